@@ -5,7 +5,7 @@ use std::path::PathBuf;
 const CRI: &str = "proto/cri-v1.proto";
 const PINION: &str = "proto/pinion-v1.proto";
 
-/// Answers of thousands of rows: the server gives them as bytes (see `src/encoded.rs`).
+/// Responses with thousands of rows, which the server sends pre-encoded (see `src/encoded.rs`).
 const ENCODED: [&str; 10] = [
     "ListPodSandboxResponse",
     "ListContainersResponse",
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for proto in [CRI, PINION] {
         println!("cargo::rerun-if-changed={proto}");
     }
-    // Each file by itself: they share no types, and neither is allowed to see the other's.
+    // Each file is compiled by itself: they share no types, and neither may see the other's.
     let compile = |proto| protox::compile([PathBuf::from(proto)], ["proto"]);
     tonic_prost_build::configure().build_client(true).build_server(true).compile_fds(compile(PINION)?)?;
     tonic_prost_build::configure().build_client(true).build_server(false).compile_fds(compile(CRI)?)?;

@@ -1,4 +1,5 @@
-//! Builds the init of shared-PID pods (`podinit/init.rs`), which is embedded: static, without a C library.
+//! Builds the init of pods with a shared PID namespace (`podinit/init.rs`): static, without a C library, embedded in
+//! pinmon.
 
 use std::{env, path::PathBuf, process::Command};
 

@@ -1,4 +1,4 @@
-//! The static program starts in `syscall::early`.
+//! Sets the entry point of the static program to `syscall::early`.
 
 fn main() {
     let target = |name: &str| std::env::var(format!("CARGO_CFG_TARGET_{name}")).unwrap_or_default();

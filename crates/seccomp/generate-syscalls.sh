@@ -1,13 +1,13 @@
 #!/bin/sh
-# Writes src/syscalls.txt: the number of every system call on x86_64, i386, x32, aarch64 and 32-bit ARM ("-": it has none
-# there), from an x86_64 machine's kernel headers (linux-libc-dev), those of ARM (linux-libc-dev-armhf-cross, or another
-# directory in ARM_HEADERS) and the calls that are newer than those of Debian 12. Needs cpp, awk.
+# Writes src/syscalls.txt: the number of every system call on x86_64, i386, x32, aarch64 and 32-bit ARM ("-" if the
+# architecture does not have the call), from the kernel headers of an x86_64 machine (linux-libc-dev), those of ARM
+# (linux-libc-dev-armhf-cross, or another directory in ARM_HEADERS) and calls newer than Debian 12. Needs cpp and awk.
 set -eu
 cd "$(dirname "$0")"
 arm=${ARM_HEADERS:-/usr/arm-linux-gnueabihf/include}
-[ -e "$arm/asm/unistd.h" ] || { echo "$arm: no kernel headers of ARM; install linux-libc-dev-armhf-cross" >&2; exit 1; }
+[ -e "$arm/asm/unistd.h" ] || { echo "$arm: ARM kernel headers not found; install linux-libc-dev-armhf-cross" >&2; exit 1; }
 
-# name, then numbers; all architectures share the numbers of what was added since Linux 5.1.
+# Names and numbers. Calls added since Linux 5.1 have the same number on all architectures.
 newer='cachestat 451 fchmodat2 452 map_shadow_stack 453 futex_wake 454 futex_wait 455 futex_requeue 456 statmount 457
 listmount 458 lsm_get_self_attr 459 lsm_set_self_attr 460 lsm_list_modules 461 mseal 462 setxattrat 463 getxattrat 464
 listxattrat 465 removexattrat 466 open_tree_attr 467 file_getattr 468 file_setattr 469 listns 470 rseq_slice_yield 471'
@@ -22,7 +22,7 @@ macros() {
     macros asm/unistd_32.h 2
     macros asm/unistd_x32.h 3
     macros asm-generic/unistd.h 4
-    # Its own calls are counted from a base, and those that no other architecture has from one far above.
+    # ARM numbers are relative to a base; ARM-private calls have a separate base far above.
     echo '#include <asm/unistd.h>' | cpp -dM -nostdinc -D__ARM_EABI__ -I"$arm" - \
         | sed -n -e 's/^#define __NR_\([a-z0-9_]*\) (__NR_SYSCALL_BASE *+ *\([0-9]*\))$/5 #define __NR_\1 \2/p'
     for call in 'sync_file_range2 341' 'breakpoint 983041' 'cacheflush 983042' 'usr26 983043' 'usr32 983044' 'set_tls 983045' 'get_tls 983046'; do
@@ -31,7 +31,7 @@ macros() {
     echo "$newer" | tr '\n' ' ' | xargs -n 2 | while read -r name number; do
         for column in 1 2 3 4 5; do echo "$column #define __NR_$name $number"; done
     done
-    # Only where return probes on user programs were made a system call.
+    # Calls of user-space probes, which exist only on x86_64 and x32.
     for column in 1 3; do
         echo "$column #define __NR_uretprobe 335"
         echo "$column #define __NR_uprobe 336"

@@ -1,4 +1,4 @@
-//! A SPDY/3.1 client's bytes → frames.
+//! Bytes of a SPDY/3.1 client → frames.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::spdy(data));

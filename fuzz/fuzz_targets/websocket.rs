@@ -1,4 +1,4 @@
-//! A WebSocket client's bytes → pieces of channels.
+//! Bytes of a WebSocket client → data of channels.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::websocket(data));

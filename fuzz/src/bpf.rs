@@ -1,16 +1,16 @@
-//! Classic BPF as seccomp(2) takes it: the kernel's check (`seccomp_check_filter`, `bpf_check_classic`) and its
-//! meaning.
+//! Classic BPF as accepted by seccomp(2): the kernel's check (`seccomp_check_filter`, `bpf_check_classic`) and an
+//! interpreter.
 
 /// One `struct sock_filter`.
 #[derive(Clone, Copy, Debug)]
 struct Instruction {
     code: u16,
-    yes: u8,
-    no: u8,
+    jump_true: u8,
+    jump_false: u8,
     value: u32,
 }
 
-/// What a filter looks at.
+/// Input of a filter: the fields of `struct seccomp_data` except the instruction pointer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     pub(crate) number: u32,
@@ -28,56 +28,60 @@ const AND: u16 = 0x54;
 const RETURN: u16 = 0x06;
 
 fn instructions(filter: &[u8]) -> Vec<Instruction> {
-    assert_eq!(filter.len() % 8, 0, "whole instructions");
-    let one = |b: &[u8]| Instruction {
+    assert_eq!(filter.len() % 8, 0, "the filter does not end with a whole instruction");
+    let parse = |b: &[u8]| Instruction {
         code: u16::from_ne_bytes([b[0], b[1]]),
-        yes: b[2],
-        no: b[3],
+        jump_true: b[2],
+        jump_false: b[3],
         value: u32::from_ne_bytes([b[4], b[5], b[6], b[7]]),
     };
-    filter.chunks_exact(8).map(one).collect()
+    filter.chunks_exact(8).map(parse).collect()
 }
 
-/// A filter that the kernel would take.
+/// A filter that the kernel would accept.
 #[derive(Debug)]
 pub(crate) struct Filter(Vec<Instruction>);
 
 impl Filter {
-    /// Panics where the kernel would say EINVAL.
+    /// Parses a filter. Panics if the kernel would reject it with EINVAL.
     pub(crate) fn checked(bytes: &[u8]) -> Self {
         let all = instructions(bytes);
         assert!((1..=4096).contains(&all.len()), "{} instructions", all.len());
         for (at, instruction) in all.iter().enumerate() {
-            let inside = |step: u32| assert!(at as u64 + 1 + u64::from(step) < all.len() as u64, "{at} jumps out");
+            let check_target = |step: u32| {
+                let target = at as u64 + 1 + u64::from(step);
+                assert!(target < all.len() as u64, "instruction {at} jumps beyond the end");
+            };
             match instruction.code {
                 LOAD => {
                     assert!(
                         instruction.value < 64 && instruction.value.is_multiple_of(4),
-                        "{at} loads {}",
+                        "instruction {at} loads offset {}",
                         instruction.value
                     )
                 }
-                JUMP => inside(instruction.value),
+                JUMP => check_target(instruction.value),
                 EQUAL | GREATER | AT_LEAST | BITS => {
-                    inside(u32::from(instruction.yes));
-                    inside(u32::from(instruction.no));
+                    check_target(u32::from(instruction.jump_true));
+                    check_target(u32::from(instruction.jump_false));
                 }
                 AND | RETURN => {}
-                other => panic!("{at}: code {other:#x} is none that the compiler has reason to use"),
+                other => panic!("instruction {at}: unexpected code {other:#x}"),
             }
         }
-        assert_eq!(all.last().map(|last| last.code), Some(RETURN), "the last instruction returns");
+        assert_eq!(all.last().map(|last| last.code), Some(RETURN), "the last instruction must be a return");
         Self(all)
     }
 
-    /// What it returns for a call.
+    /// Runs the filter and returns its `SECCOMP_RET_*` value for a call.
     pub(crate) fn run(&self, call: &Call) -> u32 {
         let (mut at, mut accumulator) = (0usize, 0u32);
         loop {
             let instruction = self.0[at];
             at += 1;
             let value = instruction.value;
-            let jump = |holds: bool| usize::from(if holds { instruction.yes } else { instruction.no });
+            let jump =
+                |condition: bool| usize::from(if condition { instruction.jump_true } else { instruction.jump_false });
             match instruction.code {
                 LOAD => accumulator = call.word(value),
                 AND => accumulator &= value,
@@ -93,7 +97,7 @@ impl Filter {
 }
 
 impl Call {
-    /// A word of `struct seccomp_data`, by its offset; a little-endian machine.
+    /// Returns the 32-bit word at an offset of `struct seccomp_data` on a little-endian machine.
     fn word(&self, offset: u32) -> u32 {
         match offset {
             0 => self.number,

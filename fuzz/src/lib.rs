@@ -1,21 +1,22 @@
-//! What parses a stranger's bytes must neither panic nor be wrong.
+//! Fuzz targets for the parsers of untrusted input.
 //!
-//! Each body takes bytes and panics if something does not hold; the fuzz targets hand them what libFuzzer finds, and
-//! `tests/replay.rs` the seeds and what chance makes of them, so that `make test` runs them without a fuzzer.
+//! Each function takes bytes and panics if a property of its parser does not hold. The fuzz targets call them with
+//! inputs from libFuzzer; `tests/replay.rs` calls them with the seeds and random changes of the seeds, so that `make
+//! test` runs them without a fuzzer.
 //!
 //! ```text
-//! spec.rs         bytes → oci::Spec → container::Plan: an error or a plan, and nothing changed
-//! seccomp.rs      bytes → a profile → a filter, which is compared with a plain reading of the profile
-//! spdy.rs         bytes → frames: the same, bounded, however often they are read
-//! websocket.rs    bytes → pieces of channels: the same, however they are cut
-//! reading.rs      that plain reading
-//! bpf.rs          the kernel's check of a filter, and its interpreter
+//! spec.rs         bytes → oci::Spec → container::Plan: an error or a plan; serialising loses nothing
+//! seccomp.rs      bytes → a profile → a filter that agrees with the reference evaluation of the profile
+//! spdy.rs         bytes → frames: bounded and deterministic
+//! websocket.rs    bytes → data of channels: independent of how the bytes are split
+//! reference.rs    a simple evaluation of seccomp profiles
+//! bpf.rs          the kernel's check of a filter, and an interpreter
 //! ```
 
 #![forbid(unsafe_code)]
 
 mod bpf;
-mod reading;
+mod reference;
 mod seccomp;
 mod spdy;
 mod spec;

@@ -2,7 +2,7 @@ use oci::{Seccomp, SeccompArg, SyscallRule};
 
 use crate::{
     bpf::{Call, Filter},
-    reading::{Reading, X86_64, number},
+    reference::{Reference, X86_64, number},
 };
 
 const ACTIONS: [&str; 9] = [
@@ -18,7 +18,7 @@ const ACTIONS: [&str; 9] = [
 ];
 const OPERATORS: [&str; 7] =
     ["SCMP_CMP_EQ", "SCMP_CMP_NE", "SCMP_CMP_LT", "SCMP_CMP_LE", "SCMP_CMP_GT", "SCMP_CMP_GE", "SCMP_CMP_MASKED_EQ"];
-/// Neighbours, ends of the table, calls that only some architectures have, and names that nobody has.
+/// Calls with adjacent numbers, both ends of the table, calls of some architectures only, and an unknown name.
 const NAMES: [&str; 16] = [
     "read",
     "write",
@@ -40,7 +40,7 @@ const NAMES: [&str; 16] = [
 /// Values around which comparisons change.
 const VALUES: [u64; 8] = [0, 1, 5, 6, 0x7fff_ffff, 0xffff_ffff, 0x1_0000_0005, u64::MAX];
 
-/// A stream of choices; at its end zeros.
+/// A stream of choices. Returns zeros after its end.
 struct Choices<'a>(&'a [u8]);
 
 impl Choices<'_> {
@@ -50,7 +50,7 @@ impl Choices<'_> {
         usize::from(*first)
     }
 
-    fn of<T: Copy>(&mut self, list: &[T]) -> T {
+    fn pick<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.next() % list.len()]
     }
 
@@ -60,23 +60,24 @@ impl Choices<'_> {
     }
 
     fn rule(&mut self) -> SyscallRule {
-        let names = (0..=self.next() % 3).map(|_| self.of(&NAMES).to_owned()).collect();
-        let action = self.of(&ACTIONS).to_owned();
+        let names = (0..=self.next() % 3).map(|_| self.pick(&NAMES).to_owned()).collect();
+        let action = self.pick(&ACTIONS).to_owned();
         let errno_ret = self.errno();
-        let one = |choices: &mut Self| SeccompArg {
+        let arg = |choices: &mut Self| SeccompArg {
             index: (choices.next() % 6) as u32,
-            value: choices.of(&VALUES),
-            value_two: choices.of(&VALUES),
-            op: choices.of(&OPERATORS).to_owned(),
+            value: choices.pick(&VALUES),
+            value_two: choices.pick(&VALUES),
+            op: choices.pick(&OPERATORS).to_owned(),
         };
-        let args = (0..self.next() % 4).map(|_| one(self)).collect();
+        let args = (0..self.next() % 4).map(|_| arg(self)).collect();
         SyscallRule { names, action, errno_ret, args }
     }
 
     fn profile(&mut self) -> Seccomp {
-        let architectures: &[&str] = self.of(&[&[][..], &["SCMP_ARCH_X86_64"], &["SCMP_ARCH_X86_64", "SCMP_ARCH_X86"]]);
+        let architectures: &[&str] =
+            self.pick(&[&[][..], &["SCMP_ARCH_X86_64"], &["SCMP_ARCH_X86_64", "SCMP_ARCH_X86"]]);
         Seccomp {
-            default_action: self.of(&ACTIONS).to_owned(),
+            default_action: self.pick(&ACTIONS).to_owned(),
             default_errno_ret: self.errno(),
             architectures: architectures.iter().map(|name| (*name).to_owned()).collect(),
             flags: None,
@@ -87,8 +88,8 @@ impl Choices<'_> {
     }
 }
 
-/// A profile, as JSON or as a stream of choices: an error or a filter that the kernel takes and that agrees with a
-/// plain reading of the profile.
+/// Compiles a profile, given as JSON or as a stream of choices. The result must be an error or a filter that the kernel
+/// accepts and that agrees with the reference evaluation of the profile.
 pub fn seccomp(data: &[u8]) {
     let profile = match serde_json::from_slice::<Seccomp>(data) {
         Ok(profile) => profile,
@@ -98,30 +99,30 @@ pub fn seccomp(data: &[u8]) {
     let filter = Filter::checked(&program.filter);
     assert_eq!(seccomp::Program::from_bytes(&program.to_bytes()).as_ref(), Ok(&program));
     if cfg!(not(target_arch = "x86_64")) {
-        return; // The reading knows one table.
+        return; // The reference evaluation has only the table of x86_64.
     }
-    let (reading, arguments) = (Reading::new(&profile), arguments(&profile));
+    let (reference, arguments) = (Reference::new(&profile), arguments(&profile));
     for number in numbers(&profile) {
         for arguments in &arguments {
             let call = Call { number, architecture: X86_64, arguments: *arguments };
-            assert_eq!(filter.run(&call), reading.verdict(&call), "{call:x?} under {profile:?}");
+            assert_eq!(filter.run(&call), reference.verdict(&call), "{call:x?} under {profile:?}");
         }
     }
     let foreign = Call { number: 0, architecture: 0x1234_5678, arguments: [0; 6] };
-    assert_eq!(filter.run(&foreign), 0x8000_0000, "a foreign architecture's process is killed");
+    assert_eq!(filter.run(&foreign), 0x8000_0000, "a process of a foreign architecture must be killed");
 }
 
-/// The calls that the profile names, their neighbours, and the ends.
+/// Numbers of the calls that the profile names, the adjacent numbers, and some beyond the table.
 fn numbers(profile: &Seccomp) -> Vec<u32> {
     let named = profile.syscalls.iter().flat_map(|rule| &rule.names).filter_map(|name| number(name)).take(64);
-    let around = named.flat_map(|n| [n.saturating_sub(1), n, n + 1]);
-    let mut all: Vec<u32> = around.chain([0, 1, 100, 334, 400, 424, 500, 1000, 0x3fff_ffff]).collect();
+    let adjacent = named.flat_map(|n| [n.saturating_sub(1), n, n + 1]);
+    let mut all: Vec<u32> = adjacent.chain([0, 1, 100, 334, 400, 424, 500, 1000, 0x3fff_ffff]).collect();
     all.sort_unstable();
     all.dedup();
     all
 }
 
-/// Arguments at and beside the values that the profile compares with.
+/// Arguments equal to the values that the profile compares with, and off by one.
 fn arguments(profile: &Seccomp) -> Vec<[u64; 6]> {
     let args = profile.syscalls.iter().flat_map(|rule| &rule.args).filter(|arg| arg.index < 6).take(32);
     let mut all = vec![[0; 6], [5; 6], [u64::MAX; 6]];
@@ -129,12 +130,12 @@ fn arguments(profile: &Seccomp) -> Vec<[u64; 6]> {
         for value in
             [arg.value.wrapping_sub(1), arg.value, arg.value.wrapping_add(1), arg.value_two, arg.value ^ 1 << 32]
         {
-            let mut one = [arg.value; 6];
-            one[arg.index as usize] = value;
-            all.push(one);
-            let mut alone = [0; 6];
-            alone[arg.index as usize] = value;
-            all.push(alone);
+            let mut others_equal = [arg.value; 6];
+            others_equal[arg.index as usize] = value;
+            all.push(others_equal);
+            let mut others_zero = [0; 6];
+            others_zero[arg.index as usize] = value;
+            all.push(others_zero);
         }
     }
     all

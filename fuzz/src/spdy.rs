@@ -1,6 +1,7 @@
 use streaming::spdy::{Decoder, Frame};
 
-/// A client's bytes: frames or an error, the same each time, and none that tells of more than was sent.
+/// Decodes the bytes of a client. The result must be frames or an error, the same for the same input, and no frame may
+/// claim more data than was sent.
 pub fn spdy(data: &[u8]) {
     let frames = Decoder::default().frames(data);
     assert_eq!(Decoder::default().frames(data), frames);

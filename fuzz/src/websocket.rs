@@ -3,7 +3,8 @@ use streaming::websocket::{Codec, Demultiplexer, Event};
 const CODECS: [Codec; 4] =
     [Codec::Binary { closing: true }, Codec::Binary { closing: false }, Codec::Base64, Codec::Raw];
 
-/// The first byte chooses the codec and how the rest is cut: events or an error, whole or in pieces the same.
+/// Decodes the bytes of a client. The first byte selects the codec and the size of the pieces that the rest is split
+/// into. The result must be events or an error, and must not depend on the split.
 pub fn websocket(data: &[u8]) {
     let Some((choice, data)) = data.split_first() else { return };
     let codec = CODECS[usize::from(choice & 3)];
@@ -17,7 +18,8 @@ pub fn websocket(data: &[u8]) {
     }
 }
 
-/// Pieces of one channel that follow each other are one. `None`: the connection must end.
+/// Decodes `data` in pieces of `step` bytes and joins consecutive pieces of a channel. Returns `None` if the connection
+/// must be closed.
 fn read(codec: Codec, data: &[u8], step: usize) -> Option<Vec<Event>> {
     let mut demultiplexer = Demultiplexer::new(codec);
     let mut events = Vec::new();

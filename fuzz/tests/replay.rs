@@ -1,14 +1,14 @@
-//! The bodies of the fuzz targets over their seeds and what chance makes of them.
+//! Runs the fuzz targets over their seeds and random changes of the seeds.
 
 use std::{fs, path::Path};
 
-/// How many changed copies of each seed.
+/// Number of changed copies of each seed.
 const COPIES: u64 = 400;
 
-/// xorshift: the same numbers in every run.
-struct Chance(u64);
+/// Pseudo-random numbers (xorshift), the same in every run.
+struct Random(u64);
 
-impl Chance {
+impl Random {
     fn next(&mut self, below: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -16,7 +16,7 @@ impl Chance {
         (self.0 % below.max(1) as u64) as usize
     }
 
-    /// What a fuzzer does to an input: bytes changed, cut out, doubled, and words of another seed put in.
+    /// Changes an input as a fuzzer does: replaces, removes and duplicates bytes, and inserts parts of another seed.
     fn change(&mut self, seed: &[u8], other: &[u8]) -> Vec<u8> {
         let mut text = seed.to_vec();
         for _ in 0..=self.next(4) {
@@ -35,7 +35,7 @@ impl Chance {
                     text.splice(at..end, piece);
                 }
                 _ => {
-                    // A number or a word in place of a digit: JSON stays JSON.
+                    // Replacing a digit with a number or a keyword keeps JSON valid.
                     if let Some(digit) = text.iter().skip(at).position(u8::is_ascii_digit) {
                         let word: &[u8] =
                             [&b"-1"[..], b"18446744073709551615", b"1e400", b"null", b"\"\""][self.next(5)];
@@ -54,16 +54,16 @@ fn replay(target: &str, body: fn(&[u8])) {
     paths.sort();
     let seeds: Vec<Vec<u8>> = paths.iter().map(|path| fs::read(path).expect("a seed")).collect();
     assert!(seeds.len() >= 3, "{} has {} seeds", directory.display(), seeds.len());
-    let mut chance = Chance(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for seed in &seeds {
         body(seed);
         for _ in 0..COPIES {
-            let other = &seeds[chance.next(seeds.len())];
-            body(&chance.change(seed, other));
+            let other = &seeds[random.next(seeds.len())];
+            body(&random.change(seed, other));
         }
     }
     for length in 0..COPIES as usize {
-        let bytes: Vec<u8> = (0..length % 200).map(|_| chance.next(256) as u8).collect();
+        let bytes: Vec<u8> = (0..length % 200).map(|_| random.next(256) as u8).collect();
         body(&bytes);
     }
 }

@@ -1,4 +1,4 @@
-//! Compiles the program of the campaign's containers: static, because its root file system has no libraries.
+//! Compiles the program of the campaign's containers, statically, because their root file system has no libraries.
 
 use std::{env, path::PathBuf, process::Command};
 

@@ -1,4 +1,4 @@
-"""What critest told (ginkgo's JSON), against what is expected."""
+"""Reads the report of critest (JSON of ginkgo) and compares it with the expected results."""
 
 import datetime
 import json
@@ -9,48 +9,47 @@ EXPECTED = json.loads((Path(__file__).parent / "expected.json").read_text())
 
 
 class Report:
-    """The specs of one run."""
+    """The specs of a run of critest."""
 
     def __init__(self, file):
         suites = json.loads(Path(file).read_text())
         self.seed = suites[0]["SuiteConfig"]["RandomSeed"]
         self.seconds = sum(suite["RunTime"] for suite in suites) / 1e9
         self.specs = [spec for suite in suites for spec in suite["SpecReports"] or [] if spec["LeafNodeType"] == "It"]
-        # What fails around the specs: set-up of the whole suite.
-        self.around = [spec for suite in suites for spec in suite["SpecReports"] or [] if spec["LeafNodeType"] != "It" and spec["State"] not in ("passed", "skipped")]
+        # Failures outside of the specs, such as in the setup of the suite.
+        self.suite_failures = [spec for suite in suites for spec in suite["SpecReports"] or [] if spec["LeafNodeType"] != "It" and spec["State"] not in ("passed", "skipped")]
 
-    def of(self, *states):
+    def in_state(self, *states):
         return [spec for spec in self.specs if spec["State"] in states]
 
     @property
     def failed(self):
-        return [spec for spec in self.specs if spec["State"] not in ("passed", "skipped", "pending")] + self.around
+        return [spec for spec in self.specs if spec["State"] not in ("passed", "skipped", "pending")] + self.suite_failures
 
-    def against_expected(self):
-        """What is not as expected, one line each."""
-        wrong, used = [], set()
-        for spec in self.of("skipped", "pending"):
+    def unexpected(self):
+        """Lists the differences from expected.json, one line each."""
+        differences = []
+        for spec in self.in_state("skipped", "pending"):
             known = next((index for index, row in enumerate(EXPECTED["skipped"]) if re.search(row["specs"], name_of(spec))), None)
             if known is None:
-                wrong.append(f"skipped without a known reason: {name_of(spec)}{': ' if _message(spec) else ''}{_message(spec)}")
-            used.add(known)
-        passed, skipped = len(self.of("passed")), len(self.of("skipped", "pending"))
-        # Those that a machine with AppArmor can run come on top.
+                differences.append(f"skipped without a known reason: {name_of(spec)}{': ' if _message(spec) else ''}{_message(spec)}")
+        passed, skipped = len(self.in_state("passed")), len(self.in_state("skipped", "pending"))
+        # More specs may pass and fewer be skipped: on a machine with AppArmor its specs run too.
         if not self.failed and passed + skipped != EXPECTED["passed"] + sum(row["count"] for row in EXPECTED["skipped"]):
-            wrong.append(f"{passed} passed and {skipped} were skipped; {EXPECTED['passed']} and {sum(row['count'] for row in EXPECTED['skipped'])} are known")
+            differences.append(f"{passed} passed and {skipped} were skipped; expected {EXPECTED['passed']} and {sum(row['count'] for row in EXPECTED['skipped'])}")
         if passed < EXPECTED["passed"]:
-            wrong.append(f"{passed} specs passed, {EXPECTED['passed']} must")
-        return wrong
+            differences.append(f"{passed} specs passed; expected at least {EXPECTED['passed']}")
+        return differences
 
     def failures(self, log):
-        """The text of every failed spec, with what the daemon logged meanwhile."""
+        """Yields lines about every failed spec: its message, its output and the log of the daemon in the meantime."""
         for spec in self.failed:
             yield f"{spec['State'].upper()}: {name_of(spec)} ({spec['RunTime'] / 1e9:.1f} s)"
             yield from _indented("\n".join(_message(spec).splitlines()[:12]))
-            place = (spec.get("Failure") or {}).get("Location") or {}
-            yield f"    at {place.get('FileName', '?')}:{place.get('LineNumber', '?')}"
-            for title, lines in (("critest", _told(spec)), ("the daemon", _logged(log, spec))):
-                yield f"    -- {title}{'' if lines else ' said nothing'}:"
+            location = (spec.get("Failure") or {}).get("Location") or {}
+            yield f"    at {location.get('FileName', '?')}:{location.get('LineNumber', '?')}"
+            for title, lines in (("critest", _output(spec)), ("the daemon", _daemon_log(log, spec))):
+                yield f"    -- {title}{'' if lines else ' logged nothing'}:"
                 yield from _indented("\n".join(line for line in lines[-40:] if line.strip()))
 
     def longest(self, count):
@@ -58,7 +57,7 @@ class Report:
 
 
 def name_of(spec):
-    """Its whole name."""
+    """Returns the full name of a spec."""
     return " ".join([*(spec["ContainerHierarchyTexts"] or []), spec["LeafNodeText"]]).strip() or spec["LeafNodeType"]
 
 
@@ -66,12 +65,12 @@ def _message(spec):
     return (spec.get("Failure") or {}).get("Message", "")
 
 
-def _told(spec):
+def _output(spec):
     return (spec.get("CapturedGinkgoWriterOutput") or "").splitlines()
 
 
-def _logged(log, spec):
-    """Lines of the daemon's log from the begin to the end of the spec, by their time stamps."""
+def _daemon_log(log, spec):
+    """Returns the lines of the daemon's log between start and end of a spec, by their time stamps."""
     begin, end = (datetime.datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", spec[key])) for key in ("StartTime", "EndTime"))
     lines = []
     for line in Path(log).read_text(errors="replace").splitlines() if log else []:

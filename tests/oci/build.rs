@@ -1,4 +1,4 @@
-//! Compiles the container's own program: static, so that it runs in a root that holds nothing else.
+//! Compiles the test program for containers: static, so that it runs in a root file system without libraries.
 
 use std::{env, path::PathBuf, process::Command};
 
@@ -12,6 +12,6 @@ fn main() {
         .status();
     assert!(
         status.is_ok_and(|status| status.success()),
-        "cc -static payload/probe.c: gcc and libc6-dev are needed (scripts/setup test)"
+        "compile payload/probe.c: cc failed; install gcc and libc6-dev (scripts/setup test)"
     );
 }

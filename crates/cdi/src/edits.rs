@@ -1,21 +1,22 @@
 use crate::{DeviceNode, Hook, IntelRdt, Mount, NetDevice, spec::ContainerEdits};
 
-/// What containers get with their devices, in the order of the request; of a file's own edits once.
+/// The changes to a container for its devices, in the order of the request. The edits of a file that apply to all its
+/// devices are included once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Edits {
-    /// `NAME=value`
+    /// Environment variables, `NAME=value`.
     pub env: Vec<String>,
     /// Device files.
     pub device_nodes: Vec<DeviceNode>,
     /// Network interfaces.
     pub net_devices: Vec<NetDevice>,
-    /// Programs to run.
+    /// Hooks to run.
     pub hooks: Vec<Hook>,
     /// Mounts.
     pub mounts: Vec<Mount>,
-    /// The last one counts.
+    /// Intel RDT settings; those of the last device apply.
     pub intel_rdt: Option<IntelRdt>,
-    /// More groups; never 0, which the specification ignores.
+    /// Additional group ids; never 0, which the specification ignores.
     pub additional_gids: Vec<u32>,
 }
 
@@ -34,13 +35,13 @@ impl Edits {
 }
 
 impl Mount {
-    /// Whether it shows something of the node and makes no file system.
+    /// Reports whether this is a bind mount, and not a new file system.
     pub fn is_bind(&self) -> bool {
         let word = |word: &String| word == "bind" || word == "rbind";
         matches!(self.kind.as_str(), "" | "bind" | "none") || self.options.iter().any(word)
     }
 
-    /// As an entry of a runtime specification. A bind mount of which nothing is said is recursive.
+    /// Converts to an entry of the runtime specification. A bind mount is recursive by default.
     pub fn to_oci(&self) -> oci::Mount {
         let mut options = self.options.clone();
         if self.is_bind() && !options.iter().any(|word| word == "bind" || word == "rbind") {
@@ -57,13 +58,13 @@ impl Mount {
 }
 
 impl Hook {
-    /// As an entry of a runtime specification.
+    /// Converts to an entry of the runtime specification.
     pub fn to_oci(&self) -> oci::Hook {
         let Self { path, args, env, timeout, .. } = self.clone();
         oci::Hook { path, args, env, timeout }
     }
 
-    /// The list of a runtime specification that it belongs to.
+    /// Returns the list of the runtime specification to which the hook belongs.
     pub fn list<'a>(&self, hooks: &'a mut oci::Hooks) -> &'a mut Vec<oci::Hook> {
         match self.hook_name.as_str() {
             "prestart" => &mut hooks.prestart,
@@ -71,21 +72,21 @@ impl Hook {
             "startContainer" => &mut hooks.start_container,
             "poststart" => &mut hooks.poststart,
             "poststop" => &mut hooks.poststop,
-            // Other names were refused with their file.
+            // A file with another name is refused by `check`.
             _ => &mut hooks.create_runtime,
         }
     }
 }
 
 impl IntelRdt {
-    /// As `linux.intelRdt` of a runtime specification.
+    /// Converts to `linux.intelRdt` of the runtime specification.
     pub fn to_oci(&self) -> oci::IntelRdt {
-        let said = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        let non_empty = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         oci::IntelRdt {
-            clos_id: said(&self.clos_id),
+            clos_id: non_empty(&self.clos_id),
             schemata: self.schemata.clone(),
-            l3_cache_schema: said(&self.l3_cache_schema),
-            mem_bw_schema: said(&self.mem_bw_schema),
+            l3_cache_schema: non_empty(&self.l3_cache_schema),
+            mem_bw_schema: non_empty(&self.mem_bw_schema),
             enable_monitoring: self.enable_monitoring,
             enable_cmt: self.enable_cmt,
             enable_mbm: self.enable_mbm,

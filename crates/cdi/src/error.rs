@@ -1,28 +1,28 @@
-/// Why there is no such device.
+/// Why a device cannot be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It is no full name.
-    #[error("{name:?} is not a CDI device such as vendor.com/class=name: {why}")]
+    /// The name is not a fully-qualified device name.
+    #[error("{name:?} is not a CDI device such as vendor.com/class=name: {reason}")]
     Name {
-        /// What was given.
+        /// The name.
         name: String,
-        /// What is wrong with it.
-        why: &'static str,
+        /// Why it is invalid.
+        reason: &'static str,
     },
-    /// No file has it.
-    #[error("CDI device {name} is not known: {why}")]
+    /// No file defines the device.
+    #[error("CDI device {name} is not known: {reason}")]
     Unknown {
-        /// Its full name.
+        /// The fully-qualified name.
         name: String,
-        /// Where it was looked for, and what may be the reason.
-        why: String,
+        /// The directories that were searched, and a possible cause.
+        reason: String,
     },
-    /// Several files of one directory have it.
-    #[error("CDI device {name} is described twice, in {}; remove it from one of them", files.join(" and "))]
+    /// Several files of one directory define the device.
+    #[error("CDI device {name} is defined more than once, in {}; remove it from all but one of them", files.join(" and "))]
     Conflict {
-        /// Its full name.
+        /// The fully-qualified name.
         name: String,
-        /// The files.
+        /// The files that define it.
         files: Vec<String>,
     },
 }

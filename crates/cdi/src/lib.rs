@@ -1,23 +1,24 @@
-//! The Container Device Interface: what a device needs in a container, as its vendor has written it into a file.
+//! The Container Device Interface: vendors describe in files how a container must be changed to use their devices.
 //!
 //! ```text
 //! /etc/cdi/*.{json,yaml}  ┐
 //! /run/cdi/*.{json,yaml}  ┴─▶ Registry ── resolve(vendor.com/class=name, …) ──▶ Edits
-//!      a broken file is told by problems(), and is nobody else's trouble
+//!      an invalid file is reported by problems() and does not affect devices of other files
 //! ```
 //!
-//! A *kind* is `vendor.com/class`; a *device* is a name within a kind, and `vendor.com/class=name` its full name. A
-//! file describes devices of one kind: the [`Edits`] of each, and those that every container gets which has any of
-//! them.
+//! A *kind* is `vendor.com/class`; a *device* is a name within a kind, and `vendor.com/class=name` its fully-qualified
+//! name. A file defines devices of one kind: the [`Edits`] of each device, and those for every container that uses any
+//! of them.
 //!
-//! Directories are given from the lowest to the highest priority: a device of `/run/cdi` hides one of the same name in
-//! `/etc/cdi`. Two of one name in the same directory are a conflict, and neither of them can be had.
+//! Directories are listed from the lowest to the highest priority: a device in `/run/cdi` overrides one of the same
+//! name in `/etc/cdi`. Two devices with the same name in one directory are a conflict, and neither can be used.
 //!
-//! Nothing is watched: a [`Registry`] asks the kernel what its directories hold when a device is asked for, which is as
-//! often as a container with such a device is made, and reads again what changed.
+//! Directories are not watched: a [`Registry`] lists them whenever a device is resolved, which is once for each created
+//! container with such a device, and reads files that have changed again.
 //!
 //! Source: <https://github.com/cncf-tags/container-device-interface>, `SPEC.md` 1.1.0; versions 0.3.0 to 1.1.0 are
-//! read. The files are the administrator's, but are bounded and checked as if they were not.
+//! supported. The files belong to the administrator, but their size is limited and they are validated as untrusted
+//! input.
 
 #![forbid(unsafe_code)]
 

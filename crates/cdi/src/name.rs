@@ -2,14 +2,14 @@ use std::fmt;
 
 use crate::Error;
 
-/// Longest vendor: a DNS subdomain's bound, bytes.
+/// The longest vendor in bytes: that of a DNS subdomain.
 const VENDOR_MAX: usize = 253;
-/// Longest class and device name, bytes.
-const PART_MAX: usize = 63;
-/// Devices may be named by what is long: a PCI address within a path, a UUID with a prefix.
+/// The longest class in bytes.
+const CLASS_MAX: usize = 63;
+/// The longest device name in bytes; names may contain, for example, a path with a PCI address or a UUID.
 const DEVICE_MAX: usize = 253;
 
-/// A full name, `vendor.com/class=name`.
+/// A fully-qualified device name, `vendor.com/class=name`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name {
     kind: String,
@@ -17,29 +17,29 @@ pub struct Name {
 }
 
 impl Name {
-    /// Reads a full name.
+    /// Parses a fully-qualified name.
     ///
     /// # Errors
     /// [`Error::Name`].
     pub fn parse(name: &str) -> Result<Self, Error> {
-        let wrong = |why| Error::Name { name: name.chars().take(2 * VENDOR_MAX).collect(), why };
-        let (kind, device) = name.split_once('=').ok_or_else(|| wrong("there is no \"=\""))?;
+        let wrong = |reason| Error::Name { name: name.chars().take(2 * VENDOR_MAX).collect(), reason };
+        let (kind, device) = name.split_once('=').ok_or_else(|| wrong("it contains no \"=\""))?;
         check_kind(kind).map_err(wrong)?;
         check_device(device).map_err(wrong)?;
         Ok(Self { kind: kind.to_owned(), device: device.to_owned() })
     }
 
-    /// Of parts that were checked.
-    pub(crate) fn of(kind: &str, device: &str) -> Self {
+    /// Returns a name from parts that were checked.
+    pub(crate) fn from_parts(kind: &str, device: &str) -> Self {
         Self { kind: kind.to_owned(), device: device.to_owned() }
     }
 
-    /// `vendor.com/class`
+    /// Returns the kind, `vendor.com/class`.
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// What it is called among those of its kind.
+    /// Returns the name of the device within its kind.
     pub fn device(&self) -> &str {
         &self.device
     }
@@ -51,15 +51,15 @@ impl fmt::Display for Name {
     }
 }
 
-/// `vendor.com/class`: each begins with a letter.
+/// Checks a kind, `vendor.com/class`: both parts must begin with a letter.
 pub(crate) fn check_kind(kind: &str) -> Result<(), &'static str> {
-    let (vendor, class) = kind.split_once('/').ok_or("the kind has no \"/\" between vendor and class")?;
-    let led_by_letter = |part: &str| part.starts_with(|c: char| c.is_ascii_alphabetic());
-    if !(led_by_letter(vendor) && well_formed(vendor, VENDOR_MAX, "_-.")) {
-        return Err("the vendor is not of letters, digits, \"_\", \"-\" and \".\", led by a letter");
+    let (vendor, class) = kind.split_once('/').ok_or("the kind contains no \"/\" between vendor and class")?;
+    let begins_with_letter = |part: &str| part.starts_with(|c: char| c.is_ascii_alphabetic());
+    if !(begins_with_letter(vendor) && well_formed(vendor, VENDOR_MAX, "_-.")) {
+        return Err("the vendor must consist of letters, digits, \"_\", \"-\" and \".\", and begin with a letter");
     }
-    if !(led_by_letter(class) && well_formed(class, PART_MAX, "_-.")) {
-        return Err("the class is not of letters, digits, \"_\", \"-\" and \".\", led by a letter");
+    if !(begins_with_letter(class) && well_formed(class, CLASS_MAX, "_-.")) {
+        return Err("the class must consist of letters, digits, \"_\", \"-\" and \".\", and begin with a letter");
     }
     Ok(())
 }
@@ -67,17 +67,17 @@ pub(crate) fn check_kind(kind: &str) -> Result<(), &'static str> {
 pub(crate) fn check_device(device: &str) -> Result<(), &'static str> {
     match well_formed(device, DEVICE_MAX, "_-.:") {
         true => Ok(()),
-        false => Err("the device's name is not of letters, digits, \"_\", \"-\", \".\" and \":\""),
+        false => Err("the device name must consist of letters, digits, \"_\", \"-\", \".\" and \":\""),
     }
 }
 
-/// Letters and digits at both ends; these others between them.
-fn well_formed(part: &str, most: usize, between: &str) -> bool {
+/// Reports whether a part has letters and digits at both ends, and only them and `others` in between.
+fn well_formed(part: &str, max_length: usize, others: &str) -> bool {
     let ends = part.bytes().next().into_iter().chain(part.bytes().last());
     !part.is_empty()
-        && part.len() <= most
+        && part.len() <= max_length
         && ends.into_iter().all(|byte| byte.is_ascii_alphanumeric())
-        && part.chars().all(|c| c.is_ascii_alphanumeric() || between.contains(c))
+        && part.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c))
 }
 
 #[cfg(test)]
@@ -85,8 +85,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_three_parts() {
-        let name = Name::parse("vendor.com/gpu-x=0000:3b:00.0").expect("valid");
+    fn names_have_three_parts() {
+        let name = Name::parse("vendor.com/gpu-x=0000:3b:00.0").expect("parse the name");
         assert_eq!((name.kind(), name.device()), ("vendor.com/gpu-x", "0000:3b:00.0"));
         assert_eq!(name.to_string(), "vendor.com/gpu-x=0000:3b:00.0");
         for good in ["a/b=c", "v.io/c=0", "nvidia.com/gpu=all", "k8s.gpu.nvidia.com/claim=a1_b-c"] {

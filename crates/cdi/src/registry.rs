@@ -1,4 +1,4 @@
-//! All files of all directories, and who wins where two describe one device.
+//! Reads the files of all directories, and selects the definition of each device.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -8,160 +8,166 @@ use std::{
 
 use crate::{
     Edits, Error, Name,
-    file::{self, Mark},
+    file::{self, FileVersion},
     spec::Spec,
 };
 
-/// Most files of one directory.
-const MOST: usize = 4096;
+/// The maximum number of files of one directory.
+const FILES_MAX: usize = 4096;
 
-/// See the module and the crate.
+/// The devices that the specification files of some directories define.
 #[derive(Debug)]
-pub struct Registry(Mutex<Known>);
+pub struct Registry(Mutex<Cache>);
 
-/// A file as it was read, by its path.
+/// A cached file.
 #[derive(Debug)]
-struct Read {
-    mark: Option<Mark>,
+struct CachedFile {
+    version: Option<FileVersion>,
     spec: Result<Arc<Spec>, String>,
 }
 
+/// The contents of the directories as of the last refresh.
 #[derive(Debug, Default)]
-struct Known {
-    /// The one with the highest priority last.
-    places: Vec<PathBuf>,
-    files: HashMap<PathBuf, Read>,
-    /// What could not be listed.
-    directories: BTreeMap<PathBuf, String>,
-    devices: BTreeMap<Name, Found>,
+struct Cache {
+    /// The directories, from the lowest to the highest priority.
+    directories: Vec<PathBuf>,
+    files: HashMap<PathBuf, CachedFile>,
+    /// Directories that could not be listed, with the error.
+    unreadable: BTreeMap<PathBuf, String>,
+    devices: BTreeMap<Name, Device>,
 }
 
+/// The definitions of a device.
 #[derive(Debug, Clone)]
-enum Found {
-    Once { file: PathBuf, spec: Arc<Spec>, at: usize, priority: usize },
-    Twice { files: Vec<PathBuf>, priority: usize },
+enum Device {
+    Unique { file: PathBuf, spec: Arc<Spec>, at: usize, priority: usize },
+    Conflict { files: Vec<PathBuf>, priority: usize },
 }
 
 impl Registry {
-    /// Of these directories, the one with the highest priority last. None of them has to be there. Reads nothing yet.
+    /// Creates a registry of these directories, from the lowest to the highest priority. Directories need not exist. No
+    /// file is read yet.
     pub fn new(directories: Vec<PathBuf>) -> Self {
-        Self(Mutex::new(Known { places: directories, ..Known::default() }))
+        Self(Mutex::new(Cache { directories, ..Cache::default() }))
     }
 
-    /// Other directories from now on.
+    /// Replaces the directories.
     pub fn set_directories(&self, directories: Vec<PathBuf>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).places = directories;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).directories = directories;
     }
 
-    /// By the files as they are now.
-    fn now(&self) -> MutexGuard<'_, Known> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.refresh();
-        known
+    /// Locks the cache and reads files that have changed.
+    fn refreshed(&self) -> MutexGuard<'_, Cache> {
+        let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.refresh();
+        cache
     }
 
-    /// What containers with these devices get, by the files as they are now. Blocks.
+    /// Returns the edits for a container with these devices, from the current files. Blocks.
     ///
     /// # Errors
-    /// The first device that is not known or in conflict. A broken file is named only where the device may have been in
-    /// it.
+    /// The first device that is not known or is in conflict. For an unknown device an invalid file is named, too, as it
+    /// may define the device.
     pub fn resolve(&self, names: &[Name]) -> Result<Edits, Error> {
-        let known = self.now();
+        let cache = self.refreshed();
         let mut edits = Edits::default();
         let mut files: BTreeSet<&Path> = BTreeSet::new();
         for name in names {
-            match known.devices.get(name) {
-                Some(Found::Once { file, spec, at, .. }) => {
+            match cache.devices.get(name) {
+                Some(Device::Unique { file, spec, at, .. }) => {
                     if files.insert(file) {
                         edits.add(&spec.container_edits);
                     }
                     edits.add(&spec.devices[*at].container_edits);
                 }
-                Some(Found::Twice { files, .. }) => {
+                Some(Device::Conflict { files, .. }) => {
                     let files = files.iter().map(|file| file.display().to_string()).collect();
                     return Err(Error::Conflict { name: name.to_string(), files });
                 }
-                None => return Err(Error::Unknown { name: name.to_string(), why: known.why(name) }),
+                None => return Err(Error::Unknown { name: name.to_string(), reason: cache.unknown_reason(name) }),
             }
         }
         Ok(edits)
     }
 
-    /// Full names of all devices that can be had now.
+    /// Returns the fully-qualified names of all devices that can be resolved.
     pub fn devices(&self) -> Vec<String> {
-        let known = self.now();
-        let once = known.devices.iter().filter(|(_, found)| matches!(found, Found::Once { .. }));
-        once.map(|(name, _)| name.to_string()).collect()
+        let cache = self.refreshed();
+        let unique = cache.devices.iter().filter(|(_, device)| matches!(device, Device::Unique { .. }));
+        unique.map(|(name, _)| name.to_string()).collect()
     }
 
-    /// Files and directories that cannot be read, and why; devices in conflict.
+    /// Returns files and directories that cannot be read, and devices in conflict, with the reasons.
     pub fn problems(&self) -> BTreeMap<String, String> {
-        let known = self.now();
+        let cache = self.refreshed();
         let mut problems = BTreeMap::new();
-        for (directory, why) in &known.directories {
-            problems.insert(directory.display().to_string(), why.clone());
+        for (directory, reason) in &cache.unreadable {
+            problems.insert(directory.display().to_string(), reason.clone());
         }
-        for (path, file) in &known.files {
-            if let Err(why) = &file.spec {
-                problems.insert(path.display().to_string(), why.clone());
+        for (path, file) in &cache.files {
+            if let Err(reason) = &file.spec {
+                problems.insert(path.display().to_string(), reason.clone());
             }
         }
-        for (name, found) in &known.devices {
-            if let Found::Twice { files, .. } = found {
+        for (name, device) in &cache.devices {
+            if let Device::Conflict { files, .. } = device {
                 let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-                problems.insert(name.to_string(), format!("described twice, in {}", files.join(" and ")));
+                problems.insert(name.to_string(), format!("defined more than once, in {}", files.join(" and ")));
             }
         }
         problems
     }
 }
 
-impl Known {
-    fn why(&self, name: &Name) -> String {
-        let directories: Vec<String> = self.places.iter().map(|directory| directory.display().to_string()).collect();
-        let mut why = match self.devices.keys().find(|other| other.kind() == name.kind()) {
-            Some(_) => format!("of {} there are others in {}", name.kind(), directories.join(", ")),
-            None => format!("no file in {} is of kind {}", directories.join(", "), name.kind()),
+impl Cache {
+    /// Explains why a device is not known.
+    fn unknown_reason(&self, name: &Name) -> String {
+        let directories: Vec<String> =
+            self.directories.iter().map(|directory| directory.display().to_string()).collect();
+        let directories = directories.join(", ");
+        let mut reason = match self.devices.keys().find(|other| other.kind() == name.kind()) {
+            Some(_) => format!("files in {directories} define only other devices of kind {}", name.kind()),
+            None => format!("no file in {directories} defines devices of kind {}", name.kind()),
         };
         let mut broken: Vec<_> =
             self.files.iter().filter_map(|(path, file)| Some((path, file.spec.as_ref().err()?))).collect();
         broken.sort();
-        if let Some((path, reason)) = broken.first() {
-            why += &format!("; {} cannot be read: {reason}", path.display());
+        if let Some((path, error)) = broken.first() {
+            reason += &format!("; {} cannot be read: {error}", path.display());
         }
-        why
+        reason
     }
 
-    /// Reads what changed, and decides again who has what if anything did.
+    /// Reads files that have changed, and if any has, selects the definitions of the devices again.
     fn refresh(&mut self) {
-        let mut there: Vec<(PathBuf, usize)> = Vec::new();
-        let mut directories = BTreeMap::new();
-        for (priority, directory) in self.places.iter().enumerate() {
+        let mut listed: Vec<(PathBuf, usize)> = Vec::new();
+        let mut unreadable = BTreeMap::new();
+        for (priority, directory) in self.directories.iter().enumerate() {
             match list(directory) {
-                Ok(files) => there.extend(files.into_iter().map(|file| (file, priority))),
-                Err(why) => drop(directories.insert(directory.clone(), why)),
+                Ok(files) => listed.extend(files.into_iter().map(|file| (file, priority))),
+                Err(error) => drop(unreadable.insert(directory.clone(), error)),
             }
         }
         let before = self.files.len();
-        self.files.retain(|path, _| there.iter().any(|(file, _)| file == path));
+        self.files.retain(|path, _| listed.iter().any(|(file, _)| file == path));
         let mut changed = self.files.len() != before;
-        self.directories = directories;
-        for (path, _) in &there {
-            // Looked at before it is read: what changes in between is seen by the next look.
-            let mark = Mark::of(path);
-            if mark.is_some() && self.files.get(path).is_some_and(|read| read.mark == mark) {
+        self.unreadable = unreadable;
+        for (path, _) in &listed {
+            // The version is read before the file: a change in between is detected by the next refresh.
+            let version = FileVersion::of(path);
+            if version.is_some() && self.files.get(path).is_some_and(|file| file.version == version) {
                 continue;
             }
             changed = true;
-            self.files.insert(path.clone(), Read { mark, spec: file::read(path).map(Arc::new) });
+            self.files.insert(path.clone(), CachedFile { version, spec: file::read(path).map(Arc::new) });
         }
         if changed {
-            self.devices = decide(&self.files, &there);
+            self.devices = select_devices(&self.files, &listed);
         }
     }
 }
 
-/// `.json` and `.yaml`, sorted.
+/// Lists the `.json` and `.yaml` files of a directory, sorted.
 fn list(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -171,37 +177,38 @@ fn list(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
     for entry in entries {
         let path = entry.map_err(|e| e.to_string())?.path();
-        let known = path.extension().is_some_and(|extension| extension == "json" || extension == "yaml");
-        if known && !path.is_dir() {
+        let is_spec = path.extension().is_some_and(|extension| extension == "json" || extension == "yaml");
+        if is_spec && !path.is_dir() {
             files.push(path);
         }
-        if files.len() > MOST {
-            return Err(format!("it has more than {MOST} files"));
+        if files.len() > FILES_MAX {
+            return Err(format!("contains more than {FILES_MAX} files"));
         }
     }
     files.sort();
     Ok(files)
 }
 
-/// A later directory hides an earlier one; two files of one directory hide each other.
-fn decide(files: &HashMap<PathBuf, Read>, there: &[(PathBuf, usize)]) -> BTreeMap<Name, Found> {
-    let mut devices: BTreeMap<Name, Found> = BTreeMap::new();
-    for (path, priority) in there {
-        let Some(Ok(spec)) = files.get(path).map(|read| &read.spec) else { continue };
+/// Selects the definition of each device: a later directory overrides an earlier one; two files of one directory are in
+/// conflict.
+fn select_devices(files: &HashMap<PathBuf, CachedFile>, listed: &[(PathBuf, usize)]) -> BTreeMap<Name, Device> {
+    let mut devices: BTreeMap<Name, Device> = BTreeMap::new();
+    for (path, priority) in listed {
+        let Some(Ok(spec)) = files.get(path).map(|file| &file.spec) else { continue };
         for (at, device) in spec.devices.iter().enumerate() {
-            let name = Name::of(&spec.kind, &device.name);
-            let once = Found::Once { file: path.clone(), spec: Arc::clone(spec), at, priority: *priority };
-            let found = match devices.remove(&name) {
-                Some(Found::Once { file, priority: other, .. }) if other == *priority => {
-                    Found::Twice { files: vec![file, path.clone()], priority: *priority }
+            let name = Name::from_parts(&spec.kind, &device.name);
+            let unique = Device::Unique { file: path.clone(), spec: Arc::clone(spec), at, priority: *priority };
+            let selected = match devices.remove(&name) {
+                Some(Device::Unique { file, priority: other, .. }) if other == *priority => {
+                    Device::Conflict { files: vec![file, path.clone()], priority: *priority }
                 }
-                Some(Found::Twice { mut files, priority: other }) if other == *priority => {
+                Some(Device::Conflict { mut files, priority: other }) if other == *priority => {
                     files.push(path.clone());
-                    Found::Twice { files, priority: other }
+                    Device::Conflict { files, priority: other }
                 }
-                _ => once,
+                _ => unique,
             };
-            devices.insert(name, found);
+            devices.insert(name, selected);
         }
     }
     devices

@@ -1,11 +1,11 @@
-//! A file's content, as it is written. Unknown fields are refused, as the specification asks: an edit that is not
-//! understood must not be left out in silence.
+//! The contents of a specification file. Unknown fields are refused, as the specification requires: an unknown edit
+//! must not be ignored.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// The whole file.
+/// A specification file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Spec {
@@ -45,87 +45,87 @@ pub(crate) struct ContainerEdits {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct DeviceNode {
-    /// In the container, absolute.
+    /// Absolute path in the container.
     pub path: String,
-    /// On the node; empty: the same.
+    /// Path on the node; if empty, the same as in the container.
     pub host_path: String,
-    /// `b`, `c`, `u` or `p`; empty: as it is on the node.
+    /// Type: `b`, `c`, `u` or `p`; if empty, that of the file on the node.
     #[serde(rename = "type")]
     pub kind: String,
-    /// 0: as it is on the node.
+    /// Major number; if 0, that of the file on the node.
     pub major: i64,
-    /// See `major`.
+    /// Minor number; if 0, that of the file on the node.
     pub minor: i64,
-    /// Absent: as it is on the node.
+    /// Permissions of the file; if absent, those of the file on the node.
     pub file_mode: Option<u32>,
-    /// Of `r`, `w`, `m`; empty: all three; `none`: none.
+    /// Cgroup permissions: a combination of `r`, `w` and `m`; if empty, all three; `none` for none.
     pub permissions: String,
-    /// Owner inside; absent: the container's user.
+    /// Owner in the container; if absent, the container's user.
     pub uid: Option<u32>,
-    /// Group inside; absent: the container's group.
+    /// Group in the container; if absent, the container's group.
     pub gid: Option<u32>,
 }
 
-/// A network interface of the node that the container gets.
+/// A network interface of the node that is moved into the container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NetDevice {
-    /// On the node.
+    /// Name on the node.
     pub host_interface_name: String,
-    /// Inside.
+    /// Name in the container.
     pub name: String,
 }
 
-/// A program to run at a point of the container's life.
+/// A program to run at a point of the container's lifecycle.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Hook {
-    /// `createRuntime`, …
+    /// Kind of the hook: `createRuntime`, …
     pub hook_name: String,
-    /// Absolute, on the node.
+    /// Absolute path on the node.
     pub path: String,
-    /// The first is its name.
+    /// Arguments; the first is the program name.
     pub args: Vec<String>,
-    /// `NAME=value`
+    /// Environment variables, `NAME=value`.
     pub env: Vec<String>,
-    /// Seconds.
+    /// Timeout in seconds.
     pub timeout: Option<i64>,
 }
 
-/// Something to mount.
+/// A mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Mount {
-    /// On the node.
+    /// Path on the node.
     pub host_path: String,
-    /// In the container.
+    /// Path in the container.
     pub container_path: String,
-    /// As mount(8) has them.
+    /// Mount options, as in mount(8).
     pub options: Vec<String>,
-    /// File system; empty: a bind mount.
+    /// File system type; if empty, a bind mount.
     #[serde(rename = "type")]
     pub kind: String,
 }
 
-/// Cache and memory bandwidth.
+/// Allocation of cache and memory bandwidth (resctrl).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct IntelRdt {
     /// Name of the class of service.
     #[serde(rename = "closID")]
     pub clos_id: String,
-    /// Line of the L3 cache.
+    /// `schemata` line of the L3 cache.
     pub l3_cache_schema: String,
-    /// Line of the memory bandwidth.
+    /// `schemata` line of the memory bandwidth.
     pub mem_bw_schema: String,
     /// Lines of the `schemata` file.
     pub schemata: Vec<String>,
-    /// Whether a monitoring group is made.
+    /// Whether to create a monitoring group.
     pub enable_monitoring: bool,
-    /// Before 1.1.0: monitoring of the cache.
+    /// Whether to monitor the cache (before 1.1.0).
     #[serde(rename = "enableCMT")]
     pub enable_cmt: bool,
-    /// Before 1.1.0: monitoring of the bandwidth.
+    /// Whether to monitor the memory bandwidth (before 1.1.0).
     #[serde(rename = "enableMBM")]
     pub enable_mbm: bool,
 }

@@ -1,25 +1,25 @@
-//! Which version of the specification a file may claim: one that knows every field it uses.
+//! Checks that the version of a file includes all fields that it uses.
 
 use crate::spec::{ContainerEdits, Spec};
 
-/// Those that were released, in their order.
+/// The released versions, in order.
 const KNOWN: [&str; 8] = ["0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0"];
 
 pub(crate) fn check(spec: &Spec) -> Result<(), String> {
-    let said = spec.cdi_version.strip_prefix('v').unwrap_or(&spec.cdi_version);
-    let Some(said_at) = KNOWN.iter().position(|known| *known == said) else {
-        return Err(format!("cdiVersion: {said:?} is not one of {}", KNOWN.join(", ")));
+    let version = spec.cdi_version.strip_prefix('v').unwrap_or(&spec.cdi_version);
+    let Some(position) = KNOWN.iter().position(|known| *known == version) else {
+        return Err(format!("cdiVersion: {version:?} is not one of {}", KNOWN.join(", ")));
     };
-    let (needed, why) = needed(spec);
-    let needed_at = KNOWN.iter().position(|known| *known == needed).unwrap_or(0);
-    match said_at < needed_at {
-        true => Err(format!("cdiVersion: {said} does not know {why}, which came with {needed}")),
+    let (required, feature) = required_version(spec);
+    let required_position = KNOWN.iter().position(|known| *known == required).unwrap_or(0);
+    match position < required_position {
+        true => Err(format!("cdiVersion: {version} does not support {feature}, which requires {required}")),
         false => Ok(()),
     }
 }
 
-/// The lowest version, and what of the file needs it.
-fn needed(spec: &Spec) -> (&'static str, &'static str) {
+/// Returns the lowest version that includes all used fields, and the feature that requires it.
+fn required_version(spec: &Spec) -> (&'static str, &'static str) {
     let all = || std::iter::once(&spec.container_edits).chain(spec.devices.iter().map(|d| &d.container_edits));
     let any = |uses: fn(&ContainerEdits) -> bool| all().any(uses);
     let rdt = |uses: fn(&crate::IntelRdt) -> bool| all().filter_map(|e| e.intel_rdt.as_ref()).any(uses);

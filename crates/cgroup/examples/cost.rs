@@ -1,5 +1,5 @@
-//! What a group costs on this machine: medians over 200 rounds, µs. `cargo run --release -p cgroup --example cost`, as
-//! root.
+//! Measures the cost of group operations on this machine: medians over 200 rounds, in µs. Run as root: `cargo run
+//! --release -p cgroup --example cost`.
 
 use std::time::Instant;
 
@@ -14,9 +14,9 @@ struct Samples(Vec<f64>);
 
 impl Samples {
     fn time<T>(&mut self, work: impl FnOnce() -> T) -> T {
-        let begun = Instant::now();
+        let start = Instant::now();
         let result = work();
-        self.0.push(begun.elapsed().as_secs_f64() * 1e6);
+        self.0.push(start.elapsed().as_secs_f64() * 1e6);
         result
     }
 
@@ -44,7 +44,7 @@ fn main() -> Result<(), cgroup::Error> {
         mut bare,
         mut full,
         mut open,
-        mut born,
+        mut cloned,
         mut early,
         mut memory,
         mut stats,
@@ -59,11 +59,12 @@ fn main() -> Result<(), cgroup::Error> {
         let joiner = open.time(|| group.joiner())?;
         let (reader, writer) = rustix::pipe::pipe().expect("pipe");
         let clone = Clone3 { namespaces: None, cgroup: joiner.v2_dir() };
-        let child = born.time(|| {
+        let child = cloned.time(|| {
             clone.fork(|| {
-                let mut took = [Samples::default(), Samples::default()];
-                let joined = took[0].time(|| joiner.join_early()).and_then(|()| took[1].time(|| joiner.join_memory()));
-                let bytes: Vec<u8> = took.iter().flat_map(|samples| samples.0[0].to_ne_bytes()).collect();
+                let mut samples = [Samples::default(), Samples::default()];
+                let joined =
+                    samples[0].time(|| joiner.join_early()).and_then(|()| samples[1].time(|| joiner.join_memory()));
+                let bytes: Vec<u8> = samples.iter().flat_map(|samples| samples.0[0].to_ne_bytes()).collect();
                 let _ = rustix::io::write(&writer, &bytes);
                 i32::from(joined.is_err())
             })
@@ -89,7 +90,7 @@ fn main() -> Result<(), cgroup::Error> {
     bare.print("create, no limits");
     full.print("create with limits, devices");
     open.print("joiner (opens)");
-    born.print("clone3 into the v2 group");
+    cloned.print("clone3 into the v2 group");
     early.print("child: join all but memory");
     memory.print("child: join memory");
     exec.print("exec group, make and remove");

@@ -1,4 +1,4 @@
-//! Limits into the trees that have their controllers.
+//! Writes limits to the trees that have their controllers.
 
 use rustix::io::Errno;
 
@@ -7,12 +7,12 @@ use crate::{
     controller::Controller,
     convert_v1, convert_v2,
     limits::Bound,
-    ownership,
+    privileges,
     setting::{self, Setting},
     tree::Tree,
 };
 
-/// Memory last: what is written before is not yet counted against it.
+/// The order in which controllers are written. Memory comes last, so that the other writes are not limited by it.
 pub(crate) const ORDER: [Controller; 10] = [
     Controller::Cpu,
     Controller::Cpuset,
@@ -30,33 +30,38 @@ fn settings(limits: &Limits, controller: Controller, v2: bool) -> Vec<Setting> {
     if v2 { convert_v2::settings(limits, controller) } else { convert_v1::settings(limits, controller) }
 }
 
-/// The first field that needs this controller.
-pub(crate) fn field_of(limits: &Limits, controller: Controller, v2: bool) -> Option<&'static str> {
+/// Returns the first field that needs this controller.
+pub(crate) fn first_field(limits: &Limits, controller: Controller, v2: bool) -> Option<&'static str> {
     settings(limits, controller, v2).first().map(|setting| setting.field)
 }
 
-/// Whether a group without this controller would be another than was asked for.
+/// Reports whether the limits cannot be applied without this controller.
 pub(crate) fn is_required(limits: &Limits, controller: Controller, v2: bool) -> bool {
     settings(limits, controller, v2).iter().any(|setting| !setting.optional)
 }
 
 impl Limits {
-    /// Whether this machine's version of cgroups has a word for each of them.
+    /// Checks that the cgroup version of this machine supports every limit.
     pub(crate) fn check(&self, trees: &Hierarchies) -> Result<(), Error> {
         if trees.memory_is_v2() { convert_v2::check(self) } else { Ok(()) }
     }
 
-    /// The first field, with its controller, that needs a tree which is not among these.
-    pub(crate) fn first_beyond(&self, trees: &Hierarchies, all: &Hierarchies) -> Option<(&'static str, Controller)> {
-        let beyond = |controller: &Controller| all.with(*controller).is_some() && trees.with(*controller).is_none();
+    /// Returns the first field, with its controller, that needs a tree of `all` which is not among `trees`.
+    pub(crate) fn first_unavailable(
+        &self,
+        trees: &Hierarchies,
+        all: &Hierarchies,
+    ) -> Option<(&'static str, Controller)> {
+        let is_missing = |controller: &Controller| all.with(*controller).is_some() && trees.with(*controller).is_none();
         let v2 = |controller| all.with(controller).is_some_and(|tree| tree.v2);
-        ORDER.into_iter().filter(beyond).find_map(|of| field_of(self, of, v2(of)).map(|field| (field, of)))
+        let mut missing = ORDER.into_iter().filter(is_missing);
+        missing.find_map(|controller| first_field(self, controller, v2(controller)).map(|field| (field, controller)))
     }
 }
 
 impl Group {
-    /// Changes the limits of a group in use; what `limits` does not set stays as it is. systemd is told of those of a
-    /// unit.
+    /// Changes limits of a group in use. Limits that `limits` does not set are kept. For a group of a systemd unit, the
+    /// properties of the unit are updated, too.
     pub fn update(&self, limits: &Limits) -> Result<(), Error> {
         self.check_update(limits)?;
         if let Some(unit) = &self.unit {
@@ -65,14 +70,14 @@ impl Group {
         self.apply(limits)
     }
 
-    /// Whether a lower limit of memory would kill, where the spec asks for that to be checked.
+    /// With `memory.checkBeforeUpdate`, refuses a memory limit below the usage, which would cause OOM kills.
     pub(crate) fn check_update(&self, limits: &Limits) -> Result<(), Error> {
         if limits.memory.check_before_update
             && let Some(Bound::At(limit)) = limits.memory.limit
         {
             let usage = self.stats()?.memory_usage;
             if usage > limit {
-                let reason = format!("{limit} is below the {usage} bytes in use");
+                let reason = format!("{limit} is below the current usage of {usage} bytes");
                 return Err(Error::invalid("memory.limit", reason));
             }
         }
@@ -88,16 +93,16 @@ impl Group {
             self.limit_nesting(nesting)?;
         }
         let Some(policy) = &limits.devices else { return Ok(()) };
-        let done = match (self.trees.with(Controller::Devices), self.trees.v2()) {
-            (Some(tree), _) => policy.write_v1(tree, self.place(tree)),
-            (None, Some(tree)) => policy.attach(tree, self.place(tree)),
+        let applied = match (self.trees.with(Controller::Devices), self.trees.v2()) {
+            (Some(tree), _) => policy.write_v1(tree, self.path_in(tree)),
+            (None, Some(tree)) => policy.attach(tree, self.path_in(tree)),
             (None, None) => Err(self.unavailable("devices", Controller::Devices)),
         };
-        match done {
-            // Without the machine's root nobody can restrict devices, nor make their nodes: what can be opened is what
-            // the user may open anyway.
-            Err(_) if !ownership::is_machine_root() => Ok(()),
-            done => done,
+        match applied {
+            // Only root of the initial user namespace can restrict devices or create device nodes. The container can
+            // open only devices that the user may open anyway.
+            Err(_) if !privileges::is_host_root() => Ok(()),
+            applied => applied,
         }
     }
 
@@ -106,7 +111,7 @@ impl Group {
         for (name, value) in [("cgroup.max.depth", nesting.depth), ("cgroup.max.descendants", nesting.descendants)] {
             let (file, value) = (self.file(tree, name), value.to_string());
             match tree.try_write(&file, &value) {
-                // Before Linux 4.14.
+                // The files exist since Linux 4.14.
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(tree.write_failed(&file, &value, errno)),
             }
@@ -117,11 +122,11 @@ impl Group {
     fn apply_controller(&self, limits: &Limits, controller: Controller) -> Result<(), Error> {
         let v2 = self.trees.v2();
         let Some(tree) = self.trees.with(controller) else {
-            // Kubelet names every size of huge page in every container, on machines without the controller too.
+            // The kubelet sets every huge page size for every container, also on machines without the controller.
             if controller == Controller::Hugetlb {
                 return Ok(());
             }
-            return match field_of(limits, controller, v2.is_some()).or(field_of(limits, controller, false)) {
+            return match first_field(limits, controller, v2.is_some()).or(first_field(limits, controller, false)) {
                 None => Ok(()),
                 Some(field) => Err(self.unavailable(field, controller)),
             };
@@ -131,16 +136,16 @@ impl Group {
         if settings.is_empty() {
             return Ok(());
         }
-        setting::write_all(tree, self.place(tree), controller, &settings)
+        setting::write_all(tree, self.path_in(tree), controller, &settings)
     }
 
     fn refuse_unified_on_v1(&self, limits: &Limits, controller: Controller, tree: &Tree) -> Result<(), Error> {
-        match limits.unified.iter().find(|(of, ..)| *of == controller) {
+        match limits.unified.iter().find(|(known, ..)| *known == controller) {
             Some((_, file, _)) if !tree.v2 => Err(Error::Unavailable {
                 path: self.path.to_string(),
                 field: format!("unified.{file}"),
                 controller: controller.v1_name(),
-                reason: "it is mounted as v1 here; set the limit by its own field".into(),
+                reason: "the controller is mounted as v1; set the limit by its own field".into(),
             }),
             _ => Ok(()),
         }
@@ -151,7 +156,7 @@ impl Group {
             path: self.path.to_string(),
             field: field.to_owned(),
             controller: controller.v1_name(),
-            reason: "no mounted tree has it; enable it on the kernel's command line, or leave the field out".into(),
+            reason: "no mounted hierarchy has it; enable it on the kernel command line, or remove the field".into(),
         }
     }
 }

@@ -1,4 +1,4 @@
-/// The controllers this crate knows. The kernel's names of v1; v2 calls blkio `io`, and has cpuacct in every group.
+/// The controllers that this crate supports, by their v1 names. v2 calls blkio `io`, and has cpuacct in every group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub(crate) enum Controller {
@@ -34,7 +34,7 @@ impl Controller {
         Self::Misc,
     ];
 
-    /// Its name on v1.
+    /// Returns the name of the controller on v1.
     pub(crate) const fn v1_name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -53,7 +53,8 @@ impl Controller {
         }
     }
 
-    /// Its name in `cgroup.controllers`; `None`: v2 has no such controller (freezer and devices are in its core).
+    /// Returns the name in `cgroup.controllers`, or `None` if v2 does not have the controller (freezer and devices are
+    /// in its core).
     pub(crate) const fn v2_name(self) -> Option<&'static str> {
         match self {
             Self::Blkio => Some("io"),
@@ -62,8 +63,8 @@ impl Controller {
         }
     }
 
-    /// By the prefix of a v2 file: `memory` of `memory.high`.
-    pub(crate) fn of_v2_file(file: &str) -> Option<Self> {
+    /// Returns the controller of a v2 file by its prefix: `memory` for `memory.high`.
+    pub(crate) fn from_v2_file(file: &str) -> Option<Self> {
         let prefix = file.split_once('.')?.0;
         Self::ALL.into_iter().find(|c| c.v2_name() == Some(prefix))
     }
@@ -94,8 +95,8 @@ impl Controllers {
         Controller::ALL.into_iter().filter(move |c| self.has(*c))
     }
 
-    /// Of the options of a v1 mount: `rw,cpu,cpuacct`.
-    pub(crate) fn of_v1_options(options: &str) -> Self {
+    /// Parses the options of a v1 mount: `rw,cpu,cpuacct`.
+    pub(crate) fn from_v1_options(options: &str) -> Self {
         let mut set = Self::default();
         for word in options.split(',') {
             if let Some(controller) = Controller::ALL.into_iter().find(|c| c.v1_name() == word) {
@@ -105,8 +106,8 @@ impl Controllers {
         set
     }
 
-    /// Of the words of `cgroup.controllers`.
-    pub(crate) fn of_v2_list(list: &str) -> Self {
+    /// Parses the contents of `cgroup.controllers`.
+    pub(crate) fn from_v2_list(list: &str) -> Self {
         let mut set = Self::default();
         for word in list.split_whitespace() {
             if let Some(controller) = Controller::ALL.into_iter().find(|c| c.v2_name() == Some(word)) {

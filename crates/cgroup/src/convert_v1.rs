@@ -1,4 +1,4 @@
-//! Limits as values of v1 files.
+//! Converts limits to values of v1 files.
 
 use crate::{
     controller::Controller,
@@ -77,7 +77,7 @@ fn memory(limits: &Limits) -> Vec<Setting> {
         out.push(Setting::new("memory.limit", "memory.limit_in_bytes", number(limit)));
     }
     if let Some(swap) = memory.swap {
-        // A kernel that does not count swap has no such file; "no swap beyond memory" is then all it can give.
+        // A kernel without swap accounting does not have this file. "No swap beyond memory" is acceptable there.
         let setting = Setting::new("memory.swap", "memory.memsw.limit_in_bytes", number(swap));
         let needed = matches!(swap, Bound::At(_)) && memory.limit != Some(swap);
         out.push(if needed { setting } else { setting.optional() });
@@ -144,8 +144,8 @@ fn blkio(limits: &Limits) -> Vec<Setting> {
 fn hugetlb(limits: &Limits) -> Vec<Setting> {
     let pair = |(size, bytes): &(String, u64)| {
         let usage = Setting::new("hugepageLimits", format!("hugetlb.{size}.limit_in_bytes"), bytes);
-        // Kubelet forbids every size of huge page that it was not asked for: a machine that does not count them may do
-        // without.
+        // The kubelet sets a limit of 0 for every size that a pod does not request; on a machine without accounting of
+        // huge pages that is optional.
         let usage = if *bytes == 0 { usage.optional() } else { usage };
         let reserved = Setting::new("hugepageLimits", format!("hugetlb.{size}.rsvd.limit_in_bytes"), bytes);
         [usage, reserved.optional()]

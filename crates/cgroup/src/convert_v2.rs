@@ -1,4 +1,5 @@
-//! Limits as values of v2 files. The spec speaks v1; the conversions are those of current runc and crun.
+//! Converts limits to values of v2 files. The specification uses the values of v1; the conversions are those of current
+//! runc and crun.
 
 use crate::{
     Error,
@@ -8,7 +9,7 @@ use crate::{
     setting::Setting,
 };
 
-/// The period the kernel starts with, µs.
+/// The default CPU period of the kernel, µs.
 const DEFAULT_PERIOD: u64 = 100_000;
 
 fn word(bound: Bound) -> String {
@@ -18,9 +19,9 @@ fn word(bound: Bound) -> String {
     }
 }
 
-/// `cpu.shares` (2 to 262144, 1024 where unset) as `cpu.weight` (1 to 10000, 100 where unset): a curve through both
-/// ends and the two defaults, quadratic in the logarithms. The linear one of old made 1024 shares a weight of 39, so
-/// that a container of one CPU's request lost against any process without a group.
+/// Converts `cpu.shares` (2 to 262144, default 1024) to `cpu.weight` (1 to 10000, default 100), by a curve through both
+/// ends and the two defaults that is quadratic in the logarithms. The former linear conversion gave 1024 shares a
+/// weight of 39, so that a container with a request of one CPU lost against any process in the root cgroup.
 pub(crate) fn weight_of_shares(shares: u64) -> u64 {
     match shares {
         0..=2 => 1,
@@ -33,21 +34,24 @@ pub(crate) fn weight_of_shares(shares: u64) -> u64 {
     }
 }
 
-/// `blkio.weight` (10 to 1000) as `io.weight` (1 to 10000).
+/// Converts `blkio.weight` (10 to 1000) to `io.weight` (1 to 10000).
 pub(crate) fn weight_of_blkio(weight: u16) -> u64 {
     1 + u64::from(weight.saturating_sub(10)) * 9999 / 990
 }
 
-/// What v2 cannot do is an error, never silence.
+/// Refuses limits that v2 does not support.
 pub(crate) fn check(limits: &Limits) -> Result<(), Error> {
     if limits.cpu.rt_runtime.is_some() || limits.cpu.rt_period.is_some() {
-        return Err(Error::invalid("cpu.realtimeRuntime", "cgroup v2 has no real-time limits; leave it out"));
+        return Err(Error::invalid("cpu.realtimeRuntime", "cgroup v2 has no real-time limits; remove the field"));
     }
     if limits.memory.disable_oom_killer {
-        return Err(Error::invalid("memory.disableOOMKiller", "cgroup v2 always has its OOM killer; leave it out"));
+        return Err(Error::invalid(
+            "memory.disableOOMKiller",
+            "cgroup v2 cannot disable the OOM killer; remove the field",
+        ));
     }
     if limits.memory.kernel_tcp.is_some_and(|tcp| tcp != Bound::Max) {
-        return Err(Error::invalid("memory.kernelTCP", "cgroup v2 counts TCP buffers as memory; leave it out"));
+        return Err(Error::invalid("memory.kernelTCP", "cgroup v2 counts TCP buffers as memory; remove the field"));
     }
     Ok(())
 }
@@ -83,11 +87,11 @@ fn cpu(limits: &Limits) -> Vec<Setting> {
     }
     match (cpu.quota, cpu.period) {
         (None, None) => {}
-        // The kernel keeps the period where none is written.
+        // Without a period in the value the kernel keeps the current one.
         (Some(quota), None) => out.push(Setting::new("cpu.quota", "cpu.max", word(quota))),
         (quota, Some(period)) => {
             let quota = word(quota.unwrap_or(Bound::Max));
-            // `max` with the period it has anyway would be a write for nothing.
+            // `max` with the default period changes nothing, so it is not written.
             if quota != "max" || period != DEFAULT_PERIOD || cpu.quota.is_some() {
                 out.push(Setting::new("cpu.quota", "cpu.max", format!("{quota} {period}")));
             }
@@ -142,7 +146,7 @@ fn io(limits: &Limits) -> Vec<Setting> {
         ("blockIO.throttleWriteIOPSDevice", "wiops", &io.throttle_write_iops_device),
     ];
     for (field, key, devices) in throttles {
-        // 0 is "no limit" in the spec's v1 words.
+        // In the specification 0 means "no limit", as on v1.
         let value = |rate: u64| if rate == 0 { "max".to_owned() } else { rate.to_string() };
         let line = |d: &oci::ThrottleDevice| format!("{}:{} {key}={}", d.major, d.minor, value(d.rate));
         out.extend(devices.iter().map(|d| Setting::new(field, "io.max", line(d))));
@@ -153,8 +157,8 @@ fn io(limits: &Limits) -> Vec<Setting> {
 fn hugetlb(limits: &Limits) -> Vec<Setting> {
     let pair = |(size, bytes): &(String, u64)| {
         let usage = Setting::new("hugepageLimits", format!("hugetlb.{size}.max"), bytes);
-        // Kubelet forbids every size of huge page that it was not asked for: a machine that does not count them may do
-        // without.
+        // The kubelet sets a limit of 0 for every size that a pod does not request; on a machine without accounting of
+        // huge pages that is optional.
         let usage = if *bytes == 0 { usage.optional() } else { usage };
         [usage, Setting::new("hugepageLimits", format!("hugetlb.{size}.rsvd.max"), bytes).optional()]
     };

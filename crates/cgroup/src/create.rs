@@ -1,4 +1,4 @@
-//! Making a group in every tree, or in none.
+//! Creates a group in every tree, or in none of them.
 
 use std::collections::HashSet;
 
@@ -7,112 +7,113 @@ use rustix::io::Errno;
 use crate::{
     Error, Group, GroupPath, Hierarchies, Limits,
     controller::Controller,
-    delegate::{self, Extent},
-    ownership,
+    delegate::{self, ControllerSet},
+    privileges,
     tree::Tree,
 };
 
-/// How often a parent that someone else sweeps away is made again.
+/// How often a parent is created again that another process removes at the same time.
 const RACES_MAX: usize = 16;
 
 impl Group {
-    /// mkdir in every hierarchy (parents too), limits written. Undoes itself on failure, parents included.
+    /// Creates the group and its parents in every tree and writes the limits. A failure undoes all of it, parents
+    /// included.
     ///
-    /// An existing group without processes and children is made anew, so that no old limit lives on; one with a process
-    /// or a child is [`Error::Occupied`], which names it.
+    /// An existing group without processes and children is removed and created again, so that no earlier limit stays in
+    /// effect. One with a process or a child is [`Error::Occupied`], which names it.
     pub fn create(trees: &Hierarchies, path: &GroupPath, limits: &Limits) -> Result<Self, Error> {
-        make_everywhere(trees, path, limits, clear, Extent::Useful)
+        create_in_trees(trees, path, limits, remove_unused, ControllerSet::All)
     }
 
-    /// A group that systemd made with this process in it: what systemd does not make (v1 trees it does not use,
-    /// controllers it does not know) is made here, and the process put there too.
+    /// Completes a group that systemd created for this process: creates the directories that systemd does not create
+    /// (in v1 trees that it does not use, for controllers that it does not support) and moves the process into them.
     pub(crate) fn adopt(trees: &Hierarchies, path: &GroupPath, limits: &Limits, pid: i32) -> Result<Self, Error> {
-        let group = make_everywhere(trees, path, limits, |_, _| Ok(true), Extent::Needed)?;
+        let group = create_in_trees(trees, path, limits, |_, _| Ok(true), ControllerSet::Limited)?;
         for tree in group.trees.trees().filter(|tree| !tree.v2) {
-            // It has one thread, which waits.
+            // The process has a single thread, so writing to `tasks` moves all of it.
             tree.write(&group.file(tree, "tasks"), &pid.to_string())?;
         }
         Ok(group)
     }
 }
 
-/// In every tree that this user may write; in none on failure. `present` says whether a group that is there already is
-/// kept.
+/// Creates a group in every tree in which this user may do so; on failure in none. `keeps_existing` returns whether an
+/// existing group is kept.
 ///
-/// A user who is not the machine's root has the trees only that somebody delegated to them. A container without limits
-/// can do without; one with a limit that needs another tree is refused.
-fn make_everywhere(
+/// An unprivileged user can create groups only in trees that were delegated to them. A container without limits does
+/// not need the others; a limit that needs one of them is refused.
+fn create_in_trees(
     trees: &Hierarchies,
     path: &GroupPath,
     limits: &Limits,
-    present: impl Fn(&Tree, &GroupPath) -> Result<bool, Error>,
-    extent: Extent,
+    keeps_existing: impl Fn(&Tree, &GroupPath) -> Result<bool, Error>,
+    controllers: ControllerSet,
 ) -> Result<Group, Error> {
     limits.check(trees)?;
-    let mut made = Made { trees, dirs: Vec::new() };
+    let mut created = CreatedDirs { trees, dirs: Vec::new() };
     let mut refused: Vec<(&str, Error)> = Vec::new();
     for tree in trees.trees() {
-        match make(tree, path, &mut made.dirs, &present) {
-            Err(error) if is_refusal(&error) && !ownership::is_machine_root() => {
+        match create(tree, path, &mut created.dirs, &keeps_existing) {
+            Err(error) if is_permission_error(&error) && !privileges::is_host_root() => {
                 refused.push((&tree.name, error));
                 continue;
             }
-            made => made?,
+            result => result?,
         }
         if tree.v2 {
-            delegate::enable(trees, tree, path, limits, extent)?;
+            delegate::enable(trees, tree, path, limits, controllers)?;
         } else if tree.controllers.has(Controller::Cpuset) {
             fill_cpuset(tree, path)?;
         }
     }
-    let own = match refused.is_empty() {
+    let writable = match refused.is_empty() {
         true => trees.clone(),
         false => trees.only(|tree| !refused.iter().any(|(name, _)| *name == tree.name)),
     };
-    if let Some((field, controller)) = limits.first_beyond(&own, trees) {
+    if let Some((field, controller)) = limits.first_unavailable(&writable, trees) {
         let name = trees.with(controller).map_or("", |tree| &tree.name);
         let cause = refused.into_iter().find(|(tree, _)| *tree == name).map_or(String::new(), |(_, e)| e.to_string());
         return Err(Error::Unavailable {
             path: path.to_string(),
             field: field.to_owned(),
             controller: controller.v1_name(),
-            reason: format!("{cause}; this user needs a delegated group, or leave the limit out"),
+            reason: format!("{cause}; delegate a cgroup to this user, or remove the limit"),
         });
     }
-    let group = Group::new(&own, path.clone(), None);
+    let group = Group::new(&writable, path.clone(), None);
     group.apply(limits)?;
-    made.dirs.clear();
+    created.dirs.clear();
     Ok(group)
 }
 
-/// Neither ours to write nor anybody's.
-fn is_refusal(error: &Error) -> bool {
+/// Reports whether this user may not write to the tree.
+fn is_permission_error(error: &Error) -> bool {
     matches!(error.errno(), Some(Errno::ACCESS | Errno::PERM | Errno::ROFS))
 }
 
-/// What was made so far; removed again when dropped.
-struct Made<'a> {
+/// The directories that were created so far; removed when dropped.
+struct CreatedDirs<'a> {
     trees: &'a Hierarchies,
-    /// Name of the tree and group, parents before children.
+    /// The name of the tree and the group, parents before children.
     dirs: Vec<(String, GroupPath)>,
 }
 
-impl Drop for Made<'_> {
+impl Drop for CreatedDirs<'_> {
     fn drop(&mut self) {
         for (name, path) in self.dirs.drain(..).rev() {
             if let Some(tree) = self.trees.trees().find(|tree| tree.name == name) {
-                // Only what is empty goes: a parent may have got other children meanwhile.
+                // This removes only empty groups: a parent may have other children by now.
                 let _ = tree.rmdir(path.relative());
             }
         }
     }
 }
 
-fn make(
+fn create(
     tree: &Tree,
     path: &GroupPath,
     dirs: &mut Vec<(String, GroupPath)>,
-    present: impl Fn(&Tree, &GroupPath) -> Result<bool, Error>,
+    keeps_existing: impl Fn(&Tree, &GroupPath) -> Result<bool, Error>,
 ) -> Result<(), Error> {
     for _ in 0..RACES_MAX {
         match tree.mkdir(path.relative()) {
@@ -120,24 +121,24 @@ fn make(
                 dirs.push((tree.name.clone(), path.clone()));
                 return Ok(());
             }
-            Err(Errno::NOENT) => make_parents(tree, path, dirs)?,
-            Err(Errno::EXIST) if present(tree, path)? => return Ok(()),
+            Err(Errno::NOENT) => create_parents(tree, path, dirs)?,
+            Err(Errno::EXIST) if keeps_existing(tree, path)? => return Ok(()),
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(Error::io("mkdir", tree.describe(path.relative()), errno)),
         }
     }
-    Err(Error::io("mkdir, while others remove its parents,", tree.describe(path.relative()), Errno::NOENT))
+    Err(Error::io("mkdir (its parents are removed concurrently)", tree.describe(path.relative()), Errno::NOENT))
 }
 
-fn make_parents(tree: &Tree, path: &GroupPath, dirs: &mut Vec<(String, GroupPath)>) -> Result<(), Error> {
-    for parent in path.ancestry().filter(|parent| parent != path) {
+fn create_parents(tree: &Tree, path: &GroupPath, dirs: &mut Vec<(String, GroupPath)>) -> Result<(), Error> {
+    for parent in path.from_root().filter(|parent| parent != path) {
         match tree.mkdir(parent.relative()) {
             Ok(()) => {
                 dirs.push((tree.name.clone(), parent.clone()));
                 prepare_parent(tree, &parent)?;
             }
             Err(Errno::EXIST) => {}
-            // Swept away just now by the end of a sibling: the caller starts again.
+            // A concurrent removal of a sibling removed the parent: the caller starts again.
             Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(Error::io("mkdir", tree.describe(parent.relative()), errno)),
         }
@@ -145,18 +146,18 @@ fn make_parents(tree: &Tree, path: &GroupPath, dirs: &mut Vec<(String, GroupPath
     Ok(())
 }
 
-/// What a new v1 parent needs so that its children are usable and counted with it.
+/// Prepares a new v1 parent so that processes can join its children and are accounted to it, too.
 fn prepare_parent(tree: &Tree, parent: &GroupPath) -> Result<(), Error> {
     if tree.v2 {
         return Ok(());
     }
     if tree.controllers.has(Controller::Cpuset) {
         fill_cpuset(tree, parent)?;
-        // From now on the kernel copies cpus and mems itself.
+        // With this setting the kernel copies cpus and mems to new children.
         tree.write(&format!("{}/cgroup.clone_children", parent.relative()), "1")?;
     }
     if tree.controllers.has(Controller::Memory) {
-        // Before kernel 5.11 not the default; since then the only value there is.
+        // Since Linux 5.11 this is the only value.
         match tree.try_write(&format!("{}/memory.use_hierarchy", parent.relative()), "1") {
             Ok(()) | Err(Errno::NOENT | Errno::BUSY | Errno::INVAL) => {}
             Err(errno) => {
@@ -171,7 +172,7 @@ fn prepare_parent(tree: &Tree, parent: &GroupPath) -> Result<(), Error> {
     Ok(())
 }
 
-/// A v1 cpuset starts without CPUs and memory nodes, and nothing can join it.
+/// Sets the CPUs and memory nodes of a v1 cpuset: no process can join an empty one.
 fn fill_cpuset(tree: &Tree, path: &GroupPath) -> Result<(), Error> {
     for file in ["cpuset.cpus", "cpuset.mems"] {
         inherit(tree, path.relative(), file)?;
@@ -179,24 +180,24 @@ fn fill_cpuset(tree: &Tree, path: &GroupPath) -> Result<(), Error> {
     Ok(())
 }
 
-/// The value of the nearest group above that has one, written into every group on the way; returns it.
+/// Copies the value of the nearest ancestor that has one to every group on the way down, and returns it.
 fn inherit(tree: &Tree, path: &str, file: &str) -> Result<String, Error> {
-    let own = if path.is_empty() { file.to_owned() } else { format!("{path}/{file}") };
+    let group_file = if path.is_empty() { file.to_owned() } else { format!("{path}/{file}") };
     let (parent, below_root) = path.rsplit_once('/').map_or(("", true), |(parent, _)| (parent, false));
-    // A child of the root starts empty, unless somebody told the root to fill its children, and then with the same.
+    // A child of the root starts empty, or with the root's value if the root has clone_children set.
     if path.is_empty() || !below_root {
-        let value = tree.read_value(&own)?.trim().to_owned();
+        let value = tree.read_value(&group_file)?.trim().to_owned();
         if !value.is_empty() || path.is_empty() {
             return Ok(value);
         }
     }
     let value = inherit(tree, parent, file)?;
-    tree.write(&own, &value)?;
+    tree.write(&group_file, &value)?;
     Ok(value)
 }
 
-/// Removes an unused group, or says who uses it.
-fn clear(tree: &Tree, path: &GroupPath) -> Result<bool, Error> {
+/// Removes an unused group, or returns an error that names its user.
+fn remove_unused(tree: &Tree, path: &GroupPath) -> Result<bool, Error> {
     match tree.rmdir(path.relative()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(false),
         Err(Errno::BUSY | Errno::NOTEMPTY) => {}
@@ -206,9 +207,9 @@ fn clear(tree: &Tree, path: &GroupPath) -> Result<bool, Error> {
     crate::pids::collect(tree, path.relative(), &mut pids)
         .map_err(|e| Error::io("list processes of", tree.describe(path.relative()), e))?;
     let by = match (pids.into_iter().min(), tree.children(path.relative())) {
-        (Some(pid), _) => format!("process {pid} is in it"),
-        (None, Ok(children)) if !children.is_empty() => format!("group {:?} is below it", children[0]),
-        _ => "a process of it is just ending".to_owned(),
+        (Some(pid), _) => format!("it contains process {pid}"),
+        (None, Ok(children)) if !children.is_empty() => format!("it contains cgroup {:?}", children[0]),
+        _ => "a process in it is exiting".to_owned(),
     };
     Err(Error::Occupied { path: tree.describe(path.relative()), by })
 }

@@ -1,8 +1,8 @@
-//! The BPF program of a device policy: v2 has no files for devices (kernel 4.15+, `BPF_PROG_TYPE_CGROUP_DEVICE`).
+//! Compiles a device policy to a BPF program: v2 has no files for devices (`BPF_PROG_TYPE_CGROUP_DEVICE`, Linux 4.15).
 //!
 //! ```text
 //! r2 = type, r3 = access, r4 = major, r5 = minor
-//! for each exception:  if it does not match, go on; return the opposite of the default
+//! for each exception:  if it matches, return the opposite of the default
 //! return the default
 //! ```
 
@@ -30,7 +30,7 @@ const fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> Instruction {
 }
 
 impl DevicePolicy {
-    /// Compiles.
+    /// Compiles the policy.
     pub(crate) fn program(&self) -> Vec<Instruction> {
         let mut code = vec![
             insn(LDX_W, 2, 1, 0, 0),
@@ -51,11 +51,11 @@ impl DevicePolicy {
     fn exception(&self, exception: &Exception) -> Vec<Instruction> {
         let kind = if exception.kind == Kind::Block { 1 } else { 2 };
         let access = i32::from(exception.access.0);
-        // Offsets of the conditional jumps are set below, when the block's length is known.
+        // The offsets of the conditional jumps are set below, once the length of the block is known.
         let mut block = vec![insn(JNE_IMM, 2, 0, 0, kind)];
         if exception.access != Access::ALL {
             block.push(insn(MOV_REG, 1, 3, 0, 0));
-            // Allowed is a request of which every bit is granted; denied one of which any bit is refused.
+            // A request is allowed if every access bit is allowed, and denied if any bit is denied.
             if self.allow {
                 block.extend([insn(AND_IMM, 1, 0, 0, access), insn(JEQ_IMM, 1, 0, 0, 0)]);
             } else {
@@ -75,7 +75,7 @@ impl DevicePolicy {
         block
     }
 
-    /// Attaches the program to the group, in place of those that were there.
+    /// Attaches the program to the group, replacing those that are attached.
     pub(crate) fn attach(&self, tree: &Tree, group: &GroupPath) -> Result<(), Error> {
         let failed = |operation: &'static str| {
             move |e: rustix::io::Errno| Error::io(operation, tree.describe(group.relative()), e)
@@ -85,7 +85,8 @@ impl DevicePolicy {
         let program =
             bpf::load_device_program(&self.program()).map_err(failed("bpf(BPF_PROG_LOAD) of a device filter for"))?;
         bpf::attach_device_program(&dir, &program).map_err(failed("bpf(BPF_PROG_ATTACH) of a device filter to"))?;
-        // All attached programs must agree, so the old ones go last: at no moment more is allowed than before or after.
+        // An access needs the consent of all attached programs. Therefore the old ones are detached last: at no time
+        // more is allowed than before or after.
         for program in old {
             bpf::detach_device_program(&dir, &program).map_err(failed("bpf(BPF_PROG_DETACH) from"))?;
         }

@@ -1,10 +1,10 @@
-//! Device rules: reduced to a default and exceptions, then written as v1 files or as a BPF program.
+//! Reduces device rules to a default and exceptions, which are applied through v1 files or a BPF program.
 
 use oci::DeviceRule;
 
 use crate::{Error, GroupPath, tree::Tree};
 
-/// Most exceptions of one group; the BPF program of that many stays below the kernel's 4096 instructions.
+/// Most exceptions of one group: their BPF program has fewer than the kernel's limit of 4096 instructions.
 const EXCEPTIONS_MAX: usize = 400;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub(crate) enum Kind {
     Char,
 }
 
-/// Bits as in `BPF_DEVCG_ACC_*`.
+/// Access bits, as in `BPF_DEVCG_ACC_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access(pub(crate) u8);
 
@@ -31,7 +31,7 @@ impl Access {
                 'r' => Self::READ,
                 'w' => Self::WRITE,
                 'm' => Self::MKNOD,
-                _ => return Err(Error::invalid("devices.access", format!("{c:?} is not of r, w, m"))),
+                _ => return Err(Error::invalid("devices.access", format!("{c:?} is not one of r, w, m"))),
             };
         }
         Ok(Self(bits))
@@ -43,7 +43,7 @@ impl Access {
     }
 }
 
-/// Devices that are treated other than the default says. `None`: every number.
+/// Devices that are exempt from the default. A number of `None` matches every number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exception {
     pub(crate) kind: Kind,
@@ -65,18 +65,18 @@ impl Exception {
         (self.kind, self.major, self.minor) == (other.kind, other.major, other.minor)
     }
 
-    /// Whether all of `other`'s devices are among these.
+    /// Reports whether these devices include all devices of `other`.
     fn covers(&self, other: &Self) -> bool {
-        let wide = |a: Option<u32>, b: Option<u32>| a.is_none() || a == b;
-        self.kind == other.kind && wide(self.major, other.major) && wide(self.minor, other.minor)
+        let includes = |a: Option<u32>, b: Option<u32>| a.is_none() || a == b;
+        self.kind == other.kind && includes(self.major, other.major) && includes(self.minor, other.minor)
     }
 
     fn overlaps(&self, other: &Self) -> bool {
-        let meet = |a: Option<u32>, b: Option<u32>| a.is_none() || b.is_none() || a == b;
-        self.kind == other.kind && meet(self.major, other.major) && meet(self.minor, other.minor)
+        let intersect = |a: Option<u32>, b: Option<u32>| a.is_none() || b.is_none() || a == b;
+        self.kind == other.kind && intersect(self.major, other.major) && intersect(self.minor, other.minor)
     }
 
-    /// As v1 reads it: `c 1:3 rwm`.
+    /// Formats the exception as v1 parses it: `c 1:3 rwm`.
     fn line(&self) -> String {
         let number = |n: Option<u32>| n.map_or("*".to_owned(), |n| n.to_string());
         let kind = if self.kind == Kind::Char { 'c' } else { 'b' };
@@ -84,8 +84,8 @@ impl Exception {
     }
 }
 
-/// What every container must be able to use: making any node (opening it is another matter), `null`, `zero`, `full`,
-/// `random`, `urandom`, `tty`, `ptmx` and the ptys (runtime spec, "Default Devices").
+/// Accesses that every container has: mknod of any device (without opening it), `null`, `zero`, `full`, `random`,
+/// `urandom`, `tty`, `ptmx` and the ptys (runtime spec, "Default Devices").
 const ALWAYS: [Exception; 10] = [
     Exception::mknod(Kind::Char),
     Exception::mknod(Kind::Block),
@@ -99,14 +99,14 @@ const ALWAYS: [Exception; 10] = [
     Exception::char(136, None),
 ];
 
-/// Which devices a group may use.
+/// The devices that a group may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DevicePolicy {
     pub(crate) allow: bool,
     pub(crate) exceptions: Vec<Exception>,
 }
 
-/// Nothing but what every container must have.
+/// Denies all devices but those of [`ALWAYS`].
 impl Default for DevicePolicy {
     fn default() -> Self {
         Self { allow: false, exceptions: ALWAYS.to_vec() }
@@ -114,7 +114,7 @@ impl Default for DevicePolicy {
 }
 
 impl DevicePolicy {
-    /// Rules in order, from "deny all". `None`: nothing is restricted.
+    /// Applies the rules in order, starting from "deny all". Returns `None` if no device is restricted.
     pub(crate) fn from_spec(rules: &[DeviceRule]) -> Result<Option<Self>, Error> {
         if rules.is_empty() {
             return Ok(None);
@@ -146,7 +146,7 @@ impl DevicePolicy {
             None | Some("" | "a") => &[Kind::Char, Kind::Block],
             Some("c" | "u") => &[Kind::Char],
             Some("b") => &[Kind::Block],
-            Some(other) => return Err(Error::invalid("devices.type", format!("{other:?} is not of a, b, c"))),
+            Some(other) => return Err(Error::invalid("devices.type", format!("{other:?} is not one of a, b, c"))),
         };
         for kind in kinds {
             let devices = Exception { kind: *kind, major, minor, access };
@@ -162,15 +162,15 @@ impl DevicePolicy {
         }
     }
 
-    /// Back to the default. Part of an exception cannot be taken out: neither v1 nor a short program can say it, and a
-    /// rule that denies must not be dropped in silence.
+    /// Returns devices to the default. A part of an exception cannot be removed: neither v1 nor a short program can
+    /// express that, and a rule that denies must not be ignored.
     fn revoke(&mut self, devices: Exception) -> Result<(), Error> {
         for known in &mut self.exceptions {
             if devices.covers(known) {
                 known.access.0 &= !devices.access.0;
             } else if devices.overlaps(known) && devices.access.0 & known.access.0 != 0 {
                 let reason = format!(
-                    "{:?} is part of the earlier {:?} and cannot be taken out of it",
+                    "{:?} is a part of the earlier rule {:?} and cannot be excluded from it",
                     devices.line(),
                     known.line()
                 );
@@ -181,7 +181,7 @@ impl DevicePolicy {
         Ok(())
     }
 
-    /// Writes the v1 files. A rule that the parent group does not allow is refused by the kernel with EPERM.
+    /// Writes the v1 files. The kernel refuses a rule that the parent group does not allow with EPERM.
     pub(crate) fn write_v1(&self, tree: &Tree, group: &GroupPath) -> Result<(), Error> {
         let file = |allow: bool| format!("{}/devices.{}", group.relative(), if allow { "allow" } else { "deny" });
         tree.write(&file(self.allow), "a")?;
@@ -195,13 +195,13 @@ impl DevicePolicy {
     }
 }
 
-/// Absent or -1: every number.
+/// Parses a device number; if it is absent or -1, it matches every number.
 fn parse_number(field: &str, number: Option<i64>) -> Result<Option<u32>, Error> {
     match number {
         None | Some(-1) => Ok(None),
         Some(n) => match u32::try_from(n) {
             Ok(n) if i32::try_from(n).is_ok() => Ok(Some(n)),
-            _ => Err(Error::invalid(field, format!("{n} is no device number"))),
+            _ => Err(Error::invalid(field, format!("{n} is not a device number"))),
         },
     }
 }

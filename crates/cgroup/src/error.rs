@@ -2,102 +2,102 @@ use std::io;
 
 use rustix::io::Errno;
 
-/// Why an operation on a group failed.
+/// An error of an operation on a group.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No cgroup file system is mounted.
     #[error("no cgroup file system is mounted; mount cgroup2 on /sys/fs/cgroup")]
     NoTree,
-    /// The path of a group is not acceptable.
+    /// The path of a group is invalid.
     #[error("cgroup path {path:?}: {reason}")]
     Path {
-        /// As given (cut to a bounded length).
+        /// The path, truncated.
         path: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: &'static str,
     },
-    /// A value of the spec cannot be applied to any kernel.
+    /// A value of the spec is invalid on every kernel.
     #[error("linux.resources.{field}: {reason}")]
     Invalid {
-        /// Field of `linux.resources`.
+        /// The field of `linux.resources`.
         field: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: String,
     },
-    /// A limit needs a controller that this machine (or an ancestor of the group) does not offer.
+    /// A limit needs a controller that this machine (or an ancestor of the group) does not provide.
     #[error("cgroup {path}: {field} needs the {controller} controller: {reason}")]
     Unavailable {
-        /// The group.
+        /// The path of the group.
         path: String,
-        /// What was asked for.
+        /// The field that was requested.
         field: String,
-        /// Which controller.
+        /// The name of the controller.
         controller: &'static str,
-        /// Why it is not there, and the way out.
+        /// Why it is not available, and what to do.
         reason: String,
     },
     /// The group exists and is in use.
-    #[error("cgroup {path} is in use: {by}; end it, or choose another cgroupsPath")]
+    #[error("cgroup {path} is in use: {by}; stop that process or remove that cgroup, or choose another cgroupsPath")]
     Occupied {
-        /// The group.
+        /// The path of the group.
         path: String,
-        /// A process (by pid) or child group of it.
+        /// A process (by pid) or a child group in it.
         by: String,
     },
-    /// The container has no group of its own, because this user may not make one.
+    /// The container has no cgroup, because this user may not create one.
     #[error(
-        "the container has no cgroup of its own ({path}): none was delegated to this user, or --cgroup-manager was disabled; run it in a delegated one (systemd-run --user --scope -p Delegate=yes …), or with the systemd driver"
+        "the container has no cgroup {path}: no cgroup is delegated to this user, or --cgroup-manager is disabled; run it in a delegated cgroup (systemd-run --user --scope -p Delegate=yes …), or with the systemd driver"
     )]
     NoGroup {
-        /// The group that was asked for.
+        /// The path of the group that was requested.
         path: String,
     },
-    /// An annotation for systemd is not acceptable.
+    /// An annotation for systemd is invalid.
     #[error("annotations.{key}: {reason}")]
     Annotation {
-        /// The annotation.
+        /// The key of the annotation.
         key: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: String,
     },
-    /// systemd did not do what it was asked for.
+    /// A request to systemd failed.
     #[error("{operation} the systemd unit {unit}: {reason}")]
     Systemd {
         /// `start`, `update` or `stop`.
         operation: &'static str,
-        /// The unit.
+        /// The name of the unit.
         unit: String,
-        /// systemd's words, or why it cannot be reached.
+        /// The message of systemd, or why it cannot be reached.
         reason: String,
     },
     /// The group does not exist.
-    #[error("cgroup {path} does not exist in the {tree} tree")]
+    #[error("cgroup {path} does not exist in the {tree} hierarchy")]
     Missing {
-        /// The group.
+        /// The path of the group.
         path: String,
-        /// Name of the tree.
+        /// The name of the tree.
         tree: String,
     },
-    /// What was asked for did not happen in time.
-    #[error("{operation} cgroup {path}: not done after {seconds} s; {detail}")]
-    Late {
-        /// What was tried.
+    /// An operation did not complete in time.
+    #[error("{operation} cgroup {path}: timed out after {seconds} s; {detail}")]
+    Timeout {
+        /// The operation.
         operation: &'static str,
-        /// The group.
+        /// The path of the group.
         path: String,
-        /// How long was waited.
+        /// The timeout.
         seconds: u64,
-        /// What was still in the way.
+        /// What prevented the completion.
         detail: String,
     },
-    /// The kernel refused.
+    /// A system call failed.
     #[error("{operation} {object}: {source}")]
     Io {
-        /// What was tried, with its value: `write "max" to`.
+        /// The operation with its value: `write "max" to`.
         operation: String,
-        /// On what: tree, group and file.
+        /// The object: tree, group and file.
         object: String,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -111,7 +111,7 @@ impl Error {
         Self::Invalid { field: field.into(), reason: reason.into() }
     }
 
-    /// The kernel's errno, where it was the kernel that refused.
+    /// Returns the errno of a failed system call.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Io { source, .. } => Errno::from_io_error(source),

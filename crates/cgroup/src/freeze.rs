@@ -2,12 +2,12 @@ use rustix::io::Errno;
 
 use crate::{Error, Group, controller::Controller, tree::Tree, wait::Wait};
 
-/// How long a group may take to stop.
+/// How long a group may take to freeze.
 const FREEZE_SECONDS: u64 = 5;
 
-/// How a tree stops a group.
+/// The interface by which a group is frozen.
 pub(crate) enum Freezer<'a> {
-    /// `cgroup.freeze` (kernel 5.2+), with or without controllers.
+    /// `cgroup.freeze` (Linux 5.2), which needs no controller.
     V2(&'a Tree),
     /// `freezer.state`.
     V1(&'a Tree),
@@ -25,31 +25,32 @@ impl Group {
                 path: self.path().to_string(),
                 field: "freeze".into(),
                 controller: "freezer",
-                reason: "the group is gone, or the kernel is older than 5.2 and the v1 freezer is not mounted".into(),
+                reason: "the cgroup does not exist, or the kernel is older than 5.2 and the v1 freezer is not mounted"
+                    .into(),
             }),
         }
     }
 
-    /// Stops every process of the group and below; blocks until all have stopped. One that cannot stop (uninterruptible
-    /// in the kernel) makes it thaw them again and fail after 5 s.
+    /// Freezes all processes of the group and its descendants, and waits until they are frozen. If one does not freeze
+    /// within 5 s (it is in an uninterruptible sleep), the group is thawed again and an error is returned.
     pub fn freeze(&self) -> Result<(), Error> {
         let freezer = self.begin_freeze()?;
         let mut wait = Wait::new(self, FREEZE_SECONDS);
         loop {
             wait.arm();
-            if self.stopped(&freezer)? {
+            if self.reports_frozen(&freezer)? {
                 return Ok(());
             }
             if !wait.next() {
                 self.thaw()?;
                 let detail = self.first_process();
                 let path = self.path().to_string();
-                return Err(Error::Late { operation: "freeze", path, seconds: FREEZE_SECONDS, detail });
+                return Err(Error::Timeout { operation: "freeze", path, seconds: FREEZE_SECONDS, detail });
             }
         }
     }
 
-    /// Has every process of the group and below stop, and waits for none.
+    /// Starts freezing all processes of the group and its descendants, without waiting for them.
     pub(crate) fn begin_freeze(&self) -> Result<Freezer<'_>, Error> {
         let freezer = self.freezer()?;
         match &freezer {
@@ -59,7 +60,7 @@ impl Group {
         Ok(freezer)
     }
 
-    /// Lets them run again.
+    /// Thaws the group.
     pub fn thaw(&self) -> Result<(), Error> {
         match self.freezer()? {
             Freezer::V2(tree) => tree.write(&self.file(tree, "cgroup.freeze"), "0"),
@@ -67,12 +68,12 @@ impl Group {
         }
     }
 
-    /// Whether every process of the group is stopped by [`Group::freeze`].
+    /// Reports whether all processes of the group are frozen.
     pub fn is_frozen(&self) -> Result<bool, Error> {
-        self.stopped(&self.freezer()?)
+        self.reports_frozen(&self.freezer()?)
     }
 
-    fn stopped(&self, freezer: &Freezer<'_>) -> Result<bool, Error> {
+    fn reports_frozen(&self, freezer: &Freezer<'_>) -> Result<bool, Error> {
         match freezer {
             Freezer::V2(tree) => {
                 Ok(tree.read(&self.file(tree, "cgroup.events"))?.lines().any(|line| line == "frozen 1"))
@@ -81,12 +82,12 @@ impl Group {
         }
     }
 
-    /// For messages about what is in the way.
+    /// Describes a process that is in the group, for error messages.
     pub(crate) fn first_process(&self) -> String {
         match self.pids() {
-            Ok(pids) if !pids.is_empty() => format!("process {} is still in it", pids[0]),
+            Ok(pids) if !pids.is_empty() => format!("it still contains process {}", pids[0]),
             Err(error) if error.errno() != Some(Errno::NOENT) => error.to_string(),
-            _ => "no process is left in it that can be seen".into(),
+            _ => "it contains no process that is visible in this PID namespace".into(),
         }
     }
 }

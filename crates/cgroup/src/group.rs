@@ -1,86 +1,90 @@
 use std::sync::OnceLock;
 
-use crate::{Error, GroupPath, Hierarchies, ownership, stats::Readers, systemd::Unit, tree::Tree};
+use crate::{Error, GroupPath, Hierarchies, privileges, stats::Readers, systemd::Unit, tree::Tree};
 
-/// A group that exists in every tree; or, from [`Group::exec_group`], one that has a directory of its own in one tree
-/// and is its parent in the others.
+/// A cgroup that exists in every tree; or, from [`Group::exec_group`], one that has its own directory in one tree and
+/// is its parent in the others.
 #[derive(Debug)]
 pub struct Group {
     pub(crate) trees: Hierarchies,
-    /// Where it stands in every tree.
+    /// The path in every tree.
     pub(crate) path: GroupPath,
-    /// An exec group's directory in the primary tree.
+    /// The directory of an exec group in the primary tree.
     pub(crate) sub: Option<GroupPath>,
-    /// Other directories in some trees, by the tree's name ([`Group::below`]).
-    pub(crate) places: Vec<(String, GroupPath)>,
-    /// The systemd unit that it is of.
+    /// Other paths in some trees, by the name of the tree ([`Group::descendant`]).
+    pub(crate) paths: Vec<(String, GroupPath)>,
+    /// The systemd unit of the group.
     pub(crate) unit: Option<Box<Unit>>,
-    /// Opened when first asked for.
+    /// The files of the statistics, opened on first use.
     pub(crate) readers: OnceLock<Readers>,
 }
 
 impl Group {
     pub(crate) fn new(trees: &Hierarchies, path: GroupPath, sub: Option<GroupPath>) -> Self {
-        Self { trees: trees.clone(), path, sub, places: Vec::new(), unit: None, readers: OnceLock::new() }
+        Self { trees: trees.clone(), path, sub, paths: Vec::new(), unit: None, readers: OnceLock::new() }
     }
 
-    /// The name of the systemd unit that it is of; with it [`Unit::open`] finds the group again.
+    /// Returns the name of the group's systemd unit, with which [`Unit::open`] opens the group again.
     pub fn unit_name(&self) -> Option<&str> {
         self.unit.as_ref().map(|unit| unit.name())
     }
 
-    /// An existing group (after a restart, or for stats). It must exist in the primary tree: v2, or where that is not
-    /// mounted the freezer's. For a user who is not the machine's root it may be one that is nowhere, as their
-    /// containers may have none ([`Group::is_real`]).
+    /// Opens an existing group (after a restart, or for statistics). It must exist in the primary tree: v2, or if that
+    /// is not mounted, the freezer's. For an unprivileged user the result may be a group without directories, as their
+    /// containers may have no cgroup ([`Group::has_directory`]).
     pub fn open(trees: &Hierarchies, path: &GroupPath) -> Result<Self, Error> {
         let tree = trees.primary().ok_or(Error::NoTree)?;
-        if tree.exists(path.relative()) || !ownership::is_machine_root() {
-            return Ok(Self::found(trees, path));
+        if tree.exists(path.relative()) || !privileges::is_host_root() {
+            return Ok(Self::open_unchecked(trees, path));
         }
         Err(Error::Missing { path: path.to_string(), tree: tree.name.clone() })
     }
 
-    /// No group at all: what joins it stays where it is, and it cannot be limited, frozen or killed as a whole.
-    pub fn nowhere(trees: &Hierarchies, path: &GroupPath) -> Self {
+    /// Returns a group without directories: a process that joins it stays where it is, and it cannot be limited, frozen
+    /// or killed as a whole.
+    pub fn without_directory(trees: &Hierarchies, path: &GroupPath) -> Self {
         Self::new(&trees.only(|_| false), path.clone(), None)
     }
 
-    /// One that may be gone.
-    pub(crate) fn found(trees: &Hierarchies, path: &GroupPath) -> Self {
-        if ownership::is_machine_root() {
+    /// Opens a group that may not exist anymore.
+    pub(crate) fn open_unchecked(trees: &Hierarchies, path: &GroupPath) -> Self {
+        if privileges::is_host_root() {
             return Self::new(trees, path.clone(), None);
         }
-        // The others were not delegated to this user.
+        // An unprivileged user has a directory only in delegated trees.
         Self::new(&trees.only(|tree| tree.exists(path.relative())), path.clone(), None)
     }
 
-    /// A child group for one exec'ed command: one directory, in the v2 tree (without v2 in the freezer's), so that the
-    /// command can be killed and listed as a whole. Limits are those of this group. In a v2 tree with controllers it
-    /// stands beside processes, which is allowed because none are enabled below it.
+    /// Creates a child group for one exec'd process and its descendants: one directory, in the v2 tree (without v2 in
+    /// the freezer's), so that they can be killed and listed as a whole. The limits of this group apply. In a v2 tree
+    /// with controllers the child group is next to processes, which the kernel allows because no controllers are
+    /// enabled for it.
     pub fn exec_group(&self, name: &str) -> Result<Group, Error> {
         let sub = self.path.join(name)?;
-        // Without a group of its own a container's commands are in nobody's either.
+        // If the container has no cgroup, its exec'd processes do not have one either.
         let Some(tree) = self.trees.primary() else { return Ok(Self::new(&self.trees, self.path.clone(), None)) };
         tree.mkdir(sub.relative()).map_err(|errno| match errno {
-            rustix::io::Errno::EXIST => Error::Occupied { path: sub.to_string(), by: "a group of that name".into() },
+            rustix::io::Errno::EXIST => {
+                Error::Occupied { path: sub.to_string(), by: "a cgroup of that name exists".into() }
+            }
             errno => Error::io("mkdir", tree.describe(sub.relative()), errno),
         })?;
         Ok(Group { unit: self.unit.clone(), ..Self::new(&self.trees, self.path.clone(), Some(sub)) })
     }
 
-    /// Has systemd move a process here, which must be of the calling user: whoever stands outside of what was delegated
-    /// to them may not do it themselves (`EACCES`). Only for a group of a unit.
+    /// Requests systemd to move a process of the calling user into the group. A process outside of the user's delegated
+    /// cgroups may not do that itself (`EACCES`). Only for a group of a systemd unit.
     pub fn attach(&self, pid: i32) -> Result<(), Error> {
         let unit = self.unit.as_ref().ok_or_else(|| Error::NoGroup { path: self.path().to_string() })?;
         unit.attach(self.sub.as_ref().map_or("", GroupPath::name), pid)
     }
 
-    /// Whether it is one that [`Group::exec_group`] made.
+    /// Reports whether the group was created by [`Group::exec_group`].
     pub fn is_exec_group(&self) -> bool {
         self.sub.is_some()
     }
 
-    /// Finds the group that [`Group::exec_group`] made (after a restart).
+    /// Opens a group that [`Group::exec_group`] created (after a restart).
     pub fn open_exec_group(&self, name: &str) -> Result<Group, Error> {
         let (tree, sub) = (self.primary()?, self.path.join(name)?);
         if !tree.exists(sub.relative()) {
@@ -89,46 +93,47 @@ impl Group {
         Ok(Self::new(&self.trees, self.path.clone(), Some(sub)))
     }
 
-    /// Those right below whose name is one that the caller gives to [`Group::exec_group`]: a container may have its
-    /// own. One that goes meanwhile is left out.
-    pub fn exec_groups(&self, is_ours: impl Fn(&str) -> bool) -> Result<Vec<Group>, Error> {
+    /// Opens the child groups for which `is_exec_name` returns true for their names: a container may create other child
+    /// groups. A group that is removed in the meantime is skipped.
+    pub fn exec_groups(&self, is_exec_name: impl Fn(&str) -> bool) -> Result<Vec<Group>, Error> {
         let (tree, path) = (self.primary()?, self.path.relative());
         let names = tree.children(path).map_err(|errno| Error::io("list", tree.describe(path), errno))?;
-        Ok(names.iter().filter(|name| is_ours(name)).filter_map(|name| self.open_exec_group(name).ok()).collect())
+        Ok(names.iter().filter(|name| is_exec_name(name)).filter_map(|name| self.open_exec_group(name).ok()).collect())
     }
 
-    /// Where it stands (an exec group: in the primary tree).
+    /// Returns the path of the group (of an exec group: in the primary tree).
     pub fn path(&self) -> &GroupPath {
         self.sub.as_ref().unwrap_or(&self.path)
     }
 
-    /// Whether it has a directory in any tree: a container of a user whom nobody delegated a group to has none, is
-    /// limited by nothing, and cannot be frozen or killed as a whole.
-    pub fn is_real(&self) -> bool {
+    /// Reports whether the group has a directory in any tree. A container of a user without a delegated cgroup does not
+    /// have one: it has no limits, and cannot be frozen or killed as a whole.
+    pub fn has_directory(&self) -> bool {
         self.trees.primary().is_some()
     }
 
-    /// The tree it is listed, frozen and killed in.
+    /// Returns the tree in which the group is listed, frozen and killed.
     pub(crate) fn primary(&self) -> Result<&Tree, Error> {
         self.trees.primary().ok_or_else(|| Error::NoGroup { path: self.path().to_string() })
     }
 
-    /// The directory in this tree that its processes are in.
-    pub(crate) fn place(&self, tree: &Tree) -> &GroupPath {
+    /// Returns the path of the group's processes in this tree.
+    pub(crate) fn path_in(&self, tree: &Tree) -> &GroupPath {
         match &self.sub {
             Some(sub) if self.trees.primary().is_some_and(|primary| std::ptr::eq(tree, primary)) => sub,
-            _ => self.places.iter().find(|(name, _)| *name == tree.name).map_or(&self.path, |(_, path)| path),
+            _ => self.paths.iter().find(|(name, _)| *name == tree.name).map_or(&self.path, |(_, path)| path),
         }
     }
 
-    /// A file of the group in this tree, relative to the tree's root.
+    /// Returns the path of a file of the group, relative to the root of this tree.
     pub(crate) fn file(&self, tree: &Tree, name: &str) -> String {
-        format!("{}/{name}", self.place(tree).relative())
+        format!("{}/{name}", self.path_in(tree).relative())
     }
 
-    /// The trees in which it has a directory of its own.
-    pub(crate) fn own_trees(&self) -> impl Iterator<Item = &Tree> {
+    /// Returns the trees in which the group has its own directory.
+    pub(crate) fn trees_with_directory(&self) -> impl Iterator<Item = &Tree> {
         let primary = self.trees.primary();
-        self.trees.trees().filter(move |tree| self.sub.is_none() || primary.is_some_and(|own| std::ptr::eq(*tree, own)))
+        let is_primary = move |tree: &Tree| primary.is_some_and(|primary| std::ptr::eq(tree, primary));
+        self.trees.trees().filter(move |tree| self.sub.is_none() || is_primary(tree))
     }
 }

@@ -8,47 +8,48 @@ use rustix::{
 use crate::{
     Error, GroupPath,
     controller::{Controller, Controllers},
-    ownership,
+    privileges,
     tree::Tree,
 };
 
-/// Magic of a v1 tree's file system (`linux/magic.h`).
+/// The magic number of the cgroup v1 file system (`linux/magic.h`).
 pub(crate) const CGROUP_SUPER_MAGIC: u64 = 0x27_e0eb;
-/// Magic of the v2 tree's file system.
+/// The magic number of the cgroup v2 file system.
 pub(crate) const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
 
-/// What is mounted.
+/// The combination of mounted trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// v1 trees only.
     V1,
-    /// v1 trees with the controllers, and the v2 tree beside them.
+    /// v1 trees with the controllers, and the v2 tree next to them.
     Hybrid,
     /// The v2 tree has the controllers.
     V2,
 }
 
-/// The mounted trees, held by directory descriptors, so that they work from any mount namespace. Cheap to clone.
+/// The mounted trees, as directory descriptors, so that they can be used in any mount namespace. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Hierarchies {
     pub(crate) trees: Arc<[Arc<Tree>]>,
 }
 
 impl Hierarchies {
-    /// Finds and opens what is mounted: call it in the host's mount namespace (or in one where the trees are mounted),
-    /// once.
+    /// Finds and opens the mounted trees. To be called once, in the host's mount namespace (or another one in which the
+    /// trees are mounted).
     ///
-    /// Where every tree that the kernel has is where systemd mounts it, the host's mount table is not read: with
-    /// thousands of mounts that takes milliseconds.
+    /// If every tree is mounted where systemd mounts it, mountinfo is not read, which takes milliseconds with thousands
+    /// of mounts.
     pub fn open() -> Result<Self, Error> {
-        match Self::open_usual()? {
-            Some(found) => Ok(found),
-            None => Self::open_mounted(),
+        match Self::open_at_default_paths()? {
+            Some(trees) => Ok(trees),
+            None => Self::open_from_mountinfo(),
         }
     }
 
-    /// The trees of `/proc/self/cgroup`, all in their usual places below `/sys/fs/cgroup`; else `None`.
-    fn open_usual() -> Result<Option<Self>, Error> {
+    /// Opens the trees of `/proc/self/cgroup` if all are mounted at their default paths below `/sys/fs/cgroup`; else
+    /// returns `None`.
+    fn open_at_default_paths() -> Result<Option<Self>, Error> {
         let list = read_proc("/proc/self/cgroup")?;
         let names: Vec<&str> = list.lines().filter_map(|line| line.split(':').nth(1)).collect();
         let mut trees = Vec::with_capacity(names.len());
@@ -65,7 +66,7 @@ impl Hierarchies {
         Ok((!trees.is_empty()).then(|| Self { trees: trees.into() }))
     }
 
-    fn open_mounted() -> Result<Self, Error> {
+    fn open_from_mountinfo() -> Result<Self, Error> {
         let mountinfo = read_proc("/proc/self/mountinfo")?;
         let mut trees: Vec<Arc<Tree>> = Vec::new();
         for mount in mountinfo.lines().filter_map(Mount::parse) {
@@ -81,7 +82,7 @@ impl Hierarchies {
         Ok(Self { trees: trees.into() })
     }
 
-    /// What is mounted.
+    /// Returns the layout.
     pub fn layout(&self) -> Layout {
         let v1 = self.trees().any(|tree| !tree.v2 && !tree.controllers.is_empty());
         match (v1, self.v2().is_some()) {
@@ -91,16 +92,15 @@ impl Hierarchies {
         }
     }
 
-    /// Whether the v2 tree is the host's main one, as on a host that shows it on `/sys/fs/cgroup`: no v1 tree is
-    /// mounted, or only such as have none of the controllers that every container is limited by (`net_cls` of a VPN,
-    /// say).
+    /// Reports whether the v2 tree is the main one, as on a host that mounts it on `/sys/fs/cgroup`: no v1 tree is
+    /// mounted, or only trees without the controllers cpu, memory and pids (for example `net_cls` for a VPN).
     pub fn is_unified(&self) -> bool {
         let main = [Controller::Cpu, Controller::Memory, Controller::Pids];
         let has_main = |tree: &Tree| main.iter().any(|controller| tree.controllers.has(*controller));
         self.layout() == Layout::V2 || self.v2().is_some_and(has_main)
     }
 
-    /// The tree with this controller: v1 if it is mounted there, else the v2 tree if it offers it.
+    /// Returns the tree with this controller: a v1 tree, or the v2 tree if that has it.
     pub(crate) fn with(&self, controller: Controller) -> Option<&Tree> {
         self.trees().find(|tree| tree.controllers.has(controller))
     }
@@ -113,33 +113,33 @@ impl Hierarchies {
         self.trees.iter().map(|tree| &**tree)
     }
 
-    /// Some of the trees.
+    /// Returns the trees for which `keep` returns true.
     pub(crate) fn only(&self, keep: impl Fn(&Tree) -> bool) -> Self {
         Self { trees: self.trees.iter().filter(|tree| keep(tree)).cloned().collect() }
     }
 
-    /// The tree that groups are listed, frozen and killed in: v2, else freezer, else any.
+    /// Returns the tree in which groups are listed, frozen and killed: v2, else the freezer's, else any.
     pub(crate) fn primary(&self) -> Option<&Tree> {
         self.v2().or_else(|| self.with(Controller::Freezer)).or_else(|| self.trees().next())
     }
 
-    /// Whether memory, and so every limit of note, is the v2 tree's.
+    /// Reports whether the memory controller, and so the other important controllers, are in the v2 tree.
     pub(crate) fn memory_is_v2(&self) -> bool {
         self.with(Controller::Memory).or(self.v2()).is_some_and(|tree| tree.v2)
     }
 
-    /// Where a container belongs that names no absolute path: below the root; for a user who is not the machine's root
-    /// beside their own group, which is what may have been delegated to them.
-    pub fn place_for(&self, relative: &str) -> Result<GroupPath, Error> {
-        if ownership::is_machine_root() || self.layout() != Layout::V2 {
+    /// Resolves the relative path of a container: against the root; for an unprivileged user against the parent of the
+    /// caller's cgroup, which may be delegated to the user.
+    pub fn resolve(&self, relative: &str) -> Result<GroupPath, Error> {
+        if privileges::is_host_root() || self.layout() != Layout::V2 {
             return GroupPath::parse(&format!("/{relative}"));
         }
-        let own = self.path_of(std::process::id() as i32).ok().and_then(|own| own.parent());
-        GroupPath::parse(&format!("{}/{relative}", own.as_ref().map_or("", GroupPath::as_str)))
+        let parent = self.path_of(std::process::id() as i32).ok().and_then(|path| path.parent());
+        GroupPath::parse(&format!("{}/{relative}", parent.as_ref().map_or("", GroupPath::as_str)))
     }
 
-    /// Where a process is: in the v2 tree where that has the controllers, else in systemd's own, as cgroups(7) shows
-    /// it.
+    /// Returns the cgroup of a process (cgroups(7)): in the v2 tree if that has the controllers, else in systemd's
+    /// named v1 tree.
     pub(crate) fn path_of(&self, pid: i32) -> Result<GroupPath, Error> {
         let file = format!("/proc/{pid}/cgroup");
         let text = std::fs::read_to_string(&file).map_err(|source| Error::Io {
@@ -153,8 +153,8 @@ impl Hierarchies {
         GroupPath::parse(path.ok_or_else(missing)?)
     }
 
-    /// Removes the groups above `path` that are empty, up to but without `keep` (a group that someone else made, or the
-    /// root where `None`). A group in use, or gone already, is fine: this is for sweeping, not for proving.
+    /// Removes the empty groups above `path`, up to but not including `keep` (`None`: the root). Groups that are in use
+    /// or do not exist are not errors.
     pub fn remove_empty_parents(&self, path: &GroupPath, keep: Option<&GroupPath>) {
         for tree in self.trees() {
             let mut at = path.parent();
@@ -167,7 +167,7 @@ impl Hierarchies {
         }
     }
 
-    /// Whether there is such a group in any tree.
+    /// Reports whether the group exists in any tree.
     pub fn contains(&self, path: &GroupPath) -> bool {
         self.trees().any(|tree| tree.exists(path.relative()))
     }
@@ -178,7 +178,7 @@ fn read_proc(file: &str) -> Result<String, Error> {
     read.map_err(|source| Error::Io { operation: "read".into(), object: file.into(), source })
 }
 
-/// One line of mountinfo that is a cgroup mount.
+/// A cgroup mount in a line of mountinfo.
 struct Mount<'a> {
     point: String,
     v2: bool,
@@ -198,7 +198,7 @@ impl<'a> Mount<'a> {
         Some(Self { point: unescape(left.split(' ').nth(4)?), v2, options })
     }
 
-    /// The controllers in the order of the kernel, or the name.
+    /// Returns the controllers in the kernel's order, or the name.
     fn name(&self) -> String {
         if self.v2 {
             return "unified".into();
@@ -208,7 +208,7 @@ impl<'a> Mount<'a> {
         words.collect::<Vec<_>>().join(",")
     }
 
-    /// `None`: something else is mounted over it, or it cannot be reached.
+    /// Opens the tree. Returns `None` if another file system is mounted over it, or if the path does not exist.
     fn open(&self) -> Result<Option<Tree>, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = match rustix::fs::openat(CWD, self.point.as_str(), flags, Mode::empty()) {
@@ -222,15 +222,15 @@ impl<'a> Mount<'a> {
         }
         let mut tree = Tree { name: self.name(), v2: self.v2, controllers: Controllers::default(), root };
         tree.controllers = if self.v2 {
-            Controllers::of_v2_list(&tree.read_value("cgroup.controllers")?)
+            Controllers::from_v2_list(&tree.read_value("cgroup.controllers")?)
         } else {
-            Controllers::of_v1_options(self.options)
+            Controllers::from_v1_options(self.options)
         };
         Ok(Some(tree))
     }
 }
 
-/// mountinfo writes space, tab, newline and backslash as `\ooo`.
+/// Decodes `\ooo`, by which mountinfo escapes space, tab, newline and backslash.
 fn unescape(field: &str) -> String {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field.as_bytes();
@@ -247,12 +247,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_main_tree_has_the_main_controllers() {
+    fn a_unified_tree_has_the_main_controllers() {
         let tree = |v2: bool, controllers: Controllers| {
             let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
             Arc::new(Tree { name: String::new(), v2, controllers, root })
         };
-        let (v1, v2) = (Controllers::of_v1_options, Controllers::of_v2_list);
+        let (v1, v2) = (Controllers::from_v1_options, Controllers::from_v2_list);
         for (trees, unified) in [
             (vec![tree(true, v2("cpu memory pids"))], true),
             (vec![tree(true, v2(""))], true),
@@ -266,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn reads_mountinfo() {
+    fn mountinfo_is_parsed() {
         let line = r"32 31 0:29 / /sys/fs/cgroup/cpu\040x rw,relatime shared:9 - cgroup cgroup rw,seclabel,cpu,cpuacct,release_agent=/x";
         let mount = Mount::parse(line).unwrap();
         assert_eq!(
             (mount.point.as_str(), mount.v2, mount.name().as_str()),
             ("/sys/fs/cgroup/cpu x", false, "cpu,cpuacct")
         );
-        let set = Controllers::of_v1_options(mount.options);
+        let set = Controllers::from_v1_options(mount.options);
         assert!(set.has(Controller::Cpu) && set.has(Controller::Cpuacct) && !set.has(Controller::Memory));
         let named = Mount::parse("40 31 0:37 / /s rw - cgroup cgroup rw,xattr,name=systemd").unwrap();
         assert_eq!(named.name(), "name=systemd");

@@ -9,13 +9,13 @@ use crate::{
     tree::{Tree, write_once},
 };
 
-/// What a child needs to join a group without ever waiting for RCU: the v1 `tasks` files, into which the child itself
-/// writes `0`, and the v2 directory for `clone3(CLONE_INTO_CGROUP)` (kernel 5.7+). Every other way (`cgroup.procs`, or
-/// a parent that writes the pid) takes the kernel's lock for moving whole processes and waits 4 to 10 ms for a grace
-/// period on a machine at rest.
+/// The descriptors by which a child joins a group without waiting for an RCU grace period: the v1 `tasks` files, to
+/// which the child itself writes `0`, and the v2 directory for `clone3(CLONE_INTO_CGROUP)` (Linux 5.7). Every other way
+/// (`cgroup.procs`, or a parent that writes the pid) takes the kernel's lock for migrating whole processes
+/// (cgroup_threadgroup_rwsem) and waits 4 to 10 ms for a grace period on an idle machine.
 ///
-/// A child that joins this way must have one thread: `tasks` moves the thread that writes. The default one joins
-/// nothing: for a child that somebody else (systemd) moves.
+/// The child must have a single thread: `tasks` moves the thread that writes. The default value joins nothing: for a
+/// child that is moved by another process (systemd).
 #[derive(Debug, Default)]
 pub struct Joiner {
     /// The v2 directory (`O_PATH`), if there is a v2 tree.
@@ -27,7 +27,7 @@ pub struct Joiner {
 #[derive(Debug)]
 struct Entry {
     tasks: OwnedFd,
-    /// For messages.
+    /// The name of the file, for error messages.
     name: String,
 }
 
@@ -44,12 +44,12 @@ impl Entry {
 }
 
 impl Group {
-    /// Opens what a child needs to join. All descriptors are close-on-exec.
+    /// Opens the files that a child needs to join the group. All descriptors are close-on-exec.
     pub fn joiner(&self) -> Result<Joiner, Error> {
         let mut joiner = Joiner { v2: None, early: Vec::new(), memory: None };
         for tree in self.trees.trees() {
             if tree.v2 {
-                let path = self.place(tree).relative();
+                let path = self.path_in(tree).relative();
                 let dir = tree.open(path, OFlags::PATH | OFlags::DIRECTORY);
                 joiner.v2 = Some(dir.map_err(|e| Error::io("open", tree.describe(path), e))?);
             } else if tree.controllers.has(Controller::Memory) {
@@ -70,28 +70,29 @@ impl Drop for Joiner {
 }
 
 impl Joiner {
-    /// For `CLONE_INTO_CGROUP`; `None` where there is no v2 tree.
+    /// Returns the directory for `CLONE_INTO_CGROUP`, or `None` without a v2 tree.
     pub fn v2_dir(&self) -> Option<BorrowedFd<'_>> {
         self.v2.as_ref().map(AsFd::as_fd)
     }
 
-    /// In the child: every v1 tree but memory's.
+    /// Joins every v1 tree but memory's. To be called in the child.
     pub fn join_early(&self) -> Result<(), Error> {
         self.early.iter().try_for_each(Entry::join)
     }
 
-    /// In the child, just before execve: memory, so that what the set-up needed is not counted against the container's
-    /// limit. In a v2 tree with controllers the child is there since its clone, and this does nothing.
+    /// Joins the v1 memory tree. To be called in the child just before execve, so that the memory of the setup is not
+    /// charged to the container. In a v2 tree with controllers the child is in the group since its clone, and this does
+    /// nothing.
     pub fn join_memory(&self) -> Result<(), Error> {
         self.memory.iter().try_for_each(Entry::join)
     }
 
-    /// What [`Joiner::join_memory`] needs.
+    /// Returns the descriptor that [`Joiner::join_memory`] uses.
     pub fn memory_descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.memory.as_ref().map(|entry| entry.tasks.as_fd())
     }
 
-    /// All descriptors, for a child that must keep them through `close_range`.
+    /// Returns all descriptors, for a child that must exclude them from `close_range`.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let tasks = self.early.iter().chain(&self.memory).map(|entry| entry.tasks.as_fd());
         tasks.chain(self.v2.as_ref().map(AsFd::as_fd))

@@ -1,19 +1,19 @@
-//! cgroup v1, v2 and hybrid trees: create, join without waiting, limit, freeze, kill, measure.
+//! cgroup v1, v2 and hybrid layouts: create, join without waiting, limit, freeze, kill, and read statistics.
 //!
-//! [`Hierarchies`] holds every mounted tree by a directory descriptor, so all of this works from any mount namespace. A
-//! [`Group`] is one path in all of them at once:
+//! A tree is a mounted cgroup hierarchy (cgroups(7)). [`Hierarchies`] holds a directory descriptor of every tree, so
+//! that all operations work in any mount namespace. A [`Group`] is one path in all trees:
 //!
 //! ```text
 //!             controllers        kill, freeze, pids, events      joined by the child
-//!   V1        v1 trees           freezer's tree                   "0" into every `tasks`
-//!   Hybrid    v1 trees           v2 tree (has no controllers)     clone3(CLONE_INTO_CGROUP), then "0" into every
-//!   `tasks` V2        v2 tree            v2 tree                          clone3(CLONE_INTO_CGROUP)
+//!   V1        v1 trees           freezer's tree                   "0" to every `tasks`
+//!   Hybrid    v1 trees           v2 tree (without controllers)    clone3(CLONE_INTO_CGROUP), then "0" to every `tasks`
+//!   V2        v2 tree            v2 tree                          clone3(CLONE_INTO_CGROUP)
 //! ```
 //!
-//! The v2 tree is worth having without controllers too: it gives `cgroup.kill`, `cgroup.freeze`, `cgroup.events`, and a
-//! place for the processes of one exec'ed command ([`Group::exec_group`]).
+//! The v2 tree is useful without controllers, too: it has `cgroup.kill`, `cgroup.freeze` and `cgroup.events`, and child
+//! groups for the processes of one exec ([`Group::exec_group`]).
 //!
-//! A container's life:
+//! The lifecycle of a container's group:
 //!
 //! ```no_run
 //! # fn main() -> Result<(), cgroup::Error> {
@@ -22,7 +22,7 @@
 //! let limits = cgroup::Limits::from_spec(&oci::Resources::default())?;
 //! let group = cgroup::Group::create(&trees, &path, &limits)?;
 //! let joiner = group.joiner()?;
-//! // clone3 with `joiner.v2_dir()`; the child: `joiner.join_early()`, its set-up, `joiner.join_memory()`, execve
+//! // clone3 with `joiner.v2_dir()`; in the child: `joiner.join_early()`, setup, `joiner.join_memory()`, execve
 //! group.kill()?;
 //! group.remove()?;
 //! trees.remove_empty_parents(&path, None);
@@ -30,34 +30,35 @@
 //! # }
 //! ```
 //!
-//! Limits come from the runtime spec in the words of v1 and are converted as runc and crun do today. What a machine
-//! cannot apply is an error that names field and controller, with two exceptions that every kubelet relies on: huge
-//! pages where no tree has that controller, and "no swap beyond memory" where the kernel does not count swap.
+//! The runtime spec expresses limits by their v1 values, which are converted for v2 as in runc and crun. A limit that
+//! the machine cannot apply is an error that names the field and the controller, with two exceptions on which the
+//! kubelet relies: huge page limits if no tree has the controller, and "no swap beyond memory" on a kernel without swap
+//! accounting.
 
 #![forbid(unsafe_code)]
 
 mod apply;
-mod below;
 mod controller;
 mod convert_v1;
 mod convert_v2;
 mod create;
 mod delegate;
+mod descendant;
+mod descriptors;
 mod device_program;
 mod devices;
 mod error;
-mod figures;
 mod freeze;
 mod group;
-mod hand_over;
 mod hierarchies;
 mod join;
+mod leftover;
 mod limits;
 mod oom;
-mod ownership;
 mod path;
 mod pids;
-mod remains;
+mod privileges;
+mod raw_files;
 mod remove;
 mod setting;
 mod signal;
@@ -72,8 +73,8 @@ pub use group::Group;
 pub use hierarchies::{Hierarchies, Layout};
 pub use join::Joiner;
 pub use limits::{Limits, Nesting};
-pub use oom::OomNotices;
+pub use oom::OomNotifications;
 pub use path::GroupPath;
-pub use remove::{Removal, Removing};
+pub use remove::{Removal, RemovalStatus};
 pub use stats::{DeviceIo, Pressure, Stalls, Stats};
-pub use thaw::ThawBelow;
+pub use thaw::ThawDescendants;

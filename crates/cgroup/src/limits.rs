@@ -1,15 +1,15 @@
-//! `linux.resources`, parsed once: what no kernel could apply is refused here, before anything is made.
+//! Parses `linux.resources`. Values that are invalid on every kernel are refused here, before a group is created.
 
 use oci::{BlockIo, Resources};
 
 use crate::{Error, controller::Controller, devices::DevicePolicy};
 
-/// Largest `cpu.shares` the kernel takes.
+/// The largest `cpu.shares` that the kernel accepts.
 pub(crate) const SHARES_MAX: u64 = 262_144;
-/// Longest value of one entry of `unified`, bytes.
+/// The longest value of an entry of `unified`, in bytes.
 const UNIFIED_VALUE_MAX: usize = 4096;
 
-/// Resources of the spec, validated. `Default` restricts nothing.
+/// Validated resources of the spec. The default restricts nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Limits {
     pub(crate) cpu: Cpu,
@@ -22,21 +22,21 @@ pub struct Limits {
     pub(crate) class_id: Option<u32>,
     /// Interface and priority.
     pub(crate) priorities: Vec<(String, u32)>,
-    /// Device and line of `rdma.max`.
+    /// Lines of `rdma.max`, one per device.
     pub(crate) rdma: Vec<String>,
     pub(crate) devices: Option<DevicePolicy>,
-    /// v2 file and value, each of a known controller.
+    /// Controller, v2 file and value.
     pub(crate) unified: Vec<(Controller, String, String)>,
     pub(crate) nesting: Option<Nesting>,
 }
 
-/// How many groups a container may make below its own, in the v2 tree (cgroups(7), Linux 4.14). The groups of its
-/// commands count.
+/// Limits of the groups that a container may create below its own, in the v2 tree (cgroups(7), Linux 4.14). Its exec
+/// groups count, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nesting {
-    /// `cgroup.max.depth`
+    /// The value of `cgroup.max.depth`.
     pub depth: u32,
-    /// `cgroup.max.descendants`
+    /// The value of `cgroup.max.descendants`.
     pub descendants: u32,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Cpuset {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
     pub(crate) limit: Option<Bound>,
-    /// Memory and swap together, as v1 counts; never below `limit`.
+    /// Memory plus swap, as on v1; not less than `limit`.
     pub(crate) swap: Option<Bound>,
     pub(crate) reservation: Option<Bound>,
     pub(crate) kernel_tcp: Option<Bound>,
@@ -77,17 +77,17 @@ pub(crate) struct Memory {
 }
 
 impl Limits {
-    /// The same, with a limit of nested groups; v1 trees have no such limit.
+    /// Limits nested groups. v1 trees do not support this limit.
     #[must_use]
     pub fn with_nesting(self, nesting: Nesting) -> Self {
         Self { nesting: Some(nesting), ..self }
     }
 
-    /// Validates. As in runc, 0 means "not set" for shares, quota, period and memory, and -1 "no limit".
+    /// Validates the resources of a spec. As in runc, for shares, quota, period and memory 0 means "not set" and -1 "no
+    /// limit".
     ///
-    /// `resources.devices` starts from "deny all" in effect only if a rule says so; the devices that every container
-    /// must have (`/dev/null`, ptys, mknod, …) are then allowed after the last rule. An empty list restricts nothing:
-    /// see [`Limits::with_default_devices`].
+    /// If a rule of `resources.devices` denies devices, those that every container must have (`/dev/null`, ptys, mknod,
+    /// …) are allowed after the last rule. An empty list restricts nothing: see [`Limits::with_default_devices`].
     pub fn from_spec(resources: &Resources) -> Result<Self, Error> {
         let mut limits = Self {
             pids: resources.pids.as_ref().and_then(|pids| pids.limit).map(tasks),
@@ -114,7 +114,7 @@ impl Limits {
                 if priority.name.is_empty() || priority.name.contains(|c: char| c.is_whitespace() || c == '/') {
                     return Err(Error::invalid(
                         "network.priorities",
-                        format!("{:?} is no interface name", priority.name),
+                        format!("{:?} is not an interface name", priority.name),
                     ));
                 }
                 limits.priorities.push((priority.name.clone(), priority.priority));
@@ -129,14 +129,14 @@ impl Limits {
         Ok(limits)
     }
 
-    /// Denies all devices but those every container must have, where the spec named no device rules.
+    /// If the spec has no device rules, denies all devices but those that every container must have.
     #[must_use]
     pub fn with_default_devices(mut self) -> Self {
         self.devices.get_or_insert_with(DevicePolicy::default);
         self
     }
 
-    /// Every device may be used, whatever the rules said (a privileged container).
+    /// Allows all devices, whatever the rules are (a privileged container).
     #[must_use]
     pub fn with_all_devices(mut self) -> Self {
         self.devices = None;
@@ -144,7 +144,7 @@ impl Limits {
     }
 }
 
-/// A negative number: no limit, as the kernel takes `cpu.cfs_quota_us`. 0: not set.
+/// Converts a number: negative means no limit, as in `cpu.cfs_quota_us`; 0 means not set.
 fn bound(value: i64) -> Option<Bound> {
     match value {
         0 => None,
@@ -153,7 +153,7 @@ fn bound(value: i64) -> Option<Bound> {
     }
 }
 
-/// Bytes of memory; -1: no limit, 0: not set. No other negative number has a meaning, to the kernel neither.
+/// Converts bytes of memory: -1 means no limit, 0 not set. Other negative numbers are invalid, for the kernel, too.
 fn bytes(field: &str, value: Option<i64>) -> Result<Option<Bound>, Error> {
     match value {
         Some(n) if n < -1 => Err(Error::invalid(field, format!("{n} is neither a number of bytes nor -1 (no limit)"))),
@@ -161,9 +161,9 @@ fn bytes(field: &str, value: Option<i64>) -> Result<Option<Bound>, Error> {
     }
 }
 
-/// `pids.limit`: since 1.3 of the specification, 0 is a limit and not the same as absent. As in runc, it is written as
-/// 1, systemd's least: the init process can make no other under either, but with 0 it could not be cloned into its
-/// group.
+/// Converts `pids.limit`. Since version 1.3 of the specification 0 is a limit and not the same as absent. As in runc,
+/// it is applied as 1, the minimum of systemd: with either the init cannot fork, but with 0 it could not be cloned into
+/// the group.
 fn tasks(limit: i64) -> Bound {
     match limit {
         n if n < 0 => Bound::Max,
@@ -193,7 +193,7 @@ fn parse_cpu(cpu: &oci::Cpu) -> Result<Cpu, Error> {
     })
 }
 
-/// `0-3,7`; empty: not set.
+/// Validates a list such as `0-3,7`; an empty one means not set.
 fn parse_list(field: &str, list: &Option<String>) -> Result<Option<String>, Error> {
     let Some(list) = list.as_deref().map(str::trim).filter(|list| !list.is_empty()) else { return Ok(None) };
     let number = |text: &str| text.parse::<u32>().ok().filter(|n| *n < 65_536);
@@ -213,15 +213,12 @@ fn parse_memory(memory: &oci::Memory) -> Result<Memory, Error> {
     let mut swap = bytes("memory.swap", memory.swap)?;
     match (limit, swap) {
         (None | Some(Bound::Max), Some(Bound::At(_))) => {
-            return Err(Error::invalid(
-                "memory.swap",
-                "it counts memory and swap together, so memory.limit must be set too",
-            ));
+            return Err(Error::invalid("memory.swap", "it limits memory plus swap, so memory.limit must be set, too"));
         }
         (Some(Bound::At(limit)), Some(Bound::At(swap))) if swap < limit => {
             return Err(Error::invalid("memory.swap", format!("{swap} is less than memory.limit ({limit})")));
         }
-        // Without a limit of memory one of both together would still be in the way.
+        // Without a memory limit, an earlier limit of memory plus swap must be removed, too.
         (Some(Bound::Max), None) => swap = Some(Bound::Max),
         _ => {}
     }
@@ -242,7 +239,7 @@ fn parse_memory(memory: &oci::Memory) -> Result<Memory, Error> {
 fn check_block_io(io: &BlockIo) -> Result<(), Error> {
     let weight = |field: &str, weight: Option<u16>| match weight {
         Some(w) if w != 0 && !(10..=1000).contains(&w) => {
-            Err(Error::invalid(field, format!("{w} is not from 10 to 1000")))
+            Err(Error::invalid(field, format!("{w} is not between 10 and 1000")))
         }
         _ => Ok(()),
     };
@@ -267,27 +264,27 @@ fn check_block_io(io: &BlockIo) -> Result<(), Error> {
     Ok(())
 }
 
-/// As `rdma.max` reads it, the same on v1 and v2.
+/// Formats a line of `rdma.max`, which is the same on v1 and v2.
 fn parse_rdma(device: &str, rdma: &oci::Rdma) -> Result<String, Error> {
     if device.is_empty() || device.len() > 64 || device.contains(char::is_whitespace) {
         let device: String = device.chars().take(64).collect();
-        return Err(Error::invalid("rdma", format!("{device:?} is no name of an RDMA device")));
+        return Err(Error::invalid("rdma", format!("{device:?} is not a name of an RDMA device")));
     }
     let word = |limit: Option<u32>| limit.map_or("max".to_owned(), |n| n.to_string());
     Ok(format!("{device} hca_handle={} hca_object={}", word(rdma.hca_handles), word(rdma.hca_objects)))
 }
 
-/// `64KB`, `2MB`, `1GB`: what the kernel names its files with.
+/// Validates a page size as in the kernel's file names: `64KB`, `2MB`, `1GB`.
 fn check_page_size(size: &str) -> Result<(), Error> {
     let digits = size.strip_suffix("KB").or_else(|| size.strip_suffix("MB")).or_else(|| size.strip_suffix("GB"));
     match digits.map(str::parse::<u32>) {
         Some(Ok(n)) if n > 0 && digits.is_some_and(|d| d.len() <= 4 && !d.starts_with(['0', '+'])) => Ok(()),
-        _ => Err(Error::invalid("hugepageLimits.pageSize", format!("{size:?} is not such as 2MB"))),
+        _ => Err(Error::invalid("hugepageLimits.pageSize", format!("{size:?} is not a page size such as 2MB"))),
     }
 }
 
-/// A key of `unified` is a file name of a controller: never a path, and never the core's own files, with which a spec
-/// could move processes or undo what the runtime relies on.
+/// Checks an entry of `unified`: the key must be a file name of a controller. Paths and files of the cgroup core are
+/// refused, with which a spec could move processes or undo settings on which the runtime relies.
 fn check_unified(file: &str, value: &str) -> Result<Controller, Error> {
     let shape = |c: char| {
         c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-') || c.is_ascii_uppercase()
@@ -295,13 +292,13 @@ fn check_unified(file: &str, value: &str) -> Result<Controller, Error> {
     if file.len() > 255 || !file.chars().all(shape) || file.contains("..") {
         return Err(Error::invalid(
             "unified",
-            format!("{:?} is no file name", file.chars().take(64).collect::<String>()),
+            format!("{:?} is not a file name", file.chars().take(64).collect::<String>()),
         ));
     }
     if value.len() > UNIFIED_VALUE_MAX {
-        return Err(Error::invalid(format!("unified.{file}"), "its value is longer than 4096 bytes"));
+        return Err(Error::invalid(format!("unified.{file}"), "the value is longer than 4096 bytes"));
     }
-    Controller::of_v2_file(file)
+    Controller::from_v2_file(file)
         .ok_or_else(|| Error::invalid("unified", format!("{file:?} is not a file of a controller such as memory.high")))
 }
 

@@ -1,4 +1,4 @@
-//! Who is in a group.
+//! Lists the processes of a group.
 
 use std::collections::HashSet;
 
@@ -7,19 +7,19 @@ use rustix::io::Errno;
 use crate::{Error, Group, tree::Tree};
 
 impl Group {
-    /// The processes of the group and of all groups below it, by pid in this process's PID namespace, ascending.
-    /// Processes that this namespace cannot see are left out.
+    /// Returns the pids of all processes in the group and its descendants, in ascending order. Processes that are not
+    /// visible in this process's PID namespace are omitted.
     pub fn pids(&self) -> Result<Vec<i32>, Error> {
         let tree = self.primary()?;
         let mut pids = HashSet::new();
-        let path = self.place(tree).relative();
+        let path = self.path_in(tree).relative();
         collect(tree, path, &mut pids).map_err(|errno| Error::io("list processes of", tree.describe(path), errno))?;
         let mut pids: Vec<i32> = pids.into_iter().collect();
         pids.sort_unstable();
         Ok(pids)
     }
 
-    /// Whether no process is in the group or below it. A group that is gone is empty.
+    /// Reports whether neither the group nor its descendants contain a process. A group that does not exist is empty.
     pub fn is_empty(&self) -> Result<bool, Error> {
         if let Some(populated) = self.populated() {
             return Ok(!populated);
@@ -31,7 +31,7 @@ impl Group {
         }
     }
 
-    /// `populated` of v2's `cgroup.events`; `None`: there is no such file.
+    /// Reads `populated` of v2's `cgroup.events`; returns `None` if the file does not exist.
     pub(crate) fn populated(&self) -> Option<bool> {
         let tree = self.trees.v2()?;
         let events = tree.try_read(&self.file(tree, "cgroup.events")).ok()?;
@@ -39,19 +39,20 @@ impl Group {
     }
 }
 
-/// A process that ends meanwhile, and a group that goes meanwhile, are fine.
+/// Collects the pids in a group and its descendants. Processes that exit and groups that are removed in the meantime
+/// are not errors.
 pub(crate) fn collect(tree: &Tree, path: &str, pids: &mut HashSet<i32>) -> Result<(), Errno> {
-    let mut left = vec![path.to_owned()];
-    while let Some(at) = left.pop() {
-        let list = match tree.try_read(&format!("{at}/cgroup.procs")) {
-            // The processes of a threaded group are listed by its domain, which is above.
+    let mut pending = vec![path.to_owned()];
+    while let Some(group) = pending.pop() {
+        let list = match tree.try_read(&format!("{group}/cgroup.procs")) {
+            // The processes of a threaded group are listed in its domain, which is an ancestor.
             Err(Errno::OPNOTSUPP) => String::new(),
-            Err(Errno::NOENT | Errno::NODEV) if at != path => continue,
+            Err(Errno::NOENT | Errno::NODEV) if group != path => continue,
             other => other?,
         };
         pids.extend(list.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|pid| *pid > 0));
-        match tree.children(&at) {
-            Ok(names) => left.extend(names.into_iter().map(|name| format!("{at}/{name}"))),
+        match tree.children(&group) {
+            Ok(names) => pending.extend(names.into_iter().map(|name| format!("{group}/{name}"))),
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno),
         }

@@ -1,5 +1,5 @@
-//! Removal of a group with all below it: one post-order pass in bounded steps, so that an event loop can do other work
-//! in between, however many groups a container made and however deep.
+//! Removes a group with its descendants in one post-order pass of bounded steps, so that an event loop can do other
+//! work in between, however many groups a container has created and however deep they are.
 
 use std::mem::MaybeUninit;
 
@@ -11,67 +11,67 @@ use rustix::{
 
 use crate::{Error, Group, controller::Controller, thaw::thaw_one, tree::Tree, wait::Wait};
 
-/// How long killed processes may take to be gone.
+/// How long killed processes may take to exit.
 const REMOVE_SECONDS: u64 = 5;
-/// Operations of one step where the caller blocks anyway.
+/// The number of operations in one step if the caller blocks anyway.
 const STEP: usize = 1024;
 
-/// How far a [`Removal`] is.
+/// The status of a [`Removal`] after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Removing {
-    /// There is more to do at once.
+pub enum RemovalStatus {
+    /// The next step can be done immediately.
     Pending,
-    /// A process is in a group, or ends just now: to be tried again later.
+    /// A group contains a process, or one that is exiting: try again later.
     Busy,
-    /// Nothing of the group is there any more.
+    /// The group does not exist anymore.
     Done,
 }
 
-/// A removal on its way: rmdir of all groups below a group and of itself, in every tree.
+/// A removal in progress: rmdir of a group and all its descendants, in every tree.
 ///
-/// It holds one descriptor and no memory for what a container made: the way up is `..`, which cannot lead out of the
-/// group, because the kernel moves no group to another parent.
+/// It holds one descriptor and a constant amount of memory, however many groups there are: it returns to the parent by
+/// `..`, which cannot lead out of the group, because the kernel does not move groups to another parent.
 #[derive(Debug)]
 pub struct Removal {
     group: Group,
-    /// How many of the group's trees are done.
+    /// The number of trees that are done.
     trees: usize,
-    /// `None`: before the first, or after the last group.
-    at: Option<Place>,
-    /// How many groups were removed.
+    /// The current position; `None` before the first or after the last group.
+    position: Option<Position>,
+    /// The number of groups that were removed.
     removed: u64,
 }
 
-/// Where a removal is.
+/// The position of a removal.
 #[derive(Debug)]
-struct Place {
-    /// A group that could not be removed as it was.
+struct Position {
+    /// A group that cannot be removed before its children.
     dir: OwnedFd,
-    /// How deep it is below the group to remove.
+    /// The depth below the group to remove.
     depth: u64,
-    /// Whether one below it was removed since it was entered.
-    fruitful: bool,
+    /// Whether a child was removed since the group was entered.
+    progressed: bool,
 }
 
-/// How groups are opened.
+/// The flags with which groups are opened.
 const DIRECTORY_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 
 impl Group {
-    /// Starts a removal, for callers that must not block. The processes must have been killed; a group of a systemd
-    /// unit is ended by systemd first, and that blocks.
+    /// Starts a removal, for callers that must not block. The processes must have been killed. For a group of a systemd
+    /// unit the unit is stopped first, which blocks.
     ///
     /// # Errors
-    /// Those of systemd.
+    /// Stopping the unit failed.
     pub fn removal(self) -> Result<Removal, Error> {
         if let Some(unit) = self.unit.as_ref().filter(|_| self.sub.is_none()) {
             unit.stop()?;
         }
-        Ok(Removal { group: self, trees: 0, at: None, removed: 0 })
+        Ok(Removal { group: self, trees: 0, position: None, removed: 0 })
     }
 
-    /// rmdir of all groups below and of itself, in every tree. A group that is not there is fine. Processes that were
-    /// killed just now are waited for, at most 5 s after the last group that could be removed; one that lives on is an
-    /// error that names it, and the group stays. One of a systemd unit is ended by systemd first.
+    /// Removes the group and its descendants in every tree. A group that does not exist is not an error. Waits for
+    /// killed processes to exit, at most 5 s after the last group that could be removed; an error names a process that
+    /// is still in the group, which is kept then. For a group of a systemd unit the unit is stopped first.
     pub fn remove(self) -> Result<(), Error> {
         let mut removal = self.removal()?;
         let mut wait: Option<(Wait, u64)> = None;
@@ -80,15 +80,15 @@ impl Group {
                 wait.arm();
             }
             match removal.step(STEP)? {
-                Removing::Done => return Ok(()),
-                Removing::Pending => continue,
-                Removing::Busy => {}
+                RemovalStatus::Done => return Ok(()),
+                RemovalStatus::Pending => continue,
+                RemovalStatus::Busy => {}
             }
-            // The first time at once: opening the file to wait on takes as long as most processes need to go.
+            // The first retry is immediate: opening the file for the wait takes as long as the exit of most processes.
             match &mut wait {
                 Some((wait, removed)) if *removed == removal.removed => {
                     if !wait.next() {
-                        return Err(removal.still_used());
+                        return Err(removal.timeout_error());
                     }
                 }
                 _ => wait = Some((Wait::new(&removal.group, REMOVE_SECONDS), removal.removed)),
@@ -98,114 +98,118 @@ impl Group {
 }
 
 impl Removal {
-    /// The group.
+    /// Returns the group.
     pub fn group(&self) -> &Group {
         &self.group
     }
 
-    /// The group, when the removal is given up.
+    /// Gives up the removal and returns the group.
     pub fn into_group(self) -> Group {
         self.group
     }
 
-    /// How many groups were removed so far.
+    /// Returns the number of groups that were removed so far.
     pub fn removed(&self) -> u64 {
         self.removed
     }
 
-    /// Goes on with the pass: at most `most` groups are entered or removed. Never waits.
+    /// Continues the removal: enters or removes at most `limit` groups. Does not block.
     ///
     /// # Errors
-    /// Those of rmdir(2) but for a group in use.
-    pub fn step(&mut self, most: usize) -> Result<Removing, Error> {
-        let Self { group, trees: done, at, removed } = self;
-        let mut left = most;
-        for tree in trees_of(group).into_iter().skip(*done) {
-            let path = group.place(tree).relative();
-            let outcome = step_in(tree, path, at, removed, &mut left);
+    /// Those of rmdir(2), except for a group in use.
+    pub fn step(&mut self, limit: usize) -> Result<RemovalStatus, Error> {
+        let Self { group, trees: done, position, removed } = self;
+        let mut budget = limit;
+        for tree in ordered_trees(group).into_iter().skip(*done) {
+            let path = group.path_in(tree).relative();
+            let outcome = step_in(tree, path, position, removed, &mut budget);
             match outcome.map_err(|errno| Error::io("rmdir", tree.describe(path), errno))? {
-                Removing::Done => *done += 1,
+                RemovalStatus::Done => *done += 1,
                 other => return Ok(other),
             }
         }
-        Ok(Removing::Done)
+        Ok(RemovalStatus::Done)
     }
 
-    /// The error of one that was given up.
-    pub fn still_used(&self) -> Error {
-        let tree = trees_of(&self.group).into_iter().nth(self.trees);
-        let path =
-            tree.map_or_else(|| self.group.path().to_string(), |tree| tree.describe(self.group.place(tree).relative()));
-        Error::Late { operation: "remove", path, seconds: REMOVE_SECONDS, detail: self.group.first_process() }
+    /// Returns the error of a removal that was given up.
+    pub fn timeout_error(&self) -> Error {
+        let tree = ordered_trees(&self.group).into_iter().nth(self.trees);
+        let path = match tree {
+            Some(tree) => tree.describe(self.group.path_in(tree).relative()),
+            None => self.group.path().to_string(),
+        };
+        Error::Timeout { operation: "remove", path, seconds: REMOVE_SECONDS, detail: self.group.first_process() }
     }
 }
 
-/// The v1 freezer first: what a container froze there is in the way in all trees.
-fn trees_of(group: &Group) -> Vec<&Tree> {
-    let mut trees: Vec<&Tree> = group.own_trees().collect();
+/// Returns the trees of a group, the v1 freezer first: processes that a container has frozen there prevent the removal
+/// in all trees.
+fn ordered_trees(group: &Group) -> Vec<&Tree> {
+    let mut trees: Vec<&Tree> = group.trees_with_directory().collect();
     trees.sort_by_key(|tree| tree.v2 || !tree.controllers.has(Controller::Freezer));
     trees
 }
 
-/// Goes on in one tree.
+/// Continues the removal in one tree.
 fn step_in(
     tree: &Tree,
     path: &str,
-    at: &mut Option<Place>,
+    position: &mut Option<Position>,
     removed: &mut u64,
-    left: &mut usize,
-) -> Result<Removing, Errno> {
+    budget: &mut usize,
+) -> Result<RemovalStatus, Errno> {
     let freezer = !tree.v2 && tree.controllers.has(Controller::Freezer);
-    while *left > 0 {
-        *left -= 1;
-        let Some(mut place) = at.take() else {
+    while *budget > 0 {
+        *budget -= 1;
+        let Some(mut current) = position.take() else {
             match tree.rmdir(path) {
                 Ok(()) => {
                     *removed += 1;
-                    return Ok(Removing::Done);
+                    return Ok(RemovalStatus::Done);
                 }
-                Err(Errno::NOENT) => return Ok(Removing::Done),
+                Err(Errno::NOENT) => return Ok(RemovalStatus::Done),
                 Err(Errno::BUSY | Errno::NOTEMPTY) => {}
                 Err(errno) => return Err(errno),
             }
-            *at = enter(tree.open_dir(path), freezer)?.map(|dir| Place { dir, depth: 0, fruitful: false });
+            let dir = enter(tree.open_dir(path), freezer)?;
+            *position = dir.map(|dir| Position { dir, depth: 0, progressed: false });
             continue;
         };
         let before = *removed;
-        let outcome = remove_children(&place.dir, removed, left)?;
-        place.fruitful |= *removed > before;
-        *at = match outcome {
-            Children::Unknown => Some(place),
-            Children::InTheWay(child) => match enter(child, freezer)? {
-                Some(dir) => Some(Place { dir, depth: place.depth + 1, fruitful: false }),
-                None => Some(place),
+        let outcome = remove_children(&current.dir, removed, budget)?;
+        current.progressed |= *removed > before;
+        *position = match outcome {
+            Children::Unknown => Some(current),
+            Children::Blocking(child) => match enter(child, freezer)? {
+                Some(dir) => Some(Position { dir, depth: current.depth + 1, progressed: false }),
+                None => Some(current),
             },
-            // Nothing was below it, and it could not be removed: a process is in it.
-            Children::None if !place.fruitful => return Ok(Removing::Busy),
-            Children::None if place.depth == 0 => None,
-            Children::None => match openat(&place.dir, c"..", DIRECTORY_FLAGS, Mode::empty()) {
-                Ok(dir) => Some(Place { dir, depth: place.depth - 1, fruitful: true }),
-                // It was removed with all above it: from the start.
+            // The group has no children and could not be removed: it contains a process.
+            Children::None if !current.progressed => return Ok(RemovalStatus::Busy),
+            Children::None if current.depth == 0 => None,
+            Children::None => match openat(&current.dir, c"..", DIRECTORY_FLAGS, Mode::empty()) {
+                Ok(dir) => Some(Position { dir, depth: current.depth - 1, progressed: true }),
+                // The group was removed with its ancestors: start again from the top.
                 Err(Errno::NOENT) => None,
                 Err(errno) => return Err(errno),
             },
         };
     }
-    Ok(Removing::Pending)
+    Ok(RemovalStatus::Pending)
 }
 
-/// What is below a group.
+/// The children of a group after [`remove_children`].
 enum Children {
-    /// No group any more.
+    /// No children are left.
     None,
-    /// This one, opened, cannot be removed as it is.
-    InTheWay(Result<OwnedFd, Errno>),
-    /// The step is over.
+    /// This child, opened, cannot be removed before its own children.
+    Blocking(Result<OwnedFd, Errno>),
+    /// The limit of the step was reached.
     Unknown,
 }
 
-/// Removes the groups right below, up to the first that cannot be.
-fn remove_children(dir: &OwnedFd, removed: &mut u64, left: &mut usize) -> Result<Children, Errno> {
+/// Removes the children, up to the first that cannot be removed.
+fn remove_children(dir: &OwnedFd, removed: &mut u64, budget: &mut usize) -> Result<Children, Errno> {
     rustix::fs::seek(dir, rustix::fs::SeekFrom::Start(0))?;
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut entries = RawDir::new(dir, &mut buffer);
@@ -215,15 +219,15 @@ fn remove_children(dir: &OwnedFd, removed: &mut u64, left: &mut usize) -> Result
         if entry.file_type() != FileType::Directory || name == c"." || name == c".." {
             continue;
         }
-        if *left == 0 {
+        if *budget == 0 {
             return Ok(Children::Unknown);
         }
-        *left -= 1;
+        *budget -= 1;
         match unlinkat(dir, name, AtFlags::REMOVEDIR) {
             Ok(()) => *removed += 1,
             Err(Errno::NOENT) => {}
             Err(Errno::BUSY | Errno::NOTEMPTY) => {
-                return Ok(Children::InTheWay(openat(dir, name, DIRECTORY_FLAGS, Mode::empty())));
+                return Ok(Children::Blocking(openat(dir, name, DIRECTORY_FLAGS, Mode::empty())));
             }
             Err(errno) => return Err(errno),
         }
@@ -231,7 +235,8 @@ fn remove_children(dir: &OwnedFd, removed: &mut u64, left: &mut usize) -> Result
     Ok(Children::None)
 }
 
-/// `None`: it is gone. What a container froze by itself (v1) cannot end before it is thawed.
+/// Enters a group; returns `None` if it does not exist anymore. Thaws it in the v1 freezer, as processes that a
+/// container has frozen there cannot exit before.
 fn enter(opened: Result<OwnedFd, Errno>, freezer: bool) -> Result<Option<OwnedFd>, Errno> {
     let dir = match opened {
         Err(Errno::NOENT | Errno::NODEV) => return Ok(None),

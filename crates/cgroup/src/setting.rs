@@ -1,17 +1,17 @@
-//! Values on their way into the kernel's files.
+//! Writes values to kernel files.
 
 use rustix::io::Errno;
 
 use crate::{Error, GroupPath, controller::Controller, tree::Tree};
 
-/// One value of one field of the spec.
+/// The value of one field of the spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
-    /// Field of `linux.resources`, for messages.
+    /// The field of `linux.resources`, for error messages.
     pub(crate) field: &'static str,
-    /// File and value; later ones are tried where a kernel has no such file.
+    /// Files and values, in the order in which they are tried if the kernel does not have a file.
     pub(crate) choices: Vec<(String, String)>,
-    /// Whether a kernel without any of the files may go on.
+    /// Whether the setting is skipped if the kernel does not have any of the files.
     pub(crate) optional: bool,
 }
 
@@ -30,7 +30,8 @@ impl Setting {
         self
     }
 
-    /// Ok(None): written, or not there and optional. Ok(Some): EINVAL, which another setting may cure.
+    /// Writes the value. Returns `Ok(None)` if it was written, or if it is optional and the file does not exist;
+    /// `Ok(Some)` for EINVAL, which the kernel may not return after another setting was written.
     fn write(&self, tree: &Tree, group: &GroupPath, controller: Controller) -> Result<Option<Error>, Error> {
         for (file, value) in &self.choices {
             let path = format!("{}/{file}", group.relative());
@@ -55,19 +56,19 @@ impl Setting {
 }
 
 /// Writes the settings of one controller. Some constrain each other (memory ≤ memory + swap, burst ≤ quota, runtime ≤
-/// period), and which must go first depends on what stands there: what the kernel calls invalid is tried again after
-/// the others, as long as that gets on.
+/// period), and the required order depends on the current values: settings that are refused with EINVAL are tried again
+/// after the others, as long as that makes progress.
 pub(crate) fn write_all(
     tree: &Tree,
     group: &GroupPath,
     controller: Controller,
     settings: &[Setting],
 ) -> Result<(), Error> {
-    let mut left: Vec<&Setting> = settings.iter().collect();
+    let mut pending: Vec<&Setting> = settings.iter().collect();
     loop {
-        let (before, mut first) = (left.len(), None);
+        let (before, mut first) = (pending.len(), None);
         let mut refused = Vec::new();
-        for setting in left {
+        for setting in pending {
             if let Some(error) = setting.write(tree, group, controller)? {
                 refused.push(setting);
                 first.get_or_insert(error);
@@ -76,7 +77,7 @@ pub(crate) fn write_all(
         match first {
             None => return Ok(()),
             Some(error) if refused.len() == before => return Err(error),
-            Some(_) => left = refused,
+            Some(_) => pending = refused,
         }
     }
 }

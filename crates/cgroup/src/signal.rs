@@ -7,25 +7,24 @@ use syscall::pidfd_signal::pidfd_signal;
 
 use crate::{Error, Group, controller::Controller};
 
-/// SIGKILL.
-const KILL: i32 = 9;
-/// Passes over a group that forks faster than it can be listed.
+const SIGKILL: i32 = 9;
+/// The maximum number of passes over a group whose processes fork faster than they can be listed.
 const PASSES_MAX: usize = 64;
-/// Processes whose pidfds are open at a time.
-const AT_ONCE: usize = 256;
+/// The maximum number of pidfds that are open at the same time.
+const BATCH: usize = 256;
 
 impl Group {
-    /// SIGKILL to every process of the group and below, also to those being forked at this moment: `cgroup.kill`
-    /// (kernel 5.14+), else by stopping the group first. What is frozen is thawed. Waits for nothing: neither for their
-    /// end nor, where the group is stopped, for that; so without `cgroup.kill` one that forks just now may live on, and
-    /// is hit by the next call. A group that is gone is fine.
+    /// Sends SIGKILL to all processes of the group and its descendants, including those that are being forked: by
+    /// `cgroup.kill` (Linux 5.14), else by freezing the group first. Frozen processes are thawed. Does not wait,
+    /// neither for the processes to exit nor for the group to freeze; so without `cgroup.kill` a process that is being
+    /// forked may survive until the next call. A group that does not exist is not an error.
     ///
-    /// What is frozen in v1 freezer groups below it dies only after [`Group::thaw_below`].
+    /// Processes that are frozen in v1 freezer groups below the group die only after [`Group::thaw_descendants`].
     pub fn kill(&self) -> Result<(), Error> {
         if let Some(tree) = self.trees.v2() {
             let file = self.file(tree, "cgroup.kill");
             match tree.try_write(&file, "1") {
-                Ok(()) | Err(Errno::NODEV) => return self.thaw_beside_v2(),
+                Ok(()) | Err(Errno::NODEV) => return self.thaw_in_v1(),
                 Err(Errno::NOENT | Errno::OPNOTSUPP) => {}
                 Err(errno) => return Err(tree.write_failed(&file, "1", errno)),
             }
@@ -36,26 +35,27 @@ impl Group {
         self.kill_listed()
     }
 
-    /// On a hybrid host somebody may have stopped it by the v1 freezer, and what that stopped dies only when it runs
-    /// again. A command's group is not stopped there by itself.
-    fn thaw_beside_v2(&self) -> Result<(), Error> {
+    /// Thaws the group in the v1 freezer of a hybrid host: another program may have frozen it there, and frozen
+    /// processes do not die. An exec group has no directory of its own there.
+    fn thaw_in_v1(&self) -> Result<(), Error> {
         let freezer = self.trees.with(Controller::Freezer).filter(|tree| !tree.v2 && !self.is_exec_group());
         let Some(tree) = freezer else { return Ok(()) };
         let file = self.file(tree, "freezer.state");
         match tree.try_write(&file, "THAWED") {
-            // Gone, or another user's.
+            // The group does not exist, or belongs to another user.
             Ok(()) | Err(Errno::NODEV | Errno::NOENT | Errno::ACCESS | Errno::PERM) => Ok(()),
             Err(errno) => Err(tree.write_failed(&file, "THAWED", errno)),
         }
     }
 
-    /// What stops forks no longer; what forked before is seen by the next pass. Lists until nobody new turns up.
+    /// Kills the listed processes until a pass finds no new ones. Frozen processes do not fork; a process that was
+    /// forked before is found by the next pass.
     fn kill_listed(&self) -> Result<(), Error> {
-        let stopping = self.begin_freeze().is_ok();
+        let freezing = self.begin_freeze().is_ok();
         let mut killed = Ok(());
         let mut known: Vec<i32> = Vec::new();
         for _ in 0..PASSES_MAX {
-            killed = self.signal(KILL);
+            killed = self.signal(SIGKILL);
             let now = self.pids().unwrap_or_default();
             let fresh = now.iter().any(|pid| known.binary_search(pid).is_err());
             known = now;
@@ -63,47 +63,48 @@ impl Group {
                 break;
             }
         }
-        // v1 processes die when they run again.
-        if stopping {
+        // On v1, frozen processes die only after they are thawed.
+        if freezing {
             self.thaw()?;
         }
         killed
     }
 
-    /// A signal (1 to 64) to every process of the group and below. One that is forked meanwhile may miss it (use
-    /// [`Group::kill`] for SIGKILL); one that ended meanwhile never hits another process that got its pid.
+    /// Sends a signal (1 to 64) to all processes of the group and its descendants. A process that is forked in the
+    /// meantime may not get it (use [`Group::kill`] for SIGKILL). If a process exits in the meantime, the signal is
+    /// never sent to another process with its pid.
     pub fn signal(&self, signal: i32) -> Result<(), Error> {
         if !(1..=64).contains(&signal) {
-            return Err(Error::invalid("signal", format!("{signal} is not from 1 to 64")));
+            return Err(Error::invalid("signal", format!("{signal} is not between 1 and 64")));
         }
         let pids = self.pids()?;
         let mut outcome = Ok(());
-        for some in pids.chunks(AT_ONCE) {
-            let sent = self.signal_some(some, signal);
+        for batch in pids.chunks(BATCH) {
+            let sent = self.signal_batch(batch, signal);
             outcome = outcome.and(sent);
         }
         outcome
     }
 
-    /// To these; the first error, after all that could be reached have it.
-    fn signal_some(&self, pids: &[i32], signal: i32) -> Result<(), Error> {
+    /// Sends the signal to these processes. Returns the first error, after all were tried.
+    fn signal_batch(&self, pids: &[i32], signal: i32) -> Result<(), Error> {
         let failed = |pid: i32| {
-            let what = format!("send signal {signal} to process {pid} of");
-            move |errno: Errno| Error::io(what.clone(), self.path().to_string(), errno)
+            let operation = format!("send signal {signal} to process {pid} of");
+            move |errno: Errno| Error::io(operation.clone(), self.path().to_string(), errno)
         };
         let mut outcome = Ok(());
         let mut processes = Vec::new();
         for pid in pids {
             match open(*pid) {
                 Ok(pidfd) => processes.push((*pid, pidfd)),
-                // It has ended, or leads no thread group.
+                // The process has exited, or is not a thread group leader.
                 Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => {}
                 Err(errno) => outcome = outcome.and(Err(failed(*pid)(errno))),
             }
         }
-        // Who is still listed after the pidfds were opened is who they refer to.
-        let still = self.pids()?;
-        for (pid, pidfd) in processes.iter().filter(|(pid, _)| still.binary_search(pid).is_ok()) {
+        // A pid that is still listed after its pidfd was opened is that of the same process.
+        let current = self.pids()?;
+        for (pid, pidfd) in processes.iter().filter(|(pid, _)| current.binary_search(pid).is_ok()) {
             match pidfd_signal(pidfd, signal) {
                 Ok(()) | Err(Errno::SRCH) => {}
                 Err(errno) => outcome = outcome.and(Err(failed(*pid)(errno))),

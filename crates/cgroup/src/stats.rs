@@ -7,112 +7,112 @@ use crate::{Error, Group};
 
 pub(crate) use reader::Readers;
 
-/// What a group used and may use. What the machine cannot tell (no controller) is 0 or `None`.
+/// The usage and the limits of a group. A value that is not available (no controller) is 0 or `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
-    /// CPU time of all processes so far, ns.
+    /// CPU time of all processes so far, in ns.
     pub cpu_usage_ns: u64,
-    /// Of this in user mode, ns.
+    /// CPU time in user mode, in ns.
     pub cpu_user_ns: u64,
-    /// Of this in the kernel, ns.
+    /// CPU time in kernel mode, in ns.
     pub cpu_system_ns: u64,
-    /// Periods of the CPU quota so far.
+    /// Elapsed periods of the CPU quota.
     pub cpu_periods: u64,
-    /// Of these, how many ended throttled.
+    /// Periods in which the group was throttled.
     pub cpu_throttled_periods: u64,
-    /// Time throttled, ns.
+    /// Throttled time, in ns.
     pub cpu_throttled_ns: u64,
-    /// Periods in which more than the quota was used, out of what was saved before (`cpu.max.burst`; kernel 5.14).
+    /// Periods in which the group used more than the quota, from saved quota (`cpu.max.burst`, Linux 5.14).
     pub cpu_bursts: u64,
-    /// CPU time used beyond the quota in them, ns.
+    /// CPU time beyond the quota in those periods, in ns.
     pub cpu_burst_ns: u64,
-    /// Memory in use with page cache, bytes.
+    /// Memory usage including the page cache, in bytes.
     pub memory_usage: u64,
-    /// Memory in use without the page cache that can go at once (`inactive_file`), bytes; what kubelet evicts by.
+    /// Memory usage without `inactive_file`, in bytes, by which the kubelet evicts pods.
     pub memory_working_set: u64,
-    /// Anonymous memory, bytes.
+    /// Anonymous memory, in bytes.
     pub memory_rss: u64,
-    /// Limit of memory, bytes; on v1 the lowest on the way to the root.
+    /// Memory limit, in bytes; on v1 the lowest of the group and its ancestors.
     pub memory_limit: Option<u64>,
     /// Page faults so far.
     pub page_faults: u64,
-    /// Of these, how many read from a disk.
+    /// Major page faults so far.
     pub major_page_faults: u64,
-    /// Swap in use, bytes.
+    /// Swap usage, in bytes.
     pub swap_usage: Option<u64>,
-    /// Limit of swap, bytes.
+    /// Swap limit, in bytes.
     pub swap_limit: Option<u64>,
-    /// Tasks (threads).
+    /// Number of tasks (threads).
     pub pids: u64,
     /// Limit of tasks.
     pub pids_limit: Option<u64>,
-    /// Read from block devices, bytes.
+    /// Bytes read from block devices.
     pub io_read_bytes: u64,
-    /// Written to block devices, bytes.
+    /// Bytes written to block devices.
     pub io_write_bytes: u64,
-    /// The same by device, in the kernel's order; devices that were not used are left out.
+    /// I/O by device, in the kernel's order; unused devices are omitted.
     pub io_devices: Vec<DeviceIo>,
-    /// Page cache, bytes.
+    /// Page cache, in bytes.
     pub memory_file: u64,
-    /// Of this mapped by processes, bytes.
+    /// Page cache that is mapped by processes, in bytes.
     pub memory_mapped_file: u64,
-    /// Page cache that is not written to disk yet, bytes.
+    /// Dirty page cache, in bytes.
     pub memory_file_dirty: u64,
-    /// Page cache that is being written, bytes.
+    /// Page cache under writeback, in bytes.
     pub memory_file_writeback: u64,
-    /// Anonymous pages that were needed again soon after they were taken (kernel 5.9).
+    /// Refaults of reclaimed anonymous pages (`workingset_refault_anon`, Linux 5.9).
     pub refaults_anon: u64,
-    /// The same of page cache.
+    /// Refaults of reclaimed page cache (`workingset_refault_file`).
     pub refaults_file: u64,
-    /// Pages looked at to be taken; v2 only.
+    /// Pages scanned by reclaim (`pgscan`); v2 only.
     pub pages_scanned: u64,
-    /// Pages taken; v2 only.
+    /// Pages reclaimed (`pgsteal`); v2 only.
     pub pages_stolen: u64,
-    /// Page cache used lately, bytes.
+    /// Page cache on the active LRU list, in bytes.
     pub memory_active_file: u64,
-    /// Page cache that can go first, bytes.
+    /// Page cache on the inactive LRU list, in bytes.
     pub memory_inactive_file: u64,
-    /// Anonymous memory used lately, bytes.
+    /// Anonymous memory on the active LRU list, in bytes.
     pub memory_active_anon: u64,
-    /// Anonymous memory that can be swapped first, bytes.
+    /// Anonymous memory on the inactive LRU list, in bytes.
     pub memory_inactive_anon: u64,
-    /// Memory of the kernel for the group, bytes; 0 on v1, which has it in a file of its own.
+    /// Kernel memory of the group, in bytes; 0 on v1, which has it in a separate file.
     pub memory_kernel: u64,
-    /// Waiting for a CPU. Told wherever the v2 tree is mounted, with controllers or without (kernel 5.2, `CONFIG_PSI`).
+    /// CPU pressure. Available if the v2 tree is mounted, with or without controllers (Linux 5.2, `CONFIG_PSI`).
     pub cpu_pressure: Option<Pressure>,
-    /// Waiting for memory.
+    /// Memory pressure.
     pub memory_pressure: Option<Pressure>,
-    /// Waiting for block devices.
+    /// I/O pressure.
     pub io_pressure: Option<Pressure>,
 }
 
-/// What a group read from and wrote to one block device so far.
+/// The I/O of a group on one block device so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceIo {
-    /// The device's numbers.
+    /// The major number of the device.
     pub major: u32,
-    /// The device's numbers.
+    /// The minor number of the device.
     pub minor: u32,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Reads.
+    /// Number of reads.
     pub reads: u64,
-    /// Writes.
+    /// Number of writes.
     pub writes: u64,
 }
 
 /// Pressure stall information (PSI) of one resource: `Documentation/accounting/psi.rst` of the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pressure {
-    /// While at least one task waited.
+    /// Time in which at least one task was stalled.
     pub some: Stalls,
-    /// While all tasks that could do something waited.
+    /// Time in which all non-idle tasks were stalled.
     pub full: Stalls,
 }
 
-/// Time lost.
+/// Stall times.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stalls {
     /// Percent of the last 10 seconds.
@@ -121,14 +121,14 @@ pub struct Stalls {
     pub avg60: f64,
     /// Percent of the last 300 seconds.
     pub avg300: f64,
-    /// So far, ns.
+    /// Total time, in ns.
     pub total_ns: u64,
 }
 
 impl Group {
-    /// What the group used so far and uses now. The first call opens the files and keeps them open as long as the
-    /// `Group` lives (about fifteen descriptors). All groups of a process keep at most half of the descriptors that it
-    /// may have; past that, files are opened each time.
+    /// Reads the statistics of the group. The first call opens the files, which stay open until the `Group` is dropped
+    /// (about fifteen descriptors). All groups of a process keep at most half of RLIMIT_NOFILE open; beyond that, files
+    /// are opened for each call.
     pub fn stats(&self) -> Result<Stats, Error> {
         let readers = match self.readers.get() {
             Some(readers) => readers,

@@ -1,5 +1,5 @@
-//! Thaws every v1 freezer group below a group, in bounded steps. Root in a container can mount the v1 freezer, move its
-//! processes into a nested group and freeze that; SIGKILL does not end them before they are thawed, and thawing the top
+//! Thaws all v1 freezer groups below a group, in bounded steps. Root in a container can mount the v1 freezer, move its
+//! processes into a nested group and freeze that; SIGKILL does not kill them before they are thawed, and thawing the
 //! group does not thaw a nested group that was frozen itself.
 
 use std::mem::MaybeUninit;
@@ -12,93 +12,93 @@ use rustix::{
 
 use crate::{Error, Group, controller::Controller, tree::write_once};
 
-/// How groups are opened.
+/// The flags with which groups are opened.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
-/// Bytes of a directory that are read at once.
+/// Bytes of directory entries that are read at once.
 const BUFFER: usize = 4096;
 
-/// A depth-first pass over the v1 freezer groups below a group that removes nothing.
+/// A depth-first pass over the v1 freezer groups below a group, which thaws but does not remove them.
 ///
 /// It holds two descriptors, and eight bytes for each level that it has descended.
 #[derive(Debug)]
-pub struct ThawBelow {
+pub struct ThawDescendants {
     top: OwnedFd,
-    /// For messages.
+    /// The path of the group, for error messages.
     path: String,
-    /// `None`: at the start.
-    place: Option<Place>,
+    /// The current position; `None` at the start.
+    cursor: Option<Cursor>,
 }
 
-/// Where the pass is.
+/// The position of a pass.
 #[derive(Debug)]
-struct Place {
+struct Cursor {
     dir: OwnedFd,
-    /// Where in its parent each group was found from which the pass descended.
+    /// For each level that was descended, the position of the group in its parent.
     parents: Vec<u64>,
     /// Position in `dir` of the entry that is read next.
     position: u64,
-    /// The inode of the group from which the pass came back up: entries up to this one were visited.
+    /// The inode of the group from which the pass has returned to `dir`: entries up to this one were visited.
     skip_past: Option<u64>,
     /// Whether `dir` has been read from its start.
     from_start: bool,
 }
 
-/// What [`Place::next_child`] came upon.
+/// The result of [`Cursor::next_child`].
 enum Next {
     Child {
         dir: OwnedFd,
         position: u64,
     },
     End,
-    /// The step is over.
-    StepOver,
+    /// The limit of the step was reached.
+    LimitReached,
 }
 
 impl Group {
-    /// The pass over the v1 freezer groups below this group; for a group of [`Group::exec_group`], below its
-    /// container's, where its processes are. `None`: there is no v1 freezer, or no such group in it.
-    pub fn thaw_below(&self) -> Option<ThawBelow> {
+    /// Starts a pass over the v1 freezer groups below this group; for a group of [`Group::exec_group`], below its
+    /// container's, where its processes are. Returns `None` without a v1 freezer, or if the group does not exist in it.
+    pub fn thaw_descendants(&self) -> Option<ThawDescendants> {
         let tree = self.trees.with(Controller::Freezer).filter(|tree| !tree.v2)?;
-        let path = self.place(tree).relative();
+        let path = self.path_in(tree).relative();
         let top = tree.open_dir(path).ok()?;
-        Some(ThawBelow { top, path: tree.describe(path), place: None })
+        Some(ThawDescendants { top, path: tree.describe(path), cursor: None })
     }
 }
 
-impl ThawBelow {
-    /// Continues the pass, for at most `most` groups. Whether it is complete. Never waits. A group that goes while the
-    /// pass is in it starts the pass again.
+impl ThawDescendants {
+    /// Continues the pass, for at most `limit` groups. Returns whether it is complete. Does not block. If the current
+    /// group is removed, the pass starts again.
     ///
     /// # Errors
-    /// Those of reading a directory.
-    pub fn step(&mut self, most: usize) -> Result<bool, Error> {
-        self.try_step(most).map_err(|errno| Error::io("thaw groups below", self.path.clone(), errno))
+    /// Reading a directory failed.
+    pub fn step(&mut self, limit: usize) -> Result<bool, Error> {
+        self.try_step(limit).map_err(|errno| Error::io("thaw groups below", self.path.clone(), errno))
     }
 
-    fn try_step(&mut self, most: usize) -> Result<bool, Errno> {
-        let mut left = most;
-        while left > 0 {
-            left -= 1;
-            let mut place = match self.place.take() {
-                Some(place) => place,
-                None => Place::new(openat(&self.top, c".", DIRECTORY, Mode::empty())?),
+    fn try_step(&mut self, limit: usize) -> Result<bool, Errno> {
+        let mut budget = limit;
+        while budget > 0 {
+            budget -= 1;
+            let mut cursor = match self.cursor.take() {
+                Some(cursor) => cursor,
+                None => Cursor::new(openat(&self.top, c".", DIRECTORY, Mode::empty())?),
             };
-            self.place = match place.next_child(&mut left)? {
-                Next::StepOver => Some(place),
+            self.cursor = match cursor.next_child(&mut budget)? {
+                Next::LimitReached => Some(cursor),
                 Next::Child { dir, position } => {
                     thaw_one(&dir);
-                    place.descend(dir, position);
-                    Some(place)
+                    cursor.descend(dir, position);
+                    Some(cursor)
                 }
                 // Names of equal hash may be listed in another order after a seek.
-                Next::End if place.skip_past.is_some() && !place.from_start => {
-                    place.rewind()?;
-                    Some(place)
+                Next::End if cursor.skip_past.is_some() && !cursor.from_start => {
+                    cursor.rewind()?;
+                    Some(cursor)
                 }
-                // The group that the pass was in has gone.
-                Next::End if place.skip_past.is_some() => None,
-                Next::End => match place.parents.pop() {
-                    Some(position) => place.ascend(position)?,
+                // The group that the pass was in was removed.
+                Next::End if cursor.skip_past.is_some() => None,
+                Next::End => match cursor.parents.pop() {
+                    Some(position) => cursor.ascend(position)?,
                     None => return Ok(true),
                 },
             };
@@ -107,21 +107,21 @@ impl ThawBelow {
     }
 }
 
-impl Place {
+impl Cursor {
     fn new(dir: OwnedFd) -> Self {
         Self { dir, parents: Vec::new(), position: 0, skip_past: None, from_start: true }
     }
 
-    /// Opens the next group right below this one.
-    fn next_child(&mut self, left: &mut usize) -> Result<Next, Errno> {
+    /// Opens the next child group.
+    fn next_child(&mut self, budget: &mut usize) -> Result<Next, Errno> {
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut entries = RawDir::new(&self.dir, &mut buffer);
         loop {
             if entries.is_buffer_empty() {
-                if *left == 0 {
-                    return Ok(Next::StepOver);
+                if *budget == 0 {
+                    return Ok(Next::LimitReached);
                 }
-                *left -= 1;
+                *budget -= 1;
             }
             let Some(entry) = entries.next() else { return Ok(Next::End) };
             let entry = entry?;
@@ -148,7 +148,7 @@ impl Place {
         *self = Self { parents, ..Self::new(dir) };
     }
 
-    /// `None`: the group was removed.
+    /// Returns to the parent, or `None` if the group was removed.
     fn ascend(self, position: u64) -> Result<Option<Self>, Errno> {
         let inode = fstat(&self.dir)?.st_ino;
         let dir = match openat(&self.dir, c"..", DIRECTORY, Mode::empty()) {
@@ -167,7 +167,7 @@ impl Place {
     }
 }
 
-/// Thaws what was frozen in this group. One that is gone is fine.
+/// Thaws a group. A group that does not exist is not an error.
 pub(crate) fn thaw_one(dir: &OwnedFd) {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     if let Ok(file) = openat(dir, c"freezer.state", flags, Mode::empty()) {

@@ -1,4 +1,4 @@
-//! One mounted tree, and the only place that touches its files: all by paths relative to one descriptor.
+//! A mounted tree and all accesses to its files, by paths relative to its descriptor.
 
 use rustix::{
     fd::OwnedFd,
@@ -8,24 +8,24 @@ use rustix::{
 
 use crate::{Error, controller::Controllers};
 
-/// Most bytes read of any of the kernel's files here (a list of processes may be longer: see `read_all`).
+/// The most bytes that are read from a kernel file.
 const READ_MAX: usize = 16 << 20;
 
 /// A mounted tree.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    /// `unified`, `cpu,cpuacct`, `name=systemd`: for messages.
+    /// The name, for messages: `unified`, `cpu,cpuacct`, `name=systemd`.
     pub(crate) name: String,
     /// Whether it is the v2 tree.
     pub(crate) v2: bool,
-    /// The controllers it has (v2: those at its root).
+    /// The controllers of the tree (v2: those at its root).
     pub(crate) controllers: Controllers,
-    /// Its root, as mounted.
+    /// The root directory of the mount.
     pub(crate) root: OwnedFd,
 }
 
 impl Tree {
-    /// For messages: `memory:/pinion/x/memory.limit_in_bytes`.
+    /// Formats a path for messages: `memory:/pinion/x/memory.limit_in_bytes`.
     pub(crate) fn describe(&self, path: &str) -> String {
         format!("{}:/{path}", self.name)
     }
@@ -50,7 +50,7 @@ impl Tree {
         self.open(path, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
-    /// Writes a value in one write(2), as the kernel wants it.
+    /// Writes a value with a single write(2), as the kernel requires.
     pub(crate) fn try_write(&self, path: &str, value: &str) -> Result<(), Errno> {
         let file = self.open(path, OFlags::WRONLY)?;
         write_once(&file, value)
@@ -73,7 +73,7 @@ impl Tree {
         self.try_read(path).map_err(|errno| Error::io("read", self.describe(path), errno))
     }
 
-    /// A file of one short value, which the kernel gives in one read.
+    /// Reads a file with one short value, usually with a single read(2).
     pub(crate) fn read_value(&self, path: &str) -> Result<String, Error> {
         let mut value = [0; 4096];
         let read = self.open(path, OFlags::RDONLY).and_then(|file| rustix::io::read(&file, &mut value));
@@ -84,13 +84,13 @@ impl Tree {
         Ok(String::from_utf8_lossy(&value[..length]).into_owned())
     }
 
-    /// Names of the groups right below.
+    /// Returns the names of the child groups.
     pub(crate) fn children(&self, path: &str) -> Result<Vec<String>, Errno> {
         child_names(&self.open_dir(path)?)
     }
 }
 
-/// Names of the directories in a directory.
+/// Returns the names of the subdirectories.
 pub(crate) fn child_names(dir: &OwnedFd) -> Result<Vec<String>, Errno> {
     let mut names = Vec::new();
     for entry in rustix::fs::Dir::read_from(dir)? {
@@ -113,7 +113,7 @@ pub(crate) fn write_once(file: &OwnedFd, value: &str) -> Result<(), Errno> {
     }
 }
 
-/// Reads from the start of a file to its end, so that a kept descriptor gives fresh values.
+/// Reads a file from its start to its end, so that a descriptor that stays open returns current values.
 pub(crate) fn read_all(file: &OwnedFd) -> Result<String, Errno> {
     let mut data = vec![0; 4096];
     let mut filled = 0;

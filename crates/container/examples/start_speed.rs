@@ -1,7 +1,8 @@
-//! How long a container takes from its spec to its end, and a command in a running one: medians and minima in µs.
+//! Measures the lifecycle of a container from its spec to its end, and of an exec in a running one: medians and minima
+//! in µs.
 //!
-//! `start_speed [COUNT] [IDLE_MS]`: the spec is what engines write, with the default seccomp profile; run as root. With
-//! `start_speed memory`: the lowest memory limit at which `true` runs.
+//! `start_speed [COUNT] [IDLE_MS]` measures with a spec like those of engines and the default seccomp profile; run it
+//! as root. `start_speed memory` finds the lowest memory limit at which `true` runs.
 
 #[path = "../tests/kernel/bundle.rs"]
 mod bundle;
@@ -27,9 +28,9 @@ fn main() {
         let idle = Duration::from_millis(arguments.next().and_then(|ms| ms.parse().ok()).unwrap_or(0));
         containers(&node, &image, count, idle, None);
         containers(&node, &image, count, idle, Some(container::staging::make().expect("a staging namespace")));
-        commands(&node, &image, count, idle);
+        execs(&node, &image, count, idle);
     }
-    node.leave();
+    node.clean_up();
 }
 
 fn spec(args: &[&str], node: &Node) -> (oci::Spec, seccomp::Program) {
@@ -52,22 +53,22 @@ fn containers(node: &Node, image: &Path, count: usize, idle: Duration, staging: 
         laps.start();
         let plan = Plan::new(&spec, inputs).expect("a plan");
         laps.lap();
-        let mut nascent = container::create(&node.trees, plan).expect("created");
+        let mut setup = container::create(&node.trees, plan).expect("created");
         laps.lap();
-        next(&mut nascent).expect("ready");
+        next(&mut setup).expect("ready");
         laps.lap();
-        nascent.start().expect("started");
-        next(&mut nascent).expect("executed");
+        setup.start().expect("started");
+        next(&mut setup).expect("executed");
         laps.lap();
-        assert_eq!(reap(&nascent), 0);
+        assert_eq!(reap(&setup), 0);
         laps.lap();
-        nascent.group.remove().expect("removed");
+        setup.group.remove().expect("removed");
         laps.lap();
     }
-    laps.print(if staging.is_some() { "container, staged" } else { "container" });
+    laps.print(if staging.is_some() { "container with staging namespace" } else { "container" });
 }
 
-fn commands(node: &Node, image: &Path, count: usize, idle: Duration) {
+fn execs(node: &Node, image: &Path, count: usize, idle: Duration) {
     let (spec, program) = spec(&["/bin/sleep", "9999"], node);
     let mut inputs = node.inputs_of(image);
     inputs.seccomp = Some(program.clone());
@@ -82,16 +83,16 @@ fn commands(node: &Node, image: &Path, count: usize, idle: Duration) {
         let group = target.group.exec_group(&format!("exec-{number}")).expect("a group");
         laps.lap();
         let stdio = container::Stdio::default();
-        let mut nascent =
+        let mut setup =
             container::exec(group, target.pidfd.as_fd(), &process, stdio, Some((&program).into())).expect("exec");
         laps.lap();
-        next(&mut nascent).expect("ready");
+        next(&mut setup).expect("ready");
         laps.lap();
-        next(&mut nascent).expect("executed");
+        next(&mut setup).expect("executed");
         laps.lap();
-        assert_eq!(reap(&nascent), 0);
+        assert_eq!(reap(&setup), 0);
         laps.lap();
-        nascent.group.remove().expect("removed");
+        setup.group.remove().expect("removed");
         laps.lap();
     }
     laps.print("exec");
@@ -106,10 +107,10 @@ fn lowest_memory(node: &Node, image: &Path) {
             resources.memory.get_or_insert_default().limit = Some(kib << 10);
             let mut inputs = node.inputs_of(image);
             inputs.seccomp = Some(program);
-            let (mut nascent, _) = node.create(spec, inputs).expect("created");
-            let executed = nascent.start().and_then(|()| next(&mut nascent)).is_ok();
-            let code = reap(&nascent);
-            nascent.group.remove().expect("removed");
+            let (mut setup, _) = node.create(spec, inputs).expect("created");
+            let executed = setup.start().and_then(|()| next(&mut setup)).is_ok();
+            let code = reap(&setup);
+            setup.group.remove().expect("removed");
             executed && code == 0
         });
         if runs {
@@ -119,31 +120,31 @@ fn lowest_memory(node: &Node, image: &Path) {
     }
 }
 
-/// Times since the start of each round, by name.
+/// Times since the start of each round, by the name of the step.
 struct Laps {
     names: Vec<&'static str>,
     times: Vec<Vec<Duration>>,
     start: Instant,
-    at: usize,
+    next: usize,
 }
 
 impl Laps {
     fn new(names: &[&'static str]) -> Self {
-        Self { names: names.to_vec(), times: vec![Vec::new(); names.len()], start: Instant::now(), at: 0 }
+        Self { names: names.to_vec(), times: vec![Vec::new(); names.len()], start: Instant::now(), next: 0 }
     }
 
     fn start(&mut self) {
-        self.at = 0;
+        self.next = 0;
         self.start = Instant::now();
     }
 
     fn lap(&mut self) {
-        self.times[self.at].push(self.start.elapsed());
-        self.at += 1;
+        self.times[self.next].push(self.start.elapsed());
+        self.next += 1;
     }
 
-    fn print(&mut self, what: &str) {
-        println!("{what}, µs since its start: median [min]");
+    fn print(&mut self, title: &str) {
+        println!("{title}, µs since its start: median [min]");
         for (name, times) in self.names.iter().zip(&mut self.times) {
             times.sort();
             println!("  {name:15} {:6} [{}]", times[times.len() / 2].as_micros(), times[0].as_micros());

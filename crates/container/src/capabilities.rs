@@ -1,4 +1,4 @@
-//! `process.capabilities`.
+//! `process.capabilities`: the capability sets of the process.
 
 use rustix::{
     io::Errno,
@@ -12,7 +12,7 @@ use oci::CAPABILITIES;
 
 use crate::{Error, error::During};
 
-/// The five sets.
+/// The five capability sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Capabilities {
     bounding: CapabilitySet,
@@ -22,30 +22,31 @@ pub(crate) struct Capabilities {
     ambient: CapabilitySet,
 }
 
-/// What this process has, and so the most it can give.
-pub(crate) fn own() -> Result<CapabilitySet, Error> {
-    Ok(capabilities(None).during(|| "ask for the own capabilities")?.permitted)
+/// Returns the permitted capabilities of this process, which are the most it can grant.
+pub(crate) fn callers() -> Result<CapabilitySet, Error> {
+    Ok(capabilities(None).during(|| "read the capabilities of this process")?.permitted)
 }
 
-/// Every one there is.
+/// Returns the set of all known capabilities.
 pub(crate) fn all() -> CapabilitySet {
     CapabilitySet::from_bits_retain((1 << CAPABILITIES.len()) - 1)
 }
 
 impl Capabilities {
-    /// Parses the names, and takes out what this process cannot give. Without the object in the spec: none at all.
+    /// Parses the names, and removes capabilities that this process cannot grant, with a warning. Without the object in
+    /// the spec, all sets are empty.
     pub(crate) fn parse(
         spec: Option<&oci::Capabilities>,
-        own: CapabilitySet,
+        grantable: CapabilitySet,
         warnings: &mut Vec<String>,
     ) -> Result<Self, Error> {
-        let none = oci::Capabilities::default();
-        let spec = spec.unwrap_or(&none);
-        let mut lacking = CapabilitySet::empty();
+        let empty = oci::Capabilities::default();
+        let spec = spec.unwrap_or(&empty);
+        let mut missing = CapabilitySet::empty();
         let mut set = |field: &str, names: &[String]| -> CapabilitySet {
-            let wanted = parse_set(field, names, warnings);
-            lacking |= wanted - own;
-            wanted & own
+            let requested = parse_set(field, names, warnings);
+            missing |= requested - grantable;
+            requested & grantable
         };
         let sets = Self {
             bounding: set("bounding", &spec.bounding),
@@ -54,35 +55,35 @@ impl Capabilities {
             permitted: set("permitted", &spec.permitted),
             ambient: set("ambient", &spec.ambient),
         };
-        if !lacking.is_empty() {
-            let names = names_of(lacking).join(", ");
+        if !missing.is_empty() {
+            let names = names_of(missing).join(", ");
             warnings.push(format!("process.capabilities: left out what this host does not grant: {names}"));
         }
         sets.check()
     }
 
-    /// Takes what the kernel would refuse: effective beyond permitted is an error, ambient beyond permitted and
-    /// inheritable is only dropped, as runc does.
+    /// Checks the sets against each other: an effective capability that is not permitted is an error; an ambient one
+    /// that is not permitted and inheritable is dropped, as in runc.
     fn check(mut self) -> Result<Self, Error> {
-        let beyond = self.effective - self.permitted;
-        if !beyond.is_empty() {
-            let names = names_of(beyond).join(", ");
+        let excess = self.effective - self.permitted;
+        if !excess.is_empty() {
+            let names = names_of(excess).join(", ");
             return Err(Error::invalid(format!("process.capabilities.effective: {names} not in the permitted set")));
         }
         self.ambient &= self.permitted & self.inheritable;
         Ok(self)
     }
 
-    /// First half, as root: shrinks the bounding set; the rest is kept over the change of user.
+    /// First part, as root: drops capabilities from the bounding set, and keeps the others over the change of user.
     pub(crate) fn limit(&self) -> Result<(), Error> {
         let drop = all() - self.bounding;
         for (number, name) in CAPABILITIES.iter().enumerate() {
-            let one = CapabilitySet::from_bits_retain(1 << number);
-            if !drop.contains(one) {
+            let capability = CapabilitySet::from_bits_retain(1 << number);
+            if !drop.contains(capability) {
                 continue;
             }
-            match remove_capability_from_bounding_set(one) {
-                // An older kernel that does not know it.
+            match remove_capability_from_bounding_set(capability) {
+                // An older kernel does not know it.
                 Err(Errno::INVAL) => {}
                 result => result.during(|| format!("drop {name} from the bounding set"))?,
             }
@@ -90,10 +91,10 @@ impl Capabilities {
         set_keep_capabilities(true).during(|| "keep capabilities over the change of user")
     }
 
-    /// Between the halves, as the user: no more than the process will have, and `CAP_SYS_ADMIN` where a later step
+    /// Between the two parts, as the user: sets the process's final capabilities, and `CAP_SYS_ADMIN` if a later step
     /// needs it.
-    pub(crate) fn raise(&self, own: CapabilitySet, late_admin: bool) -> Result<(), Error> {
-        let extra = if late_admin { own & CapabilitySet::SYS_ADMIN } else { CapabilitySet::empty() };
+    pub(crate) fn raise(&self, available: CapabilitySet, late_admin: bool) -> Result<(), Error> {
+        let extra = if late_admin { available & CapabilitySet::SYS_ADMIN } else { CapabilitySet::empty() };
         let sets = CapabilitySets {
             effective: self.effective | extra,
             permitted: self.permitted | extra,
@@ -102,22 +103,22 @@ impl Capabilities {
         set_capabilities(None, sets).during(|| format!("set the capabilities {}", names_of(self.permitted).join(", ")))
     }
 
-    /// Second half: what the process will have.
+    /// Second part: sets the process's final capabilities.
     pub(crate) fn apply(&self) -> Result<(), Error> {
         let sets =
             CapabilitySets { effective: self.effective, permitted: self.permitted, inheritable: self.inheritable };
         set_capabilities(None, sets)
             .during(|| format!("set the capabilities {}", names_of(self.permitted).join(", ")))?;
         clear_ambient_capability_set().during(|| "clear the ambient capabilities")?;
-        for one in self.ambient.iter() {
-            configure_capability_in_ambient_set(one, true)
-                .during(|| format!("raise ambient {}", names_of(one).join(", ")))?;
+        for capability in self.ambient.iter() {
+            configure_capability_in_ambient_set(capability, true)
+                .during(|| format!("raise ambient {}", names_of(capability).join(", ")))?;
         }
         Ok(())
     }
 }
 
-/// What no kernel that this was built for knows can be granted by none: the specification asks for a warning then.
+/// Parses the names of one set. Unknown capabilities are left out with a warning, as the specification requires.
 fn parse_set(field: &str, names: &[String], warnings: &mut Vec<String>) -> CapabilitySet {
     names.iter().fold(CapabilitySet::empty(), |set, name| {
         let upper = name.to_ascii_uppercase();
@@ -161,10 +162,11 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_lacks_is_left_out_with_a_warning() {
+    fn capabilities_that_the_host_lacks_are_left_out_with_a_warning() {
         let mut warnings = Vec::new();
-        let own = CapabilitySet::CHOWN;
-        let parsed = Capabilities::parse(Some(&sets(&["CAP_CHOWN", "CAP_SYS_RESOURCE"])), own, &mut warnings).unwrap();
+        let grantable = CapabilitySet::CHOWN;
+        let parsed =
+            Capabilities::parse(Some(&sets(&["CAP_CHOWN", "CAP_SYS_RESOURCE"])), grantable, &mut warnings).unwrap();
         assert_eq!(parsed.effective, CapabilitySet::CHOWN);
         assert_eq!(warnings.len(), 1);
         assert!(warnings[0].contains("CAP_SYS_RESOURCE"), "{warnings:?}");
@@ -172,8 +174,8 @@ mod tests {
 
     #[test]
     fn effective_must_be_permitted() {
-        let mut wanted = sets(&["CAP_CHOWN"]);
-        wanted.permitted.clear();
-        assert!(Capabilities::parse(Some(&wanted), CapabilitySet::all(), &mut Vec::new()).is_err());
+        let mut requested = sets(&["CAP_CHOWN"]);
+        requested.permitted.clear();
+        assert!(Capabilities::parse(Some(&requested), CapabilitySet::all(), &mut Vec::new()).is_err());
     }
 }

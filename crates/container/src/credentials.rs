@@ -1,4 +1,4 @@
-//! `process.user`.
+//! `process.user`: ids, groups and umask of the process.
 
 use std::collections::BTreeSet;
 
@@ -11,25 +11,25 @@ use rustix::{
 
 use crate::{Error, error::During, id_mappings::IdMappings};
 
-/// The kernel's `NGROUPS_MAX`.
+/// Maximum number of supplementary groups (`NGROUPS_MAX`).
 const GROUPS_MAX: usize = 65536;
-/// What a process gets whose spec says nothing.
+/// The umask of a process if the spec does not set one.
 const DEFAULT_UMASK: u32 = 0o022;
 
-/// Ids and mask of the process.
+/// Ids, groups and umask of the process.
 #[derive(Debug, Clone)]
 pub(crate) struct Credentials {
     pub(crate) uid: Uid,
     gid: Gid,
     groups: Vec<Gid>,
-    /// In place of `groups` those of the caller.
+    /// Whether to keep the caller's groups in place of `groups`.
     keep_groups: bool,
     umask: Mode,
 }
 
 impl Credentials {
     pub(crate) fn parse(user: &oci::User) -> Result<Self, Error> {
-        let invalid = |field: &str, id: u32| Error::invalid(format!("process.user.{field}: {id} is no id"));
+        let invalid = |field: &str, id: u32| Error::invalid(format!("process.user.{field}: {id} is not a valid id"));
         for (field, id) in [("uid", user.uid), ("gid", user.gid)] {
             if id == u32::MAX {
                 return Err(invalid(field, id));
@@ -45,7 +45,8 @@ impl Credentials {
         if mask > 0o777 {
             return Err(Error::invalid(format!("process.user.umask: {mask:#o} is more than 0o777")));
         }
-        // Engines name a group twice, once from the image and once from their user; the kernel sorts, but keeps both.
+        // Engines list a group twice, once from the image and once from their user. The kernel sorts the groups, but
+        // keeps duplicates.
         let groups: BTreeSet<u32> = user.additional_gids.iter().copied().collect();
         Ok(Self {
             uid: Uid::from_raw(user.uid),
@@ -56,12 +57,12 @@ impl Credentials {
         })
     }
 
-    /// With the caller's supplementary groups, or without.
+    /// Sets whether the caller's supplementary groups are kept.
     pub(crate) fn with_callers_groups(self, keep_groups: bool) -> Self {
         Self { keep_groups, ..self }
     }
 
-    /// Whether all ids have one outside.
+    /// Checks that all ids are mapped.
     pub(crate) fn check_mapped(&self, mappings: &IdMappings) -> Result<(), Error> {
         let unmapped = |field: &str, id: u32, map: &str| {
             Error::invalid(format!("process.user.{field}: {id} is not mapped by linux.{map}"))
@@ -78,30 +79,30 @@ impl Credentials {
         }
     }
 
-    /// In the child, as root.
+    /// Sets groups, ids and umask. Runs in the child, as root.
     pub(crate) fn apply(&self) -> Result<(), Error> {
-        let set = if self.keep_groups { Ok(()) } else { set_thread_groups(&self.groups) };
-        match set {
-            // In a user namespace that an unprivileged user made nobody may leave a group.
+        let result = if self.keep_groups { Ok(()) } else { set_thread_groups(&self.groups) };
+        match result {
+            // In a user namespace made by an unprivileged user, groups cannot be dropped.
             Err(Errno::PERM) if self.groups.is_empty() => {}
             Err(Errno::PERM) => {
-                let why = "nobody may change groups where an unprivileged user maps only the own one";
+                let reason = "not permitted where an unprivileged user maps only its own group";
                 return Err(Error::system(
-                    format!("set the supplementary groups {:?}: {why}", self.groups),
+                    format!("set the supplementary groups {:?}: {reason}", self.groups),
                     Errno::PERM,
                 ));
             }
             result => result.during(|| format!("set the supplementary groups {:?}", self.groups))?,
         }
         let (uid, gid) = (self.uid, self.gid);
-        set_thread_res_gid(gid, gid, gid).map_err(|errno| refused("group", gid.as_raw(), errno))?;
-        set_thread_res_uid(uid, uid, uid).map_err(|errno| refused("user", uid.as_raw(), errno))?;
+        set_thread_res_gid(gid, gid, gid).map_err(|errno| id_error("group", gid.as_raw(), errno))?;
+        set_thread_res_uid(uid, uid, uid).map_err(|errno| id_error("user", uid.as_raw(), errno))?;
         umask(self.umask);
         Ok(())
     }
 }
 
-fn refused(what: &str, id: u32, errno: Errno) -> Error {
+fn id_error(kind: &str, id: u32, errno: Errno) -> Error {
     let hint = if errno == Errno::INVAL { ": it is not mapped in the container's user namespace" } else { "" };
-    Error::system(format!("become {what} {id}{hint}"), errno)
+    Error::system(format!("become {kind} {id}{hint}"), errno)
 }

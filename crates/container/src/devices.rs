@@ -1,4 +1,4 @@
-//! `/dev`: the devices and symlinks every container has, and `linux.devices`.
+//! `/dev`: the devices and symlinks that every container has, and `linux.devices`.
 
 use std::ffi::{CStr, CString};
 
@@ -17,15 +17,15 @@ use crate::{
     Error, descriptors,
     destination::{self, Shape},
     error::During,
-    gathered,
     mounts::{SCRATCH, attach},
-    text::inner_path,
+    preopened,
+    spec_string::container_path,
 };
 
 /// Major and minor number of `/dev/null`.
 const NULL: (u32, u32) = (1, 3);
 
-/// Name, major, minor of what the specification asks for ("Default Devices").
+/// Name, major and minor number of the devices that the specification requires ("Default Devices").
 const DEFAULT: [(&CStr, u32, u32); 6] = [
     (c"null", NULL.0, NULL.1),
     (c"zero", 1, 5),
@@ -35,7 +35,8 @@ const DEFAULT: [(&CStr, u32, u32); 6] = [
     (c"tty", 5, 0),
 ];
 
-/// Name and target of symlinks ("Dev symbolic links", and what every engine has).
+/// Name and target of the symlinks that the specification requires ("Dev symbolic links"), and of `ptmx`, which every
+/// runtime makes.
 const SYMLINKS: [(&CStr, &CStr); 5] = [
     (c"fd", c"/proc/self/fd"),
     (c"stdin", c"/proc/self/fd/0"),
@@ -44,7 +45,7 @@ const SYMLINKS: [(&CStr, &CStr); 5] = [
     (c"ptmx", c"pts/ptmx"),
 ];
 
-/// A device of the spec.
+/// A device to make.
 #[derive(Clone, Debug)]
 struct Device {
     directory: CString,
@@ -55,12 +56,12 @@ struct Device {
     owner: Option<(Uid, Gid)>,
 }
 
-/// Devices to make.
+/// The devices of a container.
 #[derive(Debug)]
 pub(crate) struct Devices {
     spec: Vec<Device>,
-    /// `/dev` is the host's: nothing is made in it.
-    none: bool,
+    /// Whether `/dev` is a bind mount; then nothing is made in it.
+    bind_dev: bool,
 }
 
 impl Devices {
@@ -68,22 +69,23 @@ impl Devices {
         let mut spec: Vec<Device> = Vec::with_capacity(entries.len());
         for entry in entries {
             let device = Device::parse(entry)?;
-            // Engines list every device of the host for a privileged container; but its ptmx is always that of its own
-            // devpts. Of two with the same path the first is made, as with runc and crun.
+            // Engines list every device of the host for a privileged container, but ptmx always belongs to the
+            // container's own devpts. Of several devices with the same path the first one is made, as in runc and crun.
             if device.path().as_c_str() != c"/dev/ptmx" && !spec.iter().any(|other| other.is_at(&device)) {
                 spec.push(device);
             }
         }
-        Ok(Self { spec, none: bind_dev })
+        Ok(Self { spec, bind_dev })
     }
 
-    /// In the child, inside the root, with an empty umask. `gathered`: what to bind in place of making nodes.
-    pub(crate) fn make(&self, root: BorrowedFd<'_>, gathered: Option<&[OwnedFd]>) -> Result<(), Error> {
-        if self.none {
+    /// Makes the devices and symlinks. Runs in the child, inside the root, with an empty umask. `preopened`: mounts of
+    /// nodes to attach in place of making nodes.
+    pub(crate) fn make(&self, root: BorrowedFd<'_>, preopened: Option<&[OwnedFd]>) -> Result<(), Error> {
+        if self.bind_dev {
             return Ok(());
         }
         let dev = destination::find_or_make(root, c"/dev", Shape::Directory)?;
-        if let Some(nodes) = gathered {
+        if let Some(nodes) = preopened {
             bind_all(root, self.all(), nodes)?;
             make_symlinks(dev.as_fd())?;
             descriptors::leave(dev);
@@ -97,7 +99,7 @@ impl Devices {
             make_node(dev.as_fd(), name, (FileType::CharacterDevice, mode, makedev(major, minor)))
                 .during(|| format!("create device /dev/{}", name.to_string_lossy()))?;
         }
-        // Before the symlinks, whose places the spec may have given to devices.
+        // Before the symlinks: the spec may list devices with the names of symlinks.
         self.spec.iter().try_for_each(|device| device.make(root, dev.as_fd()))?;
         make_symlinks(dev.as_fd())?;
         descriptors::leave(dev);
@@ -106,7 +108,7 @@ impl Devices {
 }
 
 impl Devices {
-    /// All, the default ones first, as the spec has them.
+    /// Returns all devices, the default ones first; a device of the spec replaces a default one of the same name.
     fn all(&self) -> Vec<Device> {
         let default = DEFAULT.iter().filter(|(name, ..)| {
             !self.spec.iter().any(|device| device.directory.as_c_str() == c"/dev" && device.name.as_c_str() == *name)
@@ -122,10 +124,10 @@ impl Devices {
         default.chain(self.spec.iter().cloned()).collect()
     }
 
-    /// Root of the machine, before a user namespace is entered: nodes on a tmpfs that nobody sees, to be bound into the
-    /// container one by one.
-    pub(crate) fn make_apart(&self, owner: impl Fn(Uid, Gid) -> (Uid, Gid)) -> Result<Vec<OwnedFd>, Error> {
-        if self.none {
+    /// Makes the nodes on a private tmpfs, and returns a detached mount of each to attach in the container. For root of
+    /// the host, before it enters a user namespace.
+    pub(crate) fn make_on_tmpfs(&self, owner: impl Fn(Uid, Gid) -> (Uid, Gid)) -> Result<Vec<OwnedFd>, Error> {
+        if self.bind_dev {
             return Ok(Vec::new());
         }
         let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
@@ -135,7 +137,7 @@ impl Devices {
             .during(|| "open the tmpfs to make devices on")?;
         let mut trees = Vec::new();
         for (number, device) in self.all().into_iter().enumerate() {
-            let name = crate::text::c_string("linux.devices", &number.to_string())?;
+            let name = crate::spec_string::c_string("linux.devices", &number.to_string())?;
             let (uid, gid) = device.owner.unwrap_or((Uid::ROOT, Gid::ROOT));
             let node = Device { name: name.clone(), owner: Some(owner(uid, gid)), ..device };
             node.make_in(directory.as_fd())?;
@@ -145,15 +147,15 @@ impl Devices {
         Ok(trees)
     }
 
-    /// Who may not make nodes binds the host's.
-    pub(crate) fn clone_hosts(&self) -> Result<Vec<OwnedFd>, Error> {
-        if self.none {
+    /// Clones mounts of the host's nodes, for a caller that may not make nodes.
+    pub(crate) fn clone_from_host(&self) -> Result<Vec<OwnedFd>, Error> {
+        if self.bind_dev {
             return Ok(Vec::new());
         }
         let clone = |device: &Device| {
             let path = device.path();
-            gathered::clone(&path, false).map_err(|error| {
-                error.within(format!("device {path:?}: without rights to make device nodes the host's must be bound"))
+            preopened::clone_host_mount(&path, false).map_err(|error| {
+                error.within(format!("device {path:?}: bind the host's, because making device nodes is not permitted"))
             })
         };
         self.all().iter().map(clone).collect()
@@ -173,23 +175,23 @@ fn make_symlinks(dev: BorrowedFd<'_>) -> Result<(), Error> {
 fn bind_all(root: BorrowedFd<'_>, devices: Vec<Device>, nodes: &[OwnedFd]) -> Result<(), Error> {
     for (device, node) in devices.iter().zip(nodes) {
         let path = device.path();
-        let place = destination::find_or_make(root, &path, Shape::File)?;
-        attach(node.as_fd(), place.as_fd()).during(|| format!("bind the device {path:?}"))?;
-        descriptors::leave(place);
+        let destination = destination::find_or_make(root, &path, Shape::File)?;
+        attach(node.as_fd(), destination.as_fd()).during(|| format!("bind the device {path:?}"))?;
+        descriptors::leave(destination);
     }
     Ok(())
 }
 
 impl Device {
     fn parse(entry: &oci::Device) -> Result<Self, Error> {
-        let path = inner_path("linux.devices", &entry.path)?;
-        let wrong = |what: &str| Error::invalid(format!("linux.devices: {}: {what}", entry.path));
-        let text = path.to_str().map_err(|_| wrong("is no UTF-8"))?;
+        let path = container_path("linux.devices", &entry.path)?;
+        let invalid = |reason: &str| Error::invalid(format!("linux.devices: {}: {reason}", entry.path));
+        let text = path.to_str().map_err(|_| invalid("is not UTF-8"))?;
         let (directory, name) = text.rsplit_once('/').unwrap_or(("", text));
         if name.is_empty() {
-            return Err(wrong("is a directory"));
+            return Err(invalid("is a directory"));
         }
-        let number = |n: i64| u32::try_from(n).map_err(|_| wrong("its major or minor number is out of range"));
+        let number = |n: i64| u32::try_from(n).map_err(|_| invalid("its major or minor number is out of range"));
         let kind = match entry.kind {
             DeviceKind::Char => FileType::CharacterDevice,
             DeviceKind::Block => FileType::BlockDevice,
@@ -197,12 +199,15 @@ impl Device {
         };
         let owner = match (entry.uid.unwrap_or(0), entry.gid.unwrap_or(0)) {
             (0, 0) => None,
-            (uid, gid) if uid == u32::MAX || gid == u32::MAX => return Err(wrong("its owner is no id")),
+            (uid, gid) if uid == u32::MAX || gid == u32::MAX => return Err(invalid("its owner is not a valid id")),
             (uid, gid) => Some((Uid::from_raw(uid), Gid::from_raw(gid))),
         };
         Ok(Self {
-            directory: crate::text::c_string("linux.devices", if directory.is_empty() { "/" } else { directory })?,
-            name: crate::text::c_string("linux.devices", name)?,
+            directory: crate::spec_string::c_string(
+                "linux.devices",
+                if directory.is_empty() { "/" } else { directory },
+            )?,
+            name: crate::spec_string::c_string("linux.devices", name)?,
             kind,
             number: if kind == FileType::Fifo { 0 } else { makedev(number(entry.major)?, number(entry.minor)?) },
             mode: Mode::from_raw_mode(entry.file_mode.unwrap_or(0o666) & 0o7777),
@@ -237,20 +242,20 @@ impl Device {
         make_node(directory, &self.name, (self.kind, self.mode, self.number)).during(path)?;
         if let Some((uid, gid)) = self.owner {
             chownat(directory, self.name.as_c_str(), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).during(path)?;
-            // chown takes setuid and setgid bits away.
+            // chown clears setuid and setgid bits.
             chmodat(directory, self.name.as_c_str(), self.mode, AtFlags::empty()).during(path)?;
         }
         Ok(())
     }
 }
 
-/// mknod; a node that is there already must be the same one.
+/// Makes a node; one that exists already must be the same device.
 fn make_node(directory: BorrowedFd<'_>, name: &CStr, (kind, mode, number): (FileType, Mode, u64)) -> Result<(), Errno> {
     match mknodat(directory, name, kind, mode, number) {
         Err(Errno::EXIST) => {
-            let found = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
-            let same =
-                FileType::from_raw_mode(found.st_mode) == kind && (kind == FileType::Fifo || found.st_rdev == number);
+            let existing = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            let same = FileType::from_raw_mode(existing.st_mode) == kind
+                && (kind == FileType::Fifo || existing.st_rdev == number);
             if same { Ok(()) } else { Err(Errno::EXIST) }
         }
         result => result,
@@ -263,8 +268,8 @@ pub(crate) fn open_null(root: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, 
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let null =
         openat2(root, c"/dev/null", flags, Mode::empty(), resolve).during(|| "open the container's /dev/null")?;
-    let found = fstat(&null).during(|| "ask what the container's /dev/null is")?;
-    if FileType::from_raw_mode(found.st_mode) != FileType::CharacterDevice || found.st_rdev != makedev(NULL.0, NULL.1) {
+    let stat = fstat(&null).during(|| "stat the container's /dev/null")?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice || stat.st_rdev != makedev(NULL.0, NULL.1) {
         return Err(Error::system("check the container's /dev/null: it is not the null device 1:3", Errno::NODEV));
     }
     Ok(null)

@@ -1,27 +1,27 @@
-//! `process.env`, as execve(2) gets it: one value for each name.
+//! `process.env`, as passed to execve(2): one value for each name.
 
 use std::{collections::BTreeSet, ffi::CString};
 
-use crate::{Error, text::c_string};
+use crate::{Error, spec_string::c_string};
 
-/// Checks the variables. As in runc, the last of several with one name counts, and `HOME` without a value is one that
-/// is absent: it is taken from the container's `/etc/passwd`.
+/// Checks the variables and removes duplicates. As in runc, the last of several with the same name counts, and `HOME`
+/// without a value counts as absent: its value is then taken from the container's `/etc/passwd`.
 ///
-/// The kernel would hand over duplicates, and which one counts would depend on the program: shells take the last,
+/// The kernel would pass duplicates on, and which one counts would depend on the program: shells take the last,
 /// getenv(3) the first.
 pub(crate) fn parse(variables: &[String]) -> Result<Vec<CString>, Error> {
     let mut names = BTreeSet::new();
-    let mut kept = Vec::with_capacity(variables.len() + 1);
+    let mut unique = Vec::with_capacity(variables.len() + 1);
     for variable in variables.iter().rev() {
         let Some((name, value)) = variable.split_once('=').filter(|(name, _)| !name.is_empty()) else {
             return Err(Error::invalid(format!("process.env: {variable:?} is not NAME=value")));
         };
         if names.insert(name) && !(name == "HOME" && value.is_empty()) {
-            kept.push(c_string("process.env", variable)?);
+            unique.push(c_string("process.env", variable)?);
         }
     }
-    kept.reverse();
-    Ok(kept)
+    unique.reverse();
+    Ok(unique)
 }
 
 #[cfg(test)]
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_variable_is_refused() {
+    fn strings_that_are_not_variables_are_refused() {
         for wrong in ["", "A", "=x", "A=\0"] {
             assert!(parse(&[wrong.to_owned()]).unwrap_err().to_string().contains("process.env"), "{wrong:?}");
         }

@@ -1,25 +1,25 @@
 use std::{fmt::Display, io};
 
-/// Whose fault it is.
+/// Category of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The spec or the inputs: nothing was changed.
+    /// The spec or the inputs are invalid; nothing was changed.
     Invalid,
-    /// The container's command: not found, not executable.
-    Command,
-    /// The container that was to be joined has ended, or is ending.
-    Ended,
-    /// The kernel refused.
+    /// The program of the container or the exec was not found or is not executable.
+    Executable,
+    /// The container to join has ended, or is ending.
+    NotRunning,
+    /// A system call failed.
     System,
 }
 
-/// The operation, its object and the cause, in one line.
+/// An error: the operation, its object and the cause, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
-    /// Whose fault it is.
+    /// The category.
     pub kind: ErrorKind,
-    /// What to show.
+    /// The message to show.
     pub message: String,
 }
 
@@ -28,26 +28,26 @@ impl Error {
         Self { kind: ErrorKind::Invalid, message: message.to_string() }
     }
 
-    pub(crate) fn command(message: impl Display) -> Self {
-        Self { kind: ErrorKind::Command, message: message.to_string() }
+    pub(crate) fn executable(message: impl Display) -> Self {
+        Self { kind: ErrorKind::Executable, message: message.to_string() }
     }
 
     pub(crate) fn system(operation: impl Display, cause: impl Into<io::Error>) -> Self {
         Self { kind: ErrorKind::System, message: format!("{operation}: {}", cause_text(&cause.into())) }
     }
 
-    /// The process whose namespaces were to be joined has none any more.
-    pub(crate) fn ended(operation: &str) -> Self {
-        Self { kind: ErrorKind::Ended, message: format!("{operation}: the container is not running") }
+    /// The process whose namespaces were to be joined has exited.
+    pub(crate) fn not_running(operation: &str) -> Self {
+        Self { kind: ErrorKind::NotRunning, message: format!("{operation}: the container is not running") }
     }
 
-    /// The same error with what was being done in front.
+    /// Prefixes the message with the surrounding operation.
     pub(crate) fn within(self, operation: impl Display) -> Self {
         Self { kind: self.kind, message: format!("{operation}: {}", self.message) }
     }
 }
 
-/// The cause in words, without the number that the standard library adds.
+/// Formats the cause without the errno number that the standard library adds.
 pub(crate) fn cause_text(cause: &io::Error) -> String {
     let text = cause.to_string();
     match text.rfind(" (os error ") {
@@ -56,9 +56,9 @@ pub(crate) fn cause_text(cause: &io::Error) -> String {
     }
 }
 
-/// Says what failed, and only then makes the words.
+/// Adds the failed operation to an error; the text is built only in case of an error.
 pub(crate) trait During<T> {
-    /// Turns the kernel's error into ours.
+    /// Converts the kernel's error.
     fn during<D: Display>(self, operation: impl FnOnce() -> D) -> Result<T, Error>;
 }
 

@@ -1,4 +1,4 @@
-//! `linux.seccomp`: the compiled filter, and the agent that it asks.
+//! `linux.seccomp`: the compiled filter, and its seccomp agent.
 
 use rustix::fd::BorrowedFd;
 
@@ -6,14 +6,14 @@ use crate::{
     Error,
     error::During,
     hooks,
-    notify::{Agent, Notify},
+    notify::{Notify, SeccompAgent},
     procfs::Procfs,
 };
 
-/// `SECCOMP_FILTER_FLAG_NEW_LISTENER`: some rule says `SCMP_ACT_NOTIFY`.
+/// `SECCOMP_FILTER_FLAG_NEW_LISTENER`, set if a rule has the action `SCMP_ACT_NOTIFY`.
 const NEW_LISTENER: u32 = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32;
 
-/// A filter for a process.
+/// The seccomp filter of a process.
 #[derive(Debug)]
 pub(crate) struct Filter {
     program: seccomp::Program,
@@ -21,36 +21,36 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// An agent of a profile that never asks one is not looked at.
-    pub(crate) fn parse(program: seccomp::Program, agent: Option<Agent>) -> Result<Self, Error> {
+    /// Checks the filter and its agent. An agent is ignored if no rule of the profile notifies it.
+    pub(crate) fn parse(program: seccomp::Program, agent: Option<SeccompAgent>) -> Result<Self, Error> {
         let notify = match (program.flags & NEW_LISTENER != 0, agent) {
             (false, _) => None,
             (true, Some(agent)) => Some(Notify::parse(agent)?),
             (true, None) => {
                 return Err(Error::invalid(
-                    "linux.seccomp: a rule says SCMP_ACT_NOTIFY, but listenerPath names no agent that would answer",
+                    "linux.seccomp: a rule has the action SCMP_ACT_NOTIFY, but listenerPath names no agent",
                 ));
             }
         };
         Ok(Self { program, notify })
     }
 
-    /// In the caller, before the clone.
+    /// Connects to the agent. Runs in the caller, before the clone.
     pub(crate) fn connect(&mut self) -> Result<(), Error> {
         self.notify.as_mut().map_or(Ok(()), Notify::connect)
     }
 
-    /// What the child needs until execve.
+    /// Returns the descriptor that the child needs until execve.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.notify.as_ref()?.descriptor()
     }
 
-    /// What the agent is to be told; asked for while the host's procfs is there.
+    /// Builds the message for the agent, while the host's procfs is available.
     pub(crate) fn message(&self, proc: &Procfs) -> Result<Option<Vec<u8>>, Error> {
         self.notify.as_ref().map(|notify| Ok(notify.message(hooks::own_pid(proc)?))).transpose()
     }
 
-    /// In the child. When it returns, the agent has the listener.
+    /// Loads the filter in the child. When this returns, the agent has the listener.
     pub(crate) fn load(&self, message: Option<&[u8]>) -> Result<(), Error> {
         let courier = match (&self.notify, message) {
             (Some(notify), Some(message)) => Some(notify.start_courier(message.to_vec())?),
@@ -67,13 +67,13 @@ impl Filter {
     }
 }
 
-/// A filter for a command in a container, by [`exec`](crate::exec()).
+/// The seccomp filter of an exec'd process, for [`exec`](crate::exec()).
 #[derive(Clone, Copy, Debug)]
 pub struct ExecFilter<'a> {
     /// The compiled profile.
     pub program: &'a seccomp::Program,
-    /// Who is asked, where a rule says `SCMP_ACT_NOTIFY`.
-    pub agent: Option<&'a Agent>,
+    /// The agent for rules with the action `SCMP_ACT_NOTIFY`.
+    pub agent: Option<&'a SeccompAgent>,
 }
 
 impl ExecFilter<'_> {

@@ -1,13 +1,13 @@
-//! `hooks`: programs at points of a container's life.
+//! `hooks`: programs that run at points of a container's lifecycle.
 //!
-//! | hook | who runs it | when | where |
+//! | hook | run by | when | where |
 //! |---|---|---|---|
-//! | prestart, createRuntime | the runtime, at [`Progress::NamespacesMade`](crate::Progress) | mounts are made, the host's root is still there | the runtime's namespaces |
-//! | createContainer | the container's child | right after those | the container's namespaces, the host's files |
+//! | prestart, createRuntime | the runtime, at [`Progress::NamespacesCreated`](crate::Progress) | mounts are made, the host's root is still visible | the runtime's namespaces |
+//! | createContainer | the container's child | directly after createRuntime | the container's namespaces, the host's files |
 //! | startContainer | the container's child | after start, before execve | inside the container, confined as its process |
 //! | poststart, poststop | the runtime | after start; after delete | the runtime's namespaces |
 //!
-//! What the specification leaves open is done as runc does it:
+//! Where the specification leaves something open, hooks run as in runc:
 //!
 //! | | environment, where `env` is absent or empty | working directory |
 //! |---|---|---|
@@ -27,11 +27,11 @@ use rustix::{
     process::Pid,
 };
 
-use crate::{Error, error::During, text::c_string};
+use crate::{Error, error::During, spec_string::c_string};
 
-use program::Surroundings;
+use program::HookContext;
 
-/// All hooks of a container, checked.
+/// The checked hooks of a container.
 #[derive(Debug, Default)]
 pub struct Hooks {
     prestart: Vec<Hook>,
@@ -43,70 +43,72 @@ pub struct Hooks {
     output: Output,
 }
 
-/// Files that hooks write to; where there is none, what they write is shown in the error of a hook that fails.
+/// Files for the output of hooks. Without a file, the error of a failed hook shows the output.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// In place of descriptor 1.
+    /// The file for descriptor 1.
     pub stdout: Option<OwnedFd>,
-    /// In place of descriptor 2.
+    /// The file for descriptor 2.
     pub stderr: Option<OwnedFd>,
 }
 
 #[derive(Debug)]
 struct Hook {
-    /// `hooks.createRuntime[0]`
+    /// Its place in the spec for errors, for example `hooks.createRuntime[0]`.
     field: String,
     path: CString,
     arguments: Vec<CString>,
-    /// `None`: that of [`Surroundings`].
+    /// `None`: the environment of [`HookContext`].
     environment: Option<Vec<CString>>,
     timeout: Option<Duration>,
 }
 
-/// When hooks are run by the runtime.
+/// Points at which the runtime runs hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// prestart and createRuntime: the first that fails ends it.
-    Create,
-    /// poststart: the first that fails ends it.
-    Started,
-    /// poststop: each is run.
-    Stopped,
+pub enum HookPoint {
+    /// prestart and createRuntime; the first failure stops the others.
+    CreateRuntime,
+    /// poststart; the first failure stops the others.
+    Poststart,
+    /// poststop; all run even if one fails.
+    Poststop,
 }
 
 impl Hooks {
-    /// All of a moment, for who can be told to give up: when nobody holds the other end of `caller` any more, what runs
-    /// is killed and the rest is left out. `state` has the container's pid.
+    /// Runs all hooks of a point, cancellable by the caller: when the other end of `caller` is closed, the running hook
+    /// is killed and the remaining ones are skipped. `state` has the container's pid.
     ///
     /// # Errors
-    /// Those that failed; of [`Moment::Create`] and [`Moment::Started`] the first.
-    pub fn run(&self, moment: Moment, state: &oci::State, caller: BorrowedFd<'_>) -> Result<(), Vec<Error>> {
-        let steps: &[(&[Hook], oci::Status)] = match moment {
-            Moment::Create => &[(&self.prestart, oci::Status::Created), (&self.create_runtime, oci::Status::Creating)],
-            Moment::Started => &[(&self.poststart, oci::Status::Running)],
-            Moment::Stopped => &[(&self.poststop, oci::Status::Stopped)],
+    /// The hooks that failed; for [`HookPoint::CreateRuntime`] and [`HookPoint::Poststart`] the first failure.
+    pub fn run(&self, point: HookPoint, state: &oci::State, caller: BorrowedFd<'_>) -> Result<(), Vec<Error>> {
+        let steps: &[(&[Hook], oci::Status)] = match point {
+            HookPoint::CreateRuntime => {
+                &[(&self.prestart, oci::Status::Created), (&self.create_runtime, oci::Status::Creating)]
+            }
+            HookPoint::Poststart => &[(&self.poststart, oci::Status::Running)],
+            HookPoint::Poststop => &[(&self.poststop, oci::Status::Stopped)],
         };
         let mut failed = Vec::new();
-        let around = Surroundings { caller: Some(caller), ..self.surroundings() };
+        let context = HookContext { caller: Some(caller), ..self.context() };
         for (hook, status) in steps.iter().flat_map(|(hooks, status)| hooks.iter().map(|hook| (hook, *status))) {
-            failed.extend(hook.run(state, status, &around).err());
-            if moment != Moment::Stopped && !failed.is_empty() {
+            failed.extend(hook.run(state, status, &context).err());
+            if point != HookPoint::Poststop && !failed.is_empty() {
                 break;
             }
         }
         if failed.is_empty() { Ok(()) } else { Err(failed) }
     }
 
-    /// Whether there are any for this moment.
-    pub fn has(&self, moment: Moment) -> bool {
-        match moment {
-            Moment::Create => self.in_runtime(),
-            Moment::Started => !self.poststart.is_empty(),
-            Moment::Stopped => !self.poststop.is_empty(),
+    /// Whether there are hooks for this point.
+    pub fn has(&self, point: HookPoint) -> bool {
+        match point {
+            HookPoint::CreateRuntime => self.in_runtime(),
+            HookPoint::Poststart => !self.poststart.is_empty(),
+            HookPoint::Poststop => !self.poststop.is_empty(),
         }
     }
 
-    /// Checks them: absolute paths, timeouts of more than nothing.
+    /// Checks the hooks: paths must be absolute and timeouts positive.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the hook.
@@ -122,69 +124,71 @@ impl Hooks {
         })
     }
 
-    /// With files for what they write.
+    /// Sets the files for the output of the hooks.
     pub fn with_output(self, output: Output) -> Self {
         Self { output, ..self }
     }
 
-    /// What the container's child needs of them until execve.
+    /// Returns the descriptors that the container's child needs until execve.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         [&self.output.stdout, &self.output.stderr].into_iter().flatten().map(AsFd::as_fd)
     }
 
-    fn surroundings(&self) -> Surroundings<'_> {
-        Surroundings { output: &self.output, environment: None, caller: None }
+    fn context(&self) -> HookContext<'_> {
+        HookContext { output: &self.output, environment: None, caller: None }
     }
 
-    /// prestart and createRuntime, at [`Progress::NamespacesMade`](crate::Progress). `state` has the container's pid.
+    /// Runs the prestart and createRuntime hooks, at [`Progress::NamespacesCreated`](crate::Progress). `state` has the
+    /// container's pid.
     ///
     /// # Errors
-    /// The first hook that failed; the container is to be taken away.
+    /// The first hook that failed; the caller must remove the container.
     pub fn create_runtime(&self, state: &oci::State) -> Result<(), Error> {
-        // Of old a part of start, and its hooks (and the validation of runtime-tools) still want to read so.
+        // prestart was a part of start in older specifications; its hooks (and the validation of runtime-tools) still
+        // expect the status `created`.
         self.run_all(&self.prestart, state, oci::Status::Created)?;
         self.run_all(&self.create_runtime, state, oci::Status::Creating)
     }
 
-    /// poststart.
+    /// Runs the poststart hooks.
     ///
     /// # Errors
-    /// The first hook that failed; the container is to be stopped and destroyed.
+    /// The first hook that failed; the caller must stop and delete the container.
     pub fn poststart(&self, state: &oci::State) -> Result<(), Error> {
         self.run_all(&self.poststart, state, oci::Status::Running)
     }
 
-    /// poststop. Every hook is run; what failed is worth a warning.
+    /// Runs all poststop hooks and returns the failures, which should be logged as warnings.
     pub fn poststop(&self, state: &oci::State) -> Vec<Error> {
-        let around = self.surroundings();
-        self.poststop.iter().filter_map(|hook| hook.run(state, oci::Status::Stopped, &around).err()).collect()
+        let context = self.context();
+        self.poststop.iter().filter_map(|hook| hook.run(state, oci::Status::Stopped, &context).err()).collect()
     }
 
     pub(crate) fn create_container(&self, state: &oci::State) -> Result<(), Error> {
         self.run_all(&self.create_container, state, oci::Status::Creating)
     }
 
-    /// `environment` is that of the container's process.
+    /// Runs the startContainer hooks. `environment` is that of the container's process.
     pub(crate) fn start_container(&self, state: &oci::State, environment: &[CString]) -> Result<(), Error> {
-        let around = Surroundings { environment: Some(environment), ..self.surroundings() };
-        self.start_container.iter().try_for_each(|hook| hook.run(state, oci::Status::Created, &around))
+        let context = HookContext { environment: Some(environment), ..self.context() };
+        self.start_container.iter().try_for_each(|hook| hook.run(state, oci::Status::Created, &context))
     }
 
     fn run_all(&self, hooks: &[Hook], state: &oci::State, status: oci::Status) -> Result<(), Error> {
-        hooks.iter().try_for_each(|hook| hook.run(state, status, &self.surroundings()))
+        hooks.iter().try_for_each(|hook| hook.run(state, status, &self.context()))
     }
 
-    /// Whether the runtime has hooks to run while the child waits.
+    /// Whether the runtime runs hooks while the child waits.
     pub(crate) fn in_runtime(&self) -> bool {
         !self.prestart.is_empty() || !self.create_runtime.is_empty()
     }
 
-    /// Whether the host's files must be there in the container's mount namespace.
+    /// Whether hooks must see the host's files in the container's mount namespace.
     pub(crate) fn before_pivot(&self) -> bool {
         self.in_runtime() || !self.create_container.is_empty()
     }
 
-    /// Whether createContainer hooks run.
+    /// Whether there are createContainer hooks.
     pub(crate) fn in_container(&self) -> bool {
         !self.create_container.is_empty()
     }
@@ -215,12 +219,12 @@ fn parse_one(field: String, hook: &oci::Hook) -> Result<Hook, Error> {
     if arguments.is_empty() {
         arguments.push(path.clone());
     }
-    // Engines in Go cannot write an empty list.
+    // Engines written in Go omit an empty list, so an empty one counts as absent.
     let environment = if hook.env.is_empty() { None } else { Some(strings("env", &hook.env)?) };
     Ok(Hook { path, arguments, environment, timeout, field })
 }
 
-/// The pid that the runtime knows this process by, from the runtime's procfs.
+/// Returns this process's pid in the runtime's PID namespace, read from the runtime's procfs.
 pub(crate) fn own_pid(proc: &crate::procfs::Procfs) -> Result<i32, Error> {
     let link = rustix::fs::readlinkat(proc, c"self", Vec::new()).during(|| "read /proc/self")?;
     let pid = link.to_str().ok().and_then(|text| text.parse().ok()).and_then(Pid::from_raw);

@@ -4,10 +4,10 @@ use oci::NamespaceType;
 
 use crate::{Error, error::During, namespaces::Namespaces};
 
-/// The kernel's limit (`__NEW_UTS_LEN`).
+/// Maximum length of a name in bytes (`__NEW_UTS_LEN`).
 const NAME_MAX: usize = 64;
 
-/// Names of the container's UTS namespace.
+/// Host name and domain name of the container's UTS namespace.
 #[derive(Debug, Default)]
 pub(crate) struct HostNames {
     host: Option<String>,
@@ -26,13 +26,15 @@ impl HostNames {
                 return Err(Error::invalid(format!("{field}: {name:?} is longer than 64 bytes or has a NUL byte")));
             }
             if !namespaces.has(NamespaceType::Uts) {
-                return Err(Error::invalid(format!("{field}: needs a uts namespace, else the host's would change")));
+                return Err(Error::invalid(format!(
+                    "{field}: needs a uts namespace; otherwise the host's name would change"
+                )));
             }
         }
         Ok(names)
     }
 
-    /// In the child, in its UTS namespace.
+    /// Sets the names. Runs in the child, in its UTS namespace.
     pub(crate) fn apply(&self) -> Result<(), Error> {
         if let Some(name) = &self.host {
             rustix::system::sethostname(name.as_bytes()).during(|| format!("set hostname {name:?}"))?;

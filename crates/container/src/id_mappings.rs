@@ -6,10 +6,10 @@ use rustix::fs::{Gid, Uid};
 
 use crate::Error;
 
-/// The kernel's limit of lines in a map (user_namespaces(7), since Linux 4.15).
+/// Maximum number of lines in a map (user_namespaces(7), since Linux 4.15).
 const LINES_MAX: usize = 340;
 
-/// Both maps of a user namespace, checked.
+/// The checked uid and gid maps of a user namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IdMappings {
     pub(crate) uids: Vec<oci::IdMapping>,
@@ -17,36 +17,36 @@ pub(crate) struct IdMappings {
 }
 
 impl IdMappings {
-    /// `field` is what the error names, `linux` or a mount. Both maps must be there.
+    /// Checks the maps; neither may be empty. Errors begin with `field`: `linux`, or a mount.
     pub(crate) fn parse(field: &str, uids: &[oci::IdMapping], gids: &[oci::IdMapping]) -> Result<Self, Error> {
         check(&format!("{field}.uidMappings"), uids)?;
         check(&format!("{field}.gidMappings"), gids)?;
         Ok(Self { uids: uids.to_vec(), gids: gids.to_vec() })
     }
 
-    /// For a container: what is set up there is its root's.
+    /// Checks that id 0 is mapped: the setup of a container runs as its root.
     pub(crate) fn with_root(self) -> Result<Self, Error> {
         for (field, map) in [("uidMappings", &self.uids), ("gidMappings", &self.gids)] {
-            if outer(map, 0).is_none() {
-                let why = "what is set up in the container belongs to its root";
-                return Err(Error::invalid(format!("linux.{field}: 0 is not mapped; {why}")));
+            if to_outer(map, 0).is_none() {
+                let reason = "the setup of the container runs as its root";
+                return Err(Error::invalid(format!("linux.{field}: 0 is not mapped; {reason}")));
             }
         }
         Ok(self)
     }
 
-    /// What a user of the container is outside.
+    /// Returns the id that a user of the container has outside.
     pub(crate) fn outer_uid(&self, uid: Uid) -> Option<Uid> {
-        outer(&self.uids, uid.as_raw()).map(Uid::from_raw)
+        to_outer(&self.uids, uid.as_raw()).map(Uid::from_raw)
     }
 
-    /// What a group of the container is outside.
+    /// Returns the id that a group of the container has outside.
     pub(crate) fn outer_gid(&self, gid: Gid) -> Option<Gid> {
-        outer(&self.gids, gid.as_raw()).map(Gid::from_raw)
+        to_outer(&self.gids, gid.as_raw()).map(Gid::from_raw)
     }
 }
 
-/// The lines that the kernel takes.
+/// Formats a map as the kernel expects it in `uid_map` and `gid_map`.
 pub(crate) fn lines(map: &[oci::IdMapping]) -> String {
     map.iter().fold(String::new(), |mut text, line| {
         // Writing to a string does not fail.
@@ -55,7 +55,7 @@ pub(crate) fn lines(map: &[oci::IdMapping]) -> String {
     })
 }
 
-/// What `/proc/<pid>/uid_map` says; a line that is none is left out.
+/// Parses `/proc/<pid>/uid_map`; malformed lines are skipped.
 pub(crate) fn parse_lines(text: &str) -> Vec<oci::IdMapping> {
     let line = |line: &str| {
         let mut numbers = line.split_whitespace().map(str::parse);
@@ -69,8 +69,8 @@ pub(crate) fn parse_lines(text: &str) -> Vec<oci::IdMapping> {
     text.lines().filter_map(line).collect()
 }
 
-/// What an id of inside is outside.
-pub(crate) fn outer(map: &[oci::IdMapping], id: u32) -> Option<u32> {
+/// Translates an id inside to the id outside.
+pub(crate) fn to_outer(map: &[oci::IdMapping], id: u32) -> Option<u32> {
     map.iter().find_map(|line| {
         let distance = id.checked_sub(line.container_id).filter(|distance| *distance < line.size)?;
         line.host_id.checked_add(distance)
@@ -78,22 +78,22 @@ pub(crate) fn outer(map: &[oci::IdMapping], id: u32) -> Option<u32> {
 }
 
 fn check(field: &str, map: &[oci::IdMapping]) -> Result<(), Error> {
-    let wrong = |what: String| Err(Error::invalid(format!("{field}: {what}")));
+    let invalid = |reason: String| Err(Error::invalid(format!("{field}: {reason}")));
     if map.is_empty() {
-        return wrong("is missing; a user namespace needs both maps".to_owned());
+        return invalid("is missing; a user namespace needs both maps".to_owned());
     }
     if map.len() > LINES_MAX {
-        return wrong(format!("{} entries; the kernel takes at most {LINES_MAX}", map.len()));
+        return invalid(format!("{} entries; the kernel accepts at most {LINES_MAX}", map.len()));
     }
     for line in map {
         let shown = format!("{}:{}:{}", line.container_id, line.host_id, line.size);
         if line.size == 0 {
-            return wrong(format!("{shown} has no size"));
+            return invalid(format!("{shown} has no size"));
         }
-        // 4294967295 is no id.
+        // 4294967295 is not a valid id.
         let last = |first: u32| u64::from(first) + u64::from(line.size) - 1;
         if last(line.container_id).max(last(line.host_id)) >= u64::from(u32::MAX) {
-            return wrong(format!("{shown} goes beyond the last id, 4294967294"));
+            return invalid(format!("{shown} goes beyond the last id, 4294967294"));
         }
     }
     for (side, first) in
@@ -102,7 +102,7 @@ fn check(field: &str, map: &[oci::IdMapping]) -> Result<(), Error> {
         let mut ranges: Vec<(u32, u32)> = map.iter().map(|line| (first(line), line.size)).collect();
         ranges.sort_unstable();
         if let Some(pair) = ranges.windows(2).find(|pair| pair[1].0 - pair[0].0 < pair[0].1) {
-            return wrong(format!("the ids from {} and from {} {side} overlap", pair[0].0, pair[1].0));
+            return invalid(format!("the ids from {} and from {} {side} overlap", pair[0].0, pair[1].0));
         }
     }
     Ok(())

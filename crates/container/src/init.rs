@@ -1,4 +1,4 @@
-//! The child of [`create`](crate::create()): from a copy of the monitor to a container that only has to execve.
+//! The child of [`create`](crate::create()): from a copy of its parent to a process that only has to call execve.
 
 use std::mem::ManuallyDrop;
 
@@ -12,128 +12,128 @@ use crate::{
     Error, Plan, descriptors,
     destination::{self, Shape},
     error::During,
-    forerunner::become_its_root,
-    gathered::Gathered,
     hooks,
-    mounts::{self, Made},
+    intermediate::become_root_in_user_namespace,
+    mounts::{self, PendingMount},
     namespaces::{self, MountNamespace, PidNamespace},
-    process::{Last, Ready},
+    preopened::PreopenedMounts,
+    process::{FinalSteps, ReadyProcess},
     procfs::Procfs,
-    rootfs, scheduling, standard,
+    rootfs, scheduling, stdio,
     sync::ChildEnd,
     terminal::{self, Terminal},
 };
 
-/// What the child gets beside the plan.
-pub(crate) struct Birth<'a> {
+/// Context of the child, in addition to the plan.
+pub(crate) struct InitContext<'a> {
     pub(crate) joiner: &'a cgroup::Joiner,
     pub(crate) sync: &'a ChildEnd,
-    /// Whether the child is in all its groups from its birth (v2), so that its cgroup namespace can be made at once.
+    /// Whether the child is cloned into all its groups (v2), so that its cgroup namespace can be made at once.
     pub(crate) in_all_groups: bool,
-    /// Whether it must wait to be told that it is.
-    pub(crate) gate: bool,
-    /// Whether somebody went ahead ([`crate::forerunner`]), and did what needs the caller's rights.
-    pub(crate) forerun: bool,
-    /// What that one brought.
-    pub(crate) gathered: Option<&'a Gathered>,
+    /// Whether it must first wait until its parent has placed it.
+    pub(crate) wait_for_go: bool,
+    /// Whether an intermediate process ([`crate::intermediate`]) cloned it and did what needs the caller's privileges.
+    pub(crate) by_intermediate: bool,
+    /// The mounts that the intermediate process opened.
+    pub(crate) preopened: Option<&'a PreopenedMounts>,
 }
 
-/// The whole life of the child; returns only when it failed, or when nobody is left who could start it.
-pub(crate) fn run(plan: &Plan, birth: &Birth<'_>) -> i32 {
-    let error = match set_up(plan, birth) {
-        Ok(ready) if birth.sync.wait() => start(plan, &ready),
+/// Runs the child until execve; returns only when a step failed, or when no process is left that could start it.
+pub(crate) fn run(plan: &Plan, context: &InitContext<'_>) -> i32 {
+    let error = match set_up(plan, context) {
+        Ok(ready) if context.sync.wait_for_start() => start(plan, &ready),
         Ok(_) => return 0,
         Err(error) => error,
     };
-    birth.sync.failed(&error);
+    context.sync.send_failure(&error);
     1
 }
 
-fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
-    let needed = plan.descriptors().chain(birth.joiner.descriptors()).chain(birth.sync.descriptors());
-    let needed = needed.chain(birth.gathered.into_iter().flat_map(Gathered::descriptors));
+fn set_up<'a>(plan: &'a Plan, context: &InitContext<'_>) -> Result<ReadyProcess<'a>, Error> {
+    let needed = plan.descriptors().chain(context.joiner.descriptors()).chain(context.sync.descriptors());
+    let needed = needed.chain(context.preopened.into_iter().flat_map(PreopenedMounts::descriptors));
     let reset_signals = match plan.namespaces.pid {
         PidNamespace::New => syscall::signals::reset_for_waiting_init,
         _ => syscall::signals::reset_for_exec,
     };
-    detach_from_parent(needed, plan.stdio.preserve, reset_signals)?;
-    if birth.gate {
-        birth.sync.wait_for_go()?;
+    detach_from_parent(needed, plan.stdio.preserve_fds, reset_signals)?;
+    if context.wait_for_go {
+        context.sync.wait_for_go()?;
     }
-    if birth.forerun && plan.namespaces.user.is_other() {
-        become_its_root(plan.invocation.keep_groups)?;
+    if context.by_intermediate && plan.namespaces.user.is_other() {
+        become_root_in_user_namespace(plan.invocation.keep_groups)?;
     }
-    birth.joiner.join_early().map_err(|error| Error::system("join the cgroups", std::io::Error::other(error)))?;
+    context.joiner.join_early().map_err(|error| Error::system("join the cgroups", std::io::Error::other(error)))?;
     scheduling::reset_affinity();
     let proc = Procfs::open()?;
-    if !birth.forerun {
+    if !context.by_intermediate {
         plan.process.oom_score_adj.apply(&proc)?;
     }
     plan.namespaces.enter()?;
     if plan.net_devices.is_some() {
-        birth.sync.show_namespaces()?;
+        context.sync.report_namespaces()?;
     }
     plan.host_names.apply()?;
-    if plan.namespaces.new_cgroup && birth.in_all_groups {
+    if plan.namespaces.new_cgroup && context.in_all_groups {
         namespaces::new_cgroup_namespace()?;
     }
-    let own_mounts = plan.namespaces.mount == MountNamespace::New;
-    if own_mounts {
-        plan.root.part_from_host()?;
+    let new_mount_namespace = plan.namespaces.mount == MountNamespace::New;
+    if new_mount_namespace {
+        plan.root.stop_propagation()?;
     }
-    let root = ManuallyDrop::new(plan.root.take()?);
-    let here = gather_here(plan, birth)?;
-    let gathered = birth.gathered.or(here.as_deref());
-    let made = ManuallyDrop::new(plan.mounts.make(gathered)?);
-    if own_mounts {
-        plan.root.part_from_host_at_last()?;
+    let root = ManuallyDrop::new(plan.root.detached()?);
+    let opened_here = preopen_here(plan, context)?;
+    let preopened = context.preopened.or(opened_here.as_deref());
+    let mounts = ManuallyDrop::new(plan.mounts.make(preopened)?);
+    if new_mount_namespace {
+        plan.root.stop_late_propagation()?;
     }
-    let late = plan.hooks.before_pivot() || plan.namespaces.mount == MountNamespace::Same;
-    if late {
-        show_root(plan, root.as_fd())?;
+    let enter_late = plan.hooks.before_pivot() || plan.namespaces.mount == MountNamespace::Same;
+    if enter_late {
+        attach_root_for_hooks(plan, root.as_fd())?;
     } else {
         rootfs::enter(root.as_fd(), plan.namespaces.mount)?;
     }
-    mounts::attach_all(&made, root.as_fd())?;
-    plan.devices.make(root.as_fd(), gathered.and_then(|gathered| gathered.devices.as_deref()))?;
-    if late {
-        run_hooks(plan, birth, &proc, root.as_fd())?;
+    mounts::attach_all(&mounts, root.as_fd())?;
+    plan.devices.make(root.as_fd(), preopened.and_then(|preopened| preopened.devices.as_deref()))?;
+    if enter_late {
+        run_hooks(plan, context, &proc, root.as_fd())?;
         rootfs::change(root.as_fd(), plan.namespaces.mount)?;
     }
     let terminal = open_terminal(plan, root.as_fd(), &proc)?;
     plan.sysctls.apply(&proc)?;
     make_cwd(plan, root.as_fd())?;
     plan.masks.apply(root.as_fd())?;
-    made.iter().try_for_each(Made::finish)?;
+    mounts.iter().try_for_each(PendingMount::finish)?;
     plan.root.seal(root.as_fd())?;
-    standard::apply(&plan.stdio, terminal.as_ref(), root.as_fd(), plan.process.uid())?;
-    let admin = plan.namespaces.new_cgroup && !birth.in_all_groups;
-    let mut keep = still_needed(birth.sync, birth.joiner, terminal.as_ref());
+    stdio::apply(&plan.stdio, terminal.as_ref(), root.as_fd(), plan.process.uid())?;
+    let needs_admin = plan.namespaces.new_cgroup && !context.in_all_groups;
+    let mut keep = still_needed(context.sync, context.joiner, terminal.as_ref());
     keep.extend(plan.hooks.descriptors().filter(|_| plan.hooks.at_start()));
-    let last = Last { keep, preserve: plan.stdio.preserve, admin };
+    let last = FinalSteps { keep, preserve_fds: plan.stdio.preserve_fds, needs_admin };
     let ready = plan.process.become_user(root.as_fd(), &proc, &last)?;
-    join_last(plan, birth)?;
-    terminal::hand_over(terminal, birth.sync)?;
+    join_memory_cgroup(plan, context)?;
+    terminal::hand_over(terminal, context.sync)?;
     Ok(ready)
 }
 
-/// First of all, in a container and for a command: what the child must not have of the parent's.
+/// Gives up what a child must not have of its parent's: the first step of an init and of an exec'd process.
 pub(crate) fn detach_from_parent<'fd>(
     needed: impl Iterator<Item = BorrowedFd<'fd>>,
-    preserve: u32,
+    preserve_fds: u32,
     reset_signals: fn(),
 ) -> Result<(), Error> {
-    // Until execve, nobody inside may look into this process or ptrace it (CVE-2016-9962).
+    // Until execve, no process of the container may inspect or ptrace this one (CVE-2016-9962).
     set_dumpable_behavior(DumpableBehavior::NotDumpable).during(|| "become non-dumpable")?;
-    descriptors::keep_only(needed, preserve)?;
+    descriptors::keep_only(needed, preserve_fds)?;
     reset_signals();
     setsid().during(|| "start a new session")?;
-    // Modes of what is created are taken as they are; the process gets its own mask with its user.
+    // Files are created with exactly the modes given; the process's own umask is set together with its user.
     umask(Mode::empty());
     Ok(())
 }
 
-/// Descriptors for the last steps: the socket, the group still to join (memory), the terminal to hand over.
+/// Returns the descriptors that the last steps need: the socket, the memory cgroup to join, the terminal to hand over.
 pub(crate) fn still_needed<'a>(
     sync: &'a ChildEnd,
     joiner: &'a cgroup::Joiner,
@@ -147,31 +147,33 @@ pub(crate) fn still_needed<'a>(
         .collect()
 }
 
-/// A caller without the machine's rights has what it may have of the host's only now, in the container's namespaces.
-fn gather_here(plan: &Plan, birth: &Birth<'_>) -> Result<Option<ManuallyDrop<Gathered>>, Error> {
-    // In a mount namespace that others are in nothing is mounted for a moment.
-    let all = plan.rights.nodes && plan.namespaces.mount == MountNamespace::New;
-    if all || birth.gathered.is_some() {
+/// Opens mounts for a caller without the host's privileges, which may do so only now, in the container's namespaces.
+fn preopen_here(plan: &Plan, context: &InitContext<'_>) -> Result<Option<ManuallyDrop<PreopenedMounts>>, Error> {
+    // In a mount namespace that other processes are in, nothing may be mounted even temporarily.
+    let can_make_nodes = plan.privileges.device_nodes && plan.namespaces.mount == MountNamespace::New;
+    if can_make_nodes || context.preopened.is_some() {
         return Ok(None);
     }
-    Gathered::of(plan).map(ManuallyDrop::new).map(Some)
+    PreopenedMounts::open(plan).map(ManuallyDrop::new).map(Some)
 }
 
-/// On the host's path, for hooks, or for good where the mount namespace is the caller's.
-fn show_root(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Error> {
+/// Attaches the root at its path on the host: until the hooks have run, or permanently where the mount namespace is the
+/// caller's.
+fn attach_root_for_hooks(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Error> {
     if plan.namespaces.mount != MountNamespace::Same {
         mounts::uncover_proc()?;
     }
-    plan.root.show(root, &plan.invocation.state.bundle)
+    plan.root.attach_on_host(root, &plan.invocation.state.bundle)
 }
 
-/// The container is whole but for what is hidden from it, and the host's files are still there.
-fn run_hooks(plan: &Plan, birth: &Birth<'_>, proc: &Procfs, root: BorrowedFd<'_>) -> Result<(), Error> {
+/// Runs createRuntime and createContainer hooks: all mounts are made but no path is masked yet, and the host's files
+/// are still visible.
+fn run_hooks(plan: &Plan, context: &InitContext<'_>, proc: &Procfs, root: BorrowedFd<'_>) -> Result<(), Error> {
     if !plan.hooks.before_pivot() {
         return Ok(());
     }
     if plan.hooks.in_runtime() {
-        birth.sync.show_namespaces()?;
+        context.sync.report_namespaces()?;
     }
     if plan.hooks.in_container() {
         rustix::process::fchdir(root).during(|| "enter the container's root for createContainer hooks")?;
@@ -183,7 +185,7 @@ fn state(plan: &Plan, pid: i32) -> oci::State {
     oci::State { pid, ..plan.invocation.state.clone() }
 }
 
-fn start(plan: &Plan, ready: &Ready<'_>) -> Error {
+fn start(plan: &Plan, ready: &ReadyProcess<'_>) -> Error {
     if !plan.hooks.at_start() {
         return ready.execute(|_| Ok(()));
     }
@@ -199,25 +201,26 @@ fn open_terminal(plan: &Plan, root: BorrowedFd<'_>, proc: &Procfs) -> Result<Opt
     Ok(Some(terminal))
 }
 
-/// A working directory that the image lacks is made, as every runtime does.
+/// Creates the working directory if the image does not have it, as every runtime does.
 fn make_cwd(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Error> {
     match rustix::fs::stat(plan.process.cwd.as_c_str()) {
         Err(rustix::io::Errno::NOENT) => destination::find_or_make(root, &plan.process.cwd, Shape::Directory).map(drop),
-        // The process will tell of any other trouble in its own name.
+        // Any other error is reported when the process enters it.
         _ => Ok(()),
     }
 }
 
-/// Memory is joined as late as it can be, so that the set-up is not counted against the limit; but not after the start:
-/// who watches a created container (for its OOM kills, its use of memory) asks the kernel for its groups now.
-fn join_last(plan: &Plan, birth: &Birth<'_>) -> Result<(), Error> {
-    birth
+/// Joins the memory cgroup as late as possible, so that the setup is not charged to the container; but before the
+/// start, because tools that watch a created container (for OOM kills, memory usage) read its cgroups from the kernel
+/// now.
+fn join_memory_cgroup(plan: &Plan, context: &InitContext<'_>) -> Result<(), Error> {
+    context
         .joiner
         .join_memory()
         .map_err(|error| Error::system("join the memory cgroup", std::io::Error::other(error)))?;
-    // What waits has no way to the groups of the host.
-    birth.joiner.memory_descriptor().map(syscall::descriptors::close_one);
-    if plan.namespaces.new_cgroup && !birth.in_all_groups {
+    // A waiting child must hold no descriptor of the host's cgroups.
+    context.joiner.memory_descriptor().map(syscall::descriptors::close_one);
+    if plan.namespaces.new_cgroup && !context.in_all_groups {
         namespaces::new_cgroup_namespace()?;
     }
     Ok(())

@@ -2,78 +2,79 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use rustix::fd::OwnedFd;
 
-/// Where the root comes from.
+/// The container's root file system.
 #[derive(Debug)]
 pub enum Rootfs {
     /// A detached mount (fsmount, or open_tree with `OPEN_TREE_CLONE`), possibly made in another mount namespace.
     Mount(OwnedFd),
-    /// A directory, absolute, as the calling process sees it.
+    /// An absolute path of a directory, as the calling process sees it.
     Path(PathBuf),
 }
 
-/// The process's descriptors.
+/// The process's stdio descriptors, and further ones that it inherits.
 ///
-/// 0, 1 and 2 by name; `None`: the container's `/dev/null`; ignored where the process has a terminal.
+/// `None` for one of the three: the container's `/dev/null`. The three are ignored where the process has a terminal.
 #[derive(Debug, Default)]
 pub struct Stdio {
-    /// Becomes 0.
+    /// Becomes descriptor 0.
     pub stdin: Option<OwnedFd>,
-    /// Becomes 1.
+    /// Becomes descriptor 1.
     pub stdout: Option<OwnedFd>,
-    /// Becomes 2.
+    /// Becomes descriptor 2.
     pub stderr: Option<OwnedFd>,
-    /// In place of the three above: 0, 1 and 2 of the calling process, which must be open.
-    pub own: bool,
-    /// Of a process with a terminal: line ends are not turned into `\r\n` (ONLCR, termios(3)), as for output that
-    /// continues to a pipe or a file.
-    pub plain_line_ends: bool,
-    /// As many descriptors of the calling process from 3 on are the process's too. They must be open, and stay so over
-    /// execve.
-    pub preserve: u32,
+    /// Uses descriptors 0, 1 and 2 of the calling process, which must be open, in place of the three above.
+    pub inherit: bool,
+    /// Leaves line ends of a process with a terminal as they are written and does not turn them into `\r\n` (ONLCR,
+    /// termios(3)); for output that is copied to a pipe or a file.
+    pub raw_newlines: bool,
+    /// Number of descriptors of the calling process, from 3 on, that the process inherits. They must be open, and stay
+    /// open over execve.
+    pub preserve_fds: u32,
 }
 
-/// Everything beside the spec.
+/// Inputs of a container in addition to its spec.
 #[derive(Debug)]
 pub struct Inputs {
-    /// The root; `spec.root.path` is not looked at.
+    /// The root file system; `spec.root.path` is ignored.
     pub rootfs: Rootfs,
-    /// Detached mounts for entries of `spec.mounts`, by index; such an entry must be a bind mount, its source is not
-    /// looked at.
+    /// Detached mounts for entries of `spec.mounts`, by index. Such an entry must be a bind mount; its source is
+    /// ignored.
     pub mounts: BTreeMap<u32, OwnedFd>,
-    /// Namespaces to join, in place of the spec's entries.
+    /// Namespaces to join; these take precedence over the spec's entries.
     pub namespaces: BTreeMap<oci::NamespaceType, OwnedFd>,
-    /// Standard descriptors.
+    /// Stdio descriptors.
     pub stdio: Stdio,
-    /// Replaces `linux.seccomp`.
+    /// A compiled seccomp program that replaces `linux.seccomp`.
     pub seccomp: Option<seccomp::Program>,
-    /// What a command line decides; a default one for a monitor.
+    /// Options that an OCI command line sets; the default for a monitor.
     pub invocation: Invocation,
 }
 
-/// How the runtime was called.
+/// Options of one invocation of the runtime.
 #[derive(Debug, Default)]
 pub struct Invocation {
-    /// The container as hooks and seccomp agents are told of it; status and pid are filled in.
+    /// The container's state for hooks and seccomp agents; status and pid are filled in.
     pub state: oci::State,
     /// A listening `SOCK_SEQPACKET` socket over which another process starts the container (see
-    /// [`start_waiting`](crate::start_waiting)), once [`Nascent::leave`](crate::Nascent::leave) was called.
-    pub starter: Option<OwnedFd>,
-    /// `linux.cgroupsPath` is `slice:prefix:name`, and systemd makes the group.
+    /// [`start_created`](crate::start_created)), once [`ContainerSetup::detach`](crate::ContainerSetup::detach) was
+    /// called.
+    pub start_listener: Option<OwnedFd>,
+    /// `linux.cgroupsPath` is `slice:prefix:name`, and systemd makes the cgroup.
     pub systemd_cgroup: bool,
-    /// The container stays in the caller's groups: `linux.cgroupsPath` and `linux.resources` are not looked at.
+    /// The container stays in the caller's cgroups; `linux.cgroupsPath` and `linux.resources` are ignored.
     pub no_cgroup: bool,
-    /// The process keeps the caller's supplementary groups, in place of `process.user.additionalGids`: for a caller
-    /// whose groups may not be mapped, and that is trusted with what they open.
+    /// The process keeps the caller's supplementary groups in place of `process.user.additionalGids`: for a caller
+    /// whose groups cannot be mapped, and whose containers may have the access that these groups give.
     pub keep_groups: bool,
-    /// A mount namespace with hardly a mount in it ([`staging`](crate::staging)): the container's is made from a copy
-    /// of it and not of the caller's, whose mounts may be thousands. Not with a new user namespace, nor with hooks that
-    /// must see the host's files in the container's namespace; there it is ignored.
+    /// A mount namespace with very few mounts ([`staging`](crate::staging)). The container's is a copy of it and not of
+    /// the caller's, which may have thousands. Ignored with a new user namespace, and with hooks that must see the
+    /// host's files in the container's namespace.
     pub staging: Option<OwnedFd>,
-    /// How many groups the container may make below its own; `None`: as many as it likes.
+    /// Limits on the cgroups that the container may make below its own; `None`: no limits.
     pub nesting: Option<cgroup::Nesting>,
-    /// The host's mount namespace, where it is not the caller's: the container's is a copy of it where hooks must see
-    /// the host's files there. A root without a path is then shown at `rootfs` in `state.bundle`, which must be there.
-    pub host_mounts: Option<OwnedFd>,
-    /// What the hooks in the container's namespaces write to.
+    /// The host's mount namespace, where the caller's is another one. The container's is a copy of it if hooks must see
+    /// the host's files there. A root without a path is then attached at `rootfs` in `state.bundle`, which must exist.
+    pub host_mount_namespace: Option<OwnedFd>,
+    /// Output files of the hooks in the container's namespaces.
     pub hook_output: crate::hooks::Output,
 }

@@ -1,8 +1,8 @@
-//! `linux.intelRdt`: the class of service (cache and memory bandwidth) that the container's processes are in.
+//! `linux.intelRdt`: the class of service (cache and memory bandwidth) of the container's processes.
 //!
-//! A class is a directory of the resctrl file system, as a monitoring group within it is one. Children are born in the
-//! class of their parent, so the container's init is put there before it is started. The machine must have the resctrl
-//! file system mounted on `/sys/fs/resctrl`, as every distribution that mounts it does.
+//! A class is a directory of the resctrl file system, and so is a monitoring group within it. Children inherit the
+//! class of their parent, so the container's init is added to it before it is started. The resctrl file system must be
+//! mounted on `/sys/fs/resctrl`, where distributions mount it.
 //!
 //! Source: runtime-spec config-linux.md, "IntelRdt"; Documentation/filesystems/resctrl.rst.
 
@@ -16,36 +16,37 @@ use crate::{Error, error::During};
 const ROOT: &str = "/sys/fs/resctrl";
 /// `RDTGROUP_SUPER_MAGIC` of linux/magic.h.
 const MAGIC: u64 = 0x0765_5821;
-/// Directories of the file system that are no classes.
+/// Directories of the file system that are not classes.
 const RESERVED: [&str; 3] = ["info", "mon_groups", "mon_data"];
 
-/// What is asked for, checked.
+/// The checked properties.
 #[derive(Debug)]
 pub(crate) struct IntelRdt {
-    places: Places,
-    /// Lines of its `schemata`.
+    paths: RdtPaths,
+    /// Lines for the `schemata` file of the class.
     schemata: Vec<String>,
-    /// Whether the class is the user's, and may be there.
+    /// Whether the spec names the class (`closID`), so that it may exist already.
     shared: bool,
 }
 
 #[derive(Debug)]
-struct Places {
+struct RdtPaths {
     class: PathBuf,
     monitor: Option<PathBuf>,
 }
 
 impl IntelRdt {
-    /// `id` is the container's: the name of its own class, and of its monitoring group.
+    /// Checks the properties. `id` is the container's: it names the monitoring group, and the class if `closID` is
+    /// absent.
     pub(crate) fn parse(rdt: &oci::IntelRdt, id: &str) -> Result<Self, Error> {
-        let places = Places::parse(rdt, id)?;
+        let paths = RdtPaths::parse(rdt, id)?;
         let lines = rdt.l3_cache_schema.iter().chain(&rdt.mem_bw_schema).chain(&rdt.schemata);
         let schemata: Vec<String> = lines.filter(|line| !line.is_empty()).cloned().collect();
         if let Some(line) = schemata.iter().find(|line| line.contains(['\n', '\0'])) {
             return Err(Error::invalid(format!("linux.intelRdt.schemata: {line:?} is more than one line")));
         }
         match rustix::fs::statfs(ROOT) {
-            Ok(found) if found.f_type as u64 == MAGIC => {}
+            Ok(stat) if stat.f_type as u64 == MAGIC => {}
             _ => {
                 return Err(Error::invalid(format!(
                     "linux.intelRdt: no resctrl file system is mounted on {ROOT}; where CPU and kernel have resource \
@@ -53,68 +54,70 @@ impl IntelRdt {
                 )));
             }
         }
-        Ok(Self { places, schemata, shared: rdt.clos_id.is_some() })
+        Ok(Self { paths, schemata, shared: rdt.clos_id.is_some() })
     }
 
-    /// In the runtime: puts the container's process, which was not started yet, into its class.
+    /// Adds the container's process, which is not started yet, to its class. Runs in the runtime.
     pub(crate) fn apply(&self, pid: i32) -> Result<(), Error> {
-        self.make_class()?;
-        put(&self.places.class, pid)?;
-        match &self.places.monitor {
-            Some(monitor) => make(monitor).and_then(|_| put(monitor, pid)),
+        self.create_class()?;
+        add_task(&self.paths.class, pid)?;
+        match &self.paths.monitor {
+            Some(monitor) => create(monitor).and_then(|_| add_task(monitor, pid)),
             None => Ok(()),
         }
     }
 
-    /// As far as it was done; the process has ended.
+    /// Rolls back what was done; the process has exited.
     pub(crate) fn undo(&self) {
-        // What failed first is what to tell.
-        let _ = self.places.remove(!self.shared);
+        // The first error is the one to report.
+        let _ = self.paths.remove(!self.shared);
     }
 
-    fn make_class(&self) -> Result<(), Error> {
-        let class = &self.places.class;
+    fn create_class(&self) -> Result<(), Error> {
+        let class = &self.paths.class;
         if self.shared && self.schemata.is_empty() {
             return match class.is_dir() {
                 true => Ok(()),
                 false => Err(Error::invalid(format!(
-                    "linux.intelRdt.closID: there is no class {}, and no schemata to make it with",
+                    "linux.intelRdt.closID: class {} does not exist; set schemata to create it",
                     class.display()
                 ))),
             };
         }
-        let is_new = make(class)?;
+        let is_new = create(class)?;
         if is_new || class == Path::new(ROOT) {
             return if self.schemata.is_empty() { Ok(()) } else { self.write_schemata() };
         }
-        self.compare()
+        self.check_existing()
     }
 
     fn write_schemata(&self) -> Result<(), Error> {
         let lines: String = self.schemata.iter().map(|line| format!("{}\n", line.trim())).collect();
-        fs::write(self.places.class.join("schemata"), &lines).map_err(|error| {
-            let said = fs::read_to_string(Path::new(ROOT).join("info/last_cmd_status")).unwrap_or_default();
-            let what = format!("write linux.intelRdt.schemata {:?} (the kernel: {})", self.schemata, said.trim());
-            Error::system(what, error)
+        fs::write(self.paths.class.join("schemata"), &lines).map_err(|error| {
+            let status = fs::read_to_string(Path::new(ROOT).join("info/last_cmd_status")).unwrap_or_default();
+            let operation =
+                format!("write linux.intelRdt.schemata {:?} (last_cmd_status: {})", self.schemata, status.trim());
+            Error::system(operation, error)
         })
     }
 
-    /// A class that others are in is not changed.
-    fn compare(&self) -> Result<(), Error> {
-        let path = self.places.class.join("schemata");
-        let there = fs::read_to_string(&path).during(|| format!("read {}", path.display()))?;
-        let there: Vec<_> = there.lines().flat_map(shares).collect();
-        match self.schemata.iter().flat_map(|line| shares(line)).find(|wanted| !there.contains(wanted)) {
+    /// Checks that an existing class has the requested schemata. It is not changed, because other containers may use
+    /// it.
+    fn check_existing(&self) -> Result<(), Error> {
+        let path = self.paths.class.join("schemata");
+        let current = fs::read_to_string(&path).during(|| format!("read {}", path.display()))?;
+        let current: Vec<_> = current.lines().flat_map(shares).collect();
+        match self.schemata.iter().flat_map(|line| shares(line)).find(|requested| !current.contains(requested)) {
             None => Ok(()),
             Some((resource, domain, share)) => Err(Error::invalid(format!(
-                "linux.intelRdt.schemata: {resource}:{domain}={share} is not what class {} has",
-                self.places.class.display()
+                "linux.intelRdt.schemata: class {} exists with other schemata than {resource}:{domain}={share}",
+                self.paths.class.display()
             ))),
         }
     }
 }
 
-impl Places {
+impl RdtPaths {
     fn parse(rdt: &oci::IntelRdt, id: &str) -> Result<Self, Error> {
         let root = Path::new(ROOT);
         let class = match rdt.clos_id.as_deref() {
@@ -130,8 +133,8 @@ impl Places {
         Ok(Self { class, monitor })
     }
 
-    fn remove(&self, class_too: bool) -> Result<(), Error> {
-        for directory in self.monitor.iter().chain(class_too.then_some(&self.class)) {
+    fn remove(&self, remove_class: bool) -> Result<(), Error> {
+        for directory in self.monitor.iter().chain(remove_class.then_some(&self.class)) {
             match fs::remove_dir(directory) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(Error::system(format!("remove {}", directory.display()), error));
@@ -143,13 +146,12 @@ impl Places {
     }
 }
 
-/// Takes away what a container of this id had: its monitoring group, and its class unless that has a name of its own.
-/// Nothing is left where there was nothing.
+/// Removes the monitoring group of a container, and its class unless the spec names it. Succeeds if they do not exist.
 ///
 /// # Errors
-/// The kernel's.
+/// Those of rmdir(2).
 pub fn remove(rdt: &oci::IntelRdt, id: &str) -> Result<(), Error> {
-    Places::parse(rdt, id)?.remove(rdt.clos_id.is_none())
+    RdtPaths::parse(rdt, id)?.remove(rdt.clos_id.is_none())
 }
 
 fn check<'a>(field: &str, name: &'a str) -> Result<&'a str, Error> {
@@ -159,21 +161,22 @@ fn check<'a>(field: &str, name: &'a str) -> Result<&'a str, Error> {
     Ok(name)
 }
 
-/// Whether it was not there before.
-fn make(directory: &Path) -> Result<bool, Error> {
+/// Creates a directory; returns whether it is new.
+fn create(directory: &Path) -> Result<bool, Error> {
     match fs::create_dir(directory) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(Error::system(format!("make {} for linux.intelRdt", directory.display()), error)),
+        Err(error) => Err(Error::system(format!("create {} for linux.intelRdt", directory.display()), error)),
     }
 }
 
-fn put(directory: &Path, pid: i32) -> Result<(), Error> {
+fn add_task(directory: &Path, pid: i32) -> Result<(), Error> {
     let tasks = directory.join("tasks");
     fs::write(&tasks, pid.to_string()).during(|| format!("write process {pid} to {}", tasks.display()))
 }
 
-/// `L3:0=00f;1=f` as resource, domain and share, a share without the zeros that the kernel fills it up with.
+/// Parses a line like `L3:0=00f;1=f` into resource, domain and share. Leading zeros of a share, with which the kernel
+/// pads, are removed.
 fn shares(line: &str) -> Vec<(String, String, String)> {
     let Some((resource, domains)) = line.split_once(':') else { return Vec::new() };
     let share = |domain: &str| {
@@ -195,18 +198,18 @@ mod tests {
             enable_monitoring: true,
             ..Default::default()
         };
-        let places = Places::parse(&rdt(None), "c1").unwrap();
-        assert_eq!(places.class, Path::new("/sys/fs/resctrl/c1"));
-        assert_eq!(places.monitor.unwrap(), Path::new("/sys/fs/resctrl/c1/mon_groups/c1"));
-        assert_eq!(Places::parse(&rdt(Some("/")), "c1").unwrap().class, Path::new(ROOT));
+        let paths = RdtPaths::parse(&rdt(None), "c1").unwrap();
+        assert_eq!(paths.class, Path::new("/sys/fs/resctrl/c1"));
+        assert_eq!(paths.monitor.unwrap(), Path::new("/sys/fs/resctrl/c1/mon_groups/c1"));
+        assert_eq!(RdtPaths::parse(&rdt(Some("/")), "c1").unwrap().class, Path::new(ROOT));
         for wrong in ["", "a/b", "..", "info"] {
-            assert!(Places::parse(&rdt(Some(wrong)), "c1").is_err(), "{wrong}");
+            assert!(RdtPaths::parse(&rdt(Some(wrong)), "c1").is_err(), "{wrong}");
         }
-        assert!(Places::parse(&rdt(None), "").is_err());
+        assert!(RdtPaths::parse(&rdt(None), "").is_err());
     }
 
     #[test]
-    fn schemata_are_compared_by_what_they_say() {
+    fn schemata_are_compared_by_their_values() {
         assert_eq!(shares("    L3:0=0000f;1=0F0"), shares("L3: 0=f;1=f0"));
         assert_ne!(shares("MB:0=20"), shares("MB:0=2"));
     }

@@ -1,10 +1,10 @@
-//! AppArmor and SELinux: what the process is confined by from execve on.
+//! AppArmor and SELinux: labels that confine the process from execve on.
 
 use std::fs;
 
 use crate::{Error, error::During, procfs::Procfs};
 
-/// Labels to take on execve.
+/// The labels to set for execve.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Labels {
     apparmor: Option<String>,
@@ -24,22 +24,22 @@ impl Labels {
             if labels.apparmor.as_deref() != Some("unconfined") {
                 let name = labels.apparmor.unwrap_or_default();
                 return Err(Error::invalid(format!(
-                    "process.apparmorProfile: {name:?}, but AppArmor is not enabled here"
+                    "process.apparmorProfile: {name:?}, but AppArmor is not enabled on this host"
                 )));
             }
             labels.apparmor = None;
         }
         if labels.selinux.is_some() && !selinux_enabled() {
-            return Err(Error::invalid("process.selinuxLabel: is given, but SELinux is not enabled here"));
+            return Err(Error::invalid("process.selinuxLabel: is set, but SELinux is not enabled on this host"));
         }
         Ok(labels)
     }
 
-    /// In the child.
+    /// Writes the labels. Runs in the child.
     pub(crate) fn apply(&self, proc: &Procfs) -> Result<(), Error> {
         if let Some(profile) = &self.apparmor {
             let value = format!("exec {profile}");
-            // The second is where kernels before 5.8 have it.
+            // Kernels before 5.8 have only the second file.
             proc.write("self/attr/apparmor/exec", &value)
                 .or_else(|_| proc.write("self/attr/exec", &value))
                 .during(|| format!("set the AppArmor profile {profile:?} (is it loaded?)"))?;
@@ -55,7 +55,7 @@ fn apparmor_enabled() -> bool {
     fs::read_to_string("/sys/module/apparmor/parameters/enabled").is_ok_and(|value| value.starts_with('Y'))
 }
 
-/// selinuxfs is registered only where SELinux was enabled at boot.
+/// Whether SELinux is enabled: selinuxfs is registered only if it was enabled at boot.
 pub(crate) fn selinux_enabled() -> bool {
     fs::read_to_string("/proc/filesystems").is_ok_and(|list| list.lines().any(|line| line.ends_with("\tselinuxfs")))
 }

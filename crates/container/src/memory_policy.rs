@@ -1,10 +1,10 @@
-//! `linux.memoryPolicy`.
+//! `linux.memoryPolicy`: the NUMA memory policy of the process.
 
 use syscall::scheduling::set_memory_policy;
 
-use crate::{Error, error::During, text::number_list};
+use crate::{Error, error::During, spec_string::number_list};
 
-/// Modes that are known.
+/// Supported modes.
 pub(crate) const MODES: [(&str, i32); 7] = [
     ("MPOL_DEFAULT", 0),
     ("MPOL_PREFERRED", 1),
@@ -14,13 +14,13 @@ pub(crate) const MODES: [(&str, i32); 7] = [
     ("MPOL_PREFERRED_MANY", 5),
     ("MPOL_WEIGHTED_INTERLEAVE", 6),
 ];
-/// Flags that are known.
+/// Supported flags.
 pub(crate) const FLAGS: [(&str, i32); 3] =
     [("MPOL_F_NUMA_BALANCING", 1 << 13), ("MPOL_F_RELATIVE_NODES", 1 << 14), ("MPOL_F_STATIC_NODES", 1 << 15)];
-/// The kernel's own bound (`MAX_NUMNODES`).
+/// Maximum number of NUMA nodes in the kernel (`MAX_NUMNODES`).
 const NODES_MAX: usize = 1024;
 
-/// Where a process's memory comes from.
+/// A checked memory policy: mode and flags, and a bit mask of nodes.
 #[derive(Debug)]
 pub(crate) struct MemoryPolicy {
     mode: i32,
@@ -30,8 +30,8 @@ pub(crate) struct MemoryPolicy {
 impl MemoryPolicy {
     pub(crate) fn parse(policy: &oci::MemoryPolicy) -> Result<Self, Error> {
         let find = |table: &[(&str, i32)], field: &str, name: &str| {
-            let found = table.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
-            found.ok_or_else(|| Error::invalid(format!("linux.memoryPolicy.{field}: {name:?} is unknown")))
+            let value = table.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+            value.ok_or_else(|| Error::invalid(format!("linux.memoryPolicy.{field}: {name:?} is unknown")))
         };
         let mut mode = find(&MODES, "mode", &policy.mode)?;
         for flag in &policy.flags {
@@ -47,7 +47,7 @@ impl MemoryPolicy {
         Ok(Self { mode, nodes })
     }
 
-    /// In the child; execve keeps it.
+    /// Sets the policy, which is kept over execve. Runs in the child.
     pub(crate) fn apply(&self) -> Result<(), Error> {
         set_memory_policy(self.mode, &self.nodes)
             .during(|| format!("set linux.memoryPolicy (mode {:#x}, nodes {:x?})", self.mode, self.nodes))

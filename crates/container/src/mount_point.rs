@@ -1,4 +1,4 @@
-//! Places for mounts in a root that somebody else mounts into (a restore by CRIU).
+//! Mount points in a root whose mounts another program makes (CRIU at restore).
 
 use std::ffi::CStr;
 
@@ -9,12 +9,12 @@ use crate::{
     destination::{self, Shape},
 };
 
-/// Makes what is missing of `path` inside `root`: directories (0755), and at its end a directory or an empty file
-/// (0644). No symlink leads out of the root.
+/// Creates the missing components of `path` inside `root`: directories (0755), and as the last one a directory or an
+/// empty file (0644). Symlinks are resolved inside the root.
 ///
 /// # Errors
-/// [`ErrorKind::System`](crate::ErrorKind::System): what the kernel says, with the path.
-pub fn find_or_make(root: BorrowedFd<'_>, path: &CStr, directory: bool) -> Result<(), Error> {
+/// [`ErrorKind::System`](crate::ErrorKind::System): the kernel's error, with the path.
+pub fn ensure(root: BorrowedFd<'_>, path: &CStr, directory: bool) -> Result<(), Error> {
     let shape = if directory { Shape::Directory } else { Shape::File };
     destination::find_or_make(root, path, shape).map(drop)
 }

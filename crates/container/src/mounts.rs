@@ -1,14 +1,14 @@
-//! `mounts`, in two strokes: first every mount is *made*, detached, while the host's paths and procfs are still there;
-//! then the container's root is entered ([`crate::rootfs::enter`]); then each is *attached* at its destination, which
-//! can only be inside ([`made`]).
+//! `mounts`, in two steps. First every mount is *made* detached, while the host's paths and procfs are still visible.
+//! Then the container's root is entered ([`crate::rootfs::enter`]), and each mount is *attached* at its destination,
+//! which therefore can only be inside the root ([`detached`]).
 
 mod bind;
 pub(crate) mod cgroup;
 mod copy_up;
+mod detached;
 pub(crate) mod filesystem;
 mod idmap;
 mod long_options;
-mod made;
 pub(crate) mod option;
 
 use std::{
@@ -23,7 +23,7 @@ use rustix::{
     mount::{MountAttrFlags, MoveMountFlags, UnmountFlags, move_mount, unmount},
 };
 
-pub(crate) use self::made::{Detached, Made, attach_all};
+pub(crate) use self::detached::{MountFd, PendingMount, attach_all};
 use self::{
     bind::{Source, Tree},
     filesystem::FileSystem,
@@ -34,8 +34,8 @@ use crate::{
     Error,
     destination::Shape,
     error::During,
-    gathered::Gathered,
-    text::{c_string, inner_path},
+    preopened::PreopenedMounts,
+    spec_string::{c_string, container_path},
     user_namespace::UserNamespace,
 };
 
@@ -46,79 +46,80 @@ struct Mount {
     kind: Kind,
     options: Options,
     idmap: Option<IdMap>,
-    /// Made read-only when all that belongs into it is there ([`Made::finish`]).
+    /// Whether it is made read-only only after its contents are created ([`PendingMount::finish`]).
     read_only_late: bool,
 }
 
 #[derive(Debug)]
 enum Kind {
-    /// Only the attributes of what is mounted there already.
+    /// Changes the attributes of an existing mount.
     Remount,
     Bind(Source),
     New(FileSystem),
-    /// A file system of directories or a device of the host, and its mount once it is opened in the caller.
-    OfHost(FileSystem, Option<OwnedFd>),
-    CgroupV1(cgroup::V1Trees),
+    /// A file system made of directories or a device of the host, and its mount once the caller has opened it.
+    HostFileSystem(FileSystem, Option<OwnedFd>),
+    CgroupV1(cgroup::V1Hierarchies),
 }
 
-/// All of them.
+/// The checked entries of `mounts`.
 #[derive(Debug)]
 pub(crate) struct Mounts(Vec<Mount>);
 
-/// Where file systems are mounted for a moment to clone parts of them: in the child's private mount namespace, below
-/// the old root, which is dropped before the container's root is shown to anybody. Its procfs is held by descriptor.
+/// Mount point for file systems that are mounted temporarily to clone parts of them: in the child's private mount
+/// namespace, below the old root, which is dropped before any process sees the container's root. The procfs there is
+/// already open by descriptor.
 pub(crate) const SCRATCH: &CStr = c"/proc";
 
-/// File systems whose files take `linux.mountLabel`.
+/// File systems that are labelled with `linux.mountLabel`.
 const LABELLED: [&str; 2] = ["tmpfs", "devpts"];
 
-/// What the parser knows beside the entry.
-pub(crate) struct Surroundings<'a> {
+/// Context for the parser in addition to the entry.
+pub(crate) struct MountContext<'a> {
     pub(crate) group: &'a ::cgroup::GroupPath,
-    /// `linux.mountLabel`
+    /// The value of `linux.mountLabel`.
     pub(crate) label: Option<&'a str>,
-    /// Whether it has a user namespace of its own.
-    pub(crate) other_users: bool,
+    /// Whether the container has another user namespace than the caller.
+    pub(crate) user_namespace: bool,
 }
 
 impl Mounts {
     pub(crate) fn parse(
         entries: &[oci::Mount],
         mut given: BTreeMap<u32, OwnedFd>,
-        surroundings: &Surroundings<'_>,
+        context: &MountContext<'_>,
     ) -> Result<Self, Error> {
         let mut mounts = Vec::with_capacity(entries.len());
         for (index, entry) in (0..).zip(entries) {
-            mounts.push(Mount::parse(entry, given.remove(&index), surroundings)?);
+            mounts.push(Mount::parse(entry, given.remove(&index), context)?);
         }
         match given.into_keys().next() {
             Some(index) => {
-                Err(Error::invalid(format!("mounts: a descriptor was given for entry {index}, which is not there")))
+                Err(Error::invalid(format!("mounts: a descriptor was given for entry {index}, which does not exist")))
             }
             None => Ok(Self(mounts)),
         }
     }
 
-    /// Descriptors the child needs.
+    /// Returns the descriptors that the child needs.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.0.iter().filter_map(|mount| match &mount.kind {
             Kind::Bind(source) => source.descriptor(),
-            Kind::OfHost(_, opened) => opened.as_ref().map(AsFd::as_fd),
+            Kind::HostFileSystem(_, opened) => opened.as_ref().map(AsFd::as_fd),
             _ => None,
         })
     }
 
-    /// In the caller: what is id-mapped or a file system of the host, for which the rights are the caller's; and `all`,
-    /// when the child will not see its paths. So a file system of the host's directories or devices is not the
-    /// container's user namespace's, as the root is not: only thus has an overlay its `trusted.overlay` attributes, and
-    /// a device a mount at all, whatever devices the container's cgroup denies it.
+    /// Opens id-mapped mounts and file systems of the host, which need the caller's privileges; and `all` bind mounts,
+    /// if the child will not see their paths. Runs in the caller. File systems of the host's directories or devices
+    /// therefore do not belong to the container's user namespace, like its root. Otherwise an overlay could not use
+    /// `trusted.overlay` attributes, and a device could not be mounted, or only if the container's cgroup allows it.
     pub(crate) fn open_sources(&mut self, all: bool, slaves: bool, user: &UserNamespace) -> Result<(), Error> {
         let mut maps = Maps::new(user);
         for mount in &mut self.0 {
             let opened = match (&mut mount.kind, &mount.idmap) {
                 (Kind::Bind(source), Some(map)) => source.open(slaves).and_then(|()| source.map_ids(map, &mut maps)),
                 (Kind::Bind(source), None) if all => source.open(slaves),
-                (Kind::OfHost(fs, opened), _) => fs.make(&mount.options).map(|tree| *opened = Some(tree)),
+                (Kind::HostFileSystem(fs, opened), _) => fs.make(&mount.options).map(|tree| *opened = Some(tree)),
                 _ => Ok(()),
             };
             opened.map_err(|error| error.within(format!("mount on {:?}", mount.destination)))?;
@@ -126,9 +127,9 @@ impl Mounts {
         Ok(())
     }
 
-    /// In the caller, which knows what the host shows on `/sys/fs/cgroup`: where that is the v2 tree a container sees
-    /// the v2 tree, whatever v1 trees there are elsewhere (`net_cls` of a VPN, say).
-    pub(crate) fn settle_cgroups(&mut self, unified: bool) {
+    /// Replaces v1 cgroup mounts by the v2 hierarchy if the host has v2 on `/sys/fs/cgroup` (`unified`), even if v1
+    /// hierarchies are mounted elsewhere (for example `net_cls` of a VPN). Runs in the caller.
+    pub(crate) fn choose_cgroup_version(&mut self, unified: bool) {
         for mount in self.0.iter_mut().filter(|_| unified) {
             if matches!(mount.kind, Kind::CgroupV1(_)) {
                 mount.kind = Kind::New(FileSystem { kind: c"cgroup2".into(), source: Some(c"cgroup".into()) });
@@ -136,18 +137,18 @@ impl Mounts {
         }
     }
 
-    /// Whether any is of directories or a device of the host, and was not handed over.
-    pub(crate) fn are_of_host(&self) -> bool {
-        self.0.iter().any(|mount| matches!(mount.kind, Kind::OfHost(..)))
+    /// Whether any mount is made of directories or a device of the host, and was not given as a descriptor.
+    pub(crate) fn have_host_file_systems(&self) -> bool {
+        self.0.iter().any(|mount| matches!(mount.kind, Kind::HostFileSystem(..)))
     }
 
-    /// Whether any must be made in the caller, where that has the rights to.
-    pub(crate) fn need_caller(&self, rights: bool) -> bool {
-        let of_host = |mount: &Mount| rights && matches!(mount.kind, Kind::OfHost(..));
+    /// Whether any mount must be made in the caller; `privileged`: whether the caller may mount.
+    pub(crate) fn need_caller(&self, privileged: bool) -> bool {
+        let of_host = |mount: &Mount| privileged && matches!(mount.kind, Kind::HostFileSystem(..));
         self.0.iter().any(|mount| mount.idmap.is_some() || of_host(mount))
     }
 
-    /// Whether the mounts bring `/dev` from outside: then no device is made in it.
+    /// Whether `/dev` is a bind mount; then no devices are made in it.
     pub(crate) fn bind_dev(&self) -> bool {
         self.0.iter().any(|mount| mount.destination.as_c_str() == c"/dev" && matches!(mount.kind, Kind::Bind(_)))
     }
@@ -157,94 +158,96 @@ impl Mounts {
         self.0.iter().any(|mount| mount.destination.as_c_str() == path)
     }
 
-    /// What init could not have of v1 cgroup trees, for each mount of them.
-    pub(crate) fn gather_groups(&self, whole: bool) -> Result<Vec<(usize, cgroup::Groups)>, Error> {
-        let trees = self.0.iter().enumerate().filter_map(|(index, mount)| match &mount.kind {
-            Kind::CgroupV1(trees) => Some((index, trees)),
+    /// Opens v1 cgroup mounts that the init could not make, by index. `may_mount`: see [`cgroup::V1Hierarchies::open`].
+    pub(crate) fn preopen_cgroups(&self, may_mount: bool) -> Result<Vec<(usize, cgroup::CgroupMounts)>, Error> {
+        let entries = self.0.iter().enumerate().filter_map(|(index, mount)| match &mount.kind {
+            Kind::CgroupV1(hierarchies) => Some((index, hierarchies)),
             _ => None,
         });
-        trees.map(|(index, trees)| Ok((index, trees.gather(whole)?))).collect()
+        entries.map(|(index, hierarchies)| Ok((index, hierarchies.open(may_mount)?))).collect()
     }
 
-    /// Makes every mount, detached; the v1 cgroup trees last, they cover `/proc` of the old root.
-    pub(crate) fn make(&self, gathered: Option<&Gathered>) -> Result<Vec<Made<'_>>, Error> {
-        let mut made = Vec::with_capacity(self.0.len());
+    /// Makes every mount detached; v1 cgroup hierarchies last, because they cover `/proc` of the old root.
+    pub(crate) fn make(&self, preopened: Option<&PreopenedMounts>) -> Result<Vec<PendingMount<'_>>, Error> {
+        let mut mounts = Vec::with_capacity(self.0.len());
         for late in [false, true] {
             for (index, mount) in self.0.iter().enumerate() {
                 if matches!(mount.kind, Kind::CgroupV1(_)) == late {
-                    made.push((index, mount.make(gathered.and_then(|gathered| gathered.groups(index)))?));
+                    mounts.push((index, mount.make(preopened.and_then(|preopened| preopened.cgroups(index)))?));
                 }
             }
         }
-        made.sort_by_key(|(index, _)| *index);
-        Ok(made.into_iter().map(|(_, made)| made).collect())
+        mounts.sort_by_key(|(index, _)| *index);
+        Ok(mounts.into_iter().map(|(_, mount)| mount).collect())
     }
 }
 
 impl Mount {
-    fn parse(entry: &oci::Mount, given: Option<OwnedFd>, surroundings: &Surroundings<'_>) -> Result<Self, Error> {
-        // Relative ones are deprecated since 1.0 of the specification, and still are written.
+    fn parse(entry: &oci::Mount, given: Option<OwnedFd>, context: &MountContext<'_>) -> Result<Self, Error> {
+        // Relative destinations are deprecated since version 1.0 of the specification, but still in use.
         let destination = match entry.destination.strip_prefix('/') {
-            None if !entry.destination.is_empty() => inner_path("mounts", &format!("/{}", entry.destination))?,
-            _ => inner_path("mounts", &entry.destination)?,
+            None if !entry.destination.is_empty() => container_path("mounts", &format!("/{}", entry.destination))?,
+            _ => container_path("mounts", &entry.destination)?,
         };
         if destination.as_c_str() == c"/" {
             return Err(Error::invalid("mounts: a destination is \"/\"; give the root as root.path"));
         }
         let kind = entry.kind.as_deref().unwrap_or("");
-        let says_bind = entry.options.iter().any(|word| word == "bind" || word == "rbind");
-        let bind = given.is_some() || says_bind || kind == "bind" || kind == "none" || kind.is_empty();
+        let has_bind_option = entry.options.iter().any(|word| word == "bind" || word == "rbind");
+        let bind = given.is_some() || has_bind_option || kind == "bind" || kind == "none" || kind.is_empty();
         let known = if bind { Some(&[][..]) } else { filesystem::known_options(kind) };
         let mut options = Options::parse(&entry.destination, &entry.options, known)?;
-        if let Some(label) = surroundings.label.filter(|label| !label.is_empty())
+        if let Some(label) = context.label.filter(|label| !label.is_empty())
             && LABELLED.contains(&kind)
             && !bind
         {
             options.data.push(("context".to_owned(), Some(label.to_owned())));
         }
-        let v1 = if kind == "cgroup" && !bind { cgroup::V1Trees::find(surroundings.group)? } else { None };
-        let idmap = IdMap::parse(entry, options.idmap, bind, surroundings.other_users)?;
+        let v1 = if kind == "cgroup" && !bind { cgroup::V1Hierarchies::find(context.group)? } else { None };
+        let idmap = IdMap::parse(entry, options.idmap, bind, context.user_namespace)?;
         let kind = if options.remount {
             Kind::Remount
         } else if bind {
-            Kind::Bind(parse_source(entry, given, options.bind == Some(true), surroundings.other_users)?)
+            Kind::Bind(parse_source(entry, given, options.bind == Some(true), context.user_namespace)?)
         } else if let Some(trees) = v1 {
             Kind::CgroupV1(trees)
         } else {
-            options.nothing_below();
+            options.merge_recursive();
             let kind = if kind == "cgroup" { "cgroup2" } else { kind };
             let source = entry.source.as_deref().filter(|source| !source.is_empty());
             let fs = FileSystem {
                 kind: c_string("mounts: type", kind)?,
                 source: source.map(|source| c_string("mounts: source", source)).transpose()?,
             };
-            if fs.is_of_host(&options) { Kind::OfHost(fs, None) } else { Kind::New(fs) }
+            if fs.is_host_file_system(&options) { Kind::HostFileSystem(fs, None) } else { Kind::New(fs) }
         };
         let tmpfs = matches!(&kind, Kind::New(fs) if fs.kind.as_c_str() == c"tmpfs");
         if options.copy_up && !tmpfs {
             return Err(Error::invalid(format!("mount {}: tmpcopyup is for tmpfs", entry.destination)));
         }
-        let read_only = options.own.set.contains(MountAttrFlags::MOUNT_ATTR_RDONLY);
-        let fixed = matches!(kind, Kind::Remount | Kind::CgroupV1(_));
-        let filled = tmpfs || destination.as_c_str() == c"/dev" && !fixed;
-        let read_only_late = read_only && filled;
-        options.own.set.set(MountAttrFlags::MOUNT_ATTR_RDONLY, read_only && !filled);
+        let read_only = options.attributes.set.contains(MountAttrFlags::MOUNT_ATTR_RDONLY);
+        let keeps_file_system = matches!(kind, Kind::Remount | Kind::CgroupV1(_));
+        let has_contents = tmpfs || destination.as_c_str() == c"/dev" && !keeps_file_system;
+        let read_only_late = read_only && has_contents;
+        options.attributes.set.set(MountAttrFlags::MOUNT_ATTR_RDONLY, read_only && !has_contents);
         Ok(Self { destination, kind, options, idmap, read_only_late })
     }
 
-    fn make(&self, groups: Option<&cgroup::Groups>) -> Result<Made<'_>, Error> {
-        let made = match &self.kind {
+    fn make(&self, cgroups: Option<&cgroup::CgroupMounts>) -> Result<PendingMount<'_>, Error> {
+        let result = match &self.kind {
             Kind::Remount => Ok((None, Shape::Directory, None)),
             Kind::Bind(source) => source.make(&self.options).map(|(tree, shape)| (Some(tree), shape, None)),
-            Kind::OfHost(_, Some(opened)) => Ok((Some(Detached::Opened(opened.as_fd())), Shape::Directory, None)),
-            Kind::New(fs) | Kind::OfHost(fs, None) => {
-                fs.make(&self.options).map(|tree| (Some(Detached::Made(tree)), Shape::Directory, None))
+            Kind::HostFileSystem(_, Some(opened)) => {
+                Ok((Some(MountFd::Borrowed(opened.as_fd())), Shape::Directory, None))
             }
-            Kind::CgroupV1(trees) => cgroup::make_v1(trees, &self.options, groups)
-                .map(|(root, v1)| (Some(Detached::Made(root)), Shape::Directory, v1)),
+            Kind::New(fs) | Kind::HostFileSystem(fs, None) => {
+                fs.make(&self.options).map(|tree| (Some(MountFd::Owned(tree)), Shape::Directory, None))
+            }
+            Kind::CgroupV1(trees) => cgroup::make_v1(trees, &self.options, cgroups)
+                .map(|(root, v1)| (Some(MountFd::Owned(root)), Shape::Directory, v1)),
         };
-        let (tree, shape, v1) = made.map_err(|error| error.within(format!("mount on {:?}", self.destination)))?;
-        Ok(Made { mount: self, tree, shape, v1 })
+        let (tree, shape, v1) = result.map_err(|error| error.within(format!("mount on {:?}", self.destination)))?;
+        Ok(PendingMount { mount: self, tree, shape, v1 })
     }
 }
 
@@ -261,15 +264,15 @@ fn parse_source(entry: &oci::Mount, given: Option<OwnedFd>, recursive: bool, loc
     }
 }
 
-/// Takes the v1 cgroup trees off `/proc` again, where they were mounted to be cloned.
+/// Unmounts v1 cgroup hierarchies from `/proc`, where they were mounted to be cloned.
 pub(crate) fn uncover_proc() -> Result<(), Error> {
-    while statfs(c"/proc").during(|| "ask what /proc is")?.f_type != PROC_SUPER_MAGIC {
-        unmount(c"/proc", UnmountFlags::DETACH).during(|| "take a cgroup tree off /proc")?;
+    while statfs(c"/proc").during(|| "stat /proc")?.f_type != PROC_SUPER_MAGIC {
+        unmount(c"/proc", UnmountFlags::DETACH).during(|| "unmount a cgroup hierarchy from /proc")?;
     }
     Ok(())
 }
 
-/// Attaches a detached mount upon what `destination` refers to.
+/// Attaches a detached mount over `destination`.
 pub(crate) fn attach(tree: BorrowedFd<'_>, destination: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(tree, c"", destination, c"", flags)

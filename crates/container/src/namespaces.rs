@@ -1,4 +1,4 @@
-//! `linux.namespaces`.
+//! `linux.namespaces`: new and joined namespaces of a container.
 
 use std::{collections::BTreeMap, sync::OnceLock};
 
@@ -12,14 +12,14 @@ use rustix::{
 
 use crate::{Error, error::During, id_mappings::IdMappings, user_namespace::UserNamespace};
 
-/// The PID namespace that the child is born in.
+/// The PID namespace that the child is cloned into.
 #[derive(Debug)]
 pub(crate) enum PidNamespace {
     /// The caller's.
     Same,
     /// A new one.
     New,
-    /// This one.
+    /// An existing one.
     Join(OwnedFd),
 }
 
@@ -28,9 +28,9 @@ pub(crate) enum PidNamespace {
 pub(crate) enum MountNamespace {
     /// A new one.
     New,
-    /// Somebody else's, whose root becomes the container's.
+    /// An existing one, whose root becomes the container's.
     Joined,
-    /// The caller's: it sees the container's mounts, on the root's path.
+    /// The caller's: the container's mounts are visible there, below the root's path.
     Same,
 }
 
@@ -40,18 +40,18 @@ pub(crate) struct Namespaces {
     pub(crate) pid: PidNamespace,
     pub(crate) user: UserNamespace,
     pub(crate) mount: MountNamespace,
-    /// Whether there is a new time namespace: made for the children of who makes it.
+    /// Whether there is a new time namespace, which only children of the process that makes it enter.
     new_time: bool,
-    /// Whether there is a new cgroup namespace: made by itself, when the child is in its groups.
+    /// Whether there is a new cgroup namespace, made separately once the child is in its groups.
     pub(crate) new_cgroup: bool,
     new: UnshareFlags,
     join: Vec<(NamespaceType, OwnedFd)>,
-    /// The mount namespace to copy; none: the caller's.
+    /// The mount namespace to copy; `None`: the caller's.
     staging: Option<OwnedFd>,
 }
 
 impl Namespaces {
-    /// Opens what is to be joined and checks that it is what it should be.
+    /// Opens the namespaces to join and checks their kinds.
     pub(crate) fn parse(linux: &oci::Linux, mut given: BTreeMap<NamespaceType, OwnedFd>) -> Result<Self, Error> {
         let mut result = Self {
             pid: PidNamespace::Same,
@@ -66,7 +66,7 @@ impl Namespaces {
         let mut seen = Vec::new();
         for entry in &linux.namespaces {
             if seen.contains(&entry.kind) {
-                return Err(Error::invalid(format!("linux.namespaces: {} is there twice", name(entry.kind))));
+                return Err(Error::invalid(format!("linux.namespaces: {} is listed twice", name(entry.kind))));
             }
             seen.push(entry.kind);
             let fd = match (given.remove(&entry.kind), entry.path.as_deref()) {
@@ -80,10 +80,12 @@ impl Namespaces {
             result.add(kind, Some(fd), linux)?;
         }
         if result.user.is_other() && result.mount == MountNamespace::Same {
-            let why = "nobody may mount in the caller's from there";
-            return Err(Error::invalid(format!("linux.namespaces: a user namespace needs a mount namespace: {why}")));
+            let reason = "from a user namespace mounting in the caller's is not permitted";
+            return Err(Error::invalid(format!(
+                "linux.namespaces: a user namespace needs a mount namespace: {reason}"
+            )));
         }
-        // Whoever joins a mount namespace sees its paths from then on.
+        // Joining a mount namespace changes what paths refer to, so it comes last.
         result.join.sort_by_key(|(kind, _)| *kind == NamespaceType::Mount);
         let mapped = !linux.uid_mappings.is_empty() || !linux.gid_mappings.is_empty();
         if mapped && !result.user.is_other() {
@@ -101,16 +103,16 @@ impl Namespaces {
                 let mappings = IdMappings::parse("linux", &linux.uid_mappings, &linux.gid_mappings)?;
                 self.user = UserNamespace::New(mappings.with_root()?);
             }
-            // The kernel refuses to enter the own one again.
-            (NamespaceType::User, Some(fd)) if is_own(kind, &fd)? => {}
+            // The kernel refuses to enter the current user namespace again.
+            (NamespaceType::User, Some(fd)) if is_callers(kind, &fd)? => {}
             (NamespaceType::User, Some(fd)) => {
-                // Engines repeat the maps of a namespace that is joined; without them its ids are not known here.
-                let told = !(linux.uid_mappings.is_empty() || linux.gid_mappings.is_empty());
+                // Engines repeat the maps of a joined namespace; without them its ids are not known here.
+                let has_maps = !(linux.uid_mappings.is_empty() || linux.gid_mappings.is_empty());
                 let parse = || IdMappings::parse("linux", &linux.uid_mappings, &linux.gid_mappings)?.with_root();
-                self.user = UserNamespace::Join(fd, told.then(parse).transpose()?);
+                self.user = UserNamespace::Join(fd, has_maps.then(parse).transpose()?);
             }
             (NamespaceType::Time, None) => self.new_time = true,
-            (NamespaceType::Mount, Some(fd)) if is_own(kind, &fd)? => {}
+            (NamespaceType::Mount, Some(fd)) if is_callers(kind, &fd)? => {}
             (NamespaceType::Mount, Some(fd)) => {
                 self.mount = MountNamespace::Joined;
                 self.join.push((kind, fd));
@@ -128,7 +130,7 @@ impl Namespaces {
         Ok(())
     }
 
-    /// Whether the container has its own (new or joined) namespace of this kind.
+    /// Whether the container has a new or joined namespace of this kind, and not the caller's.
     pub(crate) fn has(&self, kind: NamespaceType) -> bool {
         match kind {
             NamespaceType::Pid => !matches!(self.pid, PidNamespace::Same),
@@ -139,9 +141,10 @@ impl Namespaces {
         }
     }
 
-    /// Whether somebody must run ahead of the container's init: only the children of who enters a user namespace can be
-    /// in a PID namespace that it owns, and only the children of who makes a time namespace are in it.
-    pub(crate) fn need_forerunner(&self) -> bool {
+    /// Whether the container's init must be cloned by an intermediate process: only children of a process that entered
+    /// a user namespace can be in a PID namespace that it owns, and only children of a process that made a time
+    /// namespace are in it.
+    pub(crate) fn needs_intermediate(&self) -> bool {
         self.user.is_other() || self.new_time
     }
 
@@ -150,7 +153,7 @@ impl Namespaces {
         self.new_time
     }
 
-    /// Whether it joins a cgroup namespace.
+    /// Whether the container joins a cgroup namespace.
     pub(crate) fn joins_cgroup(&self) -> bool {
         self.joins(NamespaceType::Cgroup)
     }
@@ -159,36 +162,36 @@ impl Namespaces {
         self.join.iter().any(|(joined, _)| *joined == kind)
     }
 
-    /// Descriptors the child needs.
+    /// Returns the descriptors that the child needs.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.join.iter().map(|(_, fd)| fd).chain(&self.staging).map(AsFd::as_fd)
     }
 
-    /// What the forerunner needs beside.
-    pub(crate) fn forerunners_descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+    /// Returns the descriptors that the intermediate process needs in addition.
+    pub(crate) fn intermediate_descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let user = if let UserNamespace::Join(fd, _) = &self.user { Some(fd) } else { None };
         let pid = if let PidNamespace::Join(fd) = &self.pid { Some(fd) } else { None };
         user.into_iter().chain(pid).map(AsFd::as_fd)
     }
 
-    /// The new mount namespace is to be a copy of this one.
-    pub(crate) fn stage(&mut self, staging: OwnedFd) -> Result<(), Error> {
+    /// Makes the new mount namespace a copy of `staging`.
+    pub(crate) fn set_staging(&mut self, staging: OwnedFd) -> Result<(), Error> {
         check_kind(NamespaceType::Mount, staging.as_fd())?;
         self.staging = Some(staging);
         Ok(())
     }
 
-    /// In the child: joins, then makes the new ones, all but PID, cgroup, user and time.
+    /// Joins namespaces, then makes the new ones, all but PID, cgroup, user and time. Runs in the child.
     pub(crate) fn enter(&self) -> Result<(), Error> {
-        // Whoever has one is its child and in these already.
-        if !self.need_forerunner() {
+        // A child of an intermediate process is in these already.
+        if !self.needs_intermediate() {
             self.join.iter().try_for_each(|(kind, fd)| join(*kind, fd))?;
             self.enter_staging()?;
         }
         syscall::clone::unshare_process(self.new)
-            .map_err(|error| refused(format!("make new namespaces ({:?})", self.new), error))?;
+            .map_err(|error| creation_error(format!("make new namespaces ({:?})", self.new), error))?;
         if self.new.contains(UnshareFlags::NEWNET) {
-            // Every runtime does, and no engine does it for a namespace that the runtime made.
+            // As every runtime does; engines do not set lo up in a namespace that the runtime made.
             let up = syscall::loopback::up();
             up.map_err(|error| Error::system("set lo up in the new network namespace", error))?;
         }
@@ -197,7 +200,7 @@ impl Namespaces {
 }
 
 impl Namespaces {
-    /// Moves into the mount namespace to copy, if there is one.
+    /// Enters the mount namespace to copy, if there is one.
     pub(crate) fn enter_staging(&self) -> Result<(), Error> {
         match &self.staging {
             Some(staging) => move_into_thread_name_spaces(staging.as_fd(), ThreadNameSpaceType::MOUNT)
@@ -206,22 +209,24 @@ impl Namespaces {
         }
     }
 
-    /// In the forerunner, with its caller's rights: joins what these reach, which is what is owned by a user namespace
-    /// that the caller has rights in. What is left is owned by the one that it enters next.
-    pub(crate) fn join_with_callers_rights(&self) -> Result<Vec<NamespaceType>, Error> {
-        let mut left = Vec::new();
+    /// Joins the namespaces that the caller's privileges reach: those owned by a user namespace that it has privileges
+    /// in. Returns the remaining kinds, which the container's user namespace should own. Runs in the intermediate
+    /// process.
+    pub(crate) fn join_with_callers_privileges(&self) -> Result<Vec<NamespaceType>, Error> {
+        let mut remaining = Vec::new();
         for (kind, fd) in self.joined() {
             match move_into_thread_name_spaces(fd, flag(kind)) {
-                Err(Errno::PERM) => left.push(kind),
+                Err(Errno::PERM) => remaining.push(kind),
                 result => result.during(|| format!("join the {} namespace", name(kind)))?,
             }
         }
-        Ok(left)
+        Ok(remaining)
     }
 
-    /// In the forerunner, in the container's user namespace.
-    pub(crate) fn join_the_rest(&self, left: &[NamespaceType]) -> Result<(), Error> {
-        self.joined().filter(|(kind, _)| left.contains(kind)).try_for_each(|(kind, fd)| {
+    /// Joins the `remaining` namespaces with the privileges of the container's user namespace. Runs in the intermediate
+    /// process.
+    pub(crate) fn join_remaining(&self, remaining: &[NamespaceType]) -> Result<(), Error> {
+        self.joined().filter(|(kind, _)| remaining.contains(kind)).try_for_each(|(kind, fd)| {
             move_into_thread_name_spaces(fd, flag(kind)).during(|| {
                 format!(
                     "join the {} namespace, which neither the caller nor the container's user namespace owns",
@@ -240,29 +245,29 @@ impl Namespaces {
     }
 }
 
-/// Who is told that it may not make namespaces is told what it may.
-pub(crate) fn refused(operation: impl std::fmt::Display, error: std::io::Error) -> Error {
-    let way = match error.kind() {
-        std::io::ErrorKind::PermissionDenied => " (who is not root needs a user namespace in linux.namespaces)",
+/// Returns the error of a namespace operation; for EPERM with the hint that unprivileged users need a user namespace.
+pub(crate) fn creation_error(operation: impl std::fmt::Display, error: std::io::Error) -> Error {
+    let hint = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => " (unprivileged users need a user namespace in linux.namespaces)",
         _ => "",
     };
-    Error::system(format!("{operation}{way}"), error)
+    Error::system(format!("{operation}{hint}"), error)
 }
 
 fn join(kind: NamespaceType, fd: &OwnedFd) -> Result<(), Error> {
     move_into_thread_name_spaces(fd.as_fd(), flag(kind)).during(|| format!("join the {} namespace", name(kind)))
 }
 
-/// Whether this is the namespace that the caller is in.
-fn is_own(kind: NamespaceType, fd: &OwnedFd) -> Result<bool, Error> {
+/// Whether the caller is in this namespace.
+fn is_callers(kind: NamespaceType, fd: &OwnedFd) -> Result<bool, Error> {
     let file = if kind == NamespaceType::User { "user" } else { "mnt" };
     let path = format!("/proc/self/ns/{file}");
-    let own = rustix::fs::stat(path.as_str()).during(|| format!("ask what {path} is"))?;
-    let given = rustix::fs::fstat(fd).during(|| format!("ask what the {} namespace is", name(kind)))?;
-    Ok((own.st_dev, own.st_ino) == (given.st_dev, given.st_ino))
+    let callers = rustix::fs::stat(path.as_str()).during(|| format!("stat {path}"))?;
+    let given = rustix::fs::fstat(fd).during(|| format!("stat the {} namespace", name(kind)))?;
+    Ok((callers.st_dev, callers.st_ino) == (given.st_dev, given.st_ino))
 }
 
-/// In the child, when it is in all its groups: a cgroup namespace that has them as its roots.
+/// Makes a cgroup namespace with the child's groups as its roots. Runs in the child once it is in all its groups.
 pub(crate) fn new_cgroup_namespace() -> Result<(), Error> {
     syscall::clone::unshare_process(UnshareFlags::NEWCGROUP).during(|| "make a new cgroup namespace")
 }
@@ -273,37 +278,39 @@ pub(crate) fn with_children_in<T>(
     target: BorrowedFd<'_>,
     clone: impl FnOnce() -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let own = own_pid_namespace()?;
+    let original = original_pid_namespace()?;
     move_into_thread_name_spaces(target, ThreadNameSpaceType::PROCESS_ID).map_err(|errno| match errno {
-        Errno::SRCH => Error::ended("join the PID namespace"),
+        Errno::SRCH => Error::not_running("join the PID namespace"),
         errno => Error::system("join the PID namespace", errno),
     })?;
     let result = clone();
-    match move_into_thread_name_spaces(own, ThreadNameSpaceType::PROCESS_ID) {
-        // Who is root only in a user namespace has no right in the machine's PID namespace, from which they came. Such
-        // a process runs one command and ends; nothing else is born of it.
+    match move_into_thread_name_spaces(original, ThreadNameSpaceType::PROCESS_ID) {
+        // A process that is root only in a user namespace may not enter the host's PID namespace again. Such a process
+        // executes one process and exits; it clones nothing else.
         Err(Errno::PERM) => {}
-        returned => returned.during(|| "return to the own PID namespace; children would be born in a container's")?,
+        returned => {
+            returned.during(|| "return to the original PID namespace; children would be cloned into a container's")?
+        }
     }
     result
 }
 
-/// The caller's own PID namespace, opened once.
-fn own_pid_namespace() -> Result<BorrowedFd<'static>, Error> {
-    static OWN: OnceLock<OwnedFd> = OnceLock::new();
-    if let Some(own) = OWN.get() {
-        return Ok(own.as_fd());
+/// Returns the caller's own PID namespace, opened once.
+fn original_pid_namespace() -> Result<BorrowedFd<'static>, Error> {
+    static ORIGINAL: OnceLock<OwnedFd> = OnceLock::new();
+    if let Some(original) = ORIGINAL.get() {
+        return Ok(original.as_fd());
     }
     let fd = openat(CWD, c"/proc/self/ns/pid", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .during(|| "open /proc/self/ns/pid")?;
-    Ok(OWN.get_or_init(|| fd).as_fd())
+    Ok(ORIGINAL.get_or_init(|| fd).as_fd())
 }
 
 fn open(kind: NamespaceType, path: &str) -> Result<OwnedFd, Error> {
     if !path.starts_with('/') {
         return Err(Error::invalid(format!("linux.namespaces: {} path {path:?} is not absolute", name(kind))));
     }
-    let path = crate::text::c_string("linux.namespaces", path)?;
+    let path = crate::spec_string::c_string("linux.namespaces", path)?;
     openat(CWD, path.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(|errno| {
         Error::invalid(Error::system(format!("linux.namespaces: open {} namespace {path:?}", name(kind)), errno))
     })
@@ -311,12 +318,15 @@ fn open(kind: NamespaceType, path: &str) -> Result<OwnedFd, Error> {
 
 fn check_kind(kind: NamespaceType, fd: BorrowedFd<'_>) -> Result<(), Error> {
     match syscall::namespace::namespace_kind(fd) {
-        Ok(found) if found == flag(kind).bits() => Ok(()),
-        _ => Err(Error::invalid(format!("linux.namespaces: what was given for {} is no such namespace", name(kind)))),
+        Ok(actual) if actual == flag(kind).bits() => Ok(()),
+        _ => Err(Error::invalid(format!(
+            "linux.namespaces: the descriptor or path for {} is not such a namespace",
+            name(kind)
+        ))),
     }
 }
 
-/// The name the specification has for it.
+/// Returns the specification's name of a kind of namespace.
 pub(crate) fn name(kind: NamespaceType) -> &'static str {
     match kind {
         NamespaceType::Pid => "pid",

@@ -1,8 +1,9 @@
-//! `linux.netDevices`: devices of the runtime's network namespace that become the container's.
+//! `linux.netDevices`: network devices that are moved from the runtime's network namespace to the container's.
 //!
-//! The child waits in its namespaces while the runtime moves them: only the runtime has rights in both namespaces. A
-//! device keeps its lasting addresses of global scope, which the move takes from it, and is set up. When the
-//! container's namespace ends the kernel moves hardware back to the initial one, and deletes what is virtual.
+//! The child waits in its namespaces while the runtime moves them, because only the runtime has privileges in both
+//! network namespaces. Moving a device removes its addresses, so its permanent addresses of global scope are added
+//! again, and it is set up. When the container's namespace ends, the kernel moves physical devices back to the initial
+//! one, and deletes virtual devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +18,14 @@ use crate::{
     Error,
     error::During,
     namespaces::Namespaces,
-    route_netlink::{GET_ADDRESS, GET_LINK, NEW_ADDRESS, NEW_LINK, Request, Socket, attributes, word},
+    route_netlink::{GET_ADDRESS, GET_LINK, NEW_ADDRESS, NEW_LINK, Request, Socket, attributes, u32_at},
 };
 
-/// `IFNAMSIZ` less its NUL.
+/// Maximum length of a device name in bytes (`IFNAMSIZ` without the NUL).
 const NAME_MAX: usize = 15;
-/// Of `ifinfomsg` and `ifaddrmsg`.
+/// Size of `ifinfomsg`.
 const LINK: usize = 16;
+/// Size of `ifaddrmsg`.
 const ADDRESS: usize = 8;
 const IFF_UP: u32 = 1;
 const IFLA_IFNAME: u16 = 3;
@@ -34,19 +36,19 @@ const IFA_BROADCAST: u16 = 4;
 const IFA_FLAGS: u16 = 8;
 const IFA_F_PERMANENT: u32 = 0x80;
 
-/// Devices to move.
+/// The network devices to move.
 #[derive(Debug)]
 pub(crate) struct NetDevices(Vec<NetDevice>);
 
 #[derive(Debug)]
 struct NetDevice {
     name: String,
-    /// Its name inside.
+    /// Its name in the container.
     inside: String,
 }
 
 impl NetDevices {
-    /// `None`: there are none.
+    /// Parses the devices; `None`: the spec lists no devices.
     pub(crate) fn parse(
         devices: &BTreeMap<String, oci::NetDevice>,
         namespaces: &Namespaces,
@@ -70,53 +72,54 @@ impl NetDevices {
         devices.iter().map(device).collect::<Result<_, _>>().map(Self).map(Some)
     }
 
-    /// In the runtime: moves them to the network namespace of a child that waits.
-    pub(crate) fn give(&self, pid: i32, pidfd: &OwnedFd) -> Result<(), Error> {
-        let here = Socket::open().during(|| "open a netlink socket")?;
-        let there = socket_in(pidfd)?;
+    /// Moves the devices to the network namespace of a waiting child. Runs in the runtime.
+    pub(crate) fn move_to(&self, pid: i32, pidfd: &OwnedFd) -> Result<(), Error> {
+        let runtime = Socket::open().during(|| "open a netlink socket")?;
+        let container = socket_in(pidfd)?;
         self.0.iter().try_for_each(|device| {
             device
-                .give(pid, &here, &there)
+                .move_to(pid, &runtime, &container)
                 .map_err(|error| error.within(format!("move the network device {:?} into the container", device.name)))
         })
     }
 }
 
 impl NetDevice {
-    fn give(&self, pid: i32, here: &Socket, there: &Socket) -> Result<(), Error> {
-        let index = find(here, &self.name).during(|| "find it in the runtime's network namespace")?;
-        // The kernel moves first and renames then: one whose name is taken would be inside, and lost with the
-        // container.
-        if find(there, &self.inside).is_ok() {
+    fn move_to(&self, pid: i32, runtime: &Socket, container: &Socket) -> Result<(), Error> {
+        let index = find(runtime, &self.name).during(|| "find it in the runtime's network namespace")?;
+        // The kernel moves a device before it renames it: if the name is taken, the device would stay in the
+        // container's namespace, and be lost with it.
+        if find(container, &self.inside).is_ok() {
             return Err(Error::system(format!("name it {:?} inside", self.inside), Errno::EXIST));
         }
-        let addresses = addresses(here, index).during(|| "ask for its addresses")?;
+        let addresses = addresses(runtime, index).during(|| "list its addresses")?;
         let request = Request::new(NEW_LINK, &link(index, 0))
             .attribute(IFLA_NET_NS_PID, &pid.to_ne_bytes())
             .attribute(IFLA_IFNAME, &c_name(&self.inside));
-        here.ask(request).during(|| format!("give it to process {pid} as {:?}", self.inside))?;
-        let index = find(there, &self.inside).during(|| format!("find it inside as {:?}", self.inside))?;
+        runtime.request(request).during(|| format!("move it to process {pid} as {:?}", self.inside))?;
+        let index = find(container, &self.inside).during(|| format!("find it inside as {:?}", self.inside))?;
         for address in addresses {
-            there.ask(address.request(index)).during(|| format!("give it the address {address}"))?;
+            container.request(address.request(index)).during(|| format!("add the address {address}"))?;
         }
-        there.ask(Request::new(NEW_LINK, &link(index, IFF_UP))).during(|| "set it up")?;
+        container.request(Request::new(NEW_LINK, &link(index, IFF_UP))).during(|| "set it up")?;
         Ok(())
     }
 }
 
-/// A netlink socket in the namespace of another process; whoever calls this has one thread, and stays where it is.
+/// Opens a netlink socket in the network namespace of another process. The caller must be single-threaded, and is in
+/// its own namespace again afterwards.
 fn socket_in(pidfd: &OwnedFd) -> Result<Socket, Error> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let own = openat(CWD, c"/proc/self/ns/net", flags, Mode::empty()).during(|| "open /proc/self/ns/net")?;
+    let original = openat(CWD, c"/proc/self/ns/net", flags, Mode::empty()).during(|| "open /proc/self/ns/net")?;
     move_into_thread_name_spaces(pidfd.as_fd(), ThreadNameSpaceType::NETWORK)
         .during(|| "enter the container's network namespace")?;
     let socket = Socket::open();
-    move_into_thread_name_spaces(own.as_fd(), ThreadNameSpaceType::NETWORK)
+    move_into_thread_name_spaces(original.as_fd(), ThreadNameSpaceType::NETWORK)
         .during(|| "return from the container's network namespace")?;
     socket.during(|| "open a netlink socket in the container's network namespace")
 }
 
-/// `ifinfomsg`
+/// Builds an `ifinfomsg`.
 fn link(index: u32, flags: u32) -> [u8; LINK] {
     let mut body = [0; LINK];
     body[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -127,30 +130,31 @@ fn link(index: u32, flags: u32) -> [u8; LINK] {
 
 fn find(socket: &Socket, name: &str) -> Result<u32, Errno> {
     let request = Request::new(GET_LINK, &link(0, 0)).attribute(IFLA_IFNAME, &c_name(name));
-    socket.ask(request)?.first().and_then(|answer| word(answer, 4)).ok_or(Errno::NODEV)
+    socket.request(request)?.first().and_then(|reply| u32_at(reply, 4)).ok_or(Errno::NODEV)
 }
 
-/// An address that the device has again.
+/// An address that is added to the device again.
 #[derive(Debug)]
 struct Address {
     family: u8,
     length: u8,
     address: Vec<u8>,
-    /// Where the device's own address is another, the peer's being the former.
+    /// The device's own address, if `address` is that of a peer.
     local: Option<Vec<u8>>,
     broadcast: Option<Vec<u8>>,
 }
 
 fn addresses(socket: &Socket, index: u32) -> Result<Vec<Address>, Errno> {
-    let answers = socket.ask(Request::new(GET_ADDRESS, &[0; ADDRESS]))?;
-    Ok(answers.iter().filter(|answer| word(answer, 4) == Some(index)).filter_map(|answer| lasting(answer)).collect())
+    let replies = socket.request(Request::new(GET_ADDRESS, &[0; ADDRESS]))?;
+    Ok(replies.iter().filter(|reply| u32_at(reply, 4) == Some(index)).filter_map(|reply| permanent(reply)).collect())
 }
 
-/// One of global scope that does not expire.
-fn lasting(answer: &[u8]) -> Option<Address> {
-    let [family, length, short_flags, scope, ..] = *answer else { return None };
-    let find = |wanted| attributes(answer, ADDRESS).find(|(kind, _)| *kind == wanted).map(|(_, value)| value.to_vec());
-    let flags = find(IFA_FLAGS).and_then(|value| word(&value, 0)).unwrap_or(u32::from(short_flags));
+/// Parses an address; `None`: it is not permanent or not of global scope.
+fn permanent(reply: &[u8]) -> Option<Address> {
+    let [family, length, short_flags, scope, ..] = *reply else { return None };
+    let find =
+        |attribute| attributes(reply, ADDRESS).find(|(kind, _)| *kind == attribute).map(|(_, value)| value.to_vec());
+    let flags = find(IFA_FLAGS).and_then(|value| u32_at(&value, 0)).unwrap_or(u32::from(short_flags));
     if scope != 0 || flags & IFA_F_PERMANENT == 0 {
         return None;
     }
@@ -196,11 +200,12 @@ fn c_name(name: &str) -> Vec<u8> {
     [name.as_bytes(), &[0]].concat()
 }
 
-/// As the kernel checks it (`dev_valid_name`); a `%` would be a pattern to it.
+/// Checks a name like the kernel does (`dev_valid_name`). `%` is refused too, because the kernel would treat the name
+/// as a pattern.
 fn check_name(name: &str) -> Result<(), Error> {
-    let wrong = |byte: u8| byte == b'/' || byte == b':' || byte == b'%' || byte == 0 || byte.is_ascii_whitespace();
-    if name.is_empty() || name.len() > NAME_MAX || name == "." || name == ".." || name.bytes().any(wrong) {
-        return Err(Error::invalid(format!("linux.netDevices: {name:?} is no name of a network device")));
+    let invalid = |byte: u8| byte == b'/' || byte == b':' || byte == b'%' || byte == 0 || byte.is_ascii_whitespace();
+    if name.is_empty() || name.len() > NAME_MAX || name == "." || name == ".." || name.bytes().any(invalid) {
+        return Err(Error::invalid(format!("linux.netDevices: {name:?} is not a valid name of a network device")));
     }
     Ok(())
 }

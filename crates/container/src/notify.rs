@@ -1,18 +1,19 @@
-//! `linux.seccomp.listenerPath`: the agent that answers calls whose rule says `SCMP_ACT_NOTIFY`.
+//! `linux.seccomp.listenerPath`: the agent that handles system calls with the action `SCMP_ACT_NOTIFY`.
 //!
 //! ```text
 //! caller                    child                                   courier, a thread of the child
 //!   connects to the agent
 //!   clones ────────────────▶ sets itself up, waits, is started
-//!                            starts the courier ───────────────────▶ waits; no filter is upon it
-//!                            loads the filter, leaves the listener ▶ sends it to the agent
-//!                            waits without a call  ◀───────────────── it is sent
+//!                            starts the courier ───────────────────▶ waits; the filter does not apply to it
+//!                            loads the filter, passes the listener ▶ sends it to the agent
+//!                            spins without system calls ◀─────────── reports that it was sent
 //!                            execve, which ends the courier
 //! ```
 //!
-//! Once its filter is loaded the child may be able to call nothing: any call can be refused, or wait for an agent that
-//! does not have the listener yet. The courier was started before, so the filter is not upon it. It is the one thread
-//! that a child of ours ever has, and no process: a process would be the container's, to be reaped by its program.
+//! Once its filter is loaded, the child may not be able to make any system call: each can be refused, or wait for an
+//! agent that does not have the listener yet. The courier is started before, so the filter does not apply to it. It is
+//! the only thread that a child ever starts. It cannot be a process: that would belong to the container, whose program
+//! would have to reap it.
 //!
 //! Source: runtime-spec config-linux.md, "The Container Process State"; `seccomp_unotify(2)`.
 
@@ -41,29 +42,29 @@ use syscall::descriptor_cell::DescriptorCell;
 
 use crate::{Error, error::During};
 
-/// How often the courier looks for the listener; loading a filter takes about as long.
-const LOOK: Duration = Duration::from_micros(50);
+/// Interval at which the courier polls for the listener; loading a filter takes about as long.
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
-/// Who answers, and what it is told.
+/// A seccomp agent, and the contents of the message to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Agent {
+pub struct SeccompAgent {
     /// Absolute path of its listening stream socket, as the calling process sees it.
     pub path: String,
-    /// Told to it as it is.
+    /// Opaque metadata that is passed to the agent (`listenerMetadata`).
     pub metadata: String,
-    /// The container it is for; of a container that is being created without the pid.
+    /// The container's state; without the pid for a container that is being created.
     pub state: oci::State,
 }
 
-/// An agent that was checked.
+/// A checked agent, and the connection to it.
 #[derive(Debug)]
 pub(crate) struct Notify {
-    agent: Agent,
+    agent: SeccompAgent,
     socket: Option<OwnedFd>,
 }
 
 impl Notify {
-    pub(crate) fn parse(agent: Agent) -> Result<Self, Error> {
+    pub(crate) fn parse(agent: SeccompAgent) -> Result<Self, Error> {
         let path = &agent.path;
         if !path.starts_with('/') || SocketAddrUnix::new(path.as_str()).is_err() {
             let message = format!("linux.seccomp.listenerPath: {path:?} is not the absolute path of a socket");
@@ -72,7 +73,8 @@ impl Notify {
         Ok(Self { agent, socket: None })
     }
 
-    /// In the caller, which may serve others: an agent whose queue is full is an error and not waited for.
+    /// Connects to the agent. Runs in the caller, which may serve other containers: if the agent's queue is full this
+    /// fails and does not wait.
     pub(crate) fn connect(&mut self) -> Result<(), Error> {
         let path = self.agent.path.as_str();
         self.socket = Some(try_connect(path).during(|| format!("connect to the seccomp agent {path:?}"))?);
@@ -83,7 +85,7 @@ impl Notify {
         self.socket.as_ref().map(AsFd::as_fd)
     }
 
-    /// What the agent is told with the listener: `pid` is that of the process as the runtime knows it.
+    /// Builds the message that is sent with the listener; `pid` is the process's in the runtime's PID namespace.
     pub(crate) fn message(&self, pid: i32) -> Vec<u8> {
         let mut state = self.agent.state.clone();
         if state.pid == 0 {
@@ -99,23 +101,24 @@ impl Notify {
         message.to_string().into_bytes()
     }
 
-    /// Last before the filter is loaded. The agent was there when the container was created; by now it may not be.
+    /// Starts the courier, last before the filter is loaded. The agent accepted the connection when the container was
+    /// created, but may have exited since.
     pub(crate) fn start_courier(&self, message: Vec<u8>) -> Result<Courier, Error> {
         let path = &self.agent.path;
         let socket = self.descriptor().ok_or(Errno::NOTCONN).during(|| format!("find the seccomp agent {path:?}"))?;
         let mut fds = [PollFd::new(&socket, PollFlags::RDHUP)];
-        poll(&mut fds, Some(&Timespec::default())).during(|| format!("ask for the seccomp agent {path:?}"))?;
+        poll(&mut fds, Some(&Timespec::default())).during(|| format!("poll the seccomp agent {path:?}"))?;
         if !fds[0].revents().is_empty() {
             return Err(Error::system(format!("reach the seccomp agent {path:?}: it hung up"), Errno::PIPE));
         }
         let socket = socket.try_clone_to_owned().during(|| "duplicate the seccomp agent's socket")?;
-        let desk = Arc::new(Desk::default());
-        let shared = Arc::clone(&desk);
+        let handover = Arc::new(Handover::default());
+        let shared = Arc::clone(&handover);
         thread::Builder::new()
             .stack_size(64 << 10)
             .spawn(move || shared.deliver(UnixStream::from(socket), &message))
             .during(|| "start the thread that sends the seccomp listener")?;
-        Ok(Courier { desk, path: path.clone() })
+        Ok(Courier { handover, path: path.clone() })
     }
 }
 
@@ -127,23 +130,23 @@ fn try_connect(path: &str) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// What child and courier share.
+/// State that is shared by child and courier.
 #[derive(Debug, Default)]
-struct Desk {
+struct Handover {
     listener: DescriptorCell,
     sent: OnceLock<Result<(), Errno>>,
 }
 
-impl Desk {
+impl Handover {
     fn deliver(&self, agent: UnixStream, message: &[u8]) {
         let listener = loop {
             match self.listener.take() {
                 Some(listener) => break listener,
-                None => thread::sleep(LOOK),
+                None => thread::sleep(POLL_INTERVAL),
             }
         };
         let sent = send(agent, listener.as_fd(), message);
-        // Where it was not sent nobody has the listener then, and the kernel refuses what the filter would have asked.
+        // If sending failed, no process holds the listener after this, and notified system calls fail with ENOSYS.
         drop(listener);
         let _ = self.sent.set(sent);
     }
@@ -160,24 +163,25 @@ fn send(mut agent: UnixStream, listener: BorrowedFd<'_>, message: &[u8]) -> Resu
             result => break result?,
         }
     };
-    // The child's own duplicate stays open until execve, which may wait for this agent: who reads to the end must find
-    // it.
-    let whole = agent.write_all(&message[sent..]).and_then(|()| agent.shutdown(Shutdown::Both));
-    whole.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    // The child's own duplicate of the socket stays open until execve, which may wait for this agent. Shut the
+    // connection down, so that an agent that reads to the end of file sees it.
+    let complete = agent.write_all(&message[sent..]).and_then(|()| agent.shutdown(Shutdown::Both));
+    complete.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-/// The thread that brings the listener to the agent.
+/// The thread that sends the listener to the agent.
 pub(crate) struct Courier {
-    desk: Arc<Desk>,
+    handover: Arc<Handover>,
     path: String,
 }
 
 impl Courier {
-    /// With the filter upon the caller: nothing is called here.
+    /// Passes the listener on and waits until it is sent. Makes no system call, because the filter applies to this
+    /// thread.
     pub(crate) fn deliver(self, listener: OwnedFd) -> Result<(), Error> {
-        self.desk.listener.put(listener);
+        self.handover.listener.put(listener);
         let sent = loop {
-            match self.desk.sent.get() {
+            match self.handover.sent.get() {
                 Some(sent) => break *sent,
                 None => std::hint::spin_loop(),
             }

@@ -1,27 +1,27 @@
 use rustix::fd::BorrowedFd;
 
 use crate::{
-    Agent, Error, Inputs, Invocation, Stdio,
+    Error, Inputs, Invocation, SeccompAgent, Stdio,
     devices::Devices,
     filter::Filter,
     hooks::Hooks,
     host_names::HostNames,
     intel_rdt::IntelRdt,
     masks::Masks,
-    mounts::{Mounts, Surroundings},
+    mounts::{MountContext, Mounts},
     namespaces::{MountNamespace, Namespaces},
     net_devices::NetDevices,
     placement::Placement,
+    privileges::Privileges,
     process::Process,
-    rights::Rights,
     rootfs::Root,
-    standard,
+    stdio,
     sysctl::Sysctls,
     time_offsets::TimeOffsets,
 };
 
-/// A spec that was checked whole: what [`create`](crate::create()) will do, in kernel words. Parsed once; below it
-/// nothing is optional that the kernel wants.
+/// A completely checked spec: everything that [`create`](crate::create()) will do, in the kernel's terms. The spec is
+/// parsed once; after that, no value that the kernel needs is optional.
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) namespaces: Namespaces,
@@ -40,20 +40,20 @@ pub struct Plan {
     pub(crate) net_devices: Option<NetDevices>,
     pub(crate) intel_rdt: Option<IntelRdt>,
     pub(crate) time_offsets: TimeOffsets,
-    pub(crate) rights: Rights,
+    pub(crate) privileges: Privileges,
     warnings: Vec<String>,
 }
 
 impl Plan {
-    /// Checks the spec against itself, the inputs and what this process may do: capabilities, `oom_score_adj` and
-    /// rlimits are clamped to what this host grants, with a warning each.
+    /// Checks the spec against itself, the inputs and the privileges of this process. Capabilities, `oom_score_adj` and
+    /// rlimits are reduced to what this host grants, with a warning each.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the property; nothing was changed.
     pub fn new(spec: &oci::Spec, mut inputs: Inputs) -> Result<Self, Error> {
         let mut warnings = Vec::new();
-        let none = oci::Linux::default();
-        let linux = spec.linux.as_ref().unwrap_or(&none);
+        let default = oci::Linux::default();
+        let linux = spec.linux.as_ref().unwrap_or(&default);
         check_version(spec)?;
         let namespaces = Namespaces::parse(linux, inputs.namespaces)?;
         let time_offsets = TimeOffsets::parse(&linux.time_offsets, &namespaces)?;
@@ -71,12 +71,14 @@ impl Plan {
         let hooks = hooks.with_output(std::mem::take(&mut inputs.invocation.hook_output));
         let label = linux.mount_label.as_deref();
         for entry in spec.mounts.iter().filter(|entry| !entry.destination.starts_with('/')) {
-            warnings
-                .push(format!("mounts: {:?} is not absolute, which is deprecated; taken from /", entry.destination));
+            warnings.push(format!(
+                "mounts: {:?} is not absolute, which is deprecated; it is resolved relative to /",
+                entry.destination
+            ));
         }
-        let other_users = namespaces.user.is_other();
-        let surroundings = Surroundings { group: &placement.path()?, label, other_users };
-        let mounts = Mounts::parse(&spec.mounts, inputs.mounts, &surroundings)?;
+        let user_namespace = namespaces.user.is_other();
+        let context = MountContext { group: &placement.path()?, label, user_namespace };
+        let mounts = Mounts::parse(&spec.mounts, inputs.mounts, &context)?;
         let seccomp = match (inputs.seccomp, &linux.seccomp) {
             (Some(program), _) => Some(program),
             (None, Some(profile)) => Some(compile(profile)?),
@@ -89,7 +91,7 @@ impl Plan {
             None => Process::absent(linux, filter, &mut warnings)?,
         };
         let process = process.with_callers_groups(inputs.invocation.keep_groups);
-        let rights = Rights::of(process.callers_capabilities, inputs.invocation.staging.is_some())?;
+        let privileges = Privileges::detect(process.callers_capabilities, inputs.invocation.staging.is_some())?;
         if let Some(mappings) = namespaces.user.mappings() {
             process.check_mapped(mappings)?;
         }
@@ -102,7 +104,7 @@ impl Plan {
             host_names: HostNames::parse(spec, &namespaces)?,
             intel_rdt: parse_intel_rdt(linux, &inputs.invocation)?,
             net_devices: NetDevices::parse(&linux.net_devices, &namespaces)?,
-            stdio: standard::move_up(inputs.stdio)?,
+            stdio: stdio::move_above_2(inputs.stdio)?,
             namespaces,
             placement,
             limits,
@@ -111,53 +113,53 @@ impl Plan {
             invocation: inputs.invocation,
             hooks,
             time_offsets,
-            rights,
+            privileges,
             warnings,
         })
     }
 
-    /// In the caller, last before the clone: what the child cannot reach by path is opened.
+    /// Opens everything that the child cannot reach by path. Runs in the caller, last before the clone.
     pub(crate) fn open_sources(&mut self) -> Result<(), Error> {
         self.process.connect_agent()?;
         let staging = self.invocation.staging.take();
-        let host = self.invocation.host_mounts.take();
+        let host = self.invocation.host_mount_namespace.take();
         let staging = if self.hooks.before_pivot() { host } else { staging };
         let staging = staging.filter(|_| self.namespaces.mount == MountNamespace::New);
-        // The container's root may not pass every directory on the way, nor sees who joins a namespace the caller's
-        // files.
-        let other = self.namespaces.user.is_other() || self.namespaces.mount == MountNamespace::Joined;
-        let all = staging.is_some() || other && self.rights.mounts;
+        // In a user namespace the container's root may not be able to traverse every directory of a path, and in a
+        // joined mount namespace the caller's paths are not visible.
+        let paths_unreachable = self.namespaces.user.is_other() || self.namespaces.mount == MountNamespace::Joined;
+        let all = staging.is_some() || paths_unreachable && self.privileges.mounts;
         if all {
             self.root.open()?;
         }
-        if all || self.mounts.need_caller(self.rights.mounts) {
-            self.mounts.open_sources(all, !self.root.wants_shared(), &self.namespaces.user)?;
+        if all || self.mounts.need_caller(self.privileges.mounts) {
+            self.mounts.open_sources(all, !self.root.is_shared(), &self.namespaces.user)?;
         }
         match staging {
-            Some(staging) => self.namespaces.stage(staging),
+            Some(staging) => self.namespaces.set_staging(staging),
             None => Ok(()),
         }
     }
 
-    /// Whether it mounts file systems of directories or devices of the host. That is done in the caller, and may wait
-    /// for a disk.
-    pub fn mounts_file_systems_of_host(&self) -> bool {
-        self.mounts.are_of_host()
+    /// Whether the plan mounts file systems made of directories or devices of the host. [`create`](crate::create())
+    /// does that in the caller, and may then block on a disk.
+    pub fn mounts_host_file_systems(&self) -> bool {
+        self.mounts.have_host_file_systems()
     }
 
-    /// What was clamped, in words for a log.
+    /// Returns warnings for a log: reduced values and deprecated properties.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Descriptors the child needs.
+    /// Returns the descriptors that the child needs.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let mounts = self.mounts.descriptors();
         self.namespaces
             .descriptors()
             .chain(self.root.descriptors())
             .chain(mounts)
-            .chain(standard::descriptors(&self.stdio))
+            .chain(stdio::descriptors(&self.stdio))
             .chain(self.process.descriptor())
             .chain(self.hooks.descriptors())
     }
@@ -179,14 +181,15 @@ fn parse_intel_rdt(linux: &oci::Linux, invocation: &Invocation) -> Result<Option
     linux.intel_rdt.as_ref().map(|rdt| IntelRdt::parse(rdt, &invocation.state.id)).transpose()
 }
 
-fn agent(linux: &oci::Linux, invocation: &Invocation) -> Option<Agent> {
+fn agent(linux: &oci::Linux, invocation: &Invocation) -> Option<SeccompAgent> {
     let profile = linux.seccomp.as_ref()?;
     let path = profile.listener_path.clone().filter(|path| !path.is_empty())?;
     let metadata = profile.listener_metadata.clone().unwrap_or_default();
-    Some(Agent { path, metadata, state: invocation.state.clone() })
+    Some(SeccompAgent { path, metadata, state: invocation.state.clone() })
 }
 
-/// Without a devpts of its own a container would get a terminal of the image, or none.
+/// Checks that a container with a terminal has its own devpts: otherwise the terminal would come from files of the
+/// image, or could not be opened.
 fn check_terminal(process: &Process, mounts: &Mounts) -> Result<(), Error> {
     if process.terminal.is_some() && !mounts.has(c"/dev/pts") && !mounts.bind_dev() {
         return Err(Error::invalid("process.terminal: needs a devpts mounted on /dev/pts"));

@@ -1,4 +1,4 @@
-//! `process`: from a set-up child to the user's command. The same for a container's init and for an exec'ed command.
+//! `process`: from a child that is set up to the user's program, for a container's init and for an exec'd process.
 
 use std::ffi::{CStr, CString};
 
@@ -14,7 +14,6 @@ use syscall::{exec::StringArray, personality::Personality};
 use crate::{
     Error,
     capabilities::{self, Capabilities},
-    command,
     credentials::Credentials,
     descriptors, environment,
     error::During,
@@ -24,19 +23,20 @@ use crate::{
     labels::Labels,
     memory_policy::MemoryPolicy,
     oom::OomScoreAdj,
+    path_lookup,
     procfs::Procfs,
     rlimits::Rlimits,
     scheduling::{Affinity, Scheduling},
-    text::{c_string, inner_path},
+    spec_string::{c_string, container_path},
 };
 
-/// Most arguments or variables that are taken; the kernel's own bound is on their bytes.
+/// Maximum number of arguments or variables; the kernel limits their bytes.
 const STRINGS_MAX: usize = 1 << 20;
 
-/// A process that was checked.
+/// A checked process.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// `Some`: it has a terminal, of this size.
+    /// `Some`: it has a terminal, of this size if one is given.
     pub(crate) terminal: Option<Option<oci::ConsoleSize>>,
     pub(crate) oom_score_adj: OomScoreAdj,
     pub(crate) cwd: CString,
@@ -50,40 +50,40 @@ pub(crate) struct Process {
     personality: Option<Personality>,
     memory_policy: Option<MemoryPolicy>,
     scheduling: Scheduling,
-    /// Of a command.
+    /// Of an exec'd process.
     pub(crate) affinity: Affinity,
     filter: Option<Filter>,
-    own_capabilities: CapabilitySet,
-    /// Of the caller, outside.
+    /// Those that the child has in its user namespace.
+    child_capabilities: CapabilitySet,
+    /// Those of the caller, outside the container's user namespace.
     pub(crate) callers_capabilities: CapabilitySet,
 }
 
 impl Process {
-    /// Checks `process` and what of `linux` belongs to it.
+    /// Checks `process` and the properties of `linux` that belong to it.
     pub(crate) fn parse(
         spec: &oci::Process,
         linux: &oci::Linux,
         filter: Option<Filter>,
         warnings: &mut Vec<String>,
     ) -> Result<Self, Error> {
-        let callers_capabilities = capabilities::own()?;
-        let own = callers_capabilities;
-        let may = own.contains(CapabilitySet::SYS_RESOURCE);
-        // Who enters a user namespace has all of them in it.
-        let other = linux.namespaces.iter().any(|namespace| namespace.kind == oci::NamespaceType::User);
-        let own = if other { capabilities::all() } else { own };
+        let callers_capabilities = capabilities::callers()?;
+        let may_raise_limits = callers_capabilities.contains(CapabilitySet::SYS_RESOURCE);
+        let user_namespace = linux.namespaces.iter().any(|namespace| namespace.kind == oci::NamespaceType::User);
+        // A process that enters a user namespace has all capabilities in it.
+        let child_capabilities = if user_namespace { capabilities::all() } else { callers_capabilities };
         if spec.args.first().is_none_or(String::is_empty) {
-            return Err(Error::invalid("process.args: is empty; the first names the command"));
+            return Err(Error::invalid("process.args: is empty; the first names the program"));
         }
         Ok(Self {
             terminal: spec.terminal.then_some(spec.console_size),
-            oom_score_adj: OomScoreAdj::parse(spec.oom_score_adj, may, warnings)?,
+            oom_score_adj: OomScoreAdj::parse(spec.oom_score_adj, may_raise_limits, warnings)?,
             cwd: parse_cwd(&spec.cwd)?,
             credentials: Credentials::parse(&spec.user)?,
             arguments: StringArray::new(parse_arguments(&spec.args)?),
             environment: environment::parse(bounded("process.env", &spec.env)?)?,
-            capabilities: Capabilities::parse(spec.capabilities.as_ref(), own, warnings)?,
-            rlimits: Rlimits::parse(&spec.rlimits, may, warnings)?,
+            capabilities: Capabilities::parse(spec.capabilities.as_ref(), child_capabilities, warnings)?,
+            rlimits: Rlimits::parse(&spec.rlimits, may_raise_limits, warnings)?,
             no_new_privileges: spec.no_new_privileges,
             labels: Labels::parse(spec)?,
             personality: linux.personality.as_ref().map(parse_personality).transpose()?,
@@ -91,12 +91,13 @@ impl Process {
             scheduling: Scheduling::parse(spec)?,
             affinity: Affinity::parse(spec)?,
             filter,
-            own_capabilities: own,
+            child_capabilities,
             callers_capabilities,
         })
     }
 
-    /// Of a spec without one: it can be created, but not started (config.md, `process`).
+    /// Returns the placeholder for a spec without `process`: such a container can be created but not started
+    /// (config.md, `process`).
     pub(crate) fn absent(
         linux: &oci::Linux,
         filter: Option<Filter>,
@@ -107,12 +108,12 @@ impl Process {
         Ok(Self { arguments: StringArray::new(Vec::new()), ..parsed })
     }
 
-    /// Keeps the caller's supplementary groups, or takes its own.
+    /// `keep`: the process keeps the caller's supplementary groups.
     pub(crate) fn with_callers_groups(self, keep: bool) -> Self {
         Self { credentials: self.credentials.with_callers_groups(keep), ..self }
     }
 
-    /// Whether all its ids have one outside of the user namespace.
+    /// Checks that all its ids are mapped in the user namespace.
     pub(crate) fn check_mapped(&self, mappings: &IdMappings) -> Result<(), Error> {
         self.credentials.check_mapped(mappings)
     }
@@ -121,32 +122,37 @@ impl Process {
         self.credentials.uid
     }
 
-    /// In the forerunner: what inside of a user namespace is not permitted any more.
+    /// Raises hard limits; inside a user namespace that is denied. Runs in the intermediate process.
     pub(crate) fn raise_limits(&self) -> Result<(), Error> {
         self.rlimits.raise()
     }
 
-    /// In the caller, last before the clone.
+    /// Connects to the seccomp agent. Runs in the caller, last before the clone.
     pub(crate) fn connect_agent(&mut self) -> Result<(), Error> {
         self.filter.as_mut().map_or(Ok(()), Filter::connect)
     }
 
-    /// What the child needs until execve.
+    /// Returns the descriptor that the child needs until execve.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.filter.as_ref()?.descriptor()
     }
 
-    /// Everything up to the wait: becomes the user.
-    pub(crate) fn become_user(&self, root: BorrowedFd<'_>, proc: &Procfs, last: &Last<'_>) -> Result<Ready<'_>, Error> {
+    /// Becomes the user: the last part of the setup before the child waits for its start.
+    pub(crate) fn become_user(
+        &self,
+        root: BorrowedFd<'_>,
+        proc: &Procfs,
+        steps: &FinalSteps<'_>,
+    ) -> Result<ReadyProcess<'_>, Error> {
         let mut environment = self.environment.clone();
         if !environment.iter().any(|variable| variable.to_bytes().starts_with(b"HOME=")) {
             environment.push(home::variable(root, self.uid()));
         }
         self.labels.apply(proc)?;
-        // No descriptor of a directory, least of all the host's /proc, may be there when the working directory is
+        // No descriptor of a directory, least of all the host's /proc, may be open when the working directory is
         // entered.
-        let told = self.filter.as_ref().map_or(Ok(None), |filter| filter.message(proc))?;
-        descriptors::keep_only(last.keep.iter().copied().chain(self.descriptor()), last.preserve)?;
+        let agent_message = self.filter.as_ref().map_or(Ok(None), |filter| filter.message(proc))?;
+        descriptors::keep_only(steps.keep.iter().copied().chain(self.descriptor()), steps.preserve_fds)?;
         if let Some(personality) = self.personality {
             syscall::personality::set_personality(personality)
                 .during(|| format!("set the personality {personality:?}"))?;
@@ -159,8 +165,8 @@ impl Process {
         self.capabilities.limit()?;
         let entered = enter_cwd(&self.cwd)?;
         self.credentials.apply()?;
-        let late_admin = last.admin || self.filter.is_some() && !self.no_new_privileges;
-        self.capabilities.raise(self.own_capabilities, late_admin)?;
+        let late_admin = steps.needs_admin || self.filter.is_some() && !self.no_new_privileges;
+        self.capabilities.raise(self.child_capabilities, late_admin)?;
         if !entered {
             chdir(self.cwd.as_c_str()).during(|| format!("enter the working directory {:?}", self.cwd))?;
         }
@@ -169,38 +175,38 @@ impl Process {
             set_no_new_privs(true).during(|| "set no_new_privs")?;
         }
         let file = match self.arguments.strings().first() {
-            Some(name) => command::find(name, &environment)?,
+            Some(name) => path_lookup::find(name, &environment)?,
             None => CString::default(),
         };
         let environment = StringArray::new(environment);
-        Ok(Ready { process: self, file, environment, preserve: last.preserve, told })
+        Ok(ReadyProcess { process: self, file, environment, preserve_fds: steps.preserve_fds, agent_message })
     }
 }
 
-/// What is still to come when the process has become its user.
-pub(crate) struct Last<'a> {
-    /// Descriptors that are still needed; their owners and all others must not be used any more.
+/// Needs of the steps that follow after the process has become its user.
+pub(crate) struct FinalSteps<'a> {
+    /// Descriptors that are still needed. All others are closed, and must not be used any longer.
     pub(crate) keep: Vec<BorrowedFd<'a>>,
-    /// How many descriptors from 3 on are the process's own.
-    pub(crate) preserve: u32,
-    /// Whether a step after the wait needs `CAP_SYS_ADMIN`.
-    pub(crate) admin: bool,
+    /// Number of descriptors from 3 on that the process inherits.
+    pub(crate) preserve_fds: u32,
+    /// Whether a later step needs `CAP_SYS_ADMIN`.
+    pub(crate) needs_admin: bool,
 }
 
-/// A process that only has to execve.
-pub(crate) struct Ready<'a> {
+/// A process that only has to call execve.
+pub(crate) struct ReadyProcess<'a> {
     process: &'a Process,
     file: CString,
     environment: StringArray,
-    preserve: u32,
-    /// To the agent of its filter.
-    told: Option<Vec<u8>>,
+    preserve_fds: u32,
+    /// The message for its seccomp agent.
+    agent_message: Option<Vec<u8>>,
 }
 
-impl Ready<'_> {
-    /// The last steps. Without no_new_privs a filter needs `CAP_SYS_ADMIN`, so it goes before the capabilities; with
-    /// it, it goes last, and has to allow nothing but execve. `before`, which is given the environment, is confined
-    /// already.
+impl ReadyProcess<'_> {
+    /// Confines the process and calls execve; returns only with an error. Without no_new_privs, loading a filter needs
+    /// `CAP_SYS_ADMIN`, so it is loaded before the capabilities are set; with no_new_privs it is loaded last, and has
+    /// to allow nothing but execve. `before` runs confined, and is given the environment.
     pub(crate) fn execute(&self, before: impl FnOnce(&[CString]) -> Result<(), Error>) -> Error {
         if self.file.is_empty() {
             return Error::invalid("process: is missing, so there is nothing to start");
@@ -209,38 +215,41 @@ impl Ready<'_> {
             return error;
         }
         let cause = syscall::exec::execve(&self.file, &self.process.arguments, &self.environment);
-        command::explain(&self.file, &cause)
+        path_lookup::exec_error(&self.file, &cause)
     }
 
+    /// Loads the seccomp filter and sets the final capabilities.
     fn confine(&self) -> Result<(), Error> {
-        descriptors::close_on_exec(self.preserve)?;
+        descriptors::close_on_exec(self.preserve_fds)?;
         if self.process.no_new_privileges {
             self.process.capabilities.apply()?;
-            self.filter()
+            self.load_filter()
         } else {
-            self.filter()?;
+            self.load_filter()?;
             self.process.capabilities.apply()
         }
     }
 
-    fn filter(&self) -> Result<(), Error> {
+    fn load_filter(&self) -> Result<(), Error> {
         match &self.process.filter {
-            Some(filter) => filter.load(self.told.as_deref()),
+            Some(filter) => filter.load(self.agent_message.as_deref()),
             None => Ok(()),
         }
     }
 }
 
-/// As root first: it may be closed to the user. `false`: closed to root (a network file system), the user may try.
+/// Enters the working directory as root, because it may be inaccessible to the user. `false`: it is inaccessible to
+/// root (a network file system), and the user must try.
 fn enter_cwd(cwd: &CStr) -> Result<bool, Error> {
     match chdir(cwd) {
         Ok(()) => Ok(true),
         Err(Errno::ACCESS | Errno::PERM) => Ok(false),
-        Err(errno) => Err(Error::command(Error::system(format!("enter the working directory {cwd:?}"), errno))),
+        Err(errno) => Err(Error::executable(Error::system(format!("enter the working directory {cwd:?}"), errno))),
     }
 }
 
-/// The kernel names a directory outside of the root `(unreachable)/…`, and one that is gone not at all.
+/// Checks that the working directory is inside the root: the kernel reports a directory outside as `(unreachable)/…`,
+/// and fails for a deleted one.
 fn check_cwd(cwd: &CStr) -> Result<(), Error> {
     match getcwd(Vec::new()) {
         Ok(path) if path.to_bytes().starts_with(b"/") => Ok(()),
@@ -248,12 +257,12 @@ fn check_cwd(cwd: &CStr) -> Result<(), Error> {
     }
 }
 
-/// A symlink in the image may lead on, so `..` is for the kernel to resolve; only the form is checked.
+/// Checks only the form of the path; the kernel resolves it, because components may be symlinks in the image.
 fn parse_cwd(cwd: &str) -> Result<CString, Error> {
     if cwd.is_empty() {
         return Err(Error::invalid("process.cwd: is empty; it must be an absolute path"));
     }
-    inner_path("process.cwd", cwd)
+    container_path("process.cwd", cwd)
 }
 
 fn bounded<'a>(field: &str, strings: &'a [String]) -> Result<&'a [String], Error> {

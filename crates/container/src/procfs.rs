@@ -1,7 +1,7 @@
-//! The runtime's own procfs, opened before the container's root is entered, and checked to be what it says.
+//! The runtime's own procfs, opened before the container's root is entered, and checked to be a procfs.
 //!
-//! Everything that is written under /proc for a container goes through this descriptor and never through the
-//! container's `/proc`, which an image or a racing neighbour may have covered (CVE-2025-52881).
+//! All writes below /proc for a container go through this descriptor and never through the container's `/proc`, which
+//! an image or a racing container may have covered (CVE-2025-52881).
 
 use std::mem::ManuallyDrop;
 
@@ -16,7 +16,7 @@ use crate::{Error, error::During};
 /// Inode number of the root of every procfs.
 const PROC_ROOT_INO: u64 = 1;
 
-/// A procfs that is one. Never closed by its owner (see [`crate::descriptors::leave`]).
+/// The root of a checked procfs. Dropping it does not close it (see [`crate::descriptors::leave`]).
 pub(crate) struct Procfs {
     root: ManuallyDrop<OwnedFd>,
 }
@@ -26,15 +26,15 @@ impl Procfs {
     pub(crate) fn open() -> Result<Self, Error> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = openat(CWD, c"/proc", flags, Mode::empty()).during(|| "open /proc")?;
-        let kind = fstatfs(&root).during(|| "ask what /proc is")?.f_type;
-        let inode = fstat(&root).during(|| "ask what /proc is")?.st_ino;
+        let kind = fstatfs(&root).during(|| "stat /proc")?.f_type;
+        let inode = fstat(&root).during(|| "stat /proc")?.st_ino;
         if kind != PROC_SUPER_MAGIC || inode != PROC_ROOT_INO {
-            return Err(Error::system("check /proc: it is no procfs", Errno::NODEV));
+            return Err(Error::system("check /proc: it is not a procfs", Errno::NODEV));
         }
         Ok(Self { root: ManuallyDrop::new(root) })
     }
 
-    /// Writes a file below, in one write. Nothing mounted over the way is followed.
+    /// Writes a file of the procfs with a single write. Fails if another mount is on the path.
     pub(crate) fn write(&self, path: &str, value: &str) -> Result<(), Errno> {
         let file = self.open_file(path, OFlags::WRONLY)?;
         match rustix::io::write(&file, value.as_bytes())? {
@@ -43,7 +43,7 @@ impl Procfs {
         }
     }
 
-    /// Opens a file below. Nothing mounted over the way is followed.
+    /// Opens a file of the procfs. Fails if another mount is on the path.
     pub(crate) fn open_file(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
         openat2(self.root.as_fd(), path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)

@@ -1,11 +1,11 @@
-//! `process.rlimits`.
+//! `process.rlimits`: resource limits of the process.
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use syscall::resource_limit;
 
 use crate::{Error, error::During};
 
-/// The specification's word for no limit.
+/// The specification's value for no limit.
 const INFINITY: u64 = u64::MAX;
 
 const NAMES: [(&str, Resource); 16] = [
@@ -27,12 +27,13 @@ const NAMES: [(&str, Resource); 16] = [
     ("RLIMIT_STACK", Resource::Stack),
 ];
 
-/// Limits to set.
+/// Resource limits to set.
 #[derive(Debug, Default)]
 pub(crate) struct Rlimits(Vec<(&'static str, Resource, Rlimit)>);
 
 impl Rlimits {
-    /// Parses; where this process may not raise a hard limit (`CAP_SYS_RESOURCE`), it stays at what it is.
+    /// Parses the entries. A hard limit above the caller's is lowered to it, with a warning, if the caller may not
+    /// raise hard limits (`CAP_SYS_RESOURCE`).
     pub(crate) fn parse(entries: &[oci::Rlimit], may_raise: bool, warnings: &mut Vec<String>) -> Result<Self, Error> {
         let mut limits: Vec<(&'static str, Resource, Rlimit)> = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -40,7 +41,7 @@ impl Rlimits {
             let (name, resource) =
                 *known.ok_or_else(|| Error::invalid(format!("process.rlimits: unknown type {:?}", entry.kind)))?;
             if limits.iter().any(|(other, ..)| *other == name) {
-                return Err(Error::invalid(format!("process.rlimits: {name} is there twice")));
+                return Err(Error::invalid(format!("process.rlimits: {name} is listed twice")));
             }
             if entry.soft > entry.hard {
                 return Err(Error::invalid(format!(
@@ -49,30 +50,33 @@ impl Rlimits {
                 )));
             }
             let mut hard = entry.hard;
-            let most = if may_raise { None } else { get(name, resource)?.maximum };
-            let most = most.unwrap_or(INFINITY);
-            if hard > most {
-                warnings.push(format!("process.rlimits: {name}: {hard} lowered to {most}, the most this host grants"));
-                hard = most;
+            let maximum = if may_raise { None } else { get(name, resource)?.maximum };
+            let maximum = maximum.unwrap_or(INFINITY);
+            if hard > maximum {
+                warnings.push(format!(
+                    "process.rlimits: {name}: {hard} lowered to {maximum}, the maximum that this host grants"
+                ));
+                hard = maximum;
             }
             limits.push((name, resource, Rlimit { current: finite(entry.soft.min(hard)), maximum: finite(hard) }));
         }
         Ok(Self(limits))
     }
 
-    /// In the forerunner, with the caller's rights: inside of a user namespace nobody may raise a hard limit.
+    /// Raises hard limits, which is not permitted inside a user namespace. Runs in the intermediate process, with the
+    /// caller's privileges.
     pub(crate) fn raise(&self) -> Result<(), Error> {
         for (name, resource, limit) in &self.0 {
-            let now = get(name, *resource)?;
-            if now.maximum.is_some_and(|now| limit.maximum.is_none_or(|wanted| wanted > now)) {
-                let raised = Rlimit { maximum: limit.maximum, ..now };
+            let current = get(name, *resource)?;
+            if current.maximum.is_some_and(|current| limit.maximum.is_none_or(|requested| requested > current)) {
+                let raised = Rlimit { maximum: limit.maximum, ..current };
                 setrlimit(*resource, raised).during(|| format!("raise {name} to {limit:?}"))?;
             }
         }
         Ok(())
     }
 
-    /// In the child, as root, late: a small limit of open files would stop the set-up.
+    /// Sets the limits. Runs in the child as root, and late, because a low limit of open files would break the setup.
     pub(crate) fn apply(&self) -> Result<(), Error> {
         for (name, resource, limit) in &self.0 {
             setrlimit(*resource, *limit).during(|| format!("set {name} to {limit:?}"))?;
@@ -100,20 +104,20 @@ mod tests {
     }
 
     #[test]
-    fn wrong_ones_are_named() {
+    fn invalid_entries_are_named() {
         let parse = |entries: &[oci::Rlimit]| Rlimits::parse(entries, true, &mut Vec::new()).unwrap_err().message;
         assert_eq!(parse(&[limit("RLIMIT_X", 1, 1)]), "process.rlimits: unknown type \"RLIMIT_X\"");
         assert_eq!(parse(&[limit("RLIMIT_NOFILE", 2, 1)]), "process.rlimits: RLIMIT_NOFILE: soft 2 exceeds hard 1");
         let twice = [limit("RLIMIT_CPU", 1, 1), limit("RLIMIT_CPU", 1, 1)];
-        assert_eq!(parse(&twice), "process.rlimits: RLIMIT_CPU is there twice");
+        assert_eq!(parse(&twice), "process.rlimits: RLIMIT_CPU is listed twice");
     }
 
     #[test]
-    fn clamped_to_what_the_host_grants() {
-        let most = getrlimit(Resource::Nofile).maximum;
+    fn clamped_to_the_hosts_maximum() {
+        let maximum = getrlimit(Resource::Nofile).maximum;
         let mut warnings = Vec::new();
         let limits = Rlimits::parse(&[limit("RLIMIT_NOFILE", INFINITY, INFINITY)], false, &mut warnings).unwrap();
-        assert_eq!(limits.0[0].2.maximum, most);
-        assert_eq!(warnings.len(), usize::from(most.is_some()));
+        assert_eq!(limits.0[0].2.maximum, maximum);
+        assert_eq!(warnings.len(), usize::from(maximum.is_some()));
     }
 }

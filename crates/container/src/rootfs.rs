@@ -1,8 +1,7 @@
-//! The container's root: from a detached mount or a directory, entered by pivot_root.
+//! The container's root: a detached mount or a directory, entered by pivot_root.
 //!
-//! The root is entered *before* the other mounts are attached: by then they are all made, detached
-//! ([`crate::mounts`]), so nothing outside is needed any more, and no path of an image can lead anywhere but into the
-//! container.
+//! The root is entered *before* the other mounts are attached. By then they are all made detached ([`crate::mounts`]),
+//! so nothing outside the root is needed any longer, and no path of an image can be resolved outside of it.
 
 use std::{
     ffi::{CStr, CString},
@@ -23,13 +22,13 @@ use rustix::{
 };
 use syscall::mount_attributes::MountAttributes;
 
-use crate::{Error, Rootfs, error::During, mounts::option, namespaces::MountNamespace, text::c_string};
+use crate::{Error, Rootfs, error::During, mounts::option, namespaces::MountNamespace, spec_string::c_string};
 
 /// `root` and `linux.rootfsPropagation`.
 #[derive(Debug)]
 pub(crate) struct Root {
     source: Source,
-    /// Where the host has it.
+    /// Its path on the host, if it is given as a path.
     path: Option<CString>,
     readonly: bool,
     propagation: Option<option::Propagation>,
@@ -50,7 +49,7 @@ impl Root {
                     return Err(Error::invalid(format!("root.path: {path:?} is not absolute")));
                 }
                 if !path.is_dir() {
-                    return Err(Error::invalid(format!("root.path: {path:?} is no directory")));
+                    return Err(Error::invalid(format!("root.path: {path:?} is not a directory")));
                 }
                 let bytes = path.as_os_str().as_bytes();
                 Source::Path(
@@ -62,7 +61,7 @@ impl Root {
             None | Some("") => None,
             Some(word) => Some(option::propagation(word).ok_or_else(|| {
                 Error::invalid(format!(
-                    "linux.rootfsPropagation: {word:?} is none of [r]shared, slave, private, unbindable"
+                    "linux.rootfsPropagation: {word:?} is not one of [r]shared, [r]slave, [r]private, [r]unbindable"
                 ))
             })?),
         };
@@ -80,7 +79,7 @@ impl Root {
         }
     }
 
-    /// In the caller, when the child will not see its paths.
+    /// Opens a root that is given as a path. Runs in the caller, if the child will not see its paths.
     pub(crate) fn open(&mut self) -> Result<(), Error> {
         if let Source::Path(path) = &self.source {
             self.source = Source::Mount(clone(path)?);
@@ -88,33 +87,35 @@ impl Root {
         Ok(())
     }
 
-    /// In the child's new mount namespace, before mounts are made: nothing that is mounted here reaches the caller's.
-    /// With slave, and not private, what the host mounts later still reaches volumes that ask for it. Where the spec
-    /// wants shared, clones of the host's mounts must be made as peers first.
-    pub(crate) fn part_from_host(&self) -> Result<(), Error> {
-        if self.wants_shared() { Ok(()) } else { slave_all() }
+    /// Makes all mounts slaves of the host's, so that mounts made here do not propagate to the caller's namespace. Runs
+    /// in the child's new mount namespace, before mounts are made. Slave and not private, so that later mounts of the
+    /// host still propagate to volumes that request it. If the root is to be shared, clones of the host's mounts must
+    /// first be made as peers: then [`Root::stop_late_propagation`] does it.
+    pub(crate) fn stop_propagation(&self) -> Result<(), Error> {
+        if self.is_shared() { Ok(()) } else { slave_all() }
     }
 
-    /// After mounts were made, before any is attached or taken off.
-    pub(crate) fn part_from_host_at_last(&self) -> Result<(), Error> {
-        if self.wants_shared() { slave_all() } else { Ok(()) }
+    /// Makes all mounts slaves if the root is to be shared: after mounts are made, before any is attached or unmounted.
+    pub(crate) fn stop_late_propagation(&self) -> Result<(), Error> {
+        if self.is_shared() { slave_all() } else { Ok(()) }
     }
 
-    pub(crate) fn wants_shared(&self) -> bool {
+    /// Whether `linux.rootfsPropagation` is `shared` or `rshared`.
+    pub(crate) fn is_shared(&self) -> bool {
         self.propagation.is_some_and(|propagation| propagation.flags == MountPropagationFlags::SHARED)
     }
 
-    /// The root as a detached mount that can be pivoted into. What the host has mounted below it are slaves, never
-    /// peers: what the container mounts there is its own. The root itself is one where the spec says `slave`: the
-    /// host's later mounts below the root's directory then arrive in the container. Otherwise it is private
+    /// Returns the root as a detached mount for pivot_root. Mounts of the host below it are slaves, never peers, so
+    /// that mounts of the container do not propagate to the host. With `slave` the root itself is one too, so that
+    /// later mounts of the host below the root's directory propagate to the container; otherwise it is private
     /// (config-linux.md, "Rootfs Mount Propagation": a shared root belongs to a new peer group).
-    pub(crate) fn take(&self) -> Result<OwnedFd, Error> {
+    pub(crate) fn detached(&self) -> Result<OwnedFd, Error> {
         let tree = match &self.source {
             Source::Mount(fd) => rustix::io::fcntl_dupfd_cloexec(fd, 3).during(|| "duplicate the root's descriptor")?,
             Source::Path(path) => clone(path)?,
         };
         let slave = MountAttributes { propagation: Some(MountPropagationFlags::DOWNSTREAM), ..Default::default() };
-        // A mount that the caller made and gave is of no peer group.
+        // A detached mount given by the caller is in no peer group.
         if self.path.is_some() {
             slave.apply(&tree, true).during(|| "make the mounts of the root slaves of the host's")?;
         }
@@ -125,23 +126,22 @@ impl Root {
         Ok(tree)
     }
 
-    /// Whether the host's later mounts below the root are to arrive in the container.
+    /// Whether later mounts of the host below the root propagate to the container.
     fn is_slave(&self) -> bool {
         self.propagation.is_some_and(|propagation| propagation.flags == MountPropagationFlags::DOWNSTREAM)
     }
 
-    /// Attaches the root where the host has it, for hooks that look for it there: at its own path, or, of a root
-    /// without one, at the bundle's `rootfs`.
-    pub(crate) fn show(&self, root: BorrowedFd<'_>, bundle: &str) -> Result<(), Error> {
-        let place = match &self.path {
+    /// Attaches the root where hooks expect it: at its path on the host, or at the bundle's `rootfs` if it has no path.
+    pub(crate) fn attach_on_host(&self, root: BorrowedFd<'_>, bundle: &str) -> Result<(), Error> {
+        let destination = match &self.path {
             Some(path) => path.clone(),
             None => c_string("bundle", &format!("{bundle}/rootfs"))?,
         };
-        move_mount(root, c"", CWD, place.as_c_str(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-            .during(|| format!("attach the root at {place:?} for the hooks"))
+        move_mount(root, c"", CWD, destination.as_c_str(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            .during(|| format!("attach the root at {destination:?} for the hooks"))
     }
 
-    /// Read-only and propagation, last: nothing is created after it.
+    /// Makes the root read-only and sets its propagation, last, because nothing can be created afterwards.
     pub(crate) fn seal(&self, root: BorrowedFd<'_>) -> Result<(), Error> {
         let mut attributes = MountAttributes::default();
         if self.readonly {
@@ -150,7 +150,7 @@ impl Root {
         if !attributes.is_empty() {
             attributes.apply(root, false).during(|| "make the root read-only")?;
         }
-        // A slave is one since it was made: volumes that are to be shared must stay so.
+        // A slave root was made a slave already; applying it again would change volumes that are to be shared.
         if let Some(propagation) = self.propagation.filter(|_| !self.is_slave()) {
             propagation.apply(root).during(|| "set linux.rootfsPropagation")?;
         }
@@ -168,39 +168,39 @@ fn slave_all() -> Result<(), Error> {
         .during(|| "make the mounts of the new namespace slaves of the host's")
 }
 
-/// Makes `root` the root of this mount namespace and drops what was there.
+/// Makes `root` the root of this mount namespace and unmounts the old one.
 ///
-/// pivot_root(2), "pivot_root(".", ".")": the old root ends stacked upon the new one and is taken off there.
+/// See pivot_root(2), "pivot_root(".", ".")": the old root is then stacked on the new one, and is unmounted from there.
 pub(crate) fn enter(root: BorrowedFd<'_>, mount: MountNamespace) -> Result<(), Error> {
     if mount == MountNamespace::Joined {
-        // The kernel pivots away from no shared mount; those below stay what they are.
+        // pivot_root fails if the old root is shared. The propagation of mounts below it is not changed.
         mount_change(c"/", MountPropagationFlags::PRIVATE).during(|| "make the joined namespace's root private")?;
     }
     move_mount(root, c"", CWD, c"/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(|| "attach the root")?;
     change(root, mount)
 }
 
-/// The same for a root that is attached already. In the caller's own mount namespace the root can only be the
-/// process's.
+/// Changes to a root that is attached already: by pivot_root, or in the caller's own mount namespace by chroot, for
+/// this process only.
 pub(crate) fn change(root: BorrowedFd<'_>, mount: MountNamespace) -> Result<(), Error> {
     fchdir(root).during(|| "enter the root")?;
     if mount == MountNamespace::Same {
-        chroot(c".").during(|| "make the root the process's")?;
+        chroot(c".").during(|| "chroot into the root")?;
         return chdir(c"/").during(|| "enter the new root");
     }
     pivot_root(c".", c".").during(|| "pivot_root into the root")?;
-    unmount(c".", UnmountFlags::DETACH).during(|| "leave the old root")?;
+    unmount(c".", UnmountFlags::DETACH).during(|| "unmount the old root")?;
     chdir(c"/").during(|| "enter the new root")
 }
 
-/// Takes the mounts of a container away that had no mount namespace: they are below its root's path in the caller's.
-/// One that has none is fine.
+/// Unmounts the root of a container without its own mount namespace, with all mounts below it, from its path in the
+/// caller's. Succeeds if nothing is mounted there.
 ///
 /// # Errors
-/// What umount2(2) says.
+/// Those of umount2(2).
 pub fn detach_root(path: &Path) -> io::Result<()> {
     match unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-        // No mount, or gone.
+        // It is not a mount point, or does not exist.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         Err(errno) => Err(errno.into()),
     }

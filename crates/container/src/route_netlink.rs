@@ -1,4 +1,4 @@
-//! Requests to rtnetlink(7), as many as moving a network device takes.
+//! The requests to rtnetlink(7) that moving a network device needs.
 
 use rustix::{
     fd::OwnedFd,
@@ -11,21 +11,21 @@ pub(crate) const GET_LINK: u16 = 18;
 pub(crate) const NEW_ADDRESS: u16 = 20;
 pub(crate) const GET_ADDRESS: u16 = 22;
 
-/// `nlmsghdr`
+/// Size of `nlmsghdr`.
 const HEADER: usize = 16;
 const REQUEST_ACK: u16 = 0x1 | 0x4;
 const CREATE_EXCLUSIVE: u16 = 0x400 | 0x200;
 const DUMP: u16 = 0x300;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// The kernel fills dumps into buffers of at most so much.
-const ANSWER_MAX: usize = 64 << 10;
+/// Maximum size in bytes of the buffers that the kernel fills with a dump.
+const REPLY_MAX: usize = 64 << 10;
 
-/// A request: its header, the kind's own struct, attributes.
+/// A request: header, payload struct of its kind, attributes.
 pub(crate) struct Request(Vec<u8>);
 
 impl Request {
-    /// `body`: `ifinfomsg` or `ifaddrmsg`.
+    /// Starts a request; `body` is an `ifinfomsg` or `ifaddrmsg`.
     pub(crate) fn new(kind: u16, body: &[u8]) -> Self {
         let flags = match kind {
             GET_ADDRESS => REQUEST_ACK | DUMP,
@@ -49,7 +49,7 @@ impl Request {
     }
 }
 
-/// A socket in the network namespace that its maker was in.
+/// A netlink socket in the network namespace in which it was opened.
 pub(crate) struct Socket(OwnedFd);
 
 impl Socket {
@@ -58,36 +58,37 @@ impl Socket {
         socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None).map(Self)
     }
 
-    /// What the kernel answers, without the headers: each is the kind's own struct and attributes.
-    pub(crate) fn ask(&self, request: Request) -> Result<Vec<Vec<u8>>, Errno> {
+    /// Sends a request and returns the kernel's replies without their headers: the payload struct of the kind, and
+    /// attributes.
+    pub(crate) fn request(&self, request: Request) -> Result<Vec<Vec<u8>>, Errno> {
         let mut bytes = request.0;
         let length = bytes.len() as u32;
         bytes[0..4].copy_from_slice(&length.to_ne_bytes());
         send(&self.0, &bytes, SendFlags::empty())?;
-        let mut answers = Vec::new();
-        let mut buffer = vec![0; ANSWER_MAX];
+        let mut replies = Vec::new();
+        let mut buffer = vec![0; REPLY_MAX];
         loop {
             let (_, length) = recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
-            for message in messages(&buffer[..length.min(ANSWER_MAX)]) {
+            for message in messages(&buffer[..length.min(REPLY_MAX)]) {
                 match message {
-                    // The negated errno; zero: done.
+                    // The payload is the negated errno; zero means success.
                     (ERROR, body) | (DONE, body) => {
-                        return match word(body, 0).map(|word| -(word as i32)) {
-                            Some(0) | None => Ok(answers),
+                        return match u32_at(body, 0).map(|number| -(number as i32)) {
+                            Some(0) | None => Ok(replies),
                             Some(errno) => Err(Errno::from_raw_os_error(errno)),
                         };
                     }
-                    (_, body) => answers.push(body.to_vec()),
+                    (_, body) => replies.push(body.to_vec()),
                 }
             }
         }
     }
 }
 
-/// Kinds and bodies.
+/// Iterates over messages: kind and payload of each.
 fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
-        let length = word(bytes, 0)? as usize;
+        let length = u32_at(bytes, 0)? as usize;
         let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
         let body = bytes.get(HEADER..length)?;
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
@@ -95,7 +96,7 @@ fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Kinds and values of the attributes that follow the kind's own struct, which is `skip` bytes long.
+/// Iterates over the attributes, kind and value of each, that follow a payload struct of `skip` bytes.
 pub(crate) fn attributes(body: &[u8], skip: usize) -> impl Iterator<Item = (u16, &[u8])> {
     let mut bytes = body.get(skip..).unwrap_or_default();
     std::iter::from_fn(move || {
@@ -107,7 +108,7 @@ pub(crate) fn attributes(body: &[u8], skip: usize) -> impl Iterator<Item = (u16,
     })
 }
 
-/// Four bytes of it, in the machine's order.
-pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+/// Reads a `u32` at an offset, in native byte order.
+pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
 }

@@ -3,7 +3,7 @@
 use rustix::thread::{CpuSet, sched_setaffinity};
 use syscall::scheduling::{SchedulerAttributes, reset_cpu_affinity, set_io_priority, set_scheduler};
 
-use crate::{Error, error::During, text::number_list};
+use crate::{Error, error::During, spec_string::number_list};
 
 const POLICIES: [(&str, u32); 7] = [
     ("SCHED_OTHER", 0),
@@ -25,11 +25,11 @@ const FLAGS: [(&str, u64); 7] = [
 ];
 const IO_CLASSES: [(&str, u8); 3] = [("IOPRIO_CLASS_RT", 1), ("IOPRIO_CLASS_BE", 2), ("IOPRIO_CLASS_IDLE", 3)];
 
-/// What the process asks of schedulers.
+/// CPU and I/O scheduling of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduling {
     attributes: Option<SchedulerAttributes>,
-    /// Class and level.
+    /// I/O priority: class and level.
     io: Option<(u8, u8)>,
 }
 
@@ -41,10 +41,10 @@ impl Scheduling {
         })
     }
 
-    /// In the child, while it has its capabilities.
+    /// Sets the scheduling. Runs in the child, while it has its capabilities.
     pub(crate) fn apply(&self) -> Result<(), Error> {
         if let Some(attributes) = self.attributes {
-            set_scheduler(attributes).during(|| format!("set process.scheduler ({})", words(attributes)))?;
+            set_scheduler(attributes).during(|| format!("set process.scheduler ({})", describe(attributes)))?;
         }
         if let Some((class, level)) = self.io {
             set_io_priority(class, level)
@@ -54,8 +54,8 @@ impl Scheduling {
     }
 }
 
-/// For messages: the policy, and what is not 0.
-fn words(attributes: SchedulerAttributes) -> String {
+/// Formats the policy and all values other than 0, for messages.
+fn describe(attributes: SchedulerAttributes) -> String {
     let SchedulerAttributes { policy, flags, nice, priority, runtime, deadline, period, .. } = attributes;
     let policy = POLICIES.iter().find(|(_, number)| *number == policy).map_or("policy", |(name, _)| *name);
     let numbers = [
@@ -71,24 +71,24 @@ fn words(attributes: SchedulerAttributes) -> String {
 }
 
 fn attributes(scheduler: &oci::Scheduler) -> Result<SchedulerAttributes, Error> {
-    let wrong = |what: String| Err(Error::invalid(format!("process.scheduler.{what}")));
+    let invalid = |message: String| Err(Error::invalid(format!("process.scheduler.{message}")));
     let name = scheduler.policy.as_str();
-    let Some(policy) = find(&POLICIES, name) else { return wrong(format!("policy: {name:?} is unknown")) };
+    let Some(policy) = find(&POLICIES, name) else { return invalid(format!("policy: {name:?} is unknown")) };
     let real_time = matches!(name, "SCHED_FIFO" | "SCHED_RR");
     if !(-20..=19).contains(&scheduler.nice) {
-        return wrong(format!("nice: {} is not between -20 and 19", scheduler.nice));
+        return invalid(format!("nice: {} is not between -20 and 19", scheduler.nice));
     }
     if scheduler.priority != 0 && !real_time || !(0..=99).contains(&scheduler.priority) {
-        return wrong(format!("priority: {} is for SCHED_FIFO and SCHED_RR, 1 to 99", scheduler.priority));
+        return invalid(format!("priority: {} is for SCHED_FIFO and SCHED_RR, 1 to 99", scheduler.priority));
     }
     if name != "SCHED_DEADLINE" && (scheduler.runtime, scheduler.deadline, scheduler.period) != (0, 0, 0) {
-        return wrong("runtime, deadline, period: are for SCHED_DEADLINE".to_owned());
+        return invalid("runtime, deadline, period: are for SCHED_DEADLINE".to_owned());
     }
     let mut flags = 0;
     for flag in &scheduler.flags {
         match find(&FLAGS, flag) {
             Some(bit) => flags |= bit,
-            None => return wrong(format!("flags: {flag:?} is unknown")),
+            None => return invalid(format!("flags: {flag:?} is unknown")),
         }
     }
     let mut attributes = SchedulerAttributes::default();
@@ -113,7 +113,7 @@ fn find<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     table.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
 }
 
-/// CPUs of a command before and after it joins the container's groups.
+/// CPU affinity of an exec'd process before and after it joins the container's cgroups.
 #[derive(Debug, Default)]
 pub(crate) struct Affinity {
     initial: Option<CpuSet>,
@@ -134,7 +134,7 @@ impl Affinity {
         set(self.initial.as_ref(), "initial")
     }
 
-    /// Without an affinity of its own the command has none: the caller's is not for containers.
+    /// Sets the affinity after the process has joined the cgroups. Without one of its own, the caller's is reset.
     pub(crate) fn after_joining(&self) -> Result<(), Error> {
         if self.initial.is_none() && self.last.is_none() {
             reset_affinity();
@@ -143,9 +143,9 @@ impl Affinity {
     }
 }
 
-/// In the child, once it is in its cpuset: what confines the caller (taskset(1), `CPUAffinity=` of its unit) does not
-/// confine the container, as with runc and crun. Where the kernel refuses it (a seccomp filter of an outer container),
-/// it stays.
+/// Resets the CPU affinity, so that the caller's (taskset(1), `CPUAffinity=` of its unit) does not apply to the
+/// container, as in runc and crun. Runs in the child, once it is in its cpuset. If the kernel refuses it (a seccomp
+/// filter of an outer container), the caller's affinity stays.
 pub(crate) fn reset_affinity() {
     let _ = reset_cpu_affinity();
 }

@@ -7,49 +7,54 @@ use rustix::{
 use crate::{
     Error, ErrorKind,
     error::During,
-    sync::{self, Said},
+    sync::{self, ChildMessage},
 };
 
-/// How long the container's process may leave the request to start unread before the cause is looked for.
-const ACCEPT_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// How long the container's process may leave the start request unread before `may_start` is consulted.
+const ACCEPT_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Starts a container that waits on its listening socket ([`Invocation::starter`](crate::Invocation)): `socket` is a
-/// connection to it. Returns when `execve` succeeded, or says why it did not.
+/// Starts a created container that waits on its listening socket ([`Invocation::start_listener`](crate::Invocation));
+/// `socket` is a connection to that. Returns once `execve` has succeeded.
 ///
-/// `may_start` is called again and again while the container's process does not read the request (it may be frozen):
-/// with an error from it the request is withdrawn, and the container still waits.
+/// `may_start` is called repeatedly while the container's process does not read the request, because it may be frozen.
+/// If `may_start` fails, the request is withdrawn and the container keeps waiting.
 ///
 /// # Errors
-/// A start hook or `execve` failed; the container's process is gone. Or that of `may_start`.
-pub fn start_waiting(socket: OwnedFd, may_start: impl Fn() -> Result<(), String>) -> Result<(), Error> {
-    sync::start(socket.as_fd()).during(|| "tell the container to start")?;
+/// A startContainer hook or `execve` failed, and the container's process has exited; or `may_start` failed.
+pub fn start_created(socket: OwnedFd, may_start: impl Fn() -> Result<(), String>) -> Result<(), Error> {
+    sync::send_start(socket.as_fd()).during(|| "send the start request to the container")?;
     let mut is_read = false;
     loop {
-        match sync::listen(socket.as_fd())? {
-            Said::Nothing if is_read => wait(&socket)?,
-            Said::Nothing if wait_for(&socket, &ACCEPT_TIME)? => {}
-            Said::Nothing if sync::is_read(socket.as_fd())? => is_read = true,
-            // The connection ends with the error, and a process that reads the request then does not start.
-            Said::Nothing => may_start().map_err(|message| Error { kind: ErrorKind::System, message })?,
-            Said::End => return Ok(()),
-            Said::Failed(error) => return Err(error),
-            Said::NamespacesMade | Said::Ready(_) | Said::Unmapped | Said::Born(..) | Said::Made(_) => {
-                let message = "the container's child spoke out of turn".to_owned();
+        match sync::receive(socket.as_fd())? {
+            ChildMessage::Pending if is_read => wait(&socket)?,
+            ChildMessage::Pending if wait_for(&socket, &ACCEPT_TIMEOUT)? => {}
+            ChildMessage::Pending if sync::is_read(socket.as_fd())? => is_read = true,
+            // Returning the error closes the connection, and a process that reads the request later ignores it.
+            ChildMessage::Pending => may_start().map_err(|message| Error { kind: ErrorKind::System, message })?,
+            ChildMessage::Closed => return Ok(()),
+            ChildMessage::Failed(error) => return Err(error),
+            ChildMessage::NamespacesCreated
+            | ChildMessage::Ready(_)
+            | ChildMessage::NeedsMaps
+            | ChildMessage::Cloned(..)
+            | ChildMessage::Namespaces(_) => {
+                let message = "start the container: its process sent an unexpected message".to_owned();
                 return Err(Error { kind: ErrorKind::System, message });
             }
         }
     }
 }
 
-/// Whether there is something to read within that time.
-fn wait_for(socket: &OwnedFd, time: &Timespec) -> Result<bool, Error> {
-    match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(time)) {
+/// Waits until the socket is readable; `false`: the timeout expired.
+fn wait_for(socket: &OwnedFd, timeout: &Timespec) -> Result<bool, Error> {
+    match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(timeout)) {
         Ok(ready) => Ok(ready > 0),
         Err(Errno::INTR) => Ok(true),
         Err(errno) => Err(Error::system("wait for the container to start", errno)),
     }
 }
 
+/// Waits until the socket is readable, or a signal arrives.
 pub(crate) fn wait(socket: &OwnedFd) -> Result<(), Error> {
     match poll(&mut [PollFd::new(socket, PollFlags::IN)], None) {
         Ok(_) | Err(Errno::INTR) => Ok(()),

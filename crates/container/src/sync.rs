@@ -1,4 +1,4 @@
-//! What parent and child say to each other, over one pair of `SOCK_SEQPACKET` sockets:
+//! The protocol between parent and child, over one pair of `SOCK_SEQPACKET` sockets:
 //!
 //! ```text
 //! parent                                   child (of create)
@@ -10,29 +10,30 @@
 //!   │ ───────── L ─────────────────────────▶│  listen: another process starts it (only with a listening socket)
 //!   │ ───────── S ─────────────────────────▶│  start, here or over a connection to the listening socket
 //!   │ ◀──────── E kind message ─────────────│  a last step or execve failed: it ends
-//!   │ ◀──────── end of file ────────────────│  execve closed its end: the command runs
+//!   │ ◀──────── end of file ────────────────│  execve closed the child's end: the container's program runs
 //! ```
 //!
-//! An intermediate process ([`crate::forerunner`]) speaks to the parent over the same pair, before the child that it
-//! clones, which waits for its `G` first:
+//! An intermediate process ([`crate::intermediate`]) uses the same pair before the child that it clones; that child
+//! first waits for its own `G`:
 //!
 //! ```text
 //! parent                                   intermediate process
 //!   │ ◀──────── U ──────────────────────────│  unmapped: in its new user namespace; waits
 //!   │ ───────── G ─────────────────────────▶│  go: the maps are written
-//!   │ ◀──────── B pid [pidfd] ──────────────│  born: the child of create or exec, which waits; the intermediate
-//!   process ends │ ◀──────── E kind message ─────────────│  or a step failed: it ends
+//!   │ ◀──────── B pid [pidfd] ──────────────│  cloned: the child of create or exec, which waits; then it ends
+//!   │ ◀──────── E kind message ─────────────│  or a step failed: it ends
 //! ```
 //!
-//! Who makes the namespaces of a pod ([`crate::owned_namespaces`]) waits for `G` and says `M [descriptors]` or `E`.
+//! The child that makes the namespaces of a pod ([`crate::pod_namespaces`]) waits for `G` and answers with
+//! `M [descriptors]` or `E`.
 //!
-//! The child of exec does not wait: `R` and the end of file follow each other.
+//! The child of exec does not wait for `S`: the end of file follows `R`.
 //!
-//! After `L` the child no longer needs this parent: it accepts connections on the listening socket until one says `S`;
-//! from then on it speaks to that one.
+//! After `L` the child no longer needs this parent: it accepts connections on the listening socket until one sends `S`,
+//! and reports the result of the start over that connection.
 //!
-//! The child waits as long as *any* process holds the parent's end, so a second holder is what lets a waiting container
-//! outlive its monitor; when the last one is gone the child reads the end of file and ends.
+//! The child waits as long as *any* process holds the parent's end. A second holder therefore lets a waiting container
+//! outlive its monitor. When the last holder closes it, the child reads the end of file and ends.
 
 use std::cell::OnceCell;
 use std::io::{IoSlice, IoSliceMut};
@@ -51,7 +52,7 @@ use syscall::clone::Child;
 
 use crate::{Error, ErrorKind, error::During};
 
-/// Longest message of an error; a longer one is cut.
+/// Maximum length of an error message in bytes; a longer one is truncated.
 const MESSAGE_MAX: usize = 4096;
 
 const READY: u8 = b'R';
@@ -60,50 +61,50 @@ const START: u8 = b'S';
 const GO: u8 = b'G';
 const NAMESPACES: u8 = b'N';
 const LISTEN: u8 = b'L';
-const UNMAPPED: u8 = b'U';
-const BORN: u8 = b'B';
-const MADE: u8 = b'M';
+const NEEDS_MAPS: u8 = b'U';
+const CLONED: u8 = b'B';
+const NAMESPACE_FDS: u8 = b'M';
 
-/// Most descriptors of one message.
+/// Maximum number of descriptors in one message.
 const FDS_MAX: usize = 4;
 
-/// The two ends: the parent's and the child's.
+/// Makes the socket pair and returns the parent's end and the child's end.
 pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).during(|| "make a socket pair")
 }
 
-/// What came from the child.
-pub(crate) enum Said {
-    /// Nothing yet.
-    Nothing,
-    /// Its namespaces are there; it waits for `go`.
-    NamespacesMade,
-    /// It is in a new user namespace, and waits for `go`.
-    Unmapped,
-    /// What it ran ahead for: pid and pidfd.
-    Born(i32, OwnedFd),
-    /// What it made.
-    Made(Vec<OwnedFd>),
-    /// It is set up.
+/// A message from the child.
+pub(crate) enum ChildMessage {
+    /// No message has arrived yet.
+    Pending,
+    /// The child's namespaces exist; it waits for `G`.
+    NamespacesCreated,
+    /// The intermediate process is in a new user namespace without maps; it waits for `G`.
+    NeedsMaps,
+    /// The intermediate process cloned the child: its pid and pidfd.
+    Cloned(i32, OwnedFd),
+    /// The namespaces of a pod were made.
+    Namespaces(Vec<OwnedFd>),
+    /// The child is set up; the terminal's master side, where it has a terminal.
     Ready(Option<OwnedFd>),
-    /// It failed and ends.
+    /// A step failed and the child ends.
     Failed(Error),
-    /// Its end is closed.
-    End,
+    /// The child's end is closed.
+    Closed,
 }
 
 /// Reads one message; never blocks.
-pub(crate) fn listen(parent: BorrowedFd<'_>) -> Result<Said, Error> {
+pub(crate) fn receive(parent: BorrowedFd<'_>) -> Result<ChildMessage, Error> {
     let mut data = [0u8; MESSAGE_MAX + 2];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let got = loop {
+    let length = loop {
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         match recvmsg(parent, &mut [IoSliceMut::new(&mut data)], &mut ancillary, flags) {
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Ok(Said::Nothing),
-            Err(Errno::CONNRESET) => return Ok(Said::End),
-            result => break result.during(|| "read from the container's child")?,
+            Err(Errno::AGAIN) => return Ok(ChildMessage::Pending),
+            Err(Errno::CONNRESET) => return Ok(ChildMessage::Closed),
+            result => break result.during(|| "read from the container's child")?.bytes,
         }
     };
     let mut fds: Vec<OwnedFd> = Vec::new();
@@ -112,70 +113,73 @@ pub(crate) fn listen(parent: BorrowedFd<'_>) -> Result<Said, Error> {
             fds.extend(received);
         }
     }
-    if let [MADE] = &data[..got.bytes] {
-        return Ok(Said::Made(fds));
+    if let [NAMESPACE_FDS] = &data[..length] {
+        return Ok(ChildMessage::Namespaces(fds));
     }
     let fd = fds.into_iter().next();
-    match &data[..got.bytes] {
-        [] => Ok(Said::End),
-        [READY, ..] => Ok(Said::Ready(fd)),
-        [UNMAPPED] => Ok(Said::Unmapped),
-        [BORN, a, b, c, d] => match fd {
-            Some(fd) => Ok(Said::Born(i32::from_ne_bytes([*a, *b, *c, *d]), fd)),
+    match &data[..length] {
+        [] => Ok(ChildMessage::Closed),
+        [READY, ..] => Ok(ChildMessage::Ready(fd)),
+        [NEEDS_MAPS] => Ok(ChildMessage::NeedsMaps),
+        [CLONED, a, b, c, d] => match fd {
+            Some(fd) => Ok(ChildMessage::Cloned(i32::from_ne_bytes([*a, *b, *c, *d]), fd)),
             None => Err(Error::system("receive the pidfd of the container's process", Errno::BADF)),
         },
-        [NAMESPACES, ..] => Ok(Said::NamespacesMade),
+        [NAMESPACES, ..] => Ok(ChildMessage::NamespacesCreated),
         [FAILED, kind, message @ ..] => {
             let kind = match kind {
                 b'I' => ErrorKind::Invalid,
-                b'C' => ErrorKind::Command,
-                b'E' => ErrorKind::Ended,
+                b'C' => ErrorKind::Executable,
+                b'E' => ErrorKind::NotRunning,
                 _ => ErrorKind::System,
             };
-            Ok(Said::Failed(Error { kind, message: String::from_utf8_lossy(message).into_owned() }))
+            Ok(ChildMessage::Failed(Error { kind, message: String::from_utf8_lossy(message).into_owned() }))
         }
-        other => Err(Error { kind: ErrorKind::System, message: format!("the container's child said {other:?}") }),
+        other => Err(Error {
+            kind: ErrorKind::System,
+            message: format!("read from the container's child: unknown message {other:?}"),
+        }),
     }
 }
 
-/// Whether nothing was sent that is not read, and the other end is closed; never blocks.
-pub(crate) fn is_over(socket: BorrowedFd<'_>) -> bool {
+/// Reports whether the other end is closed and everything it sent was read; never blocks.
+pub(crate) fn is_closed(socket: BorrowedFd<'_>) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     !matches!(rustix::net::recv(socket, &mut [0u8; 1], flags), Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR))
 }
 
-/// Whether the other end has read all that was sent to it (`SIOCOUTQ`, unix(7)).
+/// Reports whether the other end has read everything that was sent to it (`SIOCOUTQ`, unix(7)).
 pub(crate) fn is_read(socket: BorrowedFd<'_>) -> Result<bool, Error> {
     let unread = syscall::socket_queue::unread_by_peer(socket);
-    unread.map(|bytes| bytes == 0).during(|| "ask whether the container has read its request")
+    unread.map(|bytes| bytes == 0).during(|| "check whether the container has read the start request")
 }
 
-/// Tells the child to start.
-pub(crate) fn start(parent: BorrowedFd<'_>) -> Result<(), Errno> {
-    say(parent, START)
+/// Sends the start byte.
+pub(crate) fn send_start(parent: BorrowedFd<'_>) -> Result<(), Errno> {
+    send_byte(parent, START)
 }
 
-/// Tells the child that what it waits for is done.
-pub(crate) fn go(parent: BorrowedFd<'_>) -> Result<(), Errno> {
-    say(parent, GO)
+/// Lets a child continue that waits for a step of its parent.
+pub(crate) fn send_go(parent: BorrowedFd<'_>) -> Result<(), Errno> {
+    send_byte(parent, GO)
 }
 
-/// Tells the child that it will be started over its listening socket.
-pub(crate) fn leave(parent: BorrowedFd<'_>) -> Result<(), Errno> {
-    say(parent, LISTEN)
+/// Lets the child wait for its start on its listening socket.
+pub(crate) fn send_listen(parent: BorrowedFd<'_>) -> Result<(), Errno> {
+    send_byte(parent, LISTEN)
 }
 
-fn say(socket: BorrowedFd<'_>, word: u8) -> Result<(), Errno> {
+fn send_byte(socket: BorrowedFd<'_>, byte: u8) -> Result<(), Errno> {
     loop {
-        match rustix::net::send(socket, &[word], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        match rustix::net::send(socket, &[byte], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Err(Errno::INTR) => {}
             result => return result.map(drop),
         }
     }
 }
 
-/// One word; `None`: nobody is there any more.
-fn hear(socket: BorrowedFd<'_>) -> Option<u8> {
+/// Waits for one byte; `None`: the other end is closed.
+fn receive_byte(socket: BorrowedFd<'_>) -> Option<u8> {
     let mut byte = [0u8];
     loop {
         match rustix::net::recv(socket, &mut byte, RecvFlags::empty()) {
@@ -186,12 +190,12 @@ fn hear(socket: BorrowedFd<'_>) -> Option<u8> {
     }
 }
 
-/// The child's end.
+/// The child's end of the socket pair.
 pub(crate) struct ChildEnd {
     socket: OwnedFd,
     /// A listening socket over which another process may start it.
     listener: Option<OwnedFd>,
-    /// Who started it, if that came over the listening socket.
+    /// The connection that the start byte came over, if that was one to the listening socket.
     starter: OnceCell<ManuallyDrop<OwnedFd>>,
 }
 
@@ -200,46 +204,47 @@ impl ChildEnd {
         Self { socket, listener, starter: OnceCell::new() }
     }
 
-    /// What the child must keep of it.
+    /// Returns the descriptors that the child must keep open.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         [self.socket.as_fd()].into_iter().chain(self.listener.as_ref().map(AsFd::as_fd))
     }
 
-    /// Waits for the parent's `go`.
+    /// Waits for the parent's `G`.
     pub(crate) fn wait_for_go(&self) -> Result<(), Error> {
-        match hear(self.socket.as_fd()) {
+        match receive_byte(self.socket.as_fd()) {
             Some(GO) => Ok(()),
-            _ => Err(Error::system("wait for the runtime to go on: it ended", Errno::PIPE)),
+            _ => Err(Error::system("wait for the runtime's part of the setup: the runtime ended", Errno::PIPE)),
         }
     }
 
-    /// Says that the namespaces are there, and waits until the runtime has done its part.
-    pub(crate) fn show_namespaces(&self) -> Result<(), Error> {
-        say(self.socket.as_fd(), NAMESPACES).during(|| "tell the parent that the namespaces are made")?;
+    /// Reports that the namespaces exist, and waits until the runtime has done its part of the setup.
+    pub(crate) fn report_namespaces(&self) -> Result<(), Error> {
+        send_byte(self.socket.as_fd(), NAMESPACES).during(|| "report the new namespaces to the parent")?;
         self.wait_for_go()
     }
 
-    /// Says that it is in a new user namespace, and waits until that has its maps.
+    /// Reports a new user namespace, and waits until its maps are written.
     pub(crate) fn wait_for_maps(&self) -> Result<(), Error> {
-        say(self.socket.as_fd(), UNMAPPED).during(|| "ask the parent for the maps of the user namespace")?;
+        send_byte(self.socket.as_fd(), NEEDS_MAPS)
+            .during(|| "request the maps of the user namespace from the parent")?;
         self.wait_for_go()
     }
 
-    /// Hands over what it ran ahead for.
-    pub(crate) fn born(&self, child: &Child) -> Result<(), Error> {
+    /// Hands the cloned child over to the parent.
+    pub(crate) fn send_cloned(&self, child: &Child) -> Result<(), Error> {
         let [a, b, c, d] = child.pid.to_ne_bytes();
-        self.send_with(&[BORN, a, b, c, d], &[child.pidfd.as_fd()])
+        self.send_with(&[CLONED, a, b, c, d], &[child.pidfd.as_fd()])
             .during(|| "hand the container's process over to the parent")
     }
 
-    /// Hands over what it made, [`FDS_MAX`] at most.
-    pub(crate) fn made(&self, files: &[BorrowedFd<'_>]) -> Result<(), Error> {
-        self.send_with(&[MADE], files).during(|| "hand the namespaces over to the parent")
+    /// Hands namespaces over to the parent, at most [`FDS_MAX`].
+    pub(crate) fn send_namespaces(&self, files: &[BorrowedFd<'_>]) -> Result<(), Error> {
+        self.send_with(&[NAMESPACE_FDS], files).during(|| "hand the namespaces over to the parent")
     }
 
-    /// Says that the set-up is done.
-    pub(crate) fn ready(&self, terminal: Option<BorrowedFd<'_>>) -> Result<(), Error> {
-        self.send_with(&[READY], terminal.as_slice()).during(|| "tell the parent that the container is set up")
+    /// Reports that the child is set up.
+    pub(crate) fn send_ready(&self, terminal: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+        self.send_with(&[READY], terminal.as_slice()).during(|| "report to the parent that the container is set up")
     }
 
     fn send_with(&self, data: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
@@ -251,21 +256,22 @@ impl ChildEnd {
         sendmsg(&self.socket, &[IoSlice::new(data)], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
     }
 
-    /// Waits for the start; `false`: nobody is left who could give it.
-    pub(crate) fn wait(&self) -> bool {
-        match (hear(self.socket.as_fd()), &self.listener) {
+    /// Waits for the start byte; `false`: no process is left that could send it.
+    pub(crate) fn wait_for_start(&self) -> bool {
+        match (receive_byte(self.socket.as_fd()), &self.listener) {
             (Some(START), _) => true,
             (Some(LISTEN), Some(listener)) => self.accept(listener.as_fd()),
             _ => false,
         }
     }
 
-    /// Until somebody connects and says `S`; who connects and says nothing or something else is ignored.
+    /// Accepts connections until one sends the start byte. A connection that sends nothing or something else is
+    /// ignored.
     fn accept(&self, listener: BorrowedFd<'_>) -> bool {
         loop {
             match accept_with(listener, SocketFlags::CLOEXEC) {
-                // One that is over by now has withdrawn its request: the container was frozen.
-                Ok(starter) if hear(starter.as_fd()) == Some(START) && !is_over(starter.as_fd()) => {
+                // A connection that is closed by now has withdrawn its request: the container was frozen.
+                Ok(starter) if receive_byte(starter.as_fd()) == Some(START) && !is_closed(starter.as_fd()) => {
                     return self.starter.set(ManuallyDrop::new(starter)).is_ok();
                 }
                 Ok(_) | Err(Errno::INTR | Errno::CONNABORTED | Errno::NFILE | Errno::NOMEM) => {}
@@ -274,19 +280,19 @@ impl ChildEnd {
         }
     }
 
-    /// Says what failed. Where nobody listens any more there is nobody to tell.
-    pub(crate) fn failed(&self, error: &Error) {
+    /// Sends the error to the process that waits for the child. If no process waits any longer, the error is lost.
+    pub(crate) fn send_failure(&self, error: &Error) {
         let kind = match error.kind {
             ErrorKind::Invalid => b'I',
-            ErrorKind::Command => b'C',
-            ErrorKind::Ended => b'E',
+            ErrorKind::Executable => b'C',
+            ErrorKind::NotRunning => b'E',
             ErrorKind::System => b'S',
         };
         let message = error.message.as_bytes();
         let mut data = vec![FAILED, kind];
         data.extend_from_slice(&message[..message.len().min(MESSAGE_MAX)]);
-        let to = self.starter.get().map_or(&self.socket, |starter| starter);
-        let _ = rustix::net::send(to, &data, SendFlags::NOSIGNAL);
+        let receiver = self.starter.get().map_or(&self.socket, |starter| starter);
+        let _ = rustix::net::send(receiver, &data, SendFlags::NOSIGNAL);
     }
 }
 

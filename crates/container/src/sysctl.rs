@@ -1,4 +1,5 @@
-//! `linux.sysctl`: only what belongs to a namespace of the container, and has no property of its own in the spec.
+//! `linux.sysctl`: kernel parameters that belong to a namespace of the container, and have no other property in the
+//! spec.
 
 use oci::NamespaceType;
 
@@ -19,7 +20,7 @@ const IPC: [&str; 11] = [
     "kernel/shm_rmid_forced",
 ];
 
-/// Parameters to set: path below `/proc`, value.
+/// Parameters to set: path below `/proc` and value.
 #[derive(Debug, Default)]
 pub(crate) struct Sysctls(Vec<(String, String)>);
 
@@ -32,15 +33,15 @@ impl Sysctls {
         for (key, value) in &linux.sysctl {
             let path = to_path(key)?;
             check_names(key, &path, value, spec.domainname.as_deref())?;
-            let kind = owner(&path).ok_or_else(|| {
+            let kind = namespace_of(&path).ok_or_else(|| {
                 Error::invalid(format!(
-                    "linux.sysctl: {key} belongs to no namespace; it would change the whole machine"
+                    "linux.sysctl: {key} does not belong to a namespace; it would change the whole machine"
                 ))
             })?;
             if !namespaces.has(kind) {
                 let kind = crate::namespaces::name(kind);
                 return Err(Error::invalid(format!(
-                    "linux.sysctl: {key} needs a {kind} namespace of the container's own; it would change the host"
+                    "linux.sysctl: {key} needs a new or joined {kind} namespace; otherwise it would change the host"
                 )));
             }
             result.push((format!("sys/{path}"), value.clone()));
@@ -48,7 +49,7 @@ impl Sysctls {
         Ok(Self(result))
     }
 
-    /// In the child, in its namespaces.
+    /// Writes the parameters. Runs in the child, in its namespaces.
     pub(crate) fn apply(&self, proc: &Procfs) -> Result<(), Error> {
         for (path, value) in &self.0 {
             proc.write(path, value).during(|| format!("write {value:?} to /proc/{path}"))?;
@@ -57,8 +58,9 @@ impl Sysctls {
     }
 }
 
-/// The names of the host have properties of their own. As in runc and crun, `kernel.hostname` is refused, so that a
-/// spec has one host name; as in crun, `kernel.domainname` may repeat `domainname`, which is younger than it.
+/// Refuses parameters that have their own property. As in runc and crun, `kernel.hostname` is refused, so that a spec
+/// has only one host name. As in crun, `kernel.domainname` may repeat `domainname`, because that property was added
+/// later.
 fn check_names(key: &str, path: &str, value: &str, domainname: Option<&str>) -> Result<(), Error> {
     let property = match path {
         "kernel/hostname" => "hostname",
@@ -70,7 +72,8 @@ fn check_names(key: &str, path: &str, value: &str, domainname: Option<&str>) -> 
     )))
 }
 
-/// As sysctl(8): the first separator tells; with dots, a slash stands for a dot in a name (`net.ipv4.conf.eth0/1.x`).
+/// Converts a key to a path as sysctl(8) does: the first separator decides the notation. In the notation with dots, a
+/// slash stands for a dot in a name (`net.ipv4.conf.eth0/1.x`).
 fn to_path(key: &str) -> Result<String, Error> {
     let dotted = key.find(['.', '/']).is_some_and(|at| key.as_bytes()[at] == b'.');
     let swap = |c| match c {
@@ -79,11 +82,14 @@ fn to_path(key: &str) -> Result<String, Error> {
         c => c,
     };
     let path: String = key.chars().map(swap).collect();
-    let wrong = path.split('/').any(|part| part.is_empty() || part == "." || part == "..") || path.contains('\0');
-    if wrong { Err(Error::invalid(format!("linux.sysctl: {key:?} is no name of a parameter"))) } else { Ok(path) }
+    let invalid = path.split('/').any(|part| part.is_empty() || part == "." || part == "..") || path.contains('\0');
+    if invalid {
+        return Err(Error::invalid(format!("linux.sysctl: {key:?} is not the name of a kernel parameter")));
+    }
+    Ok(path)
 }
 
-fn owner(path: &str) -> Option<NamespaceType> {
+fn namespace_of(path: &str) -> Option<NamespaceType> {
     if path.starts_with("net/") {
         Some(NamespaceType::Network)
     } else if IPC.contains(&path) || path.starts_with("fs/mqueue/") {
@@ -121,10 +127,10 @@ mod tests {
 
     #[test]
     fn each_parameter_has_its_namespace() {
-        assert_eq!(owner("net/core/somaxconn"), Some(NamespaceType::Network));
-        assert_eq!(owner("kernel/shmmax"), Some(NamespaceType::Ipc));
-        assert_eq!(owner("fs/mqueue/msg_max"), Some(NamespaceType::Ipc));
-        assert_eq!(owner("kernel/panic"), None);
-        assert_eq!(owner("vm/overcommit_memory"), None);
+        assert_eq!(namespace_of("net/core/somaxconn"), Some(NamespaceType::Network));
+        assert_eq!(namespace_of("kernel/shmmax"), Some(NamespaceType::Ipc));
+        assert_eq!(namespace_of("fs/mqueue/msg_max"), Some(NamespaceType::Ipc));
+        assert_eq!(namespace_of("kernel/panic"), None);
+        assert_eq!(namespace_of("vm/overcommit_memory"), None);
     }
 }

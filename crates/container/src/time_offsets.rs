@@ -1,7 +1,8 @@
-//! `linux.timeOffsets`: clocks of a new time namespace. Linux 5.6.
+//! `linux.timeOffsets`: clocks of a new time namespace. Needs Linux 5.6.
 //!
-//! A process is never moved into a new time namespace, its children are born in it, and the offsets must be written
-//! before the first one is; so somebody runs ahead of the container's init ([`crate::forerunner`]) to make it.
+//! A process that makes a time namespace does not enter it; only its children do, and the offsets must be written
+//! before the first child is cloned. So the intermediate process of the container's init ([`crate::intermediate`])
+//! makes it.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -9,11 +10,11 @@ use rustix::{fd::OwnedFd, fs::OFlags, io::Errno, thread::UnshareFlags};
 
 use crate::{Error, error::During, namespaces::Namespaces, procfs::Procfs};
 
-/// Clocks that can be shifted (time_namespaces(7)).
+/// Clocks that can have an offset (time_namespaces(7)).
 const CLOCKS: [&str; 2] = ["monotonic", "boottime"];
 const NANOSECONDS: u32 = 1_000_000_000;
 
-/// What is written into `timens_offsets`.
+/// The text that is written to `timens_offsets`.
 #[derive(Debug, Default)]
 pub(crate) struct TimeOffsets(String);
 
@@ -23,7 +24,7 @@ impl TimeOffsets {
         for (clock, offset) in offsets {
             if !CLOCKS.contains(&clock.as_str()) {
                 return Err(Error::invalid(format!(
-                    "linux.timeOffsets: {clock:?} is no clock that can be shifted: monotonic and boottime can"
+                    "linux.timeOffsets: {clock:?} cannot have an offset; only monotonic and boottime can"
                 )));
             }
             if offset.nanosecs >= NANOSECONDS {
@@ -41,7 +42,7 @@ impl TimeOffsets {
         Ok(Self(text))
     }
 
-    /// Opened as whom the caller was before it entered a user namespace: what it owns then is not its own any more.
+    /// Opens the file with the offsets, before the process enters a user namespace: afterwards it may not open it.
     pub(crate) fn open(&self, proc: &Procfs) -> Result<Option<OwnedFd>, Error> {
         if self.0.is_empty() {
             return Ok(None);
@@ -50,7 +51,7 @@ impl TimeOffsets {
         file.map(Some).during(|| "open /proc/self/timens_offsets")
     }
 
-    /// Makes the namespace for the caller's children.
+    /// Makes the time namespace, for the children of the calling process.
     pub(crate) fn make(&self, file: Option<&OwnedFd>) -> Result<(), Error> {
         syscall::clone::unshare_process(UnshareFlags::NEWTIME).during(|| "make a new time namespace")?;
         let Some(file) = file else { return Ok(()) };

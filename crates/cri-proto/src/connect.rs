@@ -4,23 +4,24 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Error};
 
-/// Longest message that a client should accept, bytes: lists of thousands of pods with their labels outgrow gRPC's
-/// default of 4 MiB. Kubelet and crictl use the same figure.
+/// Maximum size of a message that a client should accept, in bytes. Lists of thousands of pods with labels exceed
+/// gRPC's default of 4 MiB. Kubelet and crictl use the same limit.
 pub const MESSAGE_MAX: usize = 16 * 1024 * 1024;
 
-/// What a server may send before it hears that it was read: with HTTP/2's default of 64 KiB a list of a thousand pods
-/// waits for its reader again and again.
+/// How much a server may send before the client has acknowledged that it was read. With HTTP/2's default of 64 KiB a
+/// list of a thousand pods would have to wait for its reader repeatedly.
 const WINDOW: u32 = 4 << 20;
 
-/// Connects to a CRI endpoint on a Unix socket (any engine's, not only ours).
+/// Connects to a CRI endpoint on a Unix socket, which may be that of any engine.
 ///
-/// `socket` is a path, with or without `unix://` before it.
+/// `socket` is a path, with or without the prefix `unix://`.
 ///
 /// # Errors
-/// When nothing listens there, or no HTTP/2 is spoken; the cause is the error's source (`ENOENT`, `ECONNREFUSED`, …).
+/// When no server listens on the socket, or it does not use HTTP/2. The cause is the error's source (`ENOENT`,
+/// `ECONNREFUSED`, …).
 pub async fn connect(socket: impl AsRef<Path>) -> Result<Channel, Error> {
     let path = plain(socket.as_ref());
-    // The authority of the URI is unused, but HTTP/2 wants one.
+    // The authority of the URI is not used, but HTTP/2 requires one.
     Endpoint::from_static("http://localhost")
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scheme_before_the_path_is_dropped() {
+    fn the_scheme_of_a_path_is_stripped() {
         assert_eq!(plain(Path::new("unix:///run/a.sock")), PathBuf::from("/run/a.sock"));
         assert_eq!(plain(Path::new("/run/a.sock")), PathBuf::from("/run/a.sock"));
     }

@@ -1,7 +1,7 @@
 //! Generated gRPC types: [the CRI, version 1](v1) and [our own service](pinion), clients and servers.
 //!
-//! `proto/cri-v1.proto` is `api.proto` of k8s.io/cri-api v0.37.2, unchanged; `proto/pinion-v1.proto` adds what people's
-//! command line needs beyond it. Both are served on one Unix socket; [`connect`] dials it.
+//! `proto/cri-v1.proto` is an unmodified copy of `api.proto` of k8s.io/cri-api v0.37.2. `proto/pinion-v1.proto` adds
+//! what the command line needs beyond it. Both are served on one Unix socket; [`connect`] connects to it.
 
 #![forbid(unsafe_code)]
 
@@ -16,13 +16,13 @@ pub mod v1 {
     tonic::include_proto!("runtime.v1");
 }
 
-/// The server's side of `runtime.v1`; long lists are [`encoded`] answers there.
+/// The server side of `runtime.v1`, where long lists are [`encoded`] responses.
 #[allow(missing_docs, unreachable_pub, clippy::all, rustdoc::all)]
 pub mod server {
     include!(concat!(env!("OUT_DIR"), "/server/runtime.v1.rs"));
 }
 
-/// Package `pinion.v1`: progress of pulls, archives, sessions without a streaming server.
+/// Package `pinion.v1`: pulls with progress, archives, and sessions without a streaming server.
 #[allow(missing_docs, unreachable_pub, clippy::all, rustdoc::all)]
 pub mod pinion {
     tonic::include_proto!("pinion.v1");

@@ -2,35 +2,35 @@ use std::{future::Future, path::PathBuf, pin::Pin};
 
 use serde_json::Value;
 
-/// An answer that comes later; the error is a sentence for people.
+/// A response that becomes available later. The error is a message for users.
 pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send>>;
 
-/// The program around the engine: what people's command line asks of it.
+/// The program that runs the engine, as the service `pinion.v1` needs it.
 pub trait Daemon: Send + Sync + 'static {
-    /// What it tells of itself, for `Info` and the verbose `Status`: paths, configuration files, the last reload.
+    /// Returns facts about the daemon for `Info` and the verbose `Status`: paths, configuration files, the last reload.
     fn facts(&self) -> Value;
 
-    /// The configuration that holds, as TOML; with `origin` each line says which file it is from.
+    /// Returns the active configuration as TOML. With `origin`, a comment on each line names the file it is from.
     ///
     /// # Errors
-    /// It cannot be written as TOML.
+    /// When it cannot be serialized as TOML.
     fn config(&self, origin: bool) -> Result<String, String>;
 
-    /// Takes up the configuration's files as they are now, wholly or not at all. Gives the keys that changed.
+    /// Reloads the configuration files, completely or not at all. Returns the keys that changed.
     ///
     /// # Errors
-    /// A file is wrong, or something in it needs a restart; nothing was changed.
+    /// When a file is invalid, or a change requires a restart; nothing was changed.
     fn reload(&self) -> Pending<Vec<String>>;
 
-    /// The monitor program that is installed.
+    /// Returns the path of the installed monitor program.
     ///
     /// # Errors
-    /// There is none.
+    /// When it is not installed.
     fn monitor(&self) -> Result<PathBuf, String>;
 
-    /// Begins to give way to the program that is installed, once requests that run are answered.
+    /// Starts the handover to the installed program, which happens after the running requests are done.
     ///
     /// # Errors
-    /// That program could not run with this configuration; nothing was changed.
+    /// When that program cannot run with this configuration; nothing was changed.
     fn upgrade(&self) -> Pending<()>;
 }

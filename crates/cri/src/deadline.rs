@@ -1,8 +1,8 @@
-//! Deadlines that clients give their requests (`grpc-timeout`).
+//! Deadlines that clients set for their requests (`grpc-timeout`).
 //!
-//! tonic keeps them, too, and then answers `Cancelled`; a client whose own clock is a moment behind would take that for
-//! the truth. gRPC's word is `DeadlineExceeded`. This stands within tonic's, begins earlier and is asked first, so it
-//! is heard.
+//! tonic enforces them too, but then responds with `Cancelled`. A client whose own timer fires slightly later would
+//! report that code, although gRPC specifies `DeadlineExceeded`. This layer is inside tonic's, and its timer starts
+//! earlier and is polled first, so its response is the one that is sent.
 
 use std::{
     future::Future,
@@ -20,7 +20,7 @@ use tonic::{
     },
 };
 
-/// See the module.
+/// A layer that enforces the deadline of each request.
 #[derive(Clone, Debug)]
 pub(crate) struct Deadlines<S>(pub(crate) S);
 
@@ -41,19 +41,19 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let limit = request.headers().get("grpc-timeout").and_then(|value| parse(value.to_str().ok()?));
         let sleep = limit.map(tokio::time::sleep);
-        let answer = self.0.call(request);
+        let response = self.0.call(request);
         Box::pin(async move {
-            let Some(sleep) = sleep else { return answer.await };
+            let Some(sleep) = sleep else { return response.await };
             tokio::select! {
                 biased;
-                answer = answer => answer,
-                () = sleep => Ok(Status::deadline_exceeded("the request's deadline is over").into_http()),
+                response = response => response,
+                () = sleep => Ok(Status::deadline_exceeded("the deadline of the request is exceeded").into_http()),
             }
         })
     }
 }
 
-/// Up to eight digits and a unit; `None` for anything else, which is no deadline.
+/// Parses up to eight digits and a unit. `None` for anything else, which is then not treated as a deadline.
 fn parse(value: &str) -> Option<Duration> {
     let (number, unit) = value.split_at_checked(value.len().checked_sub(1)?)?;
     if number.is_empty() || number.len() > 8 || !number.bytes().all(|digit| digit.is_ascii_digit()) {
@@ -90,13 +90,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_takes_longer_is_told_by_grpcs_word() {
+    async fn a_slow_request_ends_with_deadline_exceeded() {
         let mut stuck = Deadlines(service_fn(|_| pending::<Result<Response<Body>, Infallible>>()));
         let request = Request::builder().header("grpc-timeout", "1m").body(()).expect("a request");
-        let answer = stuck.call(request).await.expect("an answer");
-        assert_eq!(answer.headers()["grpc-status"], "4");
+        let response = stuck.call(request).await.expect("a response");
+        assert_eq!(response.headers()["grpc-status"], "4");
         let mut quick = Deadlines(service_fn(|_| async { Ok::<_, Infallible>(Response::new(Body::empty())) }));
         let request = Request::builder().header("grpc-timeout", "0n").body(()).expect("a request");
-        assert!(!quick.call(request).await.expect("an answer").headers().contains_key("grpc-status"));
+        assert!(!quick.call(request).await.expect("a response").headers().contains_key("grpc-status"));
     }
 }

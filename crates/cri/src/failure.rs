@@ -1,7 +1,7 @@
 use pod::{ErrorKind, ImageErrorKind};
 use tonic::{Code, Status};
 
-/// Why a request is not answered: a gRPC code and one sentence.
+/// The error of a request: a gRPC code and a message of one sentence.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: Code,
@@ -9,12 +9,12 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// The request is wrong: `config.metadata.name: must not be empty`.
-    pub(crate) fn invalid(field: &str, why: impl std::fmt::Display) -> Self {
-        Self { code: Code::InvalidArgument, message: format!("{field}: {why}") }
+    /// Creates an error for an invalid field: `config.metadata.name: must not be empty`.
+    pub(crate) fn invalid(field: &str, reason: impl std::fmt::Display) -> Self {
+        Self { code: Code::InvalidArgument, message: format!("{field}: {reason}") }
     }
 
-    /// This RPC is not there (yet); says so, and what to use.
+    /// Creates an error for an RPC that is not implemented; `instead` says what to use.
     pub(crate) fn unimplemented(rpc: &str, instead: &str) -> Self {
         Self {
             code: Code::Unimplemented,
@@ -22,17 +22,17 @@ impl Failure {
         }
     }
 
-    /// Something that is not the caller's fault.
+    /// Creates an error that the client did not cause.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self { code: Code::Internal, message: message.into() }
     }
 
-    /// The object is in a state that does not allow it.
+    /// Creates an error for an object whose state does not allow the operation.
     pub(crate) fn precondition(message: impl Into<String>) -> Self {
         Self { code: Code::FailedPrecondition, message: message.into() }
     }
 
-    /// The object is not there.
+    /// Creates an error for a missing object.
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self { code: Code::NotFound, message: message.into() }
     }
@@ -79,11 +79,11 @@ impl From<pod::ImageError> for Failure {
     }
 }
 
-impl From<streaming::TooMany> for Failure {
-    fn from(error: streaming::TooMany) -> Self {
+impl From<streaming::TokenError> for Failure {
+    fn from(error: streaming::TokenError) -> Self {
         let code = match error {
-            streaming::TooMany::Waiting => Code::ResourceExhausted,
-            streaming::TooMany::Random(_) => Code::Internal,
+            streaming::TokenError::TooMany => Code::ResourceExhausted,
+            streaming::TokenError::Random(_) => Code::Internal,
         };
         Self { code, message: error.to_string() }
     }

@@ -1,32 +1,33 @@
-//! The CRI: gRPC in, [`pod`] calls, gRPC out. The only crate that knows protobuf, and one that holds no policy.
+//! The CRI service: converts gRPC requests to calls of [`pod`]. Only this crate uses protobuf, and it contains no
+//! policy.
 //!
 //! ```text
 //! message ──config──▶ valid configuration ──▶ pod::Engine ──status──▶ message
 //!            │                                    │
-//!            └─ InvalidArgument naming the field  └─ pod::Error → a gRPC code and its sentence
+//!            └─ InvalidArgument naming the field  └─ pod::Error → a gRPC code and message
 //! ```
 //!
-//! One RPC is one file: `runtime/<rpc>.rs` and `image/<rpc>.rs` for the two services of the CRI, `native/<rpc>.rs` for
-//! our own (`pinion.v1`), which people's command line uses for what the CRI has not. All three are served on one socket
-//! by [`serve`].
+//! Each RPC has a file: `runtime/<rpc>.rs` and `image/<rpc>.rs` for the two services of the CRI, and `native/<rpc>.rs`
+//! for our own service (`pinion.v1`), which the command line uses for features that the CRI lacks. [`serve`] serves all
+//! three on one socket.
 //!
-//! Two rules stand behind every answer:
+//! Two rules apply to every request:
 //!
-//! - A request that changes something runs to its end even if its client hangs up: kubelet's retry then finds it done
-//!   (or joins it, see [`pod::Engine`]), never half of it.
-//! - A refusal names the field as the message has it (`config.linux.resources.cpu_quota: …`) and changes nothing.
+//! - A request that changes something runs to completion even if its client disconnects. When kubelet retries it, it is
+//!   done, or the retry joins it (see [`pod::Engine`]); it is never half done.
+//! - A refused request changes nothing, and the error names the field as it is called in the message
+//!   (`config.linux.resources.cpu_quota: …`).
 
 #![forbid(unsafe_code)]
 
-mod about;
-mod answer;
-mod attached;
+mod after_exit;
+mod attached_clients;
 mod call;
 mod config;
 mod daemon;
 mod deadline;
-mod ended;
 mod failure;
+mod handler;
 mod image;
 mod native;
 mod rows;
@@ -35,17 +36,18 @@ mod runtime;
 mod serve;
 mod status;
 mod streaming;
+mod subject;
 mod trace_context;
 
+pub use after_exit::remove_logs;
 pub use daemon::{Daemon, Pending};
-pub use ended::remove_logs;
-pub use rpc::{CODES, RpcFigures, rpc_figures};
+pub use rpc::{CODES, RpcMetrics, rpc_metrics};
 pub use serve::{ServeError, serve};
 pub use streaming::{BindError, SessionCounts, Streaming, StreamingOptions};
 
 use failure::Failure;
 
-/// Name by which `Version` knows this runtime.
+/// Runtime name that `Version` returns.
 pub const RUNTIME_NAME: &str = "pinion";
-/// Version of the programs of this workspace.
+/// Version of all programs of this workspace.
 pub const RUNTIME_VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,104 +1,105 @@
-//! Rows of long lists, the same for `List…` and for `Stream…`.
+//! Encoded rows of long lists, shared by `List…` and `Stream…`.
 //!
-//! Most of a row never changes: names, labels, annotations. So that is encoded once for each pod and container and
-//! copied from then on; what changes is encoded behind it. Metrics are all change, and many: they are encoded when
-//! there are new samples, and not by whoever asks next (see [`metrics`]).
+//! Most of a row never changes: names, labels, annotations. This part is encoded once for each pod and container and
+//! copied afterwards; the variable part is appended. Metrics consist only of variable values, and there are many: they
+//! are encoded in the background after each round of samples, not by the next request (see [`sampled`]).
 
 mod field;
-mod kept;
+mod list_cache;
+mod row_cache;
 mod sampled;
-mod whole;
 
 use cri_proto::encoded::Row;
 use futures_util::stream;
-use pod::{ContainerState, Mark, SandboxState};
+use pod::{ContainerState, Generation, SandboxState};
 
-pub(crate) use self::whole::Rows;
-use self::{kept::Kept, sampled::Sampled, whole::Whole};
+pub(crate) use self::list_cache::Rows;
+use self::{list_cache::ListCache, row_cache::RowCache, sampled::SampledLists};
 use crate::{
-    answer::{Shared, Streamed},
+    handler::{Shared, Streamed},
     status::{ContainerFilter, SandboxFilter, listed_container, listed_sandbox},
 };
 
-/// Bytes of rows after which the next message of a stream begins: far below what any client takes, and large enough
-/// that few messages are needed.
+/// Size of rows in bytes after which a new message of a stream begins: far below every client's limit for messages, and
+/// large enough that few messages are needed.
 const PART: usize = 256 * 1024;
 
-/// What is encoded already.
+/// The caches of encoded rows and lists.
 #[derive(Default)]
-pub(crate) struct Encoded {
-    sandboxes: Kept<SandboxState, Row>,
-    containers: Kept<ContainerState, Row>,
-    all_sandboxes: Whole<Mark>,
-    all_containers: Whole<Mark>,
-    sampled: Sampled,
+pub(crate) struct RowCaches {
+    sandboxes: RowCache<SandboxState, Row>,
+    containers: RowCache<ContainerState, Row>,
+    all_sandboxes: ListCache<Generation>,
+    all_containers: ListCache<Generation>,
+    sampled: SampledLists,
 }
 
-/// `PodSandbox`, the oldest first.
+/// Returns the rows of `PodSandbox`, the oldest pod first.
 pub(crate) fn pod_sandboxes(state: &Shared, filter: SandboxFilter) -> Rows {
-    let whole = filter.is_none().then_some(&state.rows.all_sandboxes);
-    let mark = state.engine.mark();
-    if let Some(rows) = whole.and_then(|whole| whole.get(|kept| *kept == mark)) {
+    let list = filter.is_none().then_some(&state.rows.all_sandboxes);
+    let generation = state.engine.generation();
+    if let Some(rows) = list.and_then(|list| list.get(|cached| *cached == generation)) {
         return rows;
     }
-    let (mut kept, mut settled) = (state.rows.sandboxes.open(), true);
-    let rows = state.engine.glance_at_sandboxes(|pod| {
+    let (mut cache, mut settled) = (state.rows.sandboxes.open(), true);
+    let rows = state.engine.summarize_sandboxes(|pod| {
         settled &= pod.settled;
-        filter.fits(pod).then(|| kept.get(pod.id, pod.state, || Row::of(&listed_sandbox(pod))).clone())
+        filter.matches(pod).then(|| cache.get(pod.id, pod.state, || Row::encode(&listed_sandbox(pod))).clone())
     });
     let rows = rows.into();
-    whole.into_iter().for_each(|whole| whole.keep(settled.then_some(mark), &rows));
+    list.into_iter().for_each(|list| list.set(settled.then_some(generation), &rows));
     rows
 }
 
-/// `Container`, the oldest first.
+/// Returns the rows of `Container`, the oldest container first.
 pub(crate) fn containers(state: &Shared, filter: ContainerFilter) -> Rows {
-    let whole = filter.is_none().then_some(&state.rows.all_containers);
-    let mark = state.engine.mark();
-    if let Some(rows) = whole.and_then(|whole| whole.get(|kept| *kept == mark)) {
+    let list = filter.is_none().then_some(&state.rows.all_containers);
+    let generation = state.engine.generation();
+    if let Some(rows) = list.and_then(|list| list.get(|cached| *cached == generation)) {
         return rows;
     }
-    let (mut kept, mut settled) = (state.rows.containers.open(), true);
-    let rows = state.engine.glance_at_containers(|container| {
+    let (mut cache, mut settled) = (state.rows.containers.open(), true);
+    let rows = state.engine.summarize_containers(|container| {
         settled &= container.settled;
-        let row = || Row::of(&listed_container(container));
-        filter.fits(container).then(|| kept.get(container.id, container.state, row).clone())
+        let row = || Row::encode(&listed_container(container));
+        filter.matches(container).then(|| cache.get(container.id, container.state, row).clone())
     });
     let rows = rows.into();
-    whole.into_iter().for_each(|whole| whole.keep(settled.then_some(mark), &rows));
+    list.into_iter().for_each(|list| list.set(settled.then_some(generation), &rows));
     rows
 }
 
-/// `ContainerStats` of running containers.
+/// Returns the rows of `ContainerStats`, one for each running container.
 pub(crate) async fn container_stats(state: &Shared, filter: ContainerFilter) -> Rows {
     if filter.is_none() {
         return state.rows.sampled.container_stats(state).await;
     }
-    let found = state.engine.list_container_stats(|id, sandbox, labels| filter.names(id, sandbox, labels)).await;
-    state.rows.sampled.encode_containers(&found, &root(state))
+    let stats =
+        state.engine.list_container_stats(|id, sandbox, labels| filter.matches_labels(id, sandbox, labels)).await;
+    state.rows.sampled.encode_containers(&stats, &root(state))
 }
 
-/// `PodSandboxStats` of ready pods.
+/// Returns the rows of `PodSandboxStats`, one for each ready pod.
 pub(crate) async fn pod_sandbox_stats(state: &Shared, filter: SandboxFilter) -> Rows {
     if filter.is_none() {
         return state.rows.sampled.sandbox_stats(state).await;
     }
-    let found = state.engine.list_sandbox_stats(|id, labels| filter.names(id, labels)).await;
-    state.rows.sampled.encode_sandboxes(&found, &root(state))
+    let stats = state.engine.list_sandbox_stats(|id, labels| filter.matches_labels(id, labels)).await;
+    state.rows.sampled.encode_sandboxes(&stats, &root(state))
 }
 
-/// `PodSandboxMetrics` of ready pods.
+/// Returns the rows of `PodSandboxMetrics`, one for each ready pod.
 pub(crate) async fn pod_sandbox_metrics(state: &Shared) -> Rows {
     state.rows.sampled.metrics(state).await
 }
 
-/// Where writable layers are, as kubelet compares it.
+/// Returns the directory of writable layers, in the form that kubelet compares.
 pub(crate) fn root(state: &Shared) -> String {
     state.engine.images().root().to_string_lossy().into_owned()
 }
 
-/// Messages of some [`PART`] each, every row in exactly one; at least one row in each. It is read by the client's pace
-/// and holds nothing but the rows.
+/// Groups rows into messages of about [`PART`] bytes. Each message has at least one row, and each row is in exactly one
+/// message. The stream is polled at the client's pace and holds only the rows.
 pub(crate) fn in_parts<T: Send + 'static>(rows: Rows) -> Streamed<cri_proto::encoded::Encoded<T>> {
     let mut next = 0;
     Box::pin(stream::iter(std::iter::from_fn(move || {

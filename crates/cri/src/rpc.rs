@@ -1,4 +1,4 @@
-//! Every RPC that is served, and its figures.
+//! The table of all RPCs and their metrics.
 
 use telemetry::{Counter, Gauge, Histogram, bounds};
 use tonic::Code;
@@ -13,7 +13,7 @@ enum Service {
 
 macro_rules! rpcs {
     ($($name:ident: $service:ident $method:literal,)*) => {
-        /// An RPC. The names of ours that the CRI has too begin with `Native`.
+        /// An RPC. Methods of `pinion.v1` have the prefix `Native`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Rpc { $($name),* }
 
@@ -82,12 +82,12 @@ rpcs! {
 }
 
 impl Rpc {
-    /// Its method's name.
+    /// Returns the method name.
     pub(crate) fn method(self) -> &'static str {
         TABLE[self as usize].1
     }
 
-    /// Its service, as gRPC names it.
+    /// Returns the full name of the service.
     pub(crate) fn service(self) -> &'static str {
         match TABLE[self as usize].0 {
             Service::Runtime => "runtime.v1.RuntimeService",
@@ -96,12 +96,12 @@ impl Rpc {
         }
     }
 
-    pub(crate) fn figures(self) -> &'static RpcFigures {
-        &FIGURES[self as usize]
+    pub(crate) fn metrics(self) -> &'static RpcMetrics {
+        &METRICS[self as usize]
     }
 }
 
-/// gRPC's codes, by number, as its specification names them.
+/// Names of gRPC status codes, indexed by code, as the gRPC specification spells them.
 pub const CODES: [&str; 17] = [
     "OK",
     "Canceled",
@@ -122,43 +122,43 @@ pub const CODES: [&str; 17] = [
     "Unauthenticated",
 ];
 
-/// How one RPC went since the daemon started.
+/// Metrics of one RPC since the daemon started.
 #[derive(Debug)]
-pub struct RpcFigures {
-    /// Requests that run, and streams that are open.
+pub struct RpcMetrics {
+    /// Requests in progress and open streams.
     pub in_flight: Gauge,
-    /// Requests that ended, by gRPC code (the index in [`CODES`]).
-    pub ended: [Counter; CODES.len()],
-    /// How long they took; a stream's whole life.
-    pub took: Histogram,
+    /// Completed requests by gRPC code (the index in [`CODES`]).
+    pub completed: [Counter; CODES.len()],
+    /// Duration of requests; for a stream, the time until it ends.
+    pub duration: Histogram,
 }
 
-impl RpcFigures {
+impl RpcMetrics {
     const fn new() -> Self {
         Self {
             in_flight: Gauge::new(),
-            ended: [const { Counter::new() }; CODES.len()],
-            took: Histogram::new(&bounds::REQUEST),
+            completed: [const { Counter::new() }; CODES.len()],
+            duration: Histogram::new(&bounds::REQUEST),
         }
     }
 }
 
-/// Of this process, which serves one socket.
-static FIGURES: [RpcFigures; TABLE.len()] = [const { RpcFigures::new() }; TABLE.len()];
+/// Metrics of this process, which serves one socket.
+static METRICS: [RpcMetrics; TABLE.len()] = [const { RpcMetrics::new() }; TABLE.len()];
 
-/// Every RPC: its service (`runtime`, `image` or `pinion`), its method, its figures.
-pub fn rpc_figures() -> impl Iterator<Item = (&'static str, &'static str, &'static RpcFigures)> {
-    TABLE.iter().zip(&FIGURES).map(|((service, method), figures)| {
+/// Iterates over all RPCs: service (`runtime`, `image` or `pinion`), method, metrics.
+pub fn rpc_metrics() -> impl Iterator<Item = (&'static str, &'static str, &'static RpcMetrics)> {
+    TABLE.iter().zip(&METRICS).map(|((service, method), metrics)| {
         let service = match service {
             Service::Runtime => "runtime",
             Service::Image => "image",
             Service::Pinion => "pinion",
         };
-        (service, *method, figures)
+        (service, *method, metrics)
     })
 }
 
-/// `InvalidArgument`, …
+/// Returns the name of a code: `InvalidArgument`, …
 pub(crate) fn code_name(code: Code) -> &'static str {
     CODES.get(code as usize).copied().unwrap_or("Unknown")
 }
@@ -168,27 +168,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_rpc_finds_its_own_row() {
+    fn each_rpc_has_its_row_in_the_table() {
         assert_eq!((Rpc::Version.method(), Rpc::Version.service()), ("Version", "runtime.v1.RuntimeService"));
         assert_eq!((Rpc::NativeInfo.method(), Rpc::NativeInfo.service()), ("Info", "pinion.v1.Pinion"));
         assert_eq!(Rpc::NativeWhy as usize + 1, TABLE.len());
     }
 
     #[test]
-    fn every_method_of_the_cri_is_there_once() {
+    fn every_cri_method_is_in_the_table_once() {
         for (service, file) in [("runtime", "RuntimeService"), ("image", "ImageService")] {
             let proto = include_str!("../../cri-proto/proto/cri-v1.proto");
             let body = proto.split(&format!("service {file} {{")).nth(1).expect("the service").split("\n}").next();
             for line in body.expect("its body").lines().filter_map(|line| line.trim().strip_prefix("rpc ")) {
                 let method = line.split('(').next().expect("its name").trim();
-                let rows = rpc_figures().filter(|(of, name, _)| *of == service && *name == method).count();
+                let rows = rpc_metrics().filter(|(of, name, _)| *of == service && *name == method).count();
                 assert_eq!(rows, 1, "{service} {method}");
             }
         }
     }
 
     #[test]
-    fn codes_stand_at_their_numbers() {
+    fn codes_are_indexed_by_number() {
         assert_eq!(code_name(Code::Ok), "OK");
         assert_eq!(code_name(Code::Cancelled), "Canceled");
         assert_eq!(code_name(Code::Unauthenticated), "Unauthenticated");

@@ -22,39 +22,39 @@ use tonic::transport::{Server, server::Connected};
 use tower::layer::layer_fn;
 
 use crate::{
-    Daemon, Streaming, answer::State, deadline::Deadlines, ended, image::Images, native::Native, runtime::Runtime,
+    Daemon, Streaming, after_exit, deadline::Deadlines, handler::State, image::Images, native::Native, runtime::Runtime,
 };
 
-/// The socket could not be served any longer.
+/// The error of a socket that cannot be served any longer.
 #[derive(Debug, thiserror::Error)]
 #[error("serve gRPC: {0}")]
 pub struct ServeError(#[from] tonic::transport::Error);
 
-/// Connections, as long as they are accepted.
+/// The stream of incoming connections. Dropping it cancels the token for the end of accepting.
 struct Incoming {
     listener: UnixListenerStream,
     _closed: DropGuard,
 }
 
 impl Stream for Incoming {
-    type Item = io::Result<Accepted>;
+    type Item = io::Result<AcceptedConnection>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let accepted = ready!(Pin::new(&mut self.listener).poll_next(context));
-        Poll::Ready(accepted.map(|stream| stream?.into_std().and_then(Connection::new).map(Accepted)))
+        Poll::Ready(accepted.map(|stream| stream?.into_std().and_then(Connection::new).map(AcceptedConnection)))
     }
 }
 
-/// A client's connection, as tonic takes it.
-struct Accepted(Connection);
+/// A client's connection in the form that tonic requires.
+struct AcceptedConnection(Connection);
 
-impl Connected for Accepted {
+impl Connected for AcceptedConnection {
     type ConnectInfo = ();
 
     fn connect_info(&self) {}
 }
 
-impl AsyncRead for Accepted {
+impl AsyncRead for AcceptedConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -64,7 +64,7 @@ impl AsyncRead for Accepted {
     }
 }
 
-impl AsyncWrite for Accepted {
+impl AsyncWrite for AcceptedConnection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(context, bytes)
     }
@@ -90,11 +90,11 @@ impl AsyncWrite for Accepted {
     }
 }
 
-/// Serves the CRI's two services and our own on one socket until `stop` resolves; requests that run are answered first.
-/// Sessions of exec, attach and port-forward end then. `closed` is cancelled when no more connections are taken: who
-/// connects from then on waits in the listener's queue, for as long as somebody holds it.
+/// Serves the two services of the CRI and our own on one socket until `stop` resolves. Running requests are completed
+/// first; sessions of exec, attach and port-forward end then. `closed` is cancelled when no more connections are
+/// accepted: clients that connect afterwards wait in the listener's queue for as long as a process holds the listener.
 ///
-/// `daemon` is the program around the engine, for what `pinion.v1` tells and asks of it.
+/// `daemon` is the program that runs the engine, for the RPCs of `pinion.v1`.
 ///
 /// # Errors
 /// When the listener fails.
@@ -109,32 +109,32 @@ pub async fn serve(
     let incoming = Incoming { listener: UnixListenerStream::new(listener), _closed: closed.drop_guard() };
     let state = Arc::new(State {
         engine,
-        rows: crate::rows::Encoded::default(),
+        rows: crate::rows::RowCaches::default(),
         streaming: streaming.clone(),
-        attached: crate::attached::Attached::default(),
+        attached_clients: crate::attached_clients::AttachedClients::default(),
         daemon,
     });
-    ended::recover(&state);
+    after_exit::recover(&state);
     let runtime = RuntimeServiceServer::new(Runtime(state.clone()));
     let images = ImageServiceServer::new(Images(state.clone()));
     let native = PinionServer::new(Native(state));
-    // Resolves for all that serve.
-    let over = CancellationToken::new();
-    let told = async {
+    // Cancelled when the servers have to stop.
+    let stopping = CancellationToken::new();
+    let shutdown = async {
         stop.await;
-        over.cancel();
+        stopping.cancel();
     };
     let grpc = Server::builder()
         .layer(layer_fn(Deadlines))
         .add_service(runtime.max_decoding_message_size(MESSAGE_MAX).max_encoding_message_size(MESSAGE_MAX))
         .add_service(images.max_decoding_message_size(MESSAGE_MAX).max_encoding_message_size(MESSAGE_MAX))
         .add_service(native.max_decoding_message_size(MESSAGE_MAX))
-        .serve_with_incoming_shutdown(incoming, told);
-    let ended = async {
-        let ended = grpc.await;
-        over.cancel();
-        ended
+        .serve_with_incoming_shutdown(incoming, shutdown);
+    let serve_grpc = async {
+        let outcome = grpc.await;
+        stopping.cancel();
+        outcome
     };
-    let (ended, ()) = tokio::join!(ended, streaming.serve(over.cancelled()));
-    Ok(ended?)
+    let (outcome, ()) = tokio::join!(serve_grpc, streaming.serve(stopping.cancelled()));
+    Ok(outcome?)
 }

@@ -1,36 +1,37 @@
-//! W3C Trace Context: which trace a request belongs to.
+//! W3C Trace Context: the trace that a request belongs to.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use tonic::metadata::MetadataMap;
 
-/// Of one request: told by its client in `traceparent`, else new.
+/// The trace context of a request: from the client's header `traceparent`, else new.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TraceContext {
-    /// 32 hex digits.
+    /// Trace id: 32 hexadecimal digits.
     pub(crate) trace: String,
-    /// The client's span: 16 hex digits.
+    /// Id of the client's span: 16 hexadecimal digits.
     pub(crate) parent: Option<String>,
-    /// What the client decided about recording; `None`: it told nothing.
+    /// The client's sampling decision; `None` if the client sent no context.
     pub(crate) sampled: Option<bool>,
 }
 
 impl TraceContext {
-    /// The client's, else a new one: also without traces the log's lines of one request are found by it.
-    pub(crate) fn of(metadata: &MetadataMap) -> Self {
-        let told = metadata.get("traceparent").and_then(|value| Self::parse(value.to_str().ok()?));
-        told.unwrap_or_else(|| Self { trace: fresh(), parent: None, sampled: None })
+    /// Returns the client's context, or a new one. A new id is useful even without tracing: it identifies the log lines
+    /// of one request.
+    pub(crate) fn from_metadata(metadata: &MetadataMap) -> Self {
+        let received = metadata.get("traceparent").and_then(|value| Self::parse(value.to_str().ok()?));
+        received.unwrap_or_else(|| Self { trace: new_trace_id(), parent: None, sampled: None })
     }
 
-    /// `00-<trace>-<span>-<flags>` (W3C Trace Context, 3.2); versions to come may append more.
+    /// Parses `00-<trace>-<span>-<flags>` (W3C Trace Context, 3.2); later versions may append fields.
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
         let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         let hex =
             |text: &str, length| text.len() == length && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        let good = hex(version, 2) && version != "ff" && hex(trace, 32) && hex(span, 16) && hex(flags, 2);
+        let valid = hex(version, 2) && version != "ff" && hex(trace, 32) && hex(span, 16) && hex(flags, 2);
         let zero = |text: &str| text.bytes().all(|b| b == b'0');
-        if !good || zero(trace) || zero(span) || (version == "00" && parts.next().is_some()) {
+        if !valid || zero(trace) || zero(span) || (version == "00" && parts.next().is_some()) {
             return None;
         }
         let flags = u8::from_str_radix(flags, 16).ok()?;
@@ -38,8 +39,8 @@ impl TraceContext {
     }
 }
 
-/// Unique, not secret. Never zero: one of its bits is set.
-fn fresh() -> String {
+/// Returns a unique id. It is not secret, and not zero because its lowest bit is set.
+fn new_trace_id() -> String {
     let word = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", word(), word() | 1)
 }
@@ -52,15 +53,21 @@ mod tests {
     const SPAN: &str = "00f067aa0ba902b7";
 
     #[test]
-    fn a_clients_context_is_taken_over() {
-        let told = TraceContext::parse(&format!("00-{TRACE}-{SPAN}-01")).expect("valid");
-        assert_eq!((told.trace.as_str(), told.parent.as_deref(), told.sampled), (TRACE, Some(SPAN), Some(true)));
-        assert_eq!(TraceContext::parse(&format!("00-{TRACE}-{SPAN}-00")).and_then(|told| told.sampled), Some(false));
+    fn the_clients_context_is_used() {
+        let context = TraceContext::parse(&format!("00-{TRACE}-{SPAN}-01")).expect("valid");
+        assert_eq!(
+            (context.trace.as_str(), context.parent.as_deref(), context.sampled),
+            (TRACE, Some(SPAN), Some(true))
+        );
+        assert_eq!(
+            TraceContext::parse(&format!("00-{TRACE}-{SPAN}-00")).and_then(|context| context.sampled),
+            Some(false)
+        );
         assert!(TraceContext::parse(&format!("01-{TRACE}-{SPAN}-01-later")).is_some());
     }
 
     #[test]
-    fn what_is_no_context_is_left_out() {
+    fn invalid_contexts_are_ignored() {
         let zeros = "0".repeat(32);
         for text in [
             String::new(),
@@ -77,8 +84,9 @@ mod tests {
     }
 
     #[test]
-    fn without_one_each_request_gets_its_own() {
-        let (one, other) = (TraceContext::of(&MetadataMap::new()), TraceContext::of(&MetadataMap::new()));
+    fn a_request_without_context_gets_a_new_trace() {
+        let (one, other) =
+            (TraceContext::from_metadata(&MetadataMap::new()), TraceContext::from_metadata(&MetadataMap::new()));
         assert_ne!(one.trace, other.trace);
         assert_eq!((one.trace.len(), one.parent, one.sampled), (32, None, None));
     }

@@ -1,4 +1,4 @@
-//! Groups with the benchmark's limits, on v1, v2 and hybrid machines.
+//! Creates cgroups with the limits of the benchmark, in v1, v2 and hybrid layouts.
 
 use std::io;
 
@@ -7,11 +7,11 @@ use rustix::{
     fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, unlinkat},
 };
 
-/// v1 trees at their usual places; those that are not there are passed over.
+/// v1 hierarchies at their default paths; those that are not mounted are skipped.
 const TREES: [&str; 11] =
     ["systemd", "pids", "blkio", "freezer", "devices", "cpuset", "cpuacct", "cpu", "net_cls", "perf_event", "memory"];
 
-/// The files that the benchmark's spec sets, by v1 tree.
+/// The files that the spec of the benchmark sets, by v1 hierarchy; without values they are copied from the root.
 const LIMITS: [(&str, &str, &[&str]); 8] = [
     ("cpuset", "cpuset.cpus", &[]),
     ("cpuset", "cpuset.mems", &[]),
@@ -39,34 +39,34 @@ const LIMITS: [(&str, &str, &[&str]); 8] = [
     ),
 ];
 
-/// One tree.
+/// A v1 hierarchy.
 struct Tree {
     name: &'static str,
     root: OwnedFd,
-    /// Opened for the child's join.
+    /// `tasks` of the container's cgroup, which the child writes.
     tasks: OwnedFd,
 }
 
-/// The container's groups.
-pub(crate) struct Groups {
+/// The cgroups of the container.
+pub(crate) struct Cgroups {
     trees: Vec<Tree>,
-    /// Its directory in the v2 tree.
+    /// The directory in the v2 hierarchy.
     v2: Option<OwnedFd>,
     v2_root: Option<OwnedFd>,
     name: String,
 }
 
-impl Groups {
-    pub(crate) fn make(name: &str) -> io::Result<Self> {
+impl Cgroups {
+    pub(crate) fn create(name: &str) -> io::Result<Self> {
         let mut trees = Vec::new();
         for tree in TREES {
             let Ok(root) = directory(CWD, &format!("/sys/fs/cgroup/{tree}")) else { continue };
             mkdirat(&root, name, Mode::from_raw_mode(0o755))?;
-            for (_, file, values) in LIMITS.iter().filter(|(of, ..)| *of == tree) {
-                limit(root.as_fd(), name, file, values)?;
+            for (_, file, values) in LIMITS.iter().filter(|(name, ..)| *name == tree) {
+                set_limit(root.as_fd(), name, file, values)?;
             }
             if tree == "memory" {
-                limit(root.as_fd(), name, "memory.limit_in_bytes", &["67108864"])?;
+                set_limit(root.as_fd(), name, "memory.limit_in_bytes", &["67108864"])?;
             }
             let tasks = open(root.as_fd(), &format!("{name}/tasks"), OFlags::WRONLY)?;
             trees.push(Tree { name: tree, root, tasks });
@@ -87,7 +87,7 @@ impl Groups {
         self.v2.as_ref().map(AsFd::as_fd)
     }
 
-    /// In the child.
+    /// Joins the v1 memory cgroup or all others; to be called in the child.
     pub(crate) fn join(&self, memory: bool) -> io::Result<()> {
         for tree in self.trees.iter().filter(|tree| (tree.name == "memory") == memory) {
             rustix::io::write(&tree.tasks, b"0")?;
@@ -95,7 +95,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Names of the v1 trees as mount(2) wants them.
+    /// Returns the names of the v1 hierarchies and their mount options.
     pub(crate) fn names(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.trees.iter().map(|tree| match tree.name {
             "systemd" => (tree.name, "name=systemd".to_owned()),
@@ -105,7 +105,7 @@ impl Groups {
 
     pub(crate) fn remove(&self) -> io::Result<()> {
         for root in self.trees.iter().map(|tree| &tree.root).chain(&self.v2_root) {
-            // The kernel is done with a process a moment after its end can be read.
+            // The kernel removes a process from its cgroup shortly after its exit status can be read.
             while let Err(errno) = unlinkat(root, self.name.as_str(), AtFlags::REMOVEDIR) {
                 if errno != rustix::io::Errno::BUSY {
                     return Err(errno.into());
@@ -116,8 +116,8 @@ impl Groups {
     }
 }
 
-/// Writes the values, or, without any, what the tree's root has.
-fn limit(root: BorrowedFd<'_>, group: &str, file: &str, values: &[&str]) -> io::Result<()> {
+/// Writes the values, or copies the value of the root cgroup if there are none.
+fn set_limit(root: BorrowedFd<'_>, group: &str, file: &str, values: &[&str]) -> io::Result<()> {
     let target = open(root, &format!("{group}/{file}"), OFlags::WRONLY)?;
     if values.is_empty() {
         let mut buffer = [0; 256];

@@ -1,19 +1,19 @@
-//! The floor: the system calls that a container's life needs, and nothing else.
+//! A lower bound for OCI runtimes: only the system calls that the lifecycle of a container needs.
 //!
-//! `pinion-floor ROOTFS GROUP FILTER PROGRAM…`: no JSON, no options, no checks of what an image may have prepared, no
-//! messages; the spec is that of `pinion-bench oci`, word for word in these files. What a runtime takes longer than
-//! this is its own.
+//! `pinion-floor ROOTFS GROUP FILTER PROGRAM…`: no JSON, no options, no protection against malicious images, no error
+//! messages with context. The spec is that of `pinion-bench oci`, hard-coded in these files. The time that a runtime
+//! needs beyond this is its overhead.
 //!
-//! It makes a real container: the benchmark compares what is seen inside with what is seen under the first runtime.
+//! It creates a real container: the benchmark compares it from inside with the container of the first runtime.
 //!
-//! Two things that no runtime can go without are here, too: running from a program that the container cannot write to
-//! (CVE-2019-5736), and a record of the container for the next call, written beside and renamed, with the filter for
-//! `exec`.
+//! Two things that every runtime needs are included, too: running from a program that the container cannot write
+//! (CVE-2019-5736), and a record of the container for the next call, written atomically by rename, with the seccomp
+//! filter for `exec`.
 
 #![forbid(unsafe_code)]
 
 mod cgroups;
-mod inside;
+mod child;
 mod record;
 mod restart;
 
@@ -26,8 +26,8 @@ use rustix::{
 };
 use syscall::clone::Clone3;
 
-/// What the command line says.
-struct Wanted {
+/// The command-line arguments.
+struct Arguments {
     rootfs: CString,
     group: String,
     filter: Vec<u8>,
@@ -35,7 +35,7 @@ struct Wanted {
 }
 
 fn main() -> ExitCode {
-    match restart::from_safe_program().and_then(|()| wanted()).and_then(|wanted| run(&wanted)) {
+    match restart::from_read_only_program().and_then(|()| parse()).and_then(|arguments| run(&arguments)) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("pinion-floor: {error}");
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn wanted() -> io::Result<Wanted> {
+fn parse() -> io::Result<Arguments> {
     let words: Vec<CString> =
         std::env::args_os().skip(1).map(|word| CString::new(word.as_bytes())).collect::<Result<_, _>>()?;
     let [rootfs, group, filter, program @ ..] = words.as_slice() else {
@@ -52,20 +52,20 @@ fn wanted() -> io::Result<Wanted> {
     };
     let filter = std::fs::read(std::ffi::OsStr::from_bytes(filter.as_bytes()))?;
     let group = group.to_string_lossy().trim_start_matches('/').to_owned();
-    Ok(Wanted { rootfs: rootfs.clone(), group, filter, program: program.to_vec() })
+    Ok(Arguments { rootfs: rootfs.clone(), group, filter, program: program.to_vec() })
 }
 
-fn run(wanted: &Wanted) -> io::Result<u8> {
-    let record = record::Record::make(&wanted.group, &wanted.filter)?;
-    let groups = cgroups::Groups::make(&wanted.group)?;
-    let child = Clone3 { namespaces: Some(UnshareFlags::NEWPID), cgroup: groups.v2() }.fork(|| {
-        let error = inside::enter(wanted, &groups);
-        eprintln!("pinion-floor: inside: {error}");
+fn run(arguments: &Arguments) -> io::Result<u8> {
+    let record = record::Record::create(&arguments.group, &arguments.filter)?;
+    let cgroups = cgroups::Cgroups::create(&arguments.group)?;
+    let child = Clone3 { namespaces: Some(UnshareFlags::NEWPID), cgroup: cgroups.v2() }.fork(|| {
+        let error = child::run(arguments, &cgroups);
+        eprintln!("pinion-floor: set up the container: {error}");
         1
     })?;
     record.write(child.pid)?;
     let status = waitid(WaitId::PidFd(child.pidfd.as_fd()), WaitIdOptions::EXITED)?;
-    groups.remove()?;
+    cgroups.remove()?;
     record.remove()?;
     Ok(status.and_then(|status| status.exit_status()).and_then(|code| u8::try_from(code).ok()).unwrap_or(255))
 }

@@ -1,4 +1,4 @@
-//! What a call leaves for the next.
+//! The record of the container that a runtime writes for later calls.
 
 use std::io;
 
@@ -8,10 +8,10 @@ use rustix::{
 };
 
 const ROOT: &str = "/run/pinion-floor";
-/// As long as a runtime's record of the benchmark's container.
+/// The length of the record, as that of a runtime for the benchmark's container.
 const LENGTH: usize = 1500;
 
-/// A directory with a record and a filter.
+/// The state directory, with a record and a seccomp filter.
 pub(crate) struct Record {
     root: OwnedFd,
     directory: OwnedFd,
@@ -19,7 +19,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub(crate) fn make(name: &str, filter: &[u8]) -> io::Result<Self> {
+    pub(crate) fn create(name: &str, filter: &[u8]) -> io::Result<Self> {
         match mkdirat(CWD, ROOT, Mode::from_raw_mode(0o700)) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),

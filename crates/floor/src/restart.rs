@@ -1,4 +1,4 @@
-//! The program from a read-only clone of its own mount.
+//! Executes the program again from a read-only clone of its mount (CVE-2019-5736).
 
 use std::{ffi::CString, io, os::unix::ffi::OsStringExt};
 
@@ -8,8 +8,8 @@ use rustix::{
 };
 use syscall::{exec::StringArray, mount_attributes::MountAttributes};
 
-/// Goes on only there.
-pub(crate) fn from_safe_program() -> io::Result<()> {
+/// Returns if the program runs from a read-only mount; else executes it from one.
+pub(crate) fn from_read_only_program() -> io::Result<()> {
     if statvfs(c"/proc/self/exe")?.f_flag.contains(StatVfsMountFlags::RDONLY) {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Pulls an image into a directory, and says how long it took and how much memory at most.
+//! Pulls an image into a directory, and prints the duration and the peak memory.
 //!
 //! `cargo run --release -p image --example pull -- DIRECTORY IMAGE`
 
@@ -12,9 +12,9 @@ async fn main() -> Result<(), image::Error> {
         std::process::exit(2);
     };
     let store = image::Store::open(Path::new(&directory), image::Registries::default())?;
-    let begun = Instant::now();
+    let start = Instant::now();
     let image = store.pull(&name, None, None).await?;
-    let took = begun.elapsed();
+    let took = start.elapsed();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default().trim().to_owned();
     println!("{} in {:.2} s, peak memory {peak}, {:?}", image.id, took.as_secs_f64(), store.usage());

@@ -1,80 +1,80 @@
-//! What the configuration file and the caller decide about registries.
+//! Settings of registries, from the configuration file and from the caller of a pull.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 use crate::Error;
 
-/// `[registries]` of the configuration.
+/// The section `[registries]` of the configuration.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Registries {
-    /// Mirrors by registry host (`docker.io`): base URLs, tried in order before the host itself. A URL without a scheme
-    /// is `https`, on loopback `http`; the key `*` is for every host that has no entry of its own.
+    /// Mirrors by registry host (`docker.io`): base URLs, tried in order before the host itself. The scheme defaults to
+    /// `https`, and to `http` on loopback. The key `*` applies to every host without its own entry.
     pub mirrors: BTreeMap<String, Vec<String>>,
-    /// Hosts (`host` or `host:port`) that are spoken to by plain HTTP; loopback always is.
+    /// Hosts (`host` or `host:port`) that are accessed by plain HTTP; loopback always is.
     pub plain_http: Vec<String>,
     /// Registry of names without a host; `docker.io` if absent.
     pub default_registry: Option<String>,
-    /// Directory of hosts' settings in containerd's layout (`certs.d`), read when a pull begins. For the hosts it names
-    /// it goes before `mirrors` and `plain_http`.
+    /// Directory with settings of hosts in containerd's layout (`certs.d`), read when a pull starts. For the hosts in
+    /// it, it takes precedence over `mirrors` and `plain_http`.
     pub config_dir: Option<PathBuf>,
-    /// A file like Docker's `config.json` with `auths`, for pulls that bring no credentials.
+    /// File in the format of Docker's `config.json`. Its `auths` are used for pulls without credentials.
     pub auth_file: Option<PathBuf>,
-    /// Largest layer, unpacked, in bytes; 128 GiB if absent. It stops archives that are made to fill a disk.
+    /// Largest size of an unpacked layer, in bytes; 128 GiB if absent. It stops archives that are made to fill a disk.
     pub max_layer_bytes: Option<u64>,
-    /// Bounds of downloads.
+    /// Limits of downloads.
     #[serde(skip)]
-    pub transfers: Transfers,
+    pub transfers: TransferLimits,
 }
 
-/// Bounds of downloads.
+/// Limits of downloads.
 #[derive(Clone, Debug)]
-pub struct Transfers {
-    /// A download that brings less, on average over one `window`, is broken off and retried; after five times in a row
-    /// the next mirror is tried.
+pub struct TransferLimits {
+    /// Lowest rate. A download that is slower, on average over one `window`, is aborted and retried; after five
+    /// failures in a row the next mirror is tried.
     pub bytes_per_second: u64,
-    /// How long a download may be slower, or silent.
+    /// Time over which the rate is averaged, and the longest time without data.
     pub window: Duration,
-    /// How long a pull whose last caller hung up waits for that caller to return.
+    /// How long a pull without callers continues, so that a caller that retries finds it.
     pub grace: Duration,
 }
 
-impl Default for Transfers {
+impl Default for TransferLimits {
     fn default() -> Self {
         Self { bytes_per_second: 4096, window: Duration::from_secs(30), grace: Duration::from_secs(60) }
     }
 }
 
 impl Registries {
-    /// The host that names without one belong to.
+    /// Returns the registry host of names without a host.
     pub(crate) fn default_host(&self) -> &str {
         self.default_registry.as_deref().unwrap_or("docker.io")
     }
 
-    /// Names the first entry that can't be right.
+    /// Checks all entries. The error names the first invalid one.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Invalid`].
     pub fn check(&self) -> Result<(), Error> {
-        let wrong = |what: &str, value: &str| {
-            Error::invalid(format!("registries.{what}: {value:?} is not a host, host:port or http(s):// base URL"))
+        let invalid = |key: &str, value: &str| {
+            Error::invalid(format!("registries.{key}: {value:?} is not a host, host:port or http(s):// base URL"))
         };
         for (host, urls) in &self.mirrors {
             if host != "*" && !is_host(host) {
-                return Err(wrong("mirrors", host));
+                return Err(invalid("mirrors", host));
             }
             for url in urls {
                 let bare = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or(url);
                 if !is_host(bare.split('/').next().unwrap_or_default()) || bare.contains(['?', '#', '@']) {
-                    return Err(wrong("mirrors", url));
+                    return Err(invalid("mirrors", url));
                 }
             }
         }
         if let Some(bad) = self.plain_http.iter().find(|host| !is_host(host)) {
-            return Err(wrong("plain_http", bad));
+            return Err(invalid("plain_http", bad));
         }
         match &self.default_registry {
-            Some(host) if !is_host(host) => Err(wrong("default_registry", host)),
+            Some(host) if !is_host(host) => Err(invalid("default_registry", host)),
             _ => Ok(()),
         }
     }
@@ -86,12 +86,12 @@ fn is_host(host: &str) -> bool {
         && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']'))
 }
 
-/// What a registry is told about who asks. Sent to the registry that the reference names, never to a mirror.
+/// Credentials of a pull. They are sent to the registry that the reference names, never to a mirror.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
-    /// For Basic, and for the token service.
+    /// User name for Basic authentication and for the token service.
     pub username: String,
-    /// For Basic, and for the token service.
+    /// Password for Basic authentication and for the token service.
     pub password: String,
     /// An OAuth2 refresh token, exchanged at the token service.
     pub identity_token: String,

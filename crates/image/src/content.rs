@@ -1,7 +1,7 @@
-//! Blobs by digest, as an OCI image layout: `oci-layout`, `blobs/sha256/<hex>`.
+//! The content store: blobs by digest, in an OCI image layout (`oci-layout`, `blobs/sha256/<hex>`).
 //!
-//! A blob has its name only when its bytes were verified. What refers to what is the index's business; the layout's
-//! `index.json` is written on export.
+//! A blob gets its name only after its bytes were verified. References between blobs are in the index of the store; the
+//! layout's `index.json` is written on export only.
 
 use std::{
     collections::HashSet,
@@ -15,25 +15,27 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use crate::{Digest, Error, durable, error::at, hooks};
+use crate::{Digest, Error, durable, error::failed_to, hooks};
 
-/// The content store. Cheap to share; all of its state is on disk.
+/// The content store. All of its state is on disk.
 #[derive(Debug)]
 pub(crate) struct Content {
     blobs: PathBuf,
-    /// For files on their way in; same file system. What an earlier process left there is deleted in the background.
+    /// Directory for files that are being written, on the same file system. Files that an earlier process left there
+    /// are deleted in the background.
     temporary: PathBuf,
-    /// Nanoseconds of the opening: no name is one that an earlier process left.
+    /// Time of the opening in nanoseconds. It is part of temporary names, so that none equals one that an earlier
+    /// process left.
     opened: u128,
     counter: AtomicU64,
-    /// Held while a blob is removed, and while an operation that leased it looks whether it is here.
+    /// Held while a blob is removed, and while an operation that leased it checks whether it exists.
     removal: Mutex<()>,
 }
 
 impl Content {
     pub(crate) fn open(dir: &Path, temporary: &Path) -> Result<Self, Error> {
         let blobs = dir.join("blobs/sha256");
-        fs::create_dir_all(&blobs).map_err(at("create", &blobs))?;
+        fs::create_dir_all(&blobs).map_err(failed_to("create", &blobs))?;
         let layout = dir.join("oci-layout");
         if !layout.exists() {
             durable::replace(&layout, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
@@ -46,60 +48,60 @@ impl Content {
         self.blobs.join(digest.hex())
     }
 
-    /// Size of a blob that is here.
+    /// Returns the size of a blob, if it exists.
     pub(crate) fn size(&self, digest: &Digest) -> Option<u64> {
         fs::metadata(self.path(digest)).ok().map(|meta| meta.len())
     }
 
-    /// [`Content::size`] of a blob that the caller leased. Waits for a removal that began before the lease: what is
-    /// here now stays for as long as the lease does. Blocks.
+    /// Returns the size of a blob that the caller leased, if it exists. Waits for a removal that started before the
+    /// lease, so that a blob that exists now stays as long as the lease. Blocks.
     pub(crate) fn present(&self, digest: &Digest) -> Option<u64> {
         let _removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
         self.size(digest)
     }
 
-    /// A fresh path for something on its way in.
+    /// Returns a new path for a temporary file.
     pub(crate) fn temporary(&self, kind: &str) -> PathBuf {
         self.temporary.join(format!("{kind}-{:x}-{}", self.opened, self.counter.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// Gives verified bytes their name. Where a blob has it already (a damaged one, or one of a listed image), they are
-    /// on disk first: a file system may put the new name on disk before the bytes.
+    /// Renames a file whose digest was verified to the name of the blob. If it replaces a blob (a damaged one, or one
+    /// of a listed image), the file is synced first: a file system may write the new name to disk before the bytes.
     pub(crate) fn accept(&self, file: &Path, digest: &Digest) -> Result<(), Error> {
         if self.size(digest).is_some() {
             let synced = File::open(file).and_then(|file| file.sync_all());
-            synced.map_err(at("write to disk (fsync)", file))?;
+            synced.map_err(failed_to("write to disk (fsync)", file))?;
         }
-        let renamed = fs::rename(file, self.path(digest)).map_err(at("rename to the content store", file));
+        let renamed = fs::rename(file, self.path(digest)).map_err(failed_to("rename to the content store", file));
         hooks::reached("blob renamed");
         renamed
     }
 
-    /// Stores a small blob.
+    /// Stores a small blob, unless it exists undamaged.
     pub(crate) fn put(&self, bytes: &[u8]) -> Result<Digest, Error> {
         let digest = Digest::of(bytes);
         let _ = self.present(&digest);
-        // One of the same length may be damaged.
+        // An existing blob of the same length may be damaged, so its digest is checked.
         if self.get(&digest, bytes.len() as u64).is_ok() {
             return Ok(digest);
         }
         let path = self.temporary("blob");
         let written = File::create_new(&path).and_then(|mut file| file.write_all(bytes));
-        let stored = written.map_err(at("write", &path)).and_then(|()| self.accept(&path, &digest));
-        // What failed must not stay until the next start.
+        let stored = written.map_err(failed_to("write", &path)).and_then(|()| self.accept(&path, &digest));
+        // Otherwise the temporary file would stay until the next start.
         stored.inspect_err(|_| drop(fs::remove_file(&path)))?;
         Ok(digest)
     }
 
-    /// Reads a small blob, verified.
+    /// Reads a blob of at most `most` bytes and verifies its digest.
     pub(crate) fn get(&self, digest: &Digest, most: u64) -> Result<Vec<u8>, Error> {
         let path = self.path(digest);
         let file = File::open(&path).map_err(|cause| match cause.kind() {
             std::io::ErrorKind::NotFound => Error::not_found(format!("blob {digest} is not in the store")),
-            _ => at("open", &path)(cause),
+            _ => failed_to("open", &path)(cause),
         })?;
         let mut bytes = Vec::new();
-        file.take(most + 1).read_to_end(&mut bytes).map_err(at("read", &path))?;
+        file.take(most + 1).read_to_end(&mut bytes).map_err(failed_to("read", &path))?;
         if bytes.len() as u64 > most {
             return Err(Error::invalid(format!("blob {digest} is larger than {most} bytes")));
         }
@@ -111,34 +113,34 @@ impl Content {
         }
     }
 
-    /// All blobs that are here.
+    /// Lists all blobs.
     pub(crate) fn list(&self) -> Result<HashSet<Digest>, Error> {
-        let entries = fs::read_dir(&self.blobs).map_err(at("list", &self.blobs))?;
+        let entries = fs::read_dir(&self.blobs).map_err(failed_to("list", &self.blobs))?;
         let mut blobs = HashSet::new();
         for entry in entries {
-            let name = entry.map_err(at("list", &self.blobs))?.file_name();
+            let name = entry.map_err(failed_to("list", &self.blobs))?.file_name();
             blobs.extend(name.to_str().and_then(|name| Digest::from_hex(name).ok()));
         }
         Ok(blobs)
     }
 
-    /// Removes a blob unless it is needed; a missing one is fine.
+    /// Removes a blob unless `needed` returns true. Succeeds if the blob does not exist.
     pub(crate) fn remove_unless(&self, digest: &Digest, needed: impl FnOnce() -> bool) -> Result<(), Error> {
         let _removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
         if needed() { Ok(()) } else { self.remove(digest) }
     }
 
-    /// Takes a blob away whose bytes are not those of its name.
+    /// Removes a blob whose bytes do not match its digest.
     pub(crate) fn discard_damaged(&self, digest: &Digest) -> Result<(), Error> {
         let _removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
         self.remove(digest)
     }
 
-    /// The caller holds the lock of removals.
+    /// Removes a blob. The caller holds `removal`.
     fn remove(&self, digest: &Digest) -> Result<(), Error> {
         let path = self.path(digest);
         match fs::remove_file(&path) {
-            Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => Err(at("remove", &path)(cause)),
+            Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => Err(failed_to("remove", &path)(cause)),
             _ => Ok(()),
         }
     }

@@ -12,7 +12,7 @@ use crate::Error;
 pub struct Digest(Box<str>);
 
 impl Digest {
-    /// Digest of these bytes.
+    /// Computes the digest of `bytes`.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let mut hasher = Hasher::new();
@@ -20,30 +20,30 @@ impl Digest {
         hasher.finish()
     }
 
-    /// `sha256:…`.
+    /// Returns the digest as `sha256:<hex>`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The 64 hex digits: a safe file name.
+    /// Returns the 64 hex digits, which are a safe file name.
     #[must_use]
     pub fn hex(&self) -> &str {
         &self.0["sha256:".len()..]
     }
 
-    /// From 64 hex digits.
+    /// Parses 64 hex digits.
     pub(crate) fn from_hex(hex: &str) -> Result<Self, Error> {
         format!("sha256:{hex}").parse()
     }
 
-    /// The first twelve hex digits, for messages and progress bars.
+    /// Returns the first twelve hex digits, for messages and progress bars.
     #[must_use]
     pub fn short(&self) -> &str {
         &self.hex()[..12]
     }
 
-    /// Chain id of a layer with this diff id on top of `parent` (OCI image spec, config, "Layer ChainID").
+    /// Computes the chain id of a layer with this diff id on top of `parent` (OCI image spec, config, "Layer ChainID").
     #[must_use]
     pub fn chain(parent: Option<&Self>, diff_id: &Self) -> Self {
         match parent {
@@ -63,8 +63,8 @@ impl FromStr for Digest {
         match valid {
             true => Ok(Self(text.into())),
             false => {
-                let shown: String = text.chars().take(80).collect();
-                Err(Error::invalid(format!("{shown:?} is not a digest: sha256: and 64 hex digits are expected")))
+                let excerpt: String = text.chars().take(80).collect();
+                Err(Error::invalid(format!("{excerpt:?} is not a digest: sha256: and 64 hex digits are expected")))
             }
         }
     }
@@ -96,7 +96,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// Digests a stream.
+/// Computes the sha256 digest of a stream.
 #[derive(Clone)]
 pub(crate) struct Hasher(ring::digest::Context);
 

@@ -1,12 +1,12 @@
-//! Threads for work that waits for one disk, so that a disk that hangs stops nothing else.
+//! Threads for work that waits for one disk, so that a disk that hangs blocks nothing else.
 //!
 //! ```text
-//! run       ─▶ queue ─▶ 16 threads    short: stat, open, rename, a small file, mkdir; at most 30 s without an answer
+//! run       ─▶ queue ─▶ 16 threads    short: stat, open, rename, a small file, mkdir; fails after 30 s of silence
 //! run_long  ─▶ queue ─▶ 16 threads    syncfs, a walk over a layer, removals: as long as the disk takes
-//! thread    ─▶ a thread of its own    a stream between a disk and something else; the caller bounds their number
+//! thread    ─▶ a dedicated thread     a stream between a disk and something else; the caller bounds their number
 //! ```
-//! tokio's own pool for blocking work is shared by everything that the process does: a disk that does not answer would
-//! use up its threads, and an exec on another disk would wait behind it.
+//! tokio's pool for blocking work is shared by the whole process: a disk that does not respond would occupy all of its
+//! threads, and an exec on another disk would wait for it.
 
 use std::{
     collections::VecDeque,
@@ -23,16 +23,16 @@ use crate::Error;
 
 /// Threads of one queue.
 const THREADS_MAX: usize = 16;
-/// Requests that wait in one queue; one more is refused.
+/// Requests that may wait in one queue; more are refused.
 const WAITING_MAX: usize = 1024;
-/// How long a short request waits for a disk that answers nobody.
+/// How long a short request waits for a disk that completes no request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// A thread without work ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads of one disk. Cheap to clone; a clone is the same disk.
+/// The threads of one disk. Cheap to clone; clones share the threads.
 #[derive(Clone, Debug)]
 pub struct Disk {
     path: Arc<Path>,
@@ -51,8 +51,8 @@ struct State {
     jobs: VecDeque<Job>,
     threads: usize,
     idle: usize,
-    /// When a request ended last.
-    answered: Instant,
+    /// When the last request completed.
+    last_completed: Instant,
 }
 
 impl std::fmt::Debug for State {
@@ -62,25 +62,26 @@ impl std::fmt::Debug for State {
 }
 
 impl Disk {
-    /// The disk that has `path`, which errors name. Starts no thread before there is work.
+    /// Creates the queues for the disk that holds `path`, which errors name. Threads are started when there is work.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         Self { path: path.into(), answer_timeout: ANSWER_TIMEOUT, short: Queue::new(), long: Queue::new() }
     }
 
-    /// Runs short work. If its caller is gone before it began, it is dropped.
+    /// Runs short work. If the caller is dropped before the work starts, the work is dropped, too.
     ///
     /// # Errors
-    /// That of `work`; [`crate::ErrorKind::Unavailable`] if 1024 requests wait already, or if the disk has answered no
-    /// request for 30 s. Work that was begun then still ends, and its result is dropped.
+    /// The error of `work`; [`crate::ErrorKind::Unavailable`] if 1024 requests are waiting, or if the disk has
+    /// completed no request for 30 s. In that case work that has started still runs to its end, and its result is
+    /// dropped.
     pub async fn run<T, E>(&self, work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, E>
     where
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
-        let (mut result, asked) = (self.submit(&self.short, work)?, Instant::now());
+        let (mut result, submitted) = (self.submit(&self.short, work)?, Instant::now());
         loop {
-            let silent = self.short.lock().answered.max(asked).elapsed();
+            let silent = self.short.lock().last_completed.max(submitted).elapsed();
             if silent >= self.answer_timeout {
                 let path = self.path.display();
                 return Err(Error::unavailable(format!(
@@ -95,10 +96,10 @@ impl Disk {
         }
     }
 
-    /// Runs work that takes as long as it takes. If its caller is gone before it began, it is dropped.
+    /// Runs work of any duration. If the caller is dropped before the work starts, the work is dropped, too.
     ///
     /// # Errors
-    /// That of `work`; [`crate::ErrorKind::Unavailable`] if 1024 requests wait already.
+    /// The error of `work`; [`crate::ErrorKind::Unavailable`] if 1024 requests are waiting.
     pub async fn run_long<T, E>(&self, work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, E>
     where
         T: Send + 'static,
@@ -108,20 +109,20 @@ impl Disk {
         result.await.unwrap_or_else(|_| Err(self.panicked().into()))
     }
 
-    /// Queues work that takes as long as it takes, and that no caller waits for.
+    /// Queues work of any duration for which no caller waits.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Unavailable`] if 1024 requests wait already.
+    /// [`crate::ErrorKind::Unavailable`] if 1024 requests are waiting.
     pub(crate) fn start_long(&self, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         self.long
             .push(Box::new(work))
-            .map_err(|why| Error::unavailable(format!("disk of {}: {why}", self.path.display())))
+            .map_err(|reason| Error::unavailable(format!("disk of {}: {reason}", self.path.display())))
     }
 
-    /// Runs work on a thread of its own, named `name`. It runs to its end, whether or not its caller still waits.
+    /// Runs work on its own thread, named `name`. The work runs to its end even if the caller is dropped.
     ///
     /// # Errors
-    /// That of `work`; [`crate::ErrorKind::System`] if no thread can be started.
+    /// The error of `work`; [`crate::ErrorKind::System`] if no thread can be started.
     pub async fn thread<T: Send + 'static>(
         &self,
         name: &str,
@@ -153,7 +154,7 @@ impl Disk {
         };
         queue
             .push(Box::new(job))
-            .map_err(|why| Error::unavailable(format!("disk of {}: {why}", self.path.display())))?;
+            .map_err(|reason| Error::unavailable(format!("disk of {}: {reason}", self.path.display())))?;
         Ok(result)
     }
 
@@ -164,7 +165,7 @@ impl Disk {
 
 impl Queue {
     fn new() -> Arc<Self> {
-        let state = State { jobs: VecDeque::new(), threads: 0, idle: 0, answered: Instant::now() };
+        let state = State { jobs: VecDeque::new(), threads: 0, idle: 0, last_completed: Instant::now() };
         Arc::new(Self { state: Mutex::new(state), wake: Condvar::new() })
     }
 
@@ -175,8 +176,8 @@ impl Queue {
     fn push(self: &Arc<Self>, job: Job) -> Result<(), String> {
         let mut state = self.lock();
         if state.jobs.len() >= WAITING_MAX {
-            let silent = state.answered.elapsed().as_secs();
-            return Err(format!("{WAITING_MAX} requests wait for it; it answered last {silent} s ago"));
+            let silent = state.last_completed.elapsed().as_secs();
+            return Err(format!("{WAITING_MAX} requests wait for it; the last one completed {silent} s ago"));
         }
         state.jobs.push_back(job);
         if state.idle >= state.jobs.len() || state.threads >= THREADS_MAX {
@@ -186,7 +187,7 @@ impl Queue {
         let queue = self.clone();
         match thread::Builder::new().name("image-disk".into()).spawn(move || queue.work()) {
             Ok(_) => state.threads += 1,
-            // One that runs takes it.
+            // A running thread takes the job.
             Err(_) if state.threads > 0 => {}
             Err(cause) => {
                 state.jobs.pop_back();
@@ -201,10 +202,10 @@ impl Queue {
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                // The caller sees that its sender was dropped.
+                // The caller notices a panic, because the sender is dropped.
                 let _ = catch_unwind(AssertUnwindSafe(job));
                 state = self.lock();
-                state.answered = Instant::now();
+                state.last_completed = Instant::now();
                 continue;
             }
             state.idle += 1;

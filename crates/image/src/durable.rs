@@ -1,5 +1,5 @@
-//! Small files that survive a power cut whole: written next to their place, put on disk, renamed, their directory put
-//! on disk.
+//! Small files that survive a power cut intact: written to a temporary file, synced, renamed, and their directory
+//! synced.
 
 use std::{
     fs::{self, File},
@@ -7,9 +7,9 @@ use std::{
     path::Path,
 };
 
-use crate::{Error, error::at, hooks};
+use crate::{Error, error::failed_to, hooks};
 
-/// Replaces the file `path`. On disk when this returns.
+/// Replaces the file `path`, which is on disk when this returns.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     place(path, bytes)?;
     sync_directory(path.parent().unwrap_or(Path::new("/")))
@@ -23,15 +23,16 @@ pub(crate) fn place(path: &Path, bytes: &[u8]) -> Result<(), Error> {
         file.sync_all()
     });
     hooks::reached("file synced");
-    let placed =
-        written.map_err(at("write", &new)).and_then(|()| fs::rename(&new, path).map_err(at("rename to", path)));
+    let placed = written
+        .map_err(failed_to("write", &new))
+        .and_then(|()| fs::rename(&new, path).map_err(failed_to("rename to", path)));
     hooks::reached("file renamed");
     placed.inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
-/// Puts the names in the directory `path` on disk.
+/// Syncs the directory `path`, so that the names in it are on disk.
 pub(crate) fn sync_directory(path: &Path) -> Result<(), Error> {
     let synced = File::open(path).and_then(|directory| directory.sync_all());
     hooks::reached("directory synced");
-    synced.map_err(at("write to disk (fsync)", path))
+    synced.map_err(failed_to("write to disk (fsync)", path))
 }

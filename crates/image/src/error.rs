@@ -1,31 +1,31 @@
-//! The one error of this crate.
+//! The error type of this crate.
 
 use std::{fmt::Display, path::Path};
 
-/// What a caller can do about an [`Error`]; the CRI maps it to a gRPC code.
+/// Kinds of an [`Error`], by what a caller can do about it. The CRI maps them to gRPC codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// No such image, manifest, blob or snapshot.
     NotFound,
     /// The request, the configuration or the image itself is not valid.
     Invalid,
-    /// The registry wants other credentials.
+    /// The registry requires other credentials.
     Unauthorized,
-    /// A registry can't be reached or does not answer; worth another try.
+    /// A registry cannot be reached or does not respond; a retry may succeed.
     Unavailable,
-    /// Bytes are not what their digest says.
+    /// Bytes do not match their digest.
     Corrupt,
-    /// This machine failed: disk, kernel, permissions.
+    /// A failure of this machine: disk, kernel, permissions.
     System,
 }
 
-/// What was done, to what, why it failed, and the way out.
+/// An error. Its message has the operation, the object, the cause, and what to do.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
-    /// For programs.
+    /// The kind, for programs.
     pub kind: ErrorKind,
-    /// For people.
+    /// The message, for people.
     pub message: String,
 }
 
@@ -54,14 +54,14 @@ impl Error {
         Self::new(ErrorKind::System, message)
     }
 
-    /// Puts the operation and its object before the cause.
-    pub(crate) fn during(mut self, what: impl Display) -> Self {
-        self.message = format!("{what}: {}", self.message);
+    /// Prefixes the message with the operation and its object.
+    pub(crate) fn during(mut self, operation: impl Display) -> Self {
+        self.message = format!("{operation}: {}", self.message);
         self
     }
 }
 
-/// For `map_err`: an I/O failure of `operation` on `path`.
-pub(crate) fn at<'a, E: Display>(operation: &'a str, path: &'a Path) -> impl FnOnce(E) -> Error + 'a {
+/// Returns the conversion of an I/O error of `operation` on `path`, for `map_err`.
+pub(crate) fn failed_to<'a, E: Display>(operation: &'a str, path: &'a Path) -> impl FnOnce(E) -> Error + 'a {
     move |cause| Error::system(format!("{operation} {}: {cause}", path.display()))
 }

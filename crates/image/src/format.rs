@@ -1,4 +1,4 @@
-//! Versions of what a store keeps on disk, readable while another process has the store open.
+//! Versions of the on-disk formats of a store, which can be read while another process has the store open.
 //!
 //! `<root>/format` holds the version of the index's records as a decimal number and a newline. The version of redb's
 //! file format is in the commit slots of `index.redb`'s header (redb, `docs/design.md`).
@@ -9,14 +9,14 @@ use std::{
     path::Path,
 };
 
-use crate::{Error, durable, error::at};
+use crate::{Error, durable, error::failed_to};
 
 /// Versions of a store's formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskFormat {
-    /// Of tables and records.
+    /// Version of the tables and records of the index.
     pub index: u32,
-    /// Of redb's file.
+    /// Version of redb's file format.
     pub redb: u8,
 }
 
@@ -39,8 +39,8 @@ impl DiskFormat {
         (1..=Self::CURRENT.index).contains(&self.index) && self.redb == Self::CURRENT.redb
     }
 
-    /// Reads the format of the store under `root`; `None`: there is no store, or its index is damaged and will be
-    /// rebuilt. Opens nothing for writing and takes no lock.
+    /// Reads the format of the store under `root`. Returns `None` if there is no store, or if its index is damaged and
+    /// will be rebuilt. Opens nothing for writing and takes no lock.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -48,9 +48,9 @@ impl DiskFormat {
         let path = root.join("index.redb");
         let mut header = Vec::new();
         match File::open(&path) {
-            Ok(file) => file.take(512).read_to_end(&mut header).map_err(at("read", &path))?,
+            Ok(file) => file.take(512).read_to_end(&mut header).map_err(failed_to("read", &path))?,
             Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(cause) => return Err(at("open", &path)(cause)),
+            Err(cause) => return Err(failed_to("open", &path)(cause)),
         };
         if !header.starts_with(MAGIC) || header.len() < SLOT.0 + 2 * SLOT.1 {
             return Ok(None);
@@ -58,15 +58,15 @@ impl DiskFormat {
         let redb = header[SLOT.0 + usize::from(header[PRIMARY] & 1) * SLOT.1];
         let path = root.join(FILE);
         let index = match fs::read_to_string(&path) {
-            Ok(text) => text.trim().parse().map_err(at("read the version in", &path))?,
-            // The first version had no such file.
+            Ok(text) => text.trim().parse().map_err(failed_to("read the version in", &path))?,
+            // Version 1 did not write this file.
             Err(cause) if cause.kind() == ErrorKind::NotFound => 1,
-            Err(cause) => return Err(at("read", &path)(cause)),
+            Err(cause) => return Err(failed_to("read", &path)(cause)),
         };
         Ok(Some(Self { index, redb }))
     }
 
-    /// Notes the version of the index that was opened under `root`.
+    /// Writes the version of the index that was opened under `root` to the file `format`.
     pub(crate) fn write(root: &Path) -> Result<(), Error> {
         let (path, text) = (root.join(FILE), format!("{}\n", Self::CURRENT.index));
         match fs::read_to_string(&path) {

@@ -1,8 +1,8 @@
-//! Removal of images, and of what no one needs any more.
+//! Removal of images, and garbage collection of layers and blobs.
 //!
-//! The index comes first: a crash after its transaction leaves files that nothing lists, which the next opening
-//! removes. No file is touched while the state is locked. What is removed needs no free space on the disk, or gets it
-//! from the reserve.
+//! The index is changed first: a crash after its transaction leaves files that are not listed, which the next opening
+//! removes. No file is accessed while the state is locked. A removal needs no free space on the disk, or takes it from
+//! the reserve.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,11 +16,11 @@ use crate::{
 };
 
 impl Inner {
-    /// Applies a change to the index. The caller holds the writer's lock.
+    /// Applies a change to the index. The caller holds the writer lock.
     pub(crate) fn commit(&self, change: &Change) -> Result<(), Error> {
-        let everything = || self.state.lock().everything();
-        match self.index.apply(change, everything) {
-            Err(_) if change.only_removes() && self.reserve.release() => self.index.apply(change, everything),
+        let contents = || self.state.lock().index_contents();
+        match self.index.apply(change, contents) {
+            Err(_) if change.only_removes() && self.reserve.release() => self.index.apply(change, contents),
             other => other,
         }
     }
@@ -48,7 +48,7 @@ impl Inner {
         self.collect().and(dropped)
     }
 
-    /// Whether the image keeps another tag without this one.
+    /// Whether the image has this tag and at least one other.
     pub(crate) fn is_one_of_several(&self, tag: &str, id: &Digest) -> bool {
         let (tags, _) = self.state.lock().names_of(id);
         tags.len() > 1 && tags.iter().any(|known| known == tag)
@@ -71,15 +71,15 @@ impl Inner {
         }
     }
 
-    /// Writes the records of images whose names changed. The caller holds the writer's lock.
+    /// Writes the records of images whose names changed. The caller holds the writer lock.
     pub(crate) fn write_names<'a>(&self, ids: impl IntoIterator<Item = &'a Digest>) -> Result<(), Error> {
         for id in ids {
             let image = {
                 let state = self.state.lock();
                 let (tags, digests) = state.names_of(id);
                 let names: Vec<String> = tags.into_iter().chain(digests).collect();
-                let shown = state.images.get(id).map(|known| (*known.record).clone());
-                shown.or_else(|| Some(state.incomplete.get(id)?.record.clone())).map(|record| (record, names))
+                let visible = state.images.get(id).map(|known| (*known.record).clone());
+                visible.or_else(|| Some(state.incomplete.get(id)?.record.clone())).map(|record| (record, names))
             };
             if let Some((record, names)) = image {
                 let put = self.records.put_image(&record, names.clone());
@@ -90,8 +90,8 @@ impl Inner {
         self.records.sync()
     }
 
-    /// Queues a collection, which waits for the writer's lock and for many removals. What is not collected when the
-    /// store is closed is collected by the next opening.
+    /// Queues a collection, which waits for the writer lock and for many removals. If the store is closed before it
+    /// runs, the next opening collects.
     pub(crate) fn collect_later(self: &Arc<Self>) {
         if self.collection_is_queued.swap(true, Ordering::SeqCst) {
             return;
@@ -101,17 +101,17 @@ impl Inner {
             let Some(store) = store.upgrade() else { return };
             store.collection_is_queued.store(false, Ordering::SeqCst);
             if let Err(error) = store.collect() {
-                tracing::warn!("remove what nothing needs: {error}; retrying in the background");
+                tracing::warn!("collect unused layers and blobs: {error}; retrying in the background");
             }
         });
         if let Err(error) = queued {
             self.collection_is_queued.store(false, Ordering::SeqCst);
-            tracing::warn!("remove what nothing needs: {error}; retrying with the next removal");
+            tracing::warn!("collect unused layers and blobs: {error}; retrying with the next removal");
         }
     }
 
-    /// Frees layers and blobs that no image, snapshot or running operation needs. Blobs and records that could not be
-    /// removed are tried again in the background, the directory of a layer at the next opening.
+    /// Removes layers and blobs that no image, snapshot or running operation needs. If a blob or a record cannot be
+    /// removed, this is retried in the background; if the directory of a layer cannot, at the next opening.
     pub(crate) fn collect(&self) -> Result<(), Error> {
         let collected = {
             let _writer = self.writer();
@@ -123,70 +123,70 @@ impl Inner {
         collected
     }
 
-    /// Has the next round in the background remove what is left; the round begins now.
+    /// Makes the background thread start a round now that removes what is left over.
     fn remove_later(&self) {
         self.left_over.store(true, Ordering::SeqCst);
-        self.wake_keeper();
+        self.wake_repair();
     }
 
-    /// Removes what earlier errors left: records that the index does not list, blobs that nothing needs, and layers
-    /// that the index still lists. Returns whether that succeeded.
+    /// Removes what was left over after earlier errors: records that the index does not list, unused blobs, and unused
+    /// layers that the index still lists. Returns whether this succeeded.
     pub(crate) fn remove_left_over(&self) -> bool {
         if !self.left_over.swap(false, Ordering::SeqCst) {
             return true;
         }
         let _writer = self.writer();
-        let everything = {
+        let contents = {
             let state = self.state.lock();
-            state.complete.then(|| state.everything())
+            state.complete.then(|| state.index_contents())
         };
-        let Some(everything) = everything else { return true };
-        let removed = self.records.reconcile(&everything).and_then(|()| self.collect_once());
+        let Some(contents) = contents else { return true };
+        let removed = self.records.reconcile(&contents).and_then(|()| self.collect_once());
         if let Err(error) = &removed {
-            tracing::warn!("remove what nothing needs: {error}; retrying");
+            tracing::warn!("collect unused layers and blobs: {error}; retrying");
             self.left_over.store(true, Ordering::SeqCst);
         }
         removed.is_ok()
     }
 
-    /// The caller holds the writer's lock.
+    /// Collects once. The caller holds the writer lock.
     fn collect_once(&self) -> Result<(), Error> {
         if !self.state.lock().complete {
             return Ok(());
         }
         let blobs = self.collect_blobs();
-        let dead: BTreeMap<Digest, LayerRecord> = {
+        let unused: BTreeMap<Digest, LayerRecord> = {
             let mut state = self.state.lock();
             let used = state.layers_in_use();
-            let dead = state.layers.iter().filter(|(chain, _)| !used.contains(chain) && !state.leased(chain));
-            let dead: BTreeMap<_, _> = dead.map(|(chain, layer)| (chain.clone(), layer.clone())).collect();
-            dead.keys().for_each(|chain| drop(state.layers.remove(chain)));
-            dead
+            let layers = state.layers.iter().filter(|(chain, _)| !used.contains(chain) && !state.leased(chain));
+            let unused: BTreeMap<_, _> = layers.map(|(chain, layer)| (chain.clone(), layer.clone())).collect();
+            unused.keys().for_each(|chain| drop(state.layers.remove(chain)));
+            unused
         };
-        if dead.is_empty() {
+        if unused.is_empty() {
             return blobs;
         }
-        self.commit(&Change { drop_layers: dead.keys().cloned().collect(), ..Change::default() }).inspect_err(
+        self.commit(&Change { drop_layers: unused.keys().cloned().collect(), ..Change::default() }).inspect_err(
             |_| {
-                // Still listed, hence still there.
-                self.state.lock().layers.extend(dead.clone());
+                // The index still lists them.
+                self.state.lock().layers.extend(unused.clone());
             },
         )?;
-        self.figures.collected.add(dead.len() as u64);
-        // The index lists none of them any longer: an error with one must not keep the others.
-        let removed = dead.keys().map(|chain| self.remove_layer(chain)).fold(Ok(()), Result::and);
+        self.metrics.layers_collected.add(unused.len() as u64);
+        // The index lists none of them any longer, so an error with one must not prevent the removal of the others.
+        let removed = unused.keys().map(|chain| self.remove_layer(chain)).fold(Ok(()), Result::and);
         removed.and(self.records.sync()).and(blobs)
     }
 
     /// Removes the directory and the record of a layer that the index does not list.
     fn remove_layer(&self, chain: &Digest) -> Result<(), Error> {
         let path = self.layer_path(chain);
-        let taken = match self.trash.take(&path) {
-            // A rename may need a block for the name.
-            Err(_) if self.reserve.release() => self.trash.take(&path),
-            taken => taken,
+        let removed = match self.trash.remove(&path) {
+            // The rename may need a free block for the new name.
+            Err(_) if self.reserve.release() => self.trash.remove(&path),
+            result => result,
         };
-        taken.and(self.records.drop_layer(chain))
+        removed.and(self.records.drop_layer(chain))
     }
 
     fn collect_blobs(&self) -> Result<(), Error> {
@@ -198,7 +198,8 @@ impl Inner {
         };
         let mut removed = Ok(());
         for blob in unused {
-            // An operation that leased it meanwhile finds it, or waits until it is gone: see `Content::present`.
+            // An operation that leases the blob in the meantime finds it, or waits until it is removed: see
+            // `Content::present`.
             let one = self.content.remove_unless(&blob, || {
                 let state = self.state.lock();
                 state.leased(&blob) || state.blobs_in_use().contains(&blob)
@@ -208,7 +209,7 @@ impl Inner {
         removed
     }
 
-    /// Images that have one of these names now, with the names that they keep.
+    /// Returns the other images that have one of these names now, each with the names that it keeps.
     pub(crate) fn losing_names(&self, names: &[String], id: &Digest) -> HashMap<Digest, (ImageRecord, Vec<String>)> {
         let state = self.state.lock();
         let owners = names.iter().filter_map(|name| state.names.get(name)).filter(|owner| *owner != id);
@@ -216,8 +217,8 @@ impl Inner {
         for owner in owners {
             let Some(known) = state.images.get(owner) else { continue };
             let (tags, digests) = state.names_of(owner);
-            let kept = tags.into_iter().chain(digests).filter(|name| !names.contains(name)).collect();
-            losing.insert(owner.clone(), ((*known.record).clone(), kept));
+            let remaining = tags.into_iter().chain(digests).filter(|name| !names.contains(name)).collect();
+            losing.insert(owner.clone(), ((*known.record).clone(), remaining));
         }
         losing
     }

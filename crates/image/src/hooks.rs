@@ -1,11 +1,11 @@
-//! Points of an operation where a power cut matters. Tests take a copy of the disk there (feature `failpoint`);
-//! otherwise nothing is compiled in.
+//! Points of an operation where a power cut matters. Tests copy the disk there (feature `failpoint`); without the
+//! feature nothing is compiled in.
 
 #[cfg(feature = "failpoint")]
 static OBSERVER: std::sync::OnceLock<Box<dyn Fn(&'static str) + Send + Sync>> = std::sync::OnceLock::new();
 
-/// Calls `observer` with the name of each point that any store of this process reaches, from the thread that reaches
-/// it. The first observer stays.
+/// Calls `observer` with the name of each point that any store of this process reaches, on the thread that reaches it.
+/// Only the first observer is used.
 #[cfg(feature = "failpoint")]
 pub fn observe(observer: impl Fn(&'static str) + Send + Sync + 'static) {
     let _ = OBSERVER.set(Box::new(observer));

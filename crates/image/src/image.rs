@@ -1,4 +1,4 @@
-//! An image as its users see it.
+//! Images and their configuration.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,59 +9,59 @@ use crate::{Digest, Error};
 /// An image in the store. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// `sha256:<config digest>`.
+    /// The id: `sha256:<config digest>`.
     pub id: String,
-    /// `host/repository:tag`, as asked for, whatever mirror it came from.
+    /// Tags as `host/repository:tag`, with the host that was requested, not that of a mirror.
     pub repo_tags: Vec<String>,
-    /// `host/repository@digest`, likewise.
+    /// Digests as `host/repository@digest`, likewise with the requested host.
     pub repo_digests: Vec<String>,
-    /// Compressed layers, manifest and config, bytes.
+    /// Size of the compressed layers, manifest and configuration, in bytes.
     pub size: u64,
-    /// How to run it.
+    /// The part of the configuration that decides how the image runs.
     pub config: Arc<ImageConfig>,
-    /// Never collected by the kubelet.
+    /// Whether the kubelet never removes the image.
     pub pinned: bool,
-    /// The image's configuration as it is, for `inspect`.
+    /// The complete configuration, for `inspect`.
     pub raw_config: Arc<serde_json::Value>,
 }
 
 /// The part of an image's configuration that decides how it runs (OCI image spec, config).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageConfig {
-    /// `user`, `uid`, `user:group` or `uid:gid`; empty: root.
+    /// User: `user`, `uid`, `user:group` or `uid:gid`; empty means root.
     pub user: String,
-    /// `NAME=value`.
+    /// Environment, as `NAME=value`.
     pub env: Vec<String>,
-    /// Goes before the command.
+    /// Program and arguments that precede the command.
     pub entrypoint: Vec<String>,
-    /// The command where the user gives none.
+    /// Default command.
     pub cmd: Vec<String>,
-    /// Empty: `/`.
+    /// Working directory; empty means `/`.
     pub working_dir: String,
-    /// `SIGTERM`, `15`, …
+    /// Signal that stops the container: `SIGTERM`, `15`, …
     pub stop_signal: Option<String>,
-    /// Paths that the image wants as volumes.
+    /// Paths that the image declares as volumes.
     pub volumes: Vec<String>,
-    /// Free text; never control data.
+    /// Labels: free text, never control data.
     pub labels: BTreeMap<String, String>,
-    /// `80/tcp`.
+    /// Ports, as `80/tcp`.
     pub exposed_ports: Vec<String>,
-    /// RFC 3339.
+    /// Time of creation (RFC 3339).
     pub created: Option<String>,
-    /// `amd64`, …; empty if the image does not say.
+    /// Architecture: `amd64`, …; empty if the image does not state it.
     pub architecture: String,
-    /// `linux`; empty if the image does not say.
+    /// Operating system: `linux`; empty if the image does not state it.
     pub os: String,
-    /// `v8`, …; empty if the image does not say.
+    /// Variant of the architecture: `v8`, …; empty if the image does not state it.
     pub variant: String,
 }
 
-/// Bytes and inodes of something on disk.
+/// Disk usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Usage {
     /// Allocated bytes.
     pub bytes: u64,
-    /// Files, directories and links.
+    /// Number of files, directories and links.
     pub inodes: u64,
 }
 
@@ -73,14 +73,14 @@ impl std::ops::AddAssign for Usage {
 }
 
 /// A parsed configuration blob.
-pub(crate) struct Parsed {
+pub(crate) struct ParsedConfig {
     pub(crate) config: ImageConfig,
     pub(crate) diff_ids: Vec<Digest>,
     pub(crate) raw: serde_json::Value,
 }
 
 #[derive(Deserialize)]
-struct Blob {
+struct ConfigBlob {
     #[serde(default)]
     created: Option<String>,
     #[serde(default)]
@@ -90,7 +90,7 @@ struct Blob {
     #[serde(default)]
     variant: String,
     #[serde(default)]
-    config: Option<Run>,
+    config: Option<RunConfig>,
     rootfs: RootFs,
 }
 
@@ -102,7 +102,7 @@ struct RootFs {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Run {
+struct RunConfig {
     user: Option<String>,
     env: Option<Vec<String>>,
     entrypoint: Option<Vec<String>>,
@@ -114,11 +114,11 @@ struct Run {
     exposed_ports: Option<BTreeMap<String, serde_json::Value>>,
 }
 
-/// Parses a configuration blob.
-pub(crate) fn parse_config(bytes: &[u8]) -> Result<Parsed, Error> {
-    let not_one = |error: serde_json::Error| Error::invalid(format!("image configuration is not valid: {error}"));
-    let raw: serde_json::Value = serde_json::from_slice(bytes).map_err(not_one)?;
-    let blob = Blob::deserialize(&raw).map_err(not_one)?;
+/// Parses and validates a configuration blob.
+pub(crate) fn parse_config(bytes: &[u8]) -> Result<ParsedConfig, Error> {
+    let invalid = |error: serde_json::Error| Error::invalid(format!("image configuration is not valid: {error}"));
+    let raw: serde_json::Value = serde_json::from_slice(bytes).map_err(invalid)?;
+    let blob = ConfigBlob::deserialize(&raw).map_err(invalid)?;
     let run = blob.config.unwrap_or_default();
     let keys = |map: Option<BTreeMap<String, serde_json::Value>>| map.unwrap_or_default().into_keys().collect();
     let config = ImageConfig {
@@ -136,5 +136,5 @@ pub(crate) fn parse_config(bytes: &[u8]) -> Result<Parsed, Error> {
         os: blob.os,
         variant: blob.variant,
     };
-    Ok(Parsed { config, diff_ids: blob.rootfs.diff_ids, raw })
+    Ok(ParsedConfig { config, diff_ids: blob.rootfs.diff_ids, raw })
 }

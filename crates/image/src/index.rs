@@ -1,6 +1,7 @@
 //! The index of the store: names, images and layers, in one transactional file (redb).
 //!
-//! A record is written only after what it speaks of is on disk. Blobs need no records: their name is their check.
+//! A record is written only after what it describes is on disk. Blobs need no records: the name of a blob is its
+//! checksum.
 
 use std::{
     collections::BTreeSet,
@@ -15,28 +16,29 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{Digest, DiskFormat, Error, durable, error::at, hooks, image::Usage, reserve::Reserve};
+use crate::{Digest, DiskFormat, Error, durable, error::failed_to, hooks, image::Usage, reserve::Reserve};
 
 const META: TableDefinition<&str, &str> = TableDefinition::new("meta");
 const NAMES: TableDefinition<&str, &str> = TableDefinition::new("names");
 const IMAGES: TableDefinition<&str, &[u8]> = TableDefinition::new("images");
 const LAYERS: TableDefinition<&str, &[u8]> = TableDefinition::new("layers");
 
-/// Memory for pages; all that is read often is held in the store's own state.
+/// Memory for cached pages, in bytes. Everything that is read often is in the state of the store.
 const CACHE: usize = 2 * 1024 * 1024;
 
-/// An image: what it is made of.
+/// An image and its parts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ImageRecord {
-    /// Digest of the configuration: the image's id.
+    /// Digest of the configuration, which is the image's id.
     pub(crate) id: Digest,
-    /// The manifest that was pulled last.
+    /// Digest of the manifest that was pulled last.
     pub(crate) manifest: Digest,
     pub(crate) layers: Vec<LayerRef>,
-    /// Everything of the content store that this image needs: also the index it came through.
+    /// All blobs that this image needs, including the image index through which it was found.
     pub(crate) blobs: BTreeSet<Digest>,
     pub(crate) size: u64,
-    /// Found with a layer missing: not shown, but kept until its blobs are unpacked again or a pull makes it whole.
+    /// Whether a layer is missing. The image is hidden until the layer is unpacked from its blob again or a pull
+    /// completes it.
     #[serde(default)]
     pub(crate) incomplete: bool,
 }
@@ -48,11 +50,11 @@ pub(crate) struct LayerRef {
     pub(crate) size: u64,
     pub(crate) media_type: String,
     pub(crate) diff_id: Digest,
-    /// Name of the unpacked layer.
+    /// Chain id, which is the name of the unpacked layer.
     pub(crate) chain: Digest,
 }
 
-/// How an unpacked layer lies on disk.
+/// The format of an unpacked layer on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Form {
     /// A directory, `layers/<chain>`.
@@ -65,23 +67,23 @@ pub(crate) struct LayerRecord {
     pub(crate) parent: Option<Digest>,
     pub(crate) form: Form,
     pub(crate) usage: Usage,
-    /// Sum of the sizes of its files.
+    /// Sum of the sizes of its files, in bytes.
     pub(crate) length: u64,
-    /// Digest of its archive; together with `parent` it makes its name. Older records lack it.
+    /// Digest of its uncompressed archive, from which, with `parent`, its chain id is computed. Older records lack it.
     #[serde(default)]
     pub(crate) diff_id: Option<Digest>,
     /// [`crate::tree_digest`] of its directory. Older records lack it, and those of layers that were found without a
     /// record.
     #[serde(default)]
     pub(crate) digest: Option<String>,
-    /// Its files differ from `digest`: no image with it is shown until it is unpacked again.
+    /// Whether its files differ from `digest`. Images that have it are hidden until it is unpacked again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) damaged: bool,
 }
 
-/// Everything, as read when the store is opened.
+/// The contents of the index, as read when the store is opened.
 #[derive(Default)]
-pub(crate) struct Everything {
+pub(crate) struct IndexContents {
     pub(crate) names: Vec<(String, Digest)>,
     pub(crate) images: Vec<ImageRecord>,
     pub(crate) layers: Vec<(Digest, LayerRecord)>,
@@ -89,21 +91,21 @@ pub(crate) struct Everything {
     pub(crate) boot: Option<String>,
     /// Whether the store was closed since.
     pub(crate) closed: bool,
-    /// Layers and blobs are to be compared with their digests.
+    /// Whether layers and blobs must be verified against their digests.
     pub(crate) verify: bool,
 }
 
-impl Everything {
-    /// The change that makes an empty index list this.
+impl IndexContents {
+    /// Returns the change that fills an empty index with these contents.
     pub(crate) fn into_change(self) -> Change {
-        let answer = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
-        let mut meta = vec![("closed", answer(self.closed)), ("verify", answer(self.verify))];
+        let text = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+        let mut meta = vec![("closed", text(self.closed)), ("verify", text(self.verify))];
         meta.extend(self.boot.map(|boot| ("boot", boot)));
         Change { put_names: self.names, put_images: self.images, put_layers: self.layers, meta, ..Change::default() }
     }
 }
 
-/// What one transaction changes.
+/// The changes of one transaction.
 #[derive(Clone, Default)]
 pub(crate) struct Change {
     pub(crate) put_names: Vec<(String, Digest)>,
@@ -122,34 +124,34 @@ impl Change {
         removes || !self.only_removes()
     }
 
-    /// Whether it only removes, so that it may use the reserve of a full disk.
+    /// Whether this only removes entries, so that it may use the reserve of a full disk.
     pub(crate) fn only_removes(&self) -> bool {
         self.put_names.is_empty() && self.put_images.is_empty() && self.put_layers.is_empty()
     }
 }
 
-/// The open file, made again where redb does not write any longer.
+/// The open index file, which is written from scratch when redb refuses to write.
 pub(crate) struct Index {
     path: PathBuf,
     /// `None` after an error: the file is written from scratch with the next change.
     db: Mutex<Option<Database>>,
 }
 
-/// What [`Index::open`] found.
-pub(crate) enum Found {
-    /// The index, as it was left.
-    Whole(Everything),
-    /// Nothing: the file was created now, or by an opening that did not live to fill it.
+/// The state in which [`Index::open`] found the index file.
+pub(crate) enum IndexState {
+    /// An intact index.
+    Intact(IndexContents),
+    /// No contents: the file was created now, or by a process that ended before it filled it.
     Missing,
-    /// Bytes that are no index, set aside; and why.
+    /// A damaged file, which was renamed, and the reason.
     Damaged(String),
 }
 
 /// Why an operation on the file failed.
 enum Failure {
-    /// It has to be made again from what else is known.
+    /// The file is damaged and must be rebuilt.
     Damaged(String),
-    /// `ENOSPC`, `EDQUOT`.
+    /// The disk or quota is full (`ENOSPC`, `EDQUOT`).
     Full(Error),
     Other(Error),
 }
@@ -157,7 +159,7 @@ enum Failure {
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Damaged(why) => Self::corrupt(format!("image index: {why}")),
+            Failure::Damaged(reason) => Self::corrupt(format!("image index: {reason}")),
             Failure::Full(error) | Failure::Other(error) => error,
         }
     }
@@ -178,60 +180,61 @@ fn failed(cause: impl Into<redb::Error>) -> Failure {
 }
 
 impl Index {
-    /// Opens the file, or makes it. One that is damaged is set aside as `index.damaged` and made again, empty.
+    /// Opens the file, or creates it. A damaged file is renamed to `index.damaged` and replaced by an empty one.
     ///
     /// # Errors
-    /// It is of a newer format, or cannot be opened for another reason than its content.
-    pub(crate) fn open(path: &Path, reserve: &Reserve) -> Result<(Self, Found), Error> {
+    /// The file has a newer format, or cannot be opened for a reason other than its contents.
+    pub(crate) fn open(path: &Path, reserve: &Reserve) -> Result<(Self, IndexState), Error> {
         let index = |db| Self { path: path.to_owned(), db: Mutex::new(Some(db)) };
         let mut opened = load(path);
         if matches!(opened, Err(Failure::Full(_))) && reserve.release() {
             opened = load(path);
         }
         if matches!(opened, Err(Failure::Damaged(_))) {
-            // A disk may fail once.
+            // The disk may have failed only once.
             opened = load(path);
         }
-        let why = match opened {
-            // Created and never filled: an opening died before its recovery was written, or could not write it.
-            Ok((db, Some(all))) if all.boot.is_none() => return Ok((index(db), Found::Missing)),
-            Ok((db, Some(all))) => return Ok((index(db), Found::Whole(all))),
-            Ok((db, None)) => return Ok((index(db), Found::Missing)),
-            Err(Failure::Damaged(why)) => why,
+        let reason = match opened {
+            // Created and never filled: a process ended before it wrote its recovery, or could not write it.
+            Ok((db, Some(all))) if all.boot.is_none() => return Ok((index(db), IndexState::Missing)),
+            Ok((db, Some(all))) => return Ok((index(db), IndexState::Intact(all))),
+            Ok((db, None)) => return Ok((index(db), IndexState::Missing)),
+            Err(Failure::Damaged(reason)) => reason,
             Err(other) => return Err(other.into()),
         };
-        let aside = path.with_extension("damaged");
-        fs::rename(path, &aside).map_err(at("set aside the damaged image index", path))?;
+        let damaged = path.with_extension("damaged");
+        fs::rename(path, &damaged).map_err(failed_to("rename the damaged image index", path))?;
         let (db, _) = load(path)?;
-        Ok((index(db), Found::Damaged(why)))
+        Ok((index(db), IndexState::Damaged(reason)))
     }
 
-    /// One transaction, on disk when this returns. After an error of the disk redb refuses all writes, and pages that
-    /// the kernel could not write are gone from its cache: then the file is written from scratch, with `everything`.
+    /// Applies a change in one transaction, which is on disk when this returns. After an I/O error redb refuses all
+    /// writes, and pages that the kernel could not write are lost from its cache: then the file is written from
+    /// scratch, with `contents`.
     ///
     /// # Errors
-    /// The disk failed twice; whether the change is on disk is not known.
-    pub(crate) fn apply(&self, change: &Change, everything: impl Fn() -> Everything) -> Result<(), Error> {
+    /// The disk failed twice. It is unknown whether the change is on disk.
+    pub(crate) fn apply(&self, change: &Change, contents: impl Fn() -> IndexContents) -> Result<(), Error> {
         let mut db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
         let first = match &*db {
-            Some(open) => match guarded(|| write(open, change)) {
+            Some(open) => match catch_panic(|| write(open, change)) {
                 Ok(()) => return Ok(()),
                 Err(failure) => Some(Error::from(failure)),
             },
             None => None,
         };
-        // Closed before the file is replaced.
+        // redb must be closed before its file is replaced.
         *db = None;
-        let made = guarded(|| {
-            self.remake(everything().into_change()).and_then(|fresh| {
+        let rewritten = catch_panic(|| {
+            self.recreate(contents().into_change()).and_then(|fresh| {
                 write(&fresh, change)?;
                 Ok(fresh)
             })
         });
-        match (made, first) {
+        match (rewritten, first) {
             (Ok(fresh), first) => {
                 if let Some(error) = first {
-                    tracing::warn!("{error}; the index was written again");
+                    tracing::warn!("{error}; the index was written from scratch");
                 }
                 *db = Some(fresh);
                 Ok(())
@@ -241,42 +244,42 @@ impl Index {
         }
     }
 
-    /// Closes the file, which redb writes to for the last time.
+    /// Closes the file. redb writes to it for the last time.
     pub(crate) fn close(&self) {
         *self.db.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Writes a new file next to the old one and puts it in its place.
-    fn remake(&self, everything: Change) -> Result<Database, Failure> {
+    /// Writes a new file and renames it over the old one.
+    fn recreate(&self, contents: Change) -> Result<Database, Failure> {
         let other = |error: Error| Failure::Other(error);
         let new = self.path.with_extension("new");
         match fs::remove_file(&new) {
-            Err(cause) if cause.kind() != ErrorKind::NotFound => return Err(other(at("remove", &new)(cause))),
+            Err(cause) if cause.kind() != ErrorKind::NotFound => return Err(other(failed_to("remove", &new)(cause))),
             _ => {}
         }
         let (db, _) = load(&new)?;
-        write(&db, &everything)?;
+        write(&db, &contents)?;
         drop(db);
-        fs::rename(&new, &self.path).map_err(at("rename to", &self.path)).map_err(other)?;
+        fs::rename(&new, &self.path).map_err(failed_to("rename to", &self.path)).map_err(other)?;
         durable::sync_directory(self.path.parent().unwrap_or(Path::new("/"))).map_err(other)?;
         Ok(load(&self.path)?.0)
     }
 }
 
-/// redb may panic over bytes that it did not write.
-fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+/// Runs `work` and turns a panic into an error: redb may panic on bytes that it did not write.
+fn catch_panic<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|_| Err(Failure::Damaged("reading it ended in a panic".to_owned())))
+        .unwrap_or_else(|_| Err(Failure::Damaged("redb panicked while reading it".to_owned())))
 }
 
-/// Opens and checks a file; `None`: it was made now, or nothing was written to it yet.
-fn load(path: &Path) -> Result<(Database, Option<Everything>), Failure> {
-    guarded(|| {
+/// Opens and checks a file. The contents are `None` if the file was created now or nothing was written to it yet.
+fn load(path: &Path) -> Result<(Database, Option<IndexContents>), Failure> {
+    catch_panic(|| {
         let mut db = Database::builder().set_cache_size(CACHE).create(path).map_err(|cause| match cause {
             redb::DatabaseError::DatabaseAlreadyOpen => Failure::Other(busy(path)),
             cause => failed(cause),
         })?;
-        // Pages are compared with their checksums here only.
+        // This is the only place where redb verifies the checksums of pages.
         db.check_integrity().map_err(failed)?;
         let known = prepare(&db, path)?;
         let all = if known { Some(read(&db)?) } else { None };
@@ -284,25 +287,25 @@ fn load(path: &Path) -> Result<(Database, Option<Everything>), Failure> {
     })
 }
 
-/// The error for a store that another process has open.
+/// Returns the error for a store that another process has open.
 pub(crate) fn busy(path: &Path) -> Error {
-    Error::system(format!("open {}: another process has this image store open; end it first", path.display()))
+    Error::system(format!("open {}: another process has this image store open; stop it first", path.display()))
 }
 
-/// Makes the tables; returns whether they were there.
+/// Creates the tables. Returns whether they existed.
 fn prepare(db: &Database, path: &Path) -> Result<bool, Failure> {
     let write = db.begin_write().map_err(failed)?;
     let known = {
         let mut meta = write.open_table(META).map_err(failed)?;
-        let found = meta.get("format").map_err(failed)?.map(|value| value.value().to_owned());
+        let format = meta.get("format").map_err(failed)?.map(|value| value.value().to_owned());
         let current = DiskFormat::CURRENT.index;
-        match found.as_deref().map(|text| (text, text.parse::<u32>())) {
+        match format.as_deref().map(|text| (text, text.parse::<u32>())) {
             Some((_, Ok(known))) if known == current => {}
-            // What the first version wrote is read as it is.
+            // Records of version 1 are read unchanged.
             None | Some((_, Ok(1))) => drop(meta.insert("format", current.to_string().as_str()).map_err(failed)?),
             Some((other, _)) => {
                 return Err(Failure::Other(Error::invalid(format!(
-                    "image index {}: its format is {other}, this program knows 1 to {current}; use the program that \
+                    "open image index {}: format {other} is not supported (only 1 to {current}); use the program that \
                      wrote it",
                     path.display()
                 ))));
@@ -311,17 +314,17 @@ fn prepare(db: &Database, path: &Path) -> Result<bool, Failure> {
         write.open_table(NAMES).map_err(failed)?;
         write.open_table(IMAGES).map_err(failed)?;
         write.open_table(LAYERS).map_err(failed)?;
-        found.is_some()
+        format.is_some()
     };
     write.commit().map_err(failed)?;
     hooks::reached("index prepared");
     Ok(known)
 }
 
-fn read(db: &Database) -> Result<Everything, Failure> {
+fn read(db: &Database) -> Result<IndexContents, Failure> {
     let damaged = |error: Error| Failure::Damaged(error.message);
     let read = db.begin_read().map_err(failed)?;
-    let mut all = Everything::default();
+    let mut all = IndexContents::default();
     for row in read.open_table(NAMES).map_err(failed)?.iter().map_err(failed)? {
         let (name, id) = row.map_err(failed)?;
         all.names.push((name.value().to_owned(), id.value().parse().map_err(damaged)?));
@@ -383,6 +386,6 @@ fn encode(record: &impl Serialize) -> Result<Vec<u8>, Error> {
     serde_json::to_vec(record).map_err(|cause| Error::system(format!("image index: encode a record: {cause}")))
 }
 
-fn decode<T: DeserializeOwned>(what: &str, key: &str, bytes: &[u8]) -> Result<T, Error> {
-    serde_json::from_slice(bytes).map_err(|cause| Error::corrupt(format!("record of {what} {key}: {cause}")))
+fn decode<T: DeserializeOwned>(kind: &str, key: &str, bytes: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(bytes).map_err(|cause| Error::corrupt(format!("decode record of {kind} {key}: {cause}")))
 }

@@ -1,6 +1,6 @@
 //! Images: references, registries, content store, layers, snapshots.
 //!
-//! A [`Store`] is one directory. [`Store::pull`] brings an image into it:
+//! A [`Store`] is one directory. [`Store::pull`] pulls an image into it:
 //!
 //! ```text
 //! reference ─▶ endpoints (mirrors, host) ─▶ manifest ─▶ configuration
@@ -13,20 +13,21 @@
 //!        syncfs ─▶ rename ─▶ fsync of the directories ─▶ records ─▶ index: the layer is visible
 //! ```
 //!
-//! [`Store::prepare`] gives a container its writable layer, [`Store::mount`] the overlay of it all as a descriptor:
-//! nothing is attached to the host's mount namespace. [`Store::discard`] takes the writable layer away.
+//! [`Store::prepare`] creates the writable layer of a container, and [`Store::mount`] returns the overlay of all its
+//! layers as the descriptor of a detached mount: nothing is attached to the host's mount namespace. [`Store::discard`]
+//! removes the writable layer.
 //!
-//! # What holds
-//! - What the index lists was on disk before it was listed. A crash leaves files that nothing lists, never the reverse;
-//!   the next opening removes them.
-//! - The index can be lost: the content store has all that it lists a second time, and it is made again when it is
-//!   opened.
-//! - What a container uses is never removed, whatever the index says; nor is anything that could merely not be read.
-//! - Registries and archives are hostile: every size is bounded, every digest checked, and no path is resolved but
-//!   beneath its layer's own root.
-//! - Questions ([`Store::find`], [`Store::list`], [`Store::usage`]) are answered from memory.
-//! - Nothing here waits for a disk on an async thread: each disk has threads of its own ([`Disk`]).
-//! - No image text is control data: labels and names go to the user, not to the kernel.
+//! # Invariants
+//! - Everything that the index lists was on disk before it was listed. A crash leaves files that are not listed, never
+//!   the reverse; the next opening removes them.
+//! - The index may be lost: the content store has a copy of its records, and the index is rebuilt from it at the
+//!   opening.
+//! - What a container uses is never removed, whatever the index lists; nor is anything that merely could not be read.
+//! - Registries and archives are untrusted: every size is limited, every digest is verified, and paths are resolved
+//!   only beneath the root of their layer.
+//! - Queries ([`Store::find`], [`Store::list`], [`Store::usage`]) are answered from memory.
+//! - No async thread waits for a disk: each disk has its own threads ([`Disk`]).
+//! - Text in an image is never control data: labels and names are shown to the user and not passed to the kernel.
 
 #![forbid(unsafe_code)]
 
@@ -37,15 +38,13 @@ mod digest;
 mod disk;
 mod durable;
 mod error;
-mod figures;
-mod flight;
 mod format;
 mod gc;
 mod hooks;
 mod image;
 mod index;
-mod keeper;
 mod manifest;
+mod metrics;
 mod platform;
 mod progress;
 mod pull;
@@ -53,7 +52,9 @@ mod records;
 mod recovery;
 mod reference;
 mod registry;
+mod repair;
 mod reserve;
+mod single_flight;
 mod snapshot;
 mod state;
 mod store;
@@ -64,18 +65,18 @@ mod unpack;
 mod usage;
 
 pub use crate::{
-    archive::Imported,
-    config::{Credentials, Registries, Transfers},
+    archive::ImportedImage,
+    config::{Credentials, Registries, TransferLimits},
     digest::Digest,
     disk::Disk,
     error::{Error, ErrorKind},
-    figures::{Figures, Holdings, OUTCOMES},
     format::DiskFormat,
     image::{Image, ImageConfig, Usage},
+    metrics::{Metrics, OUTCOMES, Totals},
     platform::Platform,
-    progress::{LayerProgress, Progress, Stage},
+    progress::{LayerProgress, ProgressCallback, Stage},
     reference::Reference,
-    snapshot::{Appearance, IdMap, IdRange},
+    snapshot::{IdMap, IdRange, MountOptions},
     store::Store,
 };
 

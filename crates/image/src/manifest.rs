@@ -8,7 +8,7 @@ use crate::{
     platform::{self, Platform},
 };
 
-/// What a registry may send as a manifest.
+/// Media types that a registry may send as a manifest.
 pub(crate) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, \
     application/vnd.oci.image.manifest.v1+json, \
@@ -18,12 +18,12 @@ pub(crate) const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+jso
 pub(crate) const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
 
-/// Most layers: what overlayfs mounts at once.
+/// Most layers of an image, which is the limit of overlayfs.
 pub(crate) const LAYERS_MAX: usize = 500;
-/// Largest compressed layer that is believed.
+/// Largest accepted size of a compressed layer, in bytes.
 const BLOB_MAX: u64 = 1 << 40;
 
-/// Points to a blob (OCI image spec, descriptor).
+/// A reference to a blob (OCI image spec, descriptor).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Descriptor {
@@ -37,7 +37,7 @@ pub(crate) struct Descriptor {
     pub(crate) annotations: std::collections::BTreeMap<String, String>,
 }
 
-/// One image's manifest.
+/// The manifest of one image.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Manifest {
@@ -48,7 +48,7 @@ pub(crate) struct Manifest {
     pub(crate) layers: Vec<Descriptor>,
 }
 
-/// Several images.
+/// An index of several manifests, usually one for each platform.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ImageIndex {
@@ -58,25 +58,26 @@ pub(crate) struct ImageIndex {
     pub(crate) manifests: Vec<Descriptor>,
 }
 
-/// What a manifest blob is.
+/// A parsed manifest blob.
 pub(crate) enum Document {
     Image(Manifest),
     Index(ImageIndex),
 }
 
-/// Parses a manifest or an index. What it is, its fields say: media types of registries are not always right.
+/// Parses a manifest or an index. The fields decide which of the two it is, because media types of registries are not
+/// always right.
 pub(crate) fn parse(bytes: &[u8], media_type: &str) -> Result<Document, Error> {
-    let wrong = |cause: serde_json::Error| Error::invalid(format!("manifest is not valid: {cause}"));
-    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(wrong)?;
+    let invalid = |cause: serde_json::Error| Error::invalid(format!("manifest is not valid: {cause}"));
+    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(invalid)?;
     if value.get("schemaVersion").and_then(serde_json::Value::as_u64) == Some(1) {
         return Err(Error::invalid(
-            "the manifest is of docker's schema 1, which no registry takes any more; push the image again with a current tool",
+            "the manifest has the obsolete docker schema 1; push the image again with a current tool",
         ));
     }
     match (value.get("manifests").is_some(), value.get("config").is_some()) {
-        (true, false) => serde_json::from_value(value).map(Document::Index).map_err(wrong),
+        (true, false) => serde_json::from_value(value).map(Document::Index).map_err(invalid),
         (false, true) => {
-            let manifest: Manifest = serde_json::from_value(value).map_err(wrong)?;
+            let manifest: Manifest = serde_json::from_value(value).map_err(invalid)?;
             check(&manifest)?;
             Ok(Document::Image(manifest))
         }
@@ -93,19 +94,22 @@ fn check(manifest: &Manifest) -> Result<(), Error> {
         return Err(Error::invalid(format!("{} layers, at most {LAYERS_MAX} can be mounted", manifest.layers.len())));
     }
     match manifest.layers.iter().find(|layer| layer.size > BLOB_MAX) {
-        Some(layer) => Err(Error::invalid(format!("layer {} claims {} bytes", layer.digest, layer.size))),
+        Some(layer) => Err(Error::invalid(format!(
+            "layer {} has a size of {} bytes, at most {BLOB_MAX} are accepted",
+            layer.digest, layer.size
+        ))),
         None => Ok(()),
     }
 }
 
-/// The entry of an index for this machine.
+/// Returns the entry of an index for this machine.
 pub(crate) fn choose<'a>(index: &'a ImageIndex, host: &Platform) -> Result<&'a Descriptor, Error> {
     let entries: Vec<(Platform, &Descriptor)> =
         index.manifests.iter().map(|entry| (entry.platform.clone().unwrap_or_default(), entry)).collect();
     platform::choose(host, &entries).copied()
 }
 
-/// Layers with the names they have when unpacked; as many as the configuration says.
+/// Returns the layers of a manifest with their chain ids. The configuration must have as many layers.
 pub(crate) fn layers(manifest: &Manifest, diff_ids: &[Digest]) -> Result<Vec<LayerRef>, Error> {
     if manifest.layers.len() != diff_ids.len() {
         return Err(Error::invalid(format!(

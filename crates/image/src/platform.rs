@@ -1,4 +1,4 @@
-//! Which of an image's platforms runs here.
+//! Platforms of images, and the choice of one for this machine.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use crate::Error;
 /// A platform of an index (OCI image spec, image-index).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Platform {
-    /// As Go names it: `amd64`.
+    /// Architecture, as named by Go: `amd64`.
     #[serde(default)]
     pub architecture: String,
-    /// `linux`.
+    /// Operating system: `linux`.
     #[serde(default)]
     pub os: String,
-    /// `v8`.
+    /// Variant of the architecture: `v8`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub variant: String,
 }
@@ -31,7 +31,7 @@ impl fmt::Display for Platform {
 }
 
 impl Platform {
-    /// This machine's.
+    /// Returns the platform of this machine.
     #[must_use]
     pub fn host() -> Self {
         let (architecture, variant) = match std::env::consts::ARCH {
@@ -46,7 +46,7 @@ impl Platform {
         Self { architecture: architecture.into(), os: "linux".into(), variant: variant.into() }
     }
 
-    /// How well an image of `other` runs on this host: higher is better, `None` not at all.
+    /// Ranks how well an image of `other` runs on this host: higher is better, `None` means that it does not run.
     fn fitness(&self, other: &Self) -> Option<u32> {
         let os_fits = other.os.is_empty() || other.os == self.os;
         let architecture_fits = other.architecture.is_empty() || other.architecture == self.architecture;
@@ -54,17 +54,17 @@ impl Platform {
             return None;
         }
         let level = |variant: &str, default| variant.strip_prefix('v').and_then(|v| v.parse().ok()).unwrap_or(default);
-        // Without a variant an architecture's usual one is meant (containerd's platform normalization).
-        let usual = match self.architecture.as_str() {
+        // Without a variant, the default of the architecture is meant (containerd's platform normalization).
+        let default_level = match self.architecture.as_str() {
             "arm64" => 8,
             "arm" => 7,
             _ => 1,
         };
-        let (host, image): (u32, u32) = (level(&self.variant, usual), level(&other.variant, usual));
+        let (host, image): (u32, u32) = (level(&self.variant, default_level), level(&other.variant, default_level));
         (image <= host).then_some(image)
     }
 
-    /// Whether an image that says this of itself runs here. One that says nothing is taken at its word.
+    /// Whether an image of this platform runs on this host. Empty fields match any host.
     pub(crate) fn runs(&self, other: &Self) -> bool {
         self.fitness(other).is_some()
     }
@@ -90,21 +90,21 @@ fn x86_variant() -> &'static str {
     ""
 }
 
-/// Chooses the best of an index's entries; the error lists what there is.
+/// Returns the best of an index's entries. The error lists the platforms of all entries.
 pub(crate) fn choose<'a, T>(host: &Platform, entries: &'a [(Platform, T)]) -> Result<&'a T, Error> {
     let fitting = entries.iter().enumerate().filter_map(|(at, (platform, entry))| {
-        // The first of equals, as other engines choose.
+        // Of equal entries the first is chosen, as by other engines.
         host.fitness(platform).map(|fitness| ((fitness, usize::MAX - at), entry))
     });
     fitting.max_by_key(|(rank, _)| *rank).map(|(_, entry)| entry).ok_or_else(|| {
-        let there: Vec<_> = entries.iter().map(|(platform, _)| platform.to_string()).collect();
-        wrong(host, &there.join(", "))
+        let available: Vec<_> = entries.iter().map(|(platform, _)| platform.to_string()).collect();
+        no_match(host, &available.join(", "))
     })
 }
 
-/// No platform fits.
-pub(crate) fn wrong(host: &Platform, there: &str) -> Error {
-    Error::invalid(format!("no image for this machine ({}/{}): it has {there} only", host.os, host.architecture))
+/// Returns the error for an image that has no matching platform.
+pub(crate) fn no_match(host: &Platform, available: &str) -> Error {
+    Error::invalid(format!("no image for this machine ({}/{}): it has {available} only", host.os, host.architecture))
 }
 
 #[cfg(test)]
@@ -117,13 +117,13 @@ mod tests {
         Platform { os: next(), architecture: next(), variant: next() }
     }
 
-    fn chosen(host: &str, there: &[&str]) -> Result<String, String> {
-        let entries: Vec<_> = there.iter().map(|text| (platform(text), (*text).to_owned())).collect();
+    fn chosen(host: &str, available: &[&str]) -> Result<String, String> {
+        let entries: Vec<_> = available.iter().map(|text| (platform(text), (*text).to_owned())).collect();
         choose(&platform(host), &entries).cloned().map_err(|error| error.message)
     }
 
     #[test]
-    fn the_best_variant_that_runs() {
+    fn the_best_matching_variant_is_chosen() {
         assert_eq!(chosen("linux/arm64/v8", &["linux/amd64", "linux/arm64"]).unwrap(), "linux/arm64");
         assert_eq!(
             chosen("linux/amd64/v2", &["linux/amd64", "linux/amd64/v2", "linux/amd64/v3"]).unwrap(),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_run_is_listed() {
+    fn an_error_lists_the_platforms_of_the_image() {
         let error = chosen("linux/amd64", &["linux/arm64/v8", "windows/amd64"]).unwrap_err();
         assert!(error.contains("linux/arm64/v8, windows/amd64"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! What a pull tells while it runs.
+//! Progress of a pull.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -10,12 +10,12 @@ use crate::Digest;
 /// Least time between two reports of one layer in one stage.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// State of one layer.
+/// Progress of one layer.
 #[derive(Clone, Debug)]
 pub struct LayerProgress {
     /// Digest of the layer's blob.
     pub digest: String,
-    /// What is done now.
+    /// Current stage.
     pub stage: Stage,
     /// Compressed bytes that passed this stage.
     pub done: u64,
@@ -23,40 +23,41 @@ pub struct LayerProgress {
     pub total: u64,
 }
 
-/// What happens to a layer, in this order.
+/// Stages of a layer, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// For a free download slot.
+    /// Waiting for a free download slot.
     Waiting,
-    /// Bytes arrive; what has arrived is unpacked meanwhile.
+    /// Being downloaded. What was received is unpacked at the same time.
     Downloading,
-    /// All bytes are here.
+    /// Downloaded completely, and still being unpacked.
     Unpacking,
-    /// In the store.
+    /// Unpacked and verified.
     Done,
-    /// Was in the store before.
+    /// In the store before the pull.
     Exists,
 }
 
-/// Called on each change of stage, and at most every 50 ms per layer otherwise. Must not block.
-pub type Progress = Arc<dyn Fn(LayerProgress) + Send + Sync>;
+/// A callback for the progress of layers, called on each change of stage, and at most every 50 ms per layer otherwise.
+/// It must not block.
+pub type ProgressCallback = Arc<dyn Fn(LayerProgress) + Send + Sync>;
 
-/// Everyone who wants to know about one pull; who joins late hears the rest.
+/// The callbacks of one pull. A callback that is added later gets only later reports.
 #[derive(Clone, Default)]
-pub(crate) struct Listeners(Arc<Mutex<Vec<Progress>>>);
+pub(crate) struct Listeners(Arc<Mutex<Vec<ProgressCallback>>>);
 
 impl Listeners {
-    pub(crate) fn add(&self, listener: Progress) {
+    pub(crate) fn add(&self, listener: ProgressCallback) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
     }
 
-    /// Passes everything on to others too.
-    pub(crate) fn also(&self, others: &Self) {
+    /// Forwards all reports to the callbacks of `others`, too.
+    pub(crate) fn forward_to(&self, others: &Self) {
         let others = others.clone();
-        self.add(Arc::new(move |progress| others.tell(&progress)));
+        self.add(Arc::new(move |progress| others.notify(&progress)));
     }
 
-    fn tell(&self, progress: &LayerProgress) {
+    fn notify(&self, progress: &LayerProgress) {
         let listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for listener in listeners {
             listener(progress.clone());
@@ -64,7 +65,7 @@ impl Listeners {
     }
 }
 
-/// Reports of one layer.
+/// Reports the progress of one layer.
 #[derive(Clone)]
 pub(crate) struct Meter {
     digest: Digest,
@@ -95,12 +96,12 @@ impl Meter {
         self.send(stage, done);
     }
 
-    /// The last report: [`Stage::Done`] or [`Stage::Exists`].
+    /// Sends the last report: [`Stage::Done`] or [`Stage::Exists`].
     pub(crate) fn end(&self, stage: Stage) {
         self.report(stage, self.total);
     }
 
     fn send(&self, stage: Stage, done: u64) {
-        self.listeners.tell(&LayerProgress { digest: self.digest.to_string(), stage, done, total: self.total });
+        self.listeners.notify(&LayerProgress { digest: self.digest.to_string(), stage, done, total: self.total });
     }
 }

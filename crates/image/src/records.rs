@@ -1,13 +1,13 @@
-//! What the index lists, a second time: one small file per image (with its names) and per layer, in the content store.
+//! Copies of the records of the index: one small file per image (with its names) and per layer, in the content store.
 //!
 //! ```text
 //! content/records/image-<hex>   {"sequence": …, "names": […], "image": …}
 //!                 layer-<hex>   {"parent": …, "diff_id": …, …}
 //! ```
 //!
-//! A file is a line with the sha256 digest of the rest, and the rest. It is on disk before the index lists what it
-//! describes, and it is removed after the index no longer does, so that the index can be made again from these files
-//! alone.
+//! The first line of a file is the sha256 digest of the rest. A file is on disk before the index lists what it
+//! describes, and it is removed after the index no longer lists it, so that the index can be rebuilt from these files
+//! only.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -21,23 +21,23 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     Digest, Error, ErrorKind, durable,
-    error::at,
-    index::{Everything, ImageRecord, LayerRecord},
+    error::failed_to,
+    index::{ImageRecord, IndexContents, LayerRecord},
 };
 
-/// Largest file that is read.
+/// Largest file that is read, in bytes.
 const SIZE_MAX: u64 = 16 << 20;
 
 /// An image with its names.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct ImageFile {
-    /// Grows with every write: of two images that claim a name, the later one has it.
+    /// Grows with every write: if two images claim a name, it belongs to the one with the higher number.
     sequence: u64,
     names: Vec<String>,
     image: ImageRecord,
 }
 
-/// The directory of these files.
+/// The directory of these record files.
 pub(crate) struct Records {
     dir: PathBuf,
     last: AtomicU64,
@@ -45,12 +45,12 @@ pub(crate) struct Records {
 
 impl Records {
     pub(crate) fn open(dir: PathBuf) -> Result<Self, Error> {
-        fs::create_dir_all(&dir).map_err(at("create", &dir))?;
+        fs::create_dir_all(&dir).map_err(failed_to("create", &dir))?;
         Ok(Self { dir, last: AtomicU64::new(0) })
     }
 
-    /// Writes an image with all of its names. Its bytes are on disk when this returns, its name after
-    /// [`Records::sync`].
+    /// Writes the record of an image with all of its names. The bytes are on disk when this returns, the name of the
+    /// file after [`Records::sync`].
     pub(crate) fn put_image(&self, image: &ImageRecord, names: Vec<String>) -> Result<(), Error> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let now = u64::try_from(now).unwrap_or(u64::MAX);
@@ -59,7 +59,8 @@ impl Records {
         durable::place(&self.image_path(&image.id), &encode(&ImageFile { sequence, names, image: image.clone() })?)
     }
 
-    /// As [`Records::put_image`], for a layer.
+    /// Writes the record of a layer. The bytes are on disk when this returns, the name of the file after
+    /// [`Records::sync`].
     pub(crate) fn put_layer(&self, chain: &Digest, layer: &LayerRecord) -> Result<(), Error> {
         durable::place(&self.layer_path(chain), &encode(layer)?)
     }
@@ -72,7 +73,7 @@ impl Records {
         remove(&self.layer_path(chain))
     }
 
-    /// Puts what was written and removed on disk.
+    /// Syncs the directory, so that records that were written or removed are so on disk.
     pub(crate) fn sync(&self) -> Result<(), Error> {
         durable::sync_directory(&self.dir)
     }
@@ -85,17 +86,17 @@ impl Records {
         self.dir.join(format!("layer-{}", chain.hex()))
     }
 
-    /// Everything that the files describe, and whether all of them could be read. Damaged ones are left out, with a
-    /// line in the log.
-    pub(crate) fn read(&self) -> Result<(Everything, bool), Error> {
-        let (mut all, mut complete) = (Everything::default(), true);
+    /// Reads all files. Returns what they describe, and whether all of them could be read. Damaged files are ignored,
+    /// with a warning in the log.
+    pub(crate) fn read(&self) -> Result<(IndexContents, bool), Error> {
+        let (mut all, mut complete) = (IndexContents::default(), true);
         let mut leave_out = |error: Error| {
             complete &= error.kind == ErrorKind::Corrupt;
             tracing::warn!("{error}; ignored");
         };
         let mut names: BTreeMap<String, (u64, Digest)> = BTreeMap::new();
-        for entry in fs::read_dir(&self.dir).map_err(at("list", &self.dir))? {
-            let path = entry.map_err(at("list", &self.dir))?.path();
+        for entry in fs::read_dir(&self.dir).map_err(failed_to("list", &self.dir))? {
+            let path = entry.map_err(failed_to("list", &self.dir))?.path();
             match parse_name(&path) {
                 Some(("image", id)) => match decode::<ImageFile>(&path) {
                     Ok(file) if file.image.id == id => {
@@ -107,7 +108,7 @@ impl Records {
                         }
                         all.images.push(file.image);
                     }
-                    Ok(_) => tracing::warn!("{}: it describes another image; ignored", path.display()),
+                    Ok(_) => tracing::warn!("record {}: it describes another image; ignored", path.display()),
                     Err(error) => leave_out(error),
                 },
                 Some(("layer", chain)) => match decode::<LayerRecord>(&path) {
@@ -121,8 +122,8 @@ impl Records {
         Ok((all, complete))
     }
 
-    /// Makes the files describe what the index lists: after a crash they may describe more, or an older state.
-    pub(crate) fn reconcile(&self, index: &Everything) -> Result<(), Error> {
+    /// Changes the files to describe what the index lists. After a crash they may describe more, or an older state.
+    pub(crate) fn reconcile(&self, index: &IndexContents) -> Result<(), Error> {
         let (known, _) = self.read()?;
         let mut changed = false;
         let mut names: HashMap<&Digest, Vec<String>> = HashMap::new();
@@ -151,12 +152,12 @@ impl Records {
         if changed { self.sync() } else { Ok(()) }
     }
 
-    fn remove_others(&self, index: &Everything) -> Result<bool, Error> {
+    fn remove_others(&self, index: &IndexContents) -> Result<bool, Error> {
         let images: HashSet<&Digest> = index.images.iter().map(|image| &image.id).collect();
         let layers: HashSet<&Digest> = index.layers.iter().map(|(chain, _)| chain).collect();
         let mut changed = false;
-        for entry in fs::read_dir(&self.dir).map_err(at("list", &self.dir))? {
-            let path = entry.map_err(at("list", &self.dir))?.path();
+        for entry in fs::read_dir(&self.dir).map_err(failed_to("list", &self.dir))? {
+            let path = entry.map_err(failed_to("list", &self.dir))?.path();
             let listed = match parse_name(&path) {
                 Some(("image", id)) => images.contains(&id),
                 Some(("layer", chain)) => layers.contains(&chain),
@@ -184,9 +185,9 @@ fn encode(record: &impl Serialize) -> Result<Vec<u8>, Error> {
 fn decode<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
     use std::io::Read;
     let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(at("open", path))?;
-    file.take(SIZE_MAX).read_to_end(&mut bytes).map_err(at("read", path))?;
-    let damaged = || Error::corrupt(format!("record {} is damaged", path.display()));
+    let file = fs::File::open(path).map_err(failed_to("open", path))?;
+    file.take(SIZE_MAX).read_to_end(&mut bytes).map_err(failed_to("read", path))?;
+    let damaged = || Error::corrupt(format!("record {}: it is damaged", path.display()));
     let end = bytes.iter().position(|byte| *byte == b'\n').ok_or_else(damaged)?;
     let (digest, text) = (&bytes[..end], &bytes[end + 1..]);
     if digest != Digest::of(text).as_str().as_bytes() {
@@ -197,7 +198,7 @@ fn decode<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
 
 fn remove(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
-        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => Err(at("remove", path)(cause)),
+        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => Err(failed_to("remove", path)(cause)),
         _ => Ok(()),
     }
 }

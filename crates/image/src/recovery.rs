@@ -1,8 +1,8 @@
-//! What opening a store repairs: leftovers of a crash, an index that is missing or damaged, snapshots of an earlier
+//! Recovery when a store is opened: leftovers of a crash, an index that is missing or damaged, snapshots of an earlier
 //! boot.
 //!
-//! Nothing here reads a layer or a blob as a whole: see [`crate::keeper`]. An error of the disk keeps what it concerns,
-//! and never fails the opening; only what is known to be absent is dropped.
+//! Nothing here reads a whole layer or blob: see [`crate::repair`]. An I/O error never fails the opening, and what it
+//! concerns is kept. Only what is known to be absent is removed.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,98 +14,99 @@ use rustix::io::Errno;
 
 use crate::{
     Digest, Error, ErrorKind, Usage,
-    error::at,
+    error::failed_to,
     image::parse_config,
-    index::{Change, Everything, Form, Found, ImageRecord, LayerRecord},
+    index::{Change, Form, ImageRecord, IndexContents, IndexState, LayerRecord},
     manifest::{self, Document},
     snapshot,
-    state::{Incomplete, Known},
+    state::{IncompleteImage, StoredImage},
     store::Inner,
 };
 
-/// Largest image configuration.
+/// Largest image configuration, in bytes.
 pub(crate) const CONFIG_MAX: u64 = 8 * 1024 * 1024;
-/// Largest blob that is tried as a manifest when no record of an image is left.
+/// Largest blob that is parsed as a manifest when there is no record of an image, in bytes.
 const MANIFEST_MAX: u64 = 4 * 1024 * 1024;
-/// Names in `layers/` that are no layers.
+/// Names in `layers/` that are not layers of images.
 pub(crate) const EMPTY_LAYERS: [&str; 2] = ["empty", "empty-too"];
 
 fn boot_id() -> Result<String, Error> {
     let path = Path::new("/proc/sys/kernel/random/boot_id");
-    Ok(fs::read_to_string(path).map_err(at("read", path))?.trim().to_owned())
+    Ok(fs::read_to_string(path).map_err(failed_to("read", path))?.trim().to_owned())
 }
 
-/// Logs a failure that must not keep the store from being opened.
-fn tolerate(what: &str, outcome: Result<(), Error>) -> bool {
+/// Logs a failure that must not prevent the opening of the store. Returns whether there was none.
+fn tolerate(operation: &str, outcome: Result<(), Error>) -> bool {
     outcome
-        .inspect_err(|error| tracing::warn!("open the image store: {what}: {error}; retrying at the next start"))
+        .inspect_err(|error| tracing::warn!("open the image store: {operation}: {error}; retrying at the next start"))
         .is_ok()
 }
 
-pub(crate) fn recover(store: &Inner, found: Found) -> Result<(), Error> {
+pub(crate) fn recover(store: &Inner, index: IndexState) -> Result<(), Error> {
     let boot = boot_id()?;
     store.state.lock().boot.clone_from(&boot);
-    let Listed { all, rebuilt, complete } = match found {
-        Found::Whole(all) => Listed { all, rebuilt: false, complete: true },
-        Found::Missing => rebuild(store, "it is missing or was never filled"),
-        Found::Damaged(why) => rebuild(store, &why),
+    let RecoveredIndex { all, rebuilt, complete } = match index {
+        IndexState::Intact(all) => RecoveredIndex { all, rebuilt: false, complete: true },
+        IndexState::Missing => rebuild(store, "it is missing or was never filled"),
+        IndexState::Damaged(reason) => rebuild(store, &reason),
     };
     store.state.lock().complete = complete;
     let rebooted = !rebuilt && all.boot.as_deref() != Some(boot.as_str());
-    // First of all: what a container uses is not touched below.
+    // First of all, so that nothing below touches what a container uses.
     let mut certain = tolerate("read the snapshots", snapshot::recover(store, rebooted));
     if !certain {
-        store.state.lock().unreadable.insert(String::new());
+        store.state.lock().unreadable_snapshots.insert(String::new());
     }
     let verify = all.verify || rebuilt && !all.layers.is_empty() || rebooted && !all.closed && all.boot.is_some();
     store.state.lock().verify = verify;
-    let answer = if verify { "yes" } else { "no" };
-    let mut meta = vec![("closed", "no".into()), ("verify", answer.into())];
-    // Without it, the next opening rebuilds the index again.
+    let text = if verify { "yes" } else { "no" };
+    let mut meta = vec![("closed", "no".into()), ("verify", text.into())];
+    // Without the boot id, the next opening rebuilds the index again.
     meta.extend(complete.then_some(("boot", boot)));
     let mut change = Change { meta, ..Change::default() };
-    take_layers(store, &all, &mut change);
+    recover_layers(store, &all, &mut change);
     adopt_used_layers(store, &all, &mut change);
     for image in &all.images {
-        take_image(store, image, &all.names, &mut change);
+        recover_image(store, image, &all.names, &mut change);
     }
-    take_names(store, &all, &mut change);
+    recover_names(store, &all, &mut change);
     if rebuilt {
-        change = Change { meta: change.meta, ..store.state.lock().everything().into_change() };
+        change = Change { meta: change.meta, ..store.state.lock().index_contents().into_change() };
     }
     // The records are changed only after an index that lists the same is on disk.
     let written = tolerate("write the index", store.commit(&change));
     certain &= written && complete;
     if written && complete && (!all.closed || rebuilt || change.lists_differently()) {
-        let everything = store.state.lock().everything();
-        tolerate("write the records", store.records.reconcile(&everything));
+        let contents = store.state.lock().index_contents();
+        tolerate("write the records", store.records.reconcile(&contents));
     }
     if certain && !rebuilt {
         tolerate("remove unlisted layers", remove_unlisted(store));
-        tolerate("remove what nothing needs", store.collect());
+        tolerate("collect unused layers and blobs", store.collect());
     }
     Ok(())
 }
 
-/// What the store has.
-struct Listed {
-    all: Everything,
-    /// Not from the index, and not nothing.
+/// The contents of the index, after it was read or rebuilt.
+struct RecoveredIndex {
+    all: IndexContents,
+    /// Whether the contents were rebuilt, and are not empty.
     rebuilt: bool,
-    /// Everything that it was rebuilt from could be read.
+    /// Whether everything that they were rebuilt from could be read.
     complete: bool,
 }
 
-/// What the index listed, from the records in the content store; from the blobs alone where there are no records.
-fn rebuild(store: &Inner, why: &str) -> Listed {
+/// Rebuilds the contents of the index from the records in the content store, and from the blobs where there are no
+/// records.
+fn rebuild(store: &Inner, reason: &str) -> RecoveredIndex {
     let (mut all, mut complete) = store.records.read().unwrap_or_else(|error| {
         tracing::warn!("image index: {error}");
-        (Everything::default(), false)
+        (IndexContents::default(), false)
     });
     let known: HashSet<Digest> = all.images.iter().flat_map(|image| image.blobs.iter().cloned()).collect();
     complete &= store.content.list().is_ok();
     all.images.extend(unrecorded_images(store, &known));
-    // A layer without a record has its place in an image.
+    // A layer without a record is described by an image that has it.
     let recorded: HashSet<Digest> = all.layers.iter().map(|(chain, _)| chain.clone()).collect();
     for image in &all.images {
         let mut parent = None;
@@ -117,10 +118,10 @@ fn rebuild(store: &Inner, why: &str) -> Listed {
         }
     }
     let unlisted = fs::read_dir(store.root.join("layers")).is_ok_and(|mut layers| layers.next().is_some());
-    let anything = !all.images.is_empty() || !all.layers.is_empty() || unlisted;
-    if anything {
+    let rebuilt = !all.images.is_empty() || !all.layers.is_empty() || unlisted;
+    if rebuilt {
         tracing::warn!(
-            "image index: {why}; rebuilt from the content store: {} images, {} names, {} layers",
+            "image index: {reason}; rebuilt from the content store: {} images, {} names, {} layers",
             all.images.len(),
             all.names.len(),
             all.layers.len()
@@ -128,13 +129,13 @@ fn rebuild(store: &Inner, why: &str) -> Listed {
     }
     if !complete {
         tracing::error!(
-            "image index: not all of the content store can be read; nothing is removed until the next start can read it"
+            "image index: not all of the content store can be read; nothing is removed until a later start can read it"
         );
     }
-    Listed { all, rebuilt: anything, complete }
+    RecoveredIndex { all, rebuilt, complete }
 }
 
-/// A layer of which only the directory is known.
+/// Returns the record of a layer of which only the directory is known.
 fn unmeasured(parent: Option<Digest>) -> LayerRecord {
     LayerRecord {
         parent,
@@ -147,7 +148,7 @@ fn unmeasured(parent: Option<Digest>) -> LayerRecord {
     }
 }
 
-/// Images whose manifest, configuration and layers are all among the blobs, and of which no record is left.
+/// Returns the images without a record whose manifest, configuration and layers are all among the blobs.
 fn unrecorded_images(store: &Inner, known: &HashSet<Digest>) -> Vec<ImageRecord> {
     let blobs = store.content.list().unwrap_or_default();
     let small =
@@ -167,7 +168,7 @@ fn unrecorded_image(store: &Inner, blob: &Digest) -> Option<ImageRecord> {
     here.then(|| ImageRecord { id, manifest: blob.clone(), layers, blobs, size, incomplete: false })
 }
 
-/// Whether the directory of a layer is there; an error: not known.
+/// Whether the directory of a layer exists. An error means that this is unknown.
 pub(crate) fn layer_exists(path: &Path) -> Result<bool, Errno> {
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
     match rustix::fs::open(path, flags, rustix::fs::Mode::empty()) {
@@ -177,22 +178,22 @@ pub(crate) fn layer_exists(path: &Path) -> Result<bool, Errno> {
     }
 }
 
-/// Keeps the layers that are there, and those of which that is not known.
-fn take_layers(store: &Inner, all: &Everything, change: &mut Change) {
+/// Keeps the layers that exist, and those of which this is unknown.
+fn recover_layers(store: &Inner, all: &IndexContents, change: &mut Change) {
     let mut layers: HashMap<Digest, LayerRecord> = HashMap::new();
     for (chain, record) in &all.layers {
         match layer_exists(&store.layer_path(chain)) {
             Ok(true) => {}
             Ok(false) => {
                 tracing::warn!(
-                    "layer {chain}: its directory is gone; it is unpacked again, or fetched with the next pull"
+                    "layer {chain}: its directory is missing; it is unpacked again, or fetched with the next pull"
                 );
                 change.drop_layers.push(chain.clone());
                 continue;
             }
             Err(cause) => {
-                tracing::warn!("layer {chain}: open: {cause}; kept, retrying in the background");
-                store.state.lock().unknown.insert(chain.clone());
+                tracing::warn!("open layer {chain}: {cause}; kept, retrying in the background");
+                store.state.lock().inaccessible.insert(chain.clone());
             }
         }
         layers.insert(chain.clone(), record.clone());
@@ -200,8 +201,8 @@ fn take_layers(store: &Inner, all: &Everything, change: &mut Change) {
     store.state.lock().layers = layers;
 }
 
-/// Lists the layers again that a container uses and the index does not know.
-fn adopt_used_layers(store: &Inner, all: &Everything, change: &mut Change) {
+/// Lists layers that a container uses and that the index does not list.
+fn adopt_used_layers(store: &Inner, all: &IndexContents, change: &mut Change) {
     let chains: Vec<Vec<Digest>> = {
         let state = store.state.lock();
         state
@@ -226,52 +227,52 @@ fn adopt_used_layers(store: &Inner, all: &Everything, change: &mut Change) {
     }
 }
 
-/// An image stays listed if its configuration and layers are there. Else it is kept out of sight, with what it still
-/// has, until it is unpacked again from its blobs or a pull makes it whole; one that lacks blobs and was not pulled
-/// until the next opening goes.
-fn take_image(store: &Inner, image: &ImageRecord, names: &[(String, Digest)], change: &mut Change) {
+/// Lists an image if its configuration and layers exist. Otherwise it is hidden, with what is left of it, until its
+/// layers are unpacked again from its blobs or a pull completes it. A hidden image that lacks blobs and was not pulled
+/// until the next opening is removed.
+fn recover_image(store: &Inner, image: &ImageRecord, names: &[(String, Digest)], change: &mut Change) {
     let missing = {
         let state = store.state.lock();
         image.layers.iter().find(|layer| !state.has_intact(&layer.chain)).cloned()
     };
     let config = store.content.get(&image.id, CONFIG_MAX).and_then(|bytes| parse_config(&bytes));
-    let (why, lost) = match (missing, config) {
+    let (reason, lost) = match (missing, config) {
         (None, Ok(parsed)) => {
             let record = ImageRecord { incomplete: false, ..image.clone() };
             if image.incomplete {
                 change.put_images.push(record.clone());
             }
-            let known = Known { record: record.into(), config: parsed.config.into(), raw: parsed.raw.into() };
+            let known = StoredImage { record: record.into(), config: parsed.config.into(), raw: parsed.raw.into() };
             store.state.lock().images.insert(image.id.clone(), known);
             return;
         }
         (Some(layer), config) => {
             let blobs = image.layers.iter().all(|layer| store.content.size(&layer.blob).is_some());
             (
-                format!("its layer {} is gone or damaged", layer.chain),
+                format!("its layer {} is missing or damaged", layer.chain),
                 !blobs || config.is_err_and(|error| is_lost(&error)),
             )
         }
         (None, Err(error)) => (error.message.clone(), is_lost(&error)),
     };
     if image.incomplete && lost {
-        tracing::warn!("image {}: {why}, and it was not pulled again; removed", image.id);
+        tracing::warn!("image {}: {reason}, and it was not pulled again; removed", image.id);
         change.drop_images.push(image.id.clone());
         return;
     }
-    let way_out = if lost { "pull it again" } else { "unpacking it again in the background" };
-    tracing::warn!("image {}: {why}; {way_out}", image.id);
+    let remedy = if lost { "pull it again" } else { "unpacking it again in the background" };
+    tracing::warn!("image {}: {reason}; {remedy}", image.id);
     let record = ImageRecord { incomplete: true, ..image.clone() };
     change.put_images.push(record.clone());
     let names = names.iter().filter(|(_, id)| *id == image.id).map(|(name, _)| name.clone()).collect();
-    store.state.lock().incomplete.insert(image.id.clone(), Incomplete { record, names });
+    store.state.lock().incomplete.insert(image.id.clone(), IncompleteImage { record, names });
 }
 
 fn is_lost(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Invalid)
 }
 
-fn take_names(store: &Inner, all: &Everything, change: &mut Change) {
+fn recover_names(store: &Inner, all: &IndexContents, change: &mut Change) {
     let mut state = store.state.lock();
     for (name, id) in &all.names {
         if state.images.contains_key(id) {
@@ -282,11 +283,11 @@ fn take_names(store: &Inner, all: &Everything, change: &mut Change) {
     }
 }
 
-/// Layers that a crash left between rename and record, or between record and removal.
+/// Removes layers that a crash left between rename and record, or between record and removal.
 fn remove_unlisted(store: &Inner) -> Result<(), Error> {
     let used = {
         let state = store.state.lock();
-        if !state.unreadable.is_empty() {
+        if !state.unreadable_snapshots.is_empty() {
             return Ok(());
         }
         let mut used = state.layers_in_snapshots();
@@ -294,13 +295,13 @@ fn remove_unlisted(store: &Inner) -> Result<(), Error> {
         used
     };
     let dir = store.root.join("layers");
-    for entry in fs::read_dir(&dir).map_err(at("list", &dir))? {
-        let entry = entry.map_err(at("list", &dir))?;
+    for entry in fs::read_dir(&dir).map_err(failed_to("list", &dir))? {
+        let entry = entry.map_err(failed_to("list", &dir))?;
         let name = entry.file_name();
         let name = name.to_str().unwrap_or_default();
         let listed = Digest::from_hex(name).is_ok_and(|chain| used.contains(&chain));
         if !listed && !EMPTY_LAYERS.contains(&name) && !store.keep_superseded(&entry.path()) {
-            store.trash.take(&entry.path())?;
+            store.trash.remove(&entry.path())?;
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use crate::{Digest, Error};
 /// Longest repository name that the distribution grammar allows.
 const NAME_MAX: usize = 255;
 
-/// `host/repository`, with a tag, a digest or both: whole and valid.
+/// A complete, valid reference: `host/repository` with a tag, a digest or both.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reference {
     host: String,
@@ -17,44 +17,44 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Parses a reference; what is missing is filled in: `busybox` → `docker.io/library/busybox:latest`.
+    /// Parses a reference and fills in what is missing: `busybox` → `docker.io/library/busybox:latest`.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Invalid`], naming what is wrong.
+    /// [`crate::ErrorKind::Invalid`]; the message names what is not valid.
     pub fn parse(text: &str, default_host: &str) -> Result<Self, Error> {
-        let wrong = |why: &str| {
-            let shown: String = text.chars().take(300).collect();
-            Error::invalid(format!("image reference {shown:?}: {why}"))
+        let invalid = |reason: &str| {
+            let excerpt: String = text.chars().take(300).collect();
+            Error::invalid(format!("image reference {excerpt:?}: {reason}"))
         };
         if text.is_empty() {
-            return Err(wrong("empty"));
+            return Err(invalid("empty"));
         }
         let (rest, digest) = match text.split_once('@') {
-            Some((rest, digest)) => (rest, Some(digest.parse::<Digest>().map_err(|error| wrong(&error.message))?)),
+            Some((rest, digest)) => (rest, Some(digest.parse::<Digest>().map_err(|error| invalid(&error.message))?)),
             None => (text, None),
         };
         let (name, tag) = split_tag(rest);
         if tag.is_some_and(|tag| !is_tag(tag)) {
-            return Err(wrong("the tag must be 1 to 128 of [A-Za-z0-9_.-], not led by . or -"));
+            return Err(invalid("the tag must have 1 to 128 characters of [A-Za-z0-9_.-] and not start with . or -"));
         }
         if digest.is_none() && tag.is_none() && is_id(name) {
-            return Err(wrong("a name of 64 hex digits would be mistaken for an image id"));
+            return Err(invalid("a name of 64 hex digits would be mistaken for an image id"));
         }
         let (host, path) = split_host(name, default_host);
         if !is_host(host) {
-            return Err(wrong("the host is not valid"));
+            return Err(invalid("the host is not valid"));
         }
         if path.chars().any(|c| c.is_ascii_uppercase()) {
-            return Err(wrong("the repository must be lower case"));
+            return Err(invalid("the repository must be lower case"));
         }
         let host = if host == "index.docker.io" { "docker.io" } else { host };
         let repository =
             if host == "docker.io" && !path.contains('/') { format!("library/{path}") } else { path.to_owned() };
         if !repository.split('/').all(is_component) {
-            return Err(wrong("the repository must be words of [a-z0-9] joined by . _ __ - and /"));
+            return Err(invalid("the repository must consist of words of [a-z0-9] joined by . _ __ - and /"));
         }
         if host.len() + 1 + repository.len() > NAME_MAX {
-            return Err(wrong("the name is longer than 255 characters"));
+            return Err(invalid("the name is longer than 255 characters"));
         }
         let tag = match (tag, &digest) {
             (Some(tag), _) => Some(tag.to_owned()),
@@ -64,37 +64,38 @@ impl Reference {
         Ok(Self { host: host.to_owned(), repository, tag, digest })
     }
 
-    /// Registry host, maybe with a port: `docker.io`, `localhost:5000`.
+    /// Returns the registry host, with its port if it has one: `docker.io`, `localhost:5000`.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Path in the registry: `library/busybox`.
+    /// Returns the path in the registry: `library/busybox`.
     #[must_use]
     pub fn repository(&self) -> &str {
         &self.repository
     }
 
-    /// The tag, if there is one.
+    /// Returns the tag, if there is one.
     #[must_use]
     pub fn tag(&self) -> Option<&str> {
         self.tag.as_deref()
     }
 
-    /// The digest, if there is one: it decides.
+    /// Returns the digest, if there is one. It takes precedence over the tag.
     #[must_use]
     pub fn digest(&self) -> Option<&Digest> {
         self.digest.as_ref()
     }
 
-    /// `host/repository`.
+    /// Returns `host/repository`.
     #[must_use]
     pub fn name(&self) -> String {
         format!("{}/{}", self.host, self.repository)
     }
 
-    /// `host/repository:tag`. A reference by tag and digest is kept under its digest alone, as containerd has it.
+    /// Returns `host/repository:tag`. A reference with a tag and a digest is listed by its digest only, as in
+    /// containerd.
     #[must_use]
     pub fn tagged(&self) -> Option<String> {
         match (&self.tag, &self.digest) {
@@ -103,13 +104,13 @@ impl Reference {
         }
     }
 
-    /// `host/repository@digest` for the digest of what was found.
+    /// Returns `host/repository@digest` with the digest to which the reference was resolved.
     #[must_use]
     pub fn pinned(&self, digest: &Digest) -> String {
         format!("{}@{digest}", self.name())
     }
 
-    /// What a registry is asked for: the digest, else the tag.
+    /// Returns what is requested from a registry: the digest, else the tag.
     #[must_use]
     pub fn target(&self) -> &str {
         self.digest.as_ref().map(Digest::as_str).or(self.tag.as_deref()).unwrap_or("latest")
@@ -129,7 +130,7 @@ impl fmt::Display for Reference {
     }
 }
 
-/// The last colon begins a tag unless a slash follows it (then it is a port).
+/// Splits off the tag. The last colon starts a tag, unless a slash follows it: then it starts a port.
 fn split_tag(text: &str) -> (&str, Option<&str>) {
     match text.rfind(':') {
         Some(at) if !text[at..].contains('/') => (&text[..at], Some(&text[at + 1..])),
@@ -137,7 +138,7 @@ fn split_tag(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The first component is a host if it looks like one: a dot, a port, `localhost`, or upper case.
+/// Splits off the host. The first component is a host if it has a dot, a port or upper case, or is `localhost`.
 fn split_host<'a>(name: &'a str, default_host: &'a str) -> (&'a str, &'a str) {
     match name.split_once('/') {
         Some((host, path))
@@ -172,13 +173,15 @@ fn is_tag(tag: &str) -> bool {
         && tag.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
 }
 
-/// Words of `[a-z0-9]+` joined by `.`, `_`, `__` or any number of `-`.
+/// Whether this is a path component: words of `[a-z0-9]+` joined by `.`, `_`, `__` or any number of `-`.
 fn is_component(component: &str) -> bool {
     let bytes = component.as_bytes();
     let word = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     bytes.first().is_some_and(word)
         && bytes.last().is_some_and(word)
-        && bytes.split(word).all(|joint| matches!(joint, b"" | b"." | b"_" | b"__") || joint.iter().all(|b| *b == b'-'))
+        && bytes
+            .split(word)
+            .all(|separator| matches!(separator, b"" | b"." | b"_" | b"__") || separator.iter().all(|b| *b == b'-'))
 }
 
 fn is_id(name: &str) -> bool {

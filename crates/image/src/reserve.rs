@@ -1,4 +1,4 @@
-//! Space kept for removals: a file of zeros that is deleted when the disk is full.
+//! Space that is reserved for removals: a file that is deleted when the disk is full.
 
 use std::{
     fs::{self, File},
@@ -7,12 +7,12 @@ use std::{
 
 use rustix::fs::FallocateFlags;
 
-/// Bytes: enough for a new copy of the index, and for the metadata of removals.
+/// Size in bytes: enough for a new copy of the index, and for the metadata of removals.
 const SIZE: u64 = 16 << 20;
-/// The reserve is made again when so many times its size is free.
+/// The reserve is allocated again when this many times its size is free.
 const FREE: u64 = 8;
 
-/// The file.
+/// The reserve file.
 #[derive(Clone)]
 pub(crate) struct Reserve(PathBuf);
 
@@ -21,18 +21,16 @@ impl Reserve {
         Self(path)
     }
 
-    /// Frees the space. Returns whether there was any.
+    /// Deletes the reserve. Returns whether there was one.
     pub(crate) fn release(&self) -> bool {
         let released = fs::remove_file(&self.0).is_ok();
         if released {
-            tracing::warn!(
-                "the disk of the image store is full; using the reserve of {SIZE} bytes to remove what is not needed"
-            );
+            tracing::warn!("the disk of the image store is full; using the reserve of {SIZE} bytes for removals");
         }
         released
     }
 
-    /// Takes the space if the disk has plenty.
+    /// Allocates the reserve if the disk has enough free space.
     pub(crate) fn refill(&self) {
         let Some(directory) = self.0.parent() else { return };
         let free = rustix::fs::statvfs(directory).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));

@@ -1,4 +1,4 @@
-//! What the store knows, in memory: the answer to every question that must not wait for a disk.
+//! The state of the store in memory, which answers every query that must not wait for a disk.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -7,13 +7,13 @@ use std::{
 
 use crate::{
     Digest, Image, ImageConfig, Usage,
-    index::{Everything, ImageRecord, LayerRecord},
-    superseded::Superseded,
+    index::{ImageRecord, IndexContents, LayerRecord},
+    superseded::SupersededLayer,
 };
 
 /// An image with its parsed configuration.
 #[derive(Clone)]
-pub(crate) struct Known {
+pub(crate) struct StoredImage {
     pub(crate) record: Arc<ImageRecord>,
     pub(crate) config: Arc<ImageConfig>,
     pub(crate) raw: Arc<serde_json::Value>,
@@ -23,41 +23,41 @@ pub(crate) struct Known {
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) image: Digest,
-    /// Uppermost of the image's layers; none: an image without layers.
+    /// Uppermost layer of the image; `None` for an image without layers.
     pub(crate) top: Option<Digest>,
-    /// All of the image's layers, lowest first. Snapshots made by older versions have none here.
+    /// All layers of the image, lowest first; empty for snapshots that older versions created.
     pub(crate) layers: Vec<Digest>,
     /// Images mounted next to it, as volumes.
     pub(crate) volumes: Vec<MountedImage>,
     pub(crate) usage: Usage,
 }
 
-/// An image whose layers are shown as a volume.
+/// An image whose layers are mounted as a volume.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct MountedImage {
     pub(crate) image: Digest,
-    /// Its uppermost layer; none: an image without layers.
+    /// Uppermost layer of the image; `None` for an image without layers.
     pub(crate) top: Option<Digest>,
-    /// All of its layers, lowest first.
+    /// All layers of the image, lowest first.
     #[serde(default)]
     pub(crate) layers: Vec<Digest>,
 }
 
-/// An image that is not shown.
+/// An image that is hidden because something of it is missing.
 #[derive(Clone, Debug)]
-pub(crate) struct Incomplete {
+pub(crate) struct IncompleteImage {
     pub(crate) record: ImageRecord,
-    /// The names it has again once it is whole.
+    /// Names that it gets back when it is complete.
     pub(crate) names: Vec<String>,
 }
 
 impl Snapshot {
-    /// Images it needs.
+    /// Returns the images that it uses.
     pub(crate) fn images(&self) -> impl Iterator<Item = &Digest> {
         std::iter::once(&self.image).chain(self.volumes.iter().map(|volume| &volume.image))
     }
 
-    /// Chains of layers that it needs, each lowest first.
+    /// Returns the chains of layers that it uses, each lowest first.
     pub(crate) fn chains(&self) -> impl Iterator<Item = &[Digest]> {
         std::iter::once(self.layers.as_slice()).chain(self.volumes.iter().map(|volume| volume.layers.as_slice()))
     }
@@ -67,50 +67,50 @@ impl Snapshot {
     }
 }
 
-/// Layers by chain, and blobs.
+/// Digests that were verified: chain ids of layers, and blobs.
 #[derive(Default)]
-pub(crate) struct Verified {
+pub(crate) struct VerifiedDigests {
     pub(crate) layers: HashSet<Digest>,
     pub(crate) blobs: HashSet<Digest>,
 }
 
 #[derive(Default)]
 pub(crate) struct State {
-    pub(crate) images: HashMap<Digest, Known>,
-    /// Images of which something was lost: not shown, but kept until they are whole again.
-    pub(crate) incomplete: HashMap<Digest, Incomplete>,
-    /// Full names (`host/repository:tag` and `host/repository@digest`) and the images they mean.
+    pub(crate) images: HashMap<Digest, StoredImage>,
+    /// Images of which something was lost: hidden, but kept until they are complete again.
+    pub(crate) incomplete: HashMap<Digest, IncompleteImage>,
+    /// Full names (`host/repository:tag` and `host/repository@digest`) and the ids of their images.
     pub(crate) names: BTreeMap<String, Digest>,
     pub(crate) layers: HashMap<Digest, LayerRecord>,
-    /// Layers that are listed and could not be opened for another reason than that they are gone.
-    pub(crate) unknown: HashSet<Digest>,
-    /// Directories of damaged layers that containers may still be mounted on.
-    pub(crate) superseded: Vec<Superseded>,
-    /// What was compared with its digest since the store was opened, and is what it should be.
-    pub(crate) verified: Verified,
+    /// Listed layers that could not be opened for a reason other than that they do not exist.
+    pub(crate) inaccessible: HashSet<Digest>,
+    /// Directories of damaged layers on which containers may still be mounted.
+    pub(crate) superseded: Vec<SupersededLayer>,
+    /// Layers and blobs that were verified since the store was opened.
+    pub(crate) verified: VerifiedDigests,
     pub(crate) snapshots: HashMap<String, Snapshot>,
-    /// Snapshots whose record could not be read: while there are any, every layer may be in use.
-    pub(crate) unreadable: HashSet<String>,
+    /// Keys of snapshots whose record could not be read. While there are any, every layer may be in use.
+    pub(crate) unreadable_snapshots: HashSet<String>,
     pub(crate) boot: String,
     /// Whether this lists everything that the store has. Unset while a rebuilt index may lack what could not be read:
     /// then nothing is removed, and the next opening rebuilds the index again.
     pub(crate) complete: bool,
-    /// Layers and blobs are still to be compared with their digests.
+    /// Whether layers and blobs must still be verified.
     pub(crate) verify: bool,
-    /// Blobs and layers that running operations need, with the number of those.
+    /// Blobs and layers that running operations need, with the number of these operations.
     leases: HashMap<Digest, usize>,
 }
 
 /// The state behind its lock, which is never held while waiting for a disk or a network.
 #[derive(Clone, Default)]
-pub(crate) struct Shared(Arc<Mutex<State>>);
+pub(crate) struct SharedState(Arc<Mutex<State>>);
 
-impl Shared {
+impl SharedState {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps blobs and layers from being collected until the lease is dropped, whether they are here already or not.
+    /// Protects blobs and layers from collection until the lease is dropped, whether they exist already or not.
     pub(crate) fn lease(&self, digests: impl IntoIterator<Item = Digest>) -> Lease {
         let digests: Vec<_> = digests.into_iter().collect();
         let mut state = self.lock();
@@ -122,9 +122,9 @@ impl Shared {
     }
 }
 
-/// See [`Shared::lease`].
+/// Protects blobs and layers from collection. See [`SharedState::lease`].
 pub(crate) struct Lease {
-    state: Shared,
+    state: SharedState,
     digests: Vec<Digest>,
 }
 
@@ -147,7 +147,7 @@ impl State {
         self.leases.contains_key(digest)
     }
 
-    /// Layers from the lowest to `top`.
+    /// Returns the layers from the lowest to `top`, or the first layer that is missing.
     pub(crate) fn chain(&self, top: Option<&Digest>) -> Result<Vec<Digest>, Digest> {
         let mut chain = Vec::new();
         let mut next = top.cloned();
@@ -160,18 +160,18 @@ impl State {
         Ok(chain)
     }
 
-    /// Layers that an image or a snapshot is made of.
+    /// Returns the layers that images and snapshots use.
     pub(crate) fn layers_in_use(&self) -> HashSet<Digest> {
         let mut used: HashSet<Digest> =
             self.records().flat_map(|record| record.layers.iter().map(|layer| layer.chain.clone())).collect();
         used.extend(self.layers_in_snapshots());
-        if !self.unreadable.is_empty() {
+        if !self.unreadable_snapshots.is_empty() {
             used.extend(self.layers.keys().cloned());
         }
         used
     }
 
-    /// Layers that a snapshot needs: what its own record lists counts even if nothing else knows it.
+    /// Returns the layers that snapshots use. A layer that only the record of a snapshot lists counts, too.
     pub(crate) fn layers_in_snapshots(&self) -> HashSet<Digest> {
         self.snapshots.values().flat_map(|snapshot| self.layers_of(snapshot)).collect()
     }
@@ -188,13 +188,13 @@ impl State {
         used
     }
 
-    /// Keys of the snapshots that need a layer.
+    /// Returns the keys of the snapshots that use a layer.
     pub(crate) fn users_of(&self, chain: &Digest) -> HashSet<String> {
         let users = self.snapshots.iter().filter(|(_, snapshot)| self.layers_of(snapshot).contains(chain));
         users.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Whether a snapshot needs a damaged layer.
+    /// Whether a snapshot uses a damaged layer.
     pub(crate) fn needs_damaged(&self, snapshot: &Snapshot) -> bool {
         self.layers_of(snapshot).iter().any(|chain| self.layers.get(chain).is_some_and(|layer| layer.damaged))
     }
@@ -204,12 +204,12 @@ impl State {
         self.layers.get(chain).is_some_and(|layer| !layer.damaged)
     }
 
-    /// Layers that are to be replaced.
+    /// Returns the damaged layers, which are to be replaced.
     pub(crate) fn damaged(&self) -> Vec<Digest> {
         self.layers.iter().filter(|(_, layer)| layer.damaged).map(|(chain, _)| chain.clone()).collect()
     }
 
-    /// Blobs that an image is made of.
+    /// Returns the blobs that images use.
     pub(crate) fn blobs_in_use(&self) -> HashSet<Digest> {
         self.records().flat_map(|record| record.blobs.iter().cloned()).collect()
     }
@@ -218,11 +218,11 @@ impl State {
         self.images.values().map(|known| &*known.record).chain(self.incomplete.values().map(|image| &image.record))
     }
 
-    /// What the index lists of this.
-    pub(crate) fn everything(&self) -> Everything {
+    /// Returns the contents that the index must have.
+    pub(crate) fn index_contents(&self) -> IndexContents {
         let hidden =
             self.incomplete.iter().flat_map(|(id, image)| image.names.iter().map(|name| (name.clone(), id.clone())));
-        Everything {
+        IndexContents {
             names: self.names.iter().map(|(name, id)| (name.clone(), id.clone())).chain(hidden).collect(),
             images: self.records().cloned().collect(),
             layers: self.layers.iter().map(|(chain, layer)| (chain.clone(), layer.clone())).collect(),
@@ -232,32 +232,32 @@ impl State {
         }
     }
 
-    /// Hides the images that have a layer.
+    /// Hides the images that have a layer. Returns their records.
     pub(crate) fn hide_images_with(&mut self, chain: &Digest) -> Vec<ImageRecord> {
         let images = self.images.iter().filter(|(_, known)| known.record.layers.iter().any(|l| l.chain == *chain));
         let images: Vec<Digest> = images.map(|(id, _)| id.clone()).collect();
         images.iter().filter_map(|id| self.hide(id)).collect()
     }
 
-    /// Hides an image.
+    /// Hides an image. Returns its record.
     pub(crate) fn hide(&mut self, id: &Digest) -> Option<ImageRecord> {
         let known = self.images.remove(id)?;
         let names: Vec<String> =
             self.names.iter().filter(|(_, image)| *image == id).map(|(name, _)| name.clone()).collect();
         names.iter().for_each(|name| drop(self.names.remove(name)));
         let record = ImageRecord { incomplete: true, ..(*known.record).clone() };
-        self.incomplete.insert(id.clone(), Incomplete { record: record.clone(), names });
+        self.incomplete.insert(id.clone(), IncompleteImage { record: record.clone(), names });
         Some(record)
     }
 
-    /// Names of an image, hidden or not: tags, digests.
+    /// Returns the names of an image, hidden or not: tags and digests.
     pub(crate) fn names_of(&self, id: &Digest) -> (Vec<String>, Vec<String>) {
         let names = self.names.iter().filter(|(_, image)| *image == id).map(|(name, _)| name.clone());
         let hidden = self.incomplete.get(id).into_iter().flat_map(|image| image.names.iter().cloned());
         names.chain(hidden).partition(|name| !name.contains('@'))
     }
 
-    /// The hidden image of this full name.
+    /// Returns the hidden image with this full name.
     pub(crate) fn hidden(&self, name: &str) -> Option<&Digest> {
         self.incomplete.iter().find(|(_, image)| image.names.iter().any(|known| known == name)).map(|(id, _)| id)
     }
@@ -268,7 +268,7 @@ impl State {
         Some(known.image(repo_tags, repo_digests))
     }
 
-    /// All images, by their first name.
+    /// Returns all images, sorted by their first name.
     pub(crate) fn list(&self) -> Vec<Image> {
         let mut names: HashMap<&Digest, (Vec<String>, Vec<String>)> = HashMap::new();
         for (name, id) in &self.names {
@@ -288,7 +288,7 @@ impl State {
     }
 }
 
-impl Known {
+impl StoredImage {
     fn image(&self, repo_tags: Vec<String>, repo_digests: Vec<String>) -> Image {
         Image {
             id: self.record.id.to_string(),

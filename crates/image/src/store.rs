@@ -4,10 +4,10 @@
 //! <root>/index.redb            names, images, layers
 //!        format, lock, reserve version of the index; held while open; space for removals on a full disk
 //!        content/              OCI image layout: blobs by digest
-//!        content/records/      what the index lists, a second time
+//!        content/records/      copies of the records of the index
 //!        layers/<chain>        unpacked layers
 //!        snapshots/<key>/      record.json, upper, work
-//!        tmp/                  on its way in or out; what a crash left there is deleted in the background
+//!        tmp/                  temporary files; what a crash left there is deleted in the background
 //! ```
 
 use std::{
@@ -28,14 +28,14 @@ use rustix::{fs::FlockOperation, io::Errno};
 use crate::{
     Digest, Disk, DiskFormat, Error, Image, Reference, Registries, Usage,
     content::Content,
-    error::at,
+    error::failed_to,
     index::{Change, Index, busy},
     pull::Pulls,
     records::Records,
     recovery,
     registry::Clients,
     reserve::Reserve,
-    state::Shared,
+    state::SharedState,
     trash::Trash,
     unpack::Limits,
 };
@@ -49,54 +49,54 @@ pub struct Store {
 pub(crate) struct Inner {
     pub(crate) root: PathBuf,
     pub(crate) content: Content,
-    pub(crate) state: Shared,
+    pub(crate) state: SharedState,
     pub(crate) trash: Arc<Trash>,
-    /// Threads for what waits for the store's disk.
+    /// Threads for work that waits for the store's disk.
     pub(crate) disk: Disk,
-    /// Threads for what waits for the disk that has the settings of registries.
+    /// Threads for work that waits for the disk with the settings of registries.
     pub(crate) settings: Disk,
     clients: RwLock<Arc<Clients>>,
     pub(crate) pulls: Pulls,
-    pub(crate) figures: crate::Figures,
+    pub(crate) metrics: crate::Metrics,
     pub(crate) sampler: std::sync::OnceLock<crate::snapshot::Sampler>,
-    pub(crate) keeper: std::sync::OnceLock<crate::keeper::Keeper>,
+    pub(crate) repair_thread: std::sync::OnceLock<crate::repair::RepairThread>,
     pub(crate) index: Arc<Index>,
     pub(crate) records: Records,
     pub(crate) reserve: Reserve,
-    pub(crate) sync: crate::pull::Sync,
+    pub(crate) sync: crate::pull::FileSystemSync,
     pub(crate) collection_is_queued: AtomicBool,
-    /// Whether something that nothing needs could not be removed.
+    /// Whether something unused could not be removed.
     pub(crate) left_over: AtomicBool,
-    /// Its lock keeps a second process out.
+    /// Its lock prevents other processes from opening the store.
     _lock: File,
-    /// Held by whoever changes the index or the directories that it lists.
+    /// The writer lock, which is held while the index or a directory that it lists is changed.
     writer: Mutex<()>,
 }
 
 impl Store {
-    /// Opens the store, or makes it. Snapshots of an earlier boot are dropped (no container survives one). A missing or
-    /// damaged index is made again from the content store. After an unclean boot, layers and blobs are compared with
-    /// their digests in the background.
+    /// Opens the store, or creates it. Snapshots of an earlier boot are removed, because no container survives a
+    /// reboot. A missing or damaged index is rebuilt from the content store. After an unclean boot, layers and blobs
+    /// are verified against their digests in the background.
     ///
     /// # Errors
     /// The directory can't be written, another process has it open, or the index is of a newer format.
     pub fn open(dir: &Path, registries: Registries) -> Result<Self, Error> {
         registries.check()?;
         let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(dir).map_err(at("create", dir))?;
-        // Layers hold setuid programs of strangers: no user of this host may reach them. A file system that is
-        // read-only would refuse the mode that the directory has already.
-        let mode = fs::metadata(dir).map_err(at("read the mode of", dir))?.permissions().mode();
+        builder.recursive(true).mode(0o700).create(dir).map_err(failed_to("create", dir))?;
+        // Layers contain untrusted setuid programs, which no user of this host may reach. The mode is not set again,
+        // because a read-only file system would refuse that.
+        let mode = fs::metadata(dir).map_err(failed_to("read the mode of", dir))?.permissions().mode();
         if mode & 0o7777 != 0o700 {
-            fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(at("set the mode of", dir))?;
+            fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(failed_to("set the mode of", dir))?;
         }
-        let root = dir.canonicalize().map_err(at("resolve", dir))?;
+        let root = dir.canonicalize().map_err(failed_to("resolve", dir))?;
         let lock = lock(&root)?;
         let reserve = Reserve::new(root.join("reserve"));
-        let (index, found) = Index::open(&root.join("index.redb"), &reserve)?;
+        let (index, index_state) = Index::open(&root.join("index.redb"), &reserve)?;
         for name in ["layers", "snapshots", "tmp"] {
             let path = root.join(name);
-            builder.mode(0o711).create(&path).map_err(at("create", &path))?;
+            builder.mode(0o711).create(&path).map_err(failed_to("create", &path))?;
         }
         let temporary = root.join("tmp");
         let content = Content::open(&root.join("content"), &temporary)?;
@@ -104,20 +104,20 @@ impl Store {
         let inner = Inner {
             clients: RwLock::new(Arc::new(Clients::new(&registries))),
             content,
-            state: Shared::default(),
+            state: SharedState::default(),
             trash: Arc::new(Trash::open(&temporary)?),
             disk: Disk::new(&root),
             settings: Disk::new(settings_path(&registries)),
             pulls: Pulls::default(),
-            figures: crate::Figures::default(),
+            metrics: crate::Metrics::default(),
             sampler: std::sync::OnceLock::new(),
-            keeper: std::sync::OnceLock::new(),
+            repair_thread: std::sync::OnceLock::new(),
             index: Arc::new(index),
             collection_is_queued: AtomicBool::new(false),
             left_over: AtomicBool::new(false),
             records,
             reserve,
-            sync: crate::pull::Sync::open(&root)?,
+            sync: crate::pull::FileSystemSync::open(&root)?,
             _lock: lock,
             writer: Mutex::new(()),
             root,
@@ -125,18 +125,18 @@ impl Store {
         if let Err(error) = DiskFormat::write(&inner.root) {
             tracing::warn!("open the image store: {error}");
         }
-        recovery::recover(&inner, found)?;
+        recovery::recover(&inner, index_state)?;
         inner.reserve.refill();
         let inner = Arc::new(inner);
         crate::snapshot::start_sampling(&inner)?;
-        crate::keeper::start(&inner)?;
+        crate::repair::start(&inner)?;
         Ok(Self { inner })
     }
 
-    /// Asks registries by these settings from now on; pulls that run end as they began.
+    /// Uses these settings of registries from now on. Running pulls keep those they started with.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Invalid`]: as [`Registries::check`]; nothing was changed.
+    /// [`crate::ErrorKind::Invalid`]: see [`Registries::check`]; nothing was changed.
     pub fn reconfigure(&self, registries: Registries) -> Result<(), Error> {
         registries.check()?;
         let fresh = Arc::new(Clients::new(&registries));
@@ -144,34 +144,35 @@ impl Store {
         Ok(())
     }
 
-    /// The store's directory, absolute.
+    /// Returns the absolute path of the store's directory.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.inner.root
     }
 
-    /// An image by tag, digest reference, id, or unambiguous prefix of an id (at least six hex digits).
+    /// Finds an image by tag, digest reference, id, or unambiguous prefix of an id (at least six hex digits).
     ///
     /// # Errors
-    /// The name is neither a reference nor an id, or the prefix fits several images.
+    /// The name is neither a reference nor an id, or the prefix matches several images.
     pub fn find(&self, name: &str) -> Result<Option<Image>, Error> {
         let id = self.inner.resolve(name)?;
         Ok(id.and_then(|id| self.inner.state.lock().image(&id)))
     }
 
-    /// Threads for what waits for the store's disk: snapshots are made, mounted and discarded there.
+    /// Returns the threads for work that waits for the store's disk. Snapshots are created, mounted and discarded
+    /// there.
     #[must_use]
     pub fn disk(&self) -> &Disk {
         &self.inner.disk
     }
 
-    /// All images.
+    /// Returns all images, sorted by their first name.
     #[must_use]
     pub fn list(&self) -> Vec<Image> {
         self.inner.state.lock().list()
     }
 
-    /// What layers, blobs and writable layers take; the latter as sampled last.
+    /// Returns the disk usage of layers, blobs and writable layers, the latter as of the last sample.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let state = self.inner.state.lock();
@@ -184,11 +185,11 @@ impl Store {
         usage
     }
 
-    /// Removes an image by any of its names, with all of its tags; unknown names succeed. Layers that a container uses
-    /// stay until the container is gone.
+    /// Removes an image, given by any of its names, with all of its tags. Succeeds for unknown names. Layers that a
+    /// container uses are kept until the container is removed.
     ///
     /// # Errors
-    /// The name is not valid or not clear, or the disk failed.
+    /// The name is not valid or ambiguous, or the disk failed.
     pub async fn remove(&self, name: &str) -> Result<(), Error> {
         let Some(id) = self.inner.resolve_hidden(name)? else { return Ok(()) };
         let inner = self.inner.clone();
@@ -196,10 +197,11 @@ impl Store {
         disk.run_long(move || inner.remove_image(&id)).await
     }
 
-    /// Takes one tag from an image, which goes with its last one. By a digest or an id it is [`Store::remove`].
+    /// Removes one tag of an image, and with its last tag the image. Given a digest or an id it removes the image, as
+    /// [`Store::remove`].
     ///
     /// # Errors
-    /// As [`Store::remove`].
+    /// See [`Store::remove`].
     pub async fn untag(&self, name: &str) -> Result<(), Error> {
         let Some(id) = self.inner.resolve_hidden(name)? else { return Ok(()) };
         let tag = self.inner.reference(name).ok().filter(|reference| reference.digest().is_none());
@@ -219,12 +221,12 @@ fn settings_path(registries: &Registries) -> &Path {
 }
 
 impl Inner {
-    /// Serializes changes of what the index lists.
+    /// Takes the writer lock, which serializes changes of what the index lists.
     pub(crate) fn writer(&self) -> MutexGuard<'_, ()> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The settings that hold now.
+    /// Returns the HTTP clients with the current settings.
     pub(crate) fn clients(&self) -> Arc<Clients> {
         self.clients.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -241,13 +243,13 @@ impl Inner {
         self.root.join("layers").join(chain.hex())
     }
 
-    /// The id that a name means; `None`: no image that is shown.
+    /// Returns the id of the image with this name; `None` if no visible image has it.
     pub(crate) fn resolve(&self, name: &str) -> Result<Option<Digest>, Error> {
         let id = self.resolve_hidden(name)?;
         Ok(id.filter(|id| self.state.lock().images.contains_key(id)))
     }
 
-    /// The id that a name means, also of an image that is hidden until it is whole again.
+    /// Returns the id of the image with this name, which may be hidden.
     fn resolve_hidden(&self, name: &str) -> Result<Option<Digest>, Error> {
         let state = self.state.lock();
         let hex = name.strip_prefix("sha256:").unwrap_or(name);
@@ -256,7 +258,7 @@ impl Inner {
             let id = Digest::from_hex(hex)?;
             return Ok((state.images.contains_key(&id) || state.incomplete.contains_key(&id)).then_some(id));
         }
-        // A name goes before an id's prefix: `deadbeef` may well be a repository.
+        // A name takes precedence over the prefix of an id: `deadbeef` may be a repository.
         if let Ok(reference) = self.reference(name) {
             let full = match reference.digest() {
                 Some(digest) => reference.pinned(digest),
@@ -271,31 +273,34 @@ impl Inner {
         if !is_hex {
             return Ok(None);
         }
-        let mut fitting = state.images.keys().chain(state.incomplete.keys()).filter(|id| id.hex().starts_with(hex));
-        match (fitting.next(), fitting.next()) {
-            (Some(_), Some(_)) => Err(Error::invalid(format!("image id {name} is not clear: several begin so"))),
-            (found, _) => Ok(found.cloned()),
+        let mut matching = state.images.keys().chain(state.incomplete.keys()).filter(|id| id.hex().starts_with(hex));
+        match (matching.next(), matching.next()) {
+            (Some(_), Some(_)) => {
+                Err(Error::invalid(format!("image id {name} is ambiguous: it is the prefix of several ids")))
+            }
+            (id, _) => Ok(id.cloned()),
         }
     }
 }
 
-/// How long an opening waits for a store that is being closed.
+/// How long an opening waits for a store that another process is closing.
 const CLOSING: Duration = Duration::from_secs(3);
-/// How long a closing waits for the disk: an upgrade of the program waits for it.
+/// How long closing waits for the disk. An upgrade of the program waits for it.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Keeps other processes out of the store.
+/// Locks the store against other processes.
 fn lock(root: &Path) -> Result<File, Error> {
     let path = root.join("lock");
-    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(at("open", &path))?;
+    let file =
+        File::options().create(true).truncate(false).write(true).open(&path).map_err(failed_to("open", &path))?;
     let deadline = Instant::now() + CLOSING;
     loop {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),
-            // A store that is being closed may be in use by one of its own threads.
+            // One of its own threads may still use a store that is being closed.
             Err(Errno::WOULDBLOCK) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
             Err(Errno::WOULDBLOCK) => return Err(busy(root)),
-            Err(cause) => return Err(at("lock", &path)(cause)),
+            Err(cause) => return Err(failed_to("lock", &path)(cause)),
         }
     }
 }
@@ -305,19 +310,21 @@ impl Drop for Inner {
         let (index, state, reserve) = (self.index.clone(), self.state.clone(), self.reserve.clone());
         let (sender, closed) = channel();
         let close = move || {
-            // Only a store that says so was closed: anything else is verified after the next boot.
+            // Only a store with this entry counts as closed. Any other is verified after the next boot.
             let change = Change { meta: vec![("closed", "yes".into())], ..Change::default() };
-            let everything = || state.lock().everything();
-            let written = match index.apply(&change, everything) {
-                Err(_) if reserve.release() => index.apply(&change, everything),
+            let contents = || state.lock().index_contents();
+            let written = match index.apply(&change, contents) {
+                Err(_) if reserve.release() => index.apply(&change, contents),
                 written => written,
             };
             index.close();
             let _ = sender.send(written);
         };
         let started = thread::Builder::new().name("image-close".into()).spawn(close);
-        let warn = |why: &dyn std::fmt::Display| {
-            tracing::warn!("close the image store: {why}; its layers are compared with their digests after a reboot");
+        let warn = |reason: &dyn std::fmt::Display| {
+            tracing::warn!(
+                "close the image store: {reason}; its layers are verified against their digests after a reboot"
+            );
         };
         match closed.recv_timeout(CLOSE_TIMEOUT) {
             Ok(Ok(())) => {}

@@ -1,4 +1,4 @@
-//! Removal that no one waits for: renamed out of sight at once, deleted by one thread.
+//! Removal in the background: a path is renamed to a trash directory at once, and deleted by a thread.
 
 use std::{
     collections::VecDeque,
@@ -15,16 +15,17 @@ use std::{
 use rustix::io::Errno;
 use telemetry::Gauge;
 
-use crate::{Error, error::at, unpack::remove_path};
+use crate::{Error, error::failed_to, unpack::remove_path};
 
-/// Until what could not be removed is tried again: doubled at each further failure.
+/// First pause before a failed deletion is retried. It doubles with each further failure.
 const RETRY: Duration = Duration::from_secs(1);
+/// Longest pause before a failed deletion is retried.
 const RETRY_MAX: Duration = Duration::from_secs(600);
-/// How long a closing waits for the removal that runs.
+/// How long closing waits for the running deletion.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The thread, and the directory where things are kept until they are deleted. What a crash left there is deleted by
-/// the thread, too: nothing in it delays or fails the opening of a store.
+/// The trash directory and its thread. The thread also deletes what a crash left there, so that nothing in it delays or
+/// fails the opening of a store.
 pub(crate) struct Trash {
     dir: PathBuf,
     counter: AtomicU64,
@@ -34,29 +35,29 @@ pub(crate) struct Trash {
 struct Queue {
     state: Mutex<State>,
     changed: Condvar,
-    /// Not deleted yet.
+    /// Number of paths that are not deleted yet.
     waiting: Gauge,
 }
 
 #[derive(Default)]
 struct State {
     paths: VecDeque<PathBuf>,
-    /// Could not be removed.
+    /// Paths that could not be deleted.
     failed: Vec<PathBuf>,
-    /// Since all was removed.
+    /// Failed rounds since everything was deleted.
     failures: u32,
     retry_at: Option<Instant>,
     closed: bool,
-    /// The thread removes nothing any longer.
+    /// Whether the thread deletes nothing any longer.
     ended: bool,
 }
 
 impl State {
-    fn keep(&mut self, path: PathBuf, cause: Errno) {
+    fn retry_later(&mut self, path: PathBuf, cause: Errno) {
         let pause = RETRY.saturating_mul(2_u32.saturating_pow(self.failures)).min(RETRY_MAX);
-        tracing::warn!("remove {}: {cause}; kept, tried again in {} s", path.display(), pause.as_secs());
+        tracing::warn!("remove {}: {cause}; retrying in {} s", path.display(), pause.as_secs());
         self.failed.push(path);
-        // One failure is one step, however many paths fail in one round.
+        // The pause grows once per round, however many paths fail in it.
         if self.retry_at.is_none() {
             self.retry_at = Some(Instant::now() + pause);
             self.failures = self.failures.saturating_add(1);
@@ -75,7 +76,8 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// The next path to remove. `None` once the store is closed: the next opening removes what is left.
+    /// Waits for the next path to delete. Returns `None` once the store is closed: the next opening deletes what is
+    /// left.
     fn next(&self) -> Option<PathBuf> {
         let mut state = self.lock();
         loop {
@@ -94,8 +96,8 @@ impl Queue {
                     state
                 }
                 Some(at) => {
-                    let left = at.saturating_duration_since(Instant::now());
-                    self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                    let remaining = at.saturating_duration_since(Instant::now());
+                    self.changed.wait_timeout(state, remaining).unwrap_or_else(PoisonError::into_inner).0
                 }
             };
         }
@@ -111,7 +113,7 @@ impl Queue {
                         state.failures = 0;
                     }
                 }
-                Err(cause) => self.lock().keep(path, cause),
+                Err(cause) => self.lock().retry_later(path, cause),
             }
         }
         self.lock().ended = true;
@@ -120,10 +122,11 @@ impl Queue {
 }
 
 impl Trash {
-    /// `dir` is on the same file system as what will be removed. Everything that is in it already is removed.
+    /// Opens the trash in `dir`, which must be on the same file system as what will be removed. Everything in it is
+    /// deleted.
     pub(crate) fn open(dir: &Path) -> Result<Self, Error> {
         let leftovers = fs::read_dir(dir).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
-        let leftovers: VecDeque<PathBuf> = leftovers.map_err(at("list", dir))?;
+        let leftovers: VecDeque<PathBuf> = leftovers.map_err(failed_to("list", dir))?;
         let queue = Arc::new(Queue {
             state: Mutex::new(State { paths: leftovers, ..State::default() }),
             changed: Condvar::new(),
@@ -132,15 +135,15 @@ impl Trash {
         queue.waiting.add(i64::try_from(queue.lock().paths.len()).unwrap_or(i64::MAX));
         let worker = Arc::clone(&queue);
         let thread = thread::Builder::new().name("image-trash".into()).spawn(move || worker.run());
-        thread.map_err(at("start the thread for", dir))?;
+        thread.map_err(failed_to("start the thread for", dir))?;
         Ok(Self { dir: dir.to_owned(), counter: AtomicU64::new(0), queue })
     }
 
-    /// Takes `path` away at once. A missing one is fine.
-    pub(crate) fn take(&self, path: &Path) -> Result<(), Error> {
+    /// Renames `path` to the trash. Succeeds if it does not exist.
+    pub(crate) fn remove(&self, path: &Path) -> Result<(), Error> {
         loop {
             let target = self.dir.join(format!("trash-{}", self.counter.fetch_add(1, Ordering::Relaxed)));
-            // The name may be a leftover's.
+            // A leftover may have this name.
             let flags = rustix::fs::RenameFlags::NOREPLACE;
             match rustix::fs::renameat_with(rustix::fs::CWD, path, rustix::fs::CWD, &target, flags) {
                 Ok(()) => {
@@ -149,17 +152,17 @@ impl Trash {
                 }
                 Err(Errno::EXIST) => {}
                 Err(Errno::NOENT) => return Ok(()),
-                Err(cause) => return Err(at("remove", path)(cause)),
+                Err(cause) => return Err(failed_to("remove", path)(cause)),
             }
         }
     }
 
-    /// Deletes what is out of sight already, if it is there. Does not block.
-    pub(crate) fn leave(&self, path: PathBuf) {
+    /// Queues a path that is not visible anymore for deletion. It may not exist. Does not block.
+    pub(crate) fn delete_later(&self, path: PathBuf) {
         self.queue.push(path);
     }
 
-    /// How many were taken and are not deleted yet.
+    /// Returns the number of paths that are not deleted yet.
     pub(crate) fn waiting(&self) -> u64 {
         u64::try_from(self.queue.waiting.get()).unwrap_or(0)
     }
@@ -172,8 +175,8 @@ impl Drop for Trash {
         self.queue.changed.notify_all();
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         while !state.ended && Instant::now() < deadline {
-            let left = deadline.saturating_duration_since(Instant::now());
-            state = self.queue.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            state = self.queue.changed.wait_timeout(state, remaining).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -188,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_store_removes_nothing_more() {
+    fn a_closed_store_deletes_nothing_more() {
         let queue = queue(VecDeque::from(["a".into(), "b".into()]));
         assert_eq!(queue.next(), Some("a".into()));
         queue.lock().closed = true;
@@ -196,11 +199,11 @@ mod tests {
     }
 
     #[test]
-    fn closing_waits_for_a_removal_that_hangs_for_a_bounded_time() {
-        // Its thread never ends: it waits for the disk.
+    fn closing_waits_a_limited_time_for_a_deletion_that_hangs() {
+        // There is no thread that would end, as if it waited for the disk.
         let trash = Trash { dir: PathBuf::new(), counter: AtomicU64::new(0), queue: queue(VecDeque::new()) };
-        let began = Instant::now();
+        let start = Instant::now();
         drop(trash);
-        assert!(began.elapsed() < 5 * CLOSE_TIMEOUT);
+        assert!(start.elapsed() < 5 * CLOSE_TIMEOUT);
     }
 }

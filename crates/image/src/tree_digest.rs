@@ -1,8 +1,8 @@
-//! The digest of an unpacked layer: every file's bytes, owner, mode, time, symlink target and attributes.
+//! The digest of an unpacked layer: bytes, owner, mode, time, symlink target and extended attributes of every file.
 //!
-//! It is taken from the files right after they were unpacked, and compared with them after a power cut. It detects
-//! damage, not forgery (XXH3, 128 bits): only this program writes layers. The digests of all entries are added up, so
-//! that it does not depend on the order in which a file system lists them.
+//! It is computed right after the files were unpacked, and again after a power cut. It detects damage, not forgery
+//! (XXH3, 128 bits): only this program writes layers. The digests of all entries are added up, so that it does not
+//! depend on the order in which a file system lists them.
 
 use std::{
     ffi::CStr,
@@ -17,37 +17,37 @@ use rustix::{
 use syscall::directory_tree::{Leave, Step, Visitor, walk};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::{Digest, Error, digest::Hasher, error::at};
+use crate::{Digest, Error, digest::Hasher, error::failed_to};
 
-/// Bytes of a file read at once. Blocks of zeros count for nothing, so that a hole equals the zeros it stands for.
+/// Bytes of a file that are read at once. Blocks of zeros are left out, so that a hole equals the zeros it stands for.
 const BLOCK: usize = 128 * 1024;
-/// Bytes of one extended attribute; the kernel's limit (`XATTR_SIZE_MAX`).
+/// Largest extended attribute, in bytes: the kernel's limit (`XATTR_SIZE_MAX`).
 const ATTRIBUTE_MAX: usize = 64 * 1024;
 
 /// How fast files are read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pace {
-    /// At once.
+    /// Without pauses.
     Full,
-    /// For a quarter of the time, so that containers have the disk.
+    /// A quarter of the time, so that containers can use the disk.
     Background,
 }
 
-/// Keeps a [`Pace`].
+/// Pauses reads to keep a [`Pace`].
 struct Pacer {
     pace: Pace,
     bytes: usize,
-    began: Instant,
+    start: Instant,
 }
 
 impl Pacer {
-    /// Between two pauses.
+    /// Bytes between two pauses.
     const SLICE: usize = 4 << 20;
-    /// What a file costs beyond its bytes.
+    /// Bytes that a file counts in addition to its contents.
     const FILE: usize = 16 << 10;
 
     fn new(pace: Pace) -> Self {
-        Self { pace, bytes: 0, began: Instant::now() }
+        Self { pace, bytes: 0, start: Instant::now() }
     }
 
     fn read(&mut self, bytes: usize) {
@@ -55,8 +55,8 @@ impl Pacer {
         if self.bytes < Self::SLICE || matches!(self.pace, Pace::Full) {
             return;
         }
-        std::thread::sleep((self.began.elapsed() * 3).min(Duration::from_secs(1)));
-        (self.bytes, self.began) = (0, Instant::now());
+        std::thread::sleep((self.start.elapsed() * 3).min(Duration::from_secs(1)));
+        (self.bytes, self.start) = (0, Instant::now());
     }
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn tree_digest(directory: BorrowedFd<'_>, pace: Pace) -> rustix::io::
     let mut sum = Sum { total: 0, paths: Vec::new(), buffer: vec![0; BLOCK], pacer: Pacer::new(pace) };
     let root = rustix::fs::openat(directory, c".", OPEN, Mode::empty())?;
     let stat = rustix::fs::fstat(&root)?;
-    // Its time is not the layer's: the directory is renamed.
+    // The time of the root is not part of the layer, because the directory is renamed.
     let mut entry = Xxh3::new();
     [stat.st_mode, stat.st_uid, stat.st_gid].iter().for_each(|field| entry.update(&field.to_le_bytes()));
     sum.attributes(directory, c".", &mut entry)?;
@@ -80,10 +80,10 @@ pub(crate) fn tree_digest(directory: BorrowedFd<'_>, pace: Pace) -> rustix::io::
 /// Computes the sha256 digest of the file `path`.
 pub(crate) fn file_digest(path: &std::path::Path, pace: Pace) -> Result<Digest, Error> {
     use std::io::Read;
-    let mut file = std::fs::File::open(path).map_err(at("open", path))?;
+    let mut file = std::fs::File::open(path).map_err(failed_to("open", path))?;
     let (mut hasher, mut buffer, mut pacer) = (Hasher::new(), vec![0; BLOCK], Pacer::new(pace));
     loop {
-        match file.read(&mut buffer).map_err(at("read", path))? {
+        match file.read(&mut buffer).map_err(failed_to("read", path))? {
             0 => return Ok(hasher.finish()),
             count => hasher.update(&buffer[..count]),
         }
@@ -164,7 +164,7 @@ impl Sum {
         }
     }
 
-    /// Extended attributes, but for those that a security module of the node sets.
+    /// Adds the extended attributes, except those that a security module of the node sets.
     fn attributes(&self, parent: BorrowedFd<'_>, name: &CStr, entry: &mut Xxh3) -> rustix::io::Result<()> {
         let mut path = format!("/proc/thread-self/fd/{}/", parent.as_raw_fd()).into_bytes();
         path.extend_from_slice(name.to_bytes());
@@ -183,7 +183,7 @@ impl Sum {
         let mut names: Vec<&[u8]> = list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()).collect();
         names.sort_unstable();
         let mut value = vec![0_u8; ATTRIBUTE_MAX];
-        for name in names.into_iter().filter(|name| !by_the_node(name)) {
+        for name in names.into_iter().filter(|name| !is_set_by_node(name)) {
             let length = rustix::fs::lgetxattr(path.as_slice(), name, &mut value[..])?;
             entry.update(name);
             entry.update(&(length as u64).to_le_bytes());
@@ -193,7 +193,7 @@ impl Sum {
     }
 }
 
-fn by_the_node(attribute: &[u8]) -> bool {
+fn is_set_by_node(attribute: &[u8]) -> bool {
     attribute.starts_with(b"security.") && attribute != b"security.capability"
 }
 
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_a_mode_and_a_name_count_and_a_hole_does_not() {
+    fn bytes_and_names_change_the_digest_and_holes_do_not() {
         let dir = tempfile::tempdir().expect("a directory");
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
         for path in [&a, &b] {

@@ -1,4 +1,4 @@
-//! What a directory tree takes on disk.
+//! Disk usage of directory trees.
 
 use std::ffi::CStr;
 
@@ -11,18 +11,18 @@ use syscall::directory_tree::{Leave, Step, Visitor, walk};
 
 use crate::Usage;
 
-/// Walks of a tree that a container changes in the meantime, before a part of it is accepted.
+/// Walks of a tree that a container is changing, before an incomplete result is accepted.
 const ATTEMPTS: u32 = 3;
 
-/// A walk's result.
+/// The result of a walk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Measure {
     /// Allocated bytes and inodes, the directory itself included.
     pub(crate) usage: Usage,
     /// Sum of the lengths of regular files.
     pub(crate) length: u64,
-    /// Directories were moved, or could not be opened, or are deeper than [`syscall::directory_tree::DEPTH_MAX`]: there
-    /// is more than this.
+    /// Whether the result is incomplete, because directories were moved, could not be opened, or are deeper than
+    /// [`syscall::directory_tree::DEPTH_MAX`].
     pub(crate) partial: bool,
 }
 
@@ -50,7 +50,8 @@ pub(crate) fn measure(directory: BorrowedFd<'_>) -> rustix::io::Result<Measure> 
     Ok(largest)
 }
 
-/// A file with n names counts for 1/n at each of them: a set of the inodes seen would grow with what a container makes.
+/// Unit of the sums. A file with n names counts 1/n at each of them, because a set of the inodes seen would grow with
+/// the number of files that a container creates.
 const ONE: u128 = 1 << 64;
 
 #[derive(Default)]
@@ -77,10 +78,10 @@ impl Sum {
     }
 
     fn measure(&self, moved: bool) -> Measure {
-        let whole = |sum: u128| u64::try_from(sum.saturating_add(ONE / 2) / ONE).unwrap_or(u64::MAX);
+        let rounded = |sum: u128| u64::try_from(sum.saturating_add(ONE / 2) / ONE).unwrap_or(u64::MAX);
         Measure {
-            usage: Usage { bytes: whole(self.bytes), inodes: whole(self.inodes) },
-            length: whole(self.length),
+            usage: Usage { bytes: rounded(self.bytes), inodes: rounded(self.inodes) },
+            length: rounded(self.length),
             partial: moved || self.partial,
         }
     }
@@ -88,7 +89,7 @@ impl Sum {
 
 impl Visitor for Sum {
     fn file(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
-        // What is gone by now takes nothing.
+        // A file that was removed in the meantime takes no space.
         if let Ok(stat) = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
             self.add(&stat);
         }

@@ -8,7 +8,7 @@ use image::ErrorKind;
 use support::{Compression, Registry, Tar, TestImage, busybox, open, tree};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_and_back() {
+async fn an_exported_image_can_be_imported() {
     let (registry, dir, other) = (Registry::start(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let image = busybox().layer(Tar::new().file("x", 0o644, b"x").done(), Compression::Zstd);
     let (manifest, _) = registry.push("a", "1", &image).await;
@@ -32,7 +32,7 @@ async fn there_and_back() {
         store.prepare("c", &name).unwrap();
         store.mount("c", false).unwrap();
     }
-    // As a directory.
+    // An OCI layout in a directory.
     let file = other.path().join("image.tar");
     std::fs::write(&file, &archive).unwrap();
     let layout = other.path().join("layout");
@@ -42,7 +42,8 @@ async fn there_and_back() {
     assert_eq!(store.import_directory(&layout).await.unwrap()[0].image.id, pulled.id);
 }
 
-/// As `docker save` wrote it before it knew OCI: directories by layer, links between equal ones.
+/// A docker archive as `docker save` wrote it before it supported OCI: a directory per layer, links between equal
+/// layers.
 fn docker_archive(image: &TestImage, tags: &str) -> Vec<u8> {
     let config = image.config();
     let manifest =
@@ -69,21 +70,25 @@ async fn a_docker_archive_with_and_without_a_name() {
     let images = store.import(&mut &docker_archive(&image, r#"["busybox:1"]"#)[..]).await.unwrap();
     assert_eq!(images[0].tags, ["docker.io/library/busybox:1"]);
     let images = store.import(&mut &docker_archive(&image, r#"["busybox:2","busybox:3"]"#)[..]).await.unwrap();
-    assert_eq!(images[0].tags, ["docker.io/library/busybox:2", "docker.io/library/busybox:3"], "not those it had");
+    assert_eq!(
+        images[0].tags,
+        ["docker.io/library/busybox:2", "docker.io/library/busybox:3"],
+        "only those in this archive"
+    );
     let images = store.import(&mut &docker_archive(&image, "null")[..]).await.unwrap();
     assert_eq!((images[0].tags.len(), images[0].image.repo_tags.len()), (0, 3));
     assert_eq!(store.list().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_image_leaves_nothing() {
+async fn an_invalid_archive_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let image = TestImage::new().layer(Tar::new().done(), Compression::None);
     let broken = Tar::new().file("manifest.json", 0o644, b"{not json").done();
     let absent = Tar::new().file("manifest.json", 0o644, br#"[{"Config":"c","Layers":[]}]"#).done();
     let outside = Tar::new().file("manifest.json", 0o644, br#"[{"Config":"../../../etc/passwd","Layers":[]}]"#).done();
     let cut = docker_archive(&image, "null")[..2000].to_vec();
-    for (what, bytes) in [
+    for (case, bytes) in [
         ("empty", Vec::new()),
         ("text", b"hello".repeat(200)),
         ("json", broken),
@@ -92,13 +97,13 @@ async fn what_is_no_image_leaves_nothing() {
         ("cut", cut),
     ] {
         let store = open(dir.path());
-        let error = store.import(&mut &bytes[..]).await.expect_err(what);
-        assert!(error.message.starts_with("import archive: ") && error.kind != ErrorKind::System, "{what}: {error:?}");
-        assert_eq!(error.message.contains("not an archive"), what == "text", "{what}: {error:?}");
+        let error = store.import(&mut &bytes[..]).await.expect_err(case);
+        assert!(error.message.starts_with("import archive: ") && error.kind != ErrorKind::System, "{case}: {error:?}");
+        assert_eq!(error.message.contains("not an archive"), case == "text", "{case}: {error:?}");
         support::until_deleted(dir.path());
         drop(store);
-        let left: Vec<_> =
+        let leftovers: Vec<_> =
             tree(dir.path()).into_iter().filter(|p| p.contains("sha256/") || p.contains("tmp/")).collect();
-        assert_eq!(left, Vec::<String>::new(), "{what}");
+        assert_eq!(leftovers, Vec::<String>::new(), "{case}");
     }
 }

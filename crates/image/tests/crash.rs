@@ -1,4 +1,4 @@
-//! Death in the middle of a pull, and a machine that lost its power.
+//! Kills in the middle of a pull, and power cuts.
 
 mod support;
 
@@ -15,22 +15,22 @@ use support::{Compression, Registry, Tar, TestImage, open, set_meta, tree, uncle
 const STORE: &str = "IMAGE_TEST_STORE";
 const NAME: &str = "IMAGE_TEST_NAME";
 
-/// Not a test of its own: the process that the others kill. Tells what it does, a line each.
+/// Not a test: the process that the tests kill. It prints each stage on a line.
 #[tokio::test(flavor = "multi_thread")]
 async fn victim() {
     let (Ok(dir), Ok(name)) = (std::env::var(STORE), std::env::var(NAME)) else { return };
     let store = open(Path::new(&dir));
-    let tell = |p: LayerProgress| {
+    let print = |p: LayerProgress| {
         let mut out = std::io::stdout().lock();
         let _ = writeln!(out, "{:?}", p.stage).and_then(|()| out.flush());
     };
-    store.pull(&name, None, Some(Arc::new(tell))).await.unwrap();
+    store.pull(&name, None, Some(Arc::new(print))).await.unwrap();
     println!("Pulled");
     std::future::pending::<()>().await;
 }
 
-/// Starts the victim and kills it when it has said `word` for the `count`th time.
-fn kill_at(dir: &Path, name: &str, word: &str, count: usize) {
+/// Starts the victim and kills it when it has printed `stage` for the `count`th time.
+fn kill_at(dir: &Path, name: &str, stage: &str, count: usize) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "victim", "--nocapture"])
         .env(STORE, dir)
@@ -39,10 +39,10 @@ fn kill_at(dir: &Path, name: &str, word: &str, count: usize) {
         .spawn()
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let seen = lines.filter(|line| line.ends_with(word)).take(count).count();
+    let seen = lines.filter(|line| line.ends_with(stage)).take(count).count();
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(seen, count, "the victim ended before it said {word} {count} times");
+    assert_eq!(seen, count, "the victim ended before it printed {stage} {count} times");
 }
 
 fn image() -> TestImage {
@@ -62,7 +62,7 @@ async fn killed_at_every_stage() {
     let registry = Registry::start();
     registry.push("t", "1", &image()).await;
     let name = registry.name("t:1");
-    for (word, count) in [
+    for (stage, count) in [
         ("Waiting", 1),
         ("Downloading", 1),
         ("Unpacking", 1),
@@ -72,10 +72,10 @@ async fn killed_at_every_stage() {
         ("Pulled", 1),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        kill_at(dir.path(), &name, word, count);
+        kill_at(dir.path(), &name, stage, count);
         let store = open(dir.path());
         let listed = store.list().len();
-        assert!(word != "Pulled" || listed == 1, "what was answered is there");
+        assert!(stage != "Pulled" || listed == 1, "an image that was reported as pulled is listed");
         let pulled = store.pull(&name, None, None).await.unwrap();
         store.prepare("c", &pulled.id).unwrap();
         let root = store.mount("c", false).unwrap();
@@ -83,20 +83,20 @@ async fn killed_at_every_stage() {
         assert_eq!(stat.st_size, 5000);
         support::until_deleted(dir.path());
         drop((root, store));
-        let left: Vec<_> = tree(dir.path()).into_iter().filter(|path| path.starts_with("tmp/")).collect();
-        assert_eq!(left, Vec::<String>::new(), "{word} {count}");
+        let leftovers: Vec<_> = tree(dir.path()).into_iter().filter(|path| path.starts_with("tmp/")).collect();
+        assert_eq!(leftovers, Vec::<String>::new(), "{stage} {count}");
         let layers = std::fs::read_dir(dir.path().join("layers")).unwrap().count();
-        assert_eq!(layers, 3, "{word} {count}");
+        assert_eq!(layers, 3, "{stage} {count}");
     }
 }
 
-/// Makes the index believe that the last opening was in another boot.
+/// Changes the boot id of the last opening in the index.
 fn another_boot(dir: &Path) {
     set_meta(dir, &[("boot", "another")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_power_cut_a_bad_layer_alone_is_fetched_again() {
+async fn after_a_power_cut_only_a_damaged_layer_is_fetched_again() {
     let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
     let image = image();
     registry.push("t", "1", &image).await;
@@ -121,10 +121,10 @@ async fn after_a_power_cut_a_bad_layer_alone_is_fetched_again() {
     unclean_boot(dir.path());
     let store = open(dir.path());
     assert!(!store.repair().await.unwrap());
-    assert!(store.find(&name).unwrap().is_none(), "an image with a bad layer is not offered");
+    assert!(store.find(&name).unwrap().is_none(), "an image with a damaged layer is hidden");
     let seen: Arc<Mutex<Vec<(String, Stage)>>> = Arc::default();
-    let heard = seen.clone();
-    let progress = move |p: LayerProgress| heard.lock().unwrap().push((p.digest, p.stage));
+    let recorded = seen.clone();
+    let progress = move |p: LayerProgress| recorded.lock().unwrap().push((p.digest, p.stage));
     store.pull(&name, None, Some(Arc::new(progress))).await.unwrap();
     assert_eq!(std::fs::read(&torn).unwrap(), [1; 5000]);
     let seen = seen.lock().unwrap();
@@ -147,7 +147,11 @@ async fn snapshots_do_not_survive_a_boot_and_a_closed_store_is_trusted() {
     assert!(second.message.contains("another process"), "{second}");
     drop(store);
     another_boot(dir.path());
-    assert_eq!(open(dir.path()).snapshots(), ["c"], "its record knows better than the index when it was made");
+    assert_eq!(
+        open(dir.path()).snapshots(),
+        ["c"],
+        "the boot id in its record takes precedence over that in the index"
+    );
     another_boot(dir.path());
     let record = dir.path().join("snapshots/c/record.json");
     let mut text: serde_json::Value = serde_json::from_slice(&std::fs::read(&record).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Layers made to break out, and to fill the machine.
+//! Malicious layers, which try to escape from their directory or to fill the disk.
 
 mod support;
 
@@ -11,7 +11,7 @@ use std::{
 use image::{Digest, ErrorKind, Registries, Store};
 use support::{Compression, Registry, Tar, TestImage, open, tree};
 
-/// Pulls an image of these layers; gives the directories of its layers.
+/// Pulls an image with these layers. Returns the directories of its layers.
 async fn pull(registry: &Registry, store: &Store, layers: Vec<Vec<u8>>) -> Result<Vec<PathBuf>, image::Error> {
     let mut image = TestImage::new();
     let mut directories = Vec::new();
@@ -64,24 +64,24 @@ async fn nothing_leaves_the_layer() {
         }),
         ("garbage", vec![0x55; 4096]),
     ];
-    for (what, tar) in refused {
+    for (case, tar) in refused {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path());
-        let error = pull(&registry, &store, vec![tar]).await.expect_err(what);
-        assert!(matches!(error.kind, ErrorKind::Invalid | ErrorKind::Corrupt), "{what}: {error:?}");
-        assert!(error.message.contains("layer sha256:"), "{what}: {error}");
+        let error = pull(&registry, &store, vec![tar]).await.expect_err(case);
+        assert!(matches!(error.kind, ErrorKind::Invalid | ErrorKind::Corrupt), "{case}: {error:?}");
+        assert!(error.message.contains("layer sha256:"), "{case}: {error}");
         support::until_deleted(dir.path());
         drop(store);
-        let left: Vec<_> =
+        let leftovers: Vec<_> =
             tree(dir.path()).into_iter().filter(|p| p.contains("tmp/") || p.contains("layers/")).collect();
-        assert_eq!(left, Vec::<String>::new(), "{what}");
-        assert_eq!(tree(outside.path()), ["victim"], "{what}");
-        assert_eq!(fs::read_to_string(&victim).unwrap(), "mine", "{what}");
+        assert_eq!(leftovers, Vec::<String>::new(), "{case}");
+        assert_eq!(tree(outside.path()), ["victim"], "{case}");
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "mine", "{case}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn links_lead_within_the_layer_only() {
+async fn links_are_resolved_within_the_layer() {
     let (registry, dir, outside) = (Registry::start(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = open(dir.path());
     let out = outside.path().to_str().unwrap();
@@ -103,7 +103,7 @@ async fn links_lead_within_the_layer_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bombs_are_stopped() {
+async fn decompression_bombs_are_stopped() {
     let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
     let registries = Registries { max_layer_bytes: Some(4 << 20), ..Registries::default() };
     let store = Store::open(dir.path(), registries).unwrap();
@@ -116,7 +116,7 @@ async fn bombs_are_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_a_layer_may_hold() {
+async fn everything_that_a_layer_may_contain() {
     let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
     let store = open(dir.path());
     let long = format!("deep/{}", "n".repeat(200));
@@ -173,13 +173,13 @@ async fn everything_a_layer_may_hold() {
         (sparse.len(), &sparse[4096..4099], &sparse[1_048_576..1_048_578]),
         (2_097_152, &b"abc"[..], &b"de"[..])
     );
-    assert!(at("sparse").blocks() < 64, "holes stay holes");
+    assert!(at("sparse").blocks() < 64, "holes are not filled");
     assert_eq!((fs::read(layer.join("twice")).unwrap(), mode("twice")), (b"second".to_vec(), 0o600));
     assert_eq!(fs::read(layer.join("swap/in")).unwrap(), b"in");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn implied_directories_look_as_below() {
+async fn implied_directories_have_the_attributes_of_lower_layers() {
     let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
     let store = open(dir.path());
     let base = Tar::new()

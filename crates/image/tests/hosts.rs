@@ -1,4 +1,4 @@
-//! Pulls by containerd's and Docker's settings of hosts, over TLS with certificates of our own.
+//! Pulls with settings of hosts in the layouts of containerd and Docker, over TLS with our own certificates.
 
 mod support;
 
@@ -11,15 +11,15 @@ use std::{
 use image::{ErrorKind, Registries, Store};
 use support::{Registry, busybox};
 
-/// An authority, and what it signed: `<name>.crt`, `<name>.key`.
+/// A certificate authority, and the files that it signed: `<name>.crt`, `<name>.key`.
 struct Authority(tempfile::TempDir);
 
 impl Authority {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let made = Self(dir);
-        made.openssl("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.crt");
-        made
+        let authority = Self(dir);
+        authority.openssl("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.crt");
+        authority
     }
 
     fn sign(&self, name: &str) {
@@ -32,17 +32,20 @@ impl Authority {
         ));
     }
 
-    fn openssl(&self, words: &str) {
-        let out =
-            Command::new("openssl").args(words.split(' ')).current_dir(&self.0).output().expect("openssl is needed");
-        assert!(out.status.success(), "openssl {words}: {}", String::from_utf8_lossy(&out.stderr));
+    fn openssl(&self, arguments: &str) {
+        let out = Command::new("openssl")
+            .args(arguments.split(' '))
+            .current_dir(&self.0)
+            .output()
+            .expect("openssl is needed");
+        assert!(out.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&out.stderr));
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// Lines of a registry's configuration.
+    /// Returns lines for the configuration of a registry.
     fn tls(&self, clients: bool) -> String {
         let (crt, key) = (self.path("server.crt"), self.path("server.key"));
         let mut text = format!("  tls:\n    certificate: {}\n    key: {}\n", crt.display(), key.display());
@@ -53,7 +56,7 @@ impl Authority {
     }
 }
 
-/// A store that looks in `certs`, and that directory.
+/// Returns a store whose directory of settings is `certs`, and that directory.
 fn store(dir: &Path) -> (Store, PathBuf) {
     let certs = dir.join("certs");
     fs::create_dir(&certs).unwrap();
@@ -67,29 +70,29 @@ fn hosts(certs: &Path, host: &str, text: &str) -> PathBuf {
     certs.join(host)
 }
 
-/// An address where nobody listens.
-fn nobody() -> String {
+/// Returns an address on which no process listens.
+fn unused_address() -> String {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_are_asked_for_shown_and_read_again() {
+async fn certificates_are_verified_presented_and_read_again() {
     let (plain, dir, ours, theirs) =
         (Registry::start(), tempfile::tempdir().unwrap(), Authority::new(), Authority::new());
     for name in ["server", "client"] {
         ours.sign(name);
     }
     plain.push("a/b", "1", &busybox()).await;
-    let secret = Registry::beside(&plain, &ours.tls(true));
+    let secret = Registry::sharing_data(&plain, &ours.tls(true));
     let (store, certs) = store(dir.path());
     let name = format!("{}/a/b:1", secret.address);
     let directory = certs.join(&secret.address);
-    // Docker's layout; at first with an authority that signed nothing here.
+    // Docker's layout, at first with an authority that signed none of the certificates.
     fs::create_dir(&directory).unwrap();
     fs::copy(theirs.path("ca.crt"), directory.join("ca.crt")).unwrap();
     let error = store.pull(&name, None, None).await.unwrap_err();
     assert!(error.message.contains("certificate"), "{error}");
-    // The right one, and nothing of ours to show.
+    // The right authority, but no client certificate.
     fs::copy(ours.path("ca.crt"), directory.join("ca.crt")).unwrap();
     let error = store.pull(&name, None, None).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
@@ -97,7 +100,7 @@ async fn certificates_are_asked_for_shown_and_read_again() {
     fs::copy(ours.path("client.key"), directory.join("node.key")).unwrap();
     store.pull(&name, None, None).await.unwrap();
     store.remove(&name).await.unwrap();
-    // containerd's layout goes before it in the same directory.
+    // containerd's layout takes precedence in the same directory.
     let text =
         format!("server = \"https://{}\"\nca = \"ca.crt\"\nclient = [[\"node.cert\", \"node.key\"]]\n", secret.address);
     hosts(&certs, &secret.address, &text);
@@ -109,12 +112,12 @@ async fn certificates_are_asked_for_shown_and_read_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mirrors_are_asked_in_order_with_their_headers_and_what_they_may() {
+async fn mirrors_are_tried_in_order_with_their_headers_and_capabilities() {
     let (plain, dir, ours) = (Registry::start(), tempfile::tempdir().unwrap(), Authority::new());
     ours.sign("server");
     plain.push("library/b", "1", &busybox()).await;
-    // Lets in whoever brings any header of authorization.
-    let guarded = Registry::beside(
+    // Accepts every request with a header of authorization.
+    let guarded = Registry::sharing_data(
         &plain,
         &(ours.tls(false) + "auth:\n  silly:\n    realm: https://127.0.0.1:1/\n    service: s\n"),
     );
@@ -122,37 +125,37 @@ async fn mirrors_are_asked_in_order_with_their_headers_and_what_they_may() {
     let text = |capabilities: &str, header: &str| {
         format!(
             "server = \"http://{server}\"\n[host.\"https://{dead}\"]\n[host.\"https://{mirror}\"]\nca = {ca:?}\n{capabilities}\n{header}\n",
-            server = nobody(),
-            dead = nobody(),
+            server = unused_address(),
+            dead = unused_address(),
             mirror = guarded.address,
             ca = ours.path("ca.crt"),
         )
     };
     let header = format!("[host.\"https://{}\".header]\nauthorization = \"Basic eDp5\"", guarded.address);
-    // Without the header the mirror refuses, and nobody else answers.
+    // Without the header the mirror refuses, and no other endpoint responds.
     hosts(&certs, "registry.example", &text("", ""));
     let error = store.pull("registry.example/library/b:1", None, None).await.unwrap_err();
-    assert_eq!(error.message.matches("; then ").count(), 2, "each is told: {error}");
+    assert_eq!(error.message.matches("; then ").count(), 2, "the errors of all endpoints: {error}");
     hosts(&certs, "registry.example", &text("", &header));
     let image = store.pull("registry.example/library/b:1", None, None).await.unwrap();
-    assert_eq!(image.repo_tags, ["registry.example/library/b:1"], "the name that was asked for");
+    assert_eq!(image.repo_tags, ["registry.example/library/b:1"], "the name that was requested");
     let digest = image.repo_digests[0].clone();
     store.remove(&digest).await.unwrap();
-    // A mirror that may not say what a tag means gives what a digest names.
+    // A mirror that may not resolve tags serves what a digest names.
     hosts(&certs, "registry.example", &text("capabilities = [\"pull\"]", &header));
     let error = store.pull("registry.example/library/b:1", None, None).await.unwrap_err();
     assert!(!error.message.contains(&guarded.address), "{error}");
     store.pull(&digest, None, None).await.unwrap();
     store.remove(&digest).await.unwrap();
-    // The default, a path of its own, and no word about who answers.
+    // The default directory, with its own path and without verification of the server.
     fs::remove_dir_all(certs.join("registry.example")).unwrap();
-    let open = Registry::beside(&plain, &ours.tls(false));
+    let open = Registry::sharing_data(&plain, &ours.tls(false));
     let text = format!("[host.\"https://{}/v2/library\"]\noverride_path = true\nskip_verify = true\n", open.address);
     hosts(&certs, "_default", &text);
     store.pull("another.example/b:1", None, None).await.unwrap();
-    // A wrong file is named, and stops pulls of its host alone.
+    // An invalid file is named, and stops only pulls from its host.
     hosts(&certs, "third.example", "[host.x]\nca = 3\n");
     let error = store.pull("third.example/b:1", None, None).await.unwrap_err();
-    assert!(error.message.contains("third.example/hosts.toml:2: host.\"x\".ca: a text is expected"), "{error}");
+    assert!(error.message.contains("third.example/hosts.toml:2: host.\"x\".ca: a string is expected"), "{error}");
     store.pull("fourth.example/b:1", None, None).await.unwrap();
 }

@@ -1,5 +1,4 @@
-//! What a disk that fails, an index that is gone, and a full disk must not cost: images, names, and what a container
-//! uses.
+//! A failing disk, a missing index and a full disk must not lose images, names, or what a container uses.
 
 mod support;
 
@@ -21,7 +20,7 @@ const ACTION: &str = "IMAGE_TEST_ACTION";
 const NAME: &str = "localhost/a:1";
 const GONE: &str = "localhost/gone:1";
 
-/// A store with an image that has a name, and one that only a container's snapshot keeps.
+/// Fills a store with an image that has a name, and one that only the snapshot of a container uses.
 async fn filled(dir: &Path) -> Vec<PathBuf> {
     let store = open(dir);
     load(&store, &image(1), NAME).await;
@@ -32,20 +31,20 @@ async fn filled(dir: &Path) -> Vec<PathBuf> {
     layer_dirs(dir, &image(2)).into_iter().chain(layer_dirs(dir, &image(1))).collect()
 }
 
-/// Everything is there: the image with its name, and what the container uses.
-fn assert_whole(store: &Store, layers: &[PathBuf], what: &str) {
-    let found = store.find(NAME).unwrap().unwrap_or_else(|| panic!("{what}: the image is gone"));
-    assert_eq!(found.repo_tags, [NAME], "{what}");
+/// Asserts that the image with its name exists, and what the container uses.
+fn assert_complete(store: &Store, layers: &[PathBuf], case: &str) {
+    let image = store.find(NAME).unwrap().unwrap_or_else(|| panic!("{case}: the image is missing"));
+    assert_eq!(image.repo_tags, [NAME], "{case}");
     for layer in layers {
-        assert_eq!(fs::read_dir(layer.join("d")).map(Iterator::count).unwrap_or(0), 20, "{what}: {}", layer.display());
+        assert_eq!(fs::read_dir(layer.join("d")).map(Iterator::count).unwrap_or(0), 20, "{case}: {}", layer.display());
     }
-    assert_eq!(store.snapshots(), ["c"], "{what}");
-    assert!(store.upper("c").join("written").exists(), "{what}");
+    assert_eq!(store.snapshots(), ["c"], "{case}");
+    assert!(store.upper("c").join("written").exists(), "{case}");
     let root = store.mount("c", false).unwrap();
-    assert!(rustix::fs::statat(&root, "d/2-1-7", rustix::fs::AtFlags::empty()).is_ok(), "{what}");
+    assert!(rustix::fs::statat(&root, "d/2-1-7", rustix::fs::AtFlags::empty()).is_ok(), "{case}");
 }
 
-/// Not a test of its own: runs in a process of its own, under strace or in a mount namespace.
+/// Not a test: runs in its own process, under strace or in a mount namespace.
 #[tokio::test(flavor = "multi_thread")]
 async fn child() {
     let (Ok(dir), Ok(action)) = (std::env::var(STORE), std::env::var(ACTION)) else { return };
@@ -98,7 +97,7 @@ async fn an_error_of_the_disk_at_a_start_deletes_nothing() {
         let path = place.to_str().unwrap();
         let inject = "inject=open,openat,openat2:error=EIO";
         run_child(&["strace", "-f", "-qq", "-o", "/dev/null", "-P", path, "-e", inject], dir.path(), "open");
-        assert_whole(&open(dir.path()), &layers, path);
+        assert_complete(&open(dir.path()), &layers, path);
     }
 }
 
@@ -124,25 +123,25 @@ async fn a_missing_or_torn_index_is_rebuilt() {
         (0..50).for_each(|n| torn[(round * 977 + n * 7919) % used] ^= 0x55);
         cases.push((format!("50 bytes changed, {round}"), Some(torn)));
     }
-    for (what, bytes) in cases {
+    for (case, bytes) in cases {
         let _ = fs::remove_file(&index);
         match bytes {
             Some(bytes) => fs::write(&index, bytes).unwrap(),
-            None if what == "directory" => fs::create_dir(&index).unwrap(),
+            None if case == "directory" => fs::create_dir(&index).unwrap(),
             None => {}
         }
         let outcome = Store::open(dir.path(), image::Registries::default());
-        if what == "directory" {
+        if case == "directory" {
             drop(outcome);
             let _ = fs::remove_dir(&index);
             continue;
         }
-        assert_whole(&outcome.unwrap_or_else(|error| panic!("{what}: {error}")), &layers, &what);
-        assert_whole(&open(dir.path()), &layers, &what);
+        assert_complete(&outcome.unwrap_or_else(|error| panic!("{case}: {error}")), &layers, &case);
+        assert_complete(&open(dir.path()), &layers, &case);
     }
 }
 
-/// An index that was created and never filled: what a death during the rebuild leaves.
+/// Creates an index that was never filled, as the end of a process during the rebuild leaves it.
 fn create_empty_index(path: &Path) {
     let _ = fs::remove_file(path);
     let db = redb::Database::create(path).unwrap();
@@ -156,12 +155,12 @@ fn create_empty_index(path: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_death_while_the_index_is_rebuilt_loses_nothing() {
+async fn a_kill_while_the_index_is_rebuilt_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let layers = filled(dir.path()).await;
     create_empty_index(&dir.path().join("index.redb"));
     for opening in ["the first opening", "the second opening"] {
-        assert_whole(&open(dir.path()), &layers, opening);
+        assert_complete(&open(dir.path()), &layers, opening);
     }
 }
 
@@ -173,7 +172,7 @@ async fn a_rebuilt_index_that_cannot_be_written_deletes_nothing() {
         fs::remove_file(dir.path().join("index.redb")).unwrap();
         let inject = format!("inject=fdatasync:error=ENOSPC:when={call}+");
         run_child(&["strace", "-f", "-qq", "-o", "/dev/null", "-e", &inject], dir.path(), "open");
-        assert_whole(&open(dir.path()), &layers, &format!("failed from call {call} on"));
+        assert_complete(&open(dir.path()), &layers, &format!("failed from call {call} on"));
     }
 }
 
@@ -190,7 +189,7 @@ async fn a_record_that_cannot_be_read_while_the_index_is_rebuilt_is_kept() {
         let inject = "inject=open,openat,openat2:error=EIO:when=1";
         run_child(&["strace", "-f", "-qq", "-o", "/dev/null", "-P", path, "-e", inject], dir.path(), "open");
         for _ in 0..2 {
-            assert_whole(&open(dir.path()), &layers, path);
+            assert_complete(&open(dir.path()), &layers, path);
         }
     }
 }
@@ -204,7 +203,7 @@ async fn images_are_found_without_index_and_records() {
     fs::remove_file(dir.path().join("index.redb")).unwrap();
     fs::remove_dir_all(dir.path().join("content/records")).unwrap();
     let store = open(dir.path());
-    assert!(store.find(&id).unwrap().is_some(), "known by its id");
+    assert!(store.find(&id).unwrap().is_some(), "listed by its id");
     store.prepare("c", &id).unwrap();
     store.mount("c", false).unwrap();
 }
@@ -218,10 +217,10 @@ async fn a_lost_layer_is_unpacked_again_without_a_registry() {
     let layers = layer_dirs(dir.path(), &image(1));
     for _ in 0..2 {
         fs::remove_dir_all(&layers[0]).unwrap();
-        // A second start before it was unpacked again loses nothing.
+        // A second start before the layer was unpacked again loses nothing.
         drop(open(dir.path()));
         let store = open(dir.path());
-        assert!(store.find(NAME).unwrap().is_none(), "an image without a layer is not offered");
+        assert!(store.find(NAME).unwrap().is_none(), "an image without a layer is hidden");
         assert!(store.repair().await.unwrap());
         assert_eq!(store.find(NAME).unwrap().unwrap().repo_tags, [NAME]);
         assert_eq!(fs::read_dir(layers[0].join("d")).unwrap().count(), 20);
@@ -251,7 +250,7 @@ async fn a_lost_layer_with_a_damaged_blob_is_fetched_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn damage_of_equal_length_is_found_after_a_power_cut() {
+async fn damage_of_equal_length_is_detected_after_a_power_cut() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     load(&store, &image(1), NAME).await;
@@ -266,7 +265,7 @@ async fn damage_of_equal_length_is_found_after_a_power_cut() {
     assert!(store.repair().await.unwrap());
     assert_eq!(fs::read(&file).unwrap(), good);
     drop(store);
-    // What was not compared in time is compared after the next start.
+    // What was not verified before the store was closed is verified after the next start.
     flip(&file);
     set_meta(dir.path(), &[("verify", "yes")]);
     let store = open(dir.path());
@@ -275,12 +274,12 @@ async fn damage_of_equal_length_is_found_after_a_power_cut() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_layer_that_cannot_be_removed_keeps_no_other() {
+async fn a_layer_that_cannot_be_removed_does_not_prevent_the_removal_of_others() {
     let dir = tempfile::tempdir().unwrap();
     drop(load(&open(dir.path()), &image(1), NAME).await);
     let mut layers = layer_dirs(&dir.path().canonicalize().unwrap(), &image(1));
     layers.sort();
-    // Without its reserve there is one try.
+    // Without the reserve there is only one attempt.
     fs::remove_file(dir.path().join("reserve")).unwrap();
     let path = layers[0].to_str().unwrap();
     let inject = "inject=renameat2:error=EIO";
@@ -291,7 +290,7 @@ async fn a_layer_that_cannot_be_removed_keeps_no_other() {
 }
 
 #[test]
-fn one_failed_sync_of_the_index_ends_nothing() {
+fn one_failed_sync_of_the_index_is_survived() {
     for call in [3, 9, 14] {
         let dir = tempfile::tempdir().unwrap();
         let inject = format!("inject=fdatasync:error=EIO:when={call}");
@@ -309,7 +308,7 @@ fn a_full_disk_can_be_emptied() {
 }
 
 #[test]
-fn a_disk_that_hangs_keeps_no_store_from_being_closed() {
+fn a_disk_that_hangs_does_not_prevent_closing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
     let script = format!(
@@ -319,19 +318,19 @@ fn a_disk_that_hangs_keeps_no_store_from_being_closed() {
     run_child(&["unshare", "--mount", "--propagation", "private", "sh", "-c", &script, "sh"], dir.path(), "frozen");
 }
 
-/// Runs with an empty file system of its own at `dir/mounted`.
+/// Runs with its own empty file system at `dir/mounted`.
 fn frozen(dir: &Path) {
     let mounted = dir.join("mounted");
     let store = open(&mounted.join("store"));
     let freeze = |option| Command::new("fsfreeze").arg(option).arg(&mounted).status().unwrap();
     assert!(freeze("--freeze").success(), "fsfreeze is needed: apt install util-linux");
-    let (began, path) = (std::time::Instant::now(), mounted.clone());
+    let (start, path) = (std::time::Instant::now(), mounted.clone());
     let thaw = std::thread::spawn(move || {
         std::thread::sleep(std::time::Duration::from_secs(12));
         Command::new("fsfreeze").arg("--unfreeze").arg(path).status().unwrap()
     });
     drop(store);
-    let took = began.elapsed();
+    let took = start.elapsed();
     thaw.join().unwrap();
     assert!(took.as_secs() < 10, "{took:?}");
 }
@@ -349,7 +348,7 @@ async fn full(dir: &Path) {
     let store = open(&dir.join("store"));
     load(&store, &image(1), NAME).await;
     load(&store, &image(2), GONE).await;
-    // To the last byte.
+    // Down to the last byte.
     let filler = fs::File::create(dir.join("filler")).unwrap();
     let mut offset = 0;
     for size in [1 << 20, 4096, 1] {
@@ -360,7 +359,7 @@ async fn full(dir: &Path) {
     assert!(store.import(&mut &archive(&image(3), "localhost/c:1")[..]).await.is_err(), "the disk is full");
     drop(store);
     let store = open(&dir.join("store"));
-    assert!(store.find(NAME).unwrap().is_some(), "a full disk does not keep the store from being opened");
+    assert!(store.find(NAME).unwrap().is_some(), "a full disk does not prevent opening the store");
     store.remove(NAME).await.unwrap();
     for layer in layer_dirs(&dir.join("store"), &image(1)) {
         assert!(!layer.exists(), "the layers are removed");

@@ -1,4 +1,5 @@
-//! What a hostile layer may take of the daemon's memory. One test, alone in its process: it measures that.
+//! Memory that a hostile layer may use in the daemon. This is the only test of its process, because it measures the
+//! process.
 
 mod support;
 
@@ -7,7 +8,7 @@ use std::fs;
 use image::ErrorKind;
 use support::{Compression, Registry, Tar, TestImage, open};
 
-/// Peak of this process's resident memory since the last call, in MiB.
+/// Returns the peak of this process's resident memory since the last call, in MiB.
 fn peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -16,7 +17,7 @@ fn peak() -> u64 {
     kib / 1024
 }
 
-/// Directories, each with so many attributes of so many bytes.
+/// Returns an archive of directories, each with `count` extended attributes of `bytes` bytes.
 fn attributes(directories: usize, count: usize, bytes: usize) -> Vec<u8> {
     let value = vec![b'x'; bytes];
     let names: Vec<String> = (0..count).map(|at| format!("SCHILY.xattr.user.n{at}")).collect();
@@ -31,9 +32,9 @@ async fn attributes_of_a_hostile_layer_take_little_memory() {
         ("one file", attributes(384, 250, 4000), "bytes of extended attributes on one file"),
         ("all directories", attributes(3000, 12, 8000), "paths and attributes of its directories"),
     ];
-    for (what, tar, why) in bombs {
+    for (case, tar, reason) in bombs {
         let image = TestImage::new().layer(tar, Compression::Zstd);
-        assert!(image.layers[0].blob.len() < 1 << 20, "{what}: {}", image.layers[0].blob.len());
+        assert!(image.layers[0].blob.len() < 1 << 20, "{case}: {}", image.layers[0].blob.len());
         registry.push("t", "1", &image).await;
         drop(image);
         let dir = tempfile::tempdir().unwrap();
@@ -41,9 +42,9 @@ async fn attributes_of_a_hostile_layer_take_little_memory() {
         let before = peak().min(peak());
         let error = store.pull(&registry.name("t:1"), None, None).await.unwrap_err();
         let taken = peak().saturating_sub(before);
-        println!("{what}: {taken} MiB above {before}");
-        assert!(matches!(error.kind, ErrorKind::Invalid | ErrorKind::Corrupt), "{what}: {error}");
-        assert!(error.message.contains(why), "{what}: {error}");
-        assert!(taken < 128, "{what}: {taken} MiB");
+        println!("{case}: {taken} MiB above {before}");
+        assert!(matches!(error.kind, ErrorKind::Invalid | ErrorKind::Corrupt), "{case}: {error}");
+        assert!(error.message.contains(reason), "{case}: {error}");
+        assert!(taken < 128, "{case}: {taken} MiB");
     }
 }

@@ -22,8 +22,8 @@ async fn an_image_of_every_compression() {
     let store = open(dir.path());
     let name = registry.name("a/b:1");
     let seen: Arc<Mutex<Vec<LayerProgress>>> = Arc::default();
-    let heard = seen.clone();
-    let pulled = store.pull(&name, None, Some(Arc::new(move |p| heard.lock().unwrap().push(p)))).await.unwrap();
+    let recorded = seen.clone();
+    let pulled = store.pull(&name, None, Some(Arc::new(move |p| recorded.lock().unwrap().push(p)))).await.unwrap();
     assert_eq!(pulled.id, id.as_str());
     assert_eq!(pulled.repo_tags, std::slice::from_ref(&name));
     assert_eq!(pulled.repo_digests, [format!("{}@{manifest}", registry.name("a/b"))]);
@@ -38,17 +38,17 @@ async fn an_image_of_every_compression() {
     assert!(store.usage().bytes > 700_000);
     drop(store);
     let store = open(dir.path());
-    assert_eq!(store.list().len(), 1, "it is there after a restart");
+    assert_eq!(store.list().len(), 1, "it is listed after a restart");
     store.remove(&name).await.unwrap();
     store.remove(&name).await.unwrap();
     drop(store);
-    let left: Vec<_> =
+    let leftovers: Vec<_> =
         tree(dir.path()).into_iter().filter(|path| path.contains("sha256/") || path.contains("layers/")).collect();
-    assert_eq!(left, Vec::<String>::new());
+    assert_eq!(leftovers, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_index_gives_this_machines_image() {
+async fn an_index_resolves_to_the_image_for_this_machine() {
     let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
     let host = busybox();
     let other = TestImage { architecture: "s390x".into(), ..host.clone() };
@@ -70,7 +70,7 @@ async fn an_index_gives_this_machines_image() {
     assert_eq!(
         image.repo_digests,
         [format!("{}@{digest}", registry.name("multi"))],
-        "the index's digest, as others have it"
+        "the digest of the index, as in other engines"
     );
     let by_digest = store.pull(&image.repo_digests[0], None, None).await.unwrap();
     assert_eq!(by_digest.id, image.id);
@@ -82,7 +82,7 @@ async fn an_index_gives_this_machines_image() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mirror_is_asked_first_and_the_name_stays() {
+async fn a_mirror_is_tried_first_and_the_name_stays() {
     let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
     let (manifest, _) = registry.push("library/bb", "latest", &busybox()).await;
     let mut registries = Registries::default();
@@ -95,7 +95,7 @@ async fn a_mirror_is_asked_first_and_the_name_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn errors_name_what_is_wrong() {
+async fn errors_name_object_and_cause() {
     let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
     let image = busybox().layer(Tar::new().file("x", 0o644, &[7; 300_000]).done(), Compression::None);
     registry.push("a", "1", &image).await;
@@ -108,8 +108,8 @@ async fn errors_name_what_is_wrong() {
     let error = store.pull(&registry.name("nope:1"), None, None).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::NotFound);
     let address = &registry.address;
-    let wanted = format!("pull image {address}/nope:1: manifest not found at registry {address}; check name and tag");
-    assert_eq!(error.message, wanted);
+    let expected = format!("pull image {address}/nope:1: manifest not found at registry {address}; check name and tag");
+    assert_eq!(error.message, expected);
 
     let error = store.pull("127.0.0.1:1/a:1", None, None).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unavailable);
@@ -124,13 +124,13 @@ async fn errors_name_what_is_wrong() {
     assert!(store.list().is_empty());
     support::until_deleted(dir.path());
     drop(store);
-    let left: Vec<_> =
+    let leftovers: Vec<_> =
         tree(dir.path()).into_iter().filter(|path| path.contains("sha256/") || path.contains("tmp/")).collect();
-    assert_eq!(left, Vec::<String>::new(), "nothing is left behind");
+    assert_eq!(leftovers, Vec::<String>::new(), "nothing is left over");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pulls_of_one_image_join() {
+async fn pulls_of_one_image_are_single_flight() {
     let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
     let image = busybox().layer(Tar::new().file("big", 0o644, &vec![3; 8 << 20]).done(), Compression::Gzip);
     registry.push("a", "1", &image).await;
@@ -179,8 +179,8 @@ async fn a_tag_that_moved_leaves_the_old_image_without_it() {
     store.mount("k", false).unwrap();
 }
 
-/// Passes connections on to `upstream`, and breaks each after `most` bytes of answers. Counts those bytes.
-async fn breaking_proxy(upstream: String, most: u64, passed: Arc<AtomicUsize>) -> String {
+/// Forwards connections to `upstream`, and interrupts each after `most` bytes of responses. Counts these bytes.
+async fn interrupting_proxy(upstream: String, most: u64, passed: Arc<AtomicUsize>) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -190,11 +190,11 @@ async fn breaking_proxy(upstream: String, most: u64, passed: Arc<AtomicUsize>) -
             tokio::spawn(async move {
                 let (mut from_client, mut to_client) = client.into_split();
                 let (from_server, mut to_server) = tokio::net::TcpStream::connect(upstream).await.unwrap().into_split();
-                let asking = tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+                let requests = tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
                 let count = tokio::io::copy(&mut from_server.take(most), &mut to_client).await.unwrap_or(0);
                 passed.fetch_add(count as usize, Ordering::Relaxed);
                 let _ = to_client.shutdown().await;
-                asking.abort();
+                requests.abort();
             });
         }
     });
@@ -202,15 +202,15 @@ async fn breaking_proxy(upstream: String, most: u64, passed: Arc<AtomicUsize>) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_download_that_breaks_goes_on_where_it_was() {
+async fn an_interrupted_download_is_resumed() {
     let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
     let body: Vec<u8> = (0..3_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let image = TestImage::new().layer(Tar::new().file("big", 0o644, &body).done(), Compression::None);
     registry.push("a", "1", &image).await;
     let passed = Arc::new(AtomicUsize::new(0));
-    let proxy = breaking_proxy(registry.address.clone(), 500_000, passed.clone()).await;
+    let proxy = interrupting_proxy(registry.address.clone(), 500_000, passed.clone()).await;
     let store = open(dir.path());
     store.pull(&format!("{proxy}/a:1"), None, None).await.unwrap();
     let passed = passed.load(Ordering::Relaxed);
-    assert!(passed < 6_000_000, "{passed} bytes for a layer of 3 MB: it began anew");
+    assert!(passed < 6_000_000, "{passed} bytes for a layer of 3 MB: it was downloaded from the start again");
 }

@@ -1,4 +1,4 @@
-//! Images that are hidden until they are whole again, layers that could not be listed, and what a repair costs.
+//! Images that are hidden until they are complete again, layers that could not be listed, and what a repair reads.
 
 mod support;
 
@@ -14,7 +14,7 @@ use support::{archive, blob_file, flip, layer_dirs, load, open, set_meta, tree, 
 const NAME: &str = "localhost/a:1";
 const OTHER: &str = "localhost/b:1";
 
-/// A store whose image lost a layer, closed.
+/// Fills a store, removes a layer of its image, and returns the id of the image.
 async fn with_a_lost_layer(dir: &std::path::Path) -> String {
     let store = open(dir);
     let id = load(&store, &two_layers(1), NAME).await.id;
@@ -33,7 +33,7 @@ async fn a_hidden_image_can_be_removed() {
         assert!(store.list().is_empty(), "hidden");
         store.remove(if by_id { &id } else { NAME }).await.unwrap();
         assert!(store.repair().await.unwrap());
-        assert!(store.list().is_empty(), "what was removed does not come back");
+        assert!(store.list().is_empty(), "a removed image does not come back");
         assert!(!blob_file(dir.path(), &two_layers(1), 0).exists());
         drop(store);
         assert!(open(dir.path()).list().is_empty());
@@ -46,7 +46,7 @@ async fn a_tag_of_a_hidden_image_can_be_removed() {
     with_a_lost_layer(dir.path()).await;
     let store = open(dir.path());
     store.untag(NAME).await.unwrap();
-    // Another start forgets what only memory knows.
+    // Another start loses what is only in memory.
     drop(store);
     let store = open(dir.path());
     assert!(store.repair().await.unwrap());
@@ -79,7 +79,7 @@ fn read(root: &OwnedFd, path: &str) -> Vec<u8> {
     bytes
 }
 
-/// Directories of damaged layers that are kept.
+/// Counts the directories of damaged layers that are kept.
 fn superseded(dir: &std::path::Path) -> usize {
     fs::read_dir(dir.join("layers"))
         .unwrap()
@@ -103,14 +103,14 @@ async fn a_damaged_layer_in_use_is_replaced_for_new_containers() {
     let store = open(dir.path());
     assert!(store.repair().await.unwrap(), "repaired although a container uses it");
     assert_eq!(fs::read(&file).unwrap(), good);
-    // What is mounted already keeps what it has.
+    // Existing mounts keep the damaged layer.
     assert_ne!(read(&old, "d/1-2-3"), good);
     assert_eq!(read(&old, "d/1-2-4").len(), 3000);
     store.prepare("new", NAME).unwrap();
     for key in ["new", "stopped"] {
         assert_eq!(read(&store.mount(key, false).unwrap(), "d/1-2-3"), good, "{key}");
     }
-    // Also over restarts of the daemon.
+    // Also across restarts of the daemon.
     drop(store);
     let store = open(dir.path());
     assert!(store.repair().await.unwrap());
@@ -125,7 +125,7 @@ async fn a_damaged_layer_in_use_is_replaced_for_new_containers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_with_a_damaged_layer_stays_hidden_over_a_restart() {
+async fn an_image_with_a_damaged_layer_stays_hidden_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     load(&store, &two_layers(1), NAME).await;
@@ -138,7 +138,7 @@ async fn an_image_with_a_damaged_layer_stays_hidden_over_a_restart() {
     unclean_boot(dir.path());
     let store = open(dir.path());
     assert!(!store.repair().await.unwrap());
-    assert!(store.find(NAME).unwrap().is_none(), "no new container gets it");
+    assert!(store.find(NAME).unwrap().is_none(), "no new container uses it");
     assert!(layer.exists(), "the old one keeps it");
     drop(store);
     let store = open(dir.path());
@@ -152,7 +152,7 @@ async fn an_image_with_a_damaged_layer_stays_hidden_over_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_compared_once_is_not_read_again() {
+async fn what_was_verified_once_is_not_read_again() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     load(&store, &two_layers(1), NAME).await;
@@ -168,14 +168,14 @@ async fn what_was_compared_once_is_not_read_again() {
     flip(&file);
     let flipped = fs::read(&file).unwrap();
     assert!(!store.repair().await.unwrap());
-    assert_eq!(fs::read(&file).unwrap(), flipped, "it was compared in the first round");
+    assert_eq!(fs::read(&file).unwrap(), flipped, "it was verified in the first round");
     store.discard("c").unwrap();
     support::eventually("the damaged layer is gone", || !layer_dirs(dir.path(), &two_layers(2))[0].exists());
     assert!(store.repair().await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_could_not_be_removed_is_removed_later() {
+async fn a_failed_removal_is_retried_later() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     load(&store, &two_layers(1), NAME).await;
@@ -184,13 +184,13 @@ async fn what_could_not_be_removed_is_removed_later() {
         let status = std::process::Command::new(program).args(arguments).arg(&blob).status().unwrap();
         assert!(status.success());
     };
-    // Nobody can remove a mount point.
+    // A mount point cannot be removed.
     mount("mount", &["--bind", blob.to_str().unwrap()]);
     let removed = store.remove(NAME).await;
-    let left = blob.exists();
+    let blob_exists = blob.exists();
     mount("umount", &[]);
-    // The next round begins by itself, and may have removed it by now.
-    assert!(removed.is_err() && store.list().is_empty() && left);
+    // The next round starts by itself, and may have removed the blob by now.
+    assert!(removed.is_err() && store.list().is_empty() && blob_exists);
     let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while blob.exists() && std::time::Instant::now() < end {
         store.repair().await.unwrap();

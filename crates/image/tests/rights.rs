@@ -1,4 +1,4 @@
-//! Who may pull what, and to whom credentials are shown.
+//! Permissions to pull, and the servers to which credentials are sent.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn challenge() -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_is_here_is_for_callers_who_may_pull_it() {
+async fn an_image_in_the_store_is_returned_only_to_callers_that_may_pull_it() {
     let dir = tempfile::tempdir().unwrap();
     let content = content(&busybox(), "1");
     let server = Server::start(move |request| match is_authorized(request) {
@@ -46,14 +46,14 @@ async fn an_image_that_is_here_is_for_callers_who_may_pull_it() {
     assert_eq!(store.pull(&by_digest, Some(&user()), None).await.unwrap().id, image.id);
     let again = server.count(|request| request.method == "GET" && is_authorized(request));
     assert_eq!(again, fetched, "nothing is transferred again");
-    // Nobody to ask: an error, as kubelet expects of `imagePullPolicy: Always`.
+    // Without a registry to confirm the permission it is an error, as the kubelet expects of `imagePullPolicy: Always`.
     drop(server);
     let error = store.pull(&by_digest, Some(&user()), None).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
     assert!(store.find(&by_digest).unwrap().is_some(), "it stays");
 }
 
-/// A registry that wants `u:p`, and sends who asks for a blob elsewhere.
+/// A registry that requires `u:p`, and redirects requests for blobs to `target`.
 async fn redirecting(target: String) -> Server {
     let content = content(&busybox(), "1");
     Server::start(move |request| match (is_authorized(request), request.is_blob()) {
@@ -82,7 +82,7 @@ async fn a_redirects_target_gets_no_credentials() {
     let name = registry.name("a:1");
     store.pull(&name, Some(&user()), None).await.unwrap();
     store.remove(&name).await.unwrap();
-    // One that asks for them is not answered, whether it says Basic or has a token service.
+    // A target that requests credentials gets none, whether by Basic or with a token service.
     for challenge in ["Basic realm=\"r\"", "Bearer realm=\"http://STEAL/token\""] {
         let thief = Server::start(move |request| {
             let challenge = challenge.replace("STEAL", &request.headers["host"]);
@@ -95,8 +95,8 @@ async fn a_redirects_target_gets_no_credentials() {
         assert_eq!(error.kind, ErrorKind::Unauthorized, "{error}");
         assert!(error.message.contains("no credentials are sent there"), "{error}");
         assert_eq!(thief.count(|request| request.path.contains("token")), 0);
-        let shown = thief.seen().into_iter().chain(storage.seen());
-        for request in shown {
+        let requests = thief.seen().into_iter().chain(storage.seen());
+        for request in requests {
             assert!(!request.headers.contains_key("authorization"), "{request:?}");
             assert!(!request.headers.contains_key("x-secret"), "{request:?}");
         }
@@ -104,13 +104,13 @@ async fn a_redirects_target_gets_no_credentials() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn redirects_and_refusals_without_end_are_ended() {
+async fn endless_redirects_and_refusals_are_errors() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let circle = Server::start(|request| Answer::new(302).header("location", request.path.clone())).await;
     let error = store.pull(&circle.name("a:1"), None, None).await.unwrap_err();
     assert!(error.message.contains("more than 10 redirects"), "{error}");
-    // A token for everyone, and it never helps.
+    // Every client gets a token, which is never accepted.
     let server = Server::start(|request| match request.path.as_str() {
         "/token" => Answer { body: b"{\"token\":\"t\"}".to_vec(), ..Answer::new(200) },
         _ => {

@@ -2,7 +2,7 @@
 
 mod support;
 
-use image::{Appearance, Digest, ErrorKind};
+use image::{Digest, ErrorKind, MountOptions};
 use rustix::{
     fd::OwnedFd,
     fs::{AtFlags, Mode, OFlags},
@@ -61,10 +61,10 @@ async fn layers_whiteouts_and_writes() {
     assert_eq!(store.prepare("../c1", &image.id).unwrap_err().kind, ErrorKind::Invalid);
     assert_eq!(store.prepare("c2", "none").unwrap_err().kind, ErrorKind::NotFound);
     let root = store.mount("c1", false).unwrap();
-    assert_eq!(mounts(), before, "attached nowhere");
+    assert_eq!(mounts(), before, "not attached");
 
     assert_eq!(read(&root, "keep").unwrap(), b"keep");
-    assert_eq!(read(&root, "both").unwrap(), b"both", "a whiteout speaks of lower layers only");
+    assert_eq!(read(&root, "both").unwrap(), b"both", "a whiteout applies to lower layers only");
     for hidden in ["gone", "opaque/old", "again/old", "tree/x", "tree", ".wh.gone", "opaque/.wh..wh..opq"] {
         assert_eq!(read(&root, hidden), None, "{hidden}");
     }
@@ -89,7 +89,7 @@ async fn layers_whiteouts_and_writes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_layers_and_none() {
+async fn many_layers_and_no_layers() {
     let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
     let mut image = TestImage::new();
     for at in 0..120 {
@@ -110,7 +110,7 @@ async fn many_layers_and_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_keeps_its_layers_without_the_image() {
+async fn the_layers_of_a_snapshot_outlive_the_image() {
     let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
     let tar = Tar::new().file("a", 0o644, b"a").done();
     let layer = dir.path().join("layers").join(Digest::of(&tar).hex());
@@ -129,13 +129,13 @@ async fn a_snapshot_keeps_its_layers_without_the_image() {
     support::eventually("the layer is freed", || !layer.exists());
     support::until_deleted(dir.path());
     drop(store);
-    let left: Vec<_> =
+    let leftovers: Vec<_> =
         tree(dir.path()).into_iter().filter(|path| path.contains('/') && !path.contains("oci-layout")).collect();
-    assert_eq!(left, ["content/blobs", "content/blobs/sha256", "content/records"]);
+    assert_eq!(leftovers, ["content/blobs", "content/blobs/sha256", "content/records"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_layer_that_is_gone_is_named() {
+async fn a_missing_layer_is_named() {
     let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
     let tars = [Tar::new().file("a", 0o644, b"a").done(), Tar::new().file("b", 0o644, b"b").done()];
     let lower = dir.path().join("layers").join(Digest::of(&tars[0]).hex());
@@ -153,7 +153,7 @@ async fn a_layer_that_is_gone_is_named() {
         "{error}"
     );
     drop(store);
-    // It alone is fetched again.
+    // Only this layer is fetched again.
     let store = open(dir.path());
     assert!(store.find(&name).unwrap().is_none());
     store.pull(&name, None, None).await.unwrap();
@@ -164,7 +164,7 @@ const FIRST: u32 = 655_360;
 
 fn id_map() -> image::IdMap {
     use std::io::{BufRead, BufReader};
-    // A process that waits in a new user namespace for as long as its map is looked at.
+    // A process in a new user namespace, which waits until its maps were written.
     let mut child = std::process::Command::new("unshare")
         .args(["--user", "--", "sh", "-c", "echo in; read gone"])
         .stdin(std::process::Stdio::piped())
@@ -183,7 +183,7 @@ fn id_map() -> image::IdMap {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn layers_are_shown_as_a_user_namespaces() {
+async fn layers_are_mapped_for_a_user_namespace() {
     let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
     let base = Tar::new().owned("a", 0o644, (0, 0), b"a").owned("b", 0o600, (33, 44), b"b");
     let upper = Tar::new().dir("./", 0o755).owned("c", 0o644, (70_000, 0), b"c");
@@ -192,19 +192,19 @@ async fn layers_are_shown_as_a_user_namespaces() {
     let store = open(dir.path());
     let image = store.pull(&registry.name("t:1"), None, None).await.unwrap();
     let (before, map) = (mounts(), id_map());
-    let appearance = Appearance { map: Some(&map), label: None };
+    let options = MountOptions { map: Some(&map), label: None };
     store.probe_id_map(&map).unwrap();
     store.prepare_mapped("mapped", &image.id, Some(&map)).unwrap();
     store.prepare("plain", &image.id).unwrap();
-    let root = store.mount_as("mapped", false, &appearance).unwrap();
-    assert_eq!(mounts(), before, "attached nowhere");
+    let root = store.mount_with("mapped", false, &options).unwrap();
+    assert_eq!(mounts(), before, "not attached");
     let owner = |root: &OwnedFd, path: &str| {
         let stat = rustix::fs::statat(root, path, AtFlags::EMPTY_PATH).unwrap();
         (stat.st_uid, stat.st_gid)
     };
     assert_eq!(owner(&root, ""), (FIRST, FIRST));
     assert_eq!((owner(&root, "a"), owner(&root, "b")), ((FIRST, FIRST), (FIRST + 33, FIRST + 44)));
-    assert_eq!(owner(&root, "c").0, 65534, "an id that is not mapped is nobody's");
+    assert_eq!(owner(&root, "c").0, 65534, "an id that is not mapped appears as nobody");
     // A copy up keeps the mapped owner; the layer stays as it was for others.
     write(&root, "b").unwrap();
     let stat = rustix::fs::stat(store.upper("mapped").join("b")).unwrap();
@@ -212,7 +212,7 @@ async fn layers_are_shown_as_a_user_namespaces() {
     let plain = store.mount("plain", false).unwrap();
     assert_eq!((owner(&plain, "a"), owner(&plain, "b")), ((0, 0), (33, 44)));
     assert_eq!(read(&plain, "b").unwrap(), b"b");
-    let volume = store.mount_image_as("mapped", &image.id, &appearance).unwrap();
+    let volume = store.mount_image_with("mapped", &image.id, &options).unwrap();
     assert_eq!(owner(&volume, "b"), (FIRST + 33, FIRST + 44));
     assert_eq!(write(&volume, "b").unwrap_err(), rustix::io::Errno::ROFS);
 }

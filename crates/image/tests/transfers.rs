@@ -1,10 +1,11 @@
-//! Registries that are slow, stall, break off or claim what is not so: a pull ends, and other pulls do not notice.
+//! Registries that are slow, stall, interrupt transfers or make false claims: a pull ends, and other pulls are not
+//! affected.
 
 mod support;
 
 use std::{sync::Arc, time::Duration};
 
-use image::{Digest, ErrorKind, Image, Registries, Store, Transfers};
+use image::{Digest, ErrorKind, Image, Registries, Store, TransferLimits};
 use support::{
     Compression, Registry, Tar, TestImage, busybox,
     server::{Answer, Pace, Request, Server, content, from},
@@ -15,18 +16,18 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Generous: machines under load.
-const SOON: Duration = Duration::from_secs(60);
+/// Generous, for machines under load.
+const DEADLINE: Duration = Duration::from_secs(60);
 
-fn store(dir: &std::path::Path, transfers: Transfers) -> Store {
+fn store(dir: &std::path::Path, transfers: TransferLimits) -> Store {
     Store::open(dir, Registries { transfers, ..Registries::default() }).unwrap()
 }
 
-fn fast(window: u64) -> Transfers {
-    Transfers { window: Duration::from_millis(window), ..Transfers::default() }
+fn fast(window: u64) -> TransferLimits {
+    TransferLimits { window: Duration::from_millis(window), ..TransferLimits::default() }
 }
 
-/// Bytes that do not compress.
+/// Returns bytes that do not compress.
 fn noise(seed: u32, length: u32) -> Vec<u8> {
     (0..length).map(|at| (at.wrapping_add(seed).wrapping_mul(2_654_435_761) >> 23) as u8).collect()
 }
@@ -38,7 +39,7 @@ fn layers(count: u32) -> TestImage {
     })
 }
 
-/// A server that has this image and gives its layers at this pace.
+/// Starts a server with this image, whose layers it sends at this pace.
 async fn serving(image: TestImage, pace: impl Fn(&Request) -> Pace + Send + Sync + 'static) -> Server {
     let (config, content) = (format!("{}", Digest::of(&image.config())), content(&image, "1"));
     Server::start(move |request| {
@@ -57,9 +58,9 @@ fn spawn(store: &Store, name: String) -> tokio::task::JoinHandle<Result<Image, i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_layers_leave_other_registries_their_turn() {
+async fn slow_layers_do_not_block_other_registries() {
     let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
-    // Ends for no window within this test.
+    // The window does not end during this test.
     let slow = serving(layers(12), |_| Pace::Trickle(Duration::from_millis(20))).await;
     let store = store(dir.path(), fast(600_000));
     let pulls: Vec<_> = ["a:1", "b:1", "c:1"].iter().map(|name| spawn(&store, slow.name(name))).collect();
@@ -69,17 +70,17 @@ async fn slow_layers_leave_other_registries_their_turn() {
     {
         sleep(Duration::from_millis(20)).await;
     }
-    // More layers than turns to unpack, too.
+    // Also more layers than permits to unpack.
     let mut honest = busybox();
     honest.layers.extend(layers(6).layers);
     registry.push("honest", "1", &honest).await;
-    timeout(SOON, store.pull(&registry.name("honest:1"), None, None)).await.expect("it hangs").unwrap();
-    assert!(pulls.iter().all(|pull| !pull.is_finished()), "the slow ones go on meanwhile");
+    timeout(DEADLINE, store.pull(&registry.name("honest:1"), None, None)).await.expect("it hangs").unwrap();
+    assert!(pulls.iter().all(|pull| !pull.is_finished()), "the slow pulls are still running");
     pulls.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_trickles_or_stalls_is_fetched_from_the_next_mirror() {
+async fn a_slow_or_stalled_layer_is_fetched_from_the_next_mirror() {
     let registry = Registry::start();
     let image = layers(1);
     registry.push("a", "1", &image).await;
@@ -92,41 +93,41 @@ async fn what_trickles_or_stalls_is_fetched_from_the_next_mirror() {
         let mirrors = [("registry.example".to_owned(), mirrors)].into();
         let store =
             Store::open(dir.path(), Registries { mirrors, transfers: fast(300), ..Registries::default() }).unwrap();
-        timeout(SOON, store.pull("registry.example/a:1", None, None)).await.expect("it hangs").unwrap();
+        timeout(DEADLINE, store.pull("registry.example/a:1", None, None)).await.expect("it hangs").unwrap();
         assert_eq!(mirror.count(|request| request.path.ends_with(&layer)), 5);
     };
     tokio::join!(pull(&trickling), pull(&stalling));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_byte_before_each_break_is_no_progress() {
+async fn a_byte_before_each_interruption_is_not_progress() {
     let dir = tempfile::tempdir().unwrap();
     let server = serving(layers(1), |_| Pace::Break(1)).await;
-    let store = store(dir.path(), Transfers::default());
-    let began = std::time::Instant::now();
-    let error = timeout(SOON, store.pull(&server.name("a:1"), None, None)).await.expect("no end").unwrap_err();
+    let store = store(dir.path(), TransferLimits::default());
+    let start = std::time::Instant::now();
+    let error = timeout(DEADLINE, store.pull(&server.name("a:1"), None, None)).await.expect("no end").unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
-    assert!(error.message.contains("broke off at byte 5"), "{error}");
-    assert!(began.elapsed() > Duration::from_millis(1800), "there are pauses: {:?}", began.elapsed());
+    assert!(error.message.contains("interrupted at byte 5"), "{error}");
+    assert!(start.elapsed() > Duration::from_millis(1800), "there are pauses: {:?}", start.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pull_ends_when_nobody_waits_and_is_joined_before() {
+async fn a_pull_without_callers_ends_after_the_grace_period() {
     let dir = tempfile::tempdir().unwrap();
     let (open, closed) = watch::channel(false);
     let server = serving(layers(2), move |_| Pace::Until(closed.clone())).await;
-    let store = store(dir.path(), Transfers { grace: Duration::from_secs(3), ..Transfers::default() });
+    let store = store(dir.path(), TransferLimits { grace: Duration::from_secs(3), ..TransferLimits::default() });
     let first = spawn(&store, server.name("a:1"));
     server.sees(Request::is_blob).await;
     first.abort();
     let _ = first.await;
-    // Back in time: it is the same pull.
+    // A retry within the grace period attaches to the same pull.
     let second = spawn(&store, server.name("a:1"));
     sleep(Duration::from_secs(4)).await;
     open.send_replace(true);
-    timeout(SOON, second).await.expect("it hangs").unwrap().unwrap();
+    timeout(DEADLINE, second).await.expect("it hangs").unwrap().unwrap();
     assert_eq!(server.count(|request| request.path.ends_with("manifests/1")), 1);
-    // Nobody comes back.
+    // This time no caller retries.
     store.remove(&server.name("a:1")).await.unwrap();
     open.send_replace(false);
     let blobs = server.count(Request::is_blob);
@@ -136,19 +137,19 @@ async fn a_pull_ends_when_nobody_waits_and_is_joined_before() {
     }
     third.abort();
     for _ in 0..600 {
-        if store.figures().pulling.get() == 0 {
+        if store.metrics().pulls_running.get() == 0 {
             break;
         }
         sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(store.figures().pulling.get(), 0, "it still runs");
+    assert_eq!(store.metrics().pulls_running.get(), 0, "it still runs");
     support::until_deleted(dir.path());
     drop(store);
-    let left = tree(dir.path()).into_iter().filter(|path| path.contains("tmp/") || path.contains("sha256/"));
-    assert_eq!(left.collect::<Vec<_>>(), Vec::<String>::new());
+    let leftovers = tree(dir.path()).into_iter().filter(|path| path.contains("tmp/") || path.contains("sha256/"));
+    assert_eq!(leftovers.collect::<Vec<_>>(), Vec::<String>::new());
 }
 
-/// An image whose configuration claims the layers of another, of which it has other blobs.
+/// Returns an image whose configuration claims the layers of another image, but whose blobs differ.
 fn claiming(honest: &TestImage) -> TestImage {
     let mut evil = honest.clone();
     for layer in &mut evil.layers {
@@ -159,21 +160,21 @@ fn claiming(honest: &TestImage) -> TestImage {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_of_another_images_layers_harms_its_own_pull_alone() {
+async fn a_false_claim_about_layers_affects_only_its_own_pull() {
     let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
     let honest = layers(3);
     let evil = claiming(&honest);
     registry.push("honest", "1", &honest).await;
-    let store = store(dir.path(), Transfers::default());
-    // From a registry that never ends,
+    let store = store(dir.path(), TransferLimits::default());
+    // From a registry that stalls,
     let hanging = serving(evil.clone(), |_| Pace::Stall(1000)).await;
     let hangs = spawn(&store, hanging.name("evil:1"));
     hanging.sees(Request::is_blob).await;
-    timeout(SOON, store.pull(&registry.name("honest:1"), None, None)).await.expect("it hangs").unwrap();
+    timeout(DEADLINE, store.pull(&registry.name("honest:1"), None, None)).await.expect("it hangs").unwrap();
     assert!(!hangs.is_finished());
     hangs.abort();
     store.remove(&registry.name("honest:1")).await.unwrap();
-    // and from one that is quick, at the same time.
+    // and at the same time from one that does not.
     registry.push("evil", "1", &evil).await;
     let (bad, good) = (spawn(&store, registry.name("evil:1")), spawn(&store, registry.name("honest:1")));
     let error = bad.await.unwrap().unwrap_err();
@@ -182,12 +183,12 @@ async fn a_claim_of_another_images_layers_harms_its_own_pull_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repository_that_refuses_harms_its_own_pull_alone() {
+async fn a_repository_that_refuses_affects_only_its_own_pull() {
     let dir = tempfile::tempdir().unwrap();
     let image = layers(2);
     let (config, content) = (format!("{}", Digest::of(&image.config())), Arc::new(content(&image, "1")));
     let (open, closed) = watch::channel(false);
-    // One registry, the same blobs in two repositories, one of which gives them not: after a while.
+    // One registry has the same blobs in two repositories, one of which refuses them after a while.
     let server = Server::start(move |request| {
         let is_layer = request.is_blob() && !request.path.ends_with(&config);
         match is_layer && request.path.contains("/evil/") {
@@ -196,13 +197,13 @@ async fn a_repository_that_refuses_harms_its_own_pull_alone() {
         }
     })
     .await;
-    let store = store(dir.path(), Transfers::default());
+    let store = store(dir.path(), TransferLimits::default());
     let bad = spawn(&store, server.name("evil:1"));
     server.sees(|request| request.path.contains("/evil/") && request.is_blob()).await;
     let good = spawn(&store, server.name("good:1"));
     server.sees(|request| request.path.contains("/good/manifests/")).await;
     sleep(Duration::from_millis(300)).await;
     open.send_replace(true);
-    timeout(SOON, good).await.expect("it hangs").unwrap().unwrap();
+    timeout(DEADLINE, good).await.expect("it hangs").unwrap().unwrap();
     assert_eq!(bad.await.unwrap().unwrap_err().kind, ErrorKind::Unauthorized);
 }

@@ -1,4 +1,4 @@
-//! Trees that containers and images make to break a walk over them: deep, wide, moved while they are walked.
+//! Trees with which containers and images try to break a walk over them: deep, wide, moved during the walk.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn small() -> TestImage {
     TestImage::new().layer(Tar::new().file("x", 0o644, b"x").done(), Compression::Gzip)
 }
 
-/// Makes `levels` nested directories, with a file of 1 MiB in the last one.
+/// Creates `levels` nested directories, with a file of 1 MiB in the last one.
 fn nest(dir: &Path, levels: usize) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut at: OwnedFd = rustix::fs::open(dir, flags, Mode::empty()).unwrap();
@@ -39,42 +39,43 @@ async fn a_deep_writable_layer_is_measured_and_removed() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     load(&store, &small(), NAME).await;
-    // Made aside: the first sample sees all of it.
+    // Created elsewhere, so that the first sample includes all of it.
     nest(&dir.path().join("layers"), 10_000);
     store.prepare("c", NAME).unwrap();
     std::fs::rename(dir.path().join("layers/d"), store.upper("c").join("d")).unwrap();
     eventually("the size of the writable layer", || store.snapshot_usage("c").inodes == 10_002);
     assert!(store.snapshot_usage("c").bytes >= 1 << 20, "the file below all of them counts");
     store.discard("c").unwrap();
-    eventually("the removal", || store.holdings().trash == 0);
+    eventually("the removal", || store.totals().trash == 0);
     drop(store);
     assert_eq!(tree(&dir.path().join("tmp")), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_crash_left_never_fails_a_start() {
+async fn leftovers_of_a_crash_never_fail_a_start() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()));
-    let (deep, kept) = (dir.path().join("tmp/layer-0"), dir.path().join("tmp/trash-0"));
+    let (deep, undeletable) = (dir.path().join("tmp/layer-0"), dir.path().join("tmp/trash-0"));
     std::fs::create_dir(&deep).unwrap();
     nest(&deep, 5_000);
-    std::fs::create_dir(&kept).unwrap();
-    std::fs::write(kept.join("immutable"), "").unwrap();
-    let chattr = |flag: &str| Command::new("chattr").arg(flag).arg(kept.join("immutable")).status().unwrap().success();
+    std::fs::create_dir(&undeletable).unwrap();
+    std::fs::write(undeletable.join("immutable"), "").unwrap();
+    let chattr =
+        |flag: &str| Command::new("chattr").arg(flag).arg(undeletable.join("immutable")).status().unwrap().success();
     assert!(chattr("+i"), "chattr is needed: apt install e2fsprogs");
     let store = open(dir.path());
     load(&store, &small(), NAME).await;
     store.remove(NAME).await.unwrap();
-    eventually("the removal of the rest", || store.holdings().trash == 1);
+    eventually("the removal of the rest", || store.totals().trash == 1);
     drop(store);
-    assert!(kept.join("immutable").exists() && !deep.exists());
+    assert!(undeletable.join("immutable").exists() && !deep.exists());
     assert!(chattr("-i"));
     let _store = open(dir.path());
     support::until_deleted(dir.path());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn directories_moved_during_a_walk_lead_it_nowhere() {
+async fn directories_moved_during_a_walk_do_not_lead_it_outside() {
     let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     std::fs::write(outside.path().join("precious"), vec![1; 3 << 20]).unwrap();
     let store = open(dir.path());

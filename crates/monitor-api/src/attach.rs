@@ -2,51 +2,54 @@ use oci::NamespaceType;
 use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
 
-/// What an attached descriptor is for. The order of roles in an [`Envelope`](crate::Envelope) is the order of
-/// descriptors.
+/// Purpose of an attached descriptor.
+///
+/// The roles of an [`Envelope`](crate::Envelope) are in the order of its descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// A detached mount that becomes the container's root.
+    /// A detached mount that becomes the root of the container.
     Rootfs,
     /// A detached mount for entry N of the spec's `mounts`.
     Mount(u32),
-    /// A namespace to join, in place of the spec's namespace of that kind.
+    /// A namespace to join instead of the namespace of that type in the spec.
     Namespace(NamespaceType),
-    /// The container's or the command's end of standard input (absent: `/dev/null`).
+    /// Standard input of the container or exec'd process; `/dev/null` if it is not attached.
     Stdin,
-    /// The container's end of standard output: a FIFO opened read-write, so that it outlives every reader.
+    /// Standard output of the container: a FIFO opened read-write, so that it outlives every reader.
     Stdout,
-    /// The container's end of standard error.
+    /// Standard error of the container.
     Stderr,
-    /// The write end of the container's standard input, kept open so that a dead daemon is no end of file.
+    /// The write end of the container's standard input, kept open so that the container gets no end of file when the
+    /// daemon dies.
     StdinHold,
     /// The monitor's end of standard output, non-blocking.
     StdoutRead,
     /// The monitor's end of standard error, non-blocking.
     StderrRead,
-    /// The container's log file, opened for appending.
+    /// The log file of the container, opened for appending.
     Log,
     /// A memfd with a compiled seccomp program (an array of `struct sock_filter`).
     Seccomp,
-    /// A pidfd.
+    /// A pidfd of the container's init, the pod init or the exec'd process.
     Pidfd,
-    /// The start gate of a created container: while any process holds it, the container waits.
+    /// The start gate of a created container: the container waits while any process holds it open.
     Sync,
-    /// A terminal's master side.
+    /// The master side of a terminal.
     Terminal,
-    /// A program that shall take over from the monitor that runs.
+    /// A program that replaces the running monitor.
     Program,
-    /// Anything the monitor shall keep open under a key (see `Request::Keep`); N orders them.
+    /// A descriptor that the monitor keeps open under a key (see `Request::Keep`). The number orders the descriptors of
+    /// a key.
     Kept(u32),
 }
 
-/// Descriptors with their roles.
+/// Descriptors of one message, each with its role.
 #[derive(Debug, Default)]
 pub struct Attachments(Vec<(Role, OwnedFd)>);
 
 impl Attachments {
-    /// No descriptors.
+    /// Returns an empty list.
     pub fn new() -> Self {
         Self::default()
     }
@@ -56,35 +59,35 @@ impl Attachments {
         self.0.push((role, fd));
     }
 
-    /// Adds one descriptor, for chaining.
+    /// Adds one descriptor and returns the list, for chaining.
     #[must_use]
     pub fn with(mut self, role: Role, fd: OwnedFd) -> Self {
         self.push(role, fd);
         self
     }
 
-    /// Takes the first descriptor of this role out.
+    /// Removes the first descriptor of this role and returns it.
     pub fn take(&mut self, role: Role) -> Option<OwnedFd> {
         let at = self.0.iter().position(|(r, _)| *r == role)?;
         Some(self.0.remove(at).1)
     }
 
-    /// All that is attached, in order.
+    /// Iterates over all descriptors in order.
     pub fn iter(&self) -> impl Iterator<Item = &(Role, OwnedFd)> {
         self.0.iter()
     }
 
-    /// The roles, in order.
+    /// Returns the roles in order.
     pub fn roles(&self) -> Vec<Role> {
         self.0.iter().map(|(role, _)| *role).collect()
     }
 
-    /// How many there are.
+    /// Number of descriptors.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether no descriptor is attached.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,8 +1,9 @@
-//! Frames on the wire.
+//! Encoding of frames.
 //!
-//! One packet is one frame: its JSON, or one byte `@` where the JSON is longer than [`INLINE_MAX`] and travels in a
-//! sealed memfd that is the first descriptor. The roles in the envelope say what the other descriptors are; a frame
-//! whose roles and descriptors differ in number is malformed, and its descriptors are closed.
+//! One packet is one frame. It is the JSON of the frame, or the single byte `@` if the JSON is longer than
+//! [`INLINE_MAX`]; then the first descriptor is a sealed memfd with the JSON. The roles in the envelope name the
+//! purpose of the other descriptors. A frame with different numbers of roles and descriptors is malformed, and its
+//! descriptors are closed.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -22,44 +23,44 @@ use rustix::{
 
 use crate::{Attachments, Envelope, Role};
 
-/// Longest JSON that travels in the packet itself; a longer one travels in a memfd.
+/// Maximum length in bytes of JSON in the packet itself. Longer JSON is sent in a memfd.
 pub const INLINE_MAX: usize = 64 * 1024;
-/// Longest JSON that is accepted at all.
+/// Maximum length in bytes of the JSON of one frame.
 pub const FRAME_MAX: usize = 16 * 1024 * 1024;
-/// Most descriptors in one frame (the kernel's SCM_MAX_FD is 253).
+/// Maximum number of descriptors of one frame. `SCM_MAX_FD` of the kernel is 253.
 pub const FRAME_FDS_MAX: usize = 250;
 
-/// What stands in the packet where the JSON is in a memfd.
-const ELSEWHERE: &[u8] = b"@";
-/// Room for the frame's descriptors and the memfd.
+/// Content of a packet whose JSON is in a memfd.
+const MEMFD_MARKER: &[u8] = b"@";
+/// Number of descriptors that the control buffer has room for: those of the frame and the memfd.
 const CONTROL_FDS: usize = FRAME_FDS_MAX + 1;
-/// What nobody may change any more in a frame's memfd.
+/// Seals that the memfd of a frame must have, so that its sender cannot change it any longer.
 const SEALS: SealFlags = SealFlags::SEAL.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::WRITE);
 
-/// Why a frame could not be sent or read.
+/// Error of sending or receiving a frame.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
-    /// The other side is gone.
+    /// The peer closed the connection.
     #[error("the other side closed the connection")]
     Closed,
-    /// Nothing to read, or no room to write, on a non-blocking socket.
+    /// The socket is non-blocking and has nothing to read, or no room to write.
     #[error("would block")]
     WouldBlock,
-    /// The frame breaks the contract.
+    /// The frame violates the contract.
     #[error("malformed frame: {0}")]
     Malformed(String),
-    /// The kernel refused.
+    /// A system call failed.
     #[error("{operation}: {source}")]
     Io {
-        /// What was tried.
+        /// The system call, or what it was done to.
         operation: &'static str,
-        /// Why it failed.
+        /// Error of the system call.
         source: io::Error,
     },
 }
 
 impl CodecError {
-    fn at(operation: &'static str) -> impl Fn(Errno) -> Self {
+    fn during(operation: &'static str) -> impl Fn(Errno) -> Self {
         move |errno| match errno {
             Errno::AGAIN => Self::WouldBlock,
             Errno::PIPE | Errno::CONNRESET => Self::Closed,
@@ -75,26 +76,26 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Wraps a connected `SOCK_SEQPACKET` socket (blocking or not: that stays the caller's choice).
+    /// Wraps a connected `SOCK_SEQPACKET` socket, blocking or not.
     pub fn new(socket: OwnedFd) -> Self {
         Self { socket }
     }
 
-    /// Sends one frame. The roles of the envelope are set from `attachments`. A frame is sent whole or not at all.
+    /// Sends one frame, whole or not at all. The roles of the envelope are set from `attachments`.
     pub fn send(&self, envelope: Envelope, attachments: &Attachments) -> Result<(), CodecError> {
         let packet = Packet::encode(envelope, attachments)?;
         self.send_packet(packet.data(), &packet.descriptors(attachments))
     }
 
-    /// Sends a frame that was encoded before: again, where the socket had no room.
+    /// Sends an encoded frame, for example again after the socket had no room.
     pub fn send_frame(&self, frame: &Frame) -> Result<(), CodecError> {
         self.send_packet(frame.packet.data(), &frame.packet.descriptors(&frame.attachments))
     }
 
-    /// Reads one frame. Received descriptors are close-on-exec. After `Malformed` the connection can still be read.
+    /// Receives one frame. Received descriptors are close-on-exec. The connection remains usable after `Malformed`.
     pub fn receive(&self) -> Result<(Envelope, Attachments), CodecError> {
         let (mut data, mut fds) = self.receive_packet()?;
-        if data == ELSEWHERE {
+        if data == MEMFD_MARKER {
             let memfd =
                 fds.next().ok_or_else(|| CodecError::Malformed("the memfd of a long frame is missing".into()))?;
             data = unseal(&memfd)?;
@@ -122,39 +123,40 @@ impl Connection {
         }
         let sent =
             retry(|| rustix::net::sendmsg(&self.socket, &[IoSlice::new(data)], &mut control, SendFlags::NOSIGNAL))
-                .map_err(CodecError::at("sendmsg"))?;
-        debug_assert_eq!(sent, data.len(), "a packet goes whole");
+                .map_err(CodecError::during("sendmsg"))?;
+        debug_assert_eq!(sent, data.len(), "sendmsg sends a SEQPACKET packet whole");
         Ok(())
     }
 
     fn receive_packet(&self) -> Result<(Vec<u8>, std::vec::IntoIter<OwnedFd>), CodecError> {
         let peek = RecvFlags::PEEK | RecvFlags::TRUNC;
         let (_, length) =
-            retry(|| rustix::net::recv(&self.socket, &mut [0u8; 0][..], peek)).map_err(CodecError::at("recv"))?;
-        // One byte more than needed, so that a packet longer than allowed shows as truncated.
+            retry(|| rustix::net::recv(&self.socket, &mut [0u8; 0][..], peek)).map_err(CodecError::during("recv"))?;
+        // One byte more than allowed, so that a packet that is too long shows up as truncated.
         let mut data = vec![0; length.min(INLINE_MAX) + 1];
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(CONTROL_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let got = retry(|| {
+        let received = retry(|| {
             rustix::net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut data)], &mut control, RecvFlags::CMSG_CLOEXEC)
         })
-        .map_err(CodecError::at("recvmsg"))?;
+        .map_err(CodecError::during("recvmsg"))?;
         let mut fds = Vec::new();
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
                 fds.extend(rights);
             }
         }
-        if got.flags.contains(ReturnFlags::TRUNC) {
+        if received.flags.contains(ReturnFlags::TRUNC) {
             return Err(CodecError::Malformed(format!("a packet of more than {INLINE_MAX} bytes")));
         }
-        if got.flags.contains(ReturnFlags::CTRUNC) {
-            return Err(CodecError::Malformed("descriptors were lost: too many, or the limit of open files".into()));
+        if received.flags.contains(ReturnFlags::CTRUNC) {
+            let message = "descriptors were lost: too many for one message, or the open file limit is reached";
+            return Err(CodecError::Malformed(message.into()));
         }
-        if got.bytes == 0 {
+        if received.bytes == 0 {
             return Err(CodecError::Closed);
         }
-        data.truncate(got.bytes);
+        data.truncate(received.bytes);
         Ok((data, fds.into_iter()))
     }
 }
@@ -165,7 +167,7 @@ impl AsFd for Connection {
     }
 }
 
-/// A frame ready to be sent, which can wait for room in the socket.
+/// An encoded frame, which can be queued until the socket has room.
 #[derive(Debug)]
 pub struct Frame {
     packet: Packet,
@@ -173,22 +175,22 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Encodes an envelope; its roles are set from `attachments`.
+    /// Encodes an envelope. Its roles are set from `attachments`.
     pub fn new(envelope: Envelope, attachments: Attachments) -> Result<Self, CodecError> {
         Ok(Self { packet: Packet::encode(envelope, &attachments)?, attachments })
     }
 
-    /// The attached descriptors, for callers that must not close all of them.
+    /// Returns the attached descriptors, for callers that must not close all of them.
     pub fn into_attachments(self) -> Attachments {
         self.attachments
     }
 }
 
-/// The JSON, and the memfd it moved to where it is long.
+/// The JSON of a frame, or the memfd that long JSON is in.
 #[derive(Debug)]
 enum Packet {
     Inline(Vec<u8>),
-    Elsewhere(OwnedFd),
+    Memfd(OwnedFd),
 }
 
 impl Packet {
@@ -205,20 +207,20 @@ impl Packet {
         if json.len() > FRAME_MAX {
             return Err(CodecError::Malformed(format!("{} bytes, at most {FRAME_MAX}", json.len())));
         }
-        if json.len() > INLINE_MAX { Ok(Self::Elsewhere(seal(&json)?)) } else { Ok(Self::Inline(json)) }
+        if json.len() > INLINE_MAX { Ok(Self::Memfd(seal(&json)?)) } else { Ok(Self::Inline(json)) }
     }
 
     fn data(&self) -> &[u8] {
         match self {
             Self::Inline(json) => json,
-            Self::Elsewhere(_) => ELSEWHERE,
+            Self::Memfd(_) => MEMFD_MARKER,
         }
     }
 
     fn descriptors<'a>(&'a self, attachments: &'a Attachments) -> Vec<BorrowedFd<'a>> {
         let memfd = match self {
             Self::Inline(_) => None,
-            Self::Elsewhere(memfd) => Some(memfd.as_fd()),
+            Self::Memfd(memfd) => Some(memfd.as_fd()),
         };
         memfd.into_iter().chain(attachments.iter().map(|(_, fd)| fd.as_fd())).collect()
     }
@@ -235,23 +237,23 @@ fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
 
 fn seal(json: &[u8]) -> Result<OwnedFd, CodecError> {
     let memfd = rustix::fs::memfd_create(c"pinion-frame", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-        .map_err(CodecError::at("memfd_create"))?;
+        .map_err(CodecError::during("memfd_create"))?;
     let mut rest = json;
     while !rest.is_empty() {
-        let n = retry(|| rustix::io::write(&memfd, rest)).map_err(CodecError::at("write to memfd"))?;
+        let n = retry(|| rustix::io::write(&memfd, rest)).map_err(CodecError::during("write to memfd"))?;
         rest = &rest[n..];
     }
-    rustix::fs::fcntl_add_seals(&memfd, SEALS).map_err(CodecError::at("seal memfd"))?;
+    rustix::fs::fcntl_add_seals(&memfd, SEALS).map_err(CodecError::during("seal memfd"))?;
     Ok(memfd)
 }
 
 fn unseal(memfd: &OwnedFd) -> Result<Vec<u8>, CodecError> {
     let seals = rustix::fs::fcntl_get_seals(memfd)
-        .map_err(|e| CodecError::Malformed(format!("a long frame's descriptor is no memfd: {e}")))?;
+        .map_err(|e| CodecError::Malformed(format!("the descriptor of a long frame is not a memfd: {e}")))?;
     if !seals.contains(SEALS) {
         return Err(CodecError::Malformed("the memfd of a long frame is not sealed".into()));
     }
-    let size = rustix::fs::fstat(memfd).map_err(CodecError::at("fstat memfd"))?.st_size as usize;
+    let size = rustix::fs::fstat(memfd).map_err(CodecError::during("fstat memfd"))?.st_size as usize;
     if size > FRAME_MAX {
         return Err(CodecError::Malformed(format!("{size} bytes, at most {FRAME_MAX}")));
     }
@@ -259,9 +261,9 @@ fn unseal(memfd: &OwnedFd) -> Result<Vec<u8>, CodecError> {
     let mut filled = 0;
     while filled < size {
         match retry(|| rustix::io::pread(memfd, &mut data[filled..], filled as u64))
-            .map_err(CodecError::at("pread memfd"))?
+            .map_err(CodecError::during("pread memfd"))?
         {
-            0 => return Err(CodecError::Malformed("the memfd of a long frame ended early".into())),
+            0 => return Err(CodecError::Malformed("the memfd of a long frame is truncated".into())),
             n => filled += n,
         }
     }

@@ -1,37 +1,37 @@
 use serde::{Deserialize, Serialize};
 
-/// What class of failure it is; the daemon maps it to a gRPC code.
+/// Class of a failure. The daemon maps it to a gRPC code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// The object is not known to the monitor.
+    /// The monitor has no such object.
     NotFound,
-    /// There is one of that id already.
+    /// An object with this id already exists.
     AlreadyExists,
-    /// The request or the spec is wrong: the caller must change it.
+    /// The request or the spec is invalid; the caller must change it.
     Invalid,
-    /// The object is in a state that does not allow the operation.
+    /// The state of the object does not allow the operation.
     State,
-    /// The command to run is not in the image or cannot be executed.
+    /// The command of the container or exec is not in the image, or cannot be executed.
     Command,
-    /// The kernel or the host refused.
+    /// A system call failed.
     System,
-    /// The other side speaks another major version.
+    /// The peer implements another major version of the contract.
     Version,
 }
 
-/// Why a request failed: operation, object, cause and (where there is one) the way out.
+/// Error of a request: operation, object, cause and, where there is one, the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// Class.
+    /// Class of the failure.
     pub kind: FailureKind,
     /// One sentence: `start container <id>: exec "nginxx": no such file in $PATH; check command and image`.
     pub message: String,
 }
 
 impl Failure {
-    /// A failure of this kind.
+    /// Creates a failure of this class.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }

@@ -1,25 +1,25 @@
-//! What a monitor that lives answers to `Ping`: contract 1.3.
+//! Reply to `Ping`, since contract 1.3.
 
 use serde::{Deserialize, Serialize};
 
-/// To `Ping`.
+/// Reply to `Ping`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pong {
-    /// Log writers that wait for their file system; empty when all of them make progress.
+    /// Log writers that wait for their file system. Empty while all of them make progress.
     #[serde(default)]
     pub stuck: Vec<StuckWriter>,
 }
 
-/// A log writer whose last write, or wait for its predecessor's, does not return.
+/// A log writer whose last write, or whose wait for the last write of its predecessor, does not return.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StuckWriter {
-    /// The file system that its logs are on; `None`: it writes no log, only to attached clients.
+    /// File system of its logs. `None`: it writes no log and serves only attached clients.
     pub device: Option<LogDevice>,
-    /// How long it has waited, milliseconds.
+    /// Time that it has waited, in milliseconds.
     pub since_ms: u64,
-    /// Containers whose output it moves; they block once their pipes are full.
+    /// Number of containers whose output it writes. They block once their pipes are full.
     pub containers: u32,
-    /// Its process in the initial PID namespace.
+    /// Pid of the log writer in the initial PID namespace.
     pub pid: u32,
 }
 

@@ -1,18 +1,18 @@
 use serde::{Deserialize, Serialize};
 
-/// Hooks of a container that are still to be run, and what they are told.
+/// Hooks of a container that have not run yet, and the state that they receive on standard input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct HeldHooks {
-    /// Those of the runtime's namespaces.
+pub struct PendingHooks {
+    /// Hooks that run in the runtime's namespaces: prestart, createRuntime, poststart and poststop.
     pub hooks: oci::Hooks,
-    /// Status and pid are filled in.
+    /// State of the container. Status and pid are filled in when a hook runs.
     pub state: oci::State,
 }
 
-impl HeldHooks {
-    /// Of a container with this spec, if there are any.
+impl PendingHooks {
+    /// Returns the hooks of a container with this spec. `None`: it has none that run in the runtime's namespaces.
     #[must_use]
-    pub fn of(spec: &oci::Spec, id: &str, bundle: &str) -> Option<Box<Self>> {
+    pub fn from_spec(spec: &oci::Spec, id: &str, bundle: &str) -> Option<Box<Self>> {
         let hooks = spec.hooks.clone()?;
         let hooks = oci::Hooks { create_container: Vec::new(), start_container: Vec::new(), ..hooks };
         let state = oci::State {

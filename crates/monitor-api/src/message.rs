@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{Failure, HeldHooks, Pong, Role};
+use crate::{Failure, PendingHooks, Pong, Role};
 
 /// One frame on the wire.
 #[derive(Debug, Serialize, Deserialize)]
@@ -8,222 +8,224 @@ use crate::{Failure, HeldHooks, Pong, Role};
 pub enum Envelope {
     /// Daemon to monitor.
     Request {
-        /// Chosen by the daemon; the reply carries it.
+        /// Chosen by the daemon and repeated in the reply.
         seq: u64,
-        /// What is asked.
+        /// The request.
         body: Box<Request>,
-        /// Roles of the attached descriptors, in their order.
+        /// Roles of the attached descriptors, in order.
         #[serde(default)]
         roles: Vec<Role>,
     },
-    /// Monitor to daemon: the answer to `seq`.
+    /// Monitor to daemon: the reply to request `seq`.
     Reply {
-        /// The request's number.
+        /// Sequence number of the request.
         seq: u64,
-        /// The answer.
+        /// The reply.
         body: Result<Reply, Failure>,
-        /// Roles of the attached descriptors, in their order.
+        /// Roles of the attached descriptors, in order.
         #[serde(default)]
         roles: Vec<Role>,
     },
-    /// Monitor to daemon, unasked.
+    /// Monitor to daemon, unsolicited.
     Event(Event),
 }
 
-/// What the daemon asks for. Descriptors are named in brackets.
+/// A request of the daemon. The roles of its descriptors are in brackets.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// First on every connection.
+    /// First request on every connection.
     Hello {
         /// [`crate::MAJOR`] of the daemon.
         major: u32,
         /// [`crate::MINOR`] of the daemon.
         minor: u32,
     },
-    /// Everything the monitor holds: answered by `Holding` × n and `Done`, all with this request's number.
+    /// Lists all objects of the monitor. Answered by `Holding` × n and `Done`, all with the number of this request.
     Inventory,
-    /// Take over an object that a dead monitor held [Pidfd, Sync, StdoutRead, StderrRead, StdinHold, Log, Terminal,
-    /// Seccomp]. Without Seccomp, commands can only be run in it if they bring theirs, or it has none.
+    /// Takes over an object of a monitor that died [Pidfd, Sync, StdoutRead, StderrRead, StdinHold, Log, Terminal,
+    /// Seccomp]. Without Seccomp, an exec in the container must attach its own program, unless the container has no
+    /// seccomp filter.
     Adopt(Adopt),
-    /// Mounts of a container whose `Create` follows on this connection, where they do not fit that [Mount(n)]: as many
-    /// times as needed, [`crate::MOUNTS_MAX`] in all. They are closed with the connection, and by `Delete`. Contract
+    /// Sends mounts of a container before its `Create`, if they do not fit into that [Mount(n)]. It can be repeated, up
+    /// to [`crate::MOUNTS_MAX`] mounts in total. The mounts are closed with the connection, and by `Delete`. Contract
     /// 1.5.
     Mounts {
         /// Container id.
         container: String,
     },
-    /// Make a container that waits for `Start` [Rootfs, Mount(n), Namespace(k), Stdin, Stdout, Stderr, StdinHold,
+    /// Creates a container that waits for `Start` [Rootfs, Mount(n), Namespace(k), Stdin, Stdout, Stderr, StdinHold,
     /// StdoutRead, StderrRead, Log, Seccomp]. Answered by `Created` [Pidfd, Sync, Terminal].
     Create(Box<Create>),
-    /// Let a created container run; answered when `execve` succeeded or failed.
+    /// Starts a created container. Answered when `execve` succeeded or failed.
     Start {
         /// Container id.
         container: String,
     },
-    /// Send a signal.
+    /// Sends a signal.
     Kill(Kill),
-    /// Run a command in a container [Stdin, Stdout, Stderr, Seccomp (else the container's)]. Answered by `ExecStarted`
-    /// [Pidfd, Terminal] once `execve` succeeded; its end is an `Event::ExecExited`.
+    /// Executes a process in a container [Stdin, Stdout, Stderr, Seccomp (default: that of the container)]. Answered by
+    /// `ExecStarted` [Pidfd, Terminal] once `execve` succeeded. Its exit is reported by `Event::ExecExited`.
     Exec(Box<Exec>),
-    /// Copy the container's output to these pipes from now on [Stdout, Stderr], until they close.
+    /// Copies the output of the container to these pipes from now on, until they close [Stdout, Stderr].
     Attach(Attach),
-    /// Close the monitor's hold of the container's standard input.
+    /// Closes the monitor's write end of the container's standard input.
     CloseStdin {
         /// Container id.
         container: String,
     },
-    /// Continue in this file [Log].
+    /// Continues the log in this file [Log].
     ReopenLog {
         /// Container id.
         container: String,
     },
-    /// Change the window size of a terminal.
+    /// Changes the window size of a terminal.
     ResizeTerminal {
-        /// Container or command.
+        /// Container or exec'd process.
         target: Target,
         /// New size.
         size: TerminalSize,
     },
-    /// Remove the cgroup and forget the record of a container or pod init that ended; a living one is killed first.
-    /// Unknown ids succeed.
+    /// Removes the cgroup and the record of a container or pod init. A running one is killed first. Succeeds for
+    /// unknown ids.
     Delete {
-        /// Container or pod-init id.
+        /// Id of the container or pod init.
         container: String,
     },
-    /// Start the init of a pod that shares one PID namespace [Namespace(k)]. Answered by `PodInitStarted`
-    /// [Pidfd, Namespace(Pid)].
+    /// Starts the init of a pod with a shared PID namespace [Namespace(k)]. Answered by `PodInitStarted` [Pidfd,
+    /// Namespace(Pid)].
     PodInit(PodInit),
-    /// Hold these descriptors under a key, replacing what was there [Kept(n)].
+    /// Keeps these descriptors open under a key, replacing the previous ones [Kept(n)].
     Keep {
         /// Chosen by the daemon, for example `sandbox/<id>`.
         key: String,
     },
-    /// Close what is held under this key. Unknown keys succeed.
+    /// Closes the descriptors of this key. Succeeds for unknown keys.
     Release {
         /// The key.
         key: String,
     },
-    /// Make namespaces that a user namespace owns [Namespace(User) where it is there already, else a new one]. Answered
-    /// by `NamespacesMade` [Namespace(User), Namespace(Network), Namespace(Ipc), Namespace(Uts), as asked for].
-    /// Contract 1.2.
+    /// Creates namespaces that are owned by a user namespace [Namespace(User) if it exists, else a new one is created].
+    /// Answered by `NamespacesMade` [Namespace(User), and of Namespace(Network), Namespace(Ipc), Namespace(Uts) the
+    /// requested ones]. Contract 1.2.
     MakeNamespaces(MakeNamespaces),
-    /// End, if nothing is held; else `FailureKind::State`.
+    /// Ends the monitor if it holds no object; otherwise fails with `FailureKind::State`.
     Shutdown,
-    /// Execute this program in the monitor's process [Program]. The connection stays; answered by `Welcome` of the new
-    /// program, or by `FailureKind::State` with the reason why the old one goes on. Contract 1.1.
+    /// Executes this program in the process of the monitor [Program]. The connection stays open. Answered by `Welcome`
+    /// of the new program, or by `FailureKind::State` with the reason why the old program keeps running. Contract 1.1.
     Upgrade,
-    /// Answered at once by `Pong`, whatever else goes on: the monitor's heartbeat. Contract 1.3.
+    /// Heartbeat of the monitor. Answered immediately by `Pong`. Contract 1.3.
     Ping,
 }
 
-/// An answer.
+/// A reply of the monitor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// It is done.
+    /// The operation succeeded.
     Done,
-    /// To `Hello` and `Upgrade`.
+    /// Reply to `Hello` and `Upgrade`.
     Welcome(Welcome),
-    /// To `Inventory`, one per object.
+    /// Reply to `Inventory`, one per object.
     Holding(Box<Holding>),
-    /// To `Create`.
+    /// Reply to `Create`.
     Created(Created),
-    /// To `Exec`.
+    /// Reply to `Exec`.
     ExecStarted(ExecStarted),
-    /// To `PodInit`.
+    /// Reply to `PodInit`.
     PodInitStarted(PodInitStarted),
-    /// To `MakeNamespaces`.
+    /// Reply to `MakeNamespaces`.
     NamespacesMade,
-    /// To `Ping`.
+    /// Reply to `Ping`.
     Pong(Pong),
 }
 
-/// What happened.
+/// An event that the monitor reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// A container or pod init ended, its output is in the log to the last byte; where the log hangs, it is reported 2
-    /// s later all the same, and the output follows.
+    /// A container or pod init exited, and all of its output is in the log. If the log hangs, the event is sent after 2
+    /// s, before the remaining output is written.
     Exited {
         /// Container id.
         container: String,
-        /// How.
+        /// Exit status.
         status: ExitStatus,
     },
-    /// Comes before `Exited` where output is still on its way to a log that hangs: the streams must be handed to the
-    /// next monitor, should this one die. Contract 1.3.
+    /// Sent before `Exited` if output has not reached the log because the log hangs. If this monitor dies, its
+    /// successor must be given the streams of the container. Contract 1.3.
     OutputPending {
         /// Container id.
         container: String,
     },
-    /// All of that output is in the log. Contract 1.3.
+    /// All output reported by `OutputPending` is in the log. Contract 1.3.
     Drained {
         /// Container id.
         container: String,
     },
-    /// A command run by `Exec` ended and was reaped.
+    /// An exec'd process exited and was reaped.
     ExecExited {
-        /// The command's id.
+        /// Id of the exec.
         exec: String,
-        /// Its container.
+        /// Id of its container.
         container: String,
-        /// How.
+        /// Exit status.
         status: ExitStatus,
     },
-    /// Output had to be dropped: the log could not be written.
+    /// Output was dropped because the log could not be written.
     LogFailed {
         /// Container id.
         container: String,
-        /// Why.
+        /// Cause.
         message: String,
-        /// Bytes dropped so far.
+        /// Number of bytes dropped so far.
         dropped: u64,
     },
 }
 
-/// How a process ended.
+/// Exit status of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitStatus {
-    /// Exit code, 128 + signal for a killed process, `None` where it cannot be known any more (never invented).
+    /// Exit code, 128 + signal for a killed process. `None` if it is unknown; it is never invented.
     pub code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that killed it.
     pub signal: Option<i32>,
-    /// Whether the kernel's OOM killer ended a process of this container.
+    /// Whether the OOM killer of the kernel killed a process of this container.
     pub oom_killed: bool,
-    /// When, nanoseconds since the epoch.
+    /// Time of the exit, in nanoseconds since the epoch.
     pub at: u64,
 }
 
-/// To `Hello`.
+/// Reply to `Hello`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Welcome {
     /// [`crate::MAJOR`] of the monitor.
     pub major: u32,
     /// [`crate::MINOR`] of the monitor.
     pub minor: u32,
-    /// The monitor's pid in the initial PID namespace.
+    /// Pid of the monitor in the initial PID namespace.
     pub pid: u32,
-    /// Program version, for `pinion version` and logs.
+    /// Version of the program, for `pinion version` and logs.
     pub version: String,
 }
 
-/// A container to make.
+/// Parameters of a new container.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Create {
     /// Container id: `[A-Za-z0-9._-]{1,128}`.
     pub container: String,
-    /// Its sandbox's id, kept for `Inventory`.
+    /// Id of its sandbox, returned by `Inventory`.
     pub sandbox: String,
-    /// The whole OCI spec. `process.terminal` asks for a terminal; `linux.seccomp` is ignored when a compiled program
-    /// is attached; `linux.cgroupsPath` is `/parent/…/name` in every hierarchy.
+    /// The complete OCI spec. A terminal is allocated if `process.terminal` is set. `linux.seccomp` is ignored if a
+    /// compiled program is attached. `linux.cgroupsPath` is `/parent/…/name` in every hierarchy.
     pub spec: oci::Spec,
-    /// How to write the log.
+    /// How the log is written.
     pub log: LogOptions,
-    /// Absolute path of a directory of the node with `config.json` and an empty `rootfs`, for hooks. Contract 1.2.
+    /// Absolute path, on the node, of a directory with `config.json` and an empty `rootfs`, for hooks. Contract 1.2.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub bundle: String,
-    /// How many mounts were sent for it, with `Mounts` and with this: refused where others are there. Contract 1.5.
+    /// Number of mounts that were sent for the container, by `Mounts` and with this request. The request is refused if
+    /// the monitor received another number. Contract 1.5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mounts: Option<usize>,
 }
@@ -231,10 +233,10 @@ pub struct Create {
 /// How a container's log is written (CRI log format).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogOptions {
-    /// Longest piece of a line in bytes; a longer line is written as several `P` entries.
+    /// Maximum length in bytes of a piece of a line. A longer line is written as several `P` entries.
     pub line_max: u32,
-    /// No log is attached yet, since its file system does not answer: output is not moved before `ReopenLog` brings
-    /// one.
+    /// No log is attached yet because its file system does not respond. Output stays in its FIFOs until `ReopenLog`
+    /// attaches a log.
     #[serde(default)]
     pub awaited: bool,
 }
@@ -245,14 +247,15 @@ impl Default for LogOptions {
     }
 }
 
-/// To `Create`.
+/// Reply to `Create`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Created {
-    /// Init's pid in the initial PID namespace.
+    /// Pid of the init process in the initial PID namespace.
     pub pid: u32,
-    /// Init's start time, clock ticks since boot (`/proc/<pid>/stat` field 22): with the pid, its identity.
+    /// Start time of the init process in clock ticks since boot (`/proc/<pid>/stat` field 22). Pid and start time
+    /// identify it.
     pub start_time: u64,
-    /// What was clamped or left out, for the daemon's log.
+    /// Settings that were clamped or ignored, for the log of the daemon.
     pub warnings: Vec<String>,
 }
 
@@ -260,95 +263,95 @@ pub struct Created {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KillScope {
-    /// The first process.
+    /// The init process of the container, or the exec'd process.
     Init,
-    /// Every process of the cgroup (`cgroup.kill` for SIGKILL where there is one).
+    /// Every process of the cgroup; for SIGKILL by `cgroup.kill` if the kernel has it.
     All,
 }
 
-/// Container or command.
+/// A container or an exec'd process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
-    /// A container (or a pod init).
+    /// A container or pod init, by its id.
     Container(String),
-    /// A command run by `Exec`.
+    /// A process started by `Exec`, by its id.
     Exec(String),
 }
 
-/// Send a signal.
+/// Parameters of `Request::Kill`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Kill {
-    /// To whom. For a command, `All` kills the whole sub-group it runs in.
+    /// Recipient of the signal. For an exec, `All` signals every process of its sub-cgroup.
     pub target: Target,
     /// Signal number, 1 to 64.
     pub signal: i32,
-    /// How far.
+    /// Which processes of the recipient get the signal.
     pub scope: KillScope,
 }
 
-/// A command to run in a container.
+/// Parameters of `Request::Exec`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Exec {
-    /// Unique id of the command, chosen by the daemon.
+    /// Unique id of the exec, chosen by the daemon.
     pub exec: String,
-    /// The container.
+    /// Id of the container.
     pub container: String,
-    /// Arguments, environment, user, capabilities, working directory, terminal, … (runtime spec, `process`).
+    /// Arguments, environment, user, capabilities, working directory, terminal, … (runtime specification, `process`).
     pub process: oci::Process,
 }
 
-/// To `Exec`.
+/// Reply to `Exec`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ExecStarted {
-    /// Its pid in the initial PID namespace.
+    /// Pid of the process in the initial PID namespace.
     pub pid: u32,
-    /// What was clamped or left out.
+    /// Settings that were clamped or ignored.
     pub warnings: Vec<String>,
 }
 
-/// Copy output to pipes.
+/// Parameters of `Request::Attach`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Attach {
     /// Container id.
     pub container: String,
 }
 
-/// The init of a pod with a shared PID namespace.
+/// Parameters of `Request::PodInit`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PodInit {
     /// Its id (`<sandbox id>`), for `Kill` and `Delete`.
     pub container: String,
-    /// Its cgroup, as `linux.cgroupsPath`.
+    /// Path of its cgroup, as in `linux.cgroupsPath`.
     pub cgroup: String,
-    /// Of its user namespace, where one is attached. Contract 1.2.
+    /// Mappings of the user namespace, if one is attached. Contract 1.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<UserMappings>,
 }
 
-/// Maps of a user namespace (user_namespaces(7)); container id 0 must be in both.
+/// Id mappings of a user namespace, see user_namespaces(7). Both must map container id 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserMappings {
-    /// Users.
+    /// Mappings of user ids.
     pub uids: Vec<oci::IdMapping>,
-    /// Groups.
+    /// Mappings of group ids.
     pub gids: Vec<oci::IdMapping>,
 }
 
-/// Namespaces of a pod with a user namespace.
+/// Parameters of `Request::MakeNamespaces`: namespaces of a pod with a user namespace.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MakeNamespaces {
-    /// Of the new user namespace.
+    /// Id mappings of a new user namespace.
     pub user: UserMappings,
-    /// A network namespace, with `lo` up.
+    /// Whether to create a network namespace, with `lo` up.
     pub network: bool,
-    /// An IPC namespace.
+    /// Whether to create an IPC namespace.
     pub ipc: bool,
-    /// A UTS namespace of this name.
+    /// Host name of the UTS namespace to create. `None`: none is created.
     pub hostname: Option<String>,
 }
 
-/// To `PodInit`.
+/// Reply to `PodInit`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PodInitStarted {
     /// Its pid in the initial PID namespace.
@@ -357,60 +360,61 @@ pub struct PodInitStarted {
     pub start_time: u64,
 }
 
-/// Columns and rows of a terminal.
+/// Size of a terminal in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TerminalSize {
-    /// Columns.
+    /// Number of columns.
     pub width: u16,
-    /// Rows.
+    /// Number of rows.
     pub height: u16,
 }
 
-/// What the monitor holds: one container, pod init, or kept key. Descriptors as in `Request::Adopt`, and `Kept(n)`.
+/// An object of the monitor: a container, a pod init, or the descriptors of a key. Its descriptors are those of
+/// `Request::Adopt`, or `Kept(n)`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Holding {
-    /// Container id, or the key for `HoldingState::Kept`.
+    /// Container id, or the key if the state is `HoldingState::Kept`.
     pub id: String,
-    /// The sandbox it belongs to, as given at `Create`.
+    /// Id of its sandbox, as given to `Create`.
     pub sandbox: String,
-    /// Its cgroup path, as `linux.cgroupsPath`.
+    /// Path of its cgroup, as in `linux.cgroupsPath`.
     pub cgroup: String,
-    /// Init's pid in the initial PID namespace.
+    /// Pid of the init process in the initial PID namespace.
     pub pid: u32,
-    /// Init's start time in clock ticks since boot.
+    /// Start time of the init process in clock ticks since boot.
     pub start_time: u64,
-    /// How it writes its log.
+    /// How its log is written.
     pub log: LogOptions,
-    /// Where it stands.
+    /// State of the object.
     pub state: HoldingState,
-    /// Contract 1.2.
+    /// Hooks that have not run yet. Contract 1.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hooks: Option<Box<HeldHooks>>,
-    /// Whether it has a user namespace of its own, new or joined, as its spec has it; `None`: sent by a side before
-    /// contract 1.4, and asked of the kernel when the container is adopted.
+    pub hooks: Option<Box<PendingHooks>>,
+    /// Whether the container has its own user namespace, new or joined, according to its spec. `None`: the sender
+    /// implements a contract before 1.4; the monitor then asks the kernel when it adopts the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_namespace: Option<bool>,
 }
 
-/// Where a held object stands.
+/// State of an object of the monitor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HoldingState {
-    /// Set up, waiting for `Start`.
+    /// Set up and waiting for `Start`.
     Created,
-    /// Its program runs.
+    /// Running its program.
     Running,
-    /// It ended.
+    /// Exited with this status.
     Exited(ExitStatus),
     /// A pod init.
     PodInit,
-    /// Descriptors kept under a key.
+    /// Descriptors kept open under a key.
     Kept,
 }
 
-/// Take over an object of a monitor that died.
+/// Parameters of `Request::Adopt`: an object of a monitor that died.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Adopt {
-    /// As the dead monitor would have told it.
+    /// The object, as the dead monitor would have listed it.
     pub holding: Holding,
 }

@@ -1,7 +1,8 @@
-//! Where daemon and monitor meet: `<state>/monitor.sock`, 0600.
+//! Socket between daemon and monitor: `<state>/monitor.sock`, mode 0600.
 //!
-//! The daemon binds it and hands the listener to a monitor it starts. A monitor outlives the daemon with that listener,
-//! so a restarted daemon first tries [`connect`]; only where that answers [`SocketError::Absent`] it may [`bind`] anew.
+//! The daemon binds it and passes the listener to the monitor that it starts. The monitor keeps the listener open when
+//! the daemon dies, so a restarted daemon calls [`connect`] first, and may only [`bind`] the socket again if that
+//! returns [`SocketError::Absent`].
 
 use std::{
     io,
@@ -18,43 +19,44 @@ use rustix::{
 
 use crate::Connection;
 
-/// The socket's name in the state directory.
+/// Name of the socket in the state directory.
 pub const SOCKET_NAME: &str = "monitor.sock";
-/// Connections that may wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 8;
 
-/// Why daemon and monitor could not meet.
+/// Error of binding, connecting or accepting.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// No monitor listens there.
+    /// No monitor listens on the socket.
     #[error("no monitor listens on {}", .0.display())]
     Absent(PathBuf),
-    /// The other side is not root.
-    #[error("the peer of {} has uid {uid}, not 0: refused", path.display())]
-    Stranger {
-        /// The socket.
+    /// The peer is not root.
+    #[error("connection to {} refused: the peer has uid {uid}, not 0", path.display())]
+    PeerNotRoot {
+        /// Path of the socket.
         path: PathBuf,
-        /// Who is there.
+        /// User id of the peer.
         uid: u32,
     },
-    /// The kernel refused.
+    /// A system call failed.
     #[error("{operation} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// On which path.
+        /// The path that it failed for.
         path: PathBuf,
-        /// Why it failed.
+        /// Error of the system call.
         source: io::Error,
     },
 }
 
-/// The socket of this state directory.
+/// Returns the path of the socket in this state directory.
 pub fn socket_path(state: &Path) -> PathBuf {
     state.join(SOCKET_NAME)
 }
 
-/// Binds and listens, 0600, close-on-exec, non-blocking. What was there before is replaced in one step.
+/// Binds the socket and listens on it; it is close-on-exec and non-blocking, with mode 0600. An existing socket is
+/// replaced atomically.
 pub fn bind(state: &Path) -> Result<OwnedFd, SocketError> {
     let path = socket_path(state);
     let failed = |operation| {
@@ -62,19 +64,19 @@ pub fn bind(state: &Path) -> Result<OwnedFd, SocketError> {
         move |errno: Errno| SocketError::Io { operation, path, source: errno.into() }
     };
     let (directory, socket) = (open_directory(state)?, socket(&path, SocketFlags::NONBLOCK)?);
-    // The mode that bind(2) gives the file is the socket's own, so there is no moment at which it is open to others.
+    // bind(2) gives the file the mode of the socket, so it is never accessible to others.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed("fchmod"))?;
-    let fresh = format!("{SOCKET_NAME}.{}", rustix::process::getpid().as_raw_nonzero());
-    let _ = rustix::fs::unlinkat(&directory, &fresh, rustix::fs::AtFlags::empty());
-    let address = address(&directory, &fresh).map_err(failed("address"))?;
+    let temporary = format!("{SOCKET_NAME}.{}", rustix::process::getpid().as_raw_nonzero());
+    let _ = rustix::fs::unlinkat(&directory, &temporary, rustix::fs::AtFlags::empty());
+    let address = address(&directory, &temporary).map_err(failed("address"))?;
     rustix::net::bind(&socket, &address).map_err(failed("bind"))?;
     rustix::net::listen(&socket, BACKLOG).map_err(failed("listen"))?;
-    rustix::fs::renameat(&directory, &fresh, &directory, SOCKET_NAME).map_err(failed("rename"))?;
+    rustix::fs::renameat(&directory, &temporary, &directory, SOCKET_NAME).map_err(failed("rename"))?;
     Ok(socket)
 }
 
-/// Removes what a process that died in [`bind`] left beside the socket's name. By the state directory's one owner,
-/// while nobody binds.
+/// Removes temporary sockets that a process left over when it died in [`bind`]. Only for the owner of the state
+/// directory, while no process binds.
 pub fn sweep(state: &Path) -> io::Result<()> {
     let prefix = format!("{SOCKET_NAME}.");
     for entry in std::fs::read_dir(state)? {
@@ -86,8 +88,8 @@ pub fn sweep(state: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Connects to the monitor of this state directory (blocking socket, close-on-exec); the peer must be root. Never
-/// blocks: `EAGAIN` where a hung monitor has a full backlog.
+/// Connects to the monitor of this state directory; the peer must be root. The socket is blocking and close-on-exec.
+/// Connecting never blocks: it fails with `EAGAIN` if a hung monitor has a full backlog.
 pub fn connect(state: &Path) -> Result<Connection, SocketError> {
     let path = socket_path(state);
     let failed = |operation| {
@@ -105,7 +107,8 @@ pub fn connect(state: &Path) -> Result<Connection, SocketError> {
     Ok(Connection::new(socket))
 }
 
-/// Accepts a connection (non-blocking, close-on-exec); the peer must be root. `None`: none waits.
+/// Accepts a connection, non-blocking and close-on-exec; the peer must be root. Returns `None` if no connection is
+/// pending.
 pub fn accept(listener: impl AsFd) -> Result<Option<Connection>, SocketError> {
     let path = PathBuf::from(SOCKET_NAME);
     match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
@@ -126,7 +129,7 @@ fn check_peer(socket: &OwnedFd, path: &Path) -> Result<(), SocketError> {
     })?;
     match peer.uid.as_raw() {
         0 => Ok(()),
-        uid => Err(SocketError::Stranger { path: path.to_owned(), uid }),
+        uid => Err(SocketError::PeerNotRoot { path: path.to_owned(), uid }),
     }
 }
 
@@ -144,7 +147,8 @@ fn open_directory(state: &Path) -> Result<OwnedFd, SocketError> {
     })
 }
 
-/// By descriptor: a Unix address holds 107 bytes, a state directory may be longer.
+/// Returns an address relative to a descriptor: a Unix address holds 107 bytes, and the path of a state directory may
+/// be longer.
 fn address(directory: &OwnedFd, name: &str) -> Result<SocketAddrUnix, Errno> {
     let path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name);
     SocketAddrUnix::new(path.as_os_str().as_bytes())

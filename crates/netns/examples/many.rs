@@ -1,4 +1,5 @@
-//! One process, many namespaces, the same address and port in each. As root: `cargo run -p netns --example many -- 64`.
+//! Uses the same address and port in many namespaces of one process. Run it as root:
+//! `cargo run -p netns --example many -- 64`
 
 use std::{
     io::{Read, Write},
@@ -15,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let namespaces = (0..count).map(|_| pool.take()).collect::<Result<Vec<Namespace>, _>>()?;
     println!("{count} namespaces in {:?}", begin.elapsed());
     for (number, namespace) in namespaces.iter().enumerate() {
-        // Only `socket()` has to happen inside; the rest happens here.
+        // Only `socket()` has to be called in the namespace; the rest happens on this thread.
         let listener = namespace.enter(|| TcpListener::bind("127.0.0.1:8080"))??;
         let mut client = namespace.enter(|| TcpStream::connect("127.0.0.1:8080"))??;
         let (mut server, _) = listener.accept()?;

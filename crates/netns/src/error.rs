@@ -1,39 +1,39 @@
-//! What can go wrong with a namespace.
+//! Errors of namespace operations.
 
 use std::{io, path::Path};
 
-/// An operation, its object and the cause, in one sentence.
+/// An error with the operation, its object and the cause.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel refused.
+    /// A system call failed.
     #[error("{operation} {object}: {cause}")]
     Kernel {
-        /// What was tried: `pin`, `open`, `enter`.
+        /// Operation that failed: `pin`, `open`, `enter`.
         operation: &'static str,
-        /// On what: a path or a kind of namespace.
+        /// Object of the operation: a path or a kind of namespace.
         object: String,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: io::Error,
     },
-    /// A name that cannot be a pin's.
-    #[error("namespace name {0:?} is not valid: 1 to 200 of A-Z a-z 0-9 . _ - and no dot at its head")]
+    /// The name cannot be used for a pin.
+    #[error("namespace name {0:?} is not valid: 1 to 200 of A-Z a-z 0-9 . _ - not starting with a dot")]
     Name(String),
-    /// The name is pinned already.
-    #[error("namespace {0} is pinned already")]
+    /// The name is already pinned.
+    #[error("namespace {0} is already pinned")]
     Exists(String),
     /// No pin has this name.
     #[error("namespace {0} is not pinned")]
     NotFound(String),
-    /// A sysctl that does not belong to a namespace the pod has.
+    /// The sysctl does not belong to a namespace that the pod has of its own.
     #[error("sysctl {key}: {reason}")]
     Sysctl {
-        /// As it was asked for.
+        /// Key as the caller passed it.
         key: String,
-        /// Why not.
+        /// Reason why it is refused.
         reason: String,
     },
     /// A closure that ran inside a namespace panicked.
-    #[error("work inside a namespace panicked: {0}")]
+    #[error("a closure in a namespace panicked: {0}")]
     Panicked(String),
 }
 

@@ -1,14 +1,13 @@
-//! What a namespace is, whatever it is called.
+//! Identification of namespaces, independent of their names.
 
 use std::{fmt, fs, io, str::FromStr, sync::OnceLock};
 
 use rustix::fd::AsFd;
 
-/// A namespace's number, never given twice while the machine runs.
+/// The number of a namespace, which the kernel never reuses until a reboot.
 ///
-/// It is the kernel's `NS_GET_ID` (Linux 6.18), and for network namespaces equals `SO_NETNS_COOKIE` (5.14), which is
-/// asked where the former is not there. Names, inode numbers, descriptors and times are all given again and prove
-/// nothing.
+/// It is `NS_GET_ID` (Linux 6.18), which for network namespaces equals `SO_NETNS_COOKIE` (5.14), the fallback on older
+/// kernels. Names, inode numbers, descriptors and times are reused, so they do not identify a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NsId(pub u64);
 
@@ -18,12 +17,12 @@ impl fmt::Display for NsId {
     }
 }
 
-/// An [`NsId`] that is true across reboots: what to write down. Its text is `<boot id>/<number>`.
+/// An [`NsId`] that is unique across reboots, suitable for storage. Its text form is `<boot id>/<number>`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// `/proc/sys/kernel/random/boot_id`
+    /// Boot id, from `/proc/sys/kernel/random/boot_id`.
     pub boot: String,
-    /// The number within that boot.
+    /// Number within that boot.
     pub id: NsId,
 }
 
@@ -43,10 +42,10 @@ impl FromStr for Identity {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("namespace identity {text:?} is not <boot id>/<number>");
-        let (boot, id) = text.split_once('/').ok_or_else(wrong)?;
-        let id = id.parse().map_err(|_| wrong())?;
-        if boot.is_empty() { Err(wrong()) } else { Ok(Self { boot: boot.to_owned(), id: NsId(id) }) }
+        let invalid = || format!("namespace identity {text:?} is not <boot id>/<number>");
+        let (boot, id) = text.split_once('/').ok_or_else(invalid)?;
+        let id = id.parse().map_err(|_| invalid())?;
+        if boot.is_empty() { Err(invalid()) } else { Ok(Self { boot: boot.to_owned(), id: NsId(id) }) }
     }
 }
 
@@ -59,7 +58,7 @@ fn boot_id() -> io::Result<&'static str> {
     Ok(BOOT.get_or_init(|| read.trim().to_owned()))
 }
 
-/// The number by `NS_GET_ID`, or none where the kernel has no such ioctl.
+/// Returns the number by `NS_GET_ID`; `None` if the kernel does not have this ioctl.
 pub(crate) fn by_ioctl(namespace: impl AsFd) -> io::Result<Option<NsId>> {
     match syscall::namespace::namespace_id(namespace) {
         Ok(id) => Ok(Some(NsId(id))),
@@ -73,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_reads_what_it_wrote() {
+    fn an_identity_is_parsed_from_its_text_form() {
         let identity = Identity { boot: "0b0e-77".into(), id: NsId(4_026_531_999) };
         assert_eq!(identity.to_string().parse::<Identity>().unwrap(), identity);
         for bad in ["", "77", "/77", "a/b"] {

@@ -7,29 +7,29 @@
 //! let pins = netns::PinDir::open(Path::new("/run/netns/.store"), Path::new("/run/netns"))?;
 //!
 //! let namespace = pool.take()?; // a descriptor; `lo` is up
-//! let path = pins.pin("blue", &namespace)?; // /run/netns/blue: visible means ready
-//! let listener = namespace.enter(|| TcpListener::bind("0.0.0.0:80"))?; // the socket stays inside, this thread does
-//! not move println!("{} is {}", path.display(), namespace.identity()?);
+//! let path = pins.pin("blue", &namespace)?; // /run/netns/blue: ready as soon as it is visible
+//! let listener = namespace.enter(|| TcpListener::bind("0.0.0.0:80"))?; // only the socket is in the namespace
+//! println!("{} is {}", path.display(), namespace.identity()?);
 //! # drop(listener);
 //! pins.unpin("blue")?;
 //! # Ok::<(), netns::Error>(())
 //! ```
 //!
 //! # Vocabulary
-//! A [`Namespace`] is a descriptor. A *pin* keeps a namespace by a path ([`PinDir`]). An [`Identity`] tells whether two
-//! things seen at different times are the same namespace: names, inode numbers and times cannot. A [`Pool`] has
-//! namespaces ready. [`PodNamespaces`] are the network, IPC and UTS namespaces that the containers of one pod share.
+//! A [`Namespace`] is a descriptor. A *pin* keeps a namespace alive by a path ([`PinDir`]). An [`Identity`] shows
+//! whether namespaces that were seen at different times are the same; names, inode numbers and times cannot show this.
+//! A [`Pool`] creates namespaces in advance. [`PodNamespaces`] are the network, IPC and UTS namespaces that the
+//! containers of a pod share.
 //!
-//! # No thread of yours moves
-//! setns(2) changes the calling thread for whatever runs on it next; in an async program that is anyone's task. So all
-//! visits happen on threads of this crate, which go home after each. Only `socket()` and the opening of `/proc/net` and
-//! `/proc/sys/net` need a visit; bind, listen, accept, connect, read, write and socket options do not, for a socket
-//! stays in the namespace it was made in.
+//! # No thread of the caller changes its namespace
+//! setns(2) changes the namespace of the calling thread, and with it that of all tasks that an async runtime later
+//! polls on the thread. So closures run on threads of this crate, which return to their original namespaces afterwards.
+//! Only `socket()` and opening files in `/proc/net` and `/proc/sys/net` must happen in the namespace; bind, listen,
+//! accept, connect, read, write and socket options need not, because a socket stays in the namespace it was created in.
 //!
-//! Do not make sockets through io_uring's worker threads (`IOSQE_ASYNC`): an older worker may still be in another
-//! namespace.
+//! Do not create sockets on io_uring's worker threads (`IOSQE_ASYNC`): such a thread may still be in another namespace.
 //!
-//! Kernel: 4.11; [`Namespace::id`] 5.14, and cheaper from 6.18. Needs `CAP_SYS_ADMIN`.
+//! Requires Linux 4.11; [`Namespace::id`] requires 5.14 and is cheaper from 6.18 on. Requires `CAP_SYS_ADMIN`.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -47,4 +47,4 @@ pub use identity::{Identity, NsId};
 pub use namespace::Namespace;
 pub use pin::PinDir;
 pub use pod::{IpcAndUts, PodNamespaces, create_ipc, create_uts};
-pub use pool::{Pool, PoolFigures};
+pub use pool::{Pool, PoolMetrics};

@@ -1,4 +1,4 @@
-//! A network namespace held by a descriptor.
+//! Network namespaces that are referred to by a descriptor.
 
 use std::{fs::File, path::Path};
 
@@ -15,19 +15,20 @@ use syscall::{
 
 use crate::{Error, Identity, NsId, identity, worker};
 
-/// A network namespace. It lives as long as this descriptor, a pin, a process or a socket in it.
+/// A network namespace. It exists as long as this descriptor, a pin, a process or a socket in it.
 #[derive(Debug)]
 pub struct Namespace {
     fd: OwnedFd,
 }
 
 impl Namespace {
-    /// A new one with `lo` up; made on a helper thread, so the caller's namespace does not change. About 0.4 ms.
+    /// Creates a namespace with `lo` up. Runs on a helper thread, so the caller's namespace does not change. Takes
+    /// about 0.4 ms.
     ///
     /// # Errors
-    /// The kernel's; `EPERM` without `CAP_SYS_ADMIN`.
+    /// The kernel's error; `EPERM` without `CAP_SYS_ADMIN`.
     pub fn create() -> Result<Self, Error> {
-        worker::visit(|| {
+        worker::run(|| {
             unshare_thread(ThreadNamespace::Network).map_err(|e| Error::kernel("create", "network namespace", e))?;
             loopback::up().map_err(|e| Error::kernel("set up", "lo in a new network namespace", e))?;
             let path = "/proc/thread-self/ns/net";
@@ -39,7 +40,7 @@ impl Namespace {
     /// Opens a pin or a `/proc/<pid>/ns/net`.
     ///
     /// # Errors
-    /// When it cannot be opened or is no network namespace.
+    /// When the path cannot be opened or is not a network namespace.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let fd = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
             .map_err(|e| Error::path("open network namespace", path, e))?;
@@ -48,17 +49,17 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Takes a descriptor of a network namespace.
+    /// Converts a descriptor of a network namespace.
     ///
     /// # Errors
-    /// When it is something else.
+    /// When the descriptor refers to something else.
     pub fn from_fd(fd: OwnedFd) -> Result<Self, Error> {
         let namespace = Self { fd };
-        namespace.must_be_network().map_err(|e| Error::kernel("take", "network namespace by descriptor", e))?;
+        namespace.must_be_network().map_err(|e| Error::kernel("use", "descriptor of a network namespace", e))?;
         Ok(namespace)
     }
 
-    /// Another descriptor of the same namespace.
+    /// Duplicates the descriptor.
     ///
     /// # Errors
     /// `EMFILE`.
@@ -67,7 +68,8 @@ impl Namespace {
         Ok(Self { fd })
     }
 
-    /// Its number in this boot. 0.3 µs by ioctl (Linux 6.18), else 25 µs through a socket made inside (5.14).
+    /// Returns the number of the namespace, which is unique until a reboot. Takes 0.3 µs by ioctl (Linux 6.18), else 25
+    /// µs by means of a socket in the namespace (5.14).
     ///
     /// # Errors
     /// `ENOPROTOOPT` before Linux 5.14.
@@ -84,23 +86,24 @@ impl Namespace {
         .map_err(fail)
     }
 
-    /// Its number with the boot it is true in: what to write down.
+    /// Returns the number together with the boot id, suitable for storage.
     ///
     /// # Errors
-    /// As [`Namespace::id`].
+    /// See [`Namespace::id`].
     pub fn identity(&self) -> Result<Identity, Error> {
         Identity::of_this_boot(self.id()?).map_err(|e| Error::kernel("read", "/proc/sys/kernel/random/boot_id", e))
     }
 
-    /// Runs a closure with this namespace current, on a thread kept for that; the caller waits.
+    /// Runs a closure in this namespace on a helper thread, and waits for it.
     ///
-    /// Only `socket()` and the opening of `/proc/net` and `/proc/sys/net` need it: what was opened inside stays inside.
+    /// Only `socket()` and opening files in `/proc/net` and `/proc/sys/net` require this: what is opened in a namespace
+    /// stays in it.
     ///
     /// # Errors
     /// When the namespace cannot be entered, or the closure panicked.
     pub fn enter<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
         let target = self.try_clone()?;
-        worker::visit(move || {
+        worker::run(move || {
             move_into_link_name_space(target.as_fd(), Some(LinkNameSpaceType::Network))
                 .map_err(|e| Error::kernel("enter", "network namespace", e))?;
             Ok(f())
@@ -110,8 +113,8 @@ impl Namespace {
     fn must_be_network(&self) -> std::io::Result<()> {
         const CLONE_NEWNET: u32 = 0x4000_0000;
         let is_network = syscall::namespace::namespace_kind(&self.fd).is_ok_and(|kind| kind == CLONE_NEWNET);
-        let wrong = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is no network namespace");
-        is_network.then_some(()).ok_or_else(wrong)
+        let invalid = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a network namespace");
+        is_network.then_some(()).ok_or_else(invalid)
     }
 }
 

@@ -1,15 +1,15 @@
-//! Pins: namespaces kept by a path, with no process in them.
+//! Pins: paths that keep namespaces alive without a process in them.
 //!
-//! A pin is a bind mount of the namespace's file in a hidden directory, the store. It becomes visible in the public
-//! directory as a symbolic link, by rename, so whoever sees the name finds a namespace that is ready. (A file that is
-//! made first and mounted over later, as iproute2 does it, is seen unready by three watchers of four.)
+//! A pin is a bind mount of the namespace's file in a hidden directory, the store. It is published in the public
+//! directory as a symbolic link, by rename, so a program that sees the name finds a namespace that is ready. (If a file
+//! is created first and mounted over later, as iproute2 does, three of four watchers see it before it is ready.)
 //!
 //! ```text
 //! pin:    store/<name> ← empty file → bind mount     public/.<name>.new ← link → rename → public/<name>
 //! unpin:  public/<name> unlinked                     store/<name> detached, then unlinked
 //! ```
-//! Each step of either can be the last before a crash: [`PinDir::pin`] sweeps what a crash left of its name, and
-//! [`PinDir::unpin`] takes away whatever is there.
+//! A crash can happen after each step: [`PinDir::pin`] removes leftovers of its name, and [`PinDir::unpin`] removes
+//! whatever exists.
 
 use std::{
     fs, io,
@@ -26,13 +26,13 @@ use rustix::{
 
 use crate::{Error, Namespace, teardown};
 
-/// `NSFS_MAGIC` of linux/magic.h: the file system of namespaces.
+/// `NSFS_MAGIC` of linux/magic.h, the magic number of the file system of namespaces.
 const NSFS_MAGIC: u64 = 0x6e73_6673;
 
-/// A directory of pins and the public directory that shows them.
+/// A directory of pins, and the public directory that shows them.
 ///
-/// Where the store lies beneath the public directory, links are relative: they hold then in a container, too, that has
-/// the public directory mounted.
+/// If the store is below the public directory, the links are relative, so that they also work in a container that
+/// mounts the public directory.
 #[derive(Clone, Debug)]
 pub struct PinDir {
     store: PathBuf,
@@ -41,10 +41,10 @@ pub struct PinDir {
 }
 
 impl PinDir {
-    /// Makes both directories where they are missing.
+    /// Creates both directories if they do not exist.
     ///
     /// # Errors
-    /// When a directory cannot be made, or a path is not absolute.
+    /// When a directory cannot be created, or a path is not absolute.
     pub fn open(store: &Path, public: &Path) -> Result<Self, Error> {
         for directory in [store, public] {
             if !directory.is_absolute() {
@@ -56,10 +56,10 @@ impl PinDir {
         Ok(Self { store: store.to_owned(), public: public.to_owned(), target })
     }
 
-    /// Pins and publishes; returns the public path. 15 to 30 µs.
+    /// Pins a namespace and publishes the pin; returns the public path. Takes 15 to 30 µs.
     ///
     /// # Errors
-    /// [`Error::Exists`] when the name is taken; the kernel's otherwise, and then nothing is left behind.
+    /// [`Error::Exists`] if the name is in use; otherwise the kernel's error. In both cases nothing is left behind.
     pub fn pin(&self, name: &str, ns: &Namespace) -> Result<PathBuf, Error> {
         valid(name)?;
         let public = self.public.join(name);
@@ -68,12 +68,12 @@ impl PinDir {
         }
         self.unpin_store(name)?;
         let hidden = self.store.join(name);
-        let made = self.mount(&hidden, ns).and_then(|()| self.publish(name, &public));
-        if made.is_err() {
-            // The first error is the one to tell.
+        let outcome = self.mount(&hidden, ns).and_then(|()| self.publish(name, &public));
+        if outcome.is_err() {
+            // The first error is the one to return.
             let _ = self.unpin(name);
         }
-        made.map(|()| public)
+        outcome.map(|()| public)
     }
 
     fn mount(&self, hidden: &Path, ns: &Namespace) -> Result<(), Error> {
@@ -84,20 +84,20 @@ impl PinDir {
     }
 
     fn publish(&self, name: &str, public: &Path) -> Result<(), Error> {
-        let beside = self.public.join(format!(".{name}.new"));
-        ignore_missing(unlink(&beside)).map_err(|e| Error::path("remove", &beside, e))?;
-        symlink(self.target.join(name), &beside).map_err(|e| Error::path("create link", &beside, e))?;
-        fs::rename(&beside, public).map_err(|e| Error::path("publish", public, e))
+        let temporary = self.public.join(format!(".{name}.new"));
+        ignore_missing(unlink(&temporary)).map_err(|e| Error::path("remove", &temporary, e))?;
+        symlink(self.target.join(name), &temporary).map_err(|e| Error::path("create link", &temporary, e))?;
+        fs::rename(&temporary, public).map_err(|e| Error::path("publish", public, e))
     }
 
-    /// Takes the pin away; a name that is not pinned succeeds.
+    /// Removes a pin; succeeds if the name is not pinned.
     ///
     /// # Errors
-    /// The kernel's, when a mount or file stays.
+    /// The kernel's error, when a mount or file could not be removed.
     pub fn unpin(&self, name: &str) -> Result<(), Error> {
         valid(name)?;
         for path in [self.public.join(name), self.public.join(format!(".{name}.new"))] {
-            // Only our links: a file that something else put there under this name is not ours to remove.
+            // Only remove links of ours: another program may have created a file with this name.
             if self.is_ours(&path, name).map_err(|e| Error::path("read link", &path, e))? {
                 ignore_missing(unlink(&path)).map_err(|e| Error::path("remove", &path, e))?;
             }
@@ -105,11 +105,11 @@ impl PinDir {
         self.unpin_store(name)
     }
 
-    /// Whether this is a link to the pin of this name.
+    /// Reports whether a path is a link to the pin of this name.
     fn is_ours(&self, path: &Path, name: &str) -> io::Result<bool> {
         match fs::read_link(path) {
             Ok(target) => Ok(target == self.target.join(name)),
-            // Nothing, or no link.
+            // The path does not exist, or is not a link.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => Ok(false),
             Err(error) => Err(error),
         }
@@ -120,7 +120,7 @@ impl PinDir {
         loop {
             match unmount(&hidden, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
                 Ok(()) => teardown::note(Instant::now()),
-                // EINVAL: no mount is there (any more).
+                // EINVAL: the path is not a mount point (any longer).
                 Err(Errno::INVAL | Errno::NOENT) => break,
                 Err(e) => return Err(Error::path("unmount", &hidden, e)),
             }
@@ -128,7 +128,7 @@ impl PinDir {
         ignore_missing(unlink(&hidden)).map_err(|e| Error::path("remove", &hidden, e))
     }
 
-    /// Every name in the store, also one that a crash kept from being published.
+    /// Returns all names in the store, including those that were not published because of a crash.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -147,7 +147,7 @@ impl PinDir {
     /// Opens a pinned namespace.
     ///
     /// # Errors
-    /// [`Error::NotFound`] for an unknown name.
+    /// [`Error::NotFound`] if the name is not pinned.
     pub fn get(&self, name: &str) -> Result<Namespace, Error> {
         valid(name)?;
         let hidden = self.store.join(name);
@@ -157,21 +157,21 @@ impl PinDir {
         Namespace::open(&hidden)
     }
 
-    /// Whether a namespace is mounted on the pin of this name: one `statfs`, for who only asks that.
+    /// Reports whether a namespace is mounted on the pin of this name. Takes one statfs(2) and opens nothing.
     ///
     /// # Errors
-    /// When the name is not valid, or the kernel does not say.
+    /// When the name is not valid, or statfs(2) fails.
     pub fn is_pinned(&self, name: &str) -> Result<bool, Error> {
         valid(name)?;
         let path = self.store.join(name);
         match rustix::fs::statfs(&path) {
-            Ok(about) => Ok(about.f_type as u64 == NSFS_MAGIC),
+            Ok(stat) => Ok(stat.f_type as u64 == NSFS_MAGIC),
             Err(Errno::NOENT) => Ok(false),
             Err(errno) => Err(Error::path("statfs", &path, errno)),
         }
     }
 
-    /// The public path of a name, pinned or not.
+    /// Returns the public path of a name, which need not be pinned.
     ///
     /// # Errors
     /// When the name is not valid.

@@ -1,4 +1,4 @@
-//! The namespaces the containers of a pod share, held by descriptors, with no process in them.
+//! Namespaces that the containers of a pod share. They are kept by descriptors, without a process in them.
 
 use std::{collections::BTreeMap, fs::File, path::Path};
 
@@ -11,57 +11,59 @@ use syscall::namespace::{ThreadNamespace, unshare_thread};
 
 use crate::{
     Error, Namespace, sysctl,
-    worker::{self, Visit},
+    worker::{self, HelperJob},
 };
 
-/// What a pod has of its own; what is `None` it shares with the node.
+/// Namespaces of a pod. `None` means that the pod shares the node's.
 #[derive(Debug, Default)]
 pub struct PodNamespaces {
-    /// Its network, mostly from a [`Pool`](crate::Pool).
+    /// Network namespace, mostly from a [`Pool`](crate::Pool).
     pub net: Option<Namespace>,
-    /// System V IPC and POSIX message queues.
+    /// IPC namespace: System V IPC and POSIX message queues.
     pub ipc: Option<OwnedFd>,
-    /// Host and domain name.
+    /// UTS namespace: host and domain name.
     pub uts: Option<OwnedFd>,
-    /// Where a user namespace owns them: its root, as the caller knows it. Who is not may not set what is of IPC.
+    /// If a user namespace owns the namespaces: its root user, in the caller's user namespace. Other users cannot set
+    /// sysctls of the IPC namespace.
     pub root: Option<Uid>,
 }
 
 impl PodNamespaces {
-    /// Makes an IPC namespace where asked, a UTS namespace where there is a host name, and takes the network as given.
+    /// Creates an IPC namespace if `ipc` is true, and a UTS namespace if there is a host name. Uses the given network
+    /// namespace.
     ///
     /// # Errors
-    /// The kernel's; `EINVAL` for a host name over 64 bytes.
+    /// The kernel's error; `EINVAL` for a host name of more than 64 bytes.
     pub fn create(net: Option<Namespace>, ipc: bool, hostname: Option<&str>) -> Result<Self, Error> {
         let (ipc, uts) = IpcAndUts::begin(ipc, hostname)?.finish()?;
         Ok(Self { net, ipc, uts, root: None })
     }
 
-    /// Runs a closure with these namespaces current, on a thread kept for that; the caller waits.
+    /// Runs a closure in these namespaces on a helper thread, and waits for it.
     ///
     /// # Errors
-    /// When one cannot be entered, or the closure panicked.
+    /// When a namespace cannot be entered, or the closure panicked.
     pub fn enter<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
         self.enter_some(&[Kind::Net, Kind::Ipc, Kind::Uts], f)
     }
 
     fn enter_some<T: Send + 'static>(
         &self,
-        wanted: &[Kind],
+        kinds: &[Kind],
         f: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
         let mut targets = Vec::with_capacity(3);
         let duplicate = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::kernel("duplicate", "namespace", e));
-        if let Some(net) = self.net.as_ref().filter(|_| wanted.contains(&Kind::Net)) {
+        if let Some(net) = self.net.as_ref().filter(|_| kinds.contains(&Kind::Net)) {
             targets.push((LinkNameSpaceType::Network, OwnedFd::from(net.try_clone()?)));
         }
-        if let Some(ipc) = self.ipc.as_ref().filter(|_| wanted.contains(&Kind::Ipc)) {
+        if let Some(ipc) = self.ipc.as_ref().filter(|_| kinds.contains(&Kind::Ipc)) {
             targets.push((LinkNameSpaceType::InterProcessCommunication, duplicate(ipc)?));
         }
-        if let Some(uts) = self.uts.as_ref().filter(|_| wanted.contains(&Kind::Uts)) {
+        if let Some(uts) = self.uts.as_ref().filter(|_| kinds.contains(&Kind::Uts)) {
             targets.push((LinkNameSpaceType::HostNameAndNISDomainName, duplicate(uts)?));
         }
-        worker::visit(move || {
+        worker::run(move || {
             for (kind, fd) in targets {
                 move_into_link_name_space(fd.as_fd(), Some(kind))
                     .map_err(|e| Error::kernel("enter", format!("{kind:?} namespace"), e))?;
@@ -70,11 +72,12 @@ impl PodNamespaces {
         })?
     }
 
-    /// Sets sysctls inside. All are checked before the first is written: a key must belong to a namespace that the pod
-    /// has of its own (`net.*`; `kernel.shm*`, `kernel.msg*`, `kernel.sem`, `fs.mqueue.*`; `kernel.domainname`).
+    /// Sets sysctls in the namespaces. All keys are checked before the first is written: each must belong to a
+    /// namespace that the pod has of its own (`net.*`; `kernel.shm*`, `kernel.msg*`, `kernel.sem`, `fs.mqueue.*`;
+    /// `kernel.domainname`).
     ///
     /// # Errors
-    /// [`Error::Sysctl`] names the key and why.
+    /// [`Error::Sysctl`] with the key and the reason.
     pub fn write_sysctls(&self, sysctls: &BTreeMap<String, String>) -> Result<(), Error> {
         let (mut writes, mut kinds) = (Vec::with_capacity(sysctls.len()), Vec::new());
         for (key, value) in sysctls {
@@ -87,7 +90,7 @@ impl PodNamespaces {
     }
 }
 
-/// Namespaces of a pod.
+/// Kinds of namespaces of a pod.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Net,
@@ -96,7 +99,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Which one a path that [`sysctl::path`] returned acts on.
+    /// Returns the namespace that a path of [`sysctl::path`] belongs to.
     fn of_sysctl(path: &Path) -> Self {
         match path {
             path if path.starts_with("/proc/sys/net") => Self::Net,
@@ -106,32 +109,33 @@ impl Kind {
     }
 }
 
-/// A new IPC namespace, made on a helper thread. About 30 µs.
+/// Creates an IPC namespace on a helper thread. Takes about 30 µs.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn create_ipc() -> Result<OwnedFd, Error> {
-    worker::visit(make_ipc)?
+    worker::run(make_ipc)?
 }
 
-/// A new UTS namespace with its host name (at most 64 bytes) and domain name. About 10 µs.
+/// Creates a UTS namespace with a host name (at most 64 bytes) and a domain name. Takes about 10 µs.
 ///
 /// # Errors
-/// The kernel's; `EINVAL` for a name that is too long.
+/// The kernel's error; `EINVAL` for a name that is too long.
 pub fn create_uts(hostname: &str, domainname: Option<&str>) -> Result<OwnedFd, Error> {
     let (hostname, domainname) = (hostname.to_owned(), domainname.map(str::to_owned));
-    worker::visit(move || make_uts(&hostname, domainname.as_deref()))?
+    worker::run(move || make_uts(&hostname, domainname.as_deref()))?
 }
 
-/// IPC and UTS namespaces that are being made.
+/// IPC and UTS namespaces that are being created in the background.
 #[derive(Debug)]
-pub struct IpcAndUts(Option<Visit<Result<Pair, Error>>>);
+pub struct IpcAndUts(Option<HelperJob<Result<Pair, Error>>>);
 
-/// IPC and UTS namespace.
+/// The IPC and the UTS namespace.
 type Pair = (Option<OwnedFd>, Option<OwnedFd>);
 
 impl IpcAndUts {
-    /// Begins to make an IPC namespace where asked, and a UTS namespace where there is a host name, on a helper thread.
+    /// Starts to create an IPC namespace if `ipc` is true, and a UTS namespace if there is a host name, on a helper
+    /// thread.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -144,15 +148,15 @@ impl IpcAndUts {
             let uts = hostname.map(|name| make_uts(&name, None)).transpose()?;
             Ok((ipc.then(make_ipc).transpose()?, uts))
         };
-        worker::begin(make).map(|visit| Self(Some(visit)))
+        worker::start(make).map(|job| Self(Some(job)))
     }
 
-    /// Waits for them.
+    /// Waits until they are created.
     ///
     /// # Errors
-    /// The kernel's; `EINVAL` for a host name over 64 bytes.
+    /// The kernel's error; `EINVAL` for a host name of more than 64 bytes.
     pub fn finish(self) -> Result<Pair, Error> {
-        self.0.map_or(Ok(Ok((None, None))), Visit::finish)?
+        self.0.map_or(Ok(Ok((None, None))), HelperJob::finish)?
     }
 }
 
@@ -171,7 +175,7 @@ fn make_uts(hostname: &str, domainname: Option<&str>) -> Result<OwnedFd, Error> 
     })
 }
 
-/// The thread is in the namespace afterwards.
+/// Creates a namespace and returns a descriptor. The calling thread is in the new namespace afterwards.
 fn make(
     kind: ThreadNamespace,
     path: &'static str,

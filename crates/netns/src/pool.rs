@@ -1,4 +1,4 @@
-//! Warm namespaces: made ahead, in the background, so that a pod does not wait for the kernel.
+//! A pool of namespaces that are created in advance in the background, so that pods do not wait for the kernel.
 
 use std::{
     sync::{
@@ -11,12 +11,13 @@ use std::{
 
 use crate::{Error, Namespace, teardown};
 
-/// After a failure to create (limits, memory) the pool tries again so much later.
+/// Delay after a failure to create a namespace (limits, memory).
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Up to `size` namespaces, each given out once and never taken back: what a container leaves in one is not known.
+/// Keeps up to `size` namespaces ready. Each is handed out once and never returned, because the state that a container
+/// leaves in it is unknown.
 ///
-/// A namespace costs about 220 KiB of kernel memory. The refilling thread ends with the pool.
+/// A namespace takes about 220 KiB of kernel memory. The thread that fills the pool ends with the pool.
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
@@ -28,25 +29,25 @@ struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     warm: AtomicU64,
-    late: AtomicU64,
-    made: AtomicU64,
+    cold: AtomicU64,
+    created: AtomicU64,
     failed: AtomicU64,
 }
 
-/// A pool at one moment, and what it did so far.
+/// The state of a pool, and its counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolFigures {
-    /// As many as it keeps.
+pub struct PoolMetrics {
+    /// Number of namespaces that the pool keeps ready.
     pub size: u64,
-    /// As many as wait to be taken.
+    /// Number of namespaces that are ready.
     pub ready: u64,
-    /// Taken that waited.
+    /// Number of namespaces that were handed out from the pool.
     pub warm: u64,
-    /// Taken while none waited: made on the spot.
-    pub late: u64,
-    /// Made ahead.
-    pub made: u64,
-    /// Attempts to make one ahead that failed.
+    /// Number of namespaces that were created on demand because none was ready.
+    pub cold: u64,
+    /// Number of namespaces that were created in advance.
+    pub created: u64,
+    /// Number of failed attempts to create a namespace in advance.
     pub failed: u64,
 }
 
@@ -64,7 +65,7 @@ impl Shared {
 }
 
 impl Pool {
-    /// Begins to fill itself in the background. Size zero: a pool that only creates on demand.
+    /// Creates a pool, which is filled in the background. With size zero, namespaces are only created on demand.
     #[must_use]
     pub fn new(size: usize) -> Self {
         let pool = Self { shared: Arc::default(), refiller: Mutex::default() };
@@ -72,7 +73,7 @@ impl Pool {
         pool
     }
 
-    /// Another size from now on: fills itself up to it in the background; what is ready beyond it goes at once.
+    /// Changes the size. The pool is filled in the background; surplus namespaces are dropped at once.
     pub fn resize(&self, size: usize) {
         let surplus = {
             let mut state = self.shared.lock();
@@ -84,45 +85,45 @@ impl Pool {
         let mut refiller = self.refiller.lock().unwrap_or_else(PoisonError::into_inner);
         if size > 0 && refiller.is_none() {
             let shared = Arc::clone(&self.shared);
-            // Without its thread the pool stays empty, and `take` creates.
+            // If the thread cannot be started, the pool stays empty, and `take` creates namespaces.
             *refiller = std::thread::Builder::new().name("netns-pool".into()).spawn(move || refill(&shared)).ok();
         }
         self.shared.changed.notify_all();
     }
 
-    /// A namespace of its own, with `lo` up: from the pool in under 1 µs, or made now.
+    /// Returns a namespace with `lo` up: from the pool in less than 1 µs, or a new one.
     ///
     /// # Errors
-    /// As [`Namespace::create`].
+    /// See [`Namespace::create`].
     pub fn take(&self) -> Result<Namespace, Error> {
         let warm = self.shared.lock().ready.pop();
         self.shared.changed.notify_all();
-        let taken = if warm.is_some() { &self.shared.warm } else { &self.shared.late };
+        let taken = if warm.is_some() { &self.shared.warm } else { &self.shared.cold };
         taken.fetch_add(1, Ordering::Relaxed);
         warm.map_or_else(Namespace::create, Ok)
     }
 
-    /// How many are ready.
+    /// Returns the number of namespaces that are ready.
     #[must_use]
     pub fn ready(&self) -> usize {
         self.shared.lock().ready.len()
     }
 
-    /// What it did.
+    /// Returns the state and the counters of the pool.
     #[must_use]
-    pub fn figures(&self) -> PoolFigures {
+    pub fn metrics(&self) -> PoolMetrics {
         let shared = &self.shared;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (size, ready) = {
             let state = shared.lock();
             (state.size, state.ready.len())
         };
-        PoolFigures {
+        PoolMetrics {
             size: size as u64,
             ready: ready as u64,
             warm: read(&shared.warm),
-            late: read(&shared.late),
-            made: read(&shared.made),
+            cold: read(&shared.cold),
+            created: read(&shared.created),
             failed: read(&shared.failed),
         }
     }
@@ -133,7 +134,7 @@ impl Drop for Pool {
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.refiller.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
-            // It neither panics nor holds anything: nothing to tell.
+            // The thread does not panic, so the result contains nothing.
             let _ = thread.join();
         }
     }
@@ -146,32 +147,32 @@ fn refill(shared: &Shared) {
             let mut state = shared.lock();
             let until = Instant::now() + pause.max(teardown::remaining(Instant::now()));
             loop {
-                let left = until.saturating_duration_since(Instant::now());
+                let remaining = until.saturating_duration_since(Instant::now());
                 if state.closed {
                     return;
                 }
                 let full = state.ready.len() >= state.size;
-                if !full && left.is_zero() {
+                if !full && remaining.is_zero() {
                     break;
                 }
                 state = if full {
                     shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
                 } else {
-                    shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                    shared.changed.wait_timeout(state, remaining).unwrap_or_else(PoisonError::into_inner).0
                 };
             }
         }
         match Namespace::create() {
             Ok(namespace) => {
                 pause = Duration::ZERO;
-                shared.made.fetch_add(1, Ordering::Relaxed);
+                shared.created.fetch_add(1, Ordering::Relaxed);
                 let mut state = shared.lock();
-                // It may have been made smaller meanwhile.
+                // The pool may have been made smaller in the meantime.
                 if state.ready.len() < state.size {
                     state.ready.push(namespace);
                 }
             }
-            // The same failure meets `take`, which tells it.
+            // `take` will run into the same error and return it.
             Err(_) => {
                 pause = RETRY;
                 shared.failed.fetch_add(1, Ordering::Relaxed);

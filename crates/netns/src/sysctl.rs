@@ -1,4 +1,4 @@
-//! Sysctls of namespaces. Which namespace a file under `/proc/sys` acts on is decided by the thread that opens it.
+//! Sysctls of namespaces. The thread that opens a file under `/proc/sys` determines the namespace the file refers to.
 
 use std::{
     fs::OpenOptions,
@@ -10,38 +10,38 @@ use rustix::{fs::Uid, thread::set_thread_res_uid};
 
 use crate::Error;
 
-/// Where a key is, when it belongs to a namespace the pod has of its own.
+/// Returns the path of a key if it belongs to a namespace that the pod has of its own.
 ///
-/// As in sysctl(8), the first separator tells how to read the key: `net.ipv4.conf.eth0/1.forwarding` is of dots, and a
-/// slash in it stands for a dot in a name; `net/ipv4/conf/eth0.1/forwarding` is a path.
+/// As in sysctl(8), the first separator determines the format: `net.ipv4.conf.eth0/1.forwarding` is separated by dots,
+/// and a slash stands for a dot within a name; `net/ipv4/conf/eth0.1/forwarding` is a path.
 pub(crate) fn path(key: &str, own_net: bool, own_ipc: bool, own_uts: bool) -> Result<PathBuf, Error> {
     let fail = |reason: &str| Err(Error::Sysctl { key: key.to_owned(), reason: reason.to_owned() });
     let relative = match key.find(['.', '/']) {
         Some(at) if key.as_bytes()[at] == b'.' => key.chars().map(swap).collect(),
         Some(_) => key.to_owned(),
-        None => return fail("it names no namespace's setting"),
+        None => return fail("not a sysctl of a namespace"),
     };
     if relative.split('/').any(|part| matches!(part, "" | "." | "..")) || relative.contains('\0') {
-        return fail("it is not a valid key");
+        return fail("not a valid key");
     }
     let ipc = ["kernel/shm", "kernel/msg", "fs/mqueue/"].iter().any(|head| relative.starts_with(head));
     if relative.starts_with("net/") {
         if !own_net {
-            return fail("the pod shares the node's network; it would change the node");
+            return fail("the pod uses the node's network namespace, so this would change the node");
         }
     } else if ipc || relative == "kernel/sem" {
         if !own_ipc {
-            return fail("the pod shares the node's IPC namespace; it would change the node");
+            return fail("the pod uses the node's IPC namespace, so this would change the node");
         }
     } else if relative == "kernel/domainname" {
         if !own_uts {
-            return fail("the pod shares the node's UTS namespace; it would change the node");
+            return fail("the pod uses the node's UTS namespace, so this would change the node");
         }
     } else if relative == "kernel/hostname" {
-        return fail("the pod's host name is given by its config's hostname");
+        return fail("set the host name with the field hostname of the pod's configuration instead");
     } else {
         let namespaced = "net.*, kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.*, kernel.domainname";
-        return fail(&format!("it does not belong to a namespace ({namespaced} do)"));
+        return fail(&format!("not a sysctl of a namespace; allowed: {namespaced}"));
     }
     Ok(PathBuf::from("/proc/sys").join(relative))
 }
@@ -54,9 +54,9 @@ fn swap(c: char) -> char {
     }
 }
 
-/// `root`: of the user namespace that owns the namespaces. The kernel lets only it set those of IPC, whatever
-/// capabilities another has; those of the network it lets their owner and whoever rules it set, with ids as the writer
-/// knows them.
+/// Writes the values. `root` is the root user of the user namespace that owns the namespaces. The kernel permits only
+/// this user to set sysctls of the IPC namespace, regardless of capabilities. Sysctls of the network namespace can also
+/// be set by privileged users outside, with ids as the writer's user namespace has them.
 pub(crate) fn write_all(writes: &[(String, PathBuf, String)], root: Option<Uid>) -> Result<(), Error> {
     for (key, path, value) in writes {
         let write = || OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(value.as_bytes()));
@@ -73,14 +73,14 @@ fn is_of_ipc(path: &Path) -> bool {
     !path.starts_with("/proc/sys/net") && path != Path::new("/proc/sys/kernel/domainname")
 }
 
-/// With another effective user of this thread alone, and with none of its capabilities meanwhile.
+/// Runs work with another effective user of only this thread; the thread has no capabilities during that time.
 fn as_user<T>(user: Uid, work: impl FnOnce() -> std::io::Result<T>) -> std::io::Result<T> {
-    let own = rustix::process::getuid();
-    set_thread_res_uid(own, user, own)?;
-    let done = work();
-    // It was the real one all the time.
-    set_thread_res_uid(own, own, own)?;
-    done
+    let real = rustix::process::getuid();
+    set_thread_res_uid(real, user, real)?;
+    let outcome = work();
+    // Restores the real user, which did not change.
+    set_thread_res_uid(real, real, real)?;
+    outcome
 }
 
 #[cfg(test)]
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_nodes_is_refused() {
+    fn sysctls_of_the_node_are_refused() {
         for key in [
             "vm.swappiness",
             "kernel.panic",

@@ -1,7 +1,7 @@
-//! Is the kernel taking many namespaces down?
+//! Detects that the kernel is destroying many namespaces.
 //!
-//! It does so in the background, in batches, and a thread that creates a namespace meanwhile waits 75 to 87 ms once. So
-//! the pool does not refill during a mass teardown.
+//! The kernel destroys namespaces in the background, in batches; a thread that creates a namespace at that time is
+//! blocked once for 75 to 87 ms. So the pool is not refilled while many namespaces are being destroyed.
 
 use std::{
     collections::VecDeque,
@@ -9,13 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// So many within [`WINDOW`] are a mass.
+/// This many namespaces within [`WINDOW`] count as a mass teardown.
 const MASS: usize = 8;
 const WINDOW: Duration = Duration::from_millis(100);
 
 static LAST: Mutex<VecDeque<Instant>> = Mutex::new(VecDeque::new());
 
-/// Notes that a pin went, and most likely its namespace.
+/// Records that a pin was removed, and most likely its namespace with it.
 pub(crate) fn note(now: Instant) {
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     if last.len() == MASS {
@@ -24,7 +24,7 @@ pub(crate) fn note(now: Instant) {
     last.push_back(now);
 }
 
-/// How long it may still take until no mass teardown is under way; zero when none is.
+/// Returns the time until the current mass teardown is presumed to be over; zero if there is none.
 pub(crate) fn remaining(now: Instant) -> Duration {
     let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     match (last.len(), last.front()) {
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_are_no_mass_and_a_mass_passes() {
+    fn only_many_removals_are_a_mass_teardown() {
         let start = Instant::now();
         for _ in 1..MASS {
             note(start);

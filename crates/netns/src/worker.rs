@@ -1,8 +1,8 @@
-//! Threads that visit namespaces, so that no thread of the program ever does.
+//! Helper threads that enter namespaces, so that no other thread of the program has to.
 //!
-//! A visitor is at home between jobs: a thread that stayed would keep the namespace, and all links in it, alive. Idle
-//! visitors are kept (a hop to one costs some 10 µs, a new thread 30); a slow job never delays another, for a job that
-//! finds no idle visitor makes one.
+//! A helper thread returns to its original namespaces after each job: otherwise it would keep the namespace, and all
+//! links in it, alive. Idle helpers are kept: handing a job to one takes about 10 µs, starting a thread 30 µs. A slow
+//! job never delays another one, because a new helper is started if none is idle.
 
 use std::{
     any::Any,
@@ -19,79 +19,87 @@ use rustix::{
 
 use crate::Error;
 
-/// As many idle visitors stay; more end after their job.
-const IDLE: usize = 4;
+/// Maximum number of idle helpers; a helper that finishes a job beyond this number ends.
+const IDLE_MAX: usize = 4;
 
-type Job = Box<dyn FnOnce(&Home) -> Stay + Send>;
+type Job = Box<dyn FnOnce(&OriginalNamespaces) -> HelperState + Send>;
 
-static VISITORS: Mutex<Vec<mpsc::Sender<Job>>> = Mutex::new(Vec::new());
+static IDLE_HELPERS: Mutex<Vec<mpsc::Sender<Job>>> = Mutex::new(Vec::new());
 
-/// Whether a visitor can be used again.
-pub(crate) enum Stay {
-    /// It is at home.
-    Home,
-    /// It could not go home; its thread must end.
+/// Whether a helper can be used again.
+pub(crate) enum HelperState {
+    /// It is in its original namespaces.
+    Reusable,
+    /// It could not return, so its thread must end.
     Lost,
 }
 
-/// The namespaces a visitor comes from: those of the thread that made it.
-pub(crate) struct Home {
+/// The original namespaces of a helper, which are those of the thread that started it.
+pub(crate) struct OriginalNamespaces {
     net: File,
     ipc: File,
     uts: File,
 }
 
-impl Home {
-    fn here() -> io::Result<Self> {
+impl OriginalNamespaces {
+    fn current() -> io::Result<Self> {
         let open = |name: &str| File::open(format!("/proc/thread-self/ns/{name}"));
         Ok(Self { net: open("net")?, ipc: open("ipc")?, uts: open("uts")? })
     }
 
-    fn go(&self) -> Stay {
+    fn return_to(&self) -> HelperState {
         let all: [BorrowedFd<'_>; 3] = [self.net.as_fd(), self.ipc.as_fd(), self.uts.as_fd()];
-        if all.into_iter().all(|fd| move_into_link_name_space(fd, None).is_ok()) { Stay::Home } else { Stay::Lost }
-    }
-}
-
-/// Runs `work` on a visitor and brings the visitor home; the calling thread waits and moves nowhere.
-pub(crate) fn visit<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
-    begin(work)?.finish()
-}
-
-/// Work that a visitor does meanwhile.
-#[derive(Debug)]
-pub(crate) struct Visit<T>(mpsc::Receiver<std::thread::Result<T>>);
-
-impl<T> Visit<T> {
-    /// Waits for it.
-    pub(crate) fn finish(self) -> Result<T, Error> {
-        match self.0.recv() {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(panic)) => Err(Error::Panicked(message(panic.as_ref()))),
-            Err(_) => Err(Error::kernel("visit", "namespace", io::Error::other("the thread ended before its work"))),
+        if all.into_iter().all(|fd| move_into_link_name_space(fd, None).is_ok()) {
+            HelperState::Reusable
+        } else {
+            HelperState::Lost
         }
     }
 }
 
-/// Has a visitor do `work`, and does not wait for it.
-pub(crate) fn begin<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<Visit<T>, Error> {
-    let (answer, result) = mpsc::sync_channel(1);
-    let job: Job = Box::new(move |home| {
-        let outcome = catch_unwind(AssertUnwindSafe(work));
-        let stay = home.go();
-        // A caller that does not wait needs no answer.
-        let _ = answer.send(outcome);
-        stay
-    });
-    give(job)?;
-    Ok(Visit(result))
+/// Runs `work` on a helper and waits for it.
+pub(crate) fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+    start(work)?.finish()
 }
 
-fn give(mut job: Job) -> Result<(), Error> {
+/// Work that a helper does in the background.
+#[derive(Debug)]
+pub(crate) struct HelperJob<T>(mpsc::Receiver<std::thread::Result<T>>);
+
+impl<T> HelperJob<T> {
+    /// Waits for the result.
+    pub(crate) fn finish(self) -> Result<T, Error> {
+        match self.0.recv() {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(panic)) => Err(Error::Panicked(message(panic.as_ref()))),
+            Err(_) => Err(Error::kernel(
+                "run",
+                "closure in namespace",
+                io::Error::other("the helper thread ended unexpectedly"),
+            )),
+        }
+    }
+}
+
+/// Runs `work` on a helper without waiting for it.
+pub(crate) fn start<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<HelperJob<T>, Error> {
+    let (sender, result) = mpsc::sync_channel(1);
+    let job: Job = Box::new(move |original| {
+        let outcome = catch_unwind(AssertUnwindSafe(work));
+        let state = original.return_to();
+        // The caller may have dropped the receiver.
+        let _ = sender.send(outcome);
+        state
+    });
+    dispatch(job)?;
+    Ok(HelperJob(result))
+}
+
+fn dispatch(mut job: Job) -> Result<(), Error> {
     loop {
-        let idle = VISITORS.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let Some(visitor) = idle else { return spawn(job) };
-        match visitor.send(job) {
+        let idle = IDLE_HELPERS.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let Some(helper) = idle else { return spawn(job) };
+        match helper.send(job) {
             Ok(()) => return Ok(()),
             Err(mpsc::SendError(back)) => job = back,
         }
@@ -99,27 +107,27 @@ fn give(mut job: Job) -> Result<(), Error> {
 }
 
 fn spawn(first: Job) -> Result<(), Error> {
-    let home = Home::here().map_err(|e| Error::kernel("open", "/proc/thread-self/ns", e))?;
+    let original = OriginalNamespaces::current().map_err(|e| Error::kernel("open", "/proc/thread-self/ns", e))?;
     std::thread::Builder::new()
-        .name("netns-visitor".into())
-        .spawn(move || serve(&home, first))
-        .map_err(|e| Error::kernel("start", "thread netns-visitor", e))?;
+        .name("netns-helper".into())
+        .spawn(move || serve(&original, first))
+        .map_err(|e| Error::kernel("start", "thread netns-helper", e))?;
     Ok(())
 }
 
-fn serve(home: &Home, first: Job) {
+fn serve(original: &OriginalNamespaces, first: Job) {
     let (sender, jobs) = mpsc::channel();
     let mut job = first;
     loop {
-        if matches!(job(home), Stay::Lost) {
+        if matches!(job(original), HelperState::Lost) {
             return;
         }
         {
-            let mut visitors = VISITORS.lock().unwrap_or_else(PoisonError::into_inner);
-            if visitors.len() >= IDLE {
+            let mut idle_helpers = IDLE_HELPERS.lock().unwrap_or_else(PoisonError::into_inner);
+            if idle_helpers.len() >= IDLE_MAX {
                 return;
             }
-            visitors.push(sender.clone());
+            idle_helpers.push(sender.clone());
         }
         match jobs.recv() {
             Ok(next) => job = next,

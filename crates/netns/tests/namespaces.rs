@@ -1,4 +1,4 @@
-//! Against the real kernel, as root.
+//! Tests on the real kernel. They need root.
 
 mod node;
 
@@ -26,14 +26,14 @@ fn mounts() -> usize {
     fs::read_to_string("/proc/self/mountinfo").unwrap().lines().filter(|line| line.contains(STORE)).count()
 }
 
-fn own_namespace() -> u64 {
+fn current_namespace() -> u64 {
     fs::metadata("/proc/thread-self/ns/net").unwrap().ino()
 }
 
 #[test]
-fn a_pin_is_seen_opened_and_gone() {
-    on_a_node("a_pin_is_seen_opened_and_gone", || {
-        let before = own_namespace();
+fn a_pin_is_listed_opened_and_removed() {
+    on_a_node("a_pin_is_listed_opened_and_removed", || {
+        let before = current_namespace();
         let (pins, namespace) = (pins(), Namespace::create().unwrap());
         let path = pins.pin("blue", &namespace).unwrap();
         assert_eq!(path, Path::new("/run/netns/blue"));
@@ -41,21 +41,21 @@ fn a_pin_is_seen_opened_and_gone() {
         assert_eq!(Namespace::open(&path).unwrap().id().unwrap(), id);
         assert!(matches!(pins.pin("blue", &namespace), Err(Error::Exists(name)) if name == "blue"));
         drop(namespace);
-        assert_eq!(pins.get("blue").unwrap().id().unwrap(), id, "the pin alone keeps it");
+        assert_eq!(pins.get("blue").unwrap().id().unwrap(), id, "the pin keeps the namespace alive");
         assert_eq!((pins.list().unwrap(), mounts()), (vec!["blue".to_owned()], 1));
         pins.unpin("blue").unwrap();
         pins.unpin("blue").unwrap();
         assert!(matches!(pins.get("blue"), Err(Error::NotFound(_))));
         assert_eq!((pins.list().unwrap().len(), mounts()), (0, 0));
-        assert_eq!(own_namespace(), before, "the caller has not moved");
+        assert_eq!(current_namespace(), before, "the caller's namespace has not changed");
     });
 }
 
 #[test]
-fn what_a_crash_left_is_swept() {
-    on_a_node("what_a_crash_left_is_swept", || {
+fn leftovers_of_a_crash_are_removed() {
+    on_a_node("leftovers_of_a_crash_are_removed", || {
         let (pins, namespace) = (pins(), Namespace::create().unwrap());
-        // A file that was not mounted on yet; a mount that was not published yet.
+        // Leftovers of two moments: before the mount, and before the publication.
         fs::write(Path::new(STORE).join("early"), "").unwrap();
         pins.pin("late", &namespace).unwrap();
         fs::remove_file("/run/netns/late").unwrap();
@@ -66,20 +66,20 @@ fn what_a_crash_left_is_swept() {
             pins.unpin(name).unwrap();
         }
         assert_eq!((pins.list().unwrap().len(), mounts()), (0, 0));
-        assert_eq!(fs::read_dir(PUBLIC).unwrap().count(), 1, "only the store is left");
+        assert_eq!(fs::read_dir(PUBLIC).unwrap().count(), 1, "only the store remains");
     });
 }
 
-/// A link that cannot be read, here for too many links in its path, may be ours: that is no success.
+/// A link that cannot be read, here because of too many links in its path, may be ours: unpin must fail.
 #[test]
-fn what_cannot_be_read_is_unpinned_later() {
-    on_a_node("what_cannot_be_read_is_unpinned_later", || {
+fn unpin_fails_if_a_link_cannot_be_read() {
+    on_a_node("unpin_fails_if_a_link_cannot_be_read", || {
         let (store, public, moved) = (Path::new("/run/store"), Path::new("/run/public"), Path::new("/run/moved"));
         let pins = PinDir::open(store, public).unwrap();
         pins.pin("blue", &Namespace::create().unwrap()).unwrap();
         fs::rename(public, moved).unwrap();
         std::os::unix::fs::symlink(public, public).unwrap();
-        let error = pins.unpin("blue").expect_err("it cannot be read").to_string();
+        let error = pins.unpin("blue").expect_err("the link cannot be read").to_string();
         assert!(error.contains("/run/public/blue"), "{error}");
         assert!(pins.is_pinned("blue").expect("known"));
         assert!(!pins.is_pinned("green").expect("known"));
@@ -91,21 +91,21 @@ fn what_cannot_be_read_is_unpinned_later() {
 }
 
 #[test]
-fn what_is_not_ours_stays() {
-    on_a_node("what_is_not_ours_stays", || {
+fn files_of_other_programs_are_not_removed() {
+    on_a_node("files_of_other_programs_are_not_removed", || {
         let (pins, namespace) = (pins(), Namespace::create().unwrap());
         fs::write("/run/netns/theirs", "").unwrap();
         assert!(matches!(pins.pin("theirs", &namespace), Err(Error::Exists(_))));
         pins.unpin("theirs").unwrap();
         assert!(Path::new("/run/netns/theirs").exists());
-        assert!(Namespace::open(Path::new("/run/netns/theirs")).is_err(), "a plain file is no namespace");
-        assert!(Namespace::open(Path::new("/proc/self/ns/uts")).is_err(), "nor is one of another kind");
+        assert!(Namespace::open(Path::new("/run/netns/theirs")).is_err(), "a regular file is not a namespace");
+        assert!(Namespace::open(Path::new("/proc/self/ns/uts")).is_err(), "a UTS namespace is not a network namespace");
     });
 }
 
 #[test]
-fn whoever_sees_a_name_finds_it_ready() {
-    on_a_node("whoever_sees_a_name_finds_it_ready", || {
+fn a_visible_pin_is_ready() {
+    on_a_node("a_visible_pin_is_ready", || {
         let (pins, namespace, done) = (pins(), Namespace::create().unwrap(), AtomicBool::new(false));
         let (id, seen) = (namespace.id().unwrap(), AtomicUsize::new(0));
         std::thread::scope(|scope| {
@@ -116,15 +116,16 @@ fn whoever_sees_a_name_finds_it_ready() {
                             continue;
                         }
                         match Namespace::open(&entry.path()) {
-                            Ok(found) => assert_eq!(found.id().unwrap(), id),
-                            // It went between the listing and the opening, or between link and mount.
+                            Ok(namespace) => assert_eq!(namespace.id().unwrap(), id),
+                            // The pin was removed between listing and opening, or between removing the link and the
+                            // mount.
                             Err(_) => assert!(!entry.path().is_symlink(), "{entry:?} was visible and not ready"),
                         }
                         seen.fetch_add(1, Ordering::Relaxed);
                     }
                 }
             });
-            // On a busy machine the watcher may sleep through many.
+            // On a busy machine the watcher may miss many rounds.
             let begin = Instant::now();
             for round in 0.. {
                 pins.pin(&format!("n{round}"), &namespace).unwrap();
@@ -140,8 +141,8 @@ fn whoever_sees_a_name_finds_it_ready() {
 }
 
 #[test]
-fn no_identity_is_given_twice() {
-    on_a_node("no_identity_is_given_twice", || {
+fn identities_are_unique() {
+    on_a_node("identities_are_unique", || {
         let ids: HashSet<Identity> = (0..300).map(|_| Namespace::create().unwrap().identity().unwrap()).collect();
         assert_eq!(ids.len(), 300);
         let one = Namespace::create().unwrap();
@@ -150,8 +151,8 @@ fn no_identity_is_given_twice() {
 }
 
 #[test]
-fn one_process_listens_in_many_with_lo_up() {
-    on_a_node("one_process_listens_in_many_with_lo_up", || {
+fn one_process_listens_on_the_same_address_in_many_namespaces() {
+    on_a_node("one_process_listens_on_the_same_address_in_many_namespaces", || {
         let all: Vec<Namespace> = (0..16).map(|_| Namespace::create().unwrap()).collect();
         let listen = || TcpListener::bind("127.0.0.1:8080").unwrap();
         let listeners: Vec<TcpListener> = all.iter().map(|namespace| namespace.enter(listen).unwrap()).collect();
@@ -160,14 +161,14 @@ fn one_process_listens_in_many_with_lo_up() {
             assert_eq!(listener.accept().unwrap().1, client.local_addr().unwrap());
         }
         let panicked = all[0].enter(|| panic!("on purpose"));
-        assert!(matches!(panicked, Err(Error::Panicked(words)) if words == "on purpose"));
-        assert!(all[0].enter(|| ()).is_ok(), "a panic does not harm the next visit");
+        assert!(matches!(panicked, Err(Error::Panicked(message)) if message == "on purpose"));
+        assert!(all[0].enter(|| ()).is_ok(), "a panic does not affect the next closure");
     });
 }
 
 #[test]
-fn a_pool_never_gives_one_twice() {
-    on_a_node("a_pool_never_gives_one_twice", || {
+fn a_pool_hands_each_namespace_out_once() {
+    on_a_node("a_pool_hands_each_namespace_out_once", || {
         let pool = Pool::new(4);
         let taken: Vec<Namespace> = (0..20).map(|_| pool.take().unwrap()).collect();
         let ids: HashSet<_> = taken.iter().map(|namespace| namespace.id().unwrap()).collect();
@@ -182,8 +183,8 @@ fn a_pool_never_gives_one_twice() {
 }
 
 #[test]
-fn a_pods_namespaces_are_its_own() {
-    on_a_node("a_pods_namespaces_are_its_own", || {
+fn namespaces_of_a_pod_are_separate_from_the_nodes() {
+    on_a_node("namespaces_of_a_pod_are_separate_from_the_nodes", || {
         let host = || fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         let before = host();
         let net = Some(Namespace::create().unwrap());

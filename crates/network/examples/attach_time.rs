@@ -1,10 +1,10 @@
-//! Measures attaching and detaching, alone and beside many pods: by the built-in network, and by the CNI reference
-//! plugins where a directory of them is named. To be run on a throwaway node:
+//! Measures attaching and detaching a pod, first alone and then with many other pods: with the built-in network, and
+//! with the CNI reference plugins if their directory is given. Run it on a throwaway node:
 //!
 //! ```text
 //! cargo build --release -p network --example attach_time
-//! unshare --net --mount --propagation private sh -c 'mount -t tmpfs t /run && target/release/examples/attach_time 200
-//! [directory]'
+//! unshare --net --mount --propagation private \
+//!     sh -c 'mount -t tmpfs t /run && target/release/examples/attach_time 200 [directory]'
 //! ```
 
 use std::{
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         drop(built_in);
         if let Some(directory) = plugins {
             fs::create_dir_all("/run/net.d")?;
-            // `promiscMode` is an option that only the program has: it keeps the chain from being done here.
+            // `promiscMode` is not supported by the built-in bridge: it makes the plugins run as programs.
             let list = r#"{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "bridge", "bridge": "cni5",
                 "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true, "promiscMode": false,
                 "ipam": {"type": "host-local", "subnet": "10.5.0.0/16", "dataDir": "/run/cni"}},
@@ -55,11 +55,11 @@ fn config(plugins: Option<PathBuf>) -> Config {
 
 async fn measure(name: &str, network: &Network, many: u32, rounds: u32) -> Result<(), Box<dyn std::error::Error>> {
     let pins = PinDir::open(Path::new("/run/netns/.store"), Path::new("/run/netns"))?;
-    let mut beside = Vec::new();
+    let mut others = Vec::new();
     for pods in [0, many] {
-        while beside.len() < pods as usize {
-            let number = 10_000 + u32::try_from(beside.len())?;
-            beside.push(attach(network, &pins, number).await?.0);
+        while others.len() < pods as usize {
+            let number = 10_000 + u32::try_from(others.len())?;
+            others.push(attach(network, &pins, number).await?.0);
         }
         let (mut attached, mut detached) = (Vec::new(), Vec::new());
         for number in 0..rounds {
@@ -72,7 +72,7 @@ async fn measure(name: &str, network: &Network, many: u32, rounds: u32) -> Resul
             pins.unpin(&number.to_string())?;
             drop(ns);
         }
-        let label = format!("{name}, beside {pods}");
+        let label = format!("{name}, {pods} others");
         println!(
             "{label:<28} {:>12} {:>12} {:>12} {:>12}",
             median(&mut attached),
@@ -82,13 +82,13 @@ async fn measure(name: &str, network: &Network, many: u32, rounds: u32) -> Resul
         );
     }
     let begin = Instant::now();
-    for index in 0..beside.len() {
+    for index in 0..others.len() {
         let number = 10_000 + u32::try_from(index)?;
         network.detach(&sandbox(number)).await?;
         pins.unpin(&number.to_string())?;
     }
     network.settle().await;
-    println!("{name}: {} pods detached and gone in {:?}", beside.len(), begin.elapsed());
+    println!("{name}: {} pods detached and gone in {:?}", others.len(), begin.elapsed());
     Ok(())
 }
 

@@ -1,11 +1,11 @@
-//! Attaching a pod.
+//! Attaches a pod to the network.
 //!
 //! ```text
 //! ports reserved → addresses leased → record written → link, addresses, routes → ports mapped
 //! ```
-//! The chain's elements run in order. Those done here run together on one blocking thread; a program runs on its own,
-//! so a slow plugin holds up no other pod. On failure everything is undone, from the record, as
-//! [`detach`](crate::detach) does.
+//! The chain's elements run in order. Consecutive built-in elements run together on one blocking thread. Each plugin
+//! program runs as a process of its own, so a slow plugin does not delay other pods. On failure everything is undone
+//! from the record, in the same way as [`detach`](crate::detach) does it.
 
 use std::{
     io,
@@ -29,17 +29,17 @@ use crate::{
     rtnl,
 };
 
-/// Why an element cannot go on: its result is not there though the chain says so.
+/// Reason of the error that is returned when no element of the chain produced a result.
 const NO_RESULT: &str = "no element before it has a result";
-/// How long the configuration may take to be read.
-const LOOK: Duration = Duration::from_secs(30);
+/// Longest time that reading the configuration may take.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Network {
-    /// Attaches a pod's namespace to the network; on failure everything is undone. `ns_path` is the conventional path
-    /// that plugins get. It goes on to its end when the caller stops waiting.
+    /// Attaches a pod's namespace to the network; on failure everything is undone. `ns_path` is the path under
+    /// `/run/netns` that plugins get as `CNI_NETNS`. The operation runs to completion even if the caller stops waiting.
     ///
     /// # Errors
-    /// [`Error::PortTaken`], [`Error::Exhausted`], [`Error::Attached`], [`Error::Plugin`], or what the kernel said.
+    /// [`Error::PortTaken`], [`Error::Exhausted`], [`Error::Attached`], [`Error::Plugin`], or the kernel's error.
     pub async fn attach(
         &self,
         pod: &PodRef,
@@ -49,12 +49,12 @@ impl Network {
     ) -> Result<Attachment, Error> {
         valid_sandbox(&pod.sandbox)?;
         let inner = Arc::clone(&self.inner);
-        let (mut chain, mut here, mut leaving) = look(&inner, &pod.sandbox).await?;
+        let (mut chain, mut attached, mut leaving) = read_state(&inner, &pod.sandbox).await?;
         if leaving {
             inner.settle().await;
-            (chain, here, leaving) = look(&inner, &pod.sandbox).await?;
+            (chain, attached, leaving) = read_state(&inner, &pod.sandbox).await?;
         }
-        if here || leaving || !lock(&inner.session).insert(pod.sandbox.clone()) {
+        if attached || leaving || !lock(&inner.session).insert(pod.sandbox.clone()) {
             return Err(Error::Attached(pod.sandbox.clone()));
         }
         let mapped = if chain.maps_ports() { ports.to_vec() } else { Vec::new() };
@@ -68,40 +68,40 @@ impl Network {
             all_ports: ports.to_vec(),
             result: None,
         };
-        let run = ns.try_clone().map_err(Error::from).map(|ns| Run {
+        let pending = ns.try_clone().map_err(Error::from).map(|ns| PendingAttach {
             inner: Arc::clone(&inner),
             chain,
             ns: Arc::new(ns),
             record,
         });
-        let run = run.inspect_err(|_| forget(&inner, &pod.sandbox))?;
+        let pending = pending.inspect_err(|_| forget(&inner, &pod.sandbox))?;
         let began = Instant::now();
-        let finished = tokio::spawn(run.finish().in_current_span()).await;
-        let figures = &self.inner.figures;
-        figures.attach_took.observe(began.elapsed());
+        let finished = tokio::spawn(pending.run().in_current_span()).await;
+        let metrics = &self.inner.metrics;
+        metrics.attach_duration.observe(began.elapsed());
         if !matches!(&finished, Ok(Ok(_))) {
-            figures.attach_failed.add(1);
+            metrics.attach_failed.add(1);
         }
         finished.map_err(|e| Error::kernel("attach", pod.sandbox.clone(), io::Error::other(e)))?
     }
 }
 
-/// The network that is configured, and whether a pod is attached or leaving. The configuration may be on a disk that
-/// hangs: that costs few threads, and its caller an error in the end.
-async fn look(inner: &Arc<Inner>, sandbox: &str) -> Result<(Arc<Chain>, bool, bool), Error> {
+/// Returns the configured network, and whether a pod is attached and whether it is being detached. The configuration
+/// may be on a disk that hangs: then the number of blocked threads is bounded, and the caller gets a timeout error.
+async fn read_state(inner: &Arc<Inner>, sandbox: &str) -> Result<(Arc<Chain>, bool, bool), Error> {
     let failed = |cause| Error::kernel("read", "the network's configuration", cause);
-    let (of, id) = (Arc::clone(inner), sandbox.to_owned());
+    let (shared, id) = (Arc::clone(inner), sandbox.to_owned());
     let read = async move {
-        let place = Arc::clone(&of.looks).acquire_owned().await.map_err(io::Error::other)?;
-        let look = move || {
-            let _place = place;
-            let (here, leaving) = (of.ledger.is_here(&id)?, of.ledger.is_leaving(&id)?);
-            Ok((of.chain()?, here, leaving))
+        let permit = Arc::clone(&shared.config_reads).acquire_owned().await.map_err(io::Error::other)?;
+        let read = move || {
+            let _permit = permit;
+            let (attached, leaving) = (shared.ledger.is_attached(&id)?, shared.ledger.is_leaving(&id)?);
+            Ok((shared.chain()?, attached, leaving))
         };
-        offload::blocking(look).await.map_err(io::Error::other)
+        offload::blocking(read).await.map_err(io::Error::other)
     };
-    match tokio::time::timeout(LOOK, read).await {
-        Ok(looked) => looked.map_err(failed)?,
+    match tokio::time::timeout(READ_TIMEOUT, read).await {
+        Ok(outcome) => outcome.map_err(failed)?,
         Err(_) => Err(failed(io::ErrorKind::TimedOut.into())),
     }
 }
@@ -110,42 +110,42 @@ fn forget(inner: &Inner, sandbox: &str) {
     lock(&inner.session).remove(sandbox);
 }
 
-/// An id becomes part of file names.
+/// Rejects sandbox ids that cannot be part of a file name.
 pub(crate) fn valid_sandbox(id: &str) -> Result<(), Error> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     let valid = (1..=128).contains(&id.len()) && !id.starts_with('.') && id.bytes().all(plain);
     if valid { Ok(()) } else { Err(Error::Sandbox(id.to_owned())) }
 }
 
-/// An attachment under way.
-struct Run {
+/// An attachment in progress.
+struct PendingAttach {
     inner: Arc<Inner>,
     chain: Arc<Chain>,
     ns: Arc<netns::Namespace>,
     record: Record,
 }
 
-impl Run {
-    async fn finish(mut self) -> Result<Attachment, Error> {
+impl PendingAttach {
+    async fn run(mut self) -> Result<Attachment, Error> {
         let (inner, sandbox) = (Arc::clone(&self.inner), self.record.pod.sandbox.clone());
-        let _turn = inner.turns.take(&sandbox).await;
-        if let Err(e) = offload::here(|| inner.firewall.reserve(&sandbox, &self.record.ports)) {
+        let _lock = inner.locks.acquire(&sandbox).await;
+        if let Err(e) = offload::in_place(|| inner.firewall.reserve(&sandbox, &self.record.ports)) {
             forget(&inner, &sandbox);
             return Err(e);
         }
         let progress = Arc::clone(&inner.programs.progress);
-        progress.attaching(&sandbox);
-        let forward = self.forward().await;
-        let outcome = match forward {
-            Ok(_) if progress.attached(&sandbox) => Err(Error::Cancelled(sandbox.clone())),
+        progress.begin_attach(&sandbox);
+        let result = self.run_chain().await;
+        let outcome = match result {
+            Ok(_) if progress.end_attach(&sandbox) => Err(Error::Cancelled(sandbox.clone())),
             Ok(result) => cni::attachment(result, INTERFACE).map_err(|e| Error::plugin(self.last_plugin(), "ADD", e)),
             Err(e) => Err(e),
         };
         if outcome.is_err() {
-            progress.attached(&sandbox);
-            // The first error is the one to tell. What cannot be undone now stays on record for the reconciler.
-            if let Err(undo) = detach::undo_in_turn(&inner, &sandbox, Some(&self.record)).await {
-                tracing::warn!(sandbox, error = %undo, "a failed attachment is not undone yet");
+            progress.end_attach(&sandbox);
+            // The first error is the one to return. What cannot be undone now stays on record for the reconciler.
+            if let Err(undo) = detach::undo_locked(&inner, &sandbox, Some(&self.record)).await {
+                tracing::warn!(sandbox, error = %undo, "undo of a failed attachment is incomplete; retrying");
             }
         }
         outcome
@@ -155,7 +155,7 @@ impl Run {
         self.chain.plugins().next_back().map_or("bridge", |plugin| &plugin.kind)
     }
 
-    async fn forward(&mut self) -> Result<Value, Error> {
+    async fn run_chain(&mut self) -> Result<Value, Error> {
         let chain = Arc::clone(&self.chain);
         let mut previous: Option<Value> = None;
         let mut rest = &chain.elements[..];
@@ -164,7 +164,7 @@ impl Run {
             self.inner.ledger.write(&self.record)?;
         }
         while let Some(element) = rest.first() {
-            let here = rest.iter().take_while(|element| Inner::is_here(element)).count();
+            let built_in = rest.iter().take_while(|element| Inner::is_built_in(element)).count();
             if let Element::Exec(plugin) = element {
                 let call = Call {
                     pod: &self.record.pod,
@@ -179,8 +179,8 @@ impl Run {
                 rest = &rest[1..];
             } else {
                 let from = chain.elements.len() - rest.len();
-                previous = self.run_here(from..from + here, previous).await?;
-                rest = &rest[here..];
+                previous = self.run_built_in(from..from + built_in, previous).await?;
+                rest = &rest[built_in..];
             }
         }
         let result = previous.ok_or_else(|| Error::plugin(&chain.name, "ADD", NO_RESULT))?;
@@ -191,7 +191,7 @@ impl Run {
         Ok(result)
     }
 
-    async fn run_here(
+    async fn run_built_in(
         &mut self,
         elements: std::ops::Range<usize>,
         previous: Option<Value>,
@@ -202,44 +202,44 @@ impl Run {
             let outcome = step.run(elements, previous, &mut record);
             (record, outcome)
         };
-        let done = offload::blocking(work).await;
+        let finished = offload::blocking(work).await;
         let (record, outcome) =
-            done.map_err(|e| Error::kernel("attach", &self.record.pod.sandbox, io::Error::other(e)))?;
+            finished.map_err(|e| Error::kernel("attach", &self.record.pod.sandbox, io::Error::other(e)))?;
         self.record = record;
         outcome
     }
 }
 
-/// Refuses host ports that processes of the node listen on, or reports that their connections go to the pod from now
-/// on.
+/// Rejects host ports that a process of the node listens on if the pod requires free ports; otherwise logs that new
+/// connections now go to the pod.
 fn look_for_listeners(pod: &PodRef, mappings: &[Mapping]) -> Result<(), Error> {
     for mapping in mappings {
         let (port, protocol) = (mapping.host_port, mapping.protocol);
         let is_taken = match listener::has_port(mapping) {
-            // Only a request for a free port is refused when nothing is known of it.
-            Err(error) if !pod.free_ports => {
-                tracing::debug!(port, %protocol, "look for a listener: {error}");
+            // An unknown state is an error only if free ports were requested.
+            Err(error) if !pod.require_free_ports => {
+                tracing::debug!(port, %protocol, "cannot check a host port for a listener: {error}");
                 false
             }
-            looked => looked?,
+            outcome => outcome?,
         };
         if !is_taken {
             continue;
         }
-        if pod.free_ports {
+        if pod.require_free_ports {
             let address = mapping.host_ip.map(|ip| ip.to_string());
             return Err(Error::PortInUse { port, protocol, address });
         }
         let (sandbox, name, namespace) = (&pod.sandbox, &pod.name, &pod.namespace);
         tracing::warn!(
             sandbox, name, namespace, port, %protocol,
-            "a process of the node has a host port that leads to a pod now: it gets no new connections"
+            "a process of the node listens on a host port that is now mapped to a pod: it gets no new connections"
         );
     }
     Ok(())
 }
 
-/// Elements done here, on a blocking thread.
+/// Built-in elements of a chain, to be run on a blocking thread.
 struct Step {
     inner: Arc<Inner>,
     chain: Arc<Chain>,
@@ -264,7 +264,7 @@ impl Step {
                         self.inner.firewall.add_ports(&record.pod.sandbox, mappings)?;
                     }
                 }
-                Element::Exec(plugin) => return Err(Error::plugin(&plugin.kind, "ADD", "it is a program")),
+                Element::Exec(plugin) => return Err(Error::plugin(&plugin.kind, "ADD", "not a built-in element")),
             }
         }
         Ok(previous)
@@ -272,15 +272,18 @@ impl Step {
 
     fn bridge(&self, options: &BridgeOptions, record: &mut Record) -> Result<Value, Error> {
         let sandbox = record.pod.sandbox.clone();
-        let leases =
-            self.inner.leases(&self.chain)?.ok_or_else(|| Error::config(&options.bridge, "it has no ranges"))?;
+        let leases = self
+            .inner
+            .leases(&self.chain)?
+            .ok_or_else(|| Error::config(&options.bridge, "no address ranges are configured"))?;
         if options.ipam.data_dir.is_some() {
-            // The reconciler does not walk a directory that others use too: this lease is found by its record alone.
+            // Other programs use this directory too, so the reconciler does not walk it: this lease is found only
+            // through the record.
             self.inner.ledger.write(record)?;
         }
         let lease = || Bridges::lease(options, &leases, &sandbox, INTERFACE);
         let addresses = match lease() {
-            // Addresses of pods that are leaving may be free in a moment.
+            // The links of pods that are being detached may free their addresses within milliseconds.
             Err(Error::Exhausted { .. }) if self.inner.removal.is_busy() => {
                 self.inner.removal.settle()();
                 lease()?
@@ -291,7 +294,7 @@ impl Step {
         self.inner.ledger.write(record)?;
         let pod = Pod { sandbox: &sandbox, interface: INTERFACE, namespace: &self.ns, addresses: &addresses };
         let endpoint = self.inner.bridges.connect(options, &self.inner.firewall, &pod)?;
-        Ok(cni::of_endpoint(&endpoint, &self.chain.version, INTERFACE, &record.ns_path))
+        Ok(cni::from_endpoint(&endpoint, &self.chain.version, INTERFACE, &record.ns_path))
     }
 
     fn loopback(&self) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! What a pod asks of its network, and what it gets.
+//! The pod and ports that a caller passes, and the attachment that it gets.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr};
 
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// TCP
+    /// Transmission Control Protocol.
     Tcp,
-    /// UDP
+    /// User Datagram Protocol.
     Udp,
-    /// SCTP
+    /// Stream Control Transmission Protocol.
     Sctp,
 }
 
 impl Protocol {
-    /// The number in an IP header.
+    /// Returns the protocol number of an IP header.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
@@ -38,63 +38,63 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// A port of the node that leads to a port of the pod. A host port of zero maps nothing.
+/// A port of the node that is mapped to a port of the pod. A host port of zero is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortMapping {
-    /// Its protocol.
+    /// Transport protocol.
     pub protocol: Protocol,
-    /// The pod's port.
+    /// Port in the pod.
     pub container_port: u16,
-    /// The node's port.
+    /// Port on the node.
     pub host_port: u16,
-    /// On this address of the node only; none, or the unspecified address: on each.
+    /// Address of the node to map the port on; `None` or the unspecified address means every address.
     pub host_ip: Option<IpAddr>,
 }
 
-/// Who is attached.
+/// The pod that is attached.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PodRef {
-    /// The sandbox's id, the `CNI_CONTAINERID`.
+    /// Sandbox id, passed to plugins as `CNI_CONTAINERID`.
     pub sandbox: String,
-    /// `K8S_POD_NAME`
+    /// Pod name, passed as `K8S_POD_NAME`.
     pub name: String,
-    /// `K8S_POD_NAMESPACE`
+    /// Pod namespace, passed as `K8S_POD_NAMESPACE`.
     pub namespace: String,
-    /// `K8S_POD_UID`
+    /// Pod UID, passed as `K8S_POD_UID`.
     pub uid: String,
     /// Capability arguments for plugins that declare the capability (`dns`, `bandwidth`, `cgroupPath`, `ipRanges`, …),
     /// as in CNI's CONVENTIONS.md. `portMappings` is made from the ports of
     /// [`Network::attach`](crate::Network::attach).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub capability_args: BTreeMap<String, serde_json::Value>,
-    /// Whether a host port that a process of the node listens on is refused. Without it such a port leads to the pod,
-    /// as the `portmap` plugin does it, and the log says so. Of the moment of
-    /// [`Network::attach`](crate::Network::attach) only.
+    /// Whether a host port that a process of the node listens on is refused. If false, such a port is mapped to the pod
+    /// anyway, as the `portmap` plugin does, and a warning is logged. Only evaluated by
+    /// [`Network::attach`](crate::Network::attach), hence not stored.
     #[serde(skip)]
-    pub free_ports: bool,
+    pub require_free_ports: bool,
 }
 
-/// A pod's place in its network.
+/// The result of attaching a pod.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Attachment {
-    /// Its addresses, the primary one first.
+    /// IP addresses, the primary one first.
     pub ips: Vec<IpAddr>,
-    /// Its interface: `eth0`.
+    /// Interface name: `eth0`.
     pub interface: String,
-    /// Name servers the network asks for.
+    /// Name servers that the network provides.
     pub dns_servers: Vec<String>,
-    /// Search domains the network asks for.
+    /// Search domains that the network provides.
     pub dns_search: Vec<String>,
-    /// Resolver options the network asks for.
+    /// Resolver options that the network provides.
     pub dns_options: Vec<String>,
-    /// The CNI result, for `inspect`.
+    /// CNI result, for `inspect`.
     pub raw: serde_json::Value,
 }
 
-/// An interface's counters, since it was made.
+/// Counters of a network interface, since the interface was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Its name in the pod.
+    /// Interface name in the pod.
     pub interface: String,
     /// Bytes received.
     pub rx_bytes: u64,
@@ -102,7 +102,7 @@ pub struct Counters {
     pub rx_packets: u64,
     /// Receive errors.
     pub rx_errors: u64,
-    /// Packets that were received and dropped.
+    /// Received packets that were dropped.
     pub rx_dropped: u64,
     /// Bytes sent.
     pub tx_bytes: u64,
@@ -110,12 +110,12 @@ pub struct Counters {
     pub tx_packets: u64,
     /// Transmit errors.
     pub tx_errors: u64,
-    /// Packets that were dropped instead of sent.
+    /// Outgoing packets that were dropped.
     pub tx_dropped: u64,
 }
 
 impl Counters {
-    /// The same link seen from its other end, which has this name.
+    /// Returns the counters of the peer of this veth end, which has the name `interface`: receive and transmit swapped.
     pub(crate) fn mirrored(self, interface: &str) -> Self {
         Self {
             interface: interface.to_owned(),

@@ -2,19 +2,19 @@
 
 use std::path::PathBuf;
 
-/// `[network]` of the daemon's configuration.
+/// The `[network]` section of the daemon's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Directory of CNI configurations (`/etc/cni/net.d`). None in it: the built-in bridge.
+    /// Directory of CNI configurations (`/etc/cni/net.d`). If it is empty, the built-in bridge is used.
     pub cni_conf_dir: PathBuf,
-    /// Directories of plugin programs, searched in order.
+    /// Directories of plugin programs, searched in this order.
     pub cni_bin_dirs: Vec<PathBuf>,
-    /// Directory on tmpfs for attachments and leases. It belongs to one daemon at a time.
+    /// Directory on tmpfs for attachments and leases. Only one daemon may use it at a time.
     pub state_dir: PathBuf,
-    /// The built-in network's bridge, `pinion0`.
+    /// Name of the built-in network's bridge: `pinion0`.
     pub bridge: String,
-    /// Its subnet, `10.85.0.0/16`.
+    /// IPv4 subnet of the built-in network: `10.85.0.0/16`.
     pub subnet: String,
-    /// Its IPv6 subnet, if it has one.
+    /// IPv6 subnet of the built-in network, if any.
     pub subnet6: Option<String>,
 }

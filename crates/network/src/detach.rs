@@ -1,8 +1,9 @@
-//! Detaching a pod, by what is on record of it: its network may be configured otherwise by now, its namespace gone.
+//! Detaches a pod according to its record: by now its network may be configured differently and its namespace may be
+//! gone.
 //!
 //! ```text
-//! record marked as leaving → ports unmapped, plugins' DEL in reverse → link queued to go ─ ─→ addresses free → record
-//! gone
+//! record marked as leaving → ports unmapped, plugins' DEL in reverse → link queued for deletion
+//! link deleted in the background → addresses released → record deleted
 //! ```
 
 use std::{
@@ -17,39 +18,39 @@ use crate::{
     Error, Network,
     attach::valid_sandbox,
     bridge::host_link,
-    cni::{Call, Chain, Element, end_all_of},
+    cni::{Call, Chain, Element, kill_all_of},
     ledger::Record,
     network::{Inner, lock},
 };
 
 impl Network {
-    /// Detaches a pod; unknown ones succeed, and so does one whose namespace is gone. Ports are free when it returns;
-    /// the link and its address within some 50 ms, in the background, with the ledger keeping the intent
-    /// ([`Network::settle`] waits for it). It goes on to its end when the caller stops waiting.
+    /// Detaches a pod. Succeeds for unknown pods and for pods whose namespace is gone. The ports are free when it
+    /// returns. The link and its address are removed within about 50 ms in the background, while the ledger keeps the
+    /// intent ([`Network::settle`] waits for it). The operation runs to completion even if the caller stops waiting.
     ///
     /// # Errors
-    /// When a plugin's `DEL` fails: call again. What did succeed is not undone.
+    /// When a plugin's `DEL` fails; call again. Steps that succeeded are not reverted.
     pub async fn detach(&self, sandbox: &str) -> Result<(), Error> {
         valid_sandbox(sandbox)?;
         let (inner, id) = (Arc::clone(&self.inner), sandbox.to_owned());
         let work = async move { undo(&inner, &id, None).await };
         let began = Instant::now();
         let finished = tokio::spawn(work.in_current_span()).await;
-        let figures = &self.inner.figures;
-        figures.detach_took.observe(began.elapsed());
+        let metrics = &self.inner.metrics;
+        metrics.detach_duration.observe(began.elapsed());
         if !matches!(&finished, Ok(Ok(()))) {
-            figures.detach_failed.add(1);
+            metrics.detach_failed.add(1);
         }
         finished.map_err(|e| Error::kernel("detach", sandbox, std::io::Error::other(e)))?
     }
 
-    /// Asks the plugins whether an attachment is as they left it (`CHECK`, from CNI 0.4.0 on).
+    /// Runs the plugins' `CHECK` (CNI 0.4.0 and later) on an attachment.
     ///
     /// # Errors
-    /// What a plugin finds wrong.
+    /// [`Error::Plugin`] with the problem that a plugin reports.
     pub async fn check(&self, sandbox: &str) -> Result<(), Error> {
         valid_sandbox(sandbox)?;
-        let Some(record) = offload::here(|| self.inner.ledger.get(sandbox))?.and_then(|entry| entry.record) else {
+        let Some(record) = offload::in_place(|| self.inner.ledger.get(sandbox))?.and_then(|entry| entry.record) else {
             return Ok(());
         };
         let chain = self.inner.chain_of(record.list.as_ref())?;
@@ -68,60 +69,60 @@ fn call<'a>(record: &'a Record, ns_path: Option<&'a Path>) -> Call<'a> {
     Call { pod: &record.pod, ns_path, interface: &record.interface, ports: &record.all_ports }
 }
 
-/// Undoes an attachment, when nothing else is done to it any more.
-pub(crate) async fn undo(inner: &Arc<Inner>, sandbox: &str, begun: Option<&Record>) -> Result<(), Error> {
-    let _turn = inner.turns.take(sandbox).await;
-    undo_in_turn(inner, sandbox, begun).await
+/// Undoes an attachment after acquiring the sandbox's lock.
+pub(crate) async fn undo(inner: &Arc<Inner>, sandbox: &str, partial: Option<&Record>) -> Result<(), Error> {
+    let _lock = inner.locks.acquire(sandbox).await;
+    undo_locked(inner, sandbox, partial).await
 }
 
-/// Undoes an attachment, whole or begun, for whoever has its turn. `begun` is what a failed attachment knows beyond its
-/// record.
-pub(crate) async fn undo_in_turn(inner: &Arc<Inner>, sandbox: &str, begun: Option<&Record>) -> Result<(), Error> {
-    let undone = undo_once(inner, sandbox, begun).await;
+/// Undoes a complete or partial attachment. The caller holds the sandbox's lock. `partial` is the state of a failed
+/// attachment, which is more recent than its record.
+pub(crate) async fn undo_locked(inner: &Arc<Inner>, sandbox: &str, partial: Option<&Record>) -> Result<(), Error> {
+    let undone = undo_once(inner, sandbox, partial).await;
     if undone.is_err() {
         inner.unfinished.store(true, Ordering::Relaxed);
     }
     undone
 }
 
-async fn undo_once(inner: &Arc<Inner>, sandbox: &str, begun: Option<&Record>) -> Result<(), Error> {
-    let entry = offload::here(|| {
+async fn undo_once(inner: &Arc<Inner>, sandbox: &str, partial: Option<&Record>) -> Result<(), Error> {
+    let entry = offload::in_place(|| {
         let entry = inner.ledger.get(sandbox)?;
         if entry.is_some() {
-            inner.ledger.leave(sandbox)?;
+            inner.ledger.mark_leaving(sandbox)?;
         }
-        // From here on the ledger has it, and the reconciler may try again what fails below.
+        // The entry is in the ledger from here on, so the reconciler can retry what fails below.
         lock(&inner.session).remove(sandbox);
-        // The firewall first: no packet goes to an address that another pod may get.
+        // Ports are unmapped first, so that no packet reaches an address that another pod may get.
         inner.firewall.remove_ports(sandbox)?;
         Ok::<_, Error>(entry)
     })?;
-    let known = begun.cloned().or_else(|| entry.as_ref().and_then(|entry| entry.record.clone()));
+    let known = partial.cloned().or_else(|| entry.as_ref().and_then(|entry| entry.record.clone()));
     let chain = match &known {
         Some(record) => inner.chain_of(record.list.as_ref())?,
-        // Never attached, or its record cannot be read: what the built-in network may have made is taken away.
-        None => Arc::clone(&inner.embedded),
+        // Never attached, or the record is unreadable: remove whatever the built-in network may have created.
+        None => Arc::clone(&inner.built_in),
     };
     if let Some(record) = &known {
         if record.result.is_none() && chain.plugins().next().is_some() {
-            // A daemon that was killed left its plugin running: what that made after its DEL would be nobody's.
+            // A killed daemon may have left its plugin running. What that plugin creates after its DEL would leak.
             let id = sandbox.to_owned();
-            let _ = offload::blocking(move || end_all_of(&id)).await;
+            let _ = offload::blocking(move || kill_all_of(&id)).await;
         }
         delete(inner, &chain, record).await?;
     }
     if entry.is_some() || known.as_ref().is_some_and(|record| !record.addresses.is_empty()) {
-        leave(inner, &chain, sandbox);
+        delete_link(inner, &chain, sandbox);
     }
     Ok(())
 }
 
-/// `DEL` of the plugins, in reverse.
+/// Runs `DEL` of the plugins in reverse order.
 async fn delete(inner: &Arc<Inner>, chain: &Chain, record: &Record) -> Result<(), Error> {
-    let looked = offload::here(|| record.ns_path.try_exists());
-    let looked = looked.map_err(|e| Error::path("look for", &record.ns_path, e));
-    let ns_path = looked?.then_some(record.ns_path.as_path());
-    // Before 0.4.0 there was no result to give.
+    let exists = offload::in_place(|| record.ns_path.try_exists());
+    let exists = exists.map_err(|e| Error::path("look for", &record.ns_path, e));
+    let ns_path = exists?.then_some(record.ns_path.as_path());
+    // CNI versions before 0.4.0 do not pass the result to DEL.
     let previous = record.result.as_ref().filter(|_| chain.is_at_least("0.4.0"));
     for plugin in chain.plugins().collect::<Vec<_>>().into_iter().rev() {
         inner.programs.call("DEL", chain, plugin, call(record, ns_path), previous).await?;
@@ -129,16 +130,16 @@ async fn delete(inner: &Arc<Inner>, chain: &Chain, record: &Record) -> Result<()
     Ok(())
 }
 
-/// The link by and by, then what depends on its being gone.
-fn leave(inner: &Arc<Inner>, chain: &Arc<Chain>, sandbox: &str) {
-    let (theirs, chain, sandbox) = (Arc::clone(inner), Arc::clone(chain), sandbox.to_owned());
+/// Deletes the link in the background, then runs the steps that must wait for its deletion.
+fn delete_link(inner: &Arc<Inner>, chain: &Arc<Chain>, sandbox: &str) {
+    let (shared, chain, sandbox) = (Arc::clone(inner), Arc::clone(chain), sandbox.to_owned());
     if !chain.elements.iter().any(|element| matches!(element, Element::Bridge(_))) {
-        return report(&theirs, &sandbox, offload::here(|| finish(&theirs, &chain, &sandbox)));
+        return report(&shared, &sandbox, offload::in_place(|| finish(&shared, &chain, &sandbox)));
     }
     let link = host_link(&sandbox);
-    // The queue is part of what it works for: a strong reference would keep both for ever.
-    let weak = Arc::downgrade(&theirs);
-    drop(theirs);
+    // The queue belongs to `Inner`: a strong reference in a queued callback would keep both alive forever.
+    let weak = Arc::downgrade(&shared);
+    drop(shared);
     inner.removal.push(link, move |gone| {
         if let Some(inner) = weak.upgrade() {
             report(&inner, &sandbox, gone.and_then(|()| finish(&inner, &chain, &sandbox)));
@@ -158,10 +159,10 @@ fn finish(inner: &Inner, chain: &Chain, sandbox: &str) -> Result<(), Error> {
     inner.ledger.remove(sandbox)
 }
 
-/// No one waits for this outcome; the reconciler tries again.
+/// Logs an error: no caller waits for this outcome, and the reconciler tries again.
 fn report(inner: &Inner, sandbox: &str, outcome: Result<(), Error>) {
     if let Err(error) = outcome {
         inner.unfinished.store(true, Ordering::Relaxed);
-        tracing::warn!(sandbox, %error, "a pod's network is not gone yet");
+        tracing::warn!(sandbox, %error, "removal of a pod's network is incomplete; retrying");
     }
 }

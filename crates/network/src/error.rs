@@ -1,88 +1,88 @@
-//! What can go wrong with a network.
+//! Errors of network operations.
 
 use std::{io, path::Path};
 
 use crate::Protocol;
 
-/// An operation, its object, the cause and, where there is one, the way out.
+/// An error with the operation, its object, the cause and, where one is known, a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel refused.
+    /// A system call or netlink request failed.
     #[error("{operation} {object}: {cause}")]
     Kernel {
-        /// What was tried.
+        /// Operation that failed.
         operation: &'static str,
-        /// On what.
+        /// Object of the operation.
         object: String,
-        /// What the kernel said, with its own words where it had some.
+        /// The kernel's error, including its extended acknowledgement text if it sent one.
         cause: io::Error,
     },
-    /// A configuration that cannot be used.
+    /// A configuration is invalid.
     #[error("{object}: {reason}")]
     Config {
-        /// The setting, or the file with its line.
+        /// Setting, or file and line.
         object: String,
-        /// What is wrong with it.
+        /// Reason why it is invalid.
         reason: String,
     },
     /// A host port belongs to another pod.
     #[error("host port {port}/{protocol}{} is taken by sandbox {owner}", address.as_deref().map(|a| format!(" on {a}")).unwrap_or_default())]
     PortTaken {
-        /// The port asked for.
+        /// Requested port.
         port: u16,
-        /// Its protocol.
+        /// Transport protocol.
         protocol: Protocol,
-        /// The address asked for, if one was.
+        /// Requested address, if any.
         address: Option<String>,
-        /// Who has it.
+        /// Sandbox that has the port.
         owner: String,
     },
-    /// A process of the node has a host port, and the pod is to have it for itself
-    /// ([`PodRef::free_ports`](crate::PodRef)).
+    /// A process of the node listens on a host port, and the pod requires it to be free
+    /// ([`PodRef::require_free_ports`](crate::PodRef)).
     #[error(
-        "host port {port}/{protocol}{} is in use by a process of the node; choose another port, or end that process",
+        "host port {port}/{protocol}{} is in use by a process of the node; choose another port, or stop that process",
         address.as_deref().map(|a| format!(" on {a}")).unwrap_or_default()
     )]
     PortInUse {
-        /// The port.
+        /// Port on the node.
         port: u16,
-        /// Its protocol.
+        /// Transport protocol.
         protocol: Protocol,
-        /// The address, if one was requested.
+        /// Requested address, if any.
         address: Option<String>,
     },
-    /// No address is free.
+    /// The subnet has no free address.
     #[error(
         "network {network}: no free address in {subnet} ({leased} leased); remove pods or configure a larger subnet"
     )]
     Exhausted {
-        /// The network's name.
+        /// Network name.
         network: String,
-        /// Its range.
+        /// Ranges that were searched.
         subnet: String,
-        /// How many addresses are given out.
+        /// Number of leased addresses.
         leased: usize,
     },
     /// A CNI plugin failed.
     #[error("CNI plugin {plugin} {command}: {reason}")]
     Plugin {
-        /// Its type.
+        /// Plugin type.
         plugin: String,
-        /// `ADD`, `DEL`, …
+        /// CNI command: `ADD`, `DEL`, …
         command: &'static str,
-        /// What it said, or how it failed.
+        /// Error that the plugin returned, or how running it failed.
         reason: String,
     },
-    /// The pod is attached already.
-    #[error("sandbox {0} is attached already; detach it first")]
+    /// The pod is already attached.
+    #[error("sandbox {0} is already attached; detach it first")]
     Attached(String),
-    /// Its end was asked for before it was attached.
-    #[error("sandbox {0} is being stopped: it was not attached")]
+    /// The attachment was cancelled before it was complete.
+    #[error("sandbox {0} is being stopped; attaching it was cancelled")]
     Cancelled(String),
-    /// Not a sandbox's id.
-    #[error("sandbox id {0:?} is not valid: 1 to 128 of A-Z a-z 0-9 _ . - and no dot at its head")]
+    /// The sandbox id is invalid.
+    #[error("sandbox id {0:?} is not valid: 1 to 128 of A-Z a-z 0-9 _ . - not starting with a dot")]
     Sandbox(String),
-    /// A namespace could not be entered or made.
+    /// A network namespace could not be created or entered.
     #[error(transparent)]
     Namespace(#[from] netns::Error),
 }

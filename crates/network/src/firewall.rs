@@ -1,7 +1,8 @@
-//! What our nftables tables are to hold, and the kernel's likeness of it.
+//! The desired content of our nftables tables, and its synchronization with the kernel.
 //!
-//! The wanted state is in memory, rebuilt from the ledger at start. A change goes to the kernel as elements; when the
-//! table is not there or not as we left it (another program flushed it), it is replaced whole, in one transaction.
+//! The desired state is in memory and is rebuilt from the ledger at start. A change is sent to the kernel as elements.
+//! If the table is missing or differs from what we wrote (another program flushed it), the whole table is replaced in
+//! one transaction.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -19,7 +20,7 @@ use crate::{
     subnet::Subnet,
 };
 
-/// Our tables.
+/// Our nftables tables.
 #[derive(Debug)]
 pub(crate) struct Firewall {
     state: Mutex<State>,
@@ -29,13 +30,13 @@ pub(crate) struct Firewall {
 struct State {
     socket: Socket,
     tables: [Table; 2],
-    wanted: Wanted,
-    /// Families whose table is in the kernel, as far as we know.
-    made: [bool; 2],
+    desired: DesiredState,
+    /// Families whose table is in the kernel, according to our last transaction.
+    created: [bool; 2],
 }
 
 #[derive(Debug, Default)]
-struct Wanted {
+struct DesiredState {
     bridges: BTreeSet<String>,
     pods: Vec<Subnet>,
     masquerade: Vec<Subnet>,
@@ -43,21 +44,21 @@ struct Wanted {
     owners: HashMap<(Protocol, u16), Vec<Owner>>,
 }
 
-/// Who has a port, and on which address.
+/// A sandbox that has a port, and the address it has it on.
 #[derive(Debug)]
 struct Owner {
     host_ip: Option<IpAddr>,
     sandbox: String,
 }
 
-impl Wanted {
+impl DesiredState {
     fn elements(&self, family: Family) -> Vec<Element> {
-        let of = |subnets: &[Subnet]| -> Vec<Subnet> {
+        let in_family = |subnets: &[Subnet]| -> Vec<Subnet> {
             subnets.iter().copied().filter(|s| Family::of(s.address) == family).collect()
         };
         let mut elements = nft::bridge_elements(self.bridges.iter().map(String::as_str));
-        elements.extend(nft::subnet_elements("pods", &of(&self.pods)));
-        elements.extend(nft::subnet_elements("masquerade", &of(&self.masquerade)));
+        elements.extend(nft::subnet_elements("pods", &in_family(&self.pods)));
+        elements.extend(nft::subnet_elements("masquerade", &in_family(&self.masquerade)));
         for mappings in self.ports.values() {
             elements.extend(nft::port_elements(&of_family(mappings, family)));
         }
@@ -70,8 +71,8 @@ impl Wanted {
     }
 }
 
-/// Whether one packet could be meant for both: no address is every address, an unspecified one every address of its
-/// family.
+/// Reports whether one packet could match both addresses. `None` matches every address, an unspecified address every
+/// address of its family.
 fn clash(one: Option<IpAddr>, other: Option<IpAddr>) -> bool {
     match (one, other) {
         (None, _) | (_, None) => true,
@@ -91,21 +92,21 @@ fn refused(operation: &'static str, table: &Table, refusal: Refusal) -> Error {
 }
 
 impl Firewall {
-    /// In the network namespace of the calling thread, for the daemon that has this state.
+    /// Opens the tables of the daemon with this state directory, in the network namespace of the calling thread.
     pub(crate) fn open(state: &Path) -> Result<Self, Error> {
         let socket = Socket::netfilter().map_err(|e| Error::kernel("open", "nftables socket", e))?;
         let tables = FAMILIES.map(|family| Table::of(state, family));
-        Ok(Self { state: Mutex::new(State { socket, tables, wanted: Wanted::default(), made: [false; 2] }) })
+        Ok(Self { state: Mutex::new(State { socket, tables, desired: DesiredState::default(), created: [false; 2] }) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A bridge with its subnets, and whether what leaves them is masqueraded.
+    /// Adds a bridge and its subnets. `masquerade` applies to packets that leave these subnets.
     pub(crate) fn add_network(&self, bridge: &str, subnets: &[Subnet], masquerade: bool) -> Result<(), Error> {
         let mut state = self.lock();
-        let mut changed = state.wanted.bridges.insert(bridge.to_owned());
+        let mut changed = state.desired.bridges.insert(bridge.to_owned());
         let mut add = |list: &mut Vec<Subnet>| {
             for subnet in subnets.iter().map(|s| s.masked()) {
                 if !list.contains(&subnet) {
@@ -114,24 +115,24 @@ impl Firewall {
                 }
             }
         };
-        add(&mut state.wanted.pods);
+        add(&mut state.desired.pods);
         if masquerade {
-            add(&mut state.wanted.masquerade);
+            add(&mut state.desired.masquerade);
         }
         if changed { state.replace() } else { Ok(()) }
     }
 
-    /// Takes ports for a sandbox, if no other has them. Nothing is in the kernel yet.
+    /// Reserves ports for a sandbox unless another one has them. Does not change the kernel's tables.
     pub(crate) fn reserve(&self, sandbox: &str, ports: &[PortMapping]) -> Result<(), Error> {
         let mut state = self.lock();
-        let owners = &mut state.wanted.owners;
-        let wanted: Vec<_> = ports.iter().filter(|port| port.host_port != 0).collect();
-        for (at, port) in wanted.iter().enumerate() {
+        let owners = &mut state.desired.owners;
+        let requested: Vec<_> = ports.iter().filter(|port| port.host_port != 0).collect();
+        for (at, port) in requested.iter().enumerate() {
             let key = (port.protocol, port.host_port);
             let taken = owners.get(&key).and_then(|list| list.iter().find(|owner| clash(owner.host_ip, port.host_ip)));
             let same =
                 |other: &&PortMapping| (other.protocol, other.host_port) == key && clash(other.host_ip, port.host_ip);
-            let twice = wanted[..at].iter().any(same);
+            let twice = requested[..at].iter().any(same);
             let owner = taken.map(|owner| owner.sandbox.as_str()).or(twice.then_some(sandbox));
             if let Some(owner) = owner {
                 return Err(Error::PortTaken {
@@ -142,23 +143,23 @@ impl Firewall {
                 });
             }
         }
-        for port in wanted {
+        for port in requested {
             let owner = Owner { host_ip: port.host_ip, sandbox: sandbox.to_owned() };
             owners.entry((port.protocol, port.host_port)).or_default().push(owner);
         }
         Ok(())
     }
 
-    /// Leads a sandbox's reserved ports to its addresses.
+    /// Maps a sandbox's reserved ports to its addresses.
     pub(crate) fn add_ports(&self, sandbox: &str, mappings: Vec<Mapping>) -> Result<(), Error> {
         let mut state = self.lock();
-        state.wanted.ports.insert(sandbox.to_owned(), mappings.clone());
+        state.desired.ports.insert(sandbox.to_owned(), mappings.clone());
         for family in FAMILIES {
             let elements = nft::port_elements(&of_family(&mappings, family));
             if elements.is_empty() {
                 continue;
             }
-            if !state.made[family as usize] {
+            if !state.created[family as usize] {
                 state.replace_family(family)?;
                 continue;
             }
@@ -174,18 +175,19 @@ impl Firewall {
         Ok(())
     }
 
-    /// Remembers ports from the ledger; they reach the kernel with the next replacement.
+    /// Restores ports from the ledger; they reach the kernel when the table is next replaced.
     pub(crate) fn remember(&self, sandbox: &str, ports: &[PortMapping], mappings: Vec<Mapping>) {
-        // Two sandboxes never got the same port, so a refusal is of a record that someone changed: it stays without.
+        // Two sandboxes never get the same port, so a conflict means that a record was modified by another program.
+        // That sandbox stays without its ports.
         if self.reserve(sandbox, ports).is_ok() && !mappings.is_empty() {
-            self.lock().wanted.ports.insert(sandbox.to_owned(), mappings);
+            self.lock().desired.ports.insert(sandbox.to_owned(), mappings);
         }
     }
 
-    /// Takes a sandbox's ports out of the kernel, then gives them up.
+    /// Removes a sandbox's ports from the kernel, then releases them.
     pub(crate) fn remove_ports(&self, sandbox: &str) -> Result<(), Error> {
         let mut state = self.lock();
-        if let Some(mappings) = state.wanted.ports.remove(sandbox) {
+        if let Some(mappings) = state.desired.ports.remove(sandbox) {
             for family in FAMILIES {
                 let elements = nft::port_elements(&of_family(&mappings, family));
                 let table = state.table(family);
@@ -193,36 +195,37 @@ impl Firewall {
                 nft::delete_elements(&mut transaction, &elements);
                 match transaction.commit(&mut state.socket) {
                     Ok(()) => {}
-                    // Not all of them were there, and then none was deleted; they must not stay.
+                    // Some of the elements were missing, so the transaction deleted none of them. Replacing the table
+                    // removes the rest.
                     Err(refusal) if refusal.errno == Errno::NOENT => state.replace_family(family)?,
                     Err(refusal) => {
-                        state.wanted.ports.insert(sandbox.to_owned(), mappings);
+                        state.desired.ports.insert(sandbox.to_owned(), mappings);
                         return Err(refused("delete ports from", &table, refusal));
                     }
                 }
             }
         }
-        state.wanted.owners.retain(|_, owners| {
+        state.desired.owners.retain(|_, owners| {
             owners.retain(|owner| owner.sandbox != sandbox);
             !owners.is_empty()
         });
         Ok(())
     }
 
-    /// Sandboxes that have ports.
+    /// Returns the sandboxes that have ports.
     pub(crate) fn sandboxes(&self) -> BTreeSet<String> {
         let state = self.lock();
-        let owners = state.wanted.owners.values().flatten().map(|owner| owner.sandbox.clone());
-        owners.chain(state.wanted.ports.keys().cloned()).collect()
+        let owners = state.desired.owners.values().flatten().map(|owner| owner.sandbox.clone());
+        owners.chain(state.desired.ports.keys().cloned()).collect()
     }
 
-    /// Compares what the kernel has with what it is to have, and replaces a table that differs.
+    /// Compares the kernel's tables with the desired state, and replaces a table that differs.
     pub(crate) fn verify(&self) -> Result<(), Error> {
         let mut state = self.lock();
-        for family in FAMILIES.into_iter().filter(|f| state.wanted.needs(*f)).collect::<Vec<_>>() {
-            let wanted: BTreeSet<Element> = state.wanted.elements(family).into_iter().collect();
+        for family in FAMILIES.into_iter().filter(|f| state.desired.needs(*f)).collect::<Vec<_>>() {
+            let desired: BTreeSet<Element> = state.desired.elements(family).into_iter().collect();
             let table = state.table(family);
-            let same = nft::dump(&mut state.socket, &table).is_ok_and(|there| there == wanted);
+            let same = nft::dump(&mut state.socket, &table).is_ok_and(|actual| actual == desired);
             if !same {
                 state.replace_family(family)?;
             }
@@ -230,11 +233,11 @@ impl Firewall {
         Ok(())
     }
 
-    /// Deletes the tables.
+    /// Deletes the tables and clears the desired state.
     pub(crate) fn delete(&self) -> Result<(), Error> {
         let mut state = self.lock();
-        state.wanted = Wanted::default();
-        state.made = [false; 2];
+        state.desired = DesiredState::default();
+        state.created = [false; 2];
         for table in state.tables.clone() {
             nft::delete_table(&table).commit(&mut state.socket).map_err(|r| refused("delete", &table, r))?;
         }
@@ -249,7 +252,7 @@ impl State {
 
     fn replace(&mut self) -> Result<(), Error> {
         for family in FAMILIES {
-            if self.wanted.needs(family) {
+            if self.desired.needs(family) {
                 self.replace_family(family)?;
             }
         }
@@ -257,13 +260,13 @@ impl State {
     }
 
     fn replace_family(&mut self, family: Family) -> Result<(), Error> {
-        if !self.wanted.needs(family) && !self.made[family as usize] {
+        if !self.desired.needs(family) && !self.created[family as usize] {
             return Ok(());
         }
-        let elements = self.wanted.elements(family);
+        let elements = self.desired.elements(family);
         let table = self.table(family);
         nft::create(&table, &elements).commit(&mut self.socket).map_err(|r| refused("replace", &table, r))?;
-        self.made[family as usize] = true;
+        self.created[family as usize] = true;
         Ok(())
     }
 }

@@ -1,9 +1,10 @@
-//! What is attached, or about to be, or about to go: on record before the kernel knows of it.
+//! Records of attachments. A record exists before the kernel objects of its attachment do.
 //!
 //! ```text
-//! (none) ── write ──→ <sandbox>.json ── leave ──→ <sandbox>.leaving ── remove ──→ (none)
+//! (none) ── write ──→ <sandbox>.json ── mark_leaving ──→ <sandbox>.leaving ── remove ──→ (none)
 //! ```
-//! A record is written beside and renamed, without a sync: what it tells of is gone after a reboot, too.
+//! A record is written to a temporary file and renamed, without a sync: the attachment does not survive a reboot
+//! either.
 
 use std::{
     fs, io,
@@ -15,26 +16,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, PodRef, PortMapping, nft::Mapping};
 
-/// A pod's attachment.
+/// The record of an attachment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) pod: PodRef,
     pub(crate) ns_path: PathBuf,
     pub(crate) interface: String,
-    /// The CNI list it was attached by; none: the built-in network.
+    /// CNI configuration list that was used to attach the pod; `None` for the built-in network.
     pub(crate) list: Option<serde_json::Value>,
-    /// The pod's addresses as soon as they are known.
+    /// Addresses of the pod, empty until they are known.
     pub(crate) addresses: Vec<IpAddr>,
-    /// Those ports that our firewall maps.
+    /// Ports that our firewall maps.
     pub(crate) ports: Vec<PortMapping>,
-    /// All ports, for plugins.
+    /// All ports, passed to plugins.
     pub(crate) all_ports: Vec<PortMapping>,
-    /// The result, for plugins' DEL and CHECK.
+    /// CNI result, passed to plugins' `DEL` and `CHECK`.
     pub(crate) result: Option<serde_json::Value>,
 }
 
 impl Record {
-    /// What the firewall is to have for this pod: for each port the first address of each family.
+    /// Returns the mappings of this pod for the firewall: for each port the first address of each family.
     pub(crate) fn mappings(&self) -> Vec<Mapping> {
         let mut mappings = Vec::new();
         for port in self.ports.iter().filter(|port| port.host_port != 0) {
@@ -63,10 +64,10 @@ pub(crate) struct Ledger {
     directory: PathBuf,
 }
 
-/// A name found in the ledger.
+/// A directory entry of the ledger.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// None when the file is damaged: its sandbox is known by the file's name.
+    /// `None` if the file is damaged; the sandbox is then known only by the file's name.
     pub(crate) record: Option<Record>,
 }
 
@@ -76,7 +77,7 @@ impl Ledger {
         Ok(Self { directory: directory.to_owned() })
     }
 
-    /// Removes what a crash left beside its name; by the state's one owner.
+    /// Removes temporary files that a crash left behind. Only the owner of the state directory may call this.
     pub(crate) fn sweep(&self) -> Result<(), Error> {
         let fail = |e| Error::path("sweep", &self.directory, e);
         for entry in fs::read_dir(&self.directory).map_err(fail)? {
@@ -88,43 +89,44 @@ impl Ledger {
         Ok(())
     }
 
-    fn here(&self, sandbox: &str) -> PathBuf {
+    fn record_path(&self, sandbox: &str) -> PathBuf {
         self.directory.join(format!("{sandbox}.json"))
     }
 
-    fn going(&self, sandbox: &str) -> PathBuf {
+    fn leaving_path(&self, sandbox: &str) -> PathBuf {
         self.directory.join(format!("{sandbox}.leaving"))
     }
 
     pub(crate) fn write(&self, record: &Record) -> Result<(), Error> {
-        let (beside, path) =
-            (self.directory.join(format!(".{}.new", record.pod.sandbox)), self.here(&record.pod.sandbox));
+        let (temporary, path) =
+            (self.directory.join(format!(".{}.new", record.pod.sandbox)), self.record_path(&record.pod.sandbox));
         let text = serde_json::to_vec(record).map_err(|e| Error::path("encode", &path, e))?;
         let write = || {
-            fs::write(&beside, text).map_err(|e| Error::path("write", &beside, e))?;
-            fs::rename(&beside, &path).map_err(|e| Error::path("rename to", &path, e))
+            fs::write(&temporary, text).map_err(|e| Error::path("write", &temporary, e))?;
+            fs::rename(&temporary, &path).map_err(|e| Error::path("rename to", &path, e))
         };
-        offload::here(|| {
+        offload::in_place(|| {
             write().inspect_err(|_| {
-                // What cannot be removed either is removed at the next start.
-                let _ = fs::remove_file(&beside);
+                // If the removal fails too, the file is removed at the next start.
+                let _ = fs::remove_file(&temporary);
             })
         })
     }
 
-    pub(crate) fn is_here(&self, sandbox: &str) -> Result<bool, Error> {
-        let path = self.here(sandbox);
+    pub(crate) fn is_attached(&self, sandbox: &str) -> Result<bool, Error> {
+        let path = self.record_path(sandbox);
         path.try_exists().map_err(|e| Error::path("look for", &path, e))
     }
 
     pub(crate) fn is_leaving(&self, sandbox: &str) -> Result<bool, Error> {
-        let path = self.going(sandbox);
+        let path = self.leaving_path(sandbox);
         path.try_exists().map_err(|e| Error::path("look for", &path, e))
     }
 
-    /// The record of a sandbox, be it leaving or not. That it is not there is known only if the kernel says so.
+    /// Returns the record of a sandbox, whether it is leaving or not. Returns `None` only if the kernel reports that
+    /// the file does not exist; any other failure is an error.
     pub(crate) fn get(&self, sandbox: &str) -> Result<Option<Entry>, Error> {
-        for path in [self.here(sandbox), self.going(sandbox)] {
+        for path in [self.record_path(sandbox), self.leaving_path(sandbox)] {
             match fs::read(&path) {
                 Ok(text) => return Ok(Some(Entry { record: serde_json::from_slice(&text).ok() })),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -134,32 +136,32 @@ impl Ledger {
         Ok(None)
     }
 
-    /// The attachment is to be undone; from now on it is, whoever lives.
-    pub(crate) fn leave(&self, sandbox: &str) -> Result<(), Error> {
-        let path = self.here(sandbox);
-        ignore_missing(fs::rename(&path, self.going(sandbox))).map_err(|e| Error::path("rename", &path, e))
+    /// Marks the attachment as leaving: from now on it is undone even if the sandbox is running.
+    pub(crate) fn mark_leaving(&self, sandbox: &str) -> Result<(), Error> {
+        let path = self.record_path(sandbox);
+        ignore_missing(fs::rename(&path, self.leaving_path(sandbox))).map_err(|e| Error::path("rename", &path, e))
     }
 
     pub(crate) fn remove(&self, sandbox: &str) -> Result<(), Error> {
-        for path in [self.here(sandbox), self.going(sandbox)] {
+        for path in [self.record_path(sandbox), self.leaving_path(sandbox)] {
             ignore_missing(fs::remove_file(&path)).map_err(|e| Error::path("remove", &path, e))?;
         }
         Ok(())
     }
 
-    /// Every record.
+    /// Returns every record.
     pub(crate) fn all(&self) -> Result<Vec<Entry>, Error> {
         self.names()?.into_iter().filter_map(|(sandbox, _)| self.get(&sandbox).transpose()).collect()
     }
 
-    /// The sandbox of every record, and whether it is leaving, without reading any.
+    /// Returns the sandbox of every record and whether it is leaving, without reading the files.
     pub(crate) fn names(&self) -> Result<Vec<(String, bool)>, Error> {
         let fail = |e| Error::path("read", &self.directory, e);
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.directory).map_err(fail)? {
             let name = entry.map_err(fail)?.file_name();
             let name = name.to_string_lossy();
-            // What a crash left beside its name was never true.
+            // Temporary files of a crash never became records.
             let Some((sandbox, kind)) = name.rsplit_once('.').filter(|_| !name.starts_with('.')) else { continue };
             if !matches!(kind, "json" | "leaving") {
                 continue;
@@ -182,13 +184,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_is_not_taken_for_absent() {
+    fn an_unreadable_record_is_not_treated_as_missing() {
         let directory = tempfile::tempdir().expect("directory");
         let ledger = Ledger::open(directory.path()).expect("open");
         assert!(ledger.get("pod").expect("known").is_none());
         fs::write(directory.path().join("pod.leaving"), "{").expect("write");
         assert!(ledger.get("pod").expect("known").expect("damaged").record.is_none());
-        // The kernel refuses to read it, as it does without memory.
+        // Reading a directory as a file fails, as reading a file does when the kernel is out of memory.
         fs::create_dir(directory.path().join("pod.json")).expect("mkdir");
         ledger.get("pod").expect_err("unknown");
         ledger.all().expect_err("unknown");

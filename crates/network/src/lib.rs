@@ -1,32 +1,33 @@
 //! Pod networks: a built-in bridge, or any CNI configuration.
 //!
-//! Without a file in the CNI directory a pod gets the built-in network: a veth pair on a bridge of the node, an address
-//! of a range on this host, the bridge as its gateway, masquerade to the outside and ports of the node. With one, the
-//! first by name is the network; `bridge` with `host-local`, `portmap` and `loopback` are done in this process as long
-//! as their options are understood whole, and every other plugin is run as the program it is.
+//! If the CNI directory has no configuration, a pod gets the built-in network: a veth pair on a bridge of the node, an
+//! address of a range on this host, the bridge as its gateway, masquerading for outgoing packets, and port mappings on
+//! the node. Otherwise the first configuration by name is the network. The plugins `bridge` with `host-local`,
+//! `portmap` and `loopback` are built in and run in this process if all of their options are supported; every other
+//! plugin is run as a program.
 //!
 //! # Cost
-//! No program is run for what is done here. An attachment is two rtnetlink requests on sockets that are open anyway
-//! (one makes the link with both its ends, one sets up the pod's), one record, one lease, and one nftables element for
-//! each port.
+//! No program is run for built-in elements. An attachment is two rtnetlink requests on sockets that are already open
+//! (one creates the link with both its ends, one configures the pod's end), one record, one lease, and one nftables
+//! element for each port.
 //!
-//! # Nothing is lost
-//! Before anything is made its intent is in the ledger (`<state>/network/attachments`), and everything can be found
-//! again from a sandbox's id: the link's name is made of it, a lease holds it. So [`Network::reconcile`] removes
-//! whatever a crash left, at whatever step. Deleting a link takes the kernel 16 to 29 ms, so links go in the
-//! background, many at a time; their addresses are free only when they are gone.
+//! # Crash safety
+//! Before any kernel object is created its intent is in the ledger (`<state>/network/attachments`), and every object
+//! can be found again from a sandbox's id: the link's name is derived from it, and a lease contains it. So
+//! [`Network::reconcile`] removes whatever a crash leaked, at whatever step it happened. Deleting a link takes the
+//! kernel 16 to 29 ms, so links are deleted in batches in the background; their addresses are free only after that.
 //!
 //! # The node
-//! - Forwarding (`net.ipv4.ip_forward`, and IPv6's with an IPv6 subnet) is turned on, and said so in the log.
+//! - Forwarding (`net.ipv4.ip_forward`, and IPv6's with an IPv6 subnet) is turned on, and this is logged.
 //!   [`Network::teardown`] turns it off again if it was off. With IPv6 forwarding the node takes no router
 //!   advertisements unless `accept_ra` is 2.
-//! - nftables: one table `pinion` for each family, and no other is touched. A verdict in one table does not bind
-//!   another: a firewall of the node whose forward chain drops by policy must accept the bridge itself.
-//! - A node port answers on every local address, on `127.0.0.1` too (not on `::1`), and to the pod itself.
+//! - nftables: one table `pinion` for each family, and no other table is changed. An accept verdict in one table does
+//!   not override another: if the node has a firewall whose forward chain drops by policy, it must accept the bridge.
+//! - A host port is reachable on every local address, including `127.0.0.1` (but not `::1`), and from the pod itself.
 //!
 //! # Vocabulary
-//! A *chain* is a network's list of elements (CNI: plugins). An *attachment* is a pod's place in a network. A *lease*
-//! is an address given to a pod. A [`PortMapping`] leads a port of the node to one of a pod.
+//! A *chain* is a network's list of elements (CNI: plugins). An *attachment* connects a pod to a network. A *lease* is
+//! an address that is assigned to a pod. A [`PortMapping`] maps a port of the node to one of a pod.
 #![forbid(unsafe_code)]
 
 mod attach;
@@ -37,23 +38,23 @@ mod config;
 mod counters;
 mod detach;
 mod error;
-mod figures;
 mod firewall;
 mod ipam;
 mod ledger;
 mod listener;
+mod metrics;
 mod netlink;
 mod network;
 mod nft;
 mod reconcile;
 mod removal;
 mod rtnl;
+mod sandbox_lock;
 mod subnet;
-mod turns;
 
 pub use attachment::{Attachment, Counters, PodRef, PortMapping, Protocol};
 pub use cni::PluginCall;
 pub use config::Config;
 pub use error::Error;
-pub use figures::Figures;
+pub use metrics::Metrics;
 pub use network::Network;

@@ -1,7 +1,7 @@
-//! Whether a process of the node already has a host port that is to lead to a pod.
+//! Checks whether a process of the node already listens on a host port that is to be mapped to a pod.
 //!
-//! The translation of addresses comes before the node's sockets, so without this check a mapping takes a listener's
-//! connections away, and nobody is notified.
+//! Destination NAT happens before the lookup of the node's sockets. Without this check a mapping would silently take a
+//! listener's connections away.
 
 use std::{
     io,
@@ -15,12 +15,12 @@ use rustix::{
 
 use crate::{Error, Protocol, nft::Mapping};
 
-/// Returns whether a socket of the calling thread's network namespace has the port of this mapping on an address that
-/// the mapping is for. TCP: one that listens; connections that are about to end do not count. UDP: any. SCTP is not
-/// looked at: kernels are often built without its sockets.
+/// Reports whether a socket in the calling thread's network namespace has the port of this mapping on an address that
+/// the mapping covers. For TCP only listening sockets count; connections that are being closed do not. For UDP any
+/// socket counts. SCTP is not checked: kernels are often built without SCTP sockets.
 ///
 /// # Errors
-/// The kernel's, where no socket can be made.
+/// When no socket can be created or bound.
 pub(crate) fn has_port(mapping: &Mapping) -> Result<bool, Error> {
     let failed = |cause: Errno| {
         let object = format!("host port {}/{}", mapping.host_port, mapping.protocol);
@@ -44,13 +44,13 @@ fn taken(mapping: &Mapping) -> Result<bool, Errno> {
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
     if kind == SocketType::STREAM {
-        // With it a port that only connections use is free, where their sockets have it, too; one that is listened on
-        // is not (socket(7)).
+        // With SO_REUSEADDR a port that is used only by connections whose sockets have the option too is free; a port
+        // with a listening socket is not (socket(7)).
         sockopt::set_socket_reuseaddr(&socket, true)?;
     }
     match bind(&socket, &SocketAddr::new(mapping.host_ip.unwrap_or(any), mapping.host_port)) {
         Err(Errno::ADDRINUSE) => Ok(true),
-        // An address that the node does not have (yet) has no listener.
+        // An address that the node does not have (yet) cannot have a listener.
         Err(Errno::ADDRNOTAVAIL) | Ok(()) => Ok(false),
         Err(errno) => Err(errno),
     }

@@ -1,4 +1,4 @@
-//! The network of a node's pods: what is kept, whether it is ready, what it is.
+//! The `Network` of a node: its state, readiness and description.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -8,11 +8,11 @@ use std::{
     time::Duration,
 };
 
-use syscall::file_lock::lock_within;
+use syscall::file_lock::lock_with_timeout;
 use tokio::sync::Semaphore;
 
 use crate::{
-    Config, Counters, Error, Figures,
+    Config, Counters, Error, Metrics,
     bridge::{BridgeOptions, Bridges},
     cni::{Chain, Directory, Element, Limits, PluginCall, Programs},
     counters::{self, NodeEnds},
@@ -20,19 +20,20 @@ use crate::{
     ipam::Leases,
     ledger::Ledger,
     removal::Removal,
-    turns::Turns,
+    sandbox_lock::SandboxLocks,
 };
 
 /// The pod's interface.
 pub(crate) const INTERFACE: &str = "eth0";
-/// As long may a plugin take to attach a pod: some wait for a controller of their cluster. Whoever asked need not wait.
+/// Longest time that a plugin's `ADD` may take: some wait for a controller of their cluster. Callers of
+/// [`Network::attach`] can stop waiting earlier.
 const ADD_LIMIT: Duration = Duration::from_secs(600);
-/// As long may every other call take: somebody wants the pod gone.
+/// Longest time that every other plugin call may take. It is shorter because the pod is to be removed.
 const OTHER_LIMIT: Duration = Duration::from_secs(90);
-/// How many may look for the configuration at once.
-const LOOKS: usize = 8;
+/// How many tasks may read the configuration at the same time.
+const CONFIG_READS_MAX: usize = 8;
 
-/// The network of a node's pods. Cheap to clone; all clones are one.
+/// The network of a node's pods. Clones share the same state and are cheap.
 #[derive(Clone, Debug)]
 pub struct Network {
     pub(crate) inner: Arc<Inner>,
@@ -41,27 +42,28 @@ pub struct Network {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) state: PathBuf,
-    pub(crate) embedded: Arc<Chain>,
+    pub(crate) built_in: Arc<Chain>,
     pub(crate) directory: Directory,
     pub(crate) programs: Programs,
-    pub(crate) figures: Arc<Figures>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) ledger: Ledger,
     pub(crate) firewall: Firewall,
     pub(crate) bridges: Bridges,
     pub(crate) removal: Removal,
-    /// Sandboxes attached since the start: the engine knows them, whatever list of living ones it made before.
+    /// Sandboxes attached since the start. The reconciler treats them as living even if its list of living sandboxes
+    /// was made before they were attached.
     pub(crate) session: Mutex<BTreeSet<String>>,
-    /// Plugins are never called at once for the same sandbox.
-    pub(crate) turns: Turns,
-    /// What a plugin's `STATUS` said last, by its type, when it was no success.
-    pub(crate) unwell: Mutex<HashMap<String, String>>,
-    /// A socket of its own: nobody who attaches a pod waits for figures.
+    /// Serializes plugin calls for the same sandbox.
+    pub(crate) locks: SandboxLocks,
+    /// Reason of the last failed `STATUS` call, by plugin type; cleared when `STATUS` succeeds.
+    pub(crate) failed_status: Mutex<HashMap<String, String>>,
+    /// Has a socket of its own, so that reading counters does not delay attaching pods.
     pub(crate) ends: Mutex<NodeEnds>,
-    /// Something could not be undone.
+    /// Set when an attachment could not be undone.
     pub(crate) unfinished: AtomicBool,
-    /// Who looks for the configuration, which may be on a disk that hangs.
-    pub(crate) looks: Arc<Semaphore>,
-    /// Held as long as we are: the state belongs to one daemon.
+    /// Limits the threads that read the configuration, which may be on a disk that hangs.
+    pub(crate) config_reads: Arc<Semaphore>,
+    /// Lock file, held for the lifetime of this value: only one daemon may use the state directory.
     _lock: File,
 }
 
@@ -70,72 +72,72 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Network {
-    /// Opens the state, and the sockets in the network namespace of the calling thread. Pods that the ledger knows keep
-    /// what they have; nothing is made before the first pod is attached.
+    /// Opens the state directory, and sockets in the network namespace of the calling thread. Pods in the ledger keep
+    /// their ports; no kernel object is created before the first pod is attached.
     ///
     /// # Errors
-    /// [`Error::Config`] for a setting that cannot be; otherwise when state or sockets cannot be opened, or another
-    /// process has the state.
+    /// [`Error::Config`] for an invalid setting or when another process uses the state directory; otherwise when the
+    /// state directory or a socket cannot be opened.
     pub fn open(config: Config) -> Result<Self, Error> {
         Self::open_within(config, Limits { add: ADD_LIMIT, other: OTHER_LIMIT })
     }
 
-    /// As [`Network::open`], with a time that one call of a CNI plugin may take.
+    /// Like [`Network::open`], with the longest time that one call of a CNI plugin may take.
     ///
     /// # Errors
-    /// As [`Network::open`].
+    /// See [`Network::open`].
     pub fn open_with_limit(config: Config, plugin_limit: Duration) -> Result<Self, Error> {
         Self::open_within(config, Limits { add: plugin_limit, other: plugin_limit })
     }
 
     fn open_within(config: Config, limits: Limits) -> Result<Self, Error> {
-        let embedded = Arc::new(Chain::embedded(&config)?);
+        let built_in = Arc::new(Chain::built_in(&config)?);
         let state = config.state_dir.join("network");
         let ledger = Ledger::open(&state.join("attachments"))?;
-        let owned = own(&state.join("owner"))?;
+        let state_lock = lock_state(&state.join("owner"))?;
         ledger.sweep()?;
         let firewall = Firewall::open(&config.state_dir)?;
         for record in ledger.all()?.into_iter().filter_map(|entry| entry.record) {
             firewall.remember(&record.pod.sandbox, &record.ports, record.mappings());
         }
-        let figures = Arc::new(Figures::default());
+        let metrics = Arc::new(Metrics::default());
         let inner = Inner {
-            embedded,
+            built_in,
             directory: Directory::new(&config.cni_conf_dir),
             programs: Programs {
                 directories: config.cni_bin_dirs,
                 limits,
                 progress: Arc::default(),
-                figures: Arc::clone(&figures),
-                starts: Default::default(),
+                metrics: Arc::clone(&metrics),
+                start_limit: Default::default(),
             },
-            figures,
+            metrics,
             ledger,
             firewall,
             bridges: Bridges::open(&state)?,
             removal: Removal::open()?,
             session: Mutex::default(),
-            turns: Turns::default(),
-            unwell: Mutex::default(),
+            locks: SandboxLocks::default(),
+            failed_status: Mutex::default(),
             unfinished: AtomicBool::new(false),
-            looks: Arc::new(Semaphore::new(LOOKS)),
+            config_reads: Arc::new(Semaphore::new(CONFIG_READS_MAX)),
             ends: Mutex::new(NodeEnds::open()?),
             state,
-            _lock: owned,
+            _lock: state_lock,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Ready, or why not: `cni config /etc/cni/net.d/10-x.conflist: not JSON: expected value at line 3 column 1`. The
-    /// CNI directory is read again when it changed.
+    /// Reports whether pods can be attached. The error names the cause: `cni config /etc/cni/net.d/10-x.conflist: not
+    /// JSON: expected value at line 3 column 1`. The CNI directory is read again if it changed.
     ///
     /// # Errors
-    /// What keeps pods from being attached.
+    /// The reason why pods cannot be attached.
     pub fn ready(&self) -> Result<(), Error> {
         let chain = self.inner.chain()?;
         for plugin in chain.plugins() {
             self.inner.programs.find(&plugin.kind).map_err(|e| Error::plugin(&plugin.kind, "lookup", e))?;
-            if let Some(reason) = lock(&self.inner.unwell).get(&plugin.kind) {
+            if let Some(reason) = lock(&self.inner.failed_status).get(&plugin.kind) {
                 return Err(Error::plugin(&plugin.kind, "STATUS", reason.clone()));
             }
         }
@@ -147,7 +149,7 @@ impl Network {
         Ok(())
     }
 
-    /// Which network pods get: `bridge pinion0 10.85.0.0/16 (built in)`, or `cni: 10-flannel.conflist`.
+    /// Returns the network that pods get: `bridge pinion0 10.85.0.0/16 (built in)`, or `cni: 10-flannel.conflist`.
     #[must_use]
     pub fn describe(&self) -> String {
         match self.inner.chain() {
@@ -156,49 +158,51 @@ impl Network {
         }
     }
 
-    /// Waits until everything that [`Network::detach`] left to the background is gone.
+    /// Waits until all deletions that [`Network::detach`] left to the background are done.
     pub async fn settle(&self) {
         self.inner.settle().await;
     }
 
-    /// Ends an attachment that is under way: a plugin that runs is killed with all it started, what was done is undone,
-    /// and [`Network::attach`] returns an error. Nothing happens where none is.
+    /// Cancels an attachment in progress: a running plugin and all processes it started are killed, completed steps are
+    /// undone, and [`Network::attach`] returns an error. Does nothing if no attachment is in progress.
     pub fn cancel(&self, sandbox: &str) {
         self.inner.programs.progress.cancel(sandbox);
     }
 
-    /// What plugins were called for a sandbox, the oldest first; the last one may run still. Kept until its attachment
-    /// is gone.
+    /// Returns the plugin calls of a sandbox, the oldest first; the last one may still be running. They are kept until
+    /// the attachment is gone.
     #[must_use]
     pub fn calls(&self, sandbox: &str) -> Vec<PluginCall> {
         self.inner.programs.progress.calls(sandbox)
     }
 
-    /// Counters of a namespace's interfaces, other than `lo`.
+    /// Returns the counters of a namespace's interfaces except `lo`.
     ///
     /// # Errors
-    /// When the namespace cannot be entered or asked.
+    /// When the namespace cannot be entered or the counters cannot be read.
     pub fn counters(&self, ns: &netns::Namespace) -> Result<Vec<Counters>, Error> {
-        counters::of(ns)
+        counters::of_namespace(ns)
     }
 
-    /// Counters of the pods among these that are attached to a bridge by this process: one question to the kernel for
-    /// all of them, from the node's side. A pod that is not told must be asked by [`Network::counters`].
+    /// Returns the counters of those of these sandboxes that this process attached to a bridge, with one netlink
+    /// request in the node's namespace for all of them. For a sandbox that is missing in the result use
+    /// [`Network::counters`].
     ///
     /// # Errors
-    /// When the kernel cannot be asked.
+    /// When the kernel refuses the request.
     pub fn bridged_counters(&self, sandboxes: &[&str]) -> Result<HashMap<String, Counters>, Error> {
         lock(&self.inner.ends).counters(sandboxes)
     }
 }
 
-/// One that is just ending, or that a process forked which is dead, is waited for.
-fn own(path: &Path) -> Result<File, Error> {
+/// Locks the state directory. Waits for a daemon that is ending, and for a process that a dead daemon forked, which
+/// still has the lock's descriptor.
+fn lock_state(path: &Path) -> Result<File, Error> {
     const ENDING: Duration = Duration::from_secs(1);
     let open = OpenOptions::new().create(true).truncate(false).write(true).open(path);
     let file = open.map_err(|e| Error::path("open", path, e))?;
-    lock_within(&file, ENDING).map_err(|_| {
-        Error::config(path.display().to_string(), "another process has this network's state; stop it first")
+    lock_with_timeout(&file, ENDING).map_err(|_| {
+        Error::config(path.display().to_string(), "another process uses this network's state; stop that process first")
     })?;
     Ok(file)
 }
@@ -217,15 +221,15 @@ impl Chain {
 }
 
 impl Inner {
-    /// The network for the next pod.
+    /// Returns the network that the next pod gets.
     pub(crate) fn chain(&self) -> Result<Arc<Chain>, Error> {
-        Ok(self.directory.chain()?.unwrap_or_else(|| Arc::clone(&self.embedded)))
+        Ok(self.directory.chain()?.unwrap_or_else(|| Arc::clone(&self.built_in)))
     }
 
-    /// The chain a pod was attached by.
+    /// Returns the chain that a pod was attached with.
     pub(crate) fn chain_of(&self, list: Option<&serde_json::Value>) -> Result<Arc<Chain>, Error> {
         match list {
-            None => Ok(Arc::clone(&self.embedded)),
+            None => Ok(Arc::clone(&self.built_in)),
             Some(list) => {
                 let chain = Chain::parse(list.clone()).map_err(|e| Error::config("recorded CNI config", e))?;
                 Ok(Arc::new(chain))
@@ -233,12 +237,12 @@ impl Inner {
         }
     }
 
-    /// Where a chain's leases are.
+    /// Opens the leases of a chain; `None` if it has no bridge.
     pub(crate) fn leases(&self, chain: &Chain) -> Result<Option<Leases>, Error> {
         let Some(options) = chain.bridge() else { return Ok(None) };
         let directory = match (&options.ipam.data_dir, &chain.list) {
             (Some(directory), _) => directory.join(&chain.name),
-            // No network's name begins with a dot.
+            // The name of a network cannot begin with a dot.
             (None, None) => self.leases_directory().join(".built-in"),
             (None, Some(_)) => self.leases_directory().join(&chain.name),
         };
@@ -249,7 +253,7 @@ impl Inner {
         self.state.join("leases")
     }
 
-    /// The built-in network must not take the packets of another one.
+    /// Rejects a subnet of the built-in network that takes packets of another network of the node.
     pub(crate) fn free_subnet(&self, options: &BridgeOptions) -> Result<(), Error> {
         match self.bridges.conflicting_route(options)? {
             None => Ok(()),
@@ -262,12 +266,12 @@ impl Inner {
 
     pub(crate) async fn settle(&self) {
         let wait = self.removal.settle();
-        // It fails only where the runtime ends, and then nobody waits.
+        // It fails only while the runtime shuts down; then no caller waits.
         let _ = offload::blocking(wait).await;
     }
 
-    /// Elements that are done here, of a chain.
-    pub(crate) fn is_here(element: &Element) -> bool {
+    /// Reports whether an element is built in.
+    pub(crate) fn is_built_in(element: &Element) -> bool {
         !matches!(element, Element::Exec(_))
     }
 }

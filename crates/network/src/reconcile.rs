@@ -1,4 +1,4 @@
-//! Comparing ledger, kernel and living sandboxes, and removing what no one owns.
+//! Compares the ledger, the kernel and the living sandboxes, and removes what has no owner.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -18,54 +18,55 @@ use crate::{
     rtnl,
 };
 
-/// How many attachments are undone at once: a plugin that sleeps for one keeps none of the others.
+/// How many attachments are undone at the same time, so that one slow plugin does not delay the others.
 const AT_ONCE: usize = 8;
 
 impl Network {
-    /// Removes what belongs to no living sandbox: attachments, links, addresses, ports. Sandboxes that were attached
-    /// since [`Network::open`] are living whether `living` has them or not. Puts back what others took from our
-    /// nftables table. To be called at start and on a timer; it also asks plugins for their `STATUS`, which
-    /// [`Network::ready`] then tells.
+    /// Removes attachments, links, addresses and ports of sandboxes that are not living. Sandboxes that were attached
+    /// since [`Network::open`] count as living even if `living` does not contain them. Restores our nftables tables if
+    /// other programs changed them. Call it at start and on a timer; it also runs the plugins' `STATUS`, whose outcome
+    /// [`Network::ready`] reports.
     ///
     /// # Errors
-    /// The first failure, after everything was tried.
+    /// The first failure, after all steps were tried.
     pub async fn reconcile(&self, living: &HashSet<String>) -> Result<(), Error> {
         let inner = &self.inner;
         inner.unfinished.store(false, Ordering::Relaxed);
         let mut first = Ok(());
-        let mut tried = |outcome: Result<(), Error>| {
+        let mut record = |outcome: Result<(), Error>| {
             if first.is_ok() {
                 first = outcome;
             }
         };
         let names = inner.ledger.names().inspect_err(|_| inner.unfinished.store(true, Ordering::Relaxed))?;
-        let left = names.into_iter().filter(|(sandbox, leaving)| {
-            // One in the session was attached (again) since the ledger was read.
+        let leftovers = names.into_iter().filter(|(sandbox, leaving)| {
+            // A sandbox in the session was attached (again) after the ledger was read.
             let again = lock(&inner.session).contains(sandbox);
-            // One whose turn is taken is being undone by who wants it gone: no call of its own waits for a plugin here.
-            !again && !inner.turns.is_taken(sandbox) && (*leaving || !living.contains(sandbox))
+            // A locked sandbox is already being undone by its caller; do not wait here for that caller's plugin.
+            !again && !inner.locks.is_locked(sandbox) && (*leaving || !living.contains(sandbox))
         });
-        let undone = stream::iter(left).map(|(sandbox, _)| async move { undo(inner, &sandbox, None).await });
-        undone.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().for_each(&mut tried);
+        let undone = stream::iter(leftovers).map(|(sandbox, _)| async move { undo(inner, &sandbox, None).await });
+        undone.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().for_each(&mut record);
         inner.settle().await;
-        let (theirs, alive) = (Arc::clone(inner), living.clone());
-        let swept = offload::blocking(move || theirs.sweep(&alive)).await;
-        tried(swept.unwrap_or_else(|e| Err(Error::kernel("reconcile", "network", std::io::Error::other(e)))));
+        let (shared, alive) = (Arc::clone(inner), living.clone());
+        let swept = offload::blocking(move || shared.sweep(&alive)).await;
+        record(swept.unwrap_or_else(|e| Err(Error::kernel("reconcile", "network", std::io::Error::other(e)))));
         inner.settle().await;
-        tried(inner.ask_plugins(living).await);
+        record(inner.query_plugins(living).await);
         first
     }
 
-    /// Whether something could not be undone since the last [`Network::reconcile`] began, which may do it now.
+    /// Reports whether undoing an attachment has failed since the last [`Network::reconcile`] began. Calling it again
+    /// may succeed now.
     pub fn is_unfinished(&self) -> bool {
         self.inner.unfinished.load(Ordering::Relaxed)
     }
 
-    /// Removes the built-in bridge, our nftables tables, and forwarding where we had turned it on. For tests and
-    /// removal.
+    /// Removes the built-in bridge and our nftables tables, and turns forwarding off if we turned it on. For tests and
+    /// uninstallation.
     ///
     /// # Errors
-    /// While a pod is attached; otherwise what the kernel said.
+    /// While a pod is attached; otherwise the kernel's error.
     pub async fn teardown(&self) -> Result<(), Error> {
         self.settle().await;
         let attached = self.inner.ledger.all()?.len();
@@ -74,7 +75,7 @@ impl Network {
         }
         let inner = Arc::clone(&self.inner);
         let work = move || {
-            if let Some(options) = inner.embedded.bridge() {
+            if let Some(options) = inner.built_in.bridge() {
                 inner.bridges.delete(&options.bridge)?;
             }
             inner.firewall.delete()?;
@@ -107,10 +108,10 @@ impl Inner {
         self.firewall.verify()
     }
 
-    /// Links on our bridges with names of ours and no one behind them.
+    /// Deletes links on our bridges that have a name of ours but no living sandbox.
     fn sweep_links(&self, living: &HashSet<String>) -> Result<(), Error> {
         let chain = self.chain().ok();
-        let bridges: BTreeSet<&str> = [Some(&self.embedded), chain.as_ref()]
+        let bridges: BTreeSet<&str> = [Some(&self.built_in), chain.as_ref()]
             .into_iter()
             .flatten()
             .filter_map(|chain: &Arc<Chain>| chain.bridge())
@@ -119,20 +120,20 @@ impl Inner {
         let links = self.bridges.with_socket(rtnl::links).map_err(|e| Error::kernel("list", "links", e))?;
         let masters: HashSet<u32> =
             links.iter().filter(|l| bridges.contains(l.name.as_str())).map(|l| l.index).collect();
-        // Asked after the links: a pod attached meanwhile is in it.
+        // Read after the links, so that it contains a pod that was attached in between.
         let session: Vec<String> = lock(&self.session).iter().cloned().collect();
         let owned: HashSet<String> = living.iter().chain(&session).map(|sandbox| host_link(sandbox)).collect();
         for link in links {
             if is_host_link(&link.name) && masters.contains(&link.master) && !owned.contains(&link.name) {
-                tracing::info!(link = link.name, "removing a link of no pod");
+                tracing::info!(link = link.name, "deleting a link that belongs to no pod");
                 self.removal.push(link.name, |_| {});
             }
         }
         Ok(())
     }
 
-    /// `GC` and `STATUS` of the plugins, as of CNI 1.1.0.
-    async fn ask_plugins(&self, living: &HashSet<String>) -> Result<(), Error> {
+    /// Runs `GC` and `STATUS` of the plugins (CNI 1.1.0 and later).
+    async fn query_plugins(&self, living: &HashSet<String>) -> Result<(), Error> {
         let Ok(chain) = self.chain() else { return Ok(()) };
         if !chain.is_at_least("1.1.0") {
             return Ok(());
@@ -152,11 +153,11 @@ impl Inner {
     }
 
     fn note_status(&self, plugin: &str, status: Result<(), Error>) {
-        let mut unwell = lock(&self.unwell);
+        let mut failed_status = lock(&self.failed_status);
         match status {
-            Ok(()) => drop(unwell.remove(plugin)),
-            Err(Error::Plugin { reason, .. }) => drop(unwell.insert(plugin.to_owned(), reason)),
-            Err(e) => drop(unwell.insert(plugin.to_owned(), e.to_string())),
+            Ok(()) => drop(failed_status.remove(plugin)),
+            Err(Error::Plugin { reason, .. }) => drop(failed_status.insert(plugin.to_owned(), reason)),
+            Err(e) => drop(failed_status.insert(plugin.to_owned(), e.to_string())),
         }
     }
 }

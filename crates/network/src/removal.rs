@@ -1,7 +1,8 @@
-//! Links that are to go. To delete one waits 16 to 29 ms for the kernel; to delete many at once waits about as long. So
-//! they queue here, and a thread deletes whatever has gathered while it deleted those before.
+//! Deletes links in the background. Deleting one link blocks for 16 to 29 ms in the kernel, and deleting many at once
+//! takes about as long. So links are queued, and a thread deletes all links that were queued while it deleted the
+//! previous ones.
 //!
-//! What depends on a link being gone (its address is free again, its record is removed) happens in `after`.
+//! Steps that must wait until a link is gone (releasing its address, removing its record) run in the `after` callback.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -17,11 +18,12 @@ use crate::{
     rtnl,
 };
 
-/// No more in one go: other users of rtnetlink wait meanwhile (0.5 to 0.8 ms for each).
+/// Maximum links per request: other users of rtnetlink are blocked for 0.5 to 0.8 ms per link.
 const BATCH: usize = 64;
-/// A request that could not be sent or answered, for want of memory mostly, is made so often, so far apart. What fails
-/// then has to wait for the reconciler.
+/// How often a request is tried that failed temporarily, mostly because memory was short. After that the link is left
+/// to the reconciler.
 const TRIES: usize = 5;
+/// Time between two tries.
 const PAUSE: Duration = Duration::from_millis(200);
 
 type After = Box<dyn FnOnce(Result<(), Error>) + Send>;
@@ -61,31 +63,31 @@ impl std::fmt::Debug for Removal {
 }
 
 impl Removal {
-    /// In the network namespace of the calling thread.
+    /// Starts the thread, with a socket in the network namespace of the calling thread.
     pub(crate) fn open() -> Result<Self, Error> {
         let socket = Socket::route().map_err(|e| Error::kernel("open", "rtnetlink socket", e))?;
         let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
-        let theirs = Arc::clone(&shared);
+        let thread_shared = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("link-removal".into())
-            .spawn(move || serve(&theirs, socket))
+            .spawn(move || serve(&thread_shared, socket))
             .map_err(|e| Error::kernel("start", "thread link-removal", e))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Deletes a link by and by, then calls `after`; a link that is not there is gone already.
+    /// Queues a link for deletion and calls `after` when it is deleted. A link that does not exist counts as deleted.
     pub(crate) fn push(&self, link: String, after: impl FnOnce(Result<(), Error>) + Send + 'static) {
         self.shared.lock().queue.push((link, Box::new(after)));
         self.shared.changed.notify_all();
     }
 
-    /// Whether something is still to go.
+    /// Reports whether links are queued or being deleted.
     pub(crate) fn is_busy(&self) -> bool {
         let state = self.shared.lock();
         state.busy || !state.queue.is_empty()
     }
 
-    /// What waits, blocking, until nothing is to go any more.
+    /// Returns a closure that blocks until the queue is empty and no link is being deleted.
     pub(crate) fn settle(&self) -> impl FnOnce() + Send + 'static {
         let shared = Arc::clone(&self.shared);
         move || {
@@ -101,10 +103,10 @@ impl Drop for Removal {
     fn drop(&mut self) {
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
-        // The last owner may be work of the thread itself, which cannot wait for its own end.
-        let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
-        if let Some(thread) = self.thread.take().filter(other) {
-            // A panic there was printed where it happened; the ledger still has what was not done.
+        // The last owner may be a callback on the thread itself, which cannot join itself.
+        let is_other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
+        if let Some(thread) = self.thread.take().filter(is_other) {
+            // A panic was already printed by the thread; the ledger still has the unfinished work.
             let _ = thread.join();
         }
     }
@@ -156,6 +158,6 @@ fn delete(socket: &mut Socket, links: &[String]) -> Result<(), Refusal> {
         many => rtnl::delete_many(&mut batch, many),
     }
     let refusals = socket.request_each(batch)?;
-    // Gone already: with its namespace, mostly.
+    // ENODEV: the link is already gone, mostly because its namespace is.
     refusals.into_iter().find(|refusal| refusal.errno != Errno::NODEV).map_or(Ok(()), Err)
 }

@@ -12,11 +12,12 @@ pub(crate) struct Subnet {
     pub(crate) prefix: u8,
 }
 
+/// Returns the length of an address in bits.
 pub(crate) fn bits(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// An address as a number, so that a next one can be told.
+/// Converts an address to an integer, for arithmetic.
 pub(crate) fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => u128::from(v4.to_bits()),
@@ -24,16 +25,16 @@ pub(crate) fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// The number as an address of the same family as `like`.
+/// Converts an integer to an address of the same family as `like`.
 pub(crate) fn address(number: u128, like: IpAddr) -> IpAddr {
     match like {
-        // Numbers of IPv4 never pass 32 bits: they are masked by their subnet.
+        // IPv4 numbers are masked by their subnet, so they fit into 32 bits.
         IpAddr::V4(_) => IpAddr::V4(u32::try_from(number).unwrap_or(u32::MAX).into()),
         IpAddr::V6(_) => IpAddr::V6(number.into()),
     }
 }
 
-/// In network byte order.
+/// Returns the bytes of an address in network byte order.
 pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),
@@ -49,22 +50,22 @@ impl Subnet {
         }
     }
 
-    /// Its first address, that of the network itself.
+    /// Returns the first address, which identifies the network itself.
     pub(crate) fn network(self) -> IpAddr {
         address(number(self.address) & !self.host_mask(), self.address)
     }
 
-    /// Its last address, IPv4's broadcast.
+    /// Returns the last address, which is the broadcast address for IPv4.
     pub(crate) fn last(self) -> IpAddr {
         address(number(self.address) | self.host_mask(), self.address)
     }
 
-    /// The first address that can be used.
+    /// Returns the first usable address.
     pub(crate) fn first_usable(self) -> IpAddr {
         address(number(self.network()) + 1, self.address)
     }
 
-    /// The last address that can be used.
+    /// Returns the last usable address.
     pub(crate) fn last_usable(self) -> IpAddr {
         let broadcast = u128::from(self.address.is_ipv4());
         address(number(self.last()) - broadcast, self.address)
@@ -78,12 +79,12 @@ impl Subnet {
         self.contains(other.network()) || other.contains(self.network())
     }
 
-    /// The subnet alone, without an address in it.
+    /// Returns the subnet with the host bits cleared.
     pub(crate) fn masked(self) -> Self {
         Self { address: self.network(), ..self }
     }
 
-    /// An address in this subnet.
+    /// Returns `address` with the prefix length of this subnet.
     pub(crate) fn with(self, address: IpAddr) -> Self {
         Self { address, ..self }
     }
@@ -99,11 +100,11 @@ impl FromStr for Subnet {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not a subnet such as 10.85.0.0/16");
-        let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
-        let prefix: u8 = prefix.parse().map_err(|_| wrong())?;
-        if prefix <= bits(address) { Ok(Self { address, prefix }) } else { Err(wrong()) }
+        let invalid = || format!("{text:?} is not a subnet such as 10.85.0.0/16");
+        let (address, prefix) = text.split_once('/').ok_or_else(invalid)?;
+        let address: IpAddr = address.parse().map_err(|_| invalid())?;
+        let prefix: u8 = prefix.parse().map_err(|_| invalid())?;
+        if prefix <= bits(address) { Ok(Self { address, prefix }) } else { Err(invalid()) }
     }
 }
 
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_subnet() {
+    fn invalid_subnets_are_refused() {
         for bad in ["", "10.0.0.0", "10.0.0.0/33", "10.0.0/8", "fd00::/129", "10.0.0.0/-1", "a/8"] {
             assert!(bad.parse::<Subnet>().is_err(), "{bad:?}");
         }

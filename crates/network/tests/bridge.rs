@@ -1,4 +1,4 @@
-//! The built-in network, against the real kernel, as root.
+//! The built-in network, on the real kernel. Needs root.
 
 mod node;
 
@@ -6,7 +6,8 @@ use std::collections::HashSet;
 
 use network::Error;
 use node::{
-    ask, ask_from, assert_clean, attach, config, files, on_a_node, open, outside, pod_ref, run, serve, try_attach,
+    assert_clean, attach, config, files, on_a_node, open, outside, pod_ref, request, request_from, run, serve,
+    try_attach,
 };
 
 #[test]
@@ -17,29 +18,29 @@ fn pods_reach_each_other_the_node_and_the_outside() {
         network.ready().unwrap();
         let (a, b) = (attach(&network, 1, &[]).await, attach(&network, 2, &[]).await);
         assert_eq!((a.ip().to_string(), b.ip().to_string()), ("10.85.0.2".into(), "10.85.0.3".into()));
-        assert_eq!(a.got.interface, "eth0");
+        assert_eq!(a.attachment.interface, "eth0");
         for pod in [&a, &b] {
             serve(&pod.ns, "0.0.0.0:80");
         }
         serve(&outside, "192.0.2.2:80");
-        assert_eq!(ask_from(&a.ns, "10.85.0.3:80").unwrap(), "10.85.0.2", "no translation between pods");
-        assert_eq!(ask("10.85.0.2:80").unwrap(), "10.85.0.1");
-        assert_eq!(ask_from(&a.ns, "192.0.2.2:80").unwrap(), "192.0.2.1", "the outside sees the node's address");
+        assert_eq!(request_from(&a.ns, "10.85.0.3:80").unwrap(), "10.85.0.2", "no translation between pods");
+        assert_eq!(request("10.85.0.2:80").unwrap(), "10.85.0.1");
+        assert_eq!(request_from(&a.ns, "192.0.2.2:80").unwrap(), "192.0.2.1", "the outside sees the node's address");
         let counters = network.counters(&a.ns).unwrap();
         assert_eq!(counters.len(), 1);
         assert!(
             counters[0].interface == "eth0" && counters[0].rx_bytes > 0 && counters[0].tx_bytes > 0,
             "{counters:?}"
         );
-        // From the node's side the same is told, without entering the pod.
-        let told = network.bridged_counters(&[&a.id, &b.id, "never-attached"]).unwrap();
+        // The node's ends give the same counters without entering the pod.
+        let bridged = network.bridged_counters(&[&a.id, &b.id, "never-attached"]).unwrap();
         let after = network.counters(&a.ns).unwrap();
-        assert_eq!(told.len(), 2);
-        let figures = |c: &network::Counters| [c.rx_bytes, c.rx_packets, c.tx_bytes, c.tx_packets];
+        assert_eq!(bridged.len(), 2);
+        let values = |c: &network::Counters| [c.rx_bytes, c.rx_packets, c.tx_bytes, c.tx_packets];
         for (between, (before, after)) in
-            figures(&told[&a.id]).iter().zip(figures(&counters[0]).iter().zip(&figures(&after[0])))
+            values(&bridged[&a.id]).iter().zip(values(&counters[0]).iter().zip(&values(&after[0])))
         {
-            assert!(before <= between && between <= after, "{counters:?} {told:?} {after:?}");
+            assert!(before <= between && between <= after, "{counters:?} {bridged:?} {after:?}");
         }
         network.detach(&a.id).await.unwrap();
         network.detach(&a.id).await.unwrap();
@@ -60,13 +61,13 @@ fn both_families() {
         run("ip -n outside -6 route add default via fd02::1");
         let network = open(network::Config { subnet6: Some("fd00:85::/64".into()), ..config() });
         let (a, b) = (attach(&network, 1, &[node::tcp(8080, 80)]).await, attach(&network, 2, &[]).await);
-        assert_eq!(a.got.ips.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.85.0.2", "fd00:85::2"]);
+        assert_eq!(a.attachment.ips.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.85.0.2", "fd00:85::2"]);
         serve(&a.ns, "[::]:80");
         serve(&outside, "[fd02::2]:80");
-        assert_eq!(ask_from(&b.ns, "[fd00:85::2]:80").unwrap(), "fd00:85::3");
-        assert_eq!(ask_from(&b.ns, "[fd02::2]:80").unwrap(), "fd02::1");
-        assert_eq!(ask_from(&outside, "[fd02::1]:8080").unwrap(), "fd02::2");
-        assert!(ask_from(&outside, "192.0.2.1:8080").unwrap().ends_with("192.0.2.2"));
+        assert_eq!(request_from(&b.ns, "[fd00:85::2]:80").unwrap(), "fd00:85::3");
+        assert_eq!(request_from(&b.ns, "[fd02::2]:80").unwrap(), "fd02::1");
+        assert_eq!(request_from(&outside, "[fd02::1]:8080").unwrap(), "fd02::2");
+        assert!(request_from(&outside, "192.0.2.1:8080").unwrap().ends_with("192.0.2.2"));
         network.detach(&a.id).await.unwrap();
         network.detach(&b.id).await.unwrap();
         network.settle().await;
@@ -88,8 +89,8 @@ fn a_pod_whose_namespace_is_gone_is_detached() {
 }
 
 #[test]
-fn an_exhausted_subnet_is_told_and_leaves_nothing() {
-    on_a_node("an_exhausted_subnet_is_told_and_leaves_nothing", || async {
+fn an_exhausted_subnet_is_reported_and_leaves_nothing() {
+    on_a_node("an_exhausted_subnet_is_reported_and_leaves_nothing", || async {
         let network = open(network::Config { subnet: "10.85.7.0/30".into(), ..config() });
         let pod = attach(&network, 1, &[]).await;
         let error = try_attach(&network, 2, &[]).await.err().unwrap();
@@ -98,7 +99,7 @@ fn an_exhausted_subnet_is_told_and_leaves_nothing() {
             "{error}"
         );
         assert_eq!((files("leases").len(), files("attachments").len()), (1, 1));
-        // The one address is free again as soon as the link is gone; who asks meanwhile waits for that.
+        // The address is free as soon as the link is gone; an attachment waits for that.
         network.detach(&pod.id).await.unwrap();
         let next = attach(&network, 3, &[]).await;
         assert_eq!(next.ip().to_string(), "10.85.7.2");
@@ -109,18 +110,18 @@ fn an_exhausted_subnet_is_told_and_leaves_nothing() {
 }
 
 #[test]
-fn what_others_delete_comes_back() {
-    on_a_node("what_others_delete_comes_back", || async {
+fn objects_that_others_delete_are_restored() {
+    on_a_node("objects_that_others_delete_are_restored", || async {
         let network = open(config());
         let a = attach(&network, 1, &[node::tcp(8080, 80)]).await;
         serve(&a.ns, "0.0.0.0:80");
         run("nft flush ruleset");
         let b = attach(&network, 2, &[node::tcp(8081, 80)]).await;
-        assert!(ask("127.0.0.1:8080").is_ok(), "adding one port put the table back with all");
+        assert!(request("127.0.0.1:8080").is_ok(), "adding one port restores the table with all ports");
         run("nft flush ruleset");
         let living = HashSet::from([a.id.clone(), b.id.clone()]);
         network.reconcile(&living).await.unwrap();
-        assert!(ask("127.0.0.1:8080").is_ok());
+        assert!(request("127.0.0.1:8080").is_ok());
         run("ip link delete pinion0");
         let c = attach(&network, 3, &[]).await;
         assert!(run("ip -o link show master pinion0").contains("pin3"), "{}", c.id);
@@ -128,8 +129,8 @@ fn what_others_delete_comes_back() {
 }
 
 #[test]
-fn a_second_daemon_is_refused_and_the_next_one_goes_on() {
-    on_a_node("a_second_daemon_is_refused_and_the_next_one_goes_on", || async {
+fn a_second_daemon_is_refused_and_a_successor_continues() {
+    on_a_node("a_second_daemon_is_refused_and_a_successor_continues", || async {
         let network = open(config());
         let error = network::Network::open(config()).unwrap_err().to_string();
         assert!(error.contains("another process"), "{error}");
@@ -140,19 +141,19 @@ fn a_second_daemon_is_refused_and_the_next_one_goes_on() {
         drop(network);
         let network = open(config());
         serve(&a.ns, "0.0.0.0:80");
-        assert!(ask("127.0.0.1:8080").is_ok());
+        assert!(request("127.0.0.1:8080").is_ok());
         let error = try_attach(&network, 2, &[node::tcp(8080, 80)]).await.err().unwrap();
         assert!(error.to_string().contains("host port 8080/tcp is taken by sandbox 1000"), "{error}");
-        assert_eq!(attach(&network, 3, &[]).await.ip().to_string(), "10.85.0.3", "10.85.0.2 is not given again");
+        assert_eq!(attach(&network, 3, &[]).await.ip().to_string(), "10.85.0.3", "10.85.0.2 is not leased again");
         network.reconcile(&HashSet::from([a.id.clone()])).await.unwrap();
-        assert!(ask("127.0.0.1:8080").is_ok());
+        assert!(request("127.0.0.1:8080").is_ok());
         network.detach(&a.id).await.unwrap();
     });
 }
 
 #[test]
-fn settings_that_cannot_be_are_named() {
-    on_a_node("settings_that_cannot_be_are_named", || async {
+fn invalid_settings_are_named() {
+    on_a_node("invalid_settings_are_named", || async {
         let with = |bridge: &str, subnet: &str, subnet6: Option<&str>| {
             let base = config();
             let config = network::Config {
@@ -174,7 +175,7 @@ fn settings_that_cannot_be_are_named() {
         assert!(error.contains("10.85.3.0/24 on other"), "{error}");
         run("ip link delete other && ip link add pinion0 type veth peer name x");
         let error = try_attach(&network, 1, &[]).await.err().unwrap().to_string();
-        assert!(error.contains("no bridge but a \"veth\""), "{error}");
+        assert!(error.contains("is a \"veth\", not a bridge"), "{error}");
         assert_clean();
     });
 }

@@ -1,20 +1,20 @@
-//! CNI configurations: chains done here, and plugins that are programs.
+//! CNI configurations: built-in chains and plugin programs.
 
 mod node;
 
 use std::{collections::HashSet, fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use network::{Network, PodRef};
-use node::{ask, ask_from, attach, config, on_a_node, open, outside, pod_links, run, serve, tcp, try_attach};
+use node::{attach, config, on_a_node, open, outside, pod_links, request, request_from, run, serve, tcp, try_attach};
 
-/// Tells everything it gets, and answers what `answer` says.
-fn plugin(name: &str, answer: &str) {
+/// Writes a plugin that records its environment and input, and then runs the shell code in `response`.
+fn plugin(name: &str, response: &str) {
     fs::create_dir_all("/run/bin").unwrap();
-    fs::create_dir_all("/run/said").unwrap();
+    fs::create_dir_all("/run/calls").unwrap();
     let path = Path::new("/run/bin").join(name);
     let script = format!(
-        "#!/bin/sh\nenv | grep ^CNI_ | sort > /run/said/{name}.$CNI_COMMAND.env\ncat > /run/said/{name}.$CNI_COMMAND.json\n\
-         echo \"{name} $CNI_COMMAND\" >> /run/said/order\n{answer}\n"
+        "#!/bin/sh\nenv | grep ^CNI_ | sort > /run/calls/{name}.$CNI_COMMAND.env\ncat > /run/calls/{name}.$CNI_COMMAND.json\n\
+         echo \"{name} $CNI_COMMAND\" >> /run/calls/order\n{response}\n"
     );
     fs::write(&path, script).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -26,12 +26,12 @@ fn list(file: &str, version: &str, plugins: &str) {
     fs::write(Path::new("/run/net.d").join(file), text).unwrap();
 }
 
-fn said(name: &str) -> String {
-    fs::read_to_string(Path::new("/run/said").join(name)).unwrap_or_default()
+fn recorded(name: &str) -> String {
+    fs::read_to_string(Path::new("/run/calls").join(name)).unwrap_or_default()
 }
 
 fn json(name: &str) -> serde_json::Value {
-    serde_json::from_str(&said(name)).unwrap_or_else(|e| panic!("{name}: {e}: {}", said(name)))
+    serde_json::from_str(&recorded(name)).unwrap_or_else(|e| panic!("{name}: {e}: {}", recorded(name)))
 }
 
 fn limited() -> Network {
@@ -45,20 +45,23 @@ const RESULT: &str = r#"echo '{"cniVersion":"1.0.0","interfaces":[{"name":"eth0"
     "ips":[{"address":"10.9.0.7/24","interface":0}],"dns":{"nameservers":["10.9.0.1"],"search":["a.b"]}}'"#;
 
 #[test]
-fn a_chain_done_here_needs_no_program() {
-    on_a_node("a_chain_done_here_needs_no_program", || async {
+fn a_built_in_chain_needs_no_program() {
+    on_a_node("a_built_in_chain_needs_no_program", || async {
         list("10-bridge.conflist", "0.4.0", &format!("{BRIDGE}, {PORTMAP}"));
         let (network, outside) = (open(config()), outside());
         network.ready().unwrap();
         assert_eq!(network.describe(), "cni: 10-bridge.conflist");
         let pod = attach(&network, 1, &[tcp(8080, 80)]).await;
         assert_eq!(pod.ip().to_string(), "10.5.0.50");
-        assert_eq!((&pod.got.raw["cniVersion"], &pod.got.raw["ips"][0]["version"]), (&"0.4.0".into(), &"4".into()));
+        assert_eq!(
+            (&pod.attachment.raw["cniVersion"], &pod.attachment.raw["ips"][0]["version"]),
+            (&"0.4.0".into(), &"4".into())
+        );
         assert!(run("ip -n pod-1 link show eth0").contains("mtu 1400"));
         serve(&pod.ns, "0.0.0.0:80");
-        assert!(ask("127.0.0.1:8080").is_ok() && ask_from(&pod.ns, "10.5.0.1:8080").is_ok());
-        assert_eq!(ask_from(&outside, "192.0.2.1:8080").unwrap(), "192.0.2.2");
-        // The configuration changes; the pod goes by the one it came with.
+        assert!(request("127.0.0.1:8080").is_ok() && request_from(&pod.ns, "10.5.0.1:8080").is_ok());
+        assert_eq!(request_from(&outside, "192.0.2.1:8080").unwrap(), "192.0.2.2");
+        // After a change of the configuration, the pod is detached according to the one it was attached with.
         fs::remove_file("/run/net.d/10-bridge.conflist").unwrap();
         assert_eq!(attach(&network, 2, &[]).await.ip().to_string(), "10.85.0.2");
         network.detach(&pod.id).await.unwrap();
@@ -68,12 +71,12 @@ fn a_chain_done_here_needs_no_program() {
 }
 
 #[test]
-fn programs_get_and_give_what_the_specification_says() {
-    on_a_node("programs_get_and_give_what_the_specification_says", || async {
+fn programs_are_run_as_the_specification_requires() {
+    on_a_node("programs_are_run_as_the_specification_requires", || async {
         plugin("first", &format!("[ $CNI_COMMAND != ADD ] || {RESULT}"));
         plugin(
             "second",
-            "[ $CNI_COMMAND != ADD ] || sed 's/.*\"prevResult\"://; s/,\"type\".*//; s/}$//' /run/said/second.ADD.json >/dev/null; \
+            "[ $CNI_COMMAND != ADD ] || sed 's/.*\"prevResult\"://; s/,\"type\".*//; s/}$//' /run/calls/second.ADD.json >/dev/null; \
             [ $CNI_COMMAND != ADD ] || echo '{\"cniVersion\":\"1.1.0\",\"ips\":[{\"address\":\"10.9.0.8/24\"}]}'",
         );
         let caps = r#""capabilities": {"portMappings": true, "bandwidth": true}"#;
@@ -86,9 +89,9 @@ fn programs_get_and_give_what_the_specification_says() {
         let bandwidth = serde_json::json!({"ingressRate": 1000});
         let args = [("bandwidth".to_owned(), bandwidth.clone()), ("cgroupPath".to_owned(), "/x".into())].into();
         let pod = PodRef { uid: "u-1".into(), capability_args: args, ..node::pod_ref(1) };
-        let got = network.attach(&pod, &ns, &path, &[tcp(8080, 80)]).await.unwrap();
-        assert_eq!(got.ips[0].to_string(), "10.9.0.8");
-        let env = said("first.ADD.env");
+        let attachment = network.attach(&pod, &ns, &path, &[tcp(8080, 80)]).await.unwrap();
+        assert_eq!(attachment.ips[0].to_string(), "10.9.0.8");
+        let env = recorded("first.ADD.env");
         for line in [
             "CNI_COMMAND=ADD".to_owned(),
             format!("CNI_CONTAINERID={}", pod.sandbox),
@@ -118,15 +121,15 @@ fn programs_get_and_give_what_the_specification_says() {
         network.check(&pod.sandbox).await.unwrap();
         network.reconcile(&HashSet::from([pod.sandbox.clone()])).await.unwrap();
         assert_eq!(json("first.GC.json")["cni.dev/valid-attachments"][0]["containerID"], pod.sandbox.as_str());
-        // Another daemon, another configuration: DEL is by the one of ADD, in reverse, with its result.
+        // With another daemon and configuration, DEL uses the configuration and result of ADD, in reverse order.
         drop(network);
         fs::remove_file("/run/net.d/10-x.conflist").unwrap();
         pins.unpin("pod-1").unwrap();
         let network = open(config());
         network.detach(&pod.sandbox).await.unwrap();
-        assert!(said("first.DEL.env").lines().any(|line| line == "CNI_NETNS="), "its namespace is gone");
+        assert!(recorded("first.DEL.env").lines().any(|line| line == "CNI_NETNS="), "its namespace is gone");
         assert_eq!(json("first.DEL.json")["prevResult"]["ips"][0]["address"], "10.9.0.8/24");
-        let order: Vec<String> = said("order").lines().map(str::to_owned).collect();
+        let order: Vec<String> = recorded("order").lines().map(str::to_owned).collect();
         assert_eq!(order[..4], ["first ADD", "second ADD", "first CHECK", "second CHECK"]);
         assert_eq!(order[order.len() - 2..], ["second DEL", "first DEL"]);
         assert!(node::files("attachments").is_empty());
@@ -134,86 +137,92 @@ fn programs_get_and_give_what_the_specification_says() {
 }
 
 #[test]
-fn a_chain_of_both_kinds() {
-    on_a_node("a_chain_of_both_kinds", || async {
+fn a_chain_of_built_in_and_program_elements() {
+    on_a_node("a_chain_of_built_in_and_program_elements", || async {
         plugin(
             "meta",
-            "[ $CNI_COMMAND != ADD ] || sed 's/.*\"prevResult\":\\({.*}\\),\"type\".*/\\1/' /run/said/meta.ADD.json",
+            "[ $CNI_COMMAND != ADD ] || sed 's/.*\"prevResult\":\\({.*}\\),\"type\".*/\\1/' /run/calls/meta.ADD.json",
         );
         list("10.conflist", "1.0.0", &format!(r#"{BRIDGE}, {{"type": "meta"}}, {PORTMAP}"#));
         let network = open(config());
         let pod = attach(&network, 1, &[tcp(8080, 80)]).await;
         serve(&pod.ns, "0.0.0.0:80");
-        assert!(ask("127.0.0.1:8080").is_ok());
+        assert!(request("127.0.0.1:8080").is_ok());
         assert_eq!(json("meta.ADD.json")["prevResult"]["ips"][0]["address"], "10.5.0.50/24");
         network.detach(&pod.id).await.unwrap();
         network.settle().await;
-        assert!(said("order").ends_with("meta DEL\n"));
+        assert!(recorded("order").ends_with("meta DEL\n"));
         node::assert_clean();
     });
 }
 
 #[test]
-fn a_program_that_fails_is_told_and_undone() {
-    on_a_node("a_program_that_fails_is_told_and_undone", || async {
+fn a_failing_program_is_reported_and_rolled_back() {
+    on_a_node("a_failing_program_is_reported_and_rolled_back", || async {
         let cases = [
             (
                 r#"echo '{"code": 11, "msg": "try later", "details": "no \"quota\""}'; exit 1"#,
                 "try later: no \"quota\" (code 11)",
             ),
-            ("echo oops >&2; exit 3", "exit status: 3, without a CNI error; it said oops"),
+            ("echo oops >&2; exit 3", "exit status: 3, without a CNI error; its output was oops"),
             ("printf 'gar\\033[2Jbage'", "its result is not JSON"),
-            ("echo '[1]'", "its result is no object"),
+            ("echo '[1]'", "its result is not an object"),
             ("echo '{\"ips\": [{\"address\": \"nonsense\"}]}'", "its result is not valid"),
             ("head -c 3000000 /dev/zero", "its output is longer than 1048576 bytes"),
-            ("sleep 76543 & sleep 76543", "no answer within 0.5 s; it was killed"),
+            ("sleep 76543 & sleep 76543", "timed out after 0.5 s; killed it"),
         ];
-        for (answer, expected) in cases {
-            plugin("bad", &format!("[ $CNI_COMMAND = ADD ] || exit 0\n{answer}"));
+        for (response, expected) in cases {
+            plugin("bad", &format!("[ $CNI_COMMAND = ADD ] || exit 0\n{response}"));
             list("10.conflist", "1.0.0", &format!(r#"{BRIDGE}, {{"type": "bad"}}"#));
             let network = limited();
             let error = try_attach(&network, 1, &[]).await.err().unwrap().to_string();
             assert!(error.starts_with("CNI plugin bad ADD: ") && error.contains(expected), "{error}");
             assert!(!error.contains('\u{1b}'), "{error:?}");
             network.settle().await;
-            assert!(said("order").ends_with("bad ADD\nbad DEL\n"), "{}", said("order"));
+            assert!(recorded("order").ends_with("bad ADD\nbad DEL\n"), "{}", recorded("order"));
             node::assert_clean();
         }
-        // A killed process is there until it is scheduled. No other test has one that sleeps so long.
-        let gone = async {
+        // A killed process exists until it is scheduled. No other test has a process with this sleep time.
+        let killed = async {
             while run("ps -eo args 2>/dev/null || true").contains("sleep 76543") {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), gone).await.expect("its children are killed, too");
+        tokio::time::timeout(Duration::from_secs(10), killed).await.expect("its children are killed too");
     });
 }
 
 #[test]
-fn a_failed_del_is_kept_for_later() {
-    on_a_node("a_failed_del_is_kept_for_later", || async {
-        plugin("net", &format!("[ $CNI_COMMAND != ADD ] || {RESULT}\n[ $CNI_COMMAND != DEL ] || [ -e /run/fine ]"));
+fn a_failed_del_is_retried_by_the_reconciler() {
+    on_a_node("a_failed_del_is_retried_by_the_reconciler", || async {
+        plugin(
+            "net",
+            &format!("[ $CNI_COMMAND != ADD ] || {RESULT}\n[ $CNI_COMMAND != DEL ] || [ -e /run/del-succeeds ]"),
+        );
         list("10.conflist", "1.0.0", r#"{"type": "net"}"#);
         let network = open(config());
         let pod = attach(&network, 1, &[]).await;
-        assert_eq!((pod.got.dns_servers.join(","), pod.got.dns_search.join(",")), ("10.9.0.1".into(), "a.b".into()));
+        assert_eq!(
+            (pod.attachment.dns_servers.join(","), pod.attachment.dns_search.join(",")),
+            ("10.9.0.1".into(), "a.b".into())
+        );
         assert!(network.detach(&pod.id).await.is_err() && network.detach(&pod.id).await.is_err());
         assert_eq!(node::files("attachments").len(), 1);
-        fs::write("/run/fine", "").unwrap();
+        fs::write("/run/del-succeeds", "").unwrap();
         network.reconcile(&HashSet::from([pod.id.clone()])).await.unwrap();
         assert!(node::files("attachments").is_empty());
     });
 }
 
 #[test]
-fn a_slow_plugin_holds_up_no_other_pod() {
-    on_a_node("a_slow_plugin_holds_up_no_other_pod", || async {
-        // Each waits until all are there: it ends only if they run at once.
+fn a_slow_plugin_does_not_delay_other_pods() {
+    on_a_node("a_slow_plugin_does_not_delay_other_pods", || async {
+        // Each plugin waits until all have started: they end only if they run at the same time.
         plugin(
             "meet",
             &format!(
-                "[ $CNI_COMMAND = ADD ] || exit 0\ntouch /run/said/here.$CNI_CONTAINERID\n\
-            while [ $(ls /run/said | grep -c here) -lt 6 ]; do sleep 0.01; done\n{RESULT}"
+                "[ $CNI_COMMAND = ADD ] || exit 0\ntouch /run/calls/started.$CNI_CONTAINERID\n\
+            while [ $(ls /run/calls | grep -c started) -lt 6 ]; do sleep 0.01; done\n{RESULT}"
             ),
         );
         list("10.conflist", "1.0.0", r#"{"type": "meet"}"#);
@@ -229,10 +238,11 @@ fn a_slow_plugin_holds_up_no_other_pod() {
     });
 }
 
-/// A directory of plugins on a file system that does not answer: one served by this process, which does not serve it.
+/// Uses a plugin directory on a file system that does not respond: this process opens it as a FUSE server and never
+/// replies.
 #[test]
-fn a_dead_directory_of_plugins_stops_no_task_of_the_daemon() {
-    on_a_node("a_dead_directory_of_plugins_stops_no_task_of_the_daemon", || async {
+fn an_unresponsive_plugin_directory_blocks_no_task_of_the_daemon() {
+    on_a_node("an_unresponsive_plugin_directory_blocks_no_task_of_the_daemon", || async {
         list("10.conflist", "1.0.0", r#"{"type": "absent"}"#);
         fs::create_dir_all("/run/bin").unwrap();
         let device = fs::File::options().read(true).write(true).open("/dev/fuse").expect("open /dev/fuse");
@@ -242,12 +252,12 @@ fn a_dead_directory_of_plugins_stops_no_task_of_the_daemon() {
             .expect("mount /run/bin");
         let network = limited();
         let began = std::time::Instant::now();
-        // The kernel wakes what waits in it when this is closed.
+        // Closing the device wakes all processes that wait for the file system.
         std::thread::spawn(move || {
             std::thread::sleep(Duration::from_secs(10));
             drop(device);
         });
-        // More than there are threads for tasks.
+        // More than the runtime has worker threads.
         let tasks: Vec<_> = (1..=8)
             .map(|number| {
                 let network = network.clone();
@@ -256,24 +266,24 @@ fn a_dead_directory_of_plugins_stops_no_task_of_the_daemon() {
             .collect();
         tokio::time::sleep(Duration::from_millis(100)).await;
         network.cancel(&node::pod_ref(1).sandbox);
-        for (task, why) in
+        for (task, reason) in
             tasks.into_iter().zip(["the pod is being stopped"].into_iter().chain(["not started within"; 7]))
         {
-            let error = task.await.unwrap().expect("it is dead").to_string();
-            assert!(error.contains(why), "{error}");
+            let error = task.await.unwrap().expect("an error").to_string();
+            assert!(error.contains(reason), "{error}");
         }
         assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
     });
 }
 
 #[test]
-fn an_attachment_that_is_not_wanted_any_more_ends_its_plugin() {
-    on_a_node("an_attachment_that_is_not_wanted_any_more_ends_its_plugin", || async {
-        // One child stays in the plugin's group, one leaves it.
+fn cancelling_an_attachment_kills_its_plugin() {
+    on_a_node("cancelling_an_attachment_kills_its_plugin", || async {
+        // One child stays in the plugin's process group, the other leaves it.
         plugin(
             "slow",
             "[ $CNI_COMMAND = ADD ] || exit 0\nsetsid sleep 1001 >/dev/null 2>&1 &\nsleep 1002 &\n\
-            touch /run/said/began\nsleep 1003",
+            touch /run/calls/began\nsleep 1003",
         );
         list("10.conflist", "1.0.0", &format!(r#"{BRIDGE}, {{"type": "slow"}}"#));
         let network = open(config());
@@ -282,28 +292,28 @@ fn an_attachment_that_is_not_wanted_any_more_ends_its_plugin() {
             tokio::spawn(async move { try_attach(&network, 1, &[]).await.err() })
         };
         let id = node::pod_ref(1).sandbox;
-        node::eventually(|| Path::new("/run/said/began").exists()).await;
+        node::eventually(|| Path::new("/run/calls/began").exists()).await;
         let calls = network.calls(&id);
         assert_eq!((calls[0].plugin.as_str(), calls[0].command.as_str(), calls[0].took), ("slow", "ADD", None));
         network.cancel(&id);
         let error = task.await.unwrap().expect("cancelled").to_string();
         assert!(error.contains("CNI plugin slow ADD: the pod is being stopped"), "{error}");
         network.settle().await;
-        assert_eq!(said("order"), "slow ADD\nslow DEL\n");
-        for left in ["sleep 1001", "sleep 1002", "sleep 1003"] {
-            assert!(!run("ps -eo args").lines().any(|line| line == left), "{left}");
+        assert_eq!(recorded("order"), "slow ADD\nslow DEL\n");
+        for command in ["sleep 1001", "sleep 1002", "sleep 1003"] {
+            assert!(!run("ps -eo args").lines().any(|line| line == command), "{command}");
         }
         node::assert_clean();
         assert_eq!(network.calls(&id), vec![]);
         // The same sandbox can be attached again.
         plugin("slow", "true");
-        assert!(try_attach(&network, 1, &[]).await.is_err(), "its answer is no result");
+        assert!(try_attach(&network, 1, &[]).await.is_err(), "its output is not a result");
     });
 }
 
 #[test]
-fn not_ready_says_why_and_follows_the_directory() {
-    on_a_node("not_ready_says_why_and_follows_the_directory", || async {
+fn ready_names_the_cause_and_follows_the_directory() {
+    on_a_node("ready_names_the_cause_and_follows_the_directory", || async {
         let network = open(config());
         network.ready().unwrap();
         fs::create_dir_all("/run/net.d").unwrap();
@@ -313,7 +323,7 @@ fn not_ready_says_why_and_follows_the_directory() {
         assert!(try_attach(&network, 1, &[]).await.err().unwrap().to_string().contains("not JSON"));
         list("10-x.conflist", "1.1.0", r#"{"type": "absent"}"#);
         let error = network.ready().unwrap_err().to_string();
-        assert!(error.contains("absent") && error.contains("no such program in /run/bin"), "{error}");
+        assert!(error.contains("absent") && error.contains("not found in /run/bin"), "{error}");
         plugin("absent", "[ $CNI_COMMAND != STATUS ] || { echo '{\"code\": 50, \"msg\": \"no agent\"}'; exit 1; }");
         network.reconcile(&HashSet::new()).await.unwrap();
         assert!(network.ready().unwrap_err().to_string().contains("no agent (code 50)"));
@@ -330,7 +340,7 @@ fn not_ready_says_why_and_follows_the_directory() {
 #[test]
 fn processes_of_other_cgroups_are_neither_read_nor_killed() {
     on_a_node("processes_of_other_cgroups_are_neither_read_nor_killed", || async {
-        plugin("slow", "[ $CNI_COMMAND = ADD ] || exit 0\ntouch /run/said/began\nsleep 1003");
+        plugin("slow", "[ $CNI_COMMAND = ADD ] || exit 0\ntouch /run/calls/began\nsleep 1003");
         list("10.conflist", "1.0.0", r#"{"type": "slow"}"#);
         let id = node::pod_ref(1).sandbox;
         let root = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
@@ -338,7 +348,7 @@ fn processes_of_other_cgroups_are_neither_read_nor_killed() {
         let unique = fs::read_to_string("/proc/sys/kernel/random/uuid").expect("random");
         let group = root.join(format!("pinion-test-cni-{}", unique.trim()));
         fs::create_dir(&group).expect("a cgroup");
-        // What a container can do: the plugin's mark, in an environment that takes as long to read as it wants.
+        // Like a malicious container: it has the plugin's variable in its environment, whose reading it could delay.
         let mut other =
             std::process::Command::new("sleep").arg("1004").env("CNI_CONTAINERID", &id).spawn().expect("sleep");
         fs::write(group.join("cgroup.procs"), other.id().to_string()).expect("join");
@@ -347,14 +357,14 @@ fn processes_of_other_cgroups_are_neither_read_nor_killed() {
             let network = network.clone();
             tokio::spawn(async move { try_attach(&network, 1, &[]).await.err() })
         };
-        node::eventually(|| Path::new("/run/said/began").exists()).await;
+        node::eventually(|| Path::new("/run/calls/began").exists()).await;
         network.cancel(&id);
         let error = task.await.unwrap().expect("cancelled").to_string();
         assert!(error.contains("the pod is being stopped"), "{error}");
         network.settle().await;
-        assert!(!run("ps -eo args").lines().any(|line| line == "sleep 1003"), "the plugin is killed");
-        assert!(other.try_wait().expect("a child").is_none(), "the container's process is not");
-        other.kill().and_then(|()| other.wait().map(drop)).expect("its end");
+        assert!(!run("ps -eo args").lines().any(|line| line == "sleep 1003"), "the plugin must be killed");
+        assert!(other.try_wait().expect("a child").is_none(), "the container's process must not be killed");
+        other.kill().and_then(|()| other.wait().map(drop)).expect("kill and reap");
         node::eventually(|| fs::remove_dir(&group).is_ok()).await;
     });
 }

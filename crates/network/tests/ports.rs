@@ -1,4 +1,4 @@
-//! Ports of the node that lead to pods.
+//! Port mappings from the node to pods.
 
 mod node;
 
@@ -6,7 +6,8 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 
 use network::{Config, Error, PortMapping, Protocol};
 use node::{
-    ask, ask_from, assert_clean, attach, config, on_a_node, open, outside, run, serve, tcp, try_attach, try_attach_with,
+    assert_clean, attach, config, on_a_node, open, outside, request, request_from, run, serve, tcp, try_attach,
+    try_attach_with,
 };
 
 fn at(host_ip: &str, host_port: u16) -> PortMapping {
@@ -20,13 +21,13 @@ fn a_port_answers_from_everywhere() {
         let a = attach(&network, 1, &[tcp(8080, 80), tcp(0, 81)]).await;
         let b = attach(&network, 2, &[]).await;
         serve(&a.ns, "0.0.0.0:80");
-        assert_eq!(ask_from(&outside, "192.0.2.1:8080").unwrap(), "192.0.2.2", "the pod sees the client's address");
-        assert_eq!(ask("127.0.0.1:8080").unwrap(), "10.85.0.1");
-        assert!(ask("10.85.0.1:8080").is_ok() && ask("192.0.2.1:8080").is_ok());
-        assert!(ask_from(&b.ns, "10.85.0.1:8080").is_ok(), "from another pod of the bridge");
-        assert!(ask_from(&a.ns, "10.85.0.1:8080").is_ok(), "from the pod itself");
+        assert_eq!(request_from(&outside, "192.0.2.1:8080").unwrap(), "192.0.2.2", "the pod sees the client's address");
+        assert_eq!(request("127.0.0.1:8080").unwrap(), "10.85.0.1");
+        assert!(request("10.85.0.1:8080").is_ok() && request("192.0.2.1:8080").is_ok());
+        assert!(request_from(&b.ns, "10.85.0.1:8080").is_ok(), "from another pod of the bridge");
+        assert!(request_from(&a.ns, "10.85.0.1:8080").is_ok(), "from the pod itself");
         network.detach(&a.id).await.unwrap();
-        assert!(ask("127.0.0.1:8080").is_err(), "nothing answers once it is detached");
+        assert!(request("127.0.0.1:8080").is_err(), "nothing answers once it is detached");
         network.detach(&b.id).await.unwrap();
         network.settle().await;
         assert_clean();
@@ -49,12 +50,12 @@ fn two_daemons_keep_their_rules_apart() {
         let b = attach(&other, 2, &[tcp(8081, 80)]).await;
         serve(&b.ns, "0.0.0.0:80");
         assert_eq!(run("nft list tables").trim(), "table ip pinion\ntable ip pinion/run/an_other");
-        assert!(ask("127.0.0.1:8080").is_ok() && ask("127.0.0.1:8081").is_ok());
-        assert!(ask_from(&b.ns, "10.86.0.1:8080").is_ok(), "from a pod of the other daemon");
+        assert!(request("127.0.0.1:8080").is_ok() && request("127.0.0.1:8081").is_ok());
+        assert!(request_from(&b.ns, "10.86.0.1:8080").is_ok(), "from a pod of the other daemon");
         other.detach(&b.id).await.unwrap();
         other.teardown().await.unwrap();
         assert_eq!(run("nft list tables").trim(), "table ip pinion");
-        assert!(ask("127.0.0.1:8080").is_ok());
+        assert!(request("127.0.0.1:8080").is_ok());
     });
 }
 
@@ -67,8 +68,8 @@ fn udp_and_an_address_of_the_node() {
         let b = attach(&network, 2, &[at("127.0.0.1", 8080)]).await;
         serve(&a.ns, "0.0.0.0:80");
         serve(&b.ns, "10.85.0.3:80");
-        assert!(ask_from(&outside, "192.0.2.1:8080").is_ok());
-        assert!(ask("127.0.0.1:8080").is_ok(), "the other pod's, on the same port");
+        assert!(request_from(&outside, "192.0.2.1:8080").is_ok());
+        assert!(request("127.0.0.1:8080").is_ok(), "the same port on another address leads to the other pod");
         let server = a.ns.enter(|| UdpSocket::bind("0.0.0.0:53").unwrap()).unwrap();
         let client = outside.enter(|| UdpSocket::bind("192.0.2.2:0").unwrap()).unwrap();
         client.send_to(b"x", "192.0.2.1:5353").unwrap();
@@ -78,7 +79,7 @@ fn udp_and_an_address_of_the_node() {
     });
 }
 
-/// The first packet of an association (RFC 9260, section 3.3.2), to a port.
+/// Builds an SCTP INIT packet (RFC 9260, section 3.3.2) for a port.
 fn sctp_init(to: u16) -> Vec<u8> {
     let crc32c = |bytes: &[u8]| {
         !bytes.iter().fold(!0u32, |crc, byte| {
@@ -92,7 +93,7 @@ fn sctp_init(to: u16) -> Vec<u8> {
     packet
 }
 
-/// Kernels are often built without sockets of SCTP; they translate its packets all the same.
+/// Kernels that are built without SCTP sockets translate SCTP packets anyway.
 #[test]
 fn sctp_packets_reach_the_pod() {
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, sendto, socket};
@@ -116,17 +117,17 @@ fn sctp_packets_reach_the_pod() {
 }
 
 #[test]
-fn the_families_have_ports_of_their_own() {
-    on_a_node("the_families_have_ports_of_their_own", || async {
+fn address_families_have_separate_ports() {
+    on_a_node("address_families_have_separate_ports", || async {
         let outside = outside();
         let network = open(network::Config { subnet6: Some("fd00:85::/64".into()), ..config() });
         let both =
             attach(&network, 1, &[at("0.0.0.0", 8080), PortMapping { container_port: 81, ..at("::", 8080) }]).await;
         serve(&both.ns, "0.0.0.0:80");
         serve(&both.ns, "[::]:81");
-        assert_eq!(ask_from(&outside, "192.0.2.1:8080").unwrap(), "192.0.2.2");
+        assert_eq!(request_from(&outside, "192.0.2.1:8080").unwrap(), "192.0.2.2");
         run("ip -n outside -6 route add default via fd02::1");
-        assert_eq!(ask_from(&outside, "[fd02::1]:8080").unwrap(), "fd02::2");
+        assert_eq!(request_from(&outside, "[fd02::1]:8080").unwrap(), "fd02::2");
         for port in [tcp(8080, 1), at("192.0.2.1", 8080), at("fd02::1", 8080)] {
             let error = try_attach(&network, 2, &[port]).await.err().unwrap();
             assert!(matches!(&error, Error::PortTaken { port: 8080, owner, .. } if *owner == both.id), "{error}");
@@ -143,8 +144,8 @@ fn the_families_have_ports_of_their_own() {
 }
 
 #[test]
-fn a_taken_port_is_refused_with_its_owner() {
-    on_a_node("a_taken_port_is_refused_with_its_owner", || async {
+fn a_taken_port_is_refused_and_its_owner_named() {
+    on_a_node("a_taken_port_is_refused_and_its_owner_named", || async {
         let network = open(config());
         let a = attach(&network, 1, &[tcp(8080, 80)]).await;
         for port in [tcp(8080, 99), at("127.0.0.1", 8080)] {
@@ -166,8 +167,8 @@ fn a_taken_port_is_refused_with_its_owner() {
 }
 
 #[test]
-fn a_port_that_a_process_of_the_node_has_is_refused_where_that_was_requested() {
-    on_a_node("a_port_that_a_process_of_the_node_has_is_refused_where_that_was_requested", || async {
+fn a_port_in_use_by_the_node_is_refused_if_free_ports_are_required() {
+    on_a_node("a_port_in_use_by_the_node_is_refused_if_free_ports_are_required", || async {
         let network = open(config());
         let tcp_listener = TcpListener::bind("127.0.0.1:8080").unwrap();
         let udp_socket = UdpSocket::bind("0.0.0.0:5353").unwrap();
@@ -180,7 +181,7 @@ fn a_port_that_a_process_of_the_node_has_is_refused_where_that_was_requested() {
         network.settle().await;
         assert_clean();
 
-        // Another address, another protocol, and a connection that is only being ended: all free.
+        // Free: another address, another protocol, and a port that only closing connections use.
         let udp_8080 = PortMapping { protocol: Protocol::Udp, ..tcp(8080, 80) };
         let mut free = try_attach_with(&network, 1, true, &[at("192.0.2.1", 8080), udp_8080]).await.unwrap();
         network.detach(&free.id).await.unwrap();
@@ -190,7 +191,7 @@ fn a_port_that_a_process_of_the_node_has_is_refused_where_that_was_requested() {
         free = try_attach_with(&network, 1, true, &[tcp(8080, 80)]).await.unwrap();
         network.detach(&free.id).await.unwrap();
 
-        // Kubelet's pods get such a port, as from the portmap plugin.
+        // Without the requirement (kubelet) the port is mapped, as the portmap plugin does.
         let kubelet = attach(&network, 2, &[udp]).await;
         drop(udp_socket);
         network.detach(&kubelet.id).await.unwrap();
@@ -206,8 +207,8 @@ fn pods_do_not_reach_the_nodes_loopback() {
         let a = attach(&network, 1, &[tcp(8080, 80)]).await;
         let node = netns::Namespace::open("/proc/self/ns/net".as_ref()).unwrap();
         serve(&node, "127.0.0.1:9999");
-        assert!(ask("127.0.0.1:9999").is_ok());
-        // As an attacker in a pod would: 127.0.0.1 routed to the bridge.
+        assert!(request("127.0.0.1:9999").is_ok());
+        // Attack from a pod: 127.0.0.1 is routed to the bridge.
         run("ip netns exec pod-1 sh -c 'ip link set lo down; ip addr del 127.0.0.1/8 dev lo; \
              ip route del table local 127.0.0.0/8 dev lo; ip route del table local 127.0.0.1 dev lo; \
              echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet; ip route add 127.0.0.1 via 10.85.0.1' 2>/dev/null || true");
@@ -220,9 +221,9 @@ fn pods_do_not_reach_the_nodes_loopback() {
             std::net::TcpStream::connect_timeout(&to, std::time::Duration::from_millis(300)).is_ok()
         };
         assert!(!a.ns.enter(attack).unwrap());
-        assert!(!none("martians") && none("arrived"), "the packets came, and went no further");
+        assert!(!none("martians") && none("arrived"), "the packets arrive and are dropped by the chain martians");
         run("nft flush chain ip pinion martians");
         let _ = a.ns.enter(attack).unwrap();
-        assert!(!none("arrived"), "without the rule they arrive: it is the rule that holds them");
+        assert!(!none("arrived"), "without the rule the packets get through, so the rule drops them");
     });
 }

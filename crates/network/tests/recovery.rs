@@ -1,4 +1,4 @@
-//! A daemon that is killed at any moment, and what its successor finds.
+//! Kills a daemon at random moments and checks that its successor recovers.
 
 mod node;
 
@@ -10,10 +10,10 @@ use std::{
 
 use node::{assert_clean, attach, config, files, on_a_node, open, pod_ref, run, tcp};
 
-/// Set in the process that is killed: the number of its first pod.
+/// Environment variable of the process that is killed: the number of its first pod.
 const VICTIM: &str = "PINION_TEST_VICTIM";
 
-/// Attaches and detaches for ever; to be killed.
+/// Attaches and detaches pods forever, until it is killed.
 async fn live_as_victim(first: u32) {
     let network = open(config());
     println!("\nready");
@@ -30,7 +30,7 @@ fn killed_at_any_moment() {
         return runtime.block_on(live_as_victim(first.parse().unwrap()));
     }
     on_a_node("killed_at_any_moment", || async {
-        let mut found = 0;
+        let mut leftovers = 0;
         for round in 0..40u32 {
             let mut victim = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "killed_at_any_moment", "--nocapture"])
@@ -41,14 +41,14 @@ fn killed_at_any_moment() {
                 .unwrap();
             let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
             assert!(lines.any(|line| line.unwrap() == "ready"));
-            // The moment is what varies here: nothing waits for it.
+            // The time of the kill is what this test varies, so it is not synchronized with anything.
             let begin = std::time::Instant::now();
             while begin.elapsed() < std::time::Duration::from_micros(u64::from(round) * 331) {
                 std::hint::spin_loop();
             }
             victim.kill().unwrap();
             victim.wait().unwrap();
-            found += files("attachments").len() + files("leases").len();
+            leftovers += files("attachments").len() + files("leases").len();
             let network = open(config());
             network.reconcile(&HashSet::new()).await.unwrap();
             assert_clean();
@@ -57,20 +57,21 @@ fn killed_at_any_moment() {
             network.settle().await;
             assert_clean();
         }
-        assert!(found > 0, "no kill came while something was there: the test proved nothing");
+        assert!(leftovers > 0, "no kill left anything behind: the test proved nothing");
     });
 }
 
 #[test]
-fn only_what_no_one_owns_is_removed() {
-    on_a_node("only_what_no_one_owns_is_removed", || async {
+fn only_objects_without_owner_are_removed() {
+    on_a_node("only_objects_without_owner_are_removed", || async {
         let network = open(config());
         let (a, b) = (attach(&network, 1, &[tcp(8080, 80)]).await, attach(&network, 2, &[tcp(8081, 80)]).await);
         drop(network);
-        // Of others: a link on our bridge with another name, a link of our name on no bridge of ours.
+        // Foreign objects: a link on our bridge with another name, and a link with a name of ours on no bridge of ours.
         run("ip link add theirs type veth peer name theirs1 && ip link set theirs master pinion0");
         run("ip link add pin0123456789a type veth peer name y");
-        // Of no one: a link, a lease without an owner, a lease of a dead owner, a torn record, and a half-written one.
+        // Leaked objects: a link, a lease without an owner, a lease of a dead owner, a damaged record, and a temporary
+        // file.
         run("ip link add pinfeedfeedfee type veth peer name x && ip link set pinfeedfeedfee master pinion0");
         run("cd /run/pinion/network/leases/.built-in && touch 10.85.0.9 && printf 'gone\\r\\neth0' > 10.85.0.10");
         run("cd /run/pinion/network/attachments && echo '{' > torn.json && echo x > .half.new");
@@ -95,8 +96,8 @@ fn only_what_no_one_owns_is_removed() {
 }
 
 #[test]
-fn many_at_once_come_and_go() {
-    on_a_node("many_at_once_come_and_go", || async {
+fn many_pods_are_attached_and_detached_concurrently() {
+    on_a_node("many_pods_are_attached_and_detached_concurrently", || async {
         let network = open(config());
         let tasks: Vec<_> = (1..=64u16)
             .map(|number| {

@@ -1,11 +1,11 @@
-//! The CNI reference plugins as programs: `PINION_TEST_CNI_BIN=<directory> cargo test -p network --features
-//! reference-plugins`.
+//! Runs the CNI reference plugins as programs:
+//! `PINION_TEST_CNI_BIN=<directory> cargo test -p network --features reference-plugins`
 
 mod node;
 
 use std::fs;
 
-use node::{ask, attach, config, on_a_node, open, run, serve};
+use node::{attach, config, on_a_node, open, request, run, serve};
 
 const LIST: &str = r#"{"cniVersion": "1.0.0", "name": "test", "plugins": [
     {"type": "bridge", "bridge": "cni5", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true, "promiscMode": false,
@@ -19,12 +19,12 @@ fn the_reference_plugins() {
     on_a_node("the_reference_plugins", || async move {
         let with = network::Config { cni_bin_dirs: vec![directory.into()], ..config() };
         let network = open(with);
-        // `promiscMode` is an option that only the program knows: it makes the chain one of programs.
+        // `promiscMode` is not supported by the built-in bridge: it makes the plugins run as programs.
         fs::create_dir_all("/run/net.d").unwrap();
         fs::write("/run/net.d/10.conflist", LIST).unwrap();
         let pod = attach(&network, 1, &[]).await;
         serve(&pod.ns, "0.0.0.0:80");
-        assert!(ask(&format!("{}:80", pod.ip())).is_ok());
+        assert!(request(&format!("{}:80", pod.ip())).is_ok());
         assert_eq!(run("ip netns exec pod-1 cat /proc/sys/net/core/somaxconn").trim(), "77");
         network.check(&pod.id).await.unwrap();
         network.detach(&pod.id).await.unwrap();

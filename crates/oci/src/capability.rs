@@ -1,5 +1,5 @@
-/// Every capability by number (`linux/capability.h`, capabilities(7)), as `process.capabilities` names them. What the
-/// kernel or a process lacks is for whoever applies a set to leave out.
+/// All capabilities, indexed by number (`linux/capability.h`, capabilities(7)), with the names of
+/// `process.capabilities`. Code that applies a set must skip those that the kernel or the process lacks.
 pub const CAPABILITIES: [&str; 41] = [
     "CAP_CHOWN",
     "CAP_DAC_OVERRIDE",

@@ -1,13 +1,13 @@
 //! The OCI runtime specification (1.3, Linux) as plain serde types.
 //!
-//! These are the words of `config.json`, not validated: `container` turns them into a valid plan once, at its edge.
-//! Unknown fields are ignored, as the specification asks of runtimes. Fields that are absent are `None` or empty and
-//! are not written back. What others wrote is read by [`from_json`].
+//! The types represent `config.json` without validation; `container` converts them to a validated plan. Unknown fields
+//! are ignored, as the specification requires of runtimes. Absent fields are `None` or empty and are not serialized.
+//! Parse the output of other programs with [`from_json`].
 
 #![forbid(unsafe_code)]
 
 mod capability;
-mod conventional;
+mod defaults;
 mod json;
 mod json_path;
 mod linux;
@@ -19,7 +19,7 @@ mod spec;
 mod state;
 
 pub use capability::CAPABILITIES;
-pub use conventional::{DEFAULT_CAPABILITIES, DEFAULT_MASKED_PATHS, DEFAULT_READONLY_PATHS};
+pub use defaults::{DEFAULT_CAPABILITIES, DEFAULT_MASKED_PATHS, DEFAULT_READONLY_PATHS};
 pub use json::{JsonError, from_json};
 pub use linux::{
     Device, DeviceKind, IdMapping, IntelRdt, Linux, MemoryPolicy, Namespace, NamespaceType, NetDevice, Personality,

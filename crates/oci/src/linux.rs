@@ -14,31 +14,31 @@ pub struct Linux {
     /// Group ids of a new user namespace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gid_mappings: Vec<IdMapping>,
-    /// `net.ipv4.ip_forward` → `1`, in the container's namespaces.
+    /// Sysctls of the container's namespaces, for example `net.ipv4.ip_forward` → `1`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctl: BTreeMap<String, String>,
-    /// Limits.
+    /// Resource limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// Where in the cgroup trees.
+    /// Path in the cgroup hierarchies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroups_path: Option<String>,
-    /// New or joined namespaces; what is not named is the runtime's.
+    /// Namespaces to create or join; namespaces of other kinds are the runtime's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<Namespace>,
-    /// Device files beyond the default ones.
+    /// Device files in addition to the default ones.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<Device>,
     /// System call filter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seccomp: Option<Seccomp>,
-    /// `shared`, `slave`, `private`, `unbindable`, with `r` for all below.
+    /// Propagation of the root: `shared`, `slave`, `private`, `unbindable`, recursive with the prefix `r`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rootfs_propagation: Option<String>,
     /// Paths hidden from the container.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub masked_paths: Vec<String>,
-    /// Paths that are read-only inside.
+    /// Paths that are read-only in the container.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub readonly_paths: Vec<String>,
     /// SELinux label of mounts.
@@ -50,10 +50,10 @@ pub struct Linux {
     /// Offsets of the clocks of a new time namespace, by `boottime` and `monotonic`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub time_offsets: BTreeMap<String, TimeOffset>,
-    /// Cache and memory bandwidth allocation.
+    /// Allocation of cache and memory bandwidth (resctrl).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intel_rdt: Option<IntelRdt>,
-    /// set_mempolicy(2).
+    /// NUMA memory policy (set_mempolicy(2)).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_policy: Option<MemoryPolicy>,
     /// Network devices of the runtime's namespace to move into the container's, by name.
@@ -61,13 +61,13 @@ pub struct Linux {
     pub net_devices: BTreeMap<String, NetDevice>,
 }
 
-/// One of `linux.timeOffsets`.
+/// An entry of `linux.timeOffsets`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TimeOffset {
-    /// Seconds.
+    /// Offset in seconds.
     pub secs: i64,
-    /// Nanoseconds, less than a second.
+    /// Additional nanoseconds, less than one second.
     pub nanosecs: u32,
 }
 
@@ -75,25 +75,25 @@ pub struct TimeOffset {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IntelRdt {
-    /// Name of the class of service; absent: the container's id.
+    /// Name of the class of service; if absent, the container id.
     #[serde(rename = "closID", skip_serializing_if = "Option::is_none")]
     pub clos_id: Option<String>,
     /// Lines of the `schemata` file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub schemata: Vec<String>,
-    /// Line of the L3 cache.
+    /// `schemata` line of the L3 cache.
     #[serde(rename = "l3CacheSchema", skip_serializing_if = "Option::is_none")]
     pub l3_cache_schema: Option<String>,
-    /// Line of the memory bandwidth.
+    /// `schemata` line of the memory bandwidth.
     #[serde(rename = "memBwSchema", skip_serializing_if = "Option::is_none")]
     pub mem_bw_schema: Option<String>,
-    /// Whether a monitoring group is made.
+    /// Whether to create a monitoring group.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub enable_monitoring: bool,
-    /// Before 1.3: monitoring of the cache.
+    /// Whether to monitor the cache (deprecated in 1.3).
     #[serde(rename = "enableCMT", skip_serializing_if = "std::ops::Not::not")]
     pub enable_cmt: bool,
-    /// Before 1.3: monitoring of the bandwidth.
+    /// Whether to monitor the memory bandwidth (deprecated in 1.3).
     #[serde(rename = "enableMBM", skip_serializing_if = "std::ops::Not::not")]
     pub enable_mbm: bool,
 }
@@ -102,51 +102,51 @@ pub struct IntelRdt {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryPolicy {
-    /// `MPOL_BIND`, …
+    /// Policy: `MPOL_BIND`, …
     pub mode: String,
-    /// NUMA nodes, as `0-1,3`.
+    /// NUMA nodes, for example `0-1,3`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub nodes: String,
-    /// `MPOL_F_STATIC_NODES`, …
+    /// Flags: `MPOL_F_STATIC_NODES`, …
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,
 }
 
-/// One of `linux.netDevices`.
+/// An entry of `linux.netDevices`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NetDevice {
-    /// Its name inside; absent: the same.
+    /// Name in the container; if absent, the name on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-/// Ids of a user namespace.
+/// A range of mapped ids of a user namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IdMapping {
-    /// First id inside.
+    /// First id in the container.
     #[serde(rename = "containerID")]
     pub container_id: u32,
-    /// First id outside.
+    /// First id on the host.
     #[serde(rename = "hostID")]
     pub host_id: u32,
-    /// How many.
+    /// Number of ids.
     pub size: u32,
 }
 
-/// One of `linux.namespaces`.
+/// An entry of `linux.namespaces`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
-    /// Its kind.
+    /// Kind of the namespace.
     #[serde(rename = "type")]
     pub kind: NamespaceType,
-    /// A namespace to join; absent: a new one.
+    /// Path of a namespace to join; if absent, a new one is created.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub path: Option<String>,
 }
 
-/// Kinds of namespace.
+/// A kind of namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
@@ -161,13 +161,13 @@ pub enum NamespaceType {
     Time,
 }
 
-/// A device file to make.
+/// A device file to create.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Device {
     /// Absolute path in the container.
     pub path: String,
-    /// Its kind.
+    /// Kind of the device.
     #[serde(rename = "type")]
     pub kind: DeviceKind,
     /// Major number.
@@ -176,27 +176,27 @@ pub struct Device {
     /// Minor number.
     #[serde(default)]
     pub minor: i64,
-    /// Permissions; 0666 where absent.
+    /// Permissions; 0666 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_mode: Option<u32>,
-    /// Owner.
+    /// User id of the owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
-    /// Group.
+    /// Group id of the owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gid: Option<u32>,
 }
 
-/// Kinds of device file.
+/// A kind of device file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeviceKind {
-    /// Character.
+    /// A character device.
     #[serde(rename = "c", alias = "u")]
     Char,
-    /// Block.
+    /// A block device.
     #[serde(rename = "b")]
     Block,
-    /// FIFO.
+    /// A FIFO.
     #[serde(rename = "p")]
     Fifo,
 }
@@ -206,7 +206,7 @@ pub enum DeviceKind {
 pub struct Personality {
     /// `LINUX` or `LINUX32`.
     pub domain: String,
-    /// None are defined yet.
+    /// Flags; the specification does not define any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,
 }

@@ -8,19 +8,19 @@ use crate::IdMapping;
 pub struct Mount {
     /// Absolute path in the container.
     pub destination: String,
-    /// File system type; `bind` is also told by the options.
+    /// File system type; a bind mount can also be requested by the options.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Device, file or directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// As fstab(5) and the specification's table.
+    /// Mount options, as in fstab(5) and in the table of the specification.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
-    /// Mappings of user ids of an idmapped mount.
+    /// User id mappings of an id-mapped mount.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub uid_mappings: Vec<IdMapping>,
-    /// Mappings of group ids of an idmapped mount.
+    /// Group id mappings of an id-mapped mount.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gid_mappings: Vec<IdMapping>,
 }

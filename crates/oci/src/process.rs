@@ -1,20 +1,20 @@
 use serde::{Deserialize, Serialize};
 
-/// `process`, also what `exec --process` reads.
+/// `process`; also the format of `exec --process`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Process {
-    /// Whether it gets a terminal.
+    /// Whether the process has a terminal.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub terminal: bool,
-    /// The terminal's first size.
+    /// Initial size of the terminal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub console_size: Option<ConsoleSize>,
-    /// Ids.
+    /// User and groups of the process.
     pub user: User,
-    /// Arguments, the first the program.
+    /// Arguments; the first is the program.
     pub args: Vec<String>,
-    /// `NAME=value`.
+    /// Environment variables, `NAME=value`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
     /// Working directory, absolute.
@@ -25,25 +25,25 @@ pub struct Process {
     /// Resource limits.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rlimits: Vec<Rlimit>,
-    /// `PR_SET_NO_NEW_PRIVS`.
+    /// Whether to set no_new_privs (`PR_SET_NO_NEW_PRIVS`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_new_privileges: bool,
     /// AppArmor profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub apparmor_profile: Option<String>,
-    /// `/proc/self/oom_score_adj`.
+    /// Value of `/proc/self/oom_score_adj`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oom_score_adj: Option<i32>,
     /// SELinux process label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selinux_label: Option<String>,
-    /// ioprio_set(2).
+    /// I/O priority (ioprio_set(2)).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io_priority: Option<IoPriority>,
-    /// sched_setattr(2).
+    /// Scheduling policy (sched_setattr(2)).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<Scheduler>,
-    /// CPUs of a command while and after it enters the container.
+    /// CPU affinity of an exec'd process, before and after it enters the container.
     #[serde(rename = "execCPUAffinity", skip_serializing_if = "Option::is_none")]
     pub exec_cpu_affinity: Option<ExecCpuAffinity>,
 }
@@ -52,9 +52,9 @@ pub struct Process {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IoPriority {
-    /// `IOPRIO_CLASS_RT`, `IOPRIO_CLASS_BE`, `IOPRIO_CLASS_IDLE`.
+    /// Class: `IOPRIO_CLASS_RT`, `IOPRIO_CLASS_BE`, `IOPRIO_CLASS_IDLE`.
     pub class: String,
-    /// 0, the highest, to 7.
+    /// Level, from 0 (the highest) to 7.
     pub priority: i64,
 }
 
@@ -62,41 +62,41 @@ pub struct IoPriority {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Scheduler {
-    /// `SCHED_OTHER`, `SCHED_FIFO`, …
+    /// Policy: `SCHED_OTHER`, `SCHED_FIFO`, …
     pub policy: String,
-    /// -20 to 19, of `SCHED_OTHER` and `SCHED_BATCH`.
+    /// Nice value, -20 to 19, for `SCHED_OTHER` and `SCHED_BATCH`.
     pub nice: i32,
-    /// 1 to 99, of `SCHED_FIFO` and `SCHED_RR`.
+    /// Priority, 1 to 99, for `SCHED_FIFO` and `SCHED_RR`.
     pub priority: i32,
-    /// `SCHED_FLAG_RESET_ON_FORK`, …
+    /// Flags: `SCHED_FLAG_RESET_ON_FORK`, …
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,
-    /// Nanoseconds, of `SCHED_DEADLINE`.
+    /// Runtime of `SCHED_DEADLINE`, in ns.
     pub runtime: u64,
-    /// Nanoseconds, of `SCHED_DEADLINE`.
+    /// Deadline of `SCHED_DEADLINE`, in ns.
     pub deadline: u64,
-    /// Nanoseconds, of `SCHED_DEADLINE`.
+    /// Period of `SCHED_DEADLINE`, in ns.
     pub period: u64,
 }
 
-/// `process.execCPUAffinity`: lists as `0-3,7`.
+/// `process.execCPUAffinity`: CPU lists such as `0-3,7`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExecCpuAffinity {
-    /// Before the command joins the container's groups.
+    /// CPUs before the process joins the container's cgroup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial: Option<String>,
-    /// After.
+    /// CPUs after the process has joined the container's cgroup.
     #[serde(rename = "final", skip_serializing_if = "Option::is_none")]
     pub last: Option<String>,
 }
 
-/// Size of a terminal in characters.
+/// The size of a terminal in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConsoleSize {
-    /// Rows.
+    /// Number of rows.
     pub height: u16,
-    /// Columns.
+    /// Number of columns.
     pub width: u16,
 }
 
@@ -111,31 +111,31 @@ pub struct User {
     /// File mode creation mask.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub umask: Option<u32>,
-    /// Supplementary groups.
+    /// Supplementary group ids.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub additional_gids: Vec<u32>,
 }
 
-/// `process.capabilities`: names as `CAP_NET_RAW`.
+/// `process.capabilities`: sets of names such as `CAP_NET_RAW` (capabilities(7)).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Capabilities {
-    /// What execve may give.
+    /// Capabilities that execve may grant.
     pub bounding: Vec<String>,
-    /// What the kernel checks.
+    /// Capabilities that the kernel checks.
     pub effective: Vec<String>,
-    /// What passes execve of a file with inheritable capabilities.
+    /// Capabilities that are preserved across execve of a file with inheritable capabilities.
     pub inheritable: Vec<String>,
-    /// What effective may be raised to.
+    /// Capabilities that may be made effective.
     pub permitted: Vec<String>,
-    /// What passes execve of an ordinary file.
+    /// Capabilities that are preserved across execve of an unprivileged program.
     pub ambient: Vec<String>,
 }
 
-/// One of `process.rlimits`.
+/// An entry of `process.rlimits`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rlimit {
-    /// `RLIMIT_NOFILE`, …
+    /// Resource: `RLIMIT_NOFILE`, …
     #[serde(rename = "type")]
     pub kind: String,
     /// Soft limit.

@@ -6,84 +6,84 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Resources {
-    /// Device allow list, in order.
+    /// Device rules, which apply in this order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceRule>,
-    /// Memory.
+    /// Memory limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
-    /// CPU time and placement.
+    /// CPU limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Cpu>,
-    /// Number of tasks.
+    /// Limit of tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pids: Option<Pids>,
-    /// Block devices.
+    /// Block I/O limits.
     #[serde(rename = "blockIO", skip_serializing_if = "Option::is_none")]
     pub block_io: Option<BlockIo>,
-    /// Huge pages, by page size.
+    /// Huge page limits, by page size.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hugepage_limits: Vec<HugepageLimit>,
-    /// Classes and priorities (v1).
+    /// Network class and priorities (v1).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
-    /// Handles and objects, by RDMA device.
+    /// RDMA limits, by device.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub rdma: BTreeMap<String, Rdma>,
-    /// v2 files written as they are.
+    /// Values of cgroup v2 files, by file name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub unified: BTreeMap<String, String>,
 }
 
-/// One of `resources.devices`.
+/// An entry of `resources.devices`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeviceRule {
-    /// Allow or deny.
+    /// Whether the devices are allowed or denied.
     pub allow: bool,
-    /// `a`, `c` or `b`; absent: all.
+    /// Type: `a`, `c` or `b`; if absent, all.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Absent: all.
+    /// Major number; if absent, all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub major: Option<i64>,
-    /// Absent: all.
+    /// Minor number; if absent, all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minor: Option<i64>,
-    /// Of `r`, `w`, `m`.
+    /// Access: a combination of `r`, `w` and `m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access: Option<String>,
 }
 
-/// `resources.memory`, bytes.
+/// `resources.memory`, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Memory {
-    /// Hard limit; -1: none.
+    /// Hard limit; -1 means no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<i64>,
     /// Soft limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservation: Option<i64>,
-    /// Memory and swap together.
+    /// Limit of memory plus swap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swap: Option<i64>,
-    /// Kernel memory (v1, gone from the kernel).
+    /// Limit of kernel memory (v1; removed from the kernel).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<i64>,
-    /// TCP buffers (v1).
+    /// Limit of TCP buffers (v1).
     #[serde(rename = "kernelTCP", skip_serializing_if = "Option::is_none")]
     pub kernel_tcp: Option<i64>,
-    /// 0 to 100 (v1).
+    /// Swappiness, 0 to 100 (v1).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swappiness: Option<u64>,
-    /// No OOM killer (v1).
+    /// Whether to disable the OOM killer (v1).
     #[serde(rename = "disableOOMKiller", skip_serializing_if = "Option::is_none")]
     pub disable_oom_killer: Option<bool>,
-    /// Hierarchical accounting (v1, always on).
+    /// Whether to use hierarchical accounting (v1; always on).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub use_hierarchy: Option<bool>,
-    /// Refuse an update below what is in use.
+    /// Whether to refuse an update below the current usage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub check_before_update: Option<bool>,
 }
@@ -95,28 +95,28 @@ pub struct Cpu {
     /// Relative weight, 2 to 262144.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shares: Option<u64>,
-    /// Microseconds per period; -1: no limit.
+    /// CPU time per period, in µs; -1 means no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<i64>,
-    /// Microseconds that a quota may save up.
+    /// Unused quota that may be accumulated, in µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<u64>,
-    /// Microseconds.
+    /// Period, in µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period: Option<u64>,
-    /// Real-time microseconds per period.
+    /// Real-time CPU time per period, in µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub realtime_runtime: Option<i64>,
-    /// Real-time period, microseconds.
+    /// Real-time period, in µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub realtime_period: Option<u64>,
-    /// `0-3,7`.
+    /// CPUs, for example `0-3,7`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<String>,
     /// NUMA nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mems: Option<String>,
-    /// 1: SCHED_IDLE for the group.
+    /// 1 gives all tasks of the cgroup the SCHED_IDLE policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle: Option<i64>,
 }
@@ -125,7 +125,7 @@ pub struct Cpu {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pids {
-    /// Number of tasks; -1: no limit. 0 is a limit since 1.3 of the specification, not the same as absent.
+    /// Limit of tasks; -1 means no limit. Since version 1.3 of the specification 0 is a limit, not the same as absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<i64>,
 }
@@ -134,30 +134,30 @@ pub struct Pids {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BlockIo {
-    /// 10 to 1000.
+    /// Weight, 10 to 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u16>,
-    /// The same for tasks beside child groups.
+    /// Weight of the tasks of the cgroup relative to its child cgroups, 10 to 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leaf_weight: Option<u16>,
     /// Weights per device.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub weight_device: Vec<WeightDevice>,
-    /// Bytes per second.
+    /// Limits of bytes read per second.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub throttle_read_bps_device: Vec<ThrottleDevice>,
-    /// Bytes per second.
+    /// Limits of bytes written per second.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub throttle_write_bps_device: Vec<ThrottleDevice>,
-    /// Operations per second.
+    /// Limits of reads per second.
     #[serde(rename = "throttleReadIOPSDevice", skip_serializing_if = "Vec::is_empty")]
     pub throttle_read_iops_device: Vec<ThrottleDevice>,
-    /// Operations per second.
+    /// Limits of writes per second.
     #[serde(rename = "throttleWriteIOPSDevice", skip_serializing_if = "Vec::is_empty")]
     pub throttle_write_iops_device: Vec<ThrottleDevice>,
 }
 
-/// Weight of one block device.
+/// The weight of one block device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WeightDevice {
@@ -165,15 +165,15 @@ pub struct WeightDevice {
     pub major: i64,
     /// Minor number.
     pub minor: i64,
-    /// 10 to 1000.
+    /// Weight, 10 to 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u16>,
-    /// The same for tasks beside child groups.
+    /// Weight of the tasks of the cgroup relative to its child cgroups, 10 to 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leaf_weight: Option<u16>,
 }
 
-/// Throttle of one block device.
+/// A limit of one block device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ThrottleDevice {
@@ -181,17 +181,17 @@ pub struct ThrottleDevice {
     pub major: i64,
     /// Minor number.
     pub minor: i64,
-    /// Per second.
+    /// Bytes or operations per second.
     pub rate: u64,
 }
 
-/// Limit of one size of huge page.
+/// The limit of one huge page size.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HugepageLimit {
-    /// `2MB`, `1GB`.
+    /// Page size: `2MB`, `1GB`.
     pub page_size: String,
-    /// Bytes.
+    /// Limit in bytes.
     pub limit: u64,
 }
 
@@ -199,32 +199,32 @@ pub struct HugepageLimit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Network {
-    /// `net_cls.classid`.
+    /// Value of `net_cls.classid`.
     #[serde(rename = "classID", skip_serializing_if = "Option::is_none")]
     pub class_id: Option<u32>,
-    /// `net_prio.ifpriomap`.
+    /// Entries of `net_prio.ifpriomap`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub priorities: Vec<NetworkPriority>,
 }
 
-/// Priority of an interface.
+/// The priority of a network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NetworkPriority {
-    /// Interface.
+    /// Name of the interface.
     pub name: String,
-    /// Priority.
+    /// Priority of its traffic.
     pub priority: u32,
 }
 
-/// One of `resources.rdma`.
+/// An entry of `resources.rdma`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rdma {
-    /// Most handles; absent: no limit.
+    /// Limit of handles; no limit if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hca_handles: Option<u32>,
-    /// Most objects; absent: no limit.
+    /// Limit of objects; no limit if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hca_objects: Option<u32>,
 }

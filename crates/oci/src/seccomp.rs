@@ -4,40 +4,40 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Seccomp {
-    /// What happens to calls that no rule names: `SCMP_ACT_ERRNO`, …
+    /// Action for calls without a matching rule: `SCMP_ACT_ERRNO`, …
     pub default_action: String,
-    /// errno of a default action that has one.
+    /// Errno of the default action, if that has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_errno_ret: Option<u32>,
-    /// `SCMP_ARCH_X86_64`, …; the native one is always there.
+    /// Architectures: `SCMP_ARCH_X86_64`, …; the native one is always included.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub architectures: Vec<String>,
-    /// `SECCOMP_FILTER_FLAG_…`; absent is not the same as none.
+    /// Flags: `SECCOMP_FILTER_FLAG_…`. An absent list is different from an empty one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flags: Option<Vec<String>>,
-    /// Socket of the agent that answers `SCMP_ACT_NOTIFY`.
+    /// Socket of the agent that handles `SCMP_ACT_NOTIFY`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listener_path: Option<String>,
-    /// Sent to that agent.
+    /// Data that is sent to the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listener_metadata: Option<String>,
-    /// Rules.
+    /// Rules of the filter.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub syscalls: Vec<SyscallRule>,
 }
 
-/// One of `linux.seccomp.syscalls`.
+/// An entry of `linux.seccomp.syscalls`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SyscallRule {
     /// Names of system calls.
     pub names: Vec<String>,
-    /// `SCMP_ACT_ALLOW`, …
+    /// Action: `SCMP_ACT_ALLOW`, …
     pub action: String,
-    /// errno of an action that has one.
+    /// Errno of the action, if that has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub errno_ret: Option<u32>,
-    /// Conditions, all of which must hold.
+    /// Conditions, all of which must match.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<SeccompArg>,
 }
@@ -46,12 +46,12 @@ pub struct SyscallRule {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SeccompArg {
-    /// Which argument, from 0.
+    /// Index of the argument, from 0.
     pub index: u32,
-    /// Compared to.
+    /// Value with which the argument is compared; for `SCMP_CMP_MASKED_EQ` the mask.
     pub value: u64,
-    /// Of `SCMP_CMP_MASKED_EQ`: `value` is the mask, this what the masked argument must be.
+    /// For `SCMP_CMP_MASKED_EQ` the value with which the masked argument is compared.
     pub value_two: u64,
-    /// `SCMP_CMP_EQ`, …
+    /// Operator: `SCMP_CMP_EQ`, …
     pub op: String,
 }

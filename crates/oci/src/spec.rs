@@ -8,7 +8,7 @@ use crate::{Linux, Mount, NamespaceType, Process};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Spec {
-    /// Version of the specification this file follows.
+    /// Version of the specification with which the file complies.
     pub oci_version: String,
     /// The root file system.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -22,22 +22,22 @@ pub struct Spec {
     /// NIS domain name, in the container's UTS namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domainname: Option<String>,
-    /// Mounts beside the root, in order.
+    /// Mounts in addition to the root, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
-    /// Programs to run at points of the life.
+    /// Programs to run at points of the lifecycle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Hooks>,
-    /// Free-form.
+    /// Arbitrary metadata.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// What is Linux's own.
+    /// Linux-specific properties.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux: Option<Linux>,
 }
 
 impl Spec {
-    /// Whether the container has a namespace of this kind of its own, new or joined.
+    /// Reports whether the container creates or joins a namespace of this kind.
     #[must_use]
     pub fn has_namespace(&self, kind: NamespaceType) -> bool {
         self.linux.as_ref().is_some_and(|linux| linux.namespaces.iter().any(|namespace| namespace.kind == kind))
@@ -50,7 +50,7 @@ impl Spec {
 pub struct Root {
     /// Absolute, or relative to the bundle.
     pub path: String,
-    /// Whether the root is read-only inside.
+    /// Whether the root is read-only in the container.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub readonly: bool,
 }
@@ -59,39 +59,39 @@ pub struct Root {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Hooks {
-    /// Deprecated: after create, before start, in the runtime's namespaces.
+    /// Hooks during create, in the runtime's namespaces (deprecated).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prestart: Vec<Hook>,
-    /// During create, in the runtime's namespaces.
+    /// Hooks during create, in the runtime's namespaces.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub create_runtime: Vec<Hook>,
-    /// During create, in the container's namespaces, before pivot_root.
+    /// Hooks during create, in the container's namespaces, before pivot_root.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub create_container: Vec<Hook>,
-    /// During start, in the container, before its program.
+    /// Hooks during start, in the container, before its program is executed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub start_container: Vec<Hook>,
-    /// After start.
+    /// Hooks after start, in the runtime's namespaces.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub poststart: Vec<Hook>,
-    /// After delete.
+    /// Hooks after delete, in the runtime's namespaces.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub poststop: Vec<Hook>,
 }
 
-/// One hook.
+/// A hook.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Hook {
     /// Absolute path of the program.
     pub path: String,
-    /// Its arguments, the first its name.
+    /// Arguments of the program; the first is its name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// Its environment.
+    /// Environment of the program.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
-    /// Seconds until it is ended.
+    /// Timeout in seconds, after which the hook is killed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<i64>,
 }

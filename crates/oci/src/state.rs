@@ -2,38 +2,38 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A container's state: what `state` prints and hooks read (runtime.md, "State").
+/// The state of a container, as the `state` operation and hooks get it (runtime.md, "State").
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct State {
-    /// Version of the specification the state follows.
+    /// Version of the specification with which the state complies.
     pub oci_version: String,
-    /// The container's id.
+    /// Id of the container.
     pub id: String,
-    /// Where it is in its life.
+    /// Status of the container.
     pub status: Status,
-    /// Pid of its process on the host; 0: there is none.
+    /// Pid of the container's process on the host; 0 without a process.
     pub pid: i32,
     /// Absolute path of the bundle.
     pub bundle: String,
-    /// The spec's.
+    /// Annotations of the spec.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
-/// `status` of a container.
+/// The status of a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// Being made.
+    /// The container is being created.
     #[default]
     Creating,
-    /// Made; its program does not run yet.
+    /// The container is created, and its program is not running yet.
     Created,
-    /// Its program runs.
+    /// The program of the container is running.
     Running,
-    /// Frozen; not of the specification, but what runc and crun say.
+    /// The container is frozen. Not in the specification, but used by runc and crun.
     Paused,
-    /// Its process ended.
+    /// The process of the container has exited.
     Stopped,
 }

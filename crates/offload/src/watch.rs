@@ -1,16 +1,16 @@
-//! Calls that block a worker in its place, for those that nearly always return within microseconds: a hand-over of the
-//! worker's tasks to another thread costs two switches of threads, more than most of these calls.
+//! Watches calls that block a worker. For calls that nearly always return within microseconds this is cheaper than
+//! handing the worker's tasks over to another thread, which costs two context switches.
 //!
-//! What a blocked worker keeps from others, and who takes it meanwhile:
+//! What a blocked worker withholds from others, and how it is made available:
 //!
-//! | kept | taken |
+//! | withheld | made available |
 //! |---|---|
-//! | the task that it woke last, which no other worker can take | by others: an empty task takes its place before the call |
-//! | its other tasks | by a worker that looks for some |
-//! | tasks that used up their turn (tokio's budget) and wait for its next one | by nobody |
-//! | the I/O and time drivers, if it polled them last and all others sleep | by a worker that is woken after [`PATIENCE`] |
+//! | the task that it woke last, which other workers cannot take | by waking an empty task before the call, which replaces it |
+//! | its other tasks | by idle workers, which take them |
+//! | tasks that have used up tokio's cooperative budget | not at all |
+//! | the I/O and time drivers, if it polled them last and all others sleep | by waking a worker after [`PATIENCE`] |
 //!
-//! One worker of a runtime is always left: what would block the last one is handed over.
+//! At least one worker of a runtime is never blocked: a call that would block the last one is handed over instead.
 
 use std::{
     io,
@@ -29,29 +29,30 @@ use tokio::runtime::Handle;
 const PATIENCE: Duration = Duration::from_millis(5);
 const STACK: usize = 64 << 10;
 
-static CALLS: Mutex<Calls> = Mutex::new(Calls { now: Vec::new(), begun: 0, timer: None });
+static CALLS: Mutex<Calls> = Mutex::new(Calls { now: Vec::new(), last_number: 0, timer: None });
 
-/// The calls of this process.
+/// The blocking calls of this process.
 struct Calls {
     now: Vec<Call>,
-    begun: u64,
-    /// Rings [`PATIENCE`] after the first of [`Self::now`] began, and then again and again; off while there is none. A
-    /// thread waits for it; `None`: no thread does.
+    last_number: u64,
+    /// Expires [`PATIENCE`] after the first of [`Self::now`] started, and periodically after that; disarmed while
+    /// no call is registered. A thread waits for it; `None` if the thread is not running.
     timer: Option<Arc<OwnedFd>>,
 }
 
-/// A call that blocks a worker now.
+/// A call that is blocking a worker.
 struct Call {
     number: u64,
     began: Instant,
     runtime: Handle,
 }
 
-/// A call, for as long as it is not dropped.
+/// The registration of a call; dropping it ends the call.
 pub(crate) struct Blocking(u64);
 
 impl Blocking {
-    /// Counts a call that will block a worker of this runtime, which this is called on. `None`: it must be handed over.
+    /// Registers a call that is about to block the current worker of this runtime. `None`: the worker's tasks must be
+    /// handed over instead.
     pub(crate) fn begin(runtime: &Handle) -> Option<Self> {
         let workers = runtime.metrics().num_workers();
         let mut calls = lock();
@@ -60,14 +61,14 @@ impl Blocking {
         if blocked + 1 >= workers || ((calls.now.is_empty() || calls.timer.is_none()) && calls.watch().is_err()) {
             return None;
         }
-        calls.begun += 1;
-        let number = calls.begun;
+        calls.last_number += 1;
+        let number = calls.last_number;
         calls.now.push(Call { number, began, runtime: runtime.clone() });
         drop(calls);
-        let counted = Self(number);
-        // The task that was woken last gives way to one woken later: others can take it now.
+        let registration = Self(number);
+        // This task replaces the one that was woken last, which other workers can take from then on.
         runtime.spawn(async {});
-        Some(counted)
+        Some(registration)
     }
 }
 
@@ -76,28 +77,28 @@ impl Drop for Blocking {
         let mut calls = lock();
         calls.now.retain(|call| call.number != self.0);
         if let Some(timer) = calls.timer.as_ref().filter(|_| calls.now.is_empty()) {
-            // One that rings all the same finds nothing.
+            // If disarming fails, the watching thread finds no calls.
             let _ = set(timer, Duration::ZERO);
         }
     }
 }
 
 impl Calls {
-    /// Sets the timer, and starts the thread that waits for it where there is none.
+    /// Arms the timer, and starts the watching thread if it is not running.
     fn watch(&mut self) -> io::Result<()> {
         if let Some(timer) = &self.timer {
             return set(timer, PATIENCE);
         }
         let timer = Arc::new(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?);
         set(&timer, PATIENCE)?;
-        let theirs = Arc::clone(&timer);
-        thread::Builder::new().name("offload-watch".into()).stack_size(STACK).spawn(move || look(&theirs))?;
+        let shared = Arc::clone(&timer);
+        thread::Builder::new().name("offload-watch".into()).stack_size(STACK).spawn(move || watch(&shared))?;
         self.timer = Some(timer);
         Ok(())
     }
 }
 
-/// Lets it ring after this time, and each time that this time has passed again; never with zero.
+/// Arms the timer to expire after this time and periodically after that; zero disarms it.
 fn set(timer: &OwnedFd, time: Duration) -> io::Result<()> {
     let time = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
     let times = Itimerspec { it_interval: time, it_value: time };
@@ -108,10 +109,10 @@ fn lock() -> MutexGuard<'static, Calls> {
     CALLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Wakes a worker of each runtime that has one blocked for longer than [`PATIENCE`]: it polls the drivers, and takes
-/// tasks of those that are blocked.
-fn look(timer: &OwnedFd) {
-    /// Another thread is started where this one ends.
+/// Wakes a worker of each runtime that has had a blocked worker for longer than [`PATIENCE`]. The woken worker polls
+/// the drivers, and takes tasks of the blocked workers.
+fn watch(timer: &OwnedFd) {
+    /// Causes the thread to be started again if it ends.
     struct End;
     impl Drop for End {
         fn drop(&mut self) {
@@ -120,7 +121,7 @@ fn look(timer: &OwnedFd) {
     }
     let _end = End;
     loop {
-        // How often it rang.
+        // Reads the number of expirations.
         if rustix::io::read(timer, &mut [0; 8]).is_err() {
             thread::sleep(PATIENCE);
         }

@@ -1,4 +1,4 @@
-//! Fields to attributes.
+//! Converts fields of spans and events to attributes.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use tracing::field::{Field, Visit};
 
 use crate::proto::{KeyValue, Value};
 
-/// Longest value: what clients and images say is bounded.
-const LONGEST: usize = 1024;
-/// Most attributes of one span or event.
-const MOST: usize = 32;
+/// Maximum length of a value: names of clients and images can have any length.
+const VALUE_MAX: usize = 1024;
+/// Maximum number of attributes of a span or event.
+const ATTRIBUTES_MAX: usize = 32;
 
-/// The name that OpenTelemetry's semantic conventions have for a field of ours.
+/// Returns the name of a field according to OpenTelemetry's semantic conventions.
 fn conventional(field: &'static str) -> &'static str {
     match field {
         "rpc" => "rpc.method",
@@ -28,24 +28,24 @@ fn conventional(field: &'static str) -> &'static str {
     }
 }
 
-/// What a span's or an event's fields say.
+/// The fields of a span or an event.
 #[derive(Default)]
 pub(crate) struct Fields {
     pub(crate) attributes: Vec<KeyValue>,
-    /// `trace`
+    /// Value of the field `trace`.
     pub(crate) trace: Option<[u8; 16]>,
-    /// `parent`
+    /// Value of the field `parent`.
     pub(crate) parent: Option<[u8; 8]>,
-    /// `sampled`
+    /// Value of the field `sampled`.
     pub(crate) sampled: Option<bool>,
-    /// `error`
+    /// Value of the field `error`.
     pub(crate) error: Option<String>,
-    /// `message` of an event.
+    /// Value of the field `message` of an event.
     pub(crate) message: Option<String>,
-    /// `rpc` and `service`: it is a server's span.
+    /// Values of the fields `rpc` and `service`, which only server spans have.
     pub(crate) method: Option<String>,
     pub(crate) service: Option<String>,
-    /// `status`: the request is answered.
+    /// Whether the field `status` is set, that is, the request has been answered.
     pub(crate) answered: bool,
 }
 
@@ -54,7 +54,7 @@ impl Fields {
         let key = conventional(field.name());
         if let Some(known) = self.attributes.iter_mut().find(|known| known.key == key) {
             *known = KeyValue::new(key, value);
-        } else if self.attributes.len() < MOST {
+        } else if self.attributes.len() < ATTRIBUTES_MAX {
             self.attributes.push(KeyValue::new(key, value));
         }
     }
@@ -112,9 +112,9 @@ impl Visit for Fields {
     }
 }
 
-/// Cut at a character's end.
+/// Truncates text at a character boundary.
 fn bounded(text: &str) -> String {
-    text[..text.floor_char_boundary(LONGEST)].to_owned()
+    text[..text.floor_char_boundary(VALUE_MAX)].to_owned()
 }
 
 fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hex_is_of_one_length() {
+    fn hex_has_a_fixed_length() {
         assert_eq!(hex("00ff"), Some([0, 255]));
         assert_eq!(hex::<2>("00f"), None);
         assert_eq!(hex::<2>("00fg"), None);
@@ -141,8 +141,8 @@ mod tests {
     }
 
     #[test]
-    fn values_are_cut_between_characters() {
-        assert_eq!(bounded(&"ä".repeat(LONGEST)).len(), LONGEST);
-        assert_eq!(bounded(&format!("x{}", "ä".repeat(LONGEST))).len(), LONGEST - 1);
+    fn values_are_truncated_between_characters() {
+        assert_eq!(bounded(&"ä".repeat(VALUE_MAX)).len(), VALUE_MAX);
+        assert_eq!(bounded(&format!("x{}", "ä".repeat(VALUE_MAX))).len(), VALUE_MAX - 1);
     }
 }

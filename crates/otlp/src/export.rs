@@ -1,4 +1,4 @@
-//! The task that sends.
+//! The task that sends spans to the collector.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,39 +23,40 @@ use crate::{
     traces::Shared,
 };
 
-/// Spans that may wait: about a kilobyte each.
+/// Maximum number of queued spans; each takes about a kilobyte.
 pub const QUEUE: usize = 2048;
 
-/// Most spans of one message.
+/// Maximum number of spans per request.
 const BATCH: usize = 512;
-/// How long a span waits for others.
+/// How long a span waits for others before it is sent.
 const LINGER: Duration = Duration::from_secs(2);
-/// How long the collector may take.
+/// Timeout of connections and requests.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Pauses between tries of one message; after the last it is given up.
+/// Delays between the attempts to send a batch; it is dropped when the last attempt has failed.
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5), Duration::from_secs(15)];
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
 pub(crate) enum Item {
     Span(Span),
-    /// To be told when all before it was sent or given up.
+    /// Notified when all spans before it have been sent or dropped.
     Flush(oneshot::Sender<()>),
 }
 
-/// Runs until the queue's other end is gone and it is empty.
+/// Runs until the sender of the queue is dropped and the queue is empty.
 pub(crate) async fn run(shared: Arc<Shared>, endpoint: Endpoint, settings: Settings, mut queue: mpsc::Receiver<Item>) {
     let channel = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE).connect_lazy();
-    let mut collector = Collector { grpc: Grpc::new(channel), resource: resource(&settings), settings, away: false };
+    let mut collector =
+        Collector { grpc: Grpc::new(channel), resource: resource(&settings), settings, unreachable: false };
     loop {
-        let (batch, flushed, more) = gather(&mut queue).await;
+        let (batch, flushed, more) = next_batch(&mut queue).await;
         if !batch.is_empty() {
             let count = batch.len();
             let sent = collector.send(batch).await;
-            shared.figures.queued.add(-(count as i64));
+            shared.metrics.queued.add(-(count as i64));
             match sent {
-                true => shared.figures.exported.add(count as u64),
-                false => shared.figures.failed.add(count as u64),
+                true => shared.metrics.exported.add(count as u64),
+                false => shared.metrics.failed.add(count as u64),
             }
         }
         if let Some(flushed) = flushed {
@@ -67,8 +68,8 @@ pub(crate) async fn run(shared: Arc<Shared>, endpoint: Endpoint, settings: Setti
     }
 }
 
-/// A batch that is full, or old enough, or must go now; and whether there may be another.
-async fn gather(queue: &mut mpsc::Receiver<Item>) -> (Vec<Span>, Option<oneshot::Sender<()>>, bool) {
+/// Returns the next batch, which is full, old enough, or must be flushed; and whether the queue is still open.
+async fn next_batch(queue: &mut mpsc::Receiver<Item>) -> (Vec<Span>, Option<oneshot::Sender<()>>, bool) {
     let mut batch = Vec::new();
     match queue.recv().await {
         Some(Item::Span(span)) => batch.push(span),
@@ -94,12 +95,12 @@ struct Collector {
     grpc: Grpc<Channel>,
     resource: Resource,
     settings: Settings,
-    /// It did not answer last time, and the log has it.
-    away: bool,
+    /// Whether the last attempt failed; the failure has been logged.
+    unreachable: bool,
 }
 
 impl Collector {
-    /// Whether the collector has them.
+    /// Sends spans; returns whether the collector has received them.
     async fn send(&mut self, spans: Vec<Span>) -> bool {
         let scope = InstrumentationScope { name: "pinion".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
         let scope_spans = vec![ScopeSpans { scope: Some(scope), spans }];
@@ -108,17 +109,17 @@ impl Collector {
         let mut pauses = PAUSES.iter();
         loop {
             let failure = match self.try_send(request.clone()).await {
-                Ok(answer) => return self.told(&answer),
+                Ok(response) => return self.record_response(&response),
                 Err(status) => status,
             };
-            if !self.away {
-                self.away = true;
+            if !self.unreachable {
+                self.unreachable = true;
                 tracing::warn!(
                     endpoint = self.settings.endpoint,
-                    "send spans: {failure}; they wait; what comes when the queue is full is dropped"
+                    "send spans: {failure}; retrying; spans are dropped when the queue is full"
                 );
             }
-            match pauses.next().filter(|_| may_succeed_later(&failure)) {
+            match pauses.next().filter(|_| is_retryable(&failure)) {
                 Some(pause) => sleep(*pause).await,
                 None => return false,
             }
@@ -129,22 +130,22 @@ impl Collector {
         let ready = timeout(PATIENCE, self.grpc.ready()).await;
         ready
             .map_err(|_| Status::deadline_exceeded("no connection"))?
-            .map_err(|error| Status::unavailable(told(&error)))?;
+            .map_err(|error| Status::unavailable(with_causes(&error)))?;
         let codec: ProstCodec<ExportTraceServiceRequest, ExportTraceServiceResponse> = ProstCodec::default();
         let sent = self.grpc.unary(Request::new(request), PathAndQuery::from_static(METHOD), codec);
-        let answer = timeout(PATIENCE, sent).await.map_err(|_| Status::deadline_exceeded("no answer"))?;
-        Ok(answer?.into_inner())
+        let response = timeout(PATIENCE, sent).await.map_err(|_| Status::deadline_exceeded("no response"))?;
+        Ok(response?.into_inner())
     }
 
-    fn told(&mut self, answer: &ExportTraceServiceResponse) -> bool {
-        if self.away {
-            self.away = false;
-            tracing::info!(endpoint = self.settings.endpoint, "spans are taken again");
+    fn record_response(&mut self, response: &ExportTraceServiceResponse) -> bool {
+        if self.unreachable {
+            self.unreachable = false;
+            tracing::info!(endpoint = self.settings.endpoint, "the collector accepts spans again");
         }
-        if let Some(partial) = answer.partial_success.as_ref().filter(|partial| partial.rejected_spans > 0) {
+        if let Some(partial) = response.partial_success.as_ref().filter(|partial| partial.rejected_spans > 0) {
             tracing::warn!(
                 rejected = partial.rejected_spans,
-                "the collector took not all spans: {}",
+                "the collector rejected some spans: {}",
                 partial.error_message
             );
         }
@@ -152,8 +153,8 @@ impl Collector {
     }
 }
 
-/// As the OTLP specification (1.9, Failures) says: what is retryable.
-fn may_succeed_later(failure: &Status) -> bool {
+/// Reports whether a failure is retryable according to the OTLP specification (1.9, Failures).
+fn is_retryable(failure: &Status) -> bool {
     matches!(
         failure.code(),
         Code::Cancelled
@@ -166,8 +167,8 @@ fn may_succeed_later(failure: &Status) -> bool {
     )
 }
 
-/// An error with its causes, in one line.
-fn told(error: &dyn std::error::Error) -> String {
+/// Formats an error with its causes on one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
@@ -178,7 +179,7 @@ fn told(error: &dyn std::error::Error) -> String {
 }
 
 fn resource(settings: &Settings) -> Resource {
-    let own = ("service.name".to_owned(), settings.service_name.clone());
-    let all = [own].into_iter().chain(settings.resource.iter().cloned());
+    let service_name = ("service.name".to_owned(), settings.service_name.clone());
+    let all = [service_name].into_iter().chain(settings.resource.iter().cloned());
     Resource { attributes: all.map(|(key, value)| KeyValue::new(&key, Value::Text(value))).collect() }
 }

@@ -1,25 +1,26 @@
-//! Spans of [`tracing`] to an OpenTelemetry collector, by OTLP over gRPC.
+//! Exports spans of [`tracing`] to an OpenTelemetry collector, with OTLP over gRPC.
 //!
 //! ```text
-//! span closes ──▶ queue (bounded; full: dropped, counted) ──▶ task: batches ──▶ TraceService/Export
+//! span closes ──▶ queue (bounded; if full: dropped and counted) ──▶ task: batches ──▶ TraceService/Export
 //! ```
 //!
-//! [`Traces::layer`] goes into the subscriber once and stays; [`Traces::set`] turns export on, off or elsewhere while
-//! the program runs. While it is off the layer wants nothing, and a span of level DEBUG costs what a disabled one does.
+//! [`Traces::layer`] is added to the subscriber once. [`Traces::set`] turns export on or off, or changes the collector,
+//! while the program runs. While export is off, the layer is disabled, and a span of level DEBUG costs as much as a
+//! disabled one.
 //!
-//! # What becomes a span
-//! Spans of the crates that are ours (the target's first part), down to DEBUG. A span that has no parent begins a
-//! trace. It may say which one by fields: `trace` (32 hex digits), `parent` (16) and `sampled`, as a server takes them
-//! from its client's `traceparent`; without `sampled`, the share [`Settings::sample_ratio`] is recorded, chosen by the
-//! trace's id so that every service of a trace that chooses so chooses the same. What is not recorded has no recorded
-//! children.
+//! # Which spans are exported
+//! Spans of our crates (the first part of the target), down to DEBUG. A span without a parent starts a trace. Its
+//! fields can define the trace: `trace` (32 hexadecimal digits), `parent` (16) and `sampled`, which a server takes from
+//! its client's `traceparent`. Without `sampled`, the share [`Settings::sample_ratio`] of traces is recorded. The trace
+//! id determines which, so that all services that use this method agree. Children of a span that is not recorded are
+//! not recorded either.
 //!
-//! Fields become attributes, by the names of the semantic conventions where there are some (see `attribute.rs`). A
-//! field `error` makes the span's status an error. Events of level WARN and above within a span become events of it.
+//! Fields become attributes, with the names of the semantic conventions where they exist (see `attribute.rs`). A field
+//! `error` sets the span's status to error. Events of level WARN and above become events of their span.
 //!
-//! # What never happens
-//! Nothing waits for the collector: while it is away, spans wait in a queue of [`QUEUE`], and what is more is dropped
-//! and counted in [`Figures`]. One failure is told once in the log, and its end once.
+//! # Guarantees
+//! Nothing waits for the collector: while it is unreachable, up to [`QUEUE`] spans are queued, and further ones are
+//! dropped and counted in [`Metrics`]. An outage is logged once when it starts and once when it ends.
 
 #![forbid(unsafe_code)]
 
@@ -31,4 +32,4 @@ mod span;
 mod traces;
 
 pub use export::QUEUE;
-pub use traces::{Figures, Settings, SettingsError, Traces};
+pub use traces::{Metrics, Settings, SettingsError, Traces};

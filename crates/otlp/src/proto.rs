@@ -1,5 +1,5 @@
-//! The messages of `opentelemetry/proto/collector/trace/v1/trace_service.proto` (version 1.9) that are sent, and of
-//! what they are made: what is not sent is not here.
+//! The messages of `opentelemetry/proto/collector/trace/v1/trace_service.proto` (version 1.9) that are sent, with only
+//! the fields that are used.
 
 use prost::{Message, Oneof};
 
@@ -63,7 +63,7 @@ pub(crate) struct Span {
     pub(crate) parent_span_id: Vec<u8>,
     #[prost(string, tag = "5")]
     pub(crate) name: String,
-    /// 1 internal, 2 server.
+    /// 1 is internal, 2 is server.
     #[prost(int32, tag = "6")]
     pub(crate) kind: i32,
     #[prost(fixed64, tag = "7")]
@@ -94,7 +94,7 @@ pub(crate) struct Event {
 pub(crate) struct Status {
     #[prost(string, tag = "2")]
     pub(crate) message: String,
-    /// 2: error.
+    /// 2 is error.
     #[prost(int32, tag = "3")]
     pub(crate) code: i32,
 }

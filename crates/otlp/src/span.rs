@@ -1,4 +1,4 @@
-//! A span while it is open.
+//! The recording of an open span.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
@@ -10,15 +10,15 @@ use crate::{
     proto::{Event, Span, Status},
 };
 
-/// Most events of one span.
-const EVENTS: usize = 32;
+/// Maximum number of events per span.
+const EVENTS_MAX: usize = 32;
 const INTERNAL: i32 = 1;
 const SERVER: i32 = 2;
 const ERROR: i32 = 2;
 
-/// What is kept with an open span of `tracing`.
-pub(crate) enum Open {
-    /// Of a trace that is not recorded.
+/// The data that is attached to an open span of `tracing`.
+pub(crate) enum SpanState {
+    /// The span belongs to a trace that is not recorded.
     Unrecorded,
     Recorded(Box<Recording>),
 }
@@ -29,30 +29,30 @@ pub(crate) struct Recording {
     parent: Option<[u8; 8]>,
     name: &'static str,
     started: u64,
-    /// When the request was answered: work that goes on behind it does not make it longer.
+    /// When the request was answered. Work that continues afterwards does not make the span longer.
     answered: Option<u64>,
     fields: Fields,
     events: Vec<Event>,
-    lost_events: u32,
+    dropped_events: u32,
 }
 
 impl Recording {
-    /// `above` is the trace and span it is part of.
-    pub(crate) fn new(name: &'static str, above: ([u8; 16], Option<[u8; 8]>), fields: Fields) -> Self {
+    /// Starts a recording; `parent` is the trace, and the span that it is a child of.
+    pub(crate) fn new(name: &'static str, parent: ([u8; 16], Option<[u8; 8]>), fields: Fields) -> Self {
         Self {
-            trace: above.0,
-            id: fresh(),
-            parent: above.1,
+            trace: parent.0,
+            id: new_id(),
+            parent: parent.1,
             name,
             started: now(),
             answered: None,
             fields,
             events: Vec::new(),
-            lost_events: 0,
+            dropped_events: 0,
         }
     }
 
-    /// Fields that became known later.
+    /// Records fields that were set after the span was opened.
     pub(crate) fn record(&mut self, record: impl FnOnce(&mut Fields)) {
         record(&mut self.fields);
         if self.fields.answered && self.answered.is_none() {
@@ -61,8 +61,8 @@ impl Recording {
     }
 
     pub(crate) fn event(&mut self, fields: Fields, level: &str) {
-        if self.events.len() == EVENTS {
-            self.lost_events += 1;
+        if self.events.len() == EVENTS_MAX {
+            self.dropped_events += 1;
             return;
         }
         let mut attributes = fields.attributes;
@@ -70,7 +70,7 @@ impl Recording {
         self.events.push(Event { time_unix_nano: now(), name: fields.message.unwrap_or_default(), attributes });
     }
 
-    /// It is over.
+    /// Ends the recording.
     pub(crate) fn close(self) -> Span {
         let fields = self.fields;
         let mut attributes = fields.attributes;
@@ -92,14 +92,14 @@ impl Recording {
             end_time_unix_nano: self.answered.unwrap_or_else(now),
             attributes,
             events: self.events,
-            dropped_events_count: self.lost_events,
+            dropped_events_count: self.dropped_events,
             status: fields.error.map(|message| Status { message, code: ERROR }),
         }
     }
 }
 
-/// Unique, not secret, never zero.
-pub(crate) fn fresh<const N: usize>() -> [u8; N] {
+/// Returns a unique id, which is not secret and never zero.
+pub(crate) fn new_id<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     for part in bytes.chunks_mut(8) {
         let word = RandomState::new().build_hasher().finish() | 1;

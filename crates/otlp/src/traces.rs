@@ -1,4 +1,4 @@
-//! The switch: where spans go, if anywhere.
+//! Turns export on and off, and selects the collector.
 
 use std::{
     sync::{
@@ -16,61 +16,61 @@ use tracing_subscriber::{Layer, registry::LookupSpan};
 
 use crate::{
     export::{self, Item},
-    layer::{Spans, WhileOn},
+    layer::{ExportFilter, SpanLayer},
     proto::Span,
 };
 
-/// Where spans go.
+/// Settings of the export.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// `http://host:port` of a collector that speaks OTLP over gRPC (by convention port 4317).
+    /// URL `http://host:port` of a collector that accepts OTLP over gRPC (by convention port 4317).
     pub endpoint: String,
-    /// Share of the traces that are recorded where the client did not decide, 0 to 1.
+    /// Share of traces that are recorded if the client did not decide, from 0 to 1.
     pub sample_ratio: f64,
-    /// `service.name` of the resource.
+    /// Resource attribute `service.name`.
     pub service_name: String,
-    /// More attributes of the resource, by name: `service.version`, `host.name`.
+    /// Additional resource attributes: `service.version`, `host.name`.
     pub resource: Vec<(String, String)>,
 }
 
-/// Why spans cannot go there.
+/// The error of invalid settings.
 #[derive(Debug, thiserror::Error)]
-#[error("traces to {endpoint}: {why}")]
+#[error("traces to {endpoint}: {reason}")]
 pub struct SettingsError {
     endpoint: String,
-    why: String,
+    reason: String,
 }
 
-/// What became of spans since the program started.
+/// Counters of spans since the program started.
 #[derive(Debug, Default)]
-pub struct Figures {
-    /// The collector has them.
+pub struct Metrics {
+    /// Spans that the collector received.
     pub exported: Counter,
-    /// The queue was full: the collector is away or too slow.
+    /// Spans that were dropped because the queue was full: the collector is unreachable or too slow.
     pub dropped: Counter,
-    /// Sent as often as is tried, and not taken.
+    /// Spans that were dropped after all attempts to send them failed.
     pub failed: Counter,
-    /// They wait.
+    /// Spans in the queue.
     pub queued: Gauge,
 }
 
-/// Spans of this process. Clones are one.
+/// The export of this process's spans. Clones share their state.
 #[derive(Clone)]
 pub struct Traces(Arc<Shared>);
 
 pub(crate) struct Shared {
     on: AtomicBool,
-    /// Traces whose id's last 63 bits are below this are recorded.
+    /// Traces are recorded if the last 63 bits of their id are below this value.
     threshold: AtomicU64,
     queue: Mutex<Option<mpsc::Sender<Item>>>,
     settings: Mutex<Option<Settings>>,
-    /// First parts of targets.
+    /// Names of the crates whose spans are exported.
     ours: &'static [&'static str],
-    pub(crate) figures: Figures,
+    pub(crate) metrics: Metrics,
 }
 
 impl Traces {
-    /// Off. `ours` are the crates whose spans are exported.
+    /// Creates the export in the state off. `ours` are the names of the crates whose spans are exported.
     #[must_use]
     pub fn off(ours: &'static [&'static str]) -> Self {
         Self(Arc::new(Shared {
@@ -79,20 +79,20 @@ impl Traces {
             queue: Mutex::new(None),
             settings: Mutex::new(None),
             ours,
-            figures: Figures::default(),
+            metrics: Metrics::default(),
         }))
     }
 
-    /// For the subscriber, once.
+    /// Returns the layer for the subscriber. Call this once.
     pub fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(&self) -> impl Layer<S> + use<S> {
-        Spans(Arc::clone(&self.0)).with_filter(WhileOn(Arc::clone(&self.0)))
+        SpanLayer(Arc::clone(&self.0)).with_filter(ExportFilter(Arc::clone(&self.0)))
     }
 
-    /// From now on spans go here, or nowhere. What waits for the collector before goes there still. Must be called
-    /// within a runtime of tokio; the collector need not be there.
+    /// Changes the settings; `None` turns export off. Spans in the queue are still sent to the previous collector. Must
+    /// be called within a tokio runtime. The collector need not be reachable.
     ///
     /// # Errors
-    /// When the endpoint is not a URL that can be asked, or the ratio is none; then nothing changes.
+    /// When the endpoint is not a valid URL, or the ratio is not between 0 and 1; then nothing changes.
     pub fn set(&self, settings: Option<Settings>) -> Result<(), SettingsError> {
         let shared = &self.0;
         let mut current = shared.settings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,18 +106,16 @@ impl Traces {
             rebuild_interest_cache();
             return Ok(());
         };
-        let wrong = |why: String| SettingsError { endpoint: settings.endpoint.clone(), why };
+        let invalid = |reason: String| SettingsError { endpoint: settings.endpoint.clone(), reason };
         if !(0.0..=1.0).contains(&settings.sample_ratio) {
-            return Err(wrong(format!("{} is not a share between 0 and 1", settings.sample_ratio)));
+            return Err(invalid(format!("{} is not a ratio between 0 and 1", settings.sample_ratio)));
         }
         if !settings.endpoint.starts_with("http://") {
-            return Err(wrong(
-                "only http:// is spoken; put a collector on this node, or a tunnel before it".to_owned(),
-            ));
+            return Err(invalid("only http:// is supported; use a collector on this node, or a tunnel".to_owned()));
         }
-        let endpoint = Endpoint::from_shared(settings.endpoint.clone()).map_err(|e| wrong(e.to_string()))?;
+        let endpoint = Endpoint::from_shared(settings.endpoint.clone()).map_err(|e| invalid(e.to_string()))?;
         let (sender, receiver) = mpsc::channel(export::QUEUE);
-        // The top is kept below 2^63, of which every id is less: all of them.
+        // With a ratio of 1 the threshold is 2^63, which is greater than every id.
         shared.threshold.store((settings.sample_ratio * (1u64 << 63) as f64) as u64, Ordering::Relaxed);
         shared.queue().replace(sender);
         current.replace(settings.clone());
@@ -127,25 +125,25 @@ impl Traces {
         Ok(())
     }
 
-    /// Waits until everything that is queued now was sent or given up, at most so long.
-    pub async fn flush(&self, longest: Duration) {
+    /// Waits until all spans that are queued now have been sent or dropped, but at most for the given time.
+    pub async fn flush(&self, limit: Duration) {
         let (done, wait) = oneshot::channel();
         let queue = self.0.queue().clone();
         let flushed = async {
             if let Some(queue) = queue
                 && queue.send(Item::Flush(done)).await.is_ok()
             {
-                // A sender that is dropped says the same.
+                // An error means that the task dropped the sender, so the queue has been processed too.
                 let _ = wait.await;
             }
         };
-        let _ = tokio::time::timeout(longest, flushed).await;
+        let _ = tokio::time::timeout(limit, flushed).await;
     }
 
-    /// What became of spans.
+    /// Returns the counters.
     #[must_use]
-    pub fn figures(&self) -> &Figures {
-        &self.0.figures
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
     }
 }
 
@@ -158,7 +156,8 @@ impl Shared {
         self.ours.contains(&target.split("::").next().unwrap_or_default())
     }
 
-    /// By the trace's id alone (the last 8 bytes are random in every scheme), so that services agree.
+    /// Reports whether a trace is sampled. Depends only on its id, whose last 8 bytes are random in every scheme, so
+    /// that services agree.
     pub(crate) fn samples(&self, trace: [u8; 16]) -> bool {
         let [.., a, b, c, d, e, f, g, h] = trace;
         u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 1 < self.threshold.load(Ordering::Relaxed)
@@ -167,12 +166,12 @@ impl Shared {
     pub(crate) fn finished(&self, span: Span) {
         let sent = match &*self.queue() {
             Some(queue) => queue.try_send(Item::Span(span)).is_ok(),
-            // It was turned off meanwhile: nobody wants it.
+            // Export was turned off in the meantime.
             None => return,
         };
         match sent {
-            true => self.figures.queued.add(1),
-            false => self.figures.dropped.add(1),
+            true => self.metrics.queued.add(1),
+            false => self.metrics.dropped.add(1),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Spans, as a real receiver of OTLP gets them.
+//! Spans as a standard OTLP receiver gets them.
 
 use std::{
     collections::HashMap,
@@ -26,11 +26,11 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 const LONG: Duration = Duration::from_secs(30);
 
-/// What arrived.
+/// A collector that stores requests.
 #[derive(Clone, Default)]
 struct Received {
     requests: Arc<Mutex<Vec<ExportTraceServiceRequest>>>,
-    came: Arc<Notify>,
+    notify: Arc<Notify>,
 }
 
 #[tonic::async_trait]
@@ -40,7 +40,7 @@ impl TraceService for Received {
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
         self.requests.lock().expect("not poisoned").push(request.into_inner());
-        self.came.notify_one();
+        self.notify.notify_one();
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }
@@ -92,7 +92,7 @@ fn texts(span: &Span) -> HashMap<&str, String> {
 }
 
 #[tokio::test]
-async fn a_tree_arrives_as_it_was() {
+async fn a_tree_of_spans_is_exported() {
     let (address, received) = collector().await;
     let traces = Traces::off(&["collector"]);
     let _guard = tracing::subscriber::set_default(subscriber(&traces));
@@ -139,11 +139,11 @@ async fn a_tree_arrives_as_it_was() {
     let resource = requests[0].resource_spans[0].resource.as_ref().expect("a resource");
     let keys: Vec<_> = resource.attributes.iter().map(|kv| kv.key.as_str()).collect();
     assert_eq!(keys, ["service.name", "service.version"]);
-    assert_eq!(traces.figures().exported.get(), 3);
+    assert_eq!(traces.metrics().exported.get(), 3);
 }
 
 #[tokio::test]
-async fn what_is_not_sampled_has_no_children() {
+async fn children_of_unsampled_spans_are_not_exported() {
     let (address, received) = collector().await;
     let traces = Traces::off(&["collector"]);
     let _guard = tracing::subscriber::set_default(subscriber(&traces));
@@ -151,58 +151,58 @@ async fn what_is_not_sampled_has_no_children() {
         let root = info_span!(parent: None, "rpc", trace = TRACE, sampled);
         root.in_scope(|| debug_span!("child").in_scope(|| ()));
     };
-    pair(Some(true)); // off
+    pair(Some(true)); // export is off
     traces.set(Some(settings(address, 1.0))).expect("valid");
-    pair(Some(false)); // the client decided
+    pair(Some(false)); // the client decided not to sample
     traces.set(Some(settings(address, 0.0))).expect("valid");
-    pair(None); // none by chance
+    pair(None); // ratio 0
     traces.set(Some(settings(address, 1.0))).expect("valid");
-    pair(None); // all
+    pair(None); // ratio 1
     traces.set(None).expect("off");
     pair(Some(true));
-    // What was queued before it was turned off is sent still.
+    // Spans that were queued before export was turned off are still sent.
     while received.spans().len() < 2 {
-        received.came.notified().await;
+        received.notify.notified().await;
     }
     assert_eq!(received.spans().len(), 2);
 }
 
 #[tokio::test]
-async fn a_collector_that_is_away_costs_nothing_but_its_spans() {
+async fn an_unreachable_collector_blocks_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
     drop(listener);
     let traces = Traces::off(&["collector"]);
     let _guard = tracing::subscriber::set_default(subscriber(&traces));
-    traces.set(Some(settings(address, 1.0))).expect("it need not be there");
-    let most = QUEUE as u64 + 100;
-    for _ in 0..most {
+    traces.set(Some(settings(address, 1.0))).expect("the collector need not be reachable");
+    let count = QUEUE as u64 + 100;
+    for _ in 0..count {
         debug_span!("work").in_scope(|| ());
     }
-    let figures = traces.figures();
-    assert_eq!(figures.dropped.get(), 100, "the queue is bounded, and nothing waited");
-    assert_eq!(figures.queued.get(), QUEUE as i64);
+    let metrics = traces.metrics();
+    assert_eq!(metrics.dropped.get(), 100, "the queue is bounded, and nothing waits");
+    assert_eq!(metrics.queued.get(), QUEUE as i64);
 
-    // It comes back: what waited arrives.
+    // The collector becomes reachable, and receives the queued spans.
     let received = Received::default();
     serve(TcpListener::bind(address).await.expect("the port is free"), received.clone());
     traces.flush(LONG).await;
     assert_eq!(received.spans().len(), QUEUE);
-    assert_eq!((figures.exported.get(), figures.failed.get(), figures.queued.get()), (QUEUE as u64, 0, 0));
+    assert_eq!((metrics.exported.get(), metrics.failed.get(), metrics.queued.get()), (QUEUE as u64, 0, 0));
 }
 
 #[tokio::test]
-async fn settings_that_cannot_be_are_refused() {
+async fn invalid_settings_are_refused() {
     let traces = Traces::off(&["collector"]);
     let settings = settings(SocketAddr::from(([127, 0, 0, 1], 1)), 0.5);
-    for wrong in [
+    for invalid in [
         Settings { endpoint: "collector:4317".into(), ..settings.clone() },
         Settings { endpoint: "https://collector:4317".into(), ..settings.clone() },
         Settings { endpoint: "http://".into(), ..settings.clone() },
         Settings { sample_ratio: 1.5, ..settings.clone() },
         Settings { sample_ratio: f64::NAN, ..settings.clone() },
     ] {
-        let error = traces.set(Some(wrong.clone())).expect_err(&wrong.endpoint).to_string();
+        let error = traces.set(Some(invalid.clone())).expect_err(&invalid.endpoint).to_string();
         assert!(error.starts_with("traces to "), "{error}");
     }
 }

@@ -7,10 +7,10 @@ use cri_proto::v1::{
 use rustix::net::sockopt::socket_peercred;
 use tonic::transport::Channel;
 
-/// `NAME=SOCKET`, as given on the command line.
+/// An engine to measure, parsed from `NAME=SOCKET`.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
-    /// What the tables call it.
+    /// Name in the tables.
     pub(crate) name: String,
     /// Path of its CRI socket.
     pub(crate) socket: String,
@@ -32,11 +32,11 @@ impl FromStr for Endpoint {
 /// A connected engine.
 #[derive(Clone)]
 pub(crate) struct Engine {
-    /// What the tables call it.
+    /// Name in the tables.
     pub(crate) name: String,
-    /// Its own name and version.
+    /// Name and version that it reports.
     pub(crate) version: String,
-    /// The process that listens on its socket.
+    /// Pid of the process that listens on its socket.
     pub(crate) daemon: i32,
     /// The connection.
     pub(crate) channel: Channel,
@@ -47,22 +47,23 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Connects, and asks for the version.
+    /// Connects and requests the version.
     pub(crate) async fn connect(endpoint: &Endpoint) -> Result<Self, Failure> {
-        let at = |operation: &str| format!("{operation} {} on {}", endpoint.name, endpoint.socket);
+        let context = |operation: &str| format!("{operation} {} on {}", endpoint.name, endpoint.socket);
         let channel = cri_proto::connect(&endpoint.socket)
             .await
-            .map_err(|e| Failure(format!("{}: {}", at("connect to"), chain(&e))))?;
+            .map_err(|e| Failure(format!("{}: {}", context("connect to"), chain(&e))))?;
         let mut runtime = RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(cri_proto::MESSAGE_MAX);
         let version = runtime
             .version(VersionRequest::default())
             .await
-            .map_err(|e| Failure(format!("{}: {}", at("ask version of"), e.message())))?;
+            .map_err(|e| Failure(format!("{}: {}", context("get the version of"), e.message())))?;
         let version = version.into_inner();
         Ok(Self {
             name: endpoint.name.clone(),
             version: format!("{} {}", version.runtime_name, version.runtime_version),
-            daemon: listener(&endpoint.socket).map_err(|e| Failure(format!("{}: {e}", at("find the daemon of"))))?,
+            daemon: listener(&endpoint.socket)
+                .map_err(|e| Failure(format!("{}: {e}", context("find the daemon of"))))?,
             runtime,
             images: ImageServiceClient::new(channel.clone()),
             channel,
@@ -70,18 +71,18 @@ impl Engine {
         })
     }
 
-    /// Another connection.
-    pub(crate) async fn another_channel(&self) -> Result<Channel, Failure> {
+    /// Opens another connection.
+    pub(crate) async fn new_channel(&self) -> Result<Channel, Failure> {
         let socket = &self.endpoint.socket;
         let channel = cri_proto::connect(socket).await;
         channel.map_err(|e| Failure(format!("connect to {} on {socket}: {}", self.name, chain(&e))))
     }
 
-    /// Pulls the image unless it is there.
+    /// Pulls the image unless it is present.
     pub(crate) async fn ensure_image(&mut self, image: &str) -> Result<(), Failure> {
         let spec = ImageSpec { image: image.to_owned(), ..Default::default() };
-        let there = self.images.image_status(ImageStatusRequest { image: Some(spec.clone()), verbose: false }).await;
-        if there.is_ok_and(|status| status.into_inner().image.is_some()) {
+        let status = self.images.image_status(ImageStatusRequest { image: Some(spec.clone()), verbose: false }).await;
+        if status.is_ok_and(|status| status.into_inner().image.is_some()) {
             return Ok(());
         }
         let pull = self.images.pull_image(PullImageRequest { image: Some(spec), ..Default::default() }).await;
@@ -89,24 +90,24 @@ impl Engine {
     }
 }
 
-/// The pid of the process that listens on a socket.
+/// Returns the pid of the process that listens on a socket.
 fn listener(socket: &str) -> std::io::Result<i32> {
     let stream = UnixStream::connect(socket)?;
     Ok(socket_peercred(&stream)?.pid.as_raw_nonzero().get())
 }
 
-/// An error with all of its causes.
+/// Formats an error with all of its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
-    let mut at = error.source();
-    while let Some(cause) = at {
+    let mut source = error.source();
+    while let Some(cause) = source {
         text = format!("{text}: {cause}");
-        at = cause.source();
+        source = cause.source();
     }
     text
 }
 
-/// Why a measurement could not be made.
+/// The reason why a measurement could not be made.
 #[derive(Debug)]
 pub(crate) struct Failure(pub(crate) String);
 

@@ -2,7 +2,7 @@ use std::fs;
 
 use serde::Serialize;
 
-/// The machine a measurement was made on.
+/// A description of the machine.
 #[derive(Debug, Serialize)]
 pub(crate) struct Machine {
     kernel: String,
@@ -13,7 +13,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Reads /proc and /sys.
+    /// Reads the description from /proc and /sys.
     pub(crate) fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let after = |text: &str, key: &str| {
@@ -38,7 +38,7 @@ impl Machine {
         }
     }
 
-    /// One line for people.
+    /// Returns a one-line summary.
     pub(crate) fn line(&self) -> String {
         format!(
             "{} cores ({}), {} MiB, Linux {}, cgroup {}",
@@ -47,20 +47,20 @@ impl Machine {
     }
 }
 
-/// Counters of the whole machine that only grow.
+/// Monotonic counters of the whole machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
-    /// Processes and threads made since boot.
+    /// Processes and threads created since boot.
     pub(crate) forks: u64,
-    /// CPU time that was not idle, milliseconds over all cores.
+    /// Non-idle CPU time of all cores in milliseconds.
     pub(crate) busy_ms: u64,
     /// Bytes written to block devices.
     pub(crate) written: u64,
 }
 
 impl Counters {
-    /// Writes out what is dirty, so that it counts, and reads the counters.
-    pub(crate) fn settled() -> Self {
+    /// Reads the counters after sync(2), so that dirty data is included.
+    pub(crate) fn after_sync() -> Self {
         rustix::fs::sync();
         Self::now()
     }
@@ -71,12 +71,13 @@ impl Counters {
         let forks = stat.lines().find_map(|line| line.strip_prefix("processes ")?.trim().parse().ok()).unwrap_or(0);
         let ticks: Vec<u64> =
             stat.lines().next().unwrap_or_default().split_whitespace().skip(1).filter_map(|t| t.parse().ok()).collect();
-        // user nice system idle iowait irq softirq steal …: idle and iowait are no work, guest time is in user already.
+        // user nice system idle iowait irq softirq steal …: idle and iowait are not busy, user already includes guest
+        // time.
         let busy: u64 = ticks.iter().take(8).enumerate().filter(|(i, _)| *i != 3 && *i != 4).map(|(_, t)| t).sum();
         Self { forks, busy_ms: busy * 1000 / rustix::param::clock_ticks_per_second(), written: written() }
     }
 
-    /// What was added since an earlier reading.
+    /// Returns the differences to an earlier reading.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             forks: self.forks - earlier.forks,
@@ -94,7 +95,8 @@ impl std::ops::AddAssign for Counters {
     }
 }
 
-/// Bytes written to whole disks (field 10 of /proc/diskstats, sectors of 512 bytes); loop and RAM devices left out.
+/// Returns the bytes written to whole disks (field 10 of /proc/diskstats, sectors of 512 bytes), without loop and RAM
+/// devices.
 fn written() -> u64 {
     let text = fs::read_to_string("/proc/diskstats").unwrap_or_default();
     let fields = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());

@@ -1,7 +1,7 @@
-//! Measures container engines on the reader's own machine, two or more side by side in one interleaved run.
+//! Measures container engines on the local machine, two or more in one interleaved run.
 //!
-//! `pinion-bench pods` drives any CRI socket through the life of pods, `pinion-bench oci` any OCI runtime. It uses the
-//! public CRI and `/proc` only, so that no engine is favoured.
+//! `pinion-bench pods` drives the life cycle of pods over any CRI socket, `pinion-bench oci` measures OCI runtimes. It
+//! uses only the public CRI and `/proc`, so that no engine is favoured.
 
 #![forbid(unsafe_code)]
 
@@ -29,17 +29,17 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Scenario {
-    /// Whole lives of pods: RunPodSandbox, CreateContainer, StartContainer, ExecSync, Stop, Remove.
+    /// Life cycle of pods: RunPodSandbox, CreateContainer, StartContainer, ExecSync, Stop, Remove.
     Pods(pods::Arguments),
-    /// Lists and stats of a full node.
+    /// List and stats requests on a full node.
     Lists(lists::Arguments),
-    /// Exec probes: a command in each of many containers, again and again.
+    /// Exec probes: a command that is executed periodically in each of many containers.
     Probes(probes::Arguments),
-    /// Time from the start of a daemon to its readiness, on a node full of pods.
+    /// Time from the start of a daemon until it is ready, on a node full of pods.
     Restart(restart::Arguments),
-    /// OCI runtimes behind runc's command line: run, exec, create, start, kill, delete.
+    /// OCI runtimes with runc's command line: run, exec, create, start, kill, delete.
     Oci(oci::Arguments),
-    /// Starts and waits for runtimes, as it is told on standard input (used by `oci` itself).
+    /// Starts runtimes on request from standard input (used internally by `oci`).
     #[command(hide = true)]
     OciRunner(oci::RunnerArguments),
 }
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn block_on(work: impl Future<Output = Result<(), engine::Failure>>) -> Result<(), engine::Failure> {
+fn block_on(task: impl Future<Output = Result<(), engine::Failure>>) -> Result<(), engine::Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.map_err(|error| engine::Failure(format!("start the async runtime: {error}")))?.block_on(work)
+    runtime.map_err(|error| engine::Failure(format!("start the async runtime: {error}")))?.block_on(task)
 }

@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, fs, time::Duration};
 
 use crate::engine::Failure;
 
-/// Processes of the machine with what they use, by pid.
+/// The processes of the machine and their resource usage, by pid.
 #[derive(Debug)]
 pub(crate) struct Processes(BTreeMap<i32, Process>);
 
@@ -10,12 +10,12 @@ pub(crate) struct Processes(BTreeMap<i32, Process>);
 struct Process {
     command: String,
     pss: u64,
-    /// With that of its children that were reaped, clock ticks.
+    /// CPU time in clock ticks, including that of reaped children.
     cpu: u64,
 }
 
 impl Processes {
-    /// Reads every process but kernel threads and this one.
+    /// Reads all processes except kernel threads and this one.
     pub(crate) fn now() -> Self {
         let own = std::process::id() as i32;
         let pids = fs::read_dir("/proc")
@@ -26,37 +26,36 @@ impl Processes {
         Self(pids.filter(|pid| *pid != own).filter_map(|pid| Some((pid, read(pid)?))).collect())
     }
 
-    /// How many processes are new, and how many bytes of proportional memory they and the older ones take more, than in
-    /// an earlier reading. Processes whose command line is `user` are the users' own and are left out; so is what
-    /// ended meanwhile, which was nobody's pod.
+    /// Returns the number of new processes since an earlier reading, and the change of the PSS of all processes in
+    /// bytes. Ignores processes of the pods, whose command line is `user`, and processes that exited in the meantime.
     pub(crate) fn since(&self, earlier: &Self, user: &str) -> (i64, i64) {
-        let ours = self.0.iter().filter(|(_, process)| process.command != user);
-        ours.fold((0i64, 0i64), |(count, pss), (pid, process)| match earlier.0.get(pid) {
+        let others = self.0.iter().filter(|(_, process)| process.command != user);
+        others.fold((0i64, 0i64), |(count, pss), (pid, process)| match earlier.0.get(pid) {
             Some(before) => (count, pss + process.pss as i64 - before.pss as i64),
             None => (count + 1, pss + process.pss as i64),
         })
     }
 
-    /// Milliseconds of CPU since an earlier reading: of `daemon` and all below it, and of what is new since `before`
-    /// and is not `user`, with all children that were reaped meanwhile.
+    /// Returns the CPU time since an earlier reading in milliseconds: of `daemon` and its descendants, and of processes
+    /// that are new since `before` and whose command line is not `user`, including their reaped children.
     pub(crate) fn cpu_since(&self, earlier: &Self, before: &Self, daemon: i32, user: &str) -> u64 {
-        let ours = self.0.iter().filter(|(pid, process)| {
+        let selected = self.0.iter().filter(|(pid, process)| {
             process.command != user && (!before.0.contains_key(pid) || descends(**pid, daemon))
         });
-        let ticks: u64 = ours
+        let ticks: u64 = selected
             .map(|(pid, process)| process.cpu.saturating_sub(earlier.0.get(pid).map_or(0, |earlier| earlier.cpu)))
             .sum();
         ticks * 1000 / rustix::param::clock_ticks_per_second()
     }
 
-    /// Without those that are gone in a later reading: whatever came and went by itself.
-    pub(crate) fn that_stayed(mut self, later: &Self) -> Self {
+    /// Removes the processes that do not exist in a later reading, and so were short-lived.
+    pub(crate) fn retain_alive(mut self, later: &Self) -> Self {
         self.0.retain(|pid, _| later.0.contains_key(pid));
         self
     }
 
-    /// Proportional memory of one process and all below it, bytes.
-    pub(crate) fn pss_below(&self, root: i32) -> u64 {
+    /// Returns the PSS of a process and its descendants in bytes.
+    pub(crate) fn pss_of_tree(&self, root: i32) -> u64 {
         self.0.iter().filter(|(pid, _)| descends(**pid, root)).map(|(_, process)| process.pss).sum()
     }
 }
@@ -73,12 +72,13 @@ fn read(pid: i32) -> Option<Process> {
         rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?.split_whitespace().next()?.parse::<u64>().ok()?
             * 1024;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name: state is field 3, the four times are 14 to 17.
+    // The text after the name starts with field 3, the state; fields 14 to 17 are the four CPU times
+    // (proc_pid_stat(5)).
     let cpu = stat.rsplit(") ").next()?.split(' ').skip(11).take(4).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
     Some(Process { command, pss, cpu })
 }
 
-/// Processes that ended and were not reaped.
+/// Returns the pids of all zombies.
 pub(crate) fn zombies() -> std::collections::BTreeSet<i32> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -90,26 +90,26 @@ pub(crate) fn zombies() -> std::collections::BTreeSet<i32> {
 }
 
 fn descends(pid: i32, root: i32) -> bool {
-    let mut at = pid;
-    while at > 1 {
-        if at == root {
+    let mut ancestor = pid;
+    while ancestor > 1 {
+        if ancestor == root {
             return true;
         }
-        let Ok(stat) = fs::read_to_string(format!("/proc/{at}/stat")) else { return false };
+        let Ok(stat) = fs::read_to_string(format!("/proc/{ancestor}/stat")) else { return false };
         let Some(parent) = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse().ok()) else {
             return false;
         };
-        at = parent;
+        ancestor = parent;
     }
     false
 }
 
-/// CPU time of a process and all its threads so far.
+/// Returns the CPU time of a process and all its threads so far.
 pub(crate) fn cpu_time(pid: i32) -> Result<Duration, Failure> {
     let path = format!("/proc/{pid}/stat");
     let stat = fs::read_to_string(&path).map_err(|e| Failure(format!("read {path}: {e}")))?;
-    // The name may hold spaces; what follows it does not.
+    // The name may contain spaces; the fields after it do not.
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
     Ok(Duration::from_millis((ticks(11) + ticks(12)) * 1000 / rustix::param::clock_ticks_per_second()))
 }

@@ -2,21 +2,21 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// A set of durations, summed up.
+/// A summary of durations.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Summary {
-    /// How many.
+    /// Number of samples.
     pub(crate) count: usize,
-    /// Shortest, milliseconds.
+    /// Minimum in milliseconds.
     pub(crate) min_ms: f64,
-    /// Half are shorter, milliseconds.
+    /// Median in milliseconds.
     pub(crate) p50_ms: f64,
-    /// 99 of 100 are shorter, milliseconds.
+    /// 99th percentile in milliseconds.
     pub(crate) p99_ms: f64,
 }
 
 impl Summary {
-    /// Sums up; all zero for no samples.
+    /// Summarizes samples; all values are zero if there are none.
     pub(crate) fn of(samples: &[Duration]) -> Self {
         let mut sorted: Vec<f64> = samples.iter().map(|d| d.as_secs_f64() * 1000.0).collect();
         sorted.sort_by(f64::total_cmp);
@@ -31,14 +31,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_are_nearest() {
+    fn percentiles_use_the_nearest_rank() {
         let samples: Vec<_> = (1..=100).rev().map(Duration::from_millis).collect();
         let summary = Summary::of(&samples);
         assert_eq!((summary.count, summary.min_ms, summary.p50_ms, summary.p99_ms), (100, 1.0, 50.0, 99.0));
     }
 
     #[test]
-    fn nothing_is_zero() {
+    fn a_summary_of_nothing_is_zero() {
         assert_eq!(Summary::of(&[]).count, 0);
     }
 }

@@ -4,11 +4,11 @@ use clap::{Parser, Subcommand};
 
 use crate::command;
 
-/// Runs containers: a container engine for Kubernetes nodes and for people.
+/// A container engine for Kubernetes nodes and interactive use.
 #[derive(Debug, Parser)]
 #[command(name = "pinion", version, propagate_version = false, disable_help_subcommand = true, max_term_width = 100)]
 pub(crate) struct Arguments {
-    /// Socket of the daemon [default: the configuration's, /run/pinion/pinion.sock]
+    /// Socket of the daemon [default: from the configuration, else /run/pinion/pinion.sock]
     #[arg(long, global = true, env = "PINION_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// Print JSON
@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// The CLI commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a command in a new container
@@ -26,13 +26,13 @@ pub(crate) enum Command {
     /// List containers
     #[command(visible_alias = "list")]
     Ps(command::ps::Args),
-    /// List pods; stop or remove them
+    /// List, stop or remove pods
     Pods(command::pods::Args),
-    /// Show what a container wrote
+    /// Show the log of a container
     Logs(command::logs::Args),
     /// Run a command in a container
     Exec(command::exec::Args),
-    /// Connect to a container's streams
+    /// Attach to the stdio of a container
     Attach(command::attach::Args),
     /// Start created containers
     Start(command::start::Args),
@@ -40,15 +40,15 @@ pub(crate) enum Command {
     Stop(command::stop::Args),
     /// Send a signal to containers
     Kill(command::kill::Args),
-    /// Wait until containers ended and print their exit codes
+    /// Wait until containers exit and print their exit codes
     Wait(command::wait::Args),
     /// Remove containers
     Rm(command::rm::Args),
-    /// Show what containers use
+    /// Show the resource usage of containers
     Stats(command::stats::Args),
-    /// Show what became of a pod or container, step by step, and what it waits for
+    /// Show the timeline of a pod or container, and what it is waiting for
     Why(command::why::Args),
-    /// Show all that is known of a container, pod or image
+    /// Show details of a container, pod or image
     Inspect(command::inspect::Args),
     /// List images
     Images(command::images::Args),
@@ -56,9 +56,9 @@ pub(crate) enum Command {
     Pull(command::pull::Args),
     /// Remove images
     Rmi(command::rmi::Args),
-    /// Import images from an archive (Docker's or OCI's)
+    /// Import images from a Docker or OCI archive
     Load(command::load::Args),
-    /// Export images into an archive
+    /// Export images to an archive
     Save(command::save::Args),
     /// Show the daemon's state
     Info(command::info::Args),
@@ -66,11 +66,11 @@ pub(crate) enum Command {
     Version(command::version::Args),
     /// Run the daemon
     Serve(command::serve::Args),
-    /// Remove every pod, image, network and directory, with the daemon ended before
+    /// Remove every pod, image, network and directory; stop the daemon first
     Reset(command::reset::Args),
-    /// Put the installed programs in the place of those that run; containers go on
+    /// Replace the running programs with the installed ones; containers keep running
     Upgrade(command::upgrade::Args),
-    /// Show, check or reload the daemon's configuration
+    /// Show, check or reload the configuration of the daemon
     Config(command::config::Args),
     /// Print a completion script for a shell
     Completions(command::completions::Args),
@@ -81,7 +81,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_arguments_of_every_command_fit_together() {
+    fn the_arguments_of_every_command_are_consistent() {
         super::Arguments::command().debug_assert();
     }
 }

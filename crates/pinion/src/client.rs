@@ -13,24 +13,24 @@ use tonic::transport::Channel;
 use crate::{
     Failure,
     daemon::config::{Config, DEFAULT_SOCKET},
-    failure::CANNOT,
+    failure::ENGINE_FAILED,
 };
 
-/// A connection to the daemon, and how its answers are to be printed. Cheap to clone.
+/// A connection to the daemon, and the output format of the command. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
-    /// Pods and containers.
+    /// The CRI's runtime service: pods and containers.
     pub(crate) runtime: RuntimeServiceClient<Channel>,
-    /// Images.
+    /// The CRI's image service.
     pub(crate) images: ImageServiceClient<Channel>,
-    /// What the CRI has not.
+    /// Pinion's own service, for what the CRI does not offer.
     pub(crate) native: PinionClient<Channel>,
-    /// Print JSON.
+    /// Whether to print JSON.
     pub(crate) json: bool,
 }
 
 impl Client {
-    /// Connects; where nobody listens, says how to change that.
+    /// Connects to the daemon. The error of a failed connection includes a hint for the user.
     pub(crate) async fn connect(socket: Option<PathBuf>, json: bool) -> Result<Self, Failure> {
         let socket = socket.unwrap_or_else(configured);
         let channel = cri_proto::connect(&socket).await.map_err(|error| unreachable(&socket, &error))?;
@@ -43,7 +43,8 @@ impl Client {
     }
 }
 
-/// The socket of the daemon that this machine is configured for; a broken file is the daemon's to complain of.
+/// Returns the socket path from the configuration of this machine, or the default if the configuration is invalid: the
+/// daemon reports that.
 fn configured() -> PathBuf {
     Config::load(None).map_or_else(|_| PathBuf::from(DEFAULT_SOCKET), |config| config.socket)
 }
@@ -52,22 +53,24 @@ fn unreachable(socket: &Path, error: &tonic::transport::Error) -> Failure {
     let socket = socket.display();
     let message = match cause(error).map(io::Error::kind) {
         Some(io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-            format!("no daemon answers on {socket}; start one with: pinion serve")
+            format!("connect to {socket}: no daemon is listening; start one with: pinion serve")
         }
-        Some(io::ErrorKind::PermissionDenied) => format!("{socket} is for root only; try: sudo pinion …"),
-        _ => format!("no daemon answers on {socket}: {error}"),
+        Some(io::ErrorKind::PermissionDenied) => {
+            format!("connect to {socket}: permission denied; run pinion as root: sudo pinion …")
+        }
+        _ => format!("connect to {socket}: {error}"),
     };
-    Failure::new(message).with_code(CANNOT)
+    Failure::new(message).with_code(ENGINE_FAILED)
 }
 
-/// The operating system's error at the bottom of a chain.
+/// Returns the I/O error at the end of a chain of errors.
 fn cause(error: &tonic::transport::Error) -> Option<&io::Error> {
-    let mut at: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = at {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = next {
         if let Some(io) = error.downcast_ref::<io::Error>() {
             return Some(io);
         }
-        at = error.source();
+        next = error.source();
     }
     None
 }

@@ -1,42 +1,44 @@
-//! `-e` and `--env-file`.
+//! Parsers for the options `-e` and `--env-file`.
 
 use std::{env, fs, path::Path};
 
-/// `NAME=value` as it is; `NAME` alone takes this process's value, or is left out where there is none.
+/// Parses `NAME=value`. `NAME` without a value takes the value from the environment of this process; `None` if it is
+/// not set there.
 pub(crate) fn variable(text: &str) -> Result<Option<(String, String)>, String> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, Some(value.to_owned())),
         None => (text, env::var(text).ok()),
     };
     match name.is_empty() {
-        true => Err(format!("{text:?} names no variable")),
+        true => Err(format!("{text:?} has no variable name")),
         false => Ok(value.map(|value| (name.to_owned(), value))),
     }
 }
 
-/// A file of such lines; blank ones and those that begin with `#` say nothing.
+/// Reads a file with one variable per line. Blank lines and lines that start with `#` are ignored.
 pub(crate) fn file(path: &Path) -> Result<Vec<(String, String)>, String> {
-    let text = fs::read_to_string(path).map_err(|error| format!("environment file {}: {error}", path.display()))?;
-    let mut found = Vec::new();
+    let text =
+        fs::read_to_string(path).map_err(|error| format!("read environment file {}: {error}", path.display()))?;
+    let mut variables = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim_start();
         if !line.is_empty() && !line.starts_with('#') {
-            found.extend(variable(line).map_err(|why| format!("{}:{}: {why}", path.display(), number + 1))?);
+            variables.extend(variable(line).map_err(|cause| format!("{}:{}: {cause}", path.display(), number + 1))?);
         }
     }
-    Ok(found)
+    Ok(variables)
 }
 
-/// Files first, then single variables: what is said last holds.
+/// Reads the variables of all files, then those of `-e`. The last value of a variable takes effect.
 pub(crate) fn all(files: &[impl AsRef<Path>], variables: &[String]) -> Result<Vec<(String, String)>, String> {
-    let mut found: Vec<(String, String)> = Vec::new();
+    let mut all: Vec<(String, String)> = Vec::new();
     for path in files {
-        found.extend(file(path.as_ref())?);
+        all.extend(file(path.as_ref())?);
     }
     for text in variables {
-        found.extend(variable(text)?);
+        all.extend(variable(text)?);
     }
-    Ok(found)
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -51,10 +53,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_names_its_wrong_line() {
+    fn an_error_names_the_invalid_line() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         fs::write(file.path(), "# c\n\nA=1\n=2\n").expect("written");
-        let error = super::file(file.path()).expect_err("line 4 is wrong");
+        let error = super::file(file.path()).expect_err("line 4 is invalid");
         assert!(error.contains(":4: "), "{error}");
         fs::write(file.path(), "A=1\n").expect("written");
         let both = all(&[file.path()], &["A=2".to_owned()]).expect("valid");

@@ -2,16 +2,16 @@ use std::{error::Error, io::Write};
 
 use tonic::Status;
 
-/// Exit code of Docker's command line where the failure is the engine's and not the container's.
-pub(crate) const CANNOT: u8 = 125;
-/// The command is there but cannot be run.
+/// Exit code for a failure of the engine rather than of the container, as in Docker's command line.
+pub(crate) const ENGINE_FAILED: u8 = 125;
+/// Exit code for a program that exists but cannot be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
-/// The command is not there.
+/// Exit code for a program that does not exist.
 pub(crate) const NOT_FOUND: u8 = 127;
-/// Begins the part of a message that names a program which could not be executed.
+/// Start of the part of a message that names the program that could not be executed.
 const EXECUTE: &str = "exec \"";
 
-/// Why a command ends without success: one sentence for people, one code for scripts.
+/// The failure of a CLI command: a message for users and an exit code for scripts.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
@@ -19,65 +19,67 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// An ordinary failure.
+    /// Returns an ordinary failure, with exit code 1.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { code: 1, message: message.into() }
     }
 
-    /// The daemon could not start or go on.
+    /// Returns the failure of a daemon that could not start or had to stop.
     pub(crate) fn daemon(message: impl Into<String>) -> Self {
         Self::new(message)
     }
 
-    /// The arguments make no sense together (clap tells of those that make no sense alone).
+    /// Returns a failure for arguments that are invalid in combination, with exit code 2. clap reports arguments that
+    /// are invalid individually.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self { code: 2, message: message.into() }
     }
 
-    /// Nobody reads any more: no message, and no success either would be heard.
+    /// Returns a failure without a message, because the reader of the output is gone or was already informed.
     pub(crate) fn quiet(code: u8) -> Self {
         Self { code, message: String::new() }
     }
 
-    /// Whether the reader of the output left.
+    /// Whether the failure has no message because the reader of the output is gone.
     pub(crate) fn is_quiet(&self) -> bool {
         self.message.is_empty()
     }
 
-    /// The same failure with another code.
+    /// Replaces the exit code.
     pub(crate) fn with_code(self, code: u8) -> Self {
         Self { code, ..self }
     }
 
-    /// The code that shells and Docker give to a program that could not be executed. Every other failure is the
-    /// engine's, also one that mentions a missing file (a log, a volume).
-    pub(crate) fn of_command(self) -> Self {
+    /// Sets the exit code that shells and Docker use for a program that could not be executed. Every other failure gets
+    /// the engine's code, including one that mentions a missing file such as a log or a volume.
+    pub(crate) fn with_exec_code(self) -> Self {
         let code = match self.message.split_once(EXECUTE) {
-            None => CANNOT,
-            Some((_, why)) if why.contains("file not found") || why.contains("no such file") => NOT_FOUND,
+            None => ENGINE_FAILED,
+            Some((_, cause)) if cause.contains("file not found") || cause.contains("no such file") => NOT_FOUND,
             Some(_) => NOT_EXECUTABLE,
         };
         self.with_code(code)
     }
 
-    /// The code of a command that returns its program's exit code: one of the engine's never looks like the program's.
-    pub(crate) fn beside_program(self) -> Self {
+    /// Sets the exit code for a CLI command that otherwise returns the exit code of the container's program, so that a
+    /// failure of the engine is not mistaken for a result of the program.
+    pub(crate) fn with_engine_code(self) -> Self {
         match self.code {
-            // Nobody reads anymore, which is not a failure.
+            // Code 0: the reader of the output is gone, which is not a failure.
             0 | NOT_EXECUTABLE | NOT_FOUND => self,
-            _ => self.with_code(CANNOT),
+            _ => self.with_code(ENGINE_FAILED),
         }
     }
 
     /// Writes the message to standard error.
     pub(crate) fn print(&self) {
         if !self.message.is_empty() {
-            // Nothing is left to tell it to.
+            // If standard error cannot be written, there is nowhere else to report the failure.
             let _ = std::io::stderr().write_all(self.line().as_bytes());
         }
     }
 
-    /// The message as it is printed, with its newline; empty for one that has none.
+    /// Returns the message as it is printed, with a newline, or an empty string if there is no message.
     pub(crate) fn line(&self) -> String {
         if self.message.is_empty() { String::new() } else { format!("pinion: {}\n", self.message) }
     }
@@ -91,9 +93,11 @@ impl std::fmt::Display for Failure {
 
 impl From<Status> for Failure {
     fn from(status: Status) -> Self {
-        // A status that the daemon sent has no source here: this one was made of a connection that broke.
+        // A status sent by the daemon has no source; one with a source was created here from a broken connection.
         match status.source() {
-            Some(_) => Self::new("the daemon ended, or its connection broke; see: pinion info").with_code(CANNOT),
+            Some(_) => {
+                Self::new("the daemon exited, or the connection to it broke; see: pinion info").with_code(ENGINE_FAILED)
+            }
             None => Self::new(status.message()),
         }
     }
@@ -102,7 +106,7 @@ impl From<Status> for Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {
-            // `pinion ps | head -1` is no failure of anybody.
+            // `pinion ps | head -1` is not a failure.
             std::io::ErrorKind::BrokenPipe => Self::quiet(0),
             _ => Self::new(error.to_string()),
         }
@@ -114,26 +118,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_program_that_cannot_be_executed_has_the_codes_of_shells() {
-        let code = |message: &str| Failure::new(message).of_command().code;
+    fn only_a_program_that_cannot_be_executed_gets_the_exit_codes_of_shells() {
+        let code = |message: &str| Failure::new(message).with_exec_code().code;
         assert_eq!(code("start container a: exec \"nope\": executable file not found in $PATH (/bin)"), NOT_FOUND);
         assert_eq!(code("exec in container a: exec \"/x\": no such file or directory"), NOT_FOUND);
         assert_eq!(code("exec \"/etc\": permission denied: it is a directory"), NOT_EXECUTABLE);
         assert_eq!(code("exec \"/x\": exec format error: no program for this machine"), NOT_EXECUTABLE);
-        assert_eq!(code("create container a: open log /logs/a: Permission denied"), CANNOT);
-        assert_eq!(code("create container a: volume /data: no such file or directory"), CANNOT);
+        assert_eq!(code("create container a: open log /logs/a: Permission denied"), ENGINE_FAILED);
+        assert_eq!(code("create container a: volume /data: no such file or directory"), ENGINE_FAILED);
     }
 
     #[test]
-    fn failures_of_the_engine_do_not_look_like_the_program_s() {
+    fn failures_of_the_engine_are_not_mistaken_for_the_program_s() {
         let codes = [Failure::new("x"), Failure::usage("x"), Failure::new("x").with_code(NOT_FOUND), Failure::quiet(0)];
-        assert_eq!(codes.map(|failure| failure.beside_program().code), [CANNOT, CANNOT, NOT_FOUND, 0]);
+        assert_eq!(codes.map(|failure| failure.with_engine_code().code), [ENGINE_FAILED, ENGINE_FAILED, NOT_FOUND, 0]);
     }
 
     #[test]
-    fn a_broken_connection_is_the_engine_s_failure() {
+    fn a_broken_connection_is_a_failure_of_the_engine() {
         let broken = Status::from_error(Box::new(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)));
-        assert_eq!(Failure::from(broken).code, CANNOT);
+        assert_eq!(Failure::from(broken).code, ENGINE_FAILED);
         assert_eq!(
             Failure::from(Status::unavailable("registry: transport error")).to_string(),
             "registry: transport error"

@@ -1,45 +1,45 @@
-//! Numbers as people read them.
+//! Formats numbers for tables.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Length of an id in a table: enough to be one of its kind, and what people are used to.
+/// Length of an id in a table: enough to be unique, and the length that Docker uses.
 const SHORT: usize = 12;
 
-/// An id as tables show it.
+/// Shortens an id for a table.
 pub(crate) fn short(id: &str) -> &str {
     let id = id.strip_prefix("sha256:").unwrap_or(id);
     id.get(..SHORT).unwrap_or(id)
 }
 
-/// Bytes with a decimal unit, as images and limits are usually given.
+/// Formats bytes with a decimal unit, as is usual for images.
 pub(crate) fn size(bytes: u64) -> String {
     scaled(bytes, 1000, &["B", "kB", "MB", "GB", "TB", "PB", "EB"])
 }
 
-/// Bytes with a binary unit, as memory is.
+/// Formats bytes with a binary unit, as is usual for memory.
 pub(crate) fn memory(bytes: u64) -> String {
     scaled(bytes, 1024, &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
 }
 
 fn scaled(bytes: u64, base: u64, units: &[&str]) -> String {
-    let (mut value, mut unit, mut rest) = (bytes, 0, 0);
+    let (mut value, mut unit, mut remainder) = (bytes, 0, 0);
     while value >= base && unit + 1 < units.len() {
-        rest = value % base;
+        remainder = value % base;
         value /= base;
         unit += 1;
     }
     match value {
-        0..10 if unit > 0 => format!("{value}.{}{}", rest * 10 / base, units[unit]),
+        0..10 if unit > 0 => format!("{value}.{}{}", remainder * 10 / base, units[unit]),
         _ => format!("{value}{}", units[unit]),
     }
 }
 
-/// How long ago, in one unit: `3m`, `5h`.
+/// Formats the time since `since` (nanoseconds since 1970) in one unit: `3m`, `5h`.
 pub(crate) fn age(since: i64) -> String {
     duration(now().saturating_sub(since))
 }
 
-/// Nanoseconds, in one unit.
+/// Formats nanoseconds in one unit.
 pub(crate) fn duration(nanoseconds: i64) -> String {
     let seconds = nanoseconds.max(0) / 1_000_000_000;
     match seconds {
@@ -50,18 +50,18 @@ pub(crate) fn duration(nanoseconds: i64) -> String {
     }
 }
 
-/// Nanoseconds since 1970.
+/// Returns the current time in nanoseconds since 1970.
 pub(crate) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Nanoseconds of CPU time per nanoseconds of the clock, in percent of one core.
-pub(crate) fn percent(used: u64, passed: u64) -> f64 {
-    match passed {
+/// Returns CPU time as a percentage of one core. Both times are in nanoseconds.
+pub(crate) fn percent(used: u64, elapsed: u64) -> f64 {
+    match elapsed {
         0 => 0.0,
         #[allow(clippy::cast_precision_loss)]
-        passed => used as f64 * 100.0 / passed as f64,
+        elapsed => used as f64 * 100.0 / elapsed as f64,
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_cut() {
+    fn ids_are_shortened() {
         assert_eq!(short("sha256:0123456789abcdef"), "0123456789ab");
         assert_eq!(short("abc"), "abc");
     }

@@ -1,7 +1,7 @@
-//! The log of a container: the CRI's format, as files that may be rotated while they are read.
+//! Reads the log of a container in the CRI's format, from files that may be rotated in the meantime.
 //!
-//! `2016-10-06T00:17:09.669794202Z stdout F a line` or `… stderr P a piece of `: a moment, a stream, whether the line
-//! ends here, and the text (Kubernetes, "CRI logging").
+//! An entry is `2016-10-06T00:17:09.669794202Z stdout F a line` or `… stderr P a piece of `: a timestamp, a stream,
+//! whether the line ends here (`F`, full) or not (`P`, partial), and the text (Kubernetes, "CRI logging").
 
 use std::{
     collections::VecDeque,
@@ -11,25 +11,25 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Longest line that is believed; a longer one is not from us.
+/// Maximum length of a line. A longer one was not written by pinion and is skipped.
 const LINE_MAX: usize = 1024 * 1024;
 
-/// One line of the file.
+/// One entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// As it stands in the file.
-    pub(crate) moment: String,
-    /// Whether it was written to standard error.
+    /// The timestamp as it is written in the file.
+    pub(crate) timestamp: String,
+    /// Whether the container wrote it to standard error.
     pub(crate) stderr: bool,
-    /// What was written; its line end too, if it had one.
+    /// The output, with its newline if it had one.
     pub(crate) text: Vec<u8>,
 }
 
 impl Entry {
-    /// Takes one line apart; `None` if it has not the form.
+    /// Parses one line of the file. Returns `None` if it does not have the CRI's format.
     pub(crate) fn parse(line: &[u8]) -> Option<Self> {
         let mut parts = line.splitn(4, |byte| *byte == b' ');
-        let (moment, stream, tag, text) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let (timestamp, stream, tag, text) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         let mut text = text.strip_suffix(b"\n").unwrap_or(text).to_vec();
         match tag.split(|byte| *byte == b':').next()? {
             b"F" => text.push(b'\n'),
@@ -41,38 +41,39 @@ impl Entry {
             b"stderr" => true,
             _ => return None,
         };
-        Some(Self { moment: String::from_utf8(moment.to_vec()).ok()?, stderr, text })
+        Some(Self { timestamp: String::from_utf8(timestamp.to_vec()).ok()?, stderr, text })
     }
 
-    /// Whether it was written at this moment or after; nanoseconds since 1970.
-    pub(crate) fn is_since(&self, moment: i64) -> bool {
-        crate::moment::parse(&self.moment).is_some_and(|at| at >= moment)
+    /// Whether the entry was written at `time` or later; `time` is in nanoseconds since 1970.
+    pub(crate) fn is_since(&self, time: i64) -> bool {
+        crate::timestamp::parse(&self.timestamp).is_some_and(|written| written >= time)
     }
 
-    /// Whether the line ends here.
+    /// Whether the entry ends a line of output.
     pub(crate) fn ends_line(&self) -> bool {
         self.text.ends_with(b"\n")
     }
 }
 
-/// Reads a log from its beginning, and over rotations.
+/// Reads a log from its beginning and follows it over rotations.
 pub(crate) struct LogFile {
     path: PathBuf,
     reader: BufReader<File>,
     inode: u64,
-    /// The beginning of a line whose end is not written yet.
+    /// The start of a line whose end is not written yet.
     pending: Vec<u8>,
 }
 
 impl LogFile {
-    /// Opens the log as it is now.
+    /// Opens the current file of the log.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let inode = file.metadata()?.ino();
         Ok(Self { path: path.to_path_buf(), reader: BufReader::new(file), inode, pending: Vec::new() })
     }
 
-    /// The next whole line that has the form; `None` when there is none yet.
+    /// Returns the next complete entry, or `None` if there is none yet. Lines that are not in the CRI's format are
+    /// skipped.
     pub(crate) fn next(&mut self) -> io::Result<Option<Entry>> {
         loop {
             let read = self.reader.read_until(b'\n', &mut self.pending)?;
@@ -90,19 +91,20 @@ impl LogFile {
         }
     }
 
-    /// At the end of the file: goes on in the next one if the path names another, from the start if this one was cut.
+    /// Checks, at the end of the file, whether there is more to read: in the next file if the log was rotated, or from
+    /// the start if this file was truncated.
     fn rotated(&mut self) -> io::Result<bool> {
-        // Between rename and reopening there is none: not yet.
-        let Ok(now) = std::fs::metadata(&self.path) else { return Ok(false) };
-        if now.ino() != self.inode {
-            // The renamed file may have grown between the last read and this look.
+        // The file does not exist between the rename and the reopening; the caller tries again.
+        let Ok(metadata) = std::fs::metadata(&self.path) else { return Ok(false) };
+        if metadata.ino() != self.inode {
+            // The renamed file may have grown since the last read.
             if self.reader.read_until(b'\n', &mut self.pending)? > 0 {
                 return Ok(true);
             }
             *self = Self::open(&self.path)?;
             return Ok(true);
         }
-        if now.len() < self.reader.stream_position()? {
+        if metadata.len() < self.reader.stream_position()? {
             self.reader.seek(SeekFrom::Start(0))?;
             self.pending.clear();
             return Ok(true);
@@ -110,21 +112,22 @@ impl LogFile {
         Ok(false)
     }
 
-    /// The last `lines` of what is written up to now, of what is `wanted`. Only so much is kept in memory.
-    pub(crate) fn tail(&mut self, lines: usize, wanted: impl Fn(&Entry) -> bool) -> io::Result<Vec<Entry>> {
-        let mut kept: VecDeque<Entry> = VecDeque::new();
-        let mut ends = 0;
+    /// Returns the last `lines` lines written so far, counting only entries that match `filter`. Keeps no more than
+    /// these lines in memory.
+    pub(crate) fn tail(&mut self, lines: usize, filter: impl Fn(&Entry) -> bool) -> io::Result<Vec<Entry>> {
+        let mut tail: VecDeque<Entry> = VecDeque::new();
+        let mut line_ends = 0;
         while let Some(entry) = self.next()? {
-            if !wanted(&entry) {
+            if !filter(&entry) {
                 continue;
             }
-            ends += usize::from(entry.ends_line());
-            kept.push_back(entry);
-            while ends > lines || (lines == 0 && !kept.is_empty()) {
-                ends -= kept.pop_front().map_or(0, |entry| usize::from(entry.ends_line()));
+            line_ends += usize::from(entry.ends_line());
+            tail.push_back(entry);
+            while line_ends > lines || (lines == 0 && !tail.is_empty()) {
+                line_ends -= tail.pop_front().map_or(0, |entry| usize::from(entry.ends_line()));
             }
         }
-        Ok(kept.into())
+        Ok(tail.into())
     }
 }
 

@@ -1,109 +1,110 @@
-//! What people call things: a name, `pod/name`, an id, or the beginning of one.
+//! Finds containers and pods by name, `pod/name`, id, or prefix of an id.
 
 use cri_proto::v1;
 
 use crate::{Client, Failure, human::short};
 
-/// On a pod that `pinion run` made for one container: it is removed with it.
+/// Annotation on a pod that `pinion run` created for one container: the pod is removed together with the container.
 pub(crate) const OWN_POD: &str = "io.pinion.own-pod";
-/// On a container: its published ports, for `ps`.
+/// Annotation on a container: its published ports, as `pinion ps` shows them.
 pub(crate) const PORTS: &str = "io.pinion.ports";
 
-/// On a pod: the directory of logs that `pinion run` made for it.
+/// Annotation on a pod: the log directory that `pinion run` created for it.
 pub(crate) const LOGS: &str = "io.pinion.logs";
 
-/// All containers.
+/// Lists all containers.
 pub(crate) async fn containers(client: &mut Client) -> Result<Vec<v1::Container>, Failure> {
     Ok(client.runtime.list_containers(v1::ListContainersRequest::default()).await?.into_inner().containers)
 }
 
-/// All pods.
+/// Lists all pods.
 pub(crate) async fn pods(client: &mut Client) -> Result<Vec<v1::PodSandbox>, Failure> {
     Ok(client.runtime.list_pod_sandbox(v1::ListPodSandboxRequest::default()).await?.into_inner().items)
 }
 
-/// The one container that is meant.
-pub(crate) async fn container(client: &mut Client, wanted: &str) -> Result<v1::Container, Failure> {
-    match find_container(client, wanted).await? {
+/// Returns the container with this name or id. Fails if there is none or the name is ambiguous.
+pub(crate) async fn container(client: &mut Client, query: &str) -> Result<v1::Container, Failure> {
+    match find_container(client, query).await? {
         Some(container) => Ok(container),
-        None => Err(Failure::new(format!("no container {wanted:?}; see: pinion ps -a"))),
+        None => Err(Failure::new(format!("no container {query:?}; see: pinion ps -a"))),
     }
 }
 
-/// The same, or none.
-pub(crate) async fn find_container(client: &mut Client, wanted: &str) -> Result<Option<v1::Container>, Failure> {
+/// Returns the container with this name or id, or `None`. Fails if the name is ambiguous.
+pub(crate) async fn find_container(client: &mut Client, query: &str) -> Result<Option<v1::Container>, Failure> {
     let all = containers(client).await?;
-    let pod = match wanted.split_once('/') {
+    let pod = match query.split_once('/') {
         Some((pod, _)) => find_pod(client, pod).await?,
         None => None,
     };
-    let name = wanted.split_once('/').map_or(wanted, |(_, name)| name);
+    let name = query.split_once('/').map_or(query, |(_, name)| name);
     let named = |c: &&v1::Container| name_of(c) == name && pod.as_ref().is_none_or(|p| p.id == c.pod_sandbox_id);
     let by_name: Vec<&v1::Container> = all.iter().filter(named).collect();
-    // Attempts of one container of a pod follow each other: the last one is meant.
-    let found = newest(by_name, |c| (&c.pod_sandbox_id, c.created_at));
-    one("container", wanted, found, all.iter().filter(|c| is_prefix(wanted, &c.id)).collect(), |c| &c.id)
+    // A pod may have several attempts of a container under one name: the name refers to the last one.
+    let by_name = newest(by_name, |c| (&c.pod_sandbox_id, c.created_at));
+    one("container", query, by_name, all.iter().filter(|c| is_prefix(query, &c.id)).collect(), |c| &c.id)
 }
 
-/// The one pod that is meant.
-pub(crate) async fn pod(client: &mut Client, wanted: &str) -> Result<v1::PodSandbox, Failure> {
-    match find_pod(client, wanted).await? {
+/// Returns the pod with this name or id. Fails if there is none or the name is ambiguous.
+pub(crate) async fn pod(client: &mut Client, query: &str) -> Result<v1::PodSandbox, Failure> {
+    match find_pod(client, query).await? {
         Some(pod) => Ok(pod),
-        None => Err(Failure::new(format!("no pod {wanted:?}; see: pinion pods"))),
+        None => Err(Failure::new(format!("no pod {query:?}; see: pinion pods"))),
     }
 }
 
-/// The same, or none.
-pub(crate) async fn find_pod(client: &mut Client, wanted: &str) -> Result<Option<v1::PodSandbox>, Failure> {
+/// Returns the pod with this name or id, or `None`. Fails if the name is ambiguous.
+pub(crate) async fn find_pod(client: &mut Client, query: &str) -> Result<Option<v1::PodSandbox>, Failure> {
     let all = pods(client).await?;
-    let named = all.iter().filter(|p| pod_name(p) == wanted).collect();
-    let found = newest(named, |p| (p.metadata.as_ref().map(|m| m.uid.as_str()), p.created_at));
-    one("pod", wanted, found, all.iter().filter(|p| is_prefix(wanted, &p.id)).collect(), |p| &p.id)
+    let named = all.iter().filter(|p| pod_name(p) == query).collect();
+    let by_name = newest(named, |p| (p.metadata.as_ref().map(|m| m.uid.as_str()), p.created_at));
+    one("pod", query, by_name, all.iter().filter(|p| is_prefix(query, &p.id)).collect(), |p| &p.id)
 }
 
-/// A container's name.
+/// Returns the name of a container, or an empty string if it has no metadata.
 pub(crate) fn name_of(container: &v1::Container) -> &str {
     container.metadata.as_ref().map_or("", |m| m.name.as_str())
 }
 
-/// A pod's name.
+/// Returns the name of a pod, or an empty string if it has no metadata.
 pub(crate) fn pod_name(pod: &v1::PodSandbox) -> &str {
     pod.metadata.as_ref().map_or("", |m| m.name.as_str())
 }
 
-/// Of each group only what was made last.
-fn newest<T, G: PartialEq>(mut found: Vec<T>, key: impl Fn(&T) -> (G, i64)) -> Vec<T> {
-    found.sort_by_key(|item| std::cmp::Reverse(key(item).1));
-    let mut kept: Vec<T> = Vec::new();
-    for item in found {
-        if !kept.iter().any(|other| key(other).0 == key(&item).0) {
-            kept.push(item);
+/// Returns the newest item of each group. `key` returns the group and the creation time of an item.
+fn newest<T, G: PartialEq>(mut items: Vec<T>, key: impl Fn(&T) -> (G, i64)) -> Vec<T> {
+    items.sort_by_key(|item| std::cmp::Reverse(key(item).1));
+    let mut newest: Vec<T> = Vec::new();
+    for item in items {
+        if !newest.iter().any(|other| key(other).0 == key(&item).0) {
+            newest.push(item);
         }
     }
-    kept
+    newest
 }
 
-fn is_prefix(wanted: &str, id: &str) -> bool {
-    !wanted.is_empty() && id.starts_with(wanted)
+fn is_prefix(query: &str, id: &str) -> bool {
+    !query.is_empty() && id.starts_with(query)
 }
 
-/// A name goes before the beginning of an id; several of one kind are an error that lists them.
+/// Returns the only match. A name takes precedence over the prefix of an id; an ambiguous query is an error that lists
+/// the ids.
 fn one<T: Clone>(
     kind: &str,
-    wanted: &str,
-    named: Vec<&T>,
+    query: &str,
+    by_name: Vec<&T>,
     by_id: Vec<&T>,
     id: fn(&T) -> &str,
 ) -> Result<Option<T>, Failure> {
-    let found = if named.is_empty() { by_id } else { named };
-    match found[..] {
+    let matches = if by_name.is_empty() { by_id } else { by_name };
+    match matches[..] {
         [] => Ok(None),
         [only] => Ok(Some(only.clone())),
         _ => {
-            let ids: Vec<&str> = found.iter().map(|item| short(id(item))).collect();
+            let ids: Vec<&str> = matches.iter().map(|item| short(id(item))).collect();
             Err(Failure::new(format!(
-                "{wanted:?} is the name of {} {kind}s: {}; use an id",
-                found.len(),
+                "{query:?} is the name of {} {kind}s: {}; use an id",
+                matches.len(),
                 ids.join(", ")
             )))
         }
@@ -115,20 +116,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_go_before_ids_and_must_be_clear() {
+    fn names_take_precedence_over_ids_and_must_be_unambiguous() {
         let (a, b) = ("aaa".to_owned(), "aab".to_owned());
-        let pick = |named: Vec<&String>, by_id: Vec<&String>| {
-            one("container", "x", named, by_id, |t| t.as_str()).map_err(|f| f.to_string())
+        let pick = |by_name: Vec<&String>, by_id: Vec<&String>| {
+            one("container", "x", by_name, by_id, |t| t.as_str()).map_err(|f| f.to_string())
         };
         assert_eq!(pick(vec![&a], vec![&b]), Ok(Some(a.clone())));
         assert_eq!(pick(vec![], vec![&b]), Ok(Some(b.clone())));
         assert_eq!(pick(vec![], vec![]), Ok(None));
-        assert!(pick(vec![], vec![&a, &b]).expect_err("unclear").contains("aaa, aab"));
+        assert!(pick(vec![], vec![&a, &b]).expect_err("ambiguous").contains("aaa, aab"));
     }
 
     #[test]
-    fn the_last_attempt_is_meant() {
-        let kept = newest(vec![("pod", 1), ("pod", 3), ("other", 2)], |item| (item.0, item.1));
-        assert_eq!(kept, [("pod", 3), ("other", 2)]);
+    fn the_last_attempt_is_selected() {
+        let newest = newest(vec![("pod", 1), ("pod", 3), ("other", 2)], |item| (item.0, item.1));
+        assert_eq!(newest, [("pod", 3), ("other", 2)]);
     }
 }

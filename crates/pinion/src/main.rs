@@ -1,7 +1,7 @@
-//! `pinion`: the daemon (`pinion serve`) and the command line for people.
+//! `pinion`: the daemon (`pinion serve`) and the command line for users.
 //!
-//! One command is one file under `command/`; the modules beside it are what several commands share. Commands other than
-//! `serve` and `config` are clients of the daemon's socket and know nothing that its messages do not tell.
+//! Each CLI command is one file under `command/`; the modules next to that directory are shared by several commands.
+//! Commands other than `serve` and `config` are clients of the daemon's socket and know only what its messages contain.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,6 @@ mod failure;
 mod human;
 mod log_file;
 mod lookup;
-mod moment;
 mod output;
 mod ports;
 mod progress;
@@ -23,6 +22,7 @@ mod session;
 mod signal_name;
 mod table;
 mod terminal;
+mod timestamp;
 mod usage;
 mod volume;
 
@@ -38,6 +38,6 @@ fn main() {
             failure.code
         }
     };
-    // Reads of standard input that nobody waits for any more must not hold the process.
+    // A pending read of standard input in a runtime thread must not keep the process alive.
     std::process::exit(code.into())
 }

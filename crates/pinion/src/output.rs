@@ -18,7 +18,7 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints one line for each.
+/// Prints each text on a line of its own.
 pub(crate) fn lines<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     for text in texts {
@@ -28,20 +28,23 @@ pub(crate) fn lines<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Result
     Ok(())
 }
 
-/// Does the same to several objects and prints each name as it is done; goes on after a failure, ends with the last.
-pub(crate) struct Each {
+/// Collects the outcomes of one operation on several objects.
+///
+/// Prints the name of each object that succeeded, or collects the names for JSON. A failure does not stop the
+/// operation; the last failure is the command's.
+pub(crate) struct Outcomes {
     json: bool,
     done: Vec<String>,
     failed: Option<Failure>,
 }
 
-impl Each {
-    /// Nothing is done yet.
+impl Outcomes {
+    /// Starts without any outcome.
     pub(crate) fn new(json: bool) -> Self {
         Self { json, done: Vec::new(), failed: None }
     }
 
-    /// Takes one outcome.
+    /// Adds the outcome for the object `name`. An earlier failure is printed when another one replaces it.
     pub(crate) fn add(&mut self, name: &str, outcome: Result<(), Failure>) -> Result<(), Failure> {
         match outcome {
             Ok(()) if self.json => self.done.push(name.to_owned()),
@@ -55,8 +58,8 @@ impl Each {
         Ok(())
     }
 
-    /// Prints what JSON wants and gives the last failure.
-    pub(crate) fn end(self) -> Result<u8, Failure> {
+    /// Prints the collected names if the output is JSON, and returns the last failure, if any.
+    pub(crate) fn finish(self) -> Result<u8, Failure> {
         if self.json {
             json(&self.done)?;
         }

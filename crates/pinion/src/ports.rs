@@ -1,13 +1,13 @@
-//! `-p` of `pinion run`.
+//! Parser for the option `-p` of `pinion run`.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
 use cri_proto::v1;
 
-/// Most ports that one `-p` may publish by ranges.
+/// Maximum number of ports in the range of one `-p`.
 const RANGE_MAX: u16 = 1024;
 
-/// One or more published ports: `8080:80`, `127.0.0.1:8080:80/udp`, `[::1]:8080:80`, `8000-8003:9000-9003`.
+/// One published port or a range of them: `8080:80`, `127.0.0.1:8080:80/udp`, `[::1]:8080:80`, `8000-8003:9000-9003`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Publish {
     host_ip: Option<IpAddr>,
@@ -18,7 +18,7 @@ pub(crate) struct Publish {
 }
 
 impl Publish {
-    /// As messages.
+    /// Returns a CRI message for each port.
     pub(crate) fn mappings(&self) -> impl Iterator<Item = v1::PortMapping> + '_ {
         (0..self.count).map(|n| v1::PortMapping {
             protocol: self.protocol.into(),
@@ -37,20 +37,20 @@ impl FromStr for Publish {
             Some((rest, protocol)) => (rest, protocol_of(protocol)?),
             None => (text, v1::Protocol::Tcp),
         };
-        let wrong = || format!("{text:?} is not [ADDRESS:]HOSTPORT:PORT[/tcp|udp|sctp]");
-        let (left, container) = rest.rsplit_once(':').ok_or_else(wrong)?;
-        let (host_ip, host) = match left.rsplit_once(':') {
+        let invalid = || format!("{text:?} is not [ADDRESS:]HOSTPORT:PORT[/tcp|udp|sctp]");
+        let (host_part, container) = rest.rsplit_once(':').ok_or_else(invalid)?;
+        let (host_ip, host) = match host_part.rsplit_once(':') {
             Some((ip, host)) => {
                 let ip = ip.strip_prefix('[').and_then(|ip| ip.strip_suffix(']')).unwrap_or(ip);
                 (Some(ip.parse().map_err(|_| format!("{ip:?} in {text:?} is not an IP address"))?), host)
             }
-            None => (None, left),
+            None => (None, host_part),
         };
-        let ((host, count), (container, containers)) =
-            (range(host).ok_or_else(wrong)?, range(container).ok_or_else(wrong)?);
-        match count == containers {
+        let ((host, count), (container, container_count)) =
+            (range(host).ok_or_else(invalid)?, range(container).ok_or_else(invalid)?);
+        match count == container_count {
             true => Ok(Self { host_ip, host, container, count, protocol }),
-            false => Err(format!("{text:?}: the ranges differ in length ({count} and {containers})")),
+            false => Err(format!("{text:?}: the ranges differ in length ({count} and {container_count})")),
         }
     }
 }
@@ -70,7 +70,7 @@ fn protocol_of(text: &str) -> Result<v1::Protocol, String> {
     v1::Protocol::from_str_name(&text.to_uppercase()).ok_or_else(|| format!("{text:?} is not tcp, udp or sctp"))
 }
 
-/// First port and how many.
+/// Returns the first port of a range and the number of ports.
 fn range(text: &str) -> Option<(u16, u16)> {
     let (first, last) = match text.split_once('-') {
         Some((first, last)) => (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?),
@@ -87,16 +87,16 @@ fn range(text: &str) -> Option<(u16, u16)> {
 mod tests {
     use super::*;
 
-    fn shown(text: &str) -> String {
+    fn displayed(text: &str) -> String {
         text.parse::<Publish>().expect("valid").to_string()
     }
 
     #[test]
-    fn forms_that_people_use() {
-        assert_eq!(shown("8080:80"), "8080->80/tcp");
-        assert_eq!(shown("127.0.0.1:53:53/udp"), "127.0.0.1:53->53/udp");
-        assert_eq!(shown("[::1]:80:80"), "[::1]:80->80/tcp");
-        assert_eq!(shown("8000-8002:9000-9002"), "8000-8002->9000-9002/tcp");
+    fn common_forms_are_accepted() {
+        assert_eq!(displayed("8080:80"), "8080->80/tcp");
+        assert_eq!(displayed("127.0.0.1:53:53/udp"), "127.0.0.1:53->53/udp");
+        assert_eq!(displayed("[::1]:80:80"), "[::1]:80->80/tcp");
+        assert_eq!(displayed("8000-8002:9000-9002"), "8000-8002->9000-9002/tcp");
         let mapped: Vec<_> = "8000-8001:90-91"
             .parse::<Publish>()
             .expect("valid")
@@ -107,11 +107,11 @@ mod tests {
     }
 
     #[test]
-    fn forms_that_make_no_sense() {
-        for wrong in
+    fn invalid_forms_are_refused() {
+        for invalid in
             ["", "80", "0:80", "x:80", "80:80/icmp", "1-3:1-2", "3-1:3-1", "host:80:80", "70000:80", "1-60000:1-60000"]
         {
-            assert!(wrong.parse::<Publish>().is_err(), "{wrong}");
+            assert!(invalid.parse::<Publish>().is_err(), "{invalid}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A pull, as people see it: a bar per layer on a terminal, lines elsewhere.
+//! Shows the progress of a pull: one bar per layer on a terminal, lines otherwise.
 
 use std::{collections::BTreeMap, io::Write, time::Duration};
 
@@ -7,41 +7,41 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::{Client, Failure, human, terminal};
 
-/// Pulls an image and shows how far each layer is, on standard error; gives the image's id.
+/// Pulls an image, shows the progress of each layer on standard error, and returns the id of the image.
 pub(crate) async fn pull(client: &mut Client, request: PullRequest, quiet: bool) -> Result<String, Failure> {
     let reference = request.reference.clone();
-    let mut shown = match (quiet, rustix::termios::isatty(std::io::stderr()) && terminal::is_output()) {
-        (true, _) => Shown::Nothing,
-        (false, true) => Shown::Bars(Bars::new()),
-        (false, false) => Shown::Lines(BTreeMap::new()),
+    let mut display = match (quiet, rustix::termios::isatty(std::io::stderr()) && terminal::is_output()) {
+        (true, _) => Display::Nothing,
+        (false, true) => Display::Bars(Bars::new()),
+        (false, false) => Display::Lines(BTreeMap::new()),
     };
     let mut messages = client.native.pull(request).await?.into_inner();
     while let Some(message) = messages.message().await? {
         if !message.image_id.is_empty() {
-            shown.end();
+            display.end();
             return Ok(message.image_id);
         }
-        shown.layer(&message);
+        display.layer(&message);
     }
-    Err(Failure::new(format!("pull {reference}: the daemon ended it without an image")))
+    Err(Failure::new(format!("pull {reference}: the daemon closed the stream without an image")))
 }
 
-enum Shown {
+enum Display {
     Nothing,
     Bars(Bars),
-    /// The last stage of each layer that was told.
+    /// The last printed stage of each layer.
     Lines(BTreeMap<String, Stage>),
 }
 
-impl Shown {
+impl Display {
     fn layer(&mut self, message: &PullProgress) {
         match self {
             Self::Nothing => {}
             Self::Bars(bars) => bars.layer(message),
-            Self::Lines(told) => {
+            Self::Lines(printed) => {
                 let stage = message.stage();
-                if told.insert(message.layer.clone(), stage) != Some(stage) {
-                    // A progress line that nobody can read is no reason to end a pull.
+                if printed.insert(message.layer.clone(), stage) != Some(stage) {
+                    // A progress line that cannot be written must not fail the pull.
                     let _ = writeln!(std::io::stderr(), "{}: {}", human::short(&message.layer), word(stage));
                 }
             }
@@ -100,6 +100,6 @@ fn word(stage: Stage) -> &'static str {
         Stage::Downloading => "downloading",
         Stage::Unpacking => "unpacking",
         Stage::Done => "done",
-        Stage::Exists => "there already",
+        Stage::Exists => "already exists",
     }
 }

@@ -1,4 +1,4 @@
-//! This program's streams, connected to a command's or a container's by one gRPC stream each way.
+//! Connects the stdio of this program to that of a container or an exec'd process, over a bidirectional gRPC stream.
 
 use std::io;
 
@@ -15,9 +15,9 @@ use tonic::Streaming;
 
 use crate::{Client, Failure, terminal};
 
-/// Most bytes of input in one message.
+/// Maximum bytes of input in one message.
 const CHUNK: usize = 16 * 1024;
-/// ctrl-p ctrl-q leaves a terminal session without ending it.
+/// The keys ctrl-p ctrl-q detach from a terminal session without ending it.
 const DETACH: [u8; 2] = [16, 17];
 
 /// How a session ended.
@@ -25,29 +25,29 @@ const DETACH: [u8; 2] = [16, 17];
 pub(crate) enum End {
     /// The program ended.
     Exited(Exit),
-    /// The user left; the program goes on.
+    /// The user detached; the program keeps running.
     Detached,
 }
 
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exit {
-    /// 128 + signal where a signal ended it.
+    /// Exit code; 128 + the signal number if a signal ended the program.
     pub(crate) code: i32,
-    /// The OOM killer ended it, or a process of its container.
+    /// Whether the OOM killer killed the program or another process of its container.
     pub(crate) out_of_memory: bool,
 }
 
-/// What to connect to.
+/// The target of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A new command.
+    /// A new process in the container.
     Exec,
-    /// The container itself.
+    /// The init process of the container.
     Attach,
 }
 
-/// A session that the daemon has accepted; [`Session::carry`] runs it.
+/// A session that the daemon has accepted; [`Session::relay`] runs it.
 pub(crate) struct Session {
     output: Streaming<SessionOutput>,
     input: mpsc::Sender<SessionInput>,
@@ -57,14 +57,14 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Asks the daemon for the session. With a terminal, the local one becomes raw here.
+    /// Opens a session. If it has a terminal, the local terminal is set to raw mode.
     pub(crate) async fn open(client: &mut Client, kind: Kind, mut start: SessionStart) -> Result<Self, Failure> {
         let (tty, stdin) = (start.tty, start.stdin);
         if tty {
             start.size = terminal::size().map(size);
         }
         let (input, messages) = mpsc::channel(16);
-        // Cannot fail: the receiver is right here.
+        // This cannot fail, because the receiver still exists.
         let _ = input.send(SessionInput { input: Some(Input::Start(start)) }).await;
         let messages = ReceiverStream::new(messages);
         let mut output = match kind {
@@ -74,23 +74,23 @@ impl Session {
         .into_inner();
         match output.message().await?.and_then(|m| m.output) {
             Some(Output::Started(_)) => {}
-            _ => return Err(Failure::new("the daemon broke the session's protocol")),
+            _ => return Err(Failure::new("open session: the daemon sent an unexpected message")),
         }
         let raw = (tty && stdin && terminal::is_input()).then(terminal::Raw::enter).transpose()?;
         Ok(Self { output, input, tty, stdin, _raw: raw })
     }
 
-    /// Carries bytes, sizes of the terminal and keys until the program ended or the user left.
-    pub(crate) async fn carry(mut self) -> Result<End, Failure> {
-        let typed = feed(self.input.clone(), self.stdin, self.tty);
-        let resized = follow_size(self.input.clone(), self.tty);
-        tokio::pin!(typed, resized);
+    /// Relays input, output and terminal sizes until the program exits or the user detaches.
+    pub(crate) async fn relay(mut self) -> Result<End, Failure> {
+        let detach = forward_stdin(self.input.clone(), self.stdin, self.tty);
+        let resize = forward_size(self.input.clone(), self.tty);
+        tokio::pin!(detach, resize);
         let (mut stdout, mut stderr) = (tokio::io::stdout(), tokio::io::stderr());
         loop {
             let message = tokio::select! {
                 message = self.output.message() => message?,
-                () = &mut typed => return Ok(End::Detached),
-                () = &mut resized => continue,
+                () = &mut detach => return Ok(End::Detached),
+                () = &mut resize => continue,
             };
             let out_of_memory = message.as_ref().is_some_and(|m| m.out_of_memory);
             match message.and_then(|m| m.output) {
@@ -98,7 +98,7 @@ impl Session {
                 Some(Output::Stderr(data)) => write(&mut stderr, &data).await?,
                 Some(Output::ExitCode(code)) => return Ok(End::Exited(Exit { code, out_of_memory })),
                 Some(Output::Started(_)) => {}
-                None => return Err(Failure::new("the daemon ended the session without an exit code")),
+                None => return Err(Failure::new("session: the daemon closed the stream without an exit code")),
             }
         }
     }
@@ -109,30 +109,30 @@ async fn write(to: &mut (impl tokio::io::AsyncWrite + Unpin), data: &[u8]) -> Re
     to.flush().await
 }
 
-/// Standard input to the program; returns only when the user typed the keys to leave.
-async fn feed(input: mpsc::Sender<SessionInput>, stdin: bool, tty: bool) {
+/// Sends standard input to the program. Returns only when the user types the detach keys.
+async fn forward_stdin(input: mpsc::Sender<SessionInput>, stdin: bool, tty: bool) {
     if stdin {
         let mut keys = Keys::default();
-        let mut from = tokio::io::stdin();
+        let mut source = tokio::io::stdin();
         let mut buffer = vec![0; CHUNK];
-        // An unreadable standard input has no more to say.
-        while let Ok(read @ 1..) = from.read(&mut buffer).await {
-            let (data, leave) = if tty { keys.filter(&buffer[..read]) } else { (buffer[..read].to_vec(), false) };
+        // A read error is treated as the end of the input.
+        while let Ok(read @ 1..) = source.read(&mut buffer).await {
+            let (data, detach) = if tty { keys.filter(&buffer[..read]) } else { (buffer[..read].to_vec(), false) };
             if !data.is_empty() && input.send(SessionInput { input: Some(Input::Stdin(data)) }).await.is_err() {
                 break;
             }
-            if leave {
+            if detach {
                 return;
             }
         }
-        // If the session is over, nobody needs to know.
+        // This fails only when the session is over, and then it does not matter.
         let _ = input.send(SessionInput { input: Some(Input::StdinClose(true)) }).await;
     }
     std::future::pending().await
 }
 
-/// Tells the daemon the terminal's size whenever it changes; never returns.
-async fn follow_size(input: mpsc::Sender<SessionInput>, tty: bool) {
+/// Sends the size of the terminal to the daemon whenever it changes. Never returns.
+async fn forward_size(input: mpsc::Sender<SessionInput>, tty: bool) {
     if tty && let Ok(mut changes) = signal(SignalKind::window_change()) {
         while changes.recv().await.is_some() {
             if let Some(now) = terminal::size().map(size) {
@@ -147,25 +147,26 @@ fn size((columns, rows): (u16, u16)) -> TerminalSize {
     TerminalSize { width: columns.into(), height: rows.into() }
 }
 
-/// Looks for the keys to leave; a first key that is not followed by the second is typed after all.
+/// Detects the detach keys. A first key that is not followed by the second one is passed on.
 #[derive(Default)]
 struct Keys {
-    held: bool,
+    /// Whether the last key was the first detach key, which is not passed on yet.
+    pending: bool,
 }
 
 impl Keys {
-    /// What to pass on, and whether to leave.
+    /// Returns the input to pass on, and whether to detach.
     fn filter(&mut self, typed: &[u8]) -> (Vec<u8>, bool) {
         let mut passed = Vec::with_capacity(typed.len() + 1);
         for key in typed {
-            if self.held && *key == DETACH[1] {
+            if self.pending && *key == DETACH[1] {
                 return (passed, true);
             }
-            if std::mem::take(&mut self.held) {
+            if std::mem::take(&mut self.pending) {
                 passed.push(DETACH[0]);
             }
             match *key == DETACH[0] {
-                true => self.held = true,
+                true => self.pending = true,
                 false => passed.push(*key),
             }
         }
@@ -178,14 +179,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_keys_to_leave_are_found_over_reads() {
+    fn the_detach_keys_are_detected_across_reads() {
         let mut keys = Keys::default();
         assert_eq!(keys.filter(b"ab\x10"), (b"ab".to_vec(), false));
         assert_eq!(keys.filter(b"\x11rest"), (Vec::new(), true));
     }
 
     #[test]
-    fn a_lonely_first_key_is_typed() {
+    fn a_first_key_without_the_second_is_passed_on() {
         let mut keys = Keys::default();
         assert_eq!(keys.filter(b"\x10x"), (b"\x10x".to_vec(), false));
         assert_eq!(keys.filter(b"\x10\x10\x11"), (b"\x10".to_vec(), true));

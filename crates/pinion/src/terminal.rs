@@ -1,4 +1,4 @@
-//! The terminal this program runs on.
+//! The terminal that this program runs on.
 
 use std::{
     io::{self, IsTerminal, stdin, stdout},
@@ -9,22 +9,22 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 
 use crate::Failure;
 
-/// What the terminal was before the first [`Raw`]; also read by the panic hook.
+/// The terminal settings before the first [`Raw`]. The panic hook reads them, too.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// While it lives, every key goes to the container as it is typed.
+/// A guard for raw mode, in which every key is sent to the container as it is typed.
 #[derive(Debug)]
 pub(crate) struct Raw(());
 
 impl Raw {
-    /// Switches echo, lines and signals off.
+    /// Enters raw mode: no echo, no line editing, no signals from keys.
     pub(crate) fn enter() -> Result<Self, Failure> {
-        let wrong = |error| Failure::new(format!("set the terminal raw: {}", io::Error::from(error)));
-        let before = tcgetattr(stdin()).map_err(wrong)?;
+        let failed = |error| Failure::new(format!("set the terminal to raw mode: {}", io::Error::from(error)));
+        let before = tcgetattr(stdin()).map_err(failed)?;
         let mut raw = before.clone();
         raw.make_raw();
         *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
-        tcsetattr(stdin(), OptionalActions::Now, &raw).map_err(wrong)?;
+        tcsetattr(stdin(), OptionalActions::Now, &raw).map_err(failed)?;
         Ok(Self(()))
     }
 }
@@ -35,15 +35,15 @@ impl Drop for Raw {
     }
 }
 
-/// Puts the terminal back; does nothing if it was never changed.
+/// Restores the terminal settings. Does nothing if they were not changed.
 pub(crate) fn restore() {
     if let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        // The terminal may be gone; then there is nothing to put back.
+        // The terminal may be gone; then there is nothing to restore.
         let _ = tcsetattr(stdin(), OptionalActions::Now, &before);
     }
 }
 
-/// A panic must not leave people without an echo.
+/// Installs a panic hook that restores the terminal, so that the user is not left without echo.
 pub(crate) fn restore_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -52,18 +52,18 @@ pub(crate) fn restore_on_panic() {
     }));
 }
 
-/// Columns and rows of the terminal on standard output; `None` where there is none.
+/// Returns the columns and rows of the terminal on standard output, or `None` if it is not a terminal.
 pub(crate) fn size() -> Option<(u16, u16)> {
     let size = tcgetwinsize(stdout()).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
 }
 
-/// Whether people type here.
+/// Whether standard input is a terminal.
 pub(crate) fn is_input() -> bool {
     stdin().is_terminal()
 }
 
-/// Whether people read here.
+/// Whether standard output is a terminal.
 pub(crate) fn is_output() -> bool {
     stdout().is_terminal()
 }

@@ -1,4 +1,4 @@
-//! Wrong arguments: what is reported, and the exit code.
+//! Reports invalid arguments, and chooses the exit code for them.
 
 use std::{ffi::OsString, process::exit};
 
@@ -7,101 +7,101 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
-use crate::{arguments::Arguments, failure::CANNOT};
+use crate::{arguments::Arguments, failure::ENGINE_FAILED};
 
-/// Commands that are never suggested for a mistyped one: what they do cannot be undone.
+/// Commands that are never suggested for a mistyped one, because their effect cannot be undone.
 const NEVER_SUGGESTED: [&str; 1] = ["reset"];
-/// Commands that return their program's exit code, and 125 for a failure of the engine's, as Docker's.
+/// Commands that return the exit code of a container's program, and 125 for a failure of the engine, as Docker's do.
 const WITH_PROGRAM: [&str; 3] = ["run", "exec", "attach"];
-/// Commands of Docker that are not here, and what to use instead.
-const ELSEWHERE: [(&str, &str); 36] = [
-    ("build", "build it with another program (buildah, docker build) and take it over: pinion load -i FILE"),
+/// Docker commands that pinion does not have, and what to use instead.
+const DOCKER_COMMANDS: [(&str, &str); 36] = [
+    ("build", "build the image with another program (buildah, docker build) and import it: pinion load -i FILE"),
     ("builder", "build images with another program (buildah, docker build): pinion load -i FILE"),
     ("buildx", "build images with another program (buildah, docker build): pinion load -i FILE"),
-    ("checkpoint", "checkpoints are made by OCI runtimes: pinrun checkpoint"),
-    ("commit", "an image is built from a file, not from a container: buildah, docker build, then pinion load -i FILE"),
-    ("compose", "a pod has several containers: pinion run -d --pod NAME IMAGE, once for each"),
-    ("container", "the commands for containers have no word before them: pinion ps, pinion rm, pinion inspect, …"),
-    ("context", "another daemon is named by its socket: pinion --socket PATH …"),
+    ("checkpoint", "use an OCI runtime for checkpoints: pinrun checkpoint"),
+    ("commit", "build the image from a file instead: buildah, docker build, then pinion load -i FILE"),
+    ("compose", "run several containers in one pod: pinion run -d --pod NAME IMAGE, once for each"),
+    ("container", "container commands have no prefix: pinion ps, pinion rm, pinion inspect, …"),
+    ("context", "select another daemon by its socket: pinion --socket PATH …"),
     ("cp", "copy through a command: pinion exec NAME cat FILE > FILE, or run with -v HOST:CONTAINER"),
-    ("create", "a container is created and started at once: pinion run -d IMAGE"),
-    ("diff", "changed files are in the container's root: pinion exec NAME find / -xdev -newer /etc/hostname"),
-    ("events", "pinion why NAME shows the timeline of one container, pinion wait NAME its end"),
+    ("create", "create and start the container in one step: pinion run -d IMAGE"),
+    ("diff", "search the root of the container for changed files: pinion exec NAME find / -xdev -newer /etc/hostname"),
+    ("events", "pinion why NAME shows the timeline of a container, pinion wait NAME waits for its exit"),
     ("export", "export through a command: pinion exec NAME tar -c -C / . > FILE; images: pinion save"),
-    ("history", "pinion inspect IMAGE shows what is known of an image"),
-    ("image", "the commands for images have no word before them: pinion images, pinion rmi, pinion inspect, …"),
-    ("import", "pinion load -i FILE takes archives with an image's configuration (Docker's or OCI's)"),
-    ("login", "names and passwords are read from registries.auth_file of the configuration: pinion config default"),
-    ("logout", "names and passwords are read from registries.auth_file of the configuration: pinion config default"),
-    ("manifest", "pinion inspect IMAGE shows what is known of an image"),
-    ("network", "networks are CNI configurations (/etc/cni/net.d), or the built-in bridge: pinion config show"),
+    ("history", "pinion inspect IMAGE shows the details of an image"),
+    ("image", "image commands have no prefix: pinion images, pinion rmi, pinion inspect, …"),
+    ("import", "pinion load -i FILE imports Docker and OCI archives, which have an image configuration"),
+    ("login", "credentials are read from registries.auth_file in the configuration: pinion config default"),
+    ("logout", "credentials are read from registries.auth_file in the configuration: pinion config default"),
+    ("manifest", "pinion inspect IMAGE shows the details of an image"),
+    ("network", "networks are CNI configurations (/etc/cni/net.d) or the built-in bridge: pinion config show"),
     ("pause", "pinion kill -s STOP --all NAME"),
-    ("plugin", "plugins are CNI programs and CDI devices in directories: pinion config show"),
+    ("plugin", "plugins are CNI programs and CDI specifications in directories: pinion config show"),
     ("port", "pinion ps shows published ports"),
     ("push", "pinion save -o FILE IMAGE, then push it with another program: skopeo copy oci-archive:FILE docker://…"),
-    ("rename", "the name is given when the container is made: pinion run --name NAME"),
-    ("restart", "a container that ended is not started again: pinion rm -f NAME, then pinion run"),
-    ("search", "registries are searched on their own pages"),
-    ("service", "Kubernetes does that: see docs/kubernetes.md"),
-    ("swarm", "Kubernetes does that: see docs/kubernetes.md"),
-    ("system", "pinion info shows the daemon's state; what is unused is removed automatically"),
+    ("rename", "set the name when the container is created: pinion run --name NAME"),
+    ("restart", "a container that exited is not started again: pinion rm -f NAME, then pinion run"),
+    ("search", "search on the website of the registry"),
+    ("service", "use Kubernetes: see docs/kubernetes.md"),
+    ("swarm", "use Kubernetes: see docs/kubernetes.md"),
+    ("system", "pinion info shows the state of the daemon; unused data is removed automatically"),
     ("tag", "pull or load the image under the other name"),
     ("top", "pinion exec NAME ps"),
     ("trust", "pull by digest: pinion pull NAME@sha256:…"),
     ("unpause", "pinion kill -s CONT --all NAME"),
-    ("update", "limits are given when the container is made: pinion run --memory SIZE --cpus CORES"),
-    ("volume", "volumes are directories of the machine: pinion run -v HOST:CONTAINER"),
+    ("update", "set limits when the container is created: pinion run --memory SIZE --cpus CORES"),
+    ("volume", "volumes are directories of the host: pinion run -v HOST:CONTAINER"),
 ];
 
-/// The arguments of this program; wrong ones are reported, and end it.
+/// Parses the arguments of this program. Invalid ones are reported, and the process exits.
 pub(crate) fn arguments() -> Arguments {
     let words: Vec<OsString> = std::env::args_os().collect();
     Arguments::try_parse_from(&words).unwrap_or_else(|error| {
         if let Some(message) = unknown_command(&error) {
             eprintln!("{message}");
         } else {
-            // Nobody is left to report it to.
+            // If standard error cannot be written, there is nowhere else to report it.
             let _ = error.print();
         }
         exit(exit_code(&error, &words))
     })
 }
 
-/// The message for a command that does not exist; `None`: something else is wrong.
+/// Returns the message for an unknown command, or `None` if the error is about something else.
 fn unknown_command(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return None };
     let more = "see: pinion --help";
-    let elsewhere = ELSEWHERE.iter().find(|(command, _)| command == name);
-    let known = match error.get(ContextKind::SuggestedSubcommand) {
+    let replacement = DOCKER_COMMANDS.iter().find(|(command, _)| command == name);
+    let similar = match error.get(ContextKind::SuggestedSubcommand) {
         Some(ContextValue::Strings(names)) => &names[..],
         Some(ContextValue::String(name)) => std::slice::from_ref(name),
         _ => &[],
     };
-    let meant: Vec<String> = known
+    let suggestions: Vec<String> = similar
         .iter()
         .filter(|name| !NEVER_SUGGESTED.contains(&name.as_str()))
         .map(|name| format!("pinion {name}"))
         .collect();
-    Some(match (elsewhere, meant.is_empty()) {
+    Some(match (replacement, suggestions.is_empty()) {
         (Some((_, instead)), _) => format!("pinion: unknown command {name:?}: {instead}"),
-        (None, false) => format!("pinion: unknown command {name:?}; is it {}? {more}", meant.join(" or ")),
+        (None, false) => format!("pinion: unknown command {name:?}; did you mean {}? {more}", suggestions.join(" or ")),
         (None, true) => format!("pinion: unknown command {name:?}; {more}"),
     })
 }
 
-/// 0 where help was requested; 125 for commands that return their program's exit code; else 2.
+/// Returns 0 if help was requested, 125 for commands that return the exit code of a container's program, else 2.
 fn exit_code(error: &clap::Error, words: &[OsString]) -> i32 {
     let with_program = command_of(words).is_some_and(|command| WITH_PROGRAM.contains(&command));
     match error.exit_code() {
         0 => 0,
-        // `pinion` alone shows the help.
+        // `pinion` without arguments shows the help.
         code if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => code,
-        _ if with_program => CANNOT.into(),
+        _ if with_program => ENGINE_FAILED.into(),
         code => code,
     }
 }
 
-/// The first word that is not an option of this program.
+/// Returns the first word that is not a global option of this program.
 fn command_of(words: &[OsString]) -> Option<&str> {
     let mut words = words.iter().skip(1).filter_map(|word| word.to_str());
     while let Some(word) = words.next() {
@@ -120,39 +120,39 @@ mod tests {
 
     use super::*;
 
-    fn wrong(line: &str) -> (Option<String>, i32) {
+    fn invalid(line: &str) -> (Option<String>, i32) {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
         let error = Arguments::try_parse_from(&words).expect_err(line);
         (unknown_command(&error), exit_code(&error, &words))
     }
 
     #[test]
-    fn what_cannot_be_undone_is_never_suggested() {
+    fn destructive_commands_are_never_suggested() {
         for typo in ["rest", "rset", "reest", "resett", "resset"] {
-            let message = wrong(&format!("pinion {typo}")).0.expect("unknown");
+            let message = invalid(&format!("pinion {typo}")).0.expect("unknown");
             assert!(!message.contains("pinion reset"), "{message}");
         }
-        let message = wrong("pinion imags").0.expect("unknown");
-        assert!(message.contains("is it pinion images?"), "{message}");
+        let message = invalid("pinion imags").0.expect("unknown");
+        assert!(message.contains("did you mean pinion images?"), "{message}");
     }
 
     #[test]
-    fn commands_of_docker_have_an_answer() {
+    fn docker_commands_have_a_replacement() {
         let known = Arguments::command();
-        for (command, instead) in ELSEWHERE {
+        for (command, instead) in DOCKER_COMMANDS {
             assert!(known.find_subcommand(command).is_none(), "{command} exists");
-            let message = wrong(&format!("pinion {command}")).0.expect("unknown");
+            let message = invalid(&format!("pinion {command}")).0.expect("unknown");
             assert!(message.ends_with(instead), "{message}");
         }
-        assert!(ELSEWHERE.is_sorted_by_key(|(command, _)| *command));
-        assert!(wrong("pinion restart web").0.expect("unknown").contains("pinion rm -f NAME, then pinion run"));
+        assert!(DOCKER_COMMANDS.is_sorted_by_key(|(command, _)| *command));
+        assert!(invalid("pinion restart web").0.expect("unknown").contains("pinion rm -f NAME, then pinion run"));
     }
 
     #[test]
-    fn wrong_arguments_do_not_look_like_the_program_s_exit_code() {
-        assert_eq!(wrong("pinion run --no-such-option x").1, 125);
-        assert_eq!(wrong("pinion --socket /s --json exec web").1, 125);
-        assert_eq!(wrong("pinion logs --since yesterday x").1, 2);
-        assert_eq!(wrong("pinion run --help").1, 0);
+    fn invalid_arguments_do_not_exit_like_the_program() {
+        assert_eq!(invalid("pinion run --no-such-option x").1, 125);
+        assert_eq!(invalid("pinion --socket /s --json exec web").1, 125);
+        assert_eq!(invalid("pinion logs --since yesterday x").1, 2);
+        assert_eq!(invalid("pinion run --help").1, 0);
     }
 }

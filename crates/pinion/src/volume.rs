@@ -1,10 +1,11 @@
-//! `-v` of `pinion run`.
+//! Parser for the option `-v` of `pinion run`.
 
 use std::{path::PathBuf, str::FromStr};
 
 use cri_proto::v1;
 
-/// `HOST:CONTAINER[:OPTIONS]`; options: `ro`, `rw`, `rro` (read-only with all below), `z`, `rslave`, `rshared`.
+/// A bind mount, `HOST:CONTAINER[:OPTIONS]`. Options: `ro`, `rw`, `rro` (recursively read-only), `z`, `rslave`,
+/// `rshared`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bind {
     host: PathBuf,
@@ -54,11 +55,14 @@ impl Bind {
         Ok(())
     }
 
-    /// As a message. A relative host path starts at the working directory: the daemon has another one.
+    /// Returns the CRI message. A relative host path is resolved here, because the daemon has another working
+    /// directory.
     pub(crate) fn mount(&self) -> Result<v1::Mount, String> {
-        let host = std::path::absolute(&self.host).map_err(|error| format!("{}: {error}", self.host.display()))?;
-        // The daemon takes no "..": it could not tell where that leads.
-        let host = host.canonicalize().map_err(|error| format!("bind source {}: {error}", self.host.display()))?;
+        let host = std::path::absolute(&self.host)
+            .map_err(|error| format!("resolve bind source {}: {error}", self.host.display()))?;
+        // The daemon refuses paths with "..", which are ambiguous if a component is a symbolic link.
+        let host =
+            host.canonicalize().map_err(|error| format!("resolve bind source {}: {error}", self.host.display()))?;
         Ok(v1::Mount {
             container_path: self.container.clone(),
             host_path: host.display().to_string(),
@@ -76,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_understood() {
+    fn options_are_parsed() {
         let mount = "/:/data:ro,rslave".parse::<Bind>().expect("valid").mount().expect("/ exists");
         assert!(mount.readonly && !mount.recursive_read_only);
         assert_eq!((mount.host_path.as_str(), mount.container_path.as_str()), ("/", "/data"));
@@ -84,11 +88,11 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
-        for wrong in ["", "/a", "/a:b", ":/b", "/a:/b:what", "/a:/b:ro:x"] {
-            assert!(wrong.parse::<Bind>().is_err(), "{wrong}");
+    fn invalid_volumes_are_refused() {
+        for invalid in ["", "/a", "/a:b", ":/b", "/a:/b:what", "/a:/b:ro:x"] {
+            assert!(invalid.parse::<Bind>().is_err(), "{invalid}");
         }
-        let missing = "/no/such:/b".parse::<Bind>().expect("valid").mount().expect_err("not there");
+        let missing = "/no/such:/b".parse::<Bind>().expect("valid").mount().expect_err("does not exist");
         assert!(missing.contains("/no/such"), "{missing}");
     }
 }

@@ -1,4 +1,4 @@
-//! The program itself where no daemon answers.
+//! Tests of the program without a running daemon.
 
 use std::{
     fs,
@@ -16,19 +16,22 @@ fn stderr(output: &Output) -> String {
 }
 
 #[test]
-fn without_a_daemon_it_says_how_to_start_one() {
+fn without_a_daemon_the_error_explains_how_to_start_one() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("no.sock");
     let socket = socket.to_str().expect("UTF-8");
     for verb in ["ps", "images", "pods", "version", "info"] {
         let output = pinion(&["--socket", socket, verb]);
         assert_eq!(output.status.code(), Some(125), "{verb}");
-        assert_eq!(stderr(&output), format!("pinion: no daemon answers on {socket}; start one with: pinion serve"));
+        assert_eq!(
+            stderr(&output),
+            format!("pinion: connect to {socket}: no daemon is listening; start one with: pinion serve")
+        );
     }
 }
 
 #[test]
-fn a_broken_configuration_stops_the_daemon_before_it_makes_anything() {
+fn an_invalid_configuration_stops_the_daemon_before_it_creates_anything() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("config.toml");
     let state = dir.path().join("state");
@@ -41,7 +44,7 @@ fn a_broken_configuration_stops_the_daemon_before_it_makes_anything() {
 }
 
 #[test]
-fn a_monitor_that_is_not_there_is_named() {
+fn a_missing_monitor_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("config.toml");
     fs::write(&file, "monitor = \"/no/such/pinmon\"\n").expect("written");
@@ -58,7 +61,7 @@ fn a_monitor_that_is_not_there_is_named() {
 }
 
 #[test]
-fn the_default_configuration_is_one() {
+fn the_printed_default_configuration_is_valid() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("config.toml");
     fs::write(&file, pinion(&["config", "default"]).stdout).expect("written");
@@ -70,27 +73,27 @@ fn the_default_configuration_is_one() {
 }
 
 #[test]
-fn a_wrong_configuration_is_told_to_people_and_to_scripts() {
+fn an_invalid_configuration_is_reported_as_text_and_as_json() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("c.toml");
     fs::write(&file, "sokcet = \"/x\"\n[log]\nlevel = \"loud\"\n").expect("written");
     let file = file.to_str().expect("UTF-8");
     for format in [["--contract", "999"], ["--understands", "records=999"], ["--understands", "of-the-future=999"]] {
-        let other = pinion(&["config", "check", format[0], format[1], file]);
-        let refused = stderr(&other).contains("not 999") || stderr(&other).contains("does not know");
-        assert!(other.status.code() == Some(1) && refused, "{}", stderr(&other));
+        let check = pinion(&["config", "check", format[0], format[1], file]);
+        let is_refused = stderr(&check).contains("not 999") || stderr(&check).contains("does not know");
+        assert!(check.status.code() == Some(1) && is_refused, "{}", stderr(&check));
     }
-    let people = pinion(&["config", "check", file]);
-    assert_eq!((people.status.code(), stderr(&people).lines().count()), (Some(1), 2), "{}", stderr(&people));
-    let scripts = pinion(&["--json", "config", "check", file]);
-    let told: serde_json::Value = serde_json::from_slice(&scripts.stdout).expect("JSON");
-    assert_eq!((scripts.status.code(), &told["valid"]), (Some(1), &serde_json::json!(false)));
-    assert_eq!(told["wrong"][0], format!("{file}:1: sokcet: no such key; is socket meant?"));
-    assert!(stderr(&scripts).is_empty(), "{}", stderr(&scripts));
+    let text = pinion(&["config", "check", file]);
+    assert_eq!((text.status.code(), stderr(&text).lines().count()), (Some(1), 2), "{}", stderr(&text));
+    let json = pinion(&["--json", "config", "check", file]);
+    let result: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!((json.status.code(), &result["valid"]), (Some(1), &serde_json::json!(false)));
+    assert_eq!(result["wrong"][0], format!("{file}:1: sokcet: no such key; did you mean socket?"));
+    assert!(stderr(&json).is_empty(), "{}", stderr(&json));
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_failure() {
+fn a_closed_output_is_not_a_failure() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_pinion"))
         .args(["completions", "bash"])
         .stdout(Stdio::piped())
@@ -111,8 +114,8 @@ fn completions_exist_for_every_shell() {
 }
 
 #[test]
-fn wrong_arguments_are_refused_before_anything_is_done() {
-    for wrong in [
+fn invalid_arguments_are_refused_before_anything_is_done() {
+    for args in [
         &["run", "-p", "x", "busybox"][..],
         &["run", "--memory", "lots", "busybox"],
         &["run", "--name", "../up", "busybox"],
@@ -120,29 +123,29 @@ fn wrong_arguments_are_refused_before_anything_is_done() {
         &["logs", "--since", "yesterday", "x"],
         &["stop", "-t", "-1", "x"],
     ] {
-        let output = pinion(wrong);
+        let output = pinion(args);
         // 2 could be the exit code of a container's program.
-        let code = if wrong[0] == "run" { 125 } else { 2 };
-        assert_eq!(output.status.code(), Some(code), "{wrong:?}: {}", stderr(&output));
+        let code = if args[0] == "run" { 125 } else { 2 };
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
     }
 }
 
 #[test]
-fn a_command_that_does_not_exist_is_answered() {
-    for (command, answer) in [
-        ("restart", "pinion: unknown command \"restart\": a container that ended is not started again"),
-        ("imagse", "pinion: unknown command \"imagse\"; is it pinion images?"),
+fn an_unknown_command_is_reported_with_a_suggestion() {
+    for (command, message) in [
+        ("restart", "pinion: unknown command \"restart\": a container that exited is not started again"),
+        ("imagse", "pinion: unknown command \"imagse\"; did you mean pinion images?"),
         ("resett", "pinion: unknown command \"resett\""),
     ] {
         let output = pinion(&[command]);
         assert_eq!(output.status.code(), Some(2), "{command}");
         let text = stderr(&output);
-        assert!(text.starts_with(answer) && !text.contains("pinion reset"), "{text}");
+        assert!(text.starts_with(message) && !text.contains("pinion reset"), "{text}");
     }
 }
 
 #[test]
-fn a_service_manager_hears_nothing_of_a_daemon_that_did_not_start() {
+fn a_daemon_that_fails_to_start_does_not_notify_the_service_manager() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("notify");
     let socket = UnixDatagram::bind(&path).expect("bound");

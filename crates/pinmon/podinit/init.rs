@@ -1,7 +1,7 @@
-//! PID 1 of a pod whose containers share one PID namespace: it reaps what they leave, and ends on SIGTERM or SIGINT.
+//! PID 1 of a pod whose containers share one PID namespace. It reaps orphans, and exits on SIGTERM or SIGINT.
 //!
-//! No C library, no heap, no descriptor. Signals are blocked and taken one by one, so that none is missed and none is
-//! dropped for being sent to an init without a handler.
+//! It has no C library, no heap and no open descriptor. It blocks the signals and takes them synchronously: the kernel
+//! discards unblocked signals to an init without a handler, and no signal is missed.
 
 #![no_std]
 #![no_main]
@@ -38,7 +38,8 @@ const WNOHANG: usize = 1;
 extern "C" fn main() -> ! {
     let set: u64 = 1 << (SIGINT - 1) | 1 << (SIGTERM - 1) | 1 << (SIGCHLD - 1);
     let set = (&raw const set) as usize;
-    // SAFETY: the kernel reads SET_SIZE bytes of `set`, which lives for ever, and writes nothing of ours in any call.
+    // SAFETY: the kernel reads SET_SIZE bytes of `set`, which lives forever, and writes no memory of this program in
+    // any call.
     unsafe {
         call(number::RT_SIGPROCMASK, [SIG_BLOCK, set, 0, SET_SIZE]);
         loop {
@@ -52,12 +53,14 @@ extern "C" fn main() -> ! {
     }
 }
 
+/// Makes a system call.
+///
 /// # Safety
-/// As the system call asks of its arguments.
+/// The arguments must satisfy the requirements of the system call.
 #[cfg(target_arch = "x86_64")]
 unsafe fn call(number: usize, [a, b, c, d]: [usize; 4]) -> isize {
     let result;
-    // SAFETY: the registers that the kernel changes are named; the rest is the caller's promise.
+    // SAFETY: the asm block declares all registers that the kernel changes; the caller ensures the rest.
     unsafe {
         asm!("syscall", inlateout("rax") number => result, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d,
             out("rcx") _, out("r11") _, options(nostack));
@@ -65,12 +68,14 @@ unsafe fn call(number: usize, [a, b, c, d]: [usize; 4]) -> isize {
     result
 }
 
+/// Makes a system call.
+///
 /// # Safety
-/// As the system call asks of its arguments.
+/// The arguments must satisfy the requirements of the system call.
 #[cfg(target_arch = "aarch64")]
 unsafe fn call(number: usize, [a, b, c, d]: [usize; 4]) -> isize {
     let result;
-    // SAFETY: the registers that the kernel changes are named; the rest is the caller's promise.
+    // SAFETY: the asm block declares all registers that the kernel changes; the caller ensures the rest.
     unsafe {
         asm!("svc 0", in("x8") number, inlateout("x0") a => result, in("x1") b, in("x2") c, in("x3") d, options(nostack));
     }

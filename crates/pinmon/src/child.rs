@@ -1,133 +1,134 @@
-//! A container (or pod init) and the way it goes.
+//! A container or pod init, and its stages.
 //!
 //! ```text
-//!  Create, PodInit ─▶ Setting ──Ready──▶ Created ──Start──▶ Starting ──execve──▶ Running
-//!                        │                  │                  │ execve failed      │
-//!                     a step                └───────────┬──────┴────────────────────┘
-//!                     failed                     its process ended
-//!                        ▼                              ▼
-//!                     Failing                        Draining ──output at its end──▶ Exited ──Delete──▶ forgotten
-//!                        └── reaped: group removed, ───────────────────────────────────────────────────▶ forgotten
-//!                            the request answered
+//!  Create, PodInit ─▶ SettingUp ──Ready──▶ Created ──Start──▶ Starting ──execve──▶ Running
+//!                        │                    │                  │ execve failed      │
+//!                     a step                  └───────────┬──────┴────────────────────┘
+//!                     failed                       its process exited
+//!                        ▼                                ▼
+//!                     Failing                          Draining ──all output read──▶ Exited ──Delete──▶ removed
+//!                        └── reaped: cgroup removed, ─────────────────────────────────────────────────▶ removed
+//!                            request answered
 //! ```
 //!
-//! From Setting and Starting it has a deadline (`setup.rs`): its child runs in the container's group, where it can be
-//! frozen. A pod init goes from Ready to Starting by itself. What a dead monitor held comes in as Created, Running or
-//! Exited.
+//! SettingUp and Starting have a deadline (`setup.rs`), because the child runs in the cgroup of the container, where it
+//! can be frozen. A pod init proceeds from Ready to Starting without a request. Adopted containers enter as Created,
+//! Running or Exited.
 
 use std::time::Duration;
 
-use container::Nascent;
-use monitor_api::{ExitStatus, Failure, HeldHooks, Holding, HoldingState, LogOptions};
+use container::ContainerSetup;
+use monitor_api::{ExitStatus, Failure, Holding, HoldingState, LogOptions, PendingHooks};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::{connection::Asked, output::Output, pipe::Pipe, programs::Filter};
+use crate::{connection::RequestId, output::Output, pipe::Pipe, programs::Filter};
 
-/// How far it is.
+/// Stage of a container.
 pub(crate) enum Stage {
-    /// Its child sets itself up.
-    Setting(Nascent, Asked),
-    /// Its child failed and is about to be reaped; nobody to be answered where that took too long.
-    Failing(Nascent, Option<Asked>, Failure),
-    /// Set up; waits.
-    Created(Nascent),
-    /// Was told to go.
-    Starting(Nascent, Asked),
+    /// The child sets itself up.
+    SettingUp(ContainerSetup, RequestId),
+    /// The child failed and is about to be reaped. The request is `None` after it was answered because reaping took too
+    /// long.
+    Failing(ContainerSetup, Option<RequestId>, Failure),
+    /// Set up, and waiting for `Start`.
+    Created(ContainerSetup),
+    /// The start byte was sent.
+    Starting(ContainerSetup, RequestId),
     Running,
-    /// Its process ended; its output is on the way.
+    /// The process exited, and its output is still being read.
     Draining(ExitStatus),
     Exited(ExitStatus),
-    /// Only while one stage becomes another.
+    /// Placeholder while the stage changes.
     Changing,
 }
 
-/// See the head of this file.
+/// A container or pod init.
 pub(crate) struct Child {
     pub(crate) id: String,
     pub(crate) sandbox: String,
-    /// As `linux.cgroupsPath`.
+    /// Path of the cgroup, as in `linux.cgroupsPath`.
     pub(crate) cgroup: String,
     pub(crate) pid: i32,
     pub(crate) start_time: u64,
-    /// Once there is no `Nascent` that has them.
+    /// Set when the stage no longer has a `ContainerSetup`, which holds pidfd and cgroup before.
     pub(crate) pidfd: Option<OwnedFd>,
     pub(crate) group: Option<cgroup::Group>,
     pub(crate) log: LogOptions,
     pub(crate) output: Output,
     pub(crate) stdin: Option<Pipe>,
     pub(crate) filter: Filter,
-    /// Still to be run, where it has any.
-    pub(crate) hooks: Option<Box<HeldHooks>>,
+    /// Hooks that have not run yet.
+    pub(crate) hooks: Option<Box<PendingHooks>>,
     pub(crate) pod_init: bool,
-    /// Whether it has a user namespace of its own, new or joined: as its spec has it. What namespace its init is in now
-    /// is the container's choice.
+    /// Whether the container has its own user namespace, new or joined, according to its spec. The namespace that its
+    /// init is in at the moment is controlled by the container.
     pub(crate) user_namespace: bool,
-    /// How long its own hooks may take, in its child.
+    /// Total timeout of the hooks that run in the child.
     pub(crate) hooks_time: Duration,
-    /// Its process may be the child of another one than this: its end is seen by its pidfd.
+    /// The process may not be a child of this one; then its exit is detected by its pidfd.
     pub(crate) adopted: bool,
     pub(crate) stage: Stage,
     pub(crate) warnings: Vec<String>,
-    /// `Delete`s that wait for its end.
-    pub(crate) deletes: Vec<Asked>,
-    /// Whether its group is on its way out.
+    /// `Delete` requests that wait for its exit.
+    pub(crate) deletes: Vec<RequestId>,
+    /// Whether its cgroup is being removed.
     pub(crate) removing: bool,
 }
 
 impl Child {
-    /// The one that has the process, while there is one.
-    pub(crate) fn nascent(&self) -> Option<&Nascent> {
+    /// Returns the setup, while there is one.
+    pub(crate) fn setup(&self) -> Option<&ContainerSetup> {
         match &self.stage {
-            Stage::Setting(nascent, _)
-            | Stage::Failing(nascent, ..)
-            | Stage::Created(nascent)
-            | Stage::Starting(nascent, _) => Some(nascent),
+            Stage::SettingUp(setup, _)
+            | Stage::Failing(setup, ..)
+            | Stage::Created(setup)
+            | Stage::Starting(setup, _) => Some(setup),
             _ => None,
         }
     }
 
-    /// The same, to advance it.
-    pub(crate) fn nascent_mut(&mut self) -> Option<&mut Nascent> {
+    /// Returns the setup for advancing it.
+    pub(crate) fn setup_mut(&mut self) -> Option<&mut ContainerSetup> {
         match &mut self.stage {
-            Stage::Setting(nascent, _)
-            | Stage::Failing(nascent, ..)
-            | Stage::Created(nascent)
-            | Stage::Starting(nascent, _) => Some(nascent),
+            Stage::SettingUp(setup, _)
+            | Stage::Failing(setup, ..)
+            | Stage::Created(setup)
+            | Stage::Starting(setup, _) => Some(setup),
             _ => None,
         }
     }
 
-    /// Its process.
+    /// Returns the pidfd of its process.
     pub(crate) fn pidfd(&self) -> Option<BorrowedFd<'_>> {
-        self.nascent().map(|nascent| nascent.pidfd.as_fd()).or_else(|| self.pidfd.as_ref().map(AsFd::as_fd))
+        self.setup().map(|setup| setup.pidfd.as_fd()).or_else(|| self.pidfd.as_ref().map(AsFd::as_fd))
     }
 
-    /// Its cgroup.
+    /// Returns its cgroup.
     pub(crate) fn group(&self) -> Option<&cgroup::Group> {
-        self.nascent().map(|nascent| &nascent.group).or(self.group.as_ref())
+        self.setup().map(|setup| &setup.group).or(self.group.as_ref())
     }
 
-    /// Whether its process has ended.
+    /// Whether its process has exited.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.stage, Stage::Draining(_) | Stage::Exited(_))
     }
 
-    /// Takes the stage, to put another in its place.
+    /// Takes the stage; the caller must set another one.
     pub(crate) fn change(&mut self) -> Stage {
         std::mem::replace(&mut self.stage, Stage::Changing)
     }
 
-    /// Keeps what is left of a child that needs nothing said any more.
-    pub(crate) fn keep(&mut self, nascent: Nascent) {
-        let Nascent { pidfd, group, .. } = nascent;
+    /// Keeps pidfd and cgroup of a completed setup.
+    pub(crate) fn keep(&mut self, setup: ContainerSetup) {
+        let ContainerSetup { pidfd, group, .. } = setup;
         self.pidfd = Some(pidfd);
         self.group = Some(group);
     }
 
-    /// For `Inventory`; `None`: the daemon does not know of it yet.
+    /// Returns the entry for `Inventory`. `None`: the daemon does not know the container yet.
     pub(crate) fn holding(&self) -> Option<Holding> {
         let state = match &self.stage {
-            Stage::Setting(..) | Stage::Failing(..) | Stage::Changing => return None,
+            Stage::SettingUp(..) | Stage::Failing(..) | Stage::Changing => return None,
             Stage::Created(_) => HoldingState::Created,
             Stage::Exited(status) => HoldingState::Exited(status.clone()),
             Stage::Starting(..) if self.pod_init => return None,

@@ -1,4 +1,4 @@
-//! What time it is.
+//! Clocks.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(crate) fn realtime() -> u64 {
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// Since some fixed moment, for deadlines.
+/// Time since an arbitrary fixed moment, for deadlines.
 pub(crate) fn monotonic() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)

@@ -1,8 +1,8 @@
-//! The connection to the daemon: one at a time, never waited for.
+//! Connection to the daemon. There is one at a time, and the monitor never waits for it.
 //!
-//! Frames that the socket does not take wait in a queue; a daemon that reads nothing while [`QUEUE_MAX`] frames wait is
-//! cut off, and asks for the `Inventory` when it comes back. An `Inventory`'s entries wait as names, so that
-//! descriptors are only duplicated when their frame is sent.
+//! Frames that the socket does not take are queued. A daemon that reads nothing while [`QUEUE_MAX`] frames are queued
+//! is disconnected, and requests the `Inventory` when it connects again. Entries of an `Inventory` are queued by name,
+//! so that their descriptors are duplicated only when the frame is sent.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,107 +15,108 @@ use serde::{Deserialize, Serialize};
 
 use crate::{epoll::Epoll, monitor::Monitor, token::Token};
 
-/// Most frames that wait for the daemon to read.
+/// Maximum number of queued frames.
 const QUEUE_MAX: usize = 64 * 1024;
 
-/// Whom a request came from, and its number.
+/// Identifies a request: the number of its connection and its sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct RequestId {
     pub(crate) link: u64,
     pub(crate) seq: u64,
 }
 
-/// A frame that waits.
+/// A queued frame.
 enum Outgoing {
     Ready(Frame),
-    /// An entry of an inventory: a container by its serial, or a key.
+    /// An entry of an inventory: a container by its serial number, or a key.
     Holding {
         seq: u64,
         serial: u64,
     },
-    Kept {
+    Key {
         seq: u64,
         key: String,
     },
 }
 
-/// See the head of this file.
+/// A connection to the daemon.
 pub(crate) struct Link {
     pub(crate) number: u64,
     pub(crate) connection: Connection,
-    /// Whether `Hello` was said.
+    /// Whether `Hello` was received.
     pub(crate) greeted: bool,
-    /// Of containers whose `Create` is to come, by their ids.
+    /// Mounts of containers that are not created yet, by container id.
     pub(crate) mounts: BTreeMap<String, Attachments>,
     queue: VecDeque<Outgoing>,
-    /// How many frames at the head of the queue were there before this turn of the loop: what they duplicate may be
-    /// closed everywhere else by now.
-    waited: usize,
-    /// Room to write is reported. Only where something waits for it: every frame that the daemon takes is room.
+    /// Number of frames at the head of the queue that were queued in an earlier iteration. The files whose duplicates
+    /// they hold may be closed everywhere else by now.
+    queued_earlier: usize,
+    /// Whether epoll reports room to write. It does only while frames are queued, because every frame that the daemon
+    /// reads makes room.
     awaits_room: bool,
 }
 
 impl Link {
-    /// Also one that another program of this process had.
+    /// Wraps a new connection, or one taken over from the previous program of this process.
     pub(crate) fn new(number: u64, connection: Connection, greeted: bool) -> Self {
         let (mounts, queue) = (BTreeMap::new(), VecDeque::new());
-        Self { number, connection, greeted, mounts, queue, waited: 0, awaits_room: false }
+        Self { number, connection, greeted, mounts, queue, queued_earlier: 0, awaits_room: false }
     }
 
-    /// Takes the next frame, and whether it waited.
+    /// Takes the next frame, and returns whether it was queued in an earlier iteration.
     fn next(&mut self) -> Option<(Outgoing, bool)> {
-        let waited = self.waited > 0;
-        self.waited = self.waited.saturating_sub(1);
-        self.queue.pop_front().map(|next| (next, waited))
+        let was_queued = self.queued_earlier > 0;
+        self.queued_earlier = self.queued_earlier.saturating_sub(1);
+        self.queue.pop_front().map(|next| (next, was_queued))
     }
 
-    /// Watches it.
+    /// Adds the connection to epoll.
     pub(crate) fn watch(&self, epoll: &Epoll) -> io::Result<()> {
         epoll.rewatch(&self.connection, Token::Link, self.awaits_room)
     }
 
-    /// Whether the socket took all that was to be sent.
+    /// Whether all frames were sent.
     pub(crate) fn is_flushed(&self) -> bool {
         self.queue.is_empty()
     }
 }
 
 impl Monitor {
-    /// Answers a request, if whoever asked is still there.
-    pub(crate) fn reply(&mut self, asked: Asked, body: Result<(Reply, Attachments), Failure>) {
+    /// Sends the reply to a request, if its connection is still open.
+    pub(crate) fn reply(&mut self, request_id: RequestId, body: Result<(Reply, Attachments), Failure>) {
         let (body, attachments) = match body {
             Ok((reply, attachments)) => (Ok(reply), attachments),
             Err(failure) => (Err(failure), Attachments::new()),
         };
-        let envelope = Envelope::Reply { seq: asked.seq, body, roles: Vec::new() };
-        self.enqueue_frame(Some(asked.link), envelope, attachments);
+        let envelope = Envelope::Reply { seq: request_id.seq, body, roles: Vec::new() };
+        self.enqueue_frame(Some(request_id.link), envelope, attachments);
     }
 
-    /// Tells the daemon, if there is one: otherwise it will learn it from the `Inventory`.
-    pub(crate) fn tell(&mut self, event: Event) {
+    /// Sends an event if a daemon is connected. A daemon that connects later learns of it from the `Inventory`.
+    pub(crate) fn notify_daemon(&mut self, event: Event) {
         if self.link.as_ref().is_some_and(|link| link.greeted) {
             self.enqueue_frame(None, Envelope::Event(event), Attachments::new());
         }
     }
 
-    /// One `Holding` per object, then `Done`.
-    pub(crate) fn send_inventory(&mut self, asked: Asked) {
+    /// Queues one `Holding` per object, then `Done`.
+    pub(crate) fn send_inventory(&mut self, request_id: RequestId) {
         let serials: Vec<u64> = self.containers.keys().copied().collect();
         for serial in serials {
-            self.enqueue(Some(asked.link), Outgoing::Holding { seq: asked.seq, serial });
+            self.enqueue(Some(request_id.link), Outgoing::Holding { seq: request_id.seq, serial });
         }
-        let keys: Vec<String> = self.kept.keys().cloned().collect();
+        let keys: Vec<String> = self.keyed_descriptors.keys().cloned().collect();
         for key in keys {
-            self.enqueue(Some(asked.link), Outgoing::Kept { seq: asked.seq, key });
+            self.enqueue(Some(request_id.link), Outgoing::Key { seq: request_id.seq, key });
         }
-        self.reply(asked, Ok((Reply::Done, Attachments::new())));
+        self.reply(request_id, Ok((Reply::Done, Attachments::new())));
     }
 
     fn enqueue_frame(&mut self, link: Option<u64>, envelope: Envelope, attachments: Attachments) {
         match Frame::new(envelope, attachments) {
             Ok(frame) => self.enqueue(link, Outgoing::Ready(frame)),
             Err(error) => {
-                eprintln!("pinmon: encode for the daemon: {error}: connection closed");
+                eprintln!("pinmon: encode a frame for the daemon: {error}; connection closed");
                 self.disconnect();
             }
         }
@@ -128,13 +129,13 @@ impl Monitor {
         }
         current.queue.push_back(frame);
         if current.queue.len() > QUEUE_MAX {
-            eprintln!("pinmon: the daemon reads nothing while {QUEUE_MAX} frames wait: connection closed");
+            eprintln!("pinmon: the daemon reads nothing while {QUEUE_MAX} frames are queued; connection closed");
             return self.disconnect();
         }
         self.flush();
     }
 
-    /// Sends what waits, as far as the socket takes it.
+    /// Sends queued frames until the socket has no more room.
     pub(crate) fn flush(&mut self) {
         self.send_waiting();
         let Some(link) = &mut self.link else { return };
@@ -145,14 +146,14 @@ impl Monitor {
     }
 
     fn send_waiting(&mut self) {
-        while let Some((next, waited)) = self.link.as_mut().and_then(Link::next) {
+        while let Some((next, was_queued)) = self.link.as_mut().and_then(Link::next) {
             let frame = match next {
                 Outgoing::Ready(frame) => Ok(frame),
                 Outgoing::Holding { seq, serial } => match self.holding_frame(seq, serial) {
                     Some(frame) => frame,
                     None => continue,
                 },
-                Outgoing::Kept { seq, key } => match self.kept_frame(seq, &key) {
+                Outgoing::Key { seq, key } => match self.key_frame(seq, &key) {
                     Some(frame) => frame,
                     None => continue,
                 },
@@ -160,14 +161,14 @@ impl Monitor {
             let Some(link) = &mut self.link else { return };
             let error = match frame.map(|frame| (link.connection.send_frame(&frame), frame)) {
                 Ok((Ok(()), frame)) => {
-                    if waited {
+                    if was_queued {
                         self.terminals.release(frame.into_attachments());
                     }
                     continue;
                 }
                 Ok((Err(CodecError::WouldBlock), frame)) => {
                     link.queue.push_front(Outgoing::Ready(frame));
-                    link.waited = link.queue.len();
+                    link.queued_earlier = link.queue.len();
                     return;
                 }
                 Ok((Err(error), frame)) => {
@@ -177,13 +178,13 @@ impl Monitor {
                 Err(error) => error,
             };
             if !matches!(error, CodecError::Closed) {
-                eprintln!("pinmon: send to the daemon: {error}: connection closed");
+                eprintln!("pinmon: send to the daemon: {error}; connection closed");
             }
             return self.disconnect();
         }
     }
 
-    /// The daemon is there again, or another one.
+    /// Accepts a connection of a daemon, and drops the previous one.
     pub(crate) fn accept(&mut self) {
         loop {
             match monitor_api::accept(&self.listener) {
@@ -204,7 +205,7 @@ impl Monitor {
         self.watch_link();
     }
 
-    /// Forgets the daemon. Commands it ran end: nobody is left to feed, bound or await them.
+    /// Drops the connection. Execs are killed, because no process is left that owns their pipes and deadlines.
     pub(crate) fn disconnect(&mut self) {
         if let Some(link) = self.link.take() {
             self.epoll.forget(&link.connection);
@@ -214,32 +215,32 @@ impl Monitor {
                     self.terminals.release(frame.into_attachments());
                 }
             }
-            self.end_commands();
+            self.kill_execs();
         }
     }
 
-    /// Something came from the daemon, or it can take more.
+    /// Reads requests after the connection became readable or writable.
     pub(crate) fn link_ready(&mut self) {
         self.flush();
         while let Some(link) = &self.link {
-            // The next program reads on.
+            // The next program reads the remaining requests.
             if self.upgrade.is_some() {
                 return;
             }
             let number = link.number;
             match link.connection.receive() {
                 Ok((Envelope::Request { seq, body, .. }, attachments)) => {
-                    self.handle(Asked { link: number, seq }, *body, attachments);
+                    self.handle(RequestId { link: number, seq }, *body, attachments);
                 }
                 Ok(_) => {
-                    eprintln!("pinmon: the daemon sent what is no request: connection closed");
+                    eprintln!("pinmon: the daemon sent a frame that is not a request; connection closed");
                     return self.disconnect();
                 }
                 Err(CodecError::WouldBlock) => return,
                 Err(CodecError::Closed) => return self.disconnect(),
-                // Its sender waits for an answer that has no number: it must not wait for ever.
+                // The request has no number that could be answered, and its sender must not wait forever.
                 Err(error) => {
-                    eprintln!("pinmon: receive from the daemon: {error}: connection closed");
+                    eprintln!("pinmon: receive from the daemon: {error}; connection closed");
                     return self.disconnect();
                 }
             }

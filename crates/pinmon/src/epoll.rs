@@ -1,4 +1,4 @@
-//! epoll, always edge-triggered.
+//! Epoll, always edge-triggered.
 
 use std::{io, time::Duration};
 
@@ -13,18 +13,18 @@ use rustix::{
 
 use crate::token::Token;
 
-/// Events taken at once.
+/// Maximum number of events returned by one wait.
 const EVENTS: usize = 64;
 
-/// See the head of this file.
+/// An epoll instance.
 #[derive(Debug)]
 pub(crate) struct Epoll(OwnedFd);
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Happened {
+pub(crate) struct EpollEvent {
     pub(crate) token: Token,
-    /// The other side is gone.
+    /// The peer closed its end, or an error occurred.
     pub(crate) broken: bool,
 }
 
@@ -33,7 +33,7 @@ impl Epoll {
         Ok(Self(epoll::create(CreateFlags::CLOEXEC)?))
     }
 
-    /// Reports something to read, or the other side's end. What is watched already stays so.
+    /// Watches for data to read and for the close of the peer. A descriptor that is already watched remains unchanged.
     pub(crate) fn watch(&self, fd: impl AsFd, token: Token) -> io::Result<()> {
         self.add(fd, token, EventFlags::IN | EventFlags::RDHUP | EventFlags::ET)
     }
@@ -45,44 +45,45 @@ impl Epoll {
         }
     }
 
-    /// Reports something to read or the other side's end, and with `room` also room to write. What is watched already
-    /// is watched for these from now on, and reported once more where it is ready.
-    pub(crate) fn rewatch(&self, fd: impl AsFd, token: Token, room: bool) -> io::Result<()> {
-        let room = if room { EventFlags::OUT } else { EventFlags::empty() };
+    /// Watches for data to read, for the close of the peer, and with `with_room` for room to write. The events of a
+    /// descriptor that is already watched are replaced, and pending ones are reported again.
+    pub(crate) fn rewatch(&self, fd: impl AsFd, token: Token, with_room: bool) -> io::Result<()> {
+        let with_room = if with_room { EventFlags::OUT } else { EventFlags::empty() };
         let (data, flags) =
-            (EventData::new_u64(token.word()), EventFlags::IN | EventFlags::RDHUP | EventFlags::ET | room);
+            (EventData::new_u64(token.word()), EventFlags::IN | EventFlags::RDHUP | EventFlags::ET | with_room);
         match epoll::add(&self.0, &fd, data, flags) {
             Err(Errno::EXIST) => Ok(epoll::modify(&self.0, &fd, data, flags)?),
             added => Ok(added?),
         }
     }
 
-    /// Tells of room to write, or of the reader's end.
+    /// Watches for room to write, and for the close of the reader.
     pub(crate) fn watch_room(&self, fd: impl AsFd, token: Token) -> io::Result<()> {
         self.add(fd, token, EventFlags::OUT | EventFlags::ET)
     }
 
-    /// Ends it. Closing is not enough where another process holds the same open file.
+    /// Stops watching. Closing is not enough if another process has the same open file.
     pub(crate) fn forget(&self, fd: impl AsFd) {
         let _ = epoll::delete(&self.0, fd);
     }
 
-    /// Waits for events, at most so long (`None`: for ever).
-    pub(crate) fn wait(&self, most: Option<Duration>) -> io::Result<Vec<Happened>> {
+    /// Waits for events, at most for this time. `None`: no limit.
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<Vec<EpollEvent>> {
         let empty = Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
         let mut events = [empty; EVENTS];
-        let most = most.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) });
-        let count = match epoll::wait(&self.0, &mut events[..], most.as_ref()) {
+        let timeout = timeout
+            .map(|timeout| Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) });
+        let count = match epoll::wait(&self.0, &mut events[..], timeout.as_ref()) {
             Ok(count) => count,
             Err(Errno::INTR) => 0,
             Err(errno) => return Err(errno.into()),
         };
-        let happened = |event: &Event| {
-            // Copied out: the kernel's struct is packed.
+        let event = |event: &Event| {
+            // Copied because the struct of the kernel is packed.
             let (flags, data) = (event.flags, event.data);
             let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
-            Token::from_word(data.u64()).map(|token| Happened { token, broken })
+            Token::from_word(data.u64()).map(|token| EpollEvent { token, broken })
         };
-        Ok(events[..count].iter().filter_map(happened).collect())
+        Ok(events[..count].iter().filter_map(event).collect())
     }
 }

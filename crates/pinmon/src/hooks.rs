@@ -1,21 +1,20 @@
-//! Hooks of the runtime's namespaces: prestart, createRuntime, poststart, poststop (runtime-spec config.md).
+//! Hooks that run in the runtime's namespaces: prestart, createRuntime, poststart, poststop (runtime-spec config.md).
 //!
-//! They are programs of the node, and they take their time: the monitor has neither the node's files nor time. So a
-//! child of it enters the node's mount namespace, runs them there one after the other, and ends; what it waits for,
-//! nobody else does.
+//! They are programs of the node and may take long, while the monitor does not see the files of the node and must not
+//! wait. So a child enters the mount namespace of the node, runs the hooks one after the other, and exits.
 //!
 //! ```text
 //! monitor ──clone──▶ runner: setns(node's mounts) ──spawn──▶ hook, hook, …
-//!    │ ◀── errors, then end of file ──┘      the monitor closes its end: what runs is killed
+//!    │ ◀── errors, then end of file ──┘      if the monitor closes its end, the running hook is killed
 //! ```
 //!
-//! createContainer hooks run in the container's own child, with the node's mounts in its namespace; startContainer
-//! hooks inside the container. A hook without a timeout has [`PATIENCE`].
+//! createContainer hooks run in the child of the container, with the mounts of the node in its namespace;
+//! startContainer hooks run inside the container. A hook without a timeout has [`DEFAULT_TIMEOUT`].
 
 use std::{io::Write, time::Duration};
 
-use container::hooks::{Hooks, Moment};
-use monitor_api::{Attachments, Failure, HeldHooks, Reply};
+use container::hooks::{HookPoint, Hooks};
+use monitor_api::{Attachments, Failure, PendingHooks, Reply};
 use rustix::{
     fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     io::Errno,
@@ -25,129 +24,129 @@ use rustix::{
 use syscall::clone::Clone3;
 
 use crate::{
-    connection::Asked,
+    connection::RequestId,
     failure::{of_container, system},
     monitor::Monitor,
 };
 
-/// Seconds that a hook has which says nothing of its own: no request shall wait for ever.
-pub(crate) const PATIENCE: i64 = 120;
-/// How long the hooks inside of a container may take that another monitor made.
+/// Timeout in seconds of a hook without its own, so that no request waits forever.
+pub(crate) const DEFAULT_TIMEOUT: i64 = 120;
+/// Total timeout of the hooks inside an adopted container, which is not known.
 pub(crate) const UNKNOWN_TIME: Duration = Duration::from_secs(600);
-/// Most of what is heard from a runner.
-const SAID_MAX: usize = 16 * 1024;
+/// Maximum number of bytes of errors read from a runner.
+const OUTPUT_MAX: usize = 16 * 1024;
 
-/// What becomes of it when they have run.
-pub(crate) enum After {
-    /// The child of this serial goes on, or fails.
+/// What to do after the hooks have run.
+pub(crate) enum AfterHooks {
+    /// Continue or fail the setup of the container with this serial number.
     Create(u64),
-    /// `Start` is answered.
-    Started(Asked),
-    /// These are answered.
-    Stopped(Vec<(Asked, Result<(), Failure>)>),
+    /// Answer this `Start`.
+    Started(RequestId),
+    /// Answer these requests.
+    Stopped(Vec<(RequestId, Result<(), Failure>)>),
 }
 
-/// Hooks that run.
-pub(crate) struct Runner {
-    after: After,
+/// A child that runs hooks.
+pub(crate) struct HookRunner {
+    after: AfterHooks,
     container: String,
-    /// Its end of file is the runner's end.
-    line: OwnedFd,
-    said: Vec<u8>,
+    /// End of file is the exit of the runner.
+    socket: OwnedFd,
+    output: Vec<u8>,
 }
 
-impl Runner {
-    /// For the event loop.
-    pub(crate) fn line(&self) -> BorrowedFd<'_> {
-        self.line.as_fd()
+impl HookRunner {
+    /// Returns the socket of the runner, for the event loop.
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 
-/// Gives each hook that has none a timeout.
-pub(crate) fn bound(hooks: &mut oci::Hooks) {
+/// Sets the default timeout of hooks without one.
+pub(crate) fn set_default_timeouts(hooks: &mut oci::Hooks) {
     let oci::Hooks { prestart, create_runtime, create_container, start_container, poststart, poststop } = hooks;
     for list in [prestart, create_runtime, create_container, start_container, poststart, poststop] {
         list.iter_mut().for_each(|hook| {
-            hook.timeout.get_or_insert(PATIENCE);
+            hook.timeout.get_or_insert(DEFAULT_TIMEOUT);
         });
     }
 }
 
-/// How long those may take that the container's child runs, which have timeouts: a part of its way to execve.
-pub(crate) fn time_inside(spec: &oci::Spec) -> Duration {
+/// Returns the total timeout of the hooks that run in the child of the container, which is added to its deadline.
+pub(crate) fn container_hooks_time(spec: &oci::Spec) -> Duration {
     let sum = |hooks: &[oci::Hook]| {
-        let seconds = hooks.iter().map(|hook| hook.timeout.unwrap_or(PATIENCE).unsigned_abs());
+        let seconds = hooks.iter().map(|hook| hook.timeout.unwrap_or(DEFAULT_TIMEOUT).unsigned_abs());
         seconds.fold(0u64, u64::saturating_add).min(24 * 3600)
     };
     let longest = spec.hooks.as_ref().map_or(0, |hooks| sum(&hooks.create_container).max(sum(&hooks.start_container)));
     Duration::from_secs(longest)
 }
 
-/// Whether there are any for this moment.
-fn wanted(hooks: Option<&HeldHooks>, moment: Moment) -> Option<(Hooks, &oci::State)> {
-    let held = hooks?;
-    // They were checked when the container was made.
-    let hooks = Hooks::parse(&held.hooks).ok()?;
-    hooks.has(moment).then_some((hooks, &held.state))
+/// Returns the hooks to run at this point, if there are any.
+fn hooks_for(hooks: Option<&PendingHooks>, point: HookPoint) -> Option<(Hooks, &oci::State)> {
+    let pending = hooks?;
+    // They were validated at creation.
+    let hooks = Hooks::parse(&pending.hooks).ok()?;
+    hooks.has(point).then_some((hooks, &pending.state))
 }
 
 impl Monitor {
-    /// Runs those of a moment; gives `after` back where there are none, or no runner.
+    /// Runs the hooks of this point. Returns `after` if there are none, or if the runner could not be started.
     pub(crate) fn run_hooks(
         &mut self,
-        hooks: Option<&HeldHooks>,
-        moment: Moment,
+        hooks: Option<&PendingHooks>,
+        point: HookPoint,
         pid: i32,
-        after: After,
-    ) -> Result<(), (After, Option<Failure>)> {
-        let Some((hooks, state)) = wanted(hooks, moment) else { return Err((after, None)) };
+        after: AfterHooks,
+    ) -> Result<(), (AfterHooks, Option<Failure>)> {
+        let Some((hooks, state)) = hooks_for(hooks, point) else { return Err((after, None)) };
         let state = oci::State { pid, ..state.clone() };
-        let what = format!("run hooks of container {}", state.id);
-        let line = match self.send_runner(&hooks, moment, &state) {
-            Ok(line) => line,
-            Err(error) => return Err((after, Some(system(what, error)))),
+        let operation = format!("run hooks of container {}", state.id);
+        let socket = match self.clone_runner(&hooks, point, &state) {
+            Ok(socket) => socket,
+            Err(error) => return Err((after, Some(system(operation, error)))),
         };
         let serial = self.next_serial();
-        self.runners.insert(serial, Runner { after, container: state.id, line, said: Vec::new() });
+        self.runners.insert(serial, HookRunner { after, container: state.id, socket, output: Vec::new() });
         self.watch(serial);
         Ok(())
     }
 
-    fn send_runner(&self, hooks: &Hooks, moment: Moment, state: &oci::State) -> std::io::Result<OwnedFd> {
+    fn clone_runner(&self, hooks: &Hooks, point: HookPoint, state: &oci::State) -> std::io::Result<OwnedFd> {
         let Some(node) = &self.node_mounts else {
-            return Err(std::io::Error::other("this monitor has no way to the node's files; restart it"));
+            return Err(std::io::Error::other("this monitor has no mount namespace of the node; restart it"));
         };
         let flags = SocketFlags::CLOEXEC;
-        let (line, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        rustix::io::ioctl_fionbio(&line, true)?;
+        let (socket, peer) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::io::ioctl_fionbio(&socket, true)?;
         let cloned = Clone3::default().fork(|| {
-            let mut kept = [0, 1, 2, node.as_raw_fd(), theirs.as_raw_fd()];
-            let entered = syscall::descriptors::close_all_but(&mut kept).and_then(|()| {
+            let mut keep_open = [0, 1, 2, node.as_raw_fd(), peer.as_raw_fd()];
+            let entered = syscall::descriptors::close_all_except(&mut keep_open).and_then(|()| {
                 syscall::signals::reset_for_exec();
                 Ok(move_into_thread_name_spaces(node.as_fd(), ThreadNameSpaceType::MOUNT)?)
             });
             let failed = match entered {
-                Ok(()) => hooks.run(moment, state, theirs.as_fd()).err().unwrap_or_default(),
-                Err(error) => return say(theirs, &format!("enter the node's mount namespace: {error}")),
+                Ok(()) => hooks.run(point, state, peer.as_fd()).err().unwrap_or_default(),
+                Err(error) => return send_errors(peer, &format!("enter the node's mount namespace: {error}")),
             };
-            let words: Vec<String> = failed.iter().map(ToString::to_string).collect();
-            say(theirs, &words.join("; "))
+            let text: Vec<String> = failed.iter().map(ToString::to_string).collect();
+            send_errors(peer, &text.join("; "))
         });
         self.terminals.cloned();
         cloned?;
-        Ok(line)
+        Ok(socket)
     }
 
-    /// A runner may have said something, or ended.
+    /// Handles errors and the exit of a runner.
     pub(crate) fn advance_runner(&mut self, serial: u64) {
         let Some(runner) = self.runners.get_mut(&serial) else { return };
-        let mut part = [0u8; 1024];
+        let mut buffer = [0u8; 1024];
         loop {
-            match rustix::io::read(&runner.line, &mut part) {
+            match rustix::io::read(&runner.socket, &mut buffer) {
                 Ok(0) => break,
                 Ok(count) => {
-                    let room = SAID_MAX.saturating_sub(runner.said.len());
-                    runner.said.extend_from_slice(&part[..count.min(room)]);
+                    let room = OUTPUT_MAX.saturating_sub(runner.output.len());
+                    runner.output.extend_from_slice(&buffer[..count.min(room)]);
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
@@ -155,39 +154,43 @@ impl Monitor {
             }
         }
         if let Some(runner) = self.runners.remove(&serial) {
-            self.epoll.forget(&runner.line);
-            self.hooks_ran(runner);
+            self.epoll.forget(&runner.socket);
+            self.hooks_done(runner);
         }
     }
 
-    fn hooks_ran(&mut self, runner: Runner) {
-        let Runner { after, container, said, .. } = runner;
-        let said = String::from_utf8_lossy(&said).into_owned();
-        let failed = (!said.is_empty()).then_some(said);
-        if let (Some(why), After::Stopped(_)) = (&failed, &after) {
-            // The specification wants a warning of it, and that the life goes on.
+    fn hooks_done(&mut self, runner: HookRunner) {
+        let HookRunner { after, container, output, .. } = runner;
+        let output = String::from_utf8_lossy(&output).into_owned();
+        let failed = (!output.is_empty()).then_some(output);
+        if let (Some(why), AfterHooks::Stopped(_)) = (&failed, &after) {
+            // The specification requires a warning, and that the lifecycle continues.
             eprintln!("pinmon: container {container}: {why}");
         }
         match after {
-            After::Create(serial) => self.created_with_hooks(serial, failed),
-            After::Started(asked) => {
+            AfterHooks::Create(serial) => self.create_hooks_done(serial, failed),
+            AfterHooks::Started(request_id) => {
                 let answer = match failed {
                     None => Ok((Reply::Done, Attachments::new())),
                     Some(why) => {
-                        self.stop_started(&container);
+                        self.kill_container(&container);
                         Err(of_container(&format!("start container {container}"), &failure(&container, &why)))
                     }
                 };
-                self.reply(asked, answer);
+                self.reply(request_id, answer);
             }
-            After::Stopped(answers) => self.answer_all(answers),
+            AfterHooks::Stopped(answers) => self.answer_all(answers),
         }
     }
 
-    /// Hooks at the end of a container, then the answers.
-    pub(crate) fn stop_with_hooks(&mut self, hooks: Option<&HeldHooks>, answers: Vec<(Asked, Result<(), Failure>)>) {
-        if let Err((After::Stopped(answers), failure)) =
-            self.run_hooks(hooks, Moment::Stopped, 0, After::Stopped(answers))
+    /// Runs the hooks after the exit of a container, and then sends the answers.
+    pub(crate) fn stop_with_hooks(
+        &mut self,
+        hooks: Option<&PendingHooks>,
+        answers: Vec<(RequestId, Result<(), Failure>)>,
+    ) {
+        if let Err((AfterHooks::Stopped(answers), failure)) =
+            self.run_hooks(hooks, HookPoint::Poststop, 0, AfterHooks::Stopped(answers))
         {
             if let Some(failure) = failure {
                 eprintln!("pinmon: {}", failure.message);
@@ -196,35 +199,36 @@ impl Monitor {
         }
     }
 
-    fn answer_all(&mut self, answers: Vec<(Asked, Result<(), Failure>)>) {
-        for (asked, answer) in answers {
-            self.reply(asked, answer.map(|()| (Reply::Done, Attachments::new())));
+    fn answer_all(&mut self, answers: Vec<(RequestId, Result<(), Failure>)>) {
+        for (request_id, answer) in answers {
+            self.reply(request_id, answer.map(|()| (Reply::Done, Attachments::new())));
         }
     }
 
-    /// Whether hooks of a container's creation run now.
-    pub(crate) fn hooks_run_for(&self, of: u64) -> bool {
-        self.runners.values().any(|runner| matches!(runner.after, After::Create(serial) if serial == of))
+    /// Whether createRuntime hooks of this container are running.
+    pub(crate) fn create_hooks_running(&self, creating: u64) -> bool {
+        self.runners.values().any(|runner| matches!(runner.after, AfterHooks::Create(serial) if serial == creating))
     }
 
-    /// A container that is not made any more needs its hooks no more: what runs is killed.
-    pub(crate) fn give_up_hooks(&mut self, of: u64) {
-        let runs =
-            |(serial, runner): (&u64, &Runner)| matches!(runner.after, After::Create(c) if c == of).then_some(*serial);
+    /// Kills the running hooks of a container whose creation was given up.
+    pub(crate) fn cancel_hooks(&mut self, creating: u64) {
+        let runs = |(serial, runner): (&u64, &HookRunner)| {
+            matches!(runner.after, AfterHooks::Create(c) if c == creating).then_some(*serial)
+        };
         if let Some(runner) = self.runners.iter().find_map(runs).and_then(|serial| self.runners.remove(&serial)) {
-            self.epoll.forget(&runner.line);
+            self.epoll.forget(&runner.socket);
         }
     }
 }
 
-/// In the runner: its last words.
-fn say(line: OwnedFd, words: &str) -> i32 {
-    let mut file = std::fs::File::from(line);
-    let _ = file.write_all(words.as_bytes());
-    i32::from(!words.is_empty())
+/// In the runner: sends the errors of its hooks.
+fn send_errors(socket: OwnedFd, text: &str) -> i32 {
+    let mut file = std::fs::File::from(socket);
+    let _ = file.write_all(text.as_bytes());
+    i32::from(!text.is_empty())
 }
 
-/// Of hooks that failed.
+/// Error of hooks that failed.
 pub(crate) fn failure(container: &str, why: &str) -> container::Error {
     container::Error { kind: container::ErrorKind::System, message: format!("hooks of container {container}: {why}") }
 }

@@ -1,4 +1,4 @@
-//! What is told of what is held.
+//! Entries of `Inventory`.
 
 use std::{
     fs::File,
@@ -13,7 +13,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use crate::{child::Child, monitor::Monitor, programs::Filter, stream::StreamKind};
 
 impl Monitor {
-    /// One container; `None`: it is gone, or not made yet.
+    /// Encodes the entry of a container. `None`: it was removed, or is not set up yet.
     pub(crate) fn holding_frame(&self, seq: u64, serial: u64) -> Option<Result<Frame, CodecError>> {
         let child = self.containers.get(&serial)?;
         let filter = match &child.filter {
@@ -28,9 +28,9 @@ impl Monitor {
         Some(frame(seq, child.holding()?, files))
     }
 
-    /// What is kept under a key; `None`: it was released.
-    pub(crate) fn kept_frame(&self, seq: u64, key: &str) -> Option<Result<Frame, CodecError>> {
-        let files = self.kept.get(key)?;
+    /// Encodes the entry of a key. `None`: it was released.
+    pub(crate) fn key_frame(&self, seq: u64, key: &str) -> Option<Result<Frame, CodecError>> {
+        let files = self.keyed_descriptors.get(key)?;
         let holding = Holding {
             id: key.to_owned(),
             sandbox: String::new(),
@@ -46,12 +46,12 @@ impl Monitor {
     }
 }
 
-/// As in `Adopt`.
+/// Returns descriptors and roles as in `Adopt`.
 fn descriptors(child: &Child) -> Vec<(Role, BorrowedFd<'_>)> {
     let stream = |kind| child.output.stream(kind).filter(|_| child.output.terminal().is_none()).map(|s| s.file.as_fd());
     let list = [
         (Role::Pidfd, child.pidfd()),
-        (Role::Sync, child.nascent().map(container::Nascent::sync)),
+        (Role::Sync, child.setup().map(container::ContainerSetup::sync)),
         (Role::StdoutRead, stream(StreamKind::Stdout)),
         (Role::StderrRead, stream(StreamKind::Stderr)),
         (Role::StdinHold, child.stdin.as_ref().map(AsFd::as_fd)),
@@ -61,7 +61,7 @@ fn descriptors(child: &Child) -> Vec<(Role, BorrowedFd<'_>)> {
     list.into_iter().filter_map(|(role, fd)| fd.map(|fd| (role, fd))).collect()
 }
 
-/// As it came: a monitor that adopts the container needs it for commands.
+/// Writes the seccomp program to a memfd: a monitor that adopts the container needs it for execs.
 fn program_file(program: &seccomp::Program) -> std::io::Result<OwnedFd> {
     let mut file = File::from(memfd_create(c"seccomp", MemfdFlags::CLOEXEC)?);
     file.write_all(&program.to_bytes())?;

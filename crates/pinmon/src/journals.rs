@@ -1,8 +1,8 @@
-//! The journal files in the state directory: one of each log writer that runs, and those that dead ones left with a
-//! batch on its way.
+//! Journal files in the state directory: one of each running log writer, and those with a batch that dead log writers
+//! left over.
 //!
-//! A writer never writes into an old journal before its batch is recovered, which needs the container's descriptors
-//! (`Adopt`): so each writer has a journal of its own, and an old one is removed when its batch is where it belongs.
+//! A log writer creates a new journal. It never writes into a leftover one before its batch is recovered, which needs
+//! the descriptors of the container (`Adopt`). A leftover journal is removed when its batch was recovered.
 
 use std::{io, thread, time::Duration};
 
@@ -15,37 +15,38 @@ use rustix::{
 use crate::log::journal::{Entry, Journal};
 
 const PREFIX: &str = "journal-";
-/// How long writers that were just killed may take to end, all together. One that hangs takes longer, and changes its
-/// journal no more.
-const ENDING: u32 = 20;
-const LOOK: Duration = Duration::from_millis(1);
+/// Total number of attempts to lock the journals of log writers that were just killed and may still be exiting. A
+/// writer that hangs takes longer, and does not change its journal any longer.
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_RETRY: Duration = Duration::from_millis(1);
 
-/// A journal that a dead writer left.
-struct Left {
+/// Journal left over by a dead log writer.
+struct LeftoverJournal {
     name: String,
     entry: Entry,
 }
 
-/// See the head of this file.
+/// The journals in the state directory.
 pub(crate) struct Journals {
     state: OwnedFd,
-    left: Vec<Left>,
+    leftovers: Vec<LeftoverJournal>,
     next: u64,
 }
 
 impl Journals {
-    /// Finds what writers of an earlier monitor, or program of this one, left. None of them may run anymore.
+    /// Scans the journals left over by an earlier monitor, or by the previous program of this one. None of their log
+    /// writers may be running.
     pub(crate) fn open(state: OwnedFd) -> io::Result<Self> {
-        let mut journals = Self { state, left: Vec::new(), next: 0 };
+        let mut journals = Self { state, leftovers: Vec::new(), next: 0 };
         names(journals.state.as_fd())?;
         journals.scan();
         Ok(journals)
     }
 
-    /// Looks at all journals. All writers are dead, or about to be as soon as the kernel lets them.
+    /// Reads all journals. All log writers must be dead, or killed and about to exit.
     pub(crate) fn scan(&mut self) {
-        let mut looks = ENDING;
-        self.left.clear();
+        let mut lock_attempts = LOCK_ATTEMPTS;
+        self.leftovers.clear();
         let names = names(self.state.as_fd()).unwrap_or_else(|errno| {
             eprintln!("pinmon: list journals: {errno}");
             Vec::new()
@@ -53,41 +54,41 @@ impl Journals {
         for name in names {
             let number = name[PREFIX.len()..].parse().map_or(0, |number: u64| number + 1);
             self.next = self.next.max(number);
-            self.look(&name, &mut looks);
+            self.inspect(&name, &mut lock_attempts);
         }
     }
 
-    /// A name that no journal has.
+    /// Returns an unused name.
     pub(crate) fn next_name(&mut self) -> String {
         self.next += 1;
         format!("{PREFIX}{}", self.next - 1)
     }
 
-    /// The state directory.
+    /// Returns the state directory.
     pub(crate) fn state(&self) -> &OwnedFd {
         &self.state
     }
 
-    /// A writer is dead: its journal goes, or waits for [`Journals::take`].
+    /// Removes the journal of a dead log writer, or keeps it for [`Journals::take`] if it has a batch.
     pub(crate) fn retire(&mut self, name: &str) {
-        self.look(name, &mut 0);
+        self.inspect(name, &mut 0);
     }
 
-    /// The file system of the log that a batch of this container, left by a dead writer, was for.
+    /// Returns the log file system of a leftover batch of this container.
     pub(crate) fn device_of(&self, container: &str) -> Option<Option<u64>> {
-        let left = self.left.iter().find(|left| left.entry.container == container)?;
-        Some(left.entry.log.map(|log| log.device))
+        let leftover = self.leftovers.iter().find(|leftover| leftover.entry.container == container)?;
+        Some(leftover.entry.log.map(|log| log.device))
     }
 
-    /// Names of the journals with a batch of this container.
+    /// Takes the names of the journals with a batch of this container.
     pub(crate) fn take(&mut self, container: &str) -> Vec<String> {
-        let (taken, left) =
-            std::mem::take(&mut self.left).into_iter().partition(|left| left.entry.container == container);
-        self.left = left;
-        taken.into_iter().map(|left: Left| left.name).collect()
+        let (matching, leftovers) =
+            std::mem::take(&mut self.leftovers).into_iter().partition(|leftover| leftover.entry.container == container);
+        self.leftovers = leftovers;
+        matching.into_iter().map(|leftover: LeftoverJournal| leftover.name).collect()
     }
 
-    /// A writer is done with these, or `failed`: then they stay until the container is deleted.
+    /// Removes recovered journals. If `failed`, those with a batch are kept until the container is deleted.
     pub(crate) fn recovered(&mut self, container: &str, names: Vec<String>, failed: bool) {
         for name in names {
             match failed {
@@ -96,45 +97,45 @@ impl Journals {
             }
         }
         if failed {
-            eprintln!("pinmon: output of container {container} that was on its way may be lost or repeated");
+            eprintln!("pinmon: recover output of container {container}: the last batch may be lost or repeated");
         }
     }
 
-    /// The container is gone, and so is its output.
+    /// Removes the journals of a deleted container.
     pub(crate) fn forget(&mut self, container: &str) {
         for name in self.take(container) {
             self.unlink(&name);
         }
     }
 
-    /// An idle journal, for programs of before there were log writers: they go on with the one that the state names.
+    /// Creates an idle journal for programs without log writers, which continue with the journal that the state names.
     pub(crate) fn placeholder(&mut self) -> String {
         let name = self.next_name();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        // Programs that have log writers do not miss it.
+        // Programs with log writers do not need it.
         let _ = openat(&self.state, &name, flags, Mode::RUSR | Mode::WUSR);
         name
     }
 
-    fn look(&mut self, name: &str, looks: &mut u32) {
-        match self.read(name, looks) {
-            Ok(Some(entry)) => self.left.push(Left { name: name.to_owned(), entry }),
+    fn inspect(&mut self, name: &str, lock_attempts: &mut u32) {
+        match self.read(name, lock_attempts) {
+            Ok(Some(entry)) => self.leftovers.push(LeftoverJournal { name: name.to_owned(), entry }),
             Ok(None) => self.unlink(name),
-            // It was kept in memory only.
+            // The journal was in memory only.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => eprintln!("pinmon: {name}: {error}: its batch, if any, is left"),
+            Err(error) => eprintln!("pinmon: read {name}: {error}; kept"),
         }
     }
 
-    fn read(&self, name: &str, looks: &mut u32) -> io::Result<Option<Entry>> {
+    fn read(&self, name: &str, lock_attempts: &mut u32) -> io::Result<Option<Entry>> {
         let file = openat(&self.state, name, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
         while let Err(Errno::WOULDBLOCK) = flock(&file, FlockOperation::NonBlockingLockExclusive)
-            && *looks > 0
+            && *lock_attempts > 0
         {
-            *looks -= 1;
-            thread::sleep(LOOK);
+            *lock_attempts -= 1;
+            thread::sleep(LOCK_RETRY);
         }
-        Journal::look(&file)
+        Journal::inspect(&file)
     }
 
     fn unlink(&self, name: &str) {

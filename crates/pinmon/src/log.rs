@@ -1,4 +1,4 @@
-//! From a container's output to its log, each byte exactly once, whenever this process is killed.
+//! Moves output of containers to their logs, each byte exactly once, even if this process is killed at any time.
 //!
 //! ```text
 //!   container ── write ──▶ FIFO ──tee──▶ scratch pipe ──read──▶ journal.data   (nothing consumed yet)
@@ -8,24 +8,26 @@
 //!                           │                                      ▼
 //!                           │                                   log file
 //!                           │                     journal: Written
-//!                           └──read exactly n──▶ journal.landing   (consumed; held NOT data before)
+//!                           └──read exactly n──▶ journal.landing   (consumed; contained NOT data before)
 //!                                                 journal: Idle
 //! ```
 //!
-//! A successor that finds `Prepared` cuts the log back to its size before and starts over; one that finds `Written`
-//! tells from the landing area how many bytes were consumed and consumes the rest. What is not a whole line yet stays
-//! in the FIFO for a while (`output.rs` says how long, and why not for ever), so no container needs a buffer here. The
-//! journal is one small file in shared memory for each log writer (`log_writer.rs`).
+//! A successor that finds `Prepared` truncates the log to its previous size and starts over. One that finds `Written`
+//! determines from the landing area how many bytes were consumed, and consumes the rest. A partial line stays in the
+//! FIFO for a limited time (`log_writer/feed.rs`), so no container needs a buffer here. Each log writer
+//! (`log_writer.rs`) has a journal, a small file in shared memory.
 //!
-//! A log that was rotated between a monitor's death and the next one's start cannot be cut back: what the dead one
-//! wrote of a batch then stands at the end of the old file, and whole in the new one.
+//! If a log was rotated between the death of a monitor and the start of its successor, it cannot be truncated: the part
+//! of a batch that the dead monitor wrote remains at the end of the old file, and the whole batch is written to the new
+//! one.
 //!
-//! A terminal cannot be peeked: it is read straight into the landing area (`Reading`, then `Received`), and what was
-//! read is written at once, a line or not. Only zero bytes at the very end of a read that was cut off are lost then.
+//! A terminal cannot be peeked. It is read directly into the landing area (`Reading`, then `Received`), and all that
+//! was read is written immediately, including partial lines. If a read is interrupted by a kill, only zero bytes at its
+//! very end are lost.
 
 pub(crate) mod format;
-pub(crate) mod hold;
 pub(crate) mod journal;
+pub(crate) mod pipe_marker;
 pub(crate) mod pump;
 pub(crate) mod recover;
 pub(crate) mod sink;

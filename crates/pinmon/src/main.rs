@@ -1,36 +1,38 @@
 //! The monitor: parent, reaper, log writer and terminal holder of every container of a node.
 //!
-//! One thread, one epoll loop, no runtime: forking from a small process is quick, and a threaded one could not clone
-//! containers safely. It outlives the daemon, answers it by the contract in `monitor-api`, and never waits for it.
+//! It has one thread and one epoll loop, and no async runtime: forking a small process is fast, and a process with
+//! threads could not clone containers safely. It outlives the daemon, answers its requests according to the contract in
+//! `monitor-api`, and never waits for it.
 //!
 //! ```text
 //! serve.rs        start: sealed copy, own mount namespace, journal, signals
-//! monitor.rs      what is held, and the loop ──┬─▶ connection.rs ──▶ request/<verb>.rs
-//!                                              ├─▶ setup.rs, child.rs      a container on its way to execve
-//!                                              ├─▶ hooks.rs                programs of the node, run by a child
-//!                                              ├─▶ drain.rs                the end of a container's output
-//!                                              ├─▶ writers.rs ──▶ log_writer.rs ──▶ log.rs, attach.rs: other processes
-//!                                              ├─▶ terminal.rs, pipe.rs    masters and pipes, and who closes them
-//!                                              ├─▶ upgrade.rs              another program in this process
-//!                                              └─▶ reap.rs ──▶ process.rs  ends, and how they came
+//! monitor.rs      state, and the event loop ────┬─▶ connection.rs ──▶ request/<verb>.rs
+//!                                               ├─▶ setup.rs, child.rs      containers from clone to execve
+//!                                               ├─▶ exec.rs                 exec'd processes
+//!                                               ├─▶ hooks.rs                hooks, run on the node by a child
+//!                                               ├─▶ drain.rs                the remaining output of a container that
+//!                                               exited ├─▶ writers.rs ──▶ log_writer.rs ──▶ log.rs, attach.rs: other
+//!                                               processes ├─▶ terminal.rs, pipe.rs    terminals and pipes, and how
+//!                                               they are closed ├─▶ upgrade.rs              execution of a new program
+//!                                               in this process └─▶ reap.rs ──▶ process.rs  exits, and their status
 //! ```
 
 #![forbid(unsafe_code)]
 
-// First: its macros take the place of the standard library's in all that follows.
+// Must be first: its macros shadow those of the standard library in all modules below.
 #[macro_use]
 mod diagnostics;
 
 mod attach;
 mod child;
 mod clock;
-mod command;
 mod connection;
 mod drain;
 mod epoll;
+mod exec;
 mod failure;
 mod hooks;
-mod inherit;
+mod inherited_limits;
 mod inventory;
 mod journals;
 mod log;
@@ -59,7 +61,7 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 const USAGE: &str = "usage: pinmon serve --socket-fd <number> --state <directory> | pinmon --version";
 const RESUME: &str =
-    "usage: pinmon resume --state-fd <number> --previous-fd <number> [--refused <why>]: for pinmon itself";
+    "usage: pinmon resume --state-fd <number> --previous-fd <number> [--refused <why>] (used by pinmon itself)";
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -91,7 +93,7 @@ fn parse(arguments: &[OsString]) -> Result<(i32, PathBuf), String> {
     let (mut socket, mut state) = (None, None);
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
-        let value = || format!("{}: value missing; {USAGE}", argument.display());
+        let value = || format!("{}: missing value; {USAGE}", argument.display());
         match argument.to_str() {
             Some("--socket-fd") => {
                 let text = rest.next().ok_or_else(value)?;
@@ -99,7 +101,7 @@ fn parse(arguments: &[OsString]) -> Result<(i32, PathBuf), String> {
                 socket = Some(number.ok_or_else(|| format!("--socket-fd {}: not a number", text.display()))?);
             }
             Some("--state") => state = Some(PathBuf::from(rest.next().ok_or_else(value)?)),
-            _ => return Err(format!("{}: unknown; {USAGE}", argument.display())),
+            _ => return Err(format!("{}: unknown argument; {USAGE}", argument.display())),
         }
     }
     match (socket, state) {
@@ -109,8 +111,8 @@ fn parse(arguments: &[OsString]) -> Result<(i32, PathBuf), String> {
 }
 
 fn parse_resume(arguments: &[OsString]) -> Result<(i32, i32, Option<String>), String> {
-    let texts: Vec<&str> = arguments.iter().filter_map(|argument| argument.to_str()).collect();
-    let (state, previous, refused) = match texts[..] {
+    let words: Vec<&str> = arguments.iter().filter_map(|argument| argument.to_str()).collect();
+    let (state, previous, refused) = match words[..] {
         ["--state-fd", state, "--previous-fd", previous] => (state, previous, None),
         ["--state-fd", state, "--previous-fd", previous, "--refused", why] => (state, previous, Some(why.to_owned())),
         _ => return Err(RESUME.to_owned()),

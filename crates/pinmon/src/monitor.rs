@@ -1,4 +1,4 @@
-//! All that the monitor holds, and the loop that everything happens in.
+//! State of the monitor, and its event loop.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -13,68 +13,68 @@ use syscall::signal_fd::SignalFd;
 use crate::{
     child::Child,
     clock,
-    command::Command,
     connection::Link,
-    epoll::{Epoll, Happened},
-    hooks::Runner,
-    inherit::Inherit,
+    epoll::{Epoll, EpollEvent},
+    exec::ExecSession,
+    hooks::HookRunner,
+    inherited_limits::InheritedLimits,
     journals::Journals,
     programs::Programs,
-    removal::Job,
-    request::{Maker, UnusedMounts},
+    removal::RemovalJob,
+    request::{NamespaceMaker, UnusedMounts},
     terminal::Terminals,
     thaw::Thaws,
     timer::{Timer, Timers},
     token::Token,
     upgrade::Pending,
-    writers::{FAREWELL, Writers},
+    writers::{SHUTDOWN_TIMEOUT, Writers},
 };
 
-/// Signals that are read in one turn of the loop, of the four kinds that may wait. Those that come later are an event
-/// again.
+/// Maximum number of signals read in one iteration. Four signal numbers can be pending; later signals cause another
+/// event.
 const SIGNALS_MAX: usize = 8;
-/// After an error, which is rare: no memory.
+/// Delay after reading signals failed, which only happens without memory.
 const SIGNALS_RETRY: Duration = Duration::from_millis(20);
 
-/// See the head of this file.
+/// State of the monitor.
 pub(crate) struct Monitor {
     pub(crate) epoll: Epoll,
     pub(crate) listener: OwnedFd,
     pub(crate) signals: SignalFd,
     pub(crate) trees: Hierarchies,
-    /// The mount namespace that this process was started in, where hooks are.
+    /// The mount namespace that this process was started in, for hooks.
     pub(crate) node_mounts: Option<OwnedFd>,
-    pub(crate) inherit: Inherit,
+    pub(crate) inherited_limits: InheritedLimits,
     pub(crate) journals: Journals,
     pub(crate) writers: Writers,
     pub(crate) programs: Programs,
     pub(crate) terminals: Terminals,
     pub(crate) timers: Timers,
     pub(crate) link: Option<Link>,
-    /// How many connections there were.
+    /// Number of connections accepted so far.
     pub(crate) links: u64,
-    /// By serial number.
+    /// Containers and pod inits, by serial number.
     pub(crate) containers: BTreeMap<u64, Child>,
-    /// By serial number.
-    pub(crate) commands: BTreeMap<u64, Command>,
-    /// By serial number.
-    pub(crate) makers: BTreeMap<u64, Maker>,
-    /// Hooks that run, by serial number.
-    pub(crate) runners: BTreeMap<u64, Runner>,
-    /// Groups on their way out, by serial number.
-    pub(crate) removals: BTreeMap<u64, Job>,
-    /// Those of them that wait for nothing but their turn.
-    pub(crate) removing: VecDeque<u64>,
+    /// Exec sessions, by serial number.
+    pub(crate) execs: BTreeMap<u64, ExecSession>,
+    /// Children that create namespaces, by serial number.
+    pub(crate) makers: BTreeMap<u64, NamespaceMaker>,
+    /// Running hooks, by serial number.
+    pub(crate) runners: BTreeMap<u64, HookRunner>,
+    /// Cgroups that are being removed, by serial number.
+    pub(crate) removals: BTreeMap<u64, RemovalJob>,
+    /// Removals that can continue in the next iteration.
+    pub(crate) ready_removals: VecDeque<u64>,
     pub(crate) thaws: Thaws,
-    pub(crate) kept: BTreeMap<String, Vec<OwnedFd>>,
+    pub(crate) keyed_descriptors: BTreeMap<String, Vec<OwnedFd>>,
     pub(crate) unused_mounts: UnusedMounts,
     pub(crate) serials: u64,
-    /// Another program is to take over.
+    /// A requested upgrade that has not happened yet.
     pub(crate) upgrade: Option<Pending>,
-    /// Children may have ended that were not reaped yet: no event reports them again.
+    /// Whether more children may have exited than were reaped. No further event reports them.
     pub(crate) reaping: bool,
-    /// `Shutdown` was granted.
-    pub(crate) over: bool,
+    /// Whether `Shutdown` or a signal ended the monitor.
+    pub(crate) should_exit: bool,
 }
 
 impl Monitor {
@@ -82,18 +82,20 @@ impl Monitor {
     pub(crate) fn run(&mut self) -> io::Result<()> {
         self.epoll.watch(&self.listener, Token::Listener)?;
         self.epoll.watch(&self.signals, Token::Signals)?;
-        while !self.over {
-            let is_idle =
-                self.removing.is_empty() && !self.thaws.is_ready() && !self.reaping && self.unused_mounts.is_empty();
-            let most = if is_idle { self.timers.next() } else { Some(Duration::ZERO) };
-            for happened in self.epoll.wait(most)? {
-                self.happened(happened);
+        while !self.should_exit {
+            let is_idle = self.ready_removals.is_empty()
+                && !self.thaws.is_ready()
+                && !self.reaping
+                && self.unused_mounts.is_empty();
+            let timeout = if is_idle { self.timers.next() } else { Some(Duration::ZERO) };
+            for event in self.epoll.wait(timeout)? {
+                self.dispatch(event);
             }
             if self.reaping {
                 self.reap();
             }
             while let Some(timer) = self.timers.due() {
-                self.due(timer);
+                self.timer_due(timer);
             }
             self.remove_some();
             self.thaw_some();
@@ -104,33 +106,34 @@ impl Monitor {
         self.flush();
         self.finish_orphans()?;
         self.kill_writers();
-        self.forget_orphans();
+        self.drop_orphans();
         self.close_terminals();
         Ok(())
     }
 
-    /// A number that was never given before.
+    /// Returns a serial number that was never used before.
     pub(crate) fn next_serial(&mut self) -> u64 {
         self.serials += 1;
         self.serials
     }
 
-    /// The container of this id.
+    /// Returns the serial number of the container with this id.
     pub(crate) fn find(&self, id: &str) -> Option<u64> {
         self.containers.iter().find(|(_, child)| child.id == id).map(|(serial, _)| *serial)
     }
 
-    /// Serves log writers only, until the output of deleted containers is in their logs or [`FAREWELL`] is over.
+    /// Serves only log writers, until the output of deleted containers is in their logs or [`SHUTDOWN_TIMEOUT`] is
+    /// over.
     fn finish_orphans(&mut self) -> io::Result<()> {
-        let until = clock::monotonic() + FAREWELL;
+        let until = clock::monotonic() + SHUTDOWN_TIMEOUT;
         while !self.writers.orphans.is_empty() {
-            let left = until.saturating_sub(clock::monotonic());
-            if left.is_zero() {
+            let remaining = until.saturating_sub(clock::monotonic());
+            if remaining.is_zero() {
                 break;
             }
-            for happened in self.epoll.wait(Some(left))? {
-                if matches!(happened.token, Token::Signals | Token::Writer(_) | Token::Alarm(_)) {
-                    self.happened(happened);
+            for event in self.epoll.wait(Some(remaining))? {
+                if matches!(event.token, Token::Signals | Token::Writer(_) | Token::Alarm(_)) {
+                    self.dispatch(event);
                 }
             }
             if self.reaping {
@@ -140,71 +143,77 @@ impl Monitor {
         Ok(())
     }
 
-    fn happened(&mut self, happened: Happened) {
-        match happened.token {
+    fn dispatch(&mut self, event: EpollEvent) {
+        match event.token {
             Token::Listener => self.accept(),
-            Token::Signals => self.signalled(),
+            Token::Signals => self.read_signals(),
             Token::Link => self.link_ready(),
             Token::Sync(serial) => self.advance(serial),
-            Token::Pidfd(serial) => self.ended_elsewhere(serial, 0),
+            Token::Pidfd(serial) => self.check_exit(serial, 0),
             Token::Writer(number) => self.writer_ready(number),
-            Token::Alarm(number) => self.alarm_rang(number),
-            // In log writers only.
+            Token::Alarm(number) => self.alarm_expired(number),
+            // Used only by log writers.
             Token::Stream(..) | Token::Tap(..) => {}
         }
     }
 
-    fn due(&mut self, timer: Timer) {
+    fn timer_due(&mut self, timer: Timer) {
         match timer {
             Timer::Drain(serial) => self.drain(serial, true),
-            Timer::Writers => self.look_after_writers(),
+            Timer::Writers => self.maintain_writers(),
             Timer::Reopen(serial) => self.reopened(serial),
-            // In log writers only.
+            // Used only by log writers.
             Timer::Rest(..) | Timer::Taps(_) | Timer::Close(_) => {}
-            Timer::Alarm(number) => self.alarm_rang(number),
-            Timer::Exit(serial, tries) => self.ended_elsewhere(serial, tries),
-            Timer::Left(serial, tries) => self.look_after_left(serial, tries),
+            Timer::Alarm(number) => self.alarm_expired(number),
+            Timer::Exit(serial, tries) => self.check_exit(serial, tries),
+            Timer::Left(serial, tries) => self.sweep_leftovers(serial, tries),
             Timer::Remove(serial) => self.removal_due(serial),
             Timer::Thaw(serial) => self.thaw_due(serial),
             Timer::SetUp(serial) => self.set_up_due(serial),
             Timer::Execute(serial) => self.execute_due(serial),
             Timer::Answer(serial) => self.answer_due(serial),
-            Timer::Command(serial) => self.command_due(serial),
+            Timer::Command(serial) => self.exec_due(serial),
             Timer::Maker(serial) => self.maker_due(serial),
-            Timer::Watch(serial) => self.look_at_unwatched(serial),
-            // Looked at after every round of events.
+            Timer::Watch(serial) => self.poll_unwatched(serial),
+            // Handled after every iteration.
             Timer::Upgrade | Timer::Terminals => {}
-            Timer::Signals => self.signalled(),
+            Timer::Signals => self.read_signals(),
         }
     }
 
-    /// Reads signals; what they report is reaped after the events of this turn.
-    fn signalled(&mut self) {
+    /// Reads signals. Children are reaped after the events of this iteration.
+    fn read_signals(&mut self) {
         for _ in 0..SIGNALS_MAX {
             match self.signals.read() {
                 Ok(Some(libc::SIGCHLD)) => self.reaping = true,
-                Ok(Some(signal)) => self.asked_to_end(signal),
+                Ok(Some(signal)) => self.handle_termination(signal),
                 Ok(None) => return,
                 Err(error) => {
                     eprintln!("pinmon: read signals: {error}");
-                    // The next end is not reported while the signal of this one waits to be read.
+                    // No SIGCHLD is reported while an unread one is pending.
                     return self.timers.within(SIGNALS_RETRY, Timer::Signals);
                 }
             }
         }
     }
 
-    /// A signal ends an idle monitor; one that holds containers stays: their output and exit codes depend on it.
-    fn asked_to_end(&mut self, signal: i32) {
+    /// Handles a termination signal. It ends the monitor only if it holds nothing: output and exit codes of containers
+    /// depend on it.
+    fn handle_termination(&mut self, signal: i32) {
         if self.holds_nothing() {
-            self.over = true;
+            self.should_exit = true;
         } else {
-            eprintln!("pinmon: signal {signal} ignored: containers are held; ask by Shutdown once they are deleted");
+            eprintln!(
+                "pinmon: ignore signal {signal}: the monitor holds containers; delete them, then request Shutdown"
+            );
         }
     }
 
-    /// Whether nothing would be lost.
+    /// Whether the monitor can exit without losing anything.
     pub(crate) fn holds_nothing(&self) -> bool {
-        self.containers.is_empty() && self.commands.is_empty() && self.kept.is_empty() && self.removals.is_empty()
+        self.containers.is_empty()
+            && self.execs.is_empty()
+            && self.keyed_descriptors.is_empty()
+            && self.removals.is_empty()
     }
 }

@@ -1,7 +1,7 @@
-//! A container's output as the monitor holds it: descriptors, so that they outlive a log writer, and what its writer
-//! was sent.
+//! Output of a container in the monitor: its descriptors, so that they outlive a log writer, and what was sent to the
+//! log writer.
 //!
-//! The monitor itself reads and writes none of them.
+//! The monitor itself never reads or writes these descriptors.
 
 use std::time::Duration;
 
@@ -11,32 +11,32 @@ use rustix::{
 };
 
 use crate::{
-    connection::Asked,
+    connection::RequestId,
     log::sink::Loss,
-    log_writer::order::{Add, End, Order},
+    log_writer::order::{Add, EndPhase, Order},
     pipe::{self, Pipe},
     stream::StreamKind,
-    terminal::{Closing, Terminal},
+    terminal::{CloseQueue, Terminal},
 };
 
-/// Which log writer moves an output.
+/// Identifies the log writer of an output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
-    /// Device number of the file system that the log is on; `None`: it has no log.
+    /// Device number of the file system of the log. `None`: there is no log.
     pub(crate) device: Option<u64>,
-    /// A writer apart from that of the others: for the container of this serial number, or, 0, for several that hold up
-    /// writers, and each other.
-    pub(crate) apart: Option<u64>,
+    /// A dedicated log writer, for the container of this serial number or, if 0, for several containers that block log
+    /// writers and each other.
+    pub(crate) dedicated: Option<u64>,
 }
 
-/// One stream.
+/// An output stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) kind: StreamKind,
     pub(crate) file: StreamFile,
 }
 
-/// Where output comes from.
+/// Source of a stream.
 #[derive(Debug)]
 pub(crate) enum StreamFile {
     Fifo(Pipe),
@@ -44,12 +44,12 @@ pub(crate) enum StreamFile {
 }
 
 impl StreamFile {
-    /// Of a descriptor that is one of the two.
-    pub(crate) fn new(file: OwnedFd, terminal: bool, closing: &Closing) -> Self {
-        if terminal { Self::Terminal(closing.own(file)) } else { Self::Fifo(Pipe::new(file, closing)) }
+    /// Wraps a FIFO or a master side.
+    pub(crate) fn new(file: OwnedFd, terminal: bool, close_queue: &CloseQueue) -> Self {
+        if terminal { Self::Terminal(close_queue.terminal(file)) } else { Self::Fifo(Pipe::new(file, close_queue)) }
     }
 
-    /// The master side, where it is a terminal.
+    /// Returns the master side, if it is a terminal.
     pub(crate) fn terminal(&self) -> Option<&Terminal> {
         if let Self::Terminal(terminal) = self { Some(terminal) } else { None }
     }
@@ -64,10 +64,10 @@ impl AsFd for StreamFile {
     }
 }
 
-/// A pipe of an attached client.
+/// Pipe of an attached client.
 #[derive(Debug)]
 pub(crate) struct Tap {
-    /// Names it between monitor and writer.
+    /// Number of the pipe between monitor and log writer.
     pub(crate) number: u8,
     pub(crate) kind: StreamKind,
     pub(crate) pipe: OwnedFd,
@@ -75,98 +75,98 @@ pub(crate) struct Tap {
 }
 
 impl Tap {
-    /// The end of output, also where another process has a copy: a log writer that cannot end. Where the client made a
-    /// pipe, its end is that of the last copy.
+    /// Ends the output for the client, even if a log writer that cannot exit has a copy. If the client attached a pipe
+    /// and not a socket, its output ends with the last copy.
     fn end(&self) {
         let _ = rustix::net::shutdown(&self.pipe, rustix::net::Shutdown::Write);
     }
 }
 
-/// See the head of this file.
+/// Output of a container.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) streams: Vec<Stream>,
-    /// `O_PATH`: see [`held`].
+    /// An `O_PATH` descriptor, see [`as_path_descriptor`].
     pub(crate) log: Option<OwnedFd>,
     pub(crate) taps: Vec<Tap>,
     pub(crate) line_max: usize,
-    /// Chooses the writer, which stays the same for life unless the container holds it up.
+    /// Selects the log writer. It does not change unless the container blocks its writer.
     pub(crate) place: Place,
     pub(crate) loss: Loss,
-    /// Journals of dead writers that hold a batch of this container.
+    /// Journals of dead log writers with a batch of this container.
     pub(crate) recover: Vec<String>,
-    pub(crate) end: End,
-    /// Moment of [`crate::clock::monotonic`] at which the container ended.
+    pub(crate) end: EndPhase,
+    /// Moment of [`crate::clock::monotonic`] at which the container exited.
     pub(crate) ended_at: Duration,
-    /// `ReopenLog`s that wait for the writer.
-    pub(crate) reopens: Vec<Asked>,
-    /// It waits in its writer's queue.
+    /// `ReopenLog` requests that wait for the log writer.
+    pub(crate) reopens: Vec<RequestId>,
+    /// Whether it is in the queue of its log writer.
     pub(crate) queued: bool,
-    /// Nothing is moved before it has a log: output stays in its FIFOs.
+    /// Whether output stays in its FIFOs because there is no log yet.
     pub(crate) awaits_log: bool,
     sent: Sent,
 }
 
-/// What the writer was sent.
+/// What the log writer was sent.
 #[derive(Debug, Default)]
 struct Sent {
     added: bool,
     log: bool,
-    end: End,
+    end: EndPhase,
 }
 
 impl Output {
-    /// Of a container with this log. Lines are cut into pieces of at most `line_max` bytes.
+    /// Creates the output of a container with this log. Lines are cut into pieces of at most `line_max` bytes.
     pub(crate) fn new(log: Option<OwnedFd>, line_max: usize) -> Self {
-        let log = log.map(held);
-        let place = Place { device: log.as_ref().and_then(device), apart: None };
+        let log = log.map(as_path_descriptor);
+        let place = Place { device: log.as_ref().and_then(device), dedicated: None };
         Self { log, line_max, place, ..Self::default() }
     }
 
-    /// Adds a stream: non-blocking, a FIFO or a terminal's master side.
-    pub(crate) fn add(&mut self, kind: StreamKind, fd: OwnedFd, closing: &Closing) -> std::io::Result<()> {
+    /// Adds a stream, a FIFO or the master side of a terminal, and makes it non-blocking.
+    pub(crate) fn add(&mut self, kind: StreamKind, fd: OwnedFd, close_queue: &CloseQueue) -> std::io::Result<()> {
         let terminal = FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) != FileType::Fifo;
-        let file = StreamFile::new(fd, terminal, closing);
+        let file = StreamFile::new(fd, terminal, close_queue);
         let flags = rustix::fs::fcntl_getfl(&file)?;
         rustix::fs::fcntl_setfl(&file, flags | OFlags::NONBLOCK)?;
         self.streams.push(Stream { kind, file });
         Ok(())
     }
 
-    /// The stream's end of this kind.
+    /// Returns the stream of this kind.
     pub(crate) fn stream(&self, kind: StreamKind) -> Option<&Stream> {
         self.streams.iter().find(|stream| stream.kind == kind)
     }
 
-    /// The master side, where it is a terminal.
+    /// Returns the master side, if the output is a terminal.
     pub(crate) fn terminal(&self) -> Option<&Terminal> {
         self.streams.iter().find_map(|stream| stream.file.terminal())
     }
 
-    /// Adds a client's pipe under a free number; `false`: there are too many.
+    /// Adds a pipe of a client under an unused number. Returns `false` if there are too many.
     pub(crate) fn tap(&mut self, kind: StreamKind, pipe: OwnedFd) -> bool {
         let free = (0..u8::MAX).find(|number| self.taps.iter().all(|tap| tap.number != *number));
         self.taps.extend(free.map(|number| Tap { number, kind, pipe, sent: false }));
         free.is_some()
     }
 
-    /// A client is gone, or was dropped.
+    /// Removes a pipe that was closed or dropped.
     pub(crate) fn untap(&mut self, number: u8) {
         self.taps.extract_if(.., |tap| tap.number == number).for_each(|tap| tap.end());
     }
 
-    /// One that another program of this process had.
+    /// Adds a pipe that the previous program of this process had.
     pub(crate) fn restore_tap(&mut self, number: u8, kind: StreamKind, pipe: OwnedFd) {
         self.taps.push(Tap { number, kind, pipe, sent: false });
     }
 
-    /// Continues in another file. It stays with its place, also where that file is on another file system: a batch may
-    /// be on its way.
+    /// Continues the log in another file. The output keeps its log writer even if the file is on another file system,
+    /// because a batch may be in progress.
     pub(crate) fn reopen(&mut self, file: OwnedFd) {
         if !self.is_open() {
             return;
         }
-        let log = held(file);
+        let log = as_path_descriptor(file);
         if std::mem::take(&mut self.awaits_log) && self.recover.is_empty() {
             self.place.device = device(&log);
         }
@@ -174,18 +174,18 @@ impl Output {
         self.sent.log = false;
     }
 
-    /// The container's end came nearer.
-    pub(crate) fn end(&mut self, end: End) {
+    /// Records the phase of the container's exit.
+    pub(crate) fn end(&mut self, end: EndPhase) {
         self.end = self.end.max(end);
     }
 
-    /// Whether output may still come, or be on its way.
+    /// Whether output may still arrive or be in progress.
     pub(crate) fn is_open(&self) -> bool {
         !self.streams.is_empty()
     }
 
-    /// Whether all that was written is in the log, where nobody is left who could write and no client is attached: a
-    /// log writer consumes only what it has written.
+    /// Whether all output is in the log, given that no process can write any longer and no client is attached. A log
+    /// writer consumes only output that it has written.
     pub(crate) fn is_empty(&self) -> bool {
         let is_fifo = |stream: &Stream| matches!(stream.file, StreamFile::Fifo(_));
         self.taps.is_empty()
@@ -194,12 +194,12 @@ impl Output {
             && pipe::are_empty(self.streams.iter().map(|stream| stream.file.as_fd()))
     }
 
-    /// Closes streams, clients and the log: all that was to come has come. Its writer, if that lives, closes its copies
-    /// later.
+    /// Closes streams, clients and the log after all output was moved. If the log writer is running, it closes its
+    /// copies later.
     pub(crate) fn close(&mut self, writer_lives: bool) {
         for stream in &mut self.streams {
             if let (StreamFile::Fifo(pipe), true) = (&mut stream.file, self.sent.added && writer_lives) {
-                pipe.is_elsewhere();
+                pipe.mark_copied();
             }
         }
         self.streams.clear();
@@ -208,14 +208,14 @@ impl Output {
         self.log = None;
     }
 
-    /// Its writer is dead, or not started: the next one needs to be sent all.
-    pub(crate) fn lost_writer(&mut self) {
+    /// Forgets what was sent, because the log writer died or was not started, and the next one needs everything.
+    pub(crate) fn forget_sent(&mut self) {
         self.sent = Sent::default();
         self.queued = false;
         self.taps.iter_mut().for_each(|tap| tap.sent = false);
     }
 
-    /// What the writer does not know yet: the next order, and its descriptors.
+    /// Returns the next order that the log writer was not sent, with its descriptors.
     pub(crate) fn next_order(&self, serial: u64, container: &str) -> Option<(Order, Vec<BorrowedFd<'_>>)> {
         let log = self.log.as_ref().map(AsFd::as_fd);
         if !self.is_open() {
@@ -230,7 +230,7 @@ impl Output {
                 log: log.is_some(),
                 loss: self.loss.clone(),
                 recover: self.recover.clone(),
-                end: End::Open,
+                end: EndPhase::Open,
             };
             let files = self.streams.iter().map(|stream| stream.file.as_fd()).chain(log).collect();
             return Some((Order::Add(add), files));
@@ -245,7 +245,7 @@ impl Output {
         (self.end > self.sent.end).then(|| (Order::End { serial, end: self.end }, Vec::new()))
     }
 
-    /// The order that was next was sent.
+    /// Records that an order was sent.
     pub(crate) fn sent(&mut self, order: &Order) {
         match order {
             Order::Add(add) => self.sent = Sent { added: true, log: true, end: add.end },
@@ -259,17 +259,19 @@ impl Output {
     }
 }
 
-/// The same file as a mere place (`O_PATH`), which its writer opens: the close of a file that is open for writing waits
-/// for a server that is gone (NFS writes back then), and the monitor closes its descriptors when containers go.
-fn held(file: OwnedFd) -> OwnedFd {
+/// Converts a descriptor to `O_PATH`; the log writer opens the file again.
+///
+/// Closing a file that is open for writing waits for the server (NFS writes back then), and the monitor closes its
+/// descriptors when containers are removed.
+fn as_path_descriptor(file: OwnedFd) -> OwnedFd {
     use std::os::fd::AsRawFd;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap_or(file)
 }
 
-/// The device number of a file's file system, as the kernel has it at hand: nothing is asked of a server.
+/// Returns the device number of the file's file system that the kernel has cached, without a request to a server.
 fn device(file: &OwnedFd) -> Option<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let found = statx(file, c"", flags, StatxFlags::empty()).ok()?;
-    Some(makedev(found.stx_dev_major, found.stx_dev_minor))
+    let attributes = statx(file, c"", flags, StatxFlags::empty()).ok()?;
+    Some(makedev(attributes.stx_dev_major, attributes.stx_dev_minor))
 }

@@ -1,11 +1,12 @@
-//! Ends of pipes that containers have the other end of. This process never closes one as the last.
+//! Pipes that are shared with containers. This process never performs the last close of one.
 //!
-//! A pipe has one lock in the kernel, and a container may hold it as long as it likes, without any privilege: splice(2)
-//! from a socket to a pipe, or from a pipe to a socket, keeps it while it waits for the socket. Each read(2), write(2),
-//! tee(2), open(2), `FIONREAD` and last close(2) of the pipe waits for the lock, uninterruptibly, also with
-//! `O_NONBLOCK`; poll(2) and epoll do not take it. So the monitor only polls pipes. The last close is a log writer's,
-//! which has copies of a container's output, or that of a closer (`terminal.rs`). What becomes of a log writer that
-//! waits for the lock is said in `writers/held.rs`.
+//! A pipe has one lock in the kernel, and a container can hold it as long as it likes, without any privilege: splice(2)
+//! from a socket to a pipe, or from a pipe to a socket, holds it while it waits for the socket. Every read(2),
+//! write(2), tee(2), open(2), `FIONREAD` and last close(2) of the pipe waits for the lock, uninterruptibly, even with
+//! `O_NONBLOCK`. poll(2) and epoll do not take it.
+//!
+//! So the monitor only polls pipes. The last close is performed by a log writer, which has copies of the output of a
+//! container, or by a closer (`terminal.rs`). See `writers/blocked.rs` for log writers that wait for the lock.
 
 use std::rc::Rc;
 
@@ -14,32 +15,32 @@ use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-use crate::terminal::Closing;
+use crate::terminal::CloseQueue;
 
-/// See the head of this file.
+/// End of a pipe that is shared with a container.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     end: Rc<OwnedFd>,
-    closing: Closing,
-    elsewhere: bool,
+    close_queue: CloseQueue,
+    is_copied: bool,
 }
 
 impl Pipe {
-    /// Goes to `closing` when it is dropped.
-    pub(crate) fn new(end: OwnedFd, closing: &Closing) -> Self {
-        Self { end: Rc::new(end), closing: closing.clone(), elsewhere: false }
+    /// Wraps an end, which is put into `close_queue` when it is dropped.
+    pub(crate) fn new(end: OwnedFd, close_queue: &CloseQueue) -> Self {
+        Self { end: Rc::new(end), close_queue: close_queue.clone(), is_copied: false }
     }
 
-    /// Another process has a copy, which it closes later: this one can be closed here.
-    pub(crate) fn is_elsewhere(&mut self) {
-        self.elsewhere = true;
+    /// Allows closing this end here, because another process has a copy and closes it later.
+    pub(crate) fn mark_copied(&mut self) {
+        self.is_copied = true;
     }
 }
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        if !self.elsewhere {
-            self.closing.put(Rc::clone(&self.end));
+        if !self.is_copied {
+            self.close_queue.put(Rc::clone(&self.end));
         }
     }
 }
@@ -50,7 +51,7 @@ impl AsFd for Pipe {
     }
 }
 
-/// Whether nothing is to be read of any of these; `false` where that cannot be known.
+/// Whether all of these pipes are empty; `false` if it is unknown.
 pub(crate) fn are_empty<'a>(ends: impl Iterator<Item = BorrowedFd<'a>>) -> bool {
     let mut fds: Vec<PollFd<'_>> = ends.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)).collect();
     match poll(&mut fds, Some(&Timespec::default())) {

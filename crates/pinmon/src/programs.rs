@@ -1,4 +1,4 @@
-//! Compiled seccomp programs, each kept once however many containers have it: commands run in a container get its own.
+//! Compiled seccomp programs. Containers with equal programs share one copy. Execs in a container get its program.
 
 use std::rc::{Rc, Weak};
 
@@ -6,15 +6,15 @@ use monitor_api::{Failure, FailureKind};
 use rustix::fd::OwnedFd;
 use seccomp::Program;
 
-/// Longest program: flags, and what the kernel takes (BPF_MAXINSNS of eight bytes).
+/// Maximum length: the flags and BPF_MAXINSNS instructions of eight bytes.
 const PROGRAM_MAX: usize = 4 + 4096 * 8;
 
-/// A container's program.
+/// Seccomp program of a container.
 #[derive(Clone, Debug)]
 pub(crate) enum Filter {
-    /// This one, or none.
+    /// This program, or none.
     Known(Option<Rc<Program>>),
-    /// It was made by a monitor that died.
+    /// Unknown, because a monitor that died created the container.
     Unknown,
 }
 
@@ -23,7 +23,7 @@ pub(crate) enum Filter {
 pub(crate) struct Programs(Vec<Weak<Program>>);
 
 impl Programs {
-    /// The one copy of this program.
+    /// Returns the shared copy of a program.
     pub(crate) fn share(&mut self, program: Program) -> Rc<Program> {
         self.0.retain(|weak| weak.strong_count() > 0);
         if let Some(known) = self.0.iter().filter_map(Weak::upgrade).find(|known| **known == program) {
@@ -34,7 +34,7 @@ impl Programs {
         program
     }
 
-    /// From an attached memfd.
+    /// Reads an attached memfd.
     pub(crate) fn read(&mut self, file: &OwnedFd) -> Result<Rc<Program>, Failure> {
         let invalid = |why: String| Failure::new(FailureKind::Invalid, format!("attached seccomp program: {why}"));
         let mut bytes = vec![0; PROGRAM_MAX + 1];

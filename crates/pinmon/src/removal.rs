@@ -1,48 +1,48 @@
-//! Removal of groups, a bounded piece in every turn of the loop: a container makes as many groups below its own as it
-//! likes, and what was killed may take its time to be gone.
+//! Removal of cgroups, a limited number per iteration of the event loop: a container can create many cgroups below its
+//! own, and killed processes may take time to exit.
 //!
 //! ```text
-//!  Delete ──▶ Then::Forget ─┐                       ┌─ Done ─▶ record forgotten, Deletes answered
+//!  Delete ──▶ Forget ───────┐                       ┌─ Done ─▶ record removed, `Delete`s answered
 //!  failed Create ─▶ Answer ─┼─▶ step, step, … ──────┼─ Busy ─▶ Timer::Remove, at most GIVE_UP without any progress
-//!  command ended ─▶ Nothing ┘     (STEP groups each)└─ error ─▶ Timer::Remove, ERRORS_MAX times; then reported
+//!  exec exited ─▶ Nothing ──┘    (STEP cgroups each)└─ error ─▶ Timer::Remove, ERRORS_MAX times; then reported
 //! ```
 
 use std::time::Duration;
 
-use cgroup::{Group, Removal, Removing};
-use monitor_api::{Failure, HeldHooks};
+use cgroup::{Group, Removal, RemovalStatus};
+use monitor_api::{Failure, PendingHooks};
 
-use crate::{child::Stage, clock, connection::Asked, failure, monitor::Monitor, timer::Timer};
+use crate::{child::Stage, clock, connection::RequestId, failure, monitor::Monitor, timer::Timer};
 
-/// Groups that are removed or looked into in one turn of the loop: some milliseconds.
+/// Maximum number of cgroups removed or inspected in one iteration, which takes some milliseconds.
 const STEP: usize = 64;
-/// How long processes that were killed may take to be gone, after the last group that could be removed.
+/// Time that killed processes may take to exit, after the last cgroup that could be removed.
 const GIVE_UP: Duration = Duration::from_secs(10);
-/// First wait for them; twice as long each time, to 2^5 times.
+/// First interval of waiting for killed processes. It is doubled up to five times.
 const FIRST: Duration = Duration::from_millis(5);
 const WAITS_MAX: u32 = 5;
-/// How often a step that failed is repeated, with waits like those for processes: over half a second. An error of the
-/// moment, such as ENOMEM, must not leave the group of a command behind.
+/// Number of retries of a failed step, with the same intervals, over more than half a second. A transient error such as
+/// ENOMEM must not leak the cgroup of an exec.
 const ERRORS_MAX: u32 = 8;
-/// Most pids that an answer names.
+/// Maximum number of pids named in a failure.
 const PIDS_MAX: usize = 10;
 
-/// What becomes of it when the group is gone.
-pub(crate) enum Then {
+/// What to do after the cgroup is removed.
+pub(crate) enum AfterRemoval {
     Nothing,
-    /// The container of this serial is forgotten.
+    /// Forget the container with this serial number.
     Forget(u64),
-    /// These are answered, after the hooks of a container's end.
-    Answer(Option<Box<HeldHooks>>, Vec<(Asked, Result<(), Failure>)>),
+    /// Run the poststop hooks, and then answer these requests.
+    Answer(Option<Box<PendingHooks>>, Vec<(RequestId, Result<(), Failure>)>),
 }
 
-/// A group on its way out.
-pub(crate) struct Job {
+/// A cgroup that is being removed.
+pub(crate) struct RemovalJob {
     removal: Removal,
-    then: Then,
-    /// How often it was found in use since something was removed.
+    then: AfterRemoval,
+    /// Number of times that it was busy since the last progress.
     tries: u32,
-    /// How many steps failed.
+    /// Number of failed steps.
     errors: u32,
     removed: u64,
     until: Duration,
@@ -52,15 +52,15 @@ fn wait_after(tries: u32) -> Duration {
     FIRST * (1 << tries.min(WAITS_MAX))
 }
 
-impl Job {
-    /// Whether somebody waits for an answer.
+impl RemovalJob {
+    /// Whether a request waits for the removal.
     pub(crate) fn is_awaited(&self) -> bool {
-        !matches!(self.then, Then::Nothing)
+        !matches!(self.then, AfterRemoval::Nothing)
     }
 }
 
 impl Monitor {
-    /// Removes the group and the record of a container that ended, and answers the `Delete`s.
+    /// Removes the cgroup and the record of an exited container, and answers its `Delete`s.
     pub(crate) fn try_remove(&mut self, serial: u64) {
         let Some(child) = self.containers.get_mut(&serial) else { return };
         if !matches!(child.stage, Stage::Exited(_)) || child.deletes.is_empty() || child.removing {
@@ -71,11 +71,11 @@ impl Monitor {
         if !group.is_empty().unwrap_or(true) {
             let _ = group.kill();
         }
-        self.remove_group(group, Then::Forget(serial));
+        self.remove_group(group, AfterRemoval::Forget(serial));
     }
 
-    /// Removes a group whose processes are gone or were killed; an empty one at once.
-    pub(crate) fn remove_group(&mut self, group: Group, then: Then) {
+    /// Removes a cgroup whose processes exited or were killed. An empty one is removed immediately.
+    pub(crate) fn remove_group(&mut self, group: Group, then: AfterRemoval) {
         let path = group.path().clone();
         let removal = match group.removal() {
             Ok(removal) => removal,
@@ -86,23 +86,23 @@ impl Monitor {
         };
         let serial = self.next_serial();
         let until = clock::monotonic() + GIVE_UP;
-        self.removals.insert(serial, Job { removal, then, tries: 0, errors: 0, removed: 0, until });
+        self.removals.insert(serial, RemovalJob { removal, then, tries: 0, errors: 0, removed: 0, until });
         self.step_removal(serial);
     }
 
-    /// A piece of the next one that is not waiting.
+    /// Performs a step of the next removal that is ready.
     pub(crate) fn remove_some(&mut self) {
-        if let Some(serial) = self.removing.pop_front() {
+        if let Some(serial) = self.ready_removals.pop_front() {
             self.step_removal(serial);
         }
     }
 
-    /// Its wait is over.
+    /// Continues a removal after its wait.
     pub(crate) fn removal_due(&mut self, serial: u64) {
         if self.removals.contains_key(&serial) {
-            self.removing.push_back(serial);
+            self.ready_removals.push_back(serial);
         } else {
-            // Of a program before this one: the container's.
+            // Timer of a previous program, which names the container.
             self.try_remove(serial);
         }
     }
@@ -115,12 +115,12 @@ impl Monitor {
             job.until = clock::monotonic() + GIVE_UP;
         }
         let error = match outcome {
-            Ok(Removing::Pending) => return self.removing.push_back(serial),
-            Ok(Removing::Done) => {
+            Ok(RemovalStatus::Pending) => return self.ready_removals.push_back(serial),
+            Ok(RemovalStatus::Done) => {
                 let job = self.removals.remove(&serial);
                 return job.map_or((), |job| self.group_removed(job.then));
             }
-            Ok(Removing::Busy) if clock::monotonic() < job.until => {
+            Ok(RemovalStatus::Busy) if clock::monotonic() < job.until => {
                 if job.is_awaited() && job.tries.is_multiple_of(8) && job.tries > 0 {
                     let _ = job.removal.group().kill();
                 }
@@ -133,7 +133,7 @@ impl Monitor {
                 let wait = wait_after(job.errors);
                 return self.timers.after(wait, Timer::Remove(serial));
             }
-            Ok(Removing::Busy) => job.removal.still_used(),
+            Ok(RemovalStatus::Busy) => job.removal.timeout_error(),
             Err(error) => error,
         };
         if let Some(job) = self.removals.remove(&serial) {
@@ -141,17 +141,17 @@ impl Monitor {
         }
     }
 
-    fn group_removed(&mut self, then: Then) {
+    fn group_removed(&mut self, then: AfterRemoval) {
         match then {
-            Then::Nothing => {}
-            Then::Forget(serial) => self.forget_container(serial),
-            Then::Answer(hooks, answers) => self.stop_with_hooks(hooks.as_deref(), answers),
+            AfterRemoval::Nothing => {}
+            AfterRemoval::Forget(serial) => self.forget_container(serial),
+            AfterRemoval::Answer(hooks, answers) => self.stop_with_hooks(hooks.as_deref(), answers),
         }
     }
 
-    fn removal_failed(&mut self, job: Job, error: &cgroup::Error) {
-        let Job { removal, then, .. } = job;
-        let Then::Forget(serial) = then else {
+    fn removal_failed(&mut self, job: RemovalJob, error: &cgroup::Error) {
+        let RemovalJob { removal, then, .. } = job;
+        let AfterRemoval::Forget(serial) = then else {
             eprintln!("pinmon: remove cgroup {}: {error}", removal.group().path());
             return self.group_removed(then);
         };
@@ -162,26 +162,26 @@ impl Monitor {
         let why = match pids.is_empty() {
             true => error.to_string(),
             false => {
-                format!("processes {pids:?} of its cgroup do not end; see what they wait for in /proc/<pid>/stack")
+                format!("processes {pids:?} of its cgroup do not exit; see /proc/<pid>/stack for what they wait for")
             }
         };
         (child.group, child.removing) = (Some(group), false);
         let failure = failure::state("delete", &child.id, &why);
-        for asked in std::mem::take(&mut child.deletes) {
-            self.reply(asked, Err(failure.clone()));
+        for request_id in std::mem::take(&mut child.deletes) {
+            self.reply(request_id, Err(failure.clone()));
         }
     }
 
-    /// Nothing of it is left in the kernel.
+    /// Forgets a container that has no cgroup any longer.
     fn forget_container(&mut self, serial: u64) {
         let Some(child) = self.containers.remove(&serial) else { return };
-        self.commands.retain(|_, command| command.container != child.id);
+        self.execs.retain(|_, exec| exec.container != child.id);
         if let Some(pidfd) = &child.pidfd {
             self.epoll.forget(pidfd);
         }
         self.journals.forget(&child.id);
         self.release_output(serial, child.id, child.output);
-        let answers = child.deletes.into_iter().map(|asked| (asked, Ok(()))).collect();
+        let answers = child.deletes.into_iter().map(|request_id| (request_id, Ok(()))).collect();
         self.stop_with_hooks(child.hooks.as_deref(), answers);
     }
 }

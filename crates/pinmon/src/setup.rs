@@ -1,32 +1,32 @@
-//! Children on their way to execve.
+//! Setup of containers, from clone to execve.
 
 use std::time::Duration;
 
-use container::{Nascent, Progress, hooks::Moment};
+use container::{ContainerSetup, Progress, hooks::HookPoint};
 use monitor_api::{Attachments, Created, Failure, FailureKind, PodInitStarted, Reply, Role};
 use oci::NamespaceType;
 use rustix::{fd::OwnedFd, process::Signal};
 
 use crate::{
     child::{Child, Stage},
-    command::ANSWER_AFTER,
-    connection::Asked,
+    connection::RequestId,
+    exec::ANSWER_AFTER,
     failure::{of_container, system},
-    hooks::{self, After},
+    hooks::{self, AfterHooks},
     monitor::Monitor,
     process::start_time,
-    removal::Then,
+    removal::AfterRemoval,
     stream::StreamKind,
     terminal::take_unread_terminal,
     timer::Timer,
 };
 
-/// Longest that a container's child may take to be set up, and again from its start to execve, beside the time of
+/// Time limit of the setup of a container, and again from its start to execve, in addition to the timeouts of its
 /// hooks.
 pub(crate) const SETUP_DEADLINE: Duration = Duration::from_secs(60);
 
 impl Monitor {
-    /// A child that is not at execve yet may have something to say.
+    /// Handles the messages of a child that has not reached execve.
     pub(crate) fn advance(&mut self, serial: u64) {
         if self.makers.contains_key(&serial) {
             return self.advance_maker(serial);
@@ -34,129 +34,132 @@ impl Monitor {
         if self.runners.contains_key(&serial) {
             return self.advance_runner(serial);
         }
-        if self.commands.contains_key(&serial) {
-            return self.advance_command(serial);
+        if self.execs.contains_key(&serial) {
+            return self.advance_exec(serial);
         }
         loop {
-            // What a child that failed still sends changes nothing: it is killed, and answered when it is reaped.
+            // Messages of a failed child are ignored: it is killed, and the request is answered when it is reaped.
             let advancing = |child: &&mut Child| !matches!(child.stage, Stage::Failing(..));
             let child = self.containers.get_mut(&serial).filter(advancing);
-            let Some(nascent) = child.and_then(Child::nascent_mut) else { return };
-            let advanced = nascent.advance();
-            self.follow_pid(serial);
+            let Some(setup) = child.and_then(Child::setup_mut) else { return };
+            let advanced = setup.advance();
+            self.update_pid(serial);
             match advanced {
                 Ok(Progress::Pending) => return,
                 Ok(Progress::Ready { terminal }) => self.set_up(serial, terminal),
                 Ok(Progress::Executed) => return self.executed(serial),
-                Ok(Progress::NamespacesMade) => self.hooks_of_creation(serial),
+                Ok(Progress::NamespacesCreated) => self.run_create_hooks(serial),
                 Err(error) => return self.failed(serial, &error),
             }
         }
     }
 
-    /// Its intermediate process may have handed it over.
-    fn follow_pid(&mut self, serial: u64) {
+    /// Takes over the pid of the init process from its intermediate process.
+    fn update_pid(&mut self, serial: u64) {
         let Some(child) = self.containers.get_mut(&serial) else { return };
-        let Some(pid) = child.nascent().map(|nascent| nascent.pid).filter(|pid| *pid != child.pid) else { return };
+        let Some(pid) = child.setup().map(|setup| setup.pid).filter(|pid| *pid != child.pid) else { return };
         child.pid = pid;
         child.start_time = start_time(pid).unwrap_or(0);
     }
 
-    /// A container should be set up by now.
+    /// Handles the deadline of the setup.
     pub(crate) fn set_up_due(&mut self, serial: u64) {
         let Some(child) = self.containers.get(&serial) else { return };
-        if !matches!(child.stage, Stage::Setting(..)) {
+        if !matches!(child.stage, Stage::SettingUp(..)) {
             return;
         }
-        if self.hooks_run_for(serial) {
-            // These have their own timeouts, and then the child has its time again.
+        if self.create_hooks_running(serial) {
+            // Hooks have their own timeouts, and the child has the whole time after them.
             let time = SETUP_DEADLINE + child.hooks_time;
             return self.timers.after(time, Timer::SetUp(serial));
         }
-        let error = late("it was not set up", SETUP_DEADLINE + child.hooks_time);
+        let error = timeout_error("it was not set up", SETUP_DEADLINE + child.hooks_time);
         self.failed(serial, &error);
     }
 
-    /// A started container should have come to execve by now.
+    /// Handles the deadline from start to execve.
     pub(crate) fn execute_due(&mut self, serial: u64) {
         let Some(child) = self.containers.get(&serial) else { return };
         if matches!(child.stage, Stage::Starting(..)) {
-            let error = late("its process did not come to execve", SETUP_DEADLINE + child.hooks_time);
+            let error = timeout_error("its process did not reach execve", SETUP_DEADLINE + child.hooks_time);
             kill(child);
             self.failed(serial, &error);
         }
     }
 
-    /// One that was killed was not reaped in time: the caller that waits is answered, its record stays until it is.
+    /// Answers the request of a failed setup that was killed and not reaped in time. The record stays until it is
+    /// reaped.
     pub(crate) fn answer_due(&mut self, serial: u64) {
         let Some(child) = self.containers.get_mut(&serial) else { return };
-        let Stage::Failing(_, asked, failure) = &mut child.stage else { return };
-        if let Some(asked) = asked.take() {
+        let Stage::Failing(_, request_id, failure) = &mut child.stage else { return };
+        if let Some(request_id) = request_id.take() {
             let failure = failure.clone();
-            self.reply(asked, Err(failure));
+            self.reply(request_id, Err(failure));
         }
     }
 
-    /// Its namespaces are made, and it waits until the hooks of that moment have run.
-    fn hooks_of_creation(&mut self, serial: u64) {
-        let setting = |child: &&Child| matches!(child.stage, Stage::Setting(..));
-        let Some(child) = self.containers.get(&serial).filter(setting) else { return };
-        let (held, pid) = (child.hooks.clone(), child.pid);
-        match self.run_hooks(held.as_deref(), Moment::Create, pid, After::Create(serial)) {
+    /// Runs the createRuntime hooks. The child waits for them after it created its namespaces.
+    fn run_create_hooks(&mut self, serial: u64) {
+        let is_setting_up = |child: &&Child| matches!(child.stage, Stage::SettingUp(..));
+        let Some(child) = self.containers.get(&serial).filter(is_setting_up) else { return };
+        let (pending, pid) = (child.hooks.clone(), child.pid);
+        match self.run_hooks(pending.as_deref(), HookPoint::CreateRuntime, pid, AfterHooks::Create(serial)) {
             Ok(()) => {}
-            Err((_, failure)) => self.created_with_hooks(serial, failure.map(|failure| failure.message)),
+            Err((_, failure)) => self.create_hooks_done(serial, failure.map(|failure| failure.message)),
         }
     }
 
-    /// They have run.
-    pub(crate) fn created_with_hooks(&mut self, serial: u64, failed: Option<String>) {
-        let setting = |child: &&mut Child| matches!(child.stage, Stage::Setting(..));
-        let Some(child) = self.containers.get_mut(&serial).filter(setting) else { return };
-        let went = match (failed, child.nascent_mut()) {
+    /// Continues the setup after the createRuntime hooks.
+    pub(crate) fn create_hooks_done(&mut self, serial: u64, failed: Option<String>) {
+        let is_setting_up = |child: &&mut Child| matches!(child.stage, Stage::SettingUp(..));
+        let Some(child) = self.containers.get_mut(&serial).filter(is_setting_up) else { return };
+        let result = match (failed, child.setup_mut()) {
             (Some(why), _) => Err(hooks::failure(&child.id, &why)),
-            (None, Some(nascent)) => nascent.go_on(),
+            (None, Some(setup)) => setup.continue_setup(),
             (None, None) => return,
         };
-        if let Err(error) = went {
+        if let Err(error) = result {
             self.failed(serial, &error);
         }
     }
 
     fn set_up(&mut self, serial: u64, terminal: Option<OwnedFd>) {
         let Some(child) = self.containers.get_mut(&serial) else { return };
-        let (nascent, asked) = match child.change() {
-            Stage::Setting(nascent, asked) => (nascent, asked),
+        let (setup, request_id) = match child.change() {
+            Stage::SettingUp(setup, request_id) => (setup, request_id),
             other => {
                 child.stage = other;
-                return drop(terminal.map(|master| self.terminals.closing.of(&child.sandbox).own(master)));
+                return drop(
+                    terminal.map(|master| self.terminals.close_queue.for_pod(&child.sandbox).terminal(master)),
+                );
             }
         };
         if let Some(terminal) = terminal
             && let Err(error) =
-                child.output.add(StreamKind::Stdout, terminal, &self.terminals.closing.of(&child.sandbox))
+                child.output.add(StreamKind::Stdout, terminal, &self.terminals.close_queue.for_pod(&child.sandbox))
         {
-            eprintln!("pinmon: terminal of container {}: {error}", child.id);
+            eprintln!("pinmon: set up terminal of container {}: {error}", child.id);
         }
         if child.pod_init {
-            return self.let_go(serial, nascent, asked);
+            return self.send_start(serial, setup, request_id);
         }
-        match created(child, &nascent) {
+        match created(child, &setup) {
             Ok(answer) => {
-                child.stage = Stage::Created(nascent);
+                child.stage = Stage::Created(setup);
                 self.hand_over(serial);
-                self.reply(asked, Ok(answer));
+                self.reply(request_id, Ok(answer));
             }
-            // The daemon would not know of it.
-            Err(failure) => self.fail(serial, nascent, asked, failure),
+            // The daemon would not know of the container.
+            Err(failure) => self.fail(serial, setup, request_id, failure),
         }
     }
 
     /// Sends the start byte.
-    pub(crate) fn let_go(&mut self, serial: u64, mut nascent: container::Nascent, asked: Asked) {
-        let started = nascent.start();
+    pub(crate) fn send_start(&mut self, serial: u64, mut setup: container::ContainerSetup, request_id: RequestId) {
+        let started = setup.start();
         let Some(child) = self.containers.get_mut(&serial) else { return };
         self.timers.after(SETUP_DEADLINE + child.hooks_time, Timer::Execute(serial));
-        child.stage = Stage::Starting(nascent, asked);
+        child.stage = Stage::Starting(setup, request_id);
         if let Err(error) = started {
             self.failed(serial, &error);
         }
@@ -164,107 +167,109 @@ impl Monitor {
 
     fn executed(&mut self, serial: u64) {
         let Some(child) = self.containers.get_mut(&serial) else { return };
-        let (nascent, asked) = match child.change() {
-            Stage::Starting(nascent, asked) => (nascent, asked),
+        let (setup, request_id) = match child.change() {
+            Stage::Starting(setup, request_id) => (setup, request_id),
             other => {
                 child.stage = other;
                 return;
             }
         };
-        self.epoll.forget(nascent.sync());
-        child.keep(nascent);
+        self.epoll.forget(setup.sync());
+        child.keep(setup);
         child.stage = Stage::Running;
         if child.pod_init {
             let answer = pod_init_started(child);
-            self.reply(asked, answer);
+            self.reply(request_id, answer);
         } else {
-            let (held, pid) = (child.hooks.clone(), child.pid);
-            if let Err((_, failure)) = self.run_hooks(held.as_deref(), Moment::Started, pid, After::Started(asked)) {
+            let (pending, pid) = (child.hooks.clone(), child.pid);
+            if let Err((_, failure)) =
+                self.run_hooks(pending.as_deref(), HookPoint::Poststart, pid, AfterHooks::Started(request_id))
+            {
                 if let Some(failure) = failure {
                     eprintln!("pinmon: {}", failure.message);
                 }
-                self.reply(asked, Ok((Reply::Done, Attachments::new())));
+                self.reply(request_id, Ok((Reply::Done, Attachments::new())));
             }
         }
-        // Its parent may be another process: a created one that was adopted.
-        self.ended_elsewhere(serial, 0);
+        // The parent of an adopted container may be another process.
+        self.check_exit(serial, 0);
     }
 
     fn failed(&mut self, serial: u64, error: &container::Error) {
         let Some(child) = self.containers.get_mut(&serial) else { return };
         match child.change() {
-            Stage::Setting(nascent, asked) => {
+            Stage::SettingUp(setup, request_id) => {
                 let failure = of_container(&format!("create container {}", child.id), error);
-                self.fail(serial, nascent, asked, failure);
+                self.fail(serial, setup, request_id, failure);
             }
-            Stage::Starting(nascent, asked) => {
+            Stage::Starting(setup, request_id) => {
                 let failure = of_container(&format!("start container {}", child.id), error);
                 if child.pod_init {
-                    self.fail(serial, nascent, asked, failure);
+                    self.fail(serial, setup, request_id, failure);
                 } else {
-                    self.epoll.forget(nascent.sync());
-                    child.keep(nascent);
+                    self.epoll.forget(setup.sync());
+                    child.keep(setup);
                     child.stage = Stage::Running;
-                    self.reply(asked, Err(failure));
+                    self.reply(request_id, Err(failure));
                 }
             }
-            // A waiting one that ended: its end is reported when it is reaped.
-            Stage::Created(nascent) => {
-                self.epoll.forget(nascent.sync());
-                child.stage = Stage::Created(nascent);
+            // It exited while it waited. The exit is reported when it is reaped.
+            Stage::Created(setup) => {
+                self.epoll.forget(setup.sync());
+                child.stage = Stage::Created(setup);
             }
             other => child.stage = other,
         }
     }
 
-    /// Kills a container whose poststart hook failed (runtime.md, "Lifecycle", step 9); its end is reported as any.
-    pub(crate) fn stop_started(&self, container: &str) {
+    /// Kills a container whose poststart hook failed (runtime.md, "Lifecycle", step 9). Its exit is reported as usual.
+    pub(crate) fn kill_container(&self, container: &str) {
         if let Some(child) = self.find(container).and_then(|serial| self.containers.get(&serial)) {
             kill(child);
         }
     }
 
-    /// Kills a child; the caller that waits is answered when it was reaped, or soon.
-    fn fail(&mut self, serial: u64, nascent: Nascent, asked: Asked, failure: Failure) {
+    /// Kills a child. The request is answered when it is reaped, or after [`ANSWER_AFTER`].
+    fn fail(&mut self, serial: u64, setup: ContainerSetup, request_id: RequestId, failure: Failure) {
         let Some(child) = self.containers.get_mut(&serial) else { return };
-        self.epoll.forget(nascent.sync());
-        child.stage = Stage::Failing(nascent, Some(asked), failure);
+        self.epoll.forget(setup.sync());
+        child.stage = Stage::Failing(setup, Some(request_id), failure);
         kill(child);
         self.timers.after(ANSWER_AFTER, Timer::Answer(serial));
         self.reap_failed(serial);
     }
 
-    /// A child that never came to be was reaped: nothing of it stays.
-    pub(crate) fn setup_ended(&mut self, serial: u64) {
+    /// Removes a container whose setup failed and whose child was reaped.
+    pub(crate) fn remove_failed_setup(&mut self, serial: u64) {
         let Some(mut child) = self.containers.remove(&serial) else { return };
-        let (nascent, asked, failure) = match child.change() {
-            Stage::Failing(nascent, asked, failure) => (nascent, asked, failure),
-            Stage::Setting(nascent, asked) => {
-                self.epoll.forget(nascent.sync());
-                let message = format!("create container {}: its process ended before it was set up", child.id);
-                (nascent, Some(asked), Failure::new(FailureKind::System, message))
+        let (setup, request_id, failure) = match child.change() {
+            Stage::Failing(setup, request_id, failure) => (setup, request_id, failure),
+            Stage::SettingUp(setup, request_id) => {
+                self.epoll.forget(setup.sync());
+                let message = format!("create container {}: its process exited before it was set up", child.id);
+                (setup, Some(request_id), Failure::new(FailureKind::System, message))
             }
             _ => return,
         };
         child.output.close(false);
-        let mut nascent = nascent;
-        take_unread_terminal(&self.terminals.closing.of(&child.sandbox), Some(&mut nascent));
-        child.keep(nascent);
-        self.give_up_hooks(serial);
-        let mut answers: Vec<_> = asked.map(|asked| (asked, Err(failure))).into_iter().collect();
-        answers.extend(std::mem::take(&mut child.deletes).into_iter().map(|asked| (asked, Ok(()))));
+        let mut setup = setup;
+        take_unread_terminal(&self.terminals.close_queue.for_pod(&child.sandbox), Some(&mut setup));
+        child.keep(setup);
+        self.cancel_hooks(serial);
+        let mut answers: Vec<_> = request_id.map(|request_id| (request_id, Err(failure))).into_iter().collect();
+        answers.extend(std::mem::take(&mut child.deletes).into_iter().map(|request_id| (request_id, Ok(()))));
         match child.group.take() {
             Some(group) => {
-                // It may hold one that an intermediate process could not hand over.
+                // The cgroup may contain an init that the intermediate process could not report.
                 let _ = group.kill();
-                self.remove_group(group, Then::Answer(child.hooks, answers));
+                self.remove_group(group, AfterRemoval::Answer(child.hooks, answers));
             }
             None => self.stop_with_hooks(child.hooks.as_deref(), answers),
         }
     }
 }
 
-/// Kills what was made of a container so far; what is frozen, too.
+/// Kills all processes of a container that is being set up, even if they are frozen.
 fn kill(child: &Child) {
     if let Some(group) = child.group()
         && let Err(error) = group.kill()
@@ -276,21 +281,22 @@ fn kill(child: &Child) {
     }
 }
 
-fn late(what: &str, after: Duration) -> container::Error {
+fn timeout_error(problem: &str, after: Duration) -> container::Error {
     let seconds = after.as_secs();
     let message = format!(
-        "timed out: {what} in {seconds} s and was killed; is its cgroup frozen or out of CPU time, or a volume's server gone?"
+        "timed out: {problem} in {seconds} s and was killed; is its cgroup frozen or out of CPU time, or does the \
+         server of a volume not respond?"
     );
     container::Error { kind: container::ErrorKind::System, message }
 }
 
-fn created(child: &Child, nascent: &container::Nascent) -> Result<(Reply, Attachments), Failure> {
-    let duplicate = |what: &str, fd: std::os::fd::BorrowedFd<'_>| {
-        fd.try_clone_to_owned().map_err(|e| system(format!("create container {}: duplicate its {what}", child.id), e))
+fn created(child: &Child, setup: &container::ContainerSetup) -> Result<(Reply, Attachments), Failure> {
+    let duplicate = |object: &str, fd: std::os::fd::BorrowedFd<'_>| {
+        fd.try_clone_to_owned().map_err(|e| system(format!("create container {}: duplicate its {object}", child.id), e))
     };
     let mut attachments = Attachments::new()
-        .with(Role::Pidfd, duplicate("pidfd", std::os::fd::AsFd::as_fd(&nascent.pidfd))?)
-        .with(Role::Sync, duplicate("start gate", nascent.sync())?);
+        .with(Role::Pidfd, duplicate("pidfd", std::os::fd::AsFd::as_fd(&setup.pidfd))?)
+        .with(Role::Sync, duplicate("start gate", setup.sync())?);
     if let Some(terminal) = child.output.terminal() {
         attachments.push(Role::Terminal, duplicate("terminal", std::os::fd::AsFd::as_fd(terminal))?);
     }
@@ -300,12 +306,12 @@ fn created(child: &Child, nascent: &container::Nascent) -> Result<(Reply, Attach
 }
 
 fn pod_init_started(child: &Child) -> Result<(Reply, Attachments), Failure> {
-    let what = |step: &str| format!("start init of pod {}: {step}", child.id);
-    let pidfd = child.pidfd.as_ref().ok_or_else(|| Failure::new(FailureKind::System, what("it has no pidfd")))?;
+    let operation = |step: &str| format!("start init of pod {}: {step}", child.id);
+    let pidfd = child.pidfd.as_ref().ok_or_else(|| Failure::new(FailureKind::System, operation("it has no pidfd")))?;
     let path = format!("/proc/{}/ns/pid", child.pid);
-    let namespace = std::fs::File::open(&path).map_err(|e| system(what(&format!("open {path}")), e))?;
+    let namespace = std::fs::File::open(&path).map_err(|e| system(operation(&format!("open {path}")), e))?;
     let attachments = Attachments::new()
-        .with(Role::Pidfd, pidfd.try_clone().map_err(|e| system(what("duplicate its pidfd"), e))?)
+        .with(Role::Pidfd, pidfd.try_clone().map_err(|e| system(operation("duplicate its pidfd"), e))?)
         .with(Role::Namespace(NamespaceType::Pid), namespace.into());
     let started = PodInitStarted { pid: child.pid.unsigned_abs(), start_time: start_time(child.pid).unwrap_or(0) };
     Ok((Reply::PodInitStarted(started), attachments))

@@ -1,8 +1,8 @@
-//! The two streams of output.
+//! Output streams.
 
 use serde::{Deserialize, Serialize};
 
-/// Standard output (and a terminal's) or standard error.
+/// Standard output (also that of a terminal) or standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum StreamKind {
@@ -11,7 +11,7 @@ pub(crate) enum StreamKind {
 }
 
 impl StreamKind {
-    /// As the CRI log format has it.
+    /// Name in the CRI log format.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Stdout => "stdout",
@@ -19,7 +19,7 @@ impl StreamKind {
         }
     }
 
-    /// For the journal.
+    /// Number in the journal.
     pub(crate) fn word(self) -> u32 {
         match self {
             Self::Stdout => 1,
@@ -27,7 +27,7 @@ impl StreamKind {
         }
     }
 
-    /// From the journal.
+    /// Decodes a number of the journal.
     pub(crate) fn from_word(word: u32) -> Option<Self> {
         [Self::Stdout, Self::Stderr].into_iter().find(|kind| kind.word() == word)
     }

@@ -1,10 +1,12 @@
-//! What was killed and is frozen by a v1 freezer dies when it is thawed. Root in a container can mount the v1 freezer
-//! next to a v2 tree and freeze its processes in groups of its own there, which `cgroup.kill` does not thaw. They may
-//! be many, so all of them are thawed a bounded piece in every turn of the loop.
+//! Thawing of killed processes. A process in a frozen cgroup of a v1 freezer exits only after it is thawed.
+//!
+//! Root in a container can mount the v1 freezer next to a v2 tree, and freeze its processes in nested cgroups there,
+//! which `cgroup.kill` does not thaw. These may be many, so a limited number of them is thawed per iteration of the
+//! event loop.
 //!
 //! ```text
-//!  killed ─▶ FIRST ─▶ has it ended? ─ no ─▶ step, step, … ─▶ wait ─▶ has it ended? … at most GIVE_UP
-//!                            └ yes ─▶ forgotten  (STEP groups each)
+//!  killed ─▶ FIRST ─▶ exited? ─ no ─▶ step, step, … ─▶ wait ─▶ exited? … at most GIVE_UP
+//!                       └ yes ─▶ done  (STEP cgroups each)
 //! ```
 
 use std::{
@@ -12,62 +14,62 @@ use std::{
     time::Duration,
 };
 
-use cgroup::{Group, ThawBelow};
+use cgroup::{Group, ThawDescendants};
 
-use crate::{clock, command::CommandStage, monitor::Monitor, timer::Timer};
+use crate::{clock, exec::ExecStage, monitor::Monitor, timer::Timer};
 
-/// Groups that are visited in one turn of the loop: a millisecond.
+/// Maximum number of cgroups visited in one iteration, which takes a millisecond.
 const STEP: usize = 64;
-/// How long killed processes may take to end before it is held that they are frozen; twice as long each time, to 2^5
-/// times.
+/// Time after which processes that were killed and still run are assumed to be frozen. The interval is doubled up to
+/// five times.
 const FIRST: Duration = Duration::from_millis(50);
 const WAITS_MAX: u32 = 5;
-/// How long groups are thawed after a kill. In a container that lives on new ones may be frozen all the time.
+/// Time limit of thawing after a kill. A container that keeps running in new processes may freeze them all the time.
 const GIVE_UP: Duration = Duration::from_secs(60);
 
-/// What was killed and has not ended, by the serial number of the container or command.
+/// Killed containers and execs that have not exited, by serial number.
 #[derive(Default)]
 pub(crate) struct Thaws {
-    jobs: BTreeMap<u64, Job>,
-    /// Those that wait for nothing but their turn.
+    jobs: BTreeMap<u64, ThawJob>,
+    /// Jobs that can continue in the next iteration.
     ready: VecDeque<u64>,
 }
 
-struct Job {
-    /// `None`: between two passes.
-    pass: Option<ThawBelow>,
-    /// How many passes there were.
+struct ThawJob {
+    /// The current pass over the cgroups. `None`: between two passes.
+    pass: Option<ThawDescendants>,
+    /// Number of completed passes.
     passes: u32,
     until: Duration,
 }
 
 impl Thaws {
-    /// Whether there is something to do at once.
+    /// Whether a job can continue immediately.
     pub(crate) fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 }
 
 impl Monitor {
-    /// A container or command was killed as a whole: if it does not end, what it froze below its group is thawed.
+    /// Schedules thawing for a container or exec whose processes were all killed, in case they do not exit.
     pub(crate) fn thaw_later(&mut self, serial: u64) {
         let until = clock::monotonic() + GIVE_UP;
         if let Some(job) = self.thaws.jobs.get_mut(&serial) {
             job.until = until;
             return;
         }
-        self.thaws.jobs.insert(serial, Job { pass: None, passes: 0, until });
+        self.thaws.jobs.insert(serial, ThawJob { pass: None, passes: 0, until });
         self.timers.after(FIRST, Timer::Thaw(serial));
     }
 
-    /// Its wait is over.
+    /// Starts the next pass, unless the processes have exited.
     pub(crate) fn thaw_due(&mut self, serial: u64) {
-        let begun = match self.unfinished_group(serial) {
-            Some(group) => group.thaw_below(),
+        let pass = match self.unfinished_group(serial) {
+            Some(group) => group.thaw_descendants(),
             None => None,
         };
         let job = self.thaws.jobs.get_mut(&serial).filter(|job| job.pass.is_none() && clock::monotonic() < job.until);
-        match (job, begun) {
+        match (job, pass) {
             (Some(job), Some(pass)) => {
                 job.pass = Some(pass);
                 self.thaws.ready.push_back(serial);
@@ -76,7 +78,7 @@ impl Monitor {
         }
     }
 
-    /// A piece of the next one that is not waiting.
+    /// Performs a step of the next job that is ready.
     pub(crate) fn thaw_some(&mut self) {
         let Some(serial) = self.thaws.ready.pop_front() else { return };
         let Some(job) = self.thaws.jobs.get_mut(&serial) else { return };
@@ -92,13 +94,13 @@ impl Monitor {
         self.timers.after(wait, Timer::Thaw(serial));
     }
 
-    /// The group of a container or command that was killed, while something of it lives.
+    /// Returns the cgroup of a killed container or exec while processes of it are running.
     fn unfinished_group(&self, serial: u64) -> Option<&Group> {
         let lives = |group: &&Group| !group.is_empty().unwrap_or(true);
         if let Some(child) = self.containers.get(&serial) {
             return child.group().filter(|group| !child.has_ended() || lives(group));
         }
-        let command = self.commands.get(&serial)?;
-        Some(command.group()).filter(|group| command.stage != CommandStage::Left || lives(group))
+        let exec = self.execs.get(&serial)?;
+        Some(exec.group()).filter(|group| exec.stage != ExecStage::Leftover || lives(group))
     }
 }

@@ -1,4 +1,4 @@
-//! Deadlines.
+//! Timers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,66 +9,67 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock;
 
-/// What is due.
+/// A timer. Its arguments are in parentheses. The names of variants are saved by an upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Timer {
-    /// The rest of a line may have come (container, stream word).
+    /// The rest of a partial line may have arrived (container, stream word).
     Rest(u64, u32),
-    /// A container that ended keeps its output open.
+    /// An exited container keeps its output open (container).
     Drain(u64),
-    /// An attached client took nothing.
+    /// An attached client does not read (container).
     Taps(u64),
-    /// A process that ended was not reaped yet (container, times asked).
+    /// An exited process was not reaped yet (container, attempts).
     Exit(u64, u32),
-    /// What a command left running may have ended (command, times asked).
+    /// Leftover processes of an exec may have exited (exec, attempts).
     Left(u64, u32),
-    /// Killed processes of a group to be removed may be gone (removal; of programs before 1.4: container).
+    /// Killed processes of a cgroup to be removed may have exited (removal; saved by programs before 1.4: container).
     Remove(u64),
-    /// What was killed may be frozen (container or command).
+    /// Killed processes may be frozen (container or exec).
     Thaw(u64),
-    /// A container should be set up (container).
+    /// Deadline of the setup of a container (container).
     SetUp(u64),
-    /// A started container should have come to execve (container).
+    /// Deadline from the start of a container to execve (container).
     Execute(u64),
-    /// A container that was killed on its way should have been reaped (container).
+    /// Deadline of reaping a killed child of a failed setup (container).
     Answer(u64),
-    /// A command should have come to execve, or one that was killed on its way have been reaped (command).
+    /// Deadline of an exec to execve, or of reaping it after it was killed (exec).
     Command(u64),
-    /// Namespaces of a pod should be made (maker).
+    /// Deadline of creating the namespaces of a pod (maker).
     Maker(u64),
-    /// No event reports what becomes of this (container, command, maker, hooks, log writer; 0: the connection).
+    /// No event reports changes of this object (container, exec, maker, hooks, log writer; 0: the connection).
     Watch(u64),
-    /// An upgrade had its time.
+    /// Deadline of an upgrade.
     Upgrade,
-    /// Log writers are missing, or not needed.
+    /// Log writers must be started or are idle.
     Writers,
-    /// Masters of terminals, and pipes, are to be closed for which no process could be made.
+    /// Terminals and pipes must be closed, and no process could be cloned for it.
     Terminals,
-    /// A log writer may be held up in a container's pipe (writer).
+    /// A log writer may be blocked in a pipe of a container (writer).
     Alarm(u64),
-    /// The monitor has closed its copies of a container's output: in log writers (container).
+    /// In log writers: the monitor has closed its copies of the output of a container (container).
     Close(u64),
-    /// A `ReopenLog` had its time (container).
+    /// Time limit of a `ReopenLog` (container).
     Reopen(u64),
-    /// Signals could not be read. The program that takes over reads them anyway.
+    /// Reading signals failed. Not saved, because a new program reads them anyway.
     Signals,
 }
 
-/// All deadlines, soonest first.
+/// All timers, soonest first.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     entries: BTreeSet<(Duration, Timer)>,
-    /// Moments of those that are there once.
+    /// Moments of the timers that are set at most once.
     once: BTreeMap<Timer, Duration>,
 }
 
 impl Timers {
-    /// Due after so long.
+    /// Sets a timer that expires after this time.
     pub(crate) fn after(&mut self, delay: Duration, timer: Timer) {
         self.entries.insert((clock::monotonic() + delay, timer));
     }
 
-    /// Due after so long at the latest, once however often it is asked for. Not for timers that are also set otherwise.
+    /// Sets a timer that expires after this time at the latest, and at most once however often it is set. Only for
+    /// timers that are not set by the other methods.
     pub(crate) fn within(&mut self, delay: Duration, timer: Timer) {
         let at = clock::monotonic() + delay;
         match self.once.get(&timer).copied() {
@@ -80,29 +81,30 @@ impl Timers {
         self.at(at, timer);
     }
 
-    /// Due at this moment of [`clock::monotonic`].
+    /// Sets a timer that expires at this moment of [`clock::monotonic`].
     pub(crate) fn at(&mut self, moment: Duration, timer: Timer) {
         self.entries.insert((moment, timer));
     }
 
-    /// No longer due.
+    /// Cancels a timer.
     pub(crate) fn cancel(&mut self, moment: Duration, timer: Timer) {
         self.entries.remove(&(moment, timer));
     }
 
-    /// All that another program of this process must know, soonest first.
+    /// Timers that an upgrade saves, soonest first.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Duration, Timer)> {
-        // Nothing is on its way to execve then, nobody waits for a removal, and what commands left is looked for again.
-        let lasts = |timer| matches!(timer, Timer::Rest(..) | Timer::Drain(_) | Timer::Taps(_) | Timer::Exit(..));
-        self.entries.iter().copied().filter(move |(_, timer)| lasts(*timer))
+        // During an upgrade no setup is pending and no request waits for a removal, and leftovers are swept again
+        // afterwards.
+        let is_saved = |timer| matches!(timer, Timer::Rest(..) | Timer::Drain(_) | Timer::Taps(_) | Timer::Exit(..));
+        self.entries.iter().copied().filter(move |(_, timer)| is_saved(*timer))
     }
 
-    /// How long until the next is due.
+    /// Returns the time until the next timer expires.
     pub(crate) fn next(&self) -> Option<Duration> {
         self.entries.first().map(|(at, _)| at.saturating_sub(clock::monotonic()))
     }
 
-    /// Takes one that is due.
+    /// Removes an expired timer and returns it.
     pub(crate) fn due(&mut self) -> Option<Timer> {
         let (at, _) = self.entries.first()?;
         if *at > clock::monotonic() {
@@ -120,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_within_a_time_is_there_once_and_soonest() {
+    fn a_timer_set_within_a_time_exists_once_and_expires_at_the_earliest() {
         let mut timers = Timers::default();
         timers.within(Duration::from_secs(30), Timer::Writers);
         timers.within(Duration::from_secs(60), Timer::Writers);

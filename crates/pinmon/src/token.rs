@@ -1,8 +1,8 @@
-//! What an epoll event is about, in its 64 bits.
+//! Encoding of event sources in the 64 bits of epoll.
 
 use crate::stream::StreamKind;
 
-/// Names a source of events. Serial numbers are never used twice, so a late event finds nobody.
+/// Source of an event. Serial numbers are never reused, so a late event is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     Listener,
@@ -10,20 +10,20 @@ pub(crate) enum Token {
     Link,
     /// Output of a container.
     Stream(u64, StreamKind),
-    /// A child that sets itself up.
+    /// Socket of a child that is being set up, of a maker or of a hook runner.
     Sync(u64),
-    /// The end of a process that is no child.
+    /// Exit of a process that is not a child.
     Pidfd(u64),
-    /// A pipe of an attached client.
+    /// Pipe of an attached client.
     Tap(u64, u8),
-    /// A log writer.
+    /// Socket of a log writer.
     Writer(u64),
-    /// Its alarm.
+    /// Alarm of a log writer.
     Alarm(u64),
 }
 
 impl Token {
-    /// For epoll.
+    /// Encodes the token for epoll.
     pub(crate) fn word(self) -> u64 {
         let (serial, part, number) = match self {
             Self::Listener => (0, 0, 0),
@@ -40,7 +40,7 @@ impl Token {
         serial << 16 | part << 8 | number
     }
 
-    /// From epoll.
+    /// Decodes the token of an event.
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         let (serial, number) = (word >> 16, word as u8);
         Some(match (word >> 8) as u8 {

@@ -1,55 +1,55 @@
-//! What epoll refused to watch.
+//! Objects that epoll refused to watch.
 //!
-//! `fs.epoll.max_user_watches` is a limit of the user, root, which containers without a user namespace of their own
-//! share. One that uses it up must not keep others from being started, executed in or logged: what cannot be watched is
-//! looked at by a timer until it can.
+//! `fs.epoll.max_user_watches` is a limit per user, and containers without a user namespace share it with root. A
+//! container that exhausts it must not prevent others from being started, executed in or logged. Objects that cannot be
+//! watched are polled by a timer until they can be.
 
 use std::{io, time::Duration};
 
 use crate::{
     child::{Child, Stage},
-    command::CommandStage,
+    exec::ExecStage,
     monitor::Monitor,
     timer::Timer,
     token::Token,
 };
 
-/// How often it is looked at what is not watched.
-pub(crate) const LOOK: Duration = Duration::from_millis(50);
-/// In place of a serial number: the connection to the daemon.
+/// Polling interval.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Number of the connection to the daemon, in place of a serial number.
 const CONNECTION: u64 = 0;
 
 impl Monitor {
-    /// Watches all of a container, command, maker, runner or log writer that has an event; where that fails, a timer
-    /// does.
+    /// Watches the descriptors of a container, exec, maker, hook runner or log writer. If epoll refuses, a timer polls
+    /// them.
     pub(crate) fn watch(&mut self, serial: u64) {
         if let Err(error) = self.try_watch(serial) {
-            eprintln!("pinmon: watch {serial}: {error}: looked at every {} ms", LOOK.as_millis());
-            self.timers.within(LOOK, Timer::Watch(serial));
+            eprintln!("pinmon: watch object {serial}: {error}; polled every {} ms", POLL_INTERVAL.as_millis());
+            self.timers.within(POLL_INTERVAL, Timer::Watch(serial));
         }
     }
 
-    /// The connection to the daemon.
+    /// Watches the connection to the daemon.
     pub(crate) fn watch_link(&mut self) {
         self.watch(CONNECTION);
     }
 
-    /// Its event may have come.
-    pub(crate) fn look_at_unwatched(&mut self, serial: u64) {
+    /// Handles possible events of an object that is not watched.
+    pub(crate) fn poll_unwatched(&mut self, serial: u64) {
         if serial == CONNECTION {
             self.link_ready();
         } else {
             self.advance(serial);
-            self.ended_elsewhere(serial, 0);
+            self.check_exit(serial, 0);
             self.writer_ready(serial);
-            self.alarm_rang(serial);
+            self.alarm_expired(serial);
         }
         if self.try_watch(serial).is_err() {
-            self.timers.within(LOOK, Timer::Watch(serial));
+            self.timers.within(POLL_INTERVAL, Timer::Watch(serial));
         }
     }
 
-    /// Watches what there is under this number and is not watched yet.
+    /// Watches the descriptors of this object that are not watched yet.
     fn try_watch(&self, serial: u64) -> io::Result<()> {
         let token = Token::Sync(serial);
         if serial == CONNECTION {
@@ -58,29 +58,29 @@ impl Monitor {
         if let Some(child) = self.containers.get(&serial) {
             return self.watch_child(serial, child);
         }
-        if let Some(command) = self.commands.get(&serial) {
-            let setting = command.nascent().filter(|_| matches!(command.stage, CommandStage::Setting(_)));
-            return setting.map_or(Ok(()), |nascent| self.epoll.watch(nascent.sync(), token));
+        if let Some(exec) = self.execs.get(&serial) {
+            let starting = exec.setup().filter(|_| matches!(exec.stage, ExecStage::Starting(_)));
+            return starting.map_or(Ok(()), |setup| self.epoll.watch(setup.sync(), token));
         }
         if let Some(maker) = self.makers.get(&serial) {
-            return self.epoll.watch(maker.line(), token);
+            return self.epoll.watch(maker.socket(), token);
         }
         if let Some(runner) = self.runners.get(&serial) {
-            return self.epoll.watch(runner.line(), token);
+            return self.epoll.watch(runner.socket(), token);
         }
         if let Some(alarm) = self.writers.alarm(serial) {
             self.epoll.watch(alarm, Token::Alarm(serial))?;
         }
-        let line = self.writers.line(serial);
-        line.map_or(Ok(()), |(line, room)| self.epoll.rewatch(line, Token::Writer(serial), room))
+        let channel = self.writers.channel(serial);
+        channel.map_or(Ok(()), |(channel, room)| self.epoll.rewatch(channel, Token::Writer(serial), room))
     }
 
     fn watch_child(&self, serial: u64, child: &Child) -> io::Result<()> {
         let failing = matches!(child.stage, Stage::Failing(..));
-        if let Some(nascent) = child.nascent().filter(|_| !failing) {
-            self.epoll.watch(nascent.sync(), Token::Sync(serial))?;
+        if let Some(setup) = child.setup().filter(|_| !failing) {
+            self.epoll.watch(setup.sync(), Token::Sync(serial))?;
         }
-        // The end of our own children is reported by SIGCHLD.
+        // The exit of a child is reported by SIGCHLD.
         match child.pidfd().filter(|_| child.adopted && !child.has_ended()) {
             Some(pidfd) => self.epoll.watch(pidfd, Token::Pidfd(serial)),
             None => Ok(()),

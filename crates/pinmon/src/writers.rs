@@ -1,8 +1,8 @@
-//! The monitor's log writers (`log_writer.rs` says what they are): which output belongs to which, orders on their way
-//! to them, their starts and ends. Nothing here waits for a writer.
+//! Log writers of the monitor (see `log_writer.rs`): the assignment of outputs, pending orders, starts and exits.
+//! Nothing here waits for a log writer.
 
+mod blocked;
 mod heartbeat;
-mod held;
 mod reports;
 mod upkeep;
 
@@ -20,76 +20,79 @@ use rustix::{
     process::getpid,
 };
 use syscall::{clone::Clone3, shared_word::SharedWord};
-pub(crate) use upkeep::FAREWELL;
+pub(crate) use upkeep::SHUTDOWN_TIMEOUT;
 
 use crate::{
     child::Child,
     clock,
-    log::hold::Held,
-    log_writer::{self, Start, alarm::Alarm, line::Line, order::Order},
+    log::pipe_marker::PipeMarker,
+    log_writer::{self, Start, alarm::Alarm, channel::Channel, order::Order},
     monitor::Monitor,
     output::{Output, Place, Stream},
     process,
     timer::Timer,
 };
 
-/// Most file systems with a writer of their own; logs on others go to one of these.
+/// Maximum number of file systems with a log writer. Logs on further ones share one of these writers.
 const WRITERS_MAX: usize = 64;
-/// How long a writer that fails waits until it is started again.
+/// Time until a log writer that failed is started again.
 const BACKOFF: Duration = Duration::from_secs(1);
-/// A step that takes so long hangs, in a file system or a container's pipe.
+/// A step of this duration hangs, in a file system or in a pipe of a container.
 const STUCK: Duration = Duration::from_secs(1);
 
-/// A process that writes logs.
+/// A log writer.
 pub(crate) struct Writer {
-    /// Names it in the event loop.
+    /// Number in the event loop.
     number: u64,
     pid: i32,
     pidfd: OwnedFd,
-    line: Line,
+    channel: Channel,
     journal: String,
-    /// Since when it has touched files or pipes, nanoseconds of [`clock::monotonic`]; 0: it does not.
+    /// Start of its current step, in nanoseconds of [`clock::monotonic`]; 0: none.
     busy: SharedWord,
-    /// Whose pipe it is in.
-    held: Held,
-    /// It was killed for being held up by this one, by serial.
-    held_by: Option<u64>,
+    /// Marks whose pipe it is accessing.
+    pipe_marker: PipeMarker,
+    /// Serial number of the container that blocked it, if it was killed for that.
+    blocked_by: Option<u64>,
     alarm: Alarm,
     started: Duration,
-    /// Since when it has had no output to move.
+    /// Since when it has had no output.
     idle: Option<Duration>,
-    /// Outputs, by serial, with something that it was not sent yet; each once.
+    /// Serial numbers of outputs with pending orders, each once.
     queue: VecDeque<u64>,
-    /// Last orders: outputs that it is to close, or to give up.
-    last: Vec<Order>,
-    /// Room on its socket is reported. Only where something waits for it: every order that it takes is room.
+    /// Orders to close or give up outputs, which are sent first.
+    final_orders: Vec<Order>,
+    /// Whether epoll reports room on its socket. It does only while orders are pending, because every order that it
+    /// takes makes room.
     awaits_room: bool,
 }
 
-/// See the head of this file.
+/// All log writers.
 #[derive(Default)]
 pub(crate) struct Writers {
     list: BTreeMap<Place, Writer>,
-    /// Asked to end, with nothing to do: pid and journal.
-    ending: Vec<(i32, String)>,
-    /// Killed, and held up by containers that go on with other writers: pids, and serials of the containers.
-    hung: Vec<(i32, u64)>,
-    /// Until when none is started.
-    resting: BTreeMap<Place, Duration>,
-    /// Output of containers that were deleted before it was in their logs, by serial, with their ids.
+    /// Idle log writers that were told to exit: pid and journal.
+    stopping: Vec<(i32, String)>,
+    /// Killed log writers that cannot exit, and were replaced: pid, and serial number of the container that blocks
+    /// them.
+    stuck_writers: Vec<(i32, u64)>,
+    /// Moments before which no log writer is started.
+    backoff_until: BTreeMap<Place, Duration>,
+    /// Output of deleted containers that is not in their logs yet: id and output, by serial number.
     pub(crate) orphans: BTreeMap<u64, (String, Output)>,
-    /// Terminals of outputs that a writer is asked to give up, by serial: it has copies until it says so, or died.
-    forgotten: BTreeMap<u64, (Place, Vec<Stream>)>,
+    /// Terminals of outputs that a log writer was told to give up, by serial number. It has copies until it answers or
+    /// exits.
+    given_up_terminals: BTreeMap<u64, (Place, Vec<Stream>)>,
 }
 
 impl Writer {
-    /// Whether it runs and is not to end.
-    fn lives(&self) -> bool {
-        self.held_by.is_none() && process::is_alive(&self.pidfd)
+    /// Whether it is running and is not being replaced.
+    fn is_usable(&self) -> bool {
+        self.blocked_by.is_none() && process::is_alive(&self.pidfd)
     }
 
-    /// How long its present step has taken.
-    fn waits(&self) -> Option<Duration> {
+    /// Returns the duration of its current step.
+    fn step_duration(&self) -> Option<Duration> {
         match self.busy.load() {
             0 => None,
             since => Some(clock::monotonic().saturating_sub(Duration::from_nanos(since))),
@@ -98,18 +101,20 @@ impl Writer {
 }
 
 impl Writers {
-    /// Whether output that goes there waits for a writer that hangs, or for a writer at all.
+    /// Whether output waits for a log writer that hangs or is not running.
     pub(crate) fn is_stuck(&self, place: Place) -> bool {
-        self.list.get(&place).is_none_or(|writer| writer.waits().is_some_and(|waits| waits >= STUCK))
+        self.list
+            .get(&place)
+            .is_none_or(|writer| writer.step_duration().is_some_and(|step_duration| step_duration >= STUCK))
     }
 
-    /// The socket of the writer with this number, and whether something waits for room on it.
-    pub(crate) fn line(&self, number: u64) -> Option<(&Line, bool)> {
-        let found = self.list.values().find(|writer| writer.number == number);
-        found.map(|writer| (&writer.line, writer.awaits_room))
+    /// Returns the socket of the log writer with this number, and whether it needs room to write.
+    pub(crate) fn channel(&self, number: u64) -> Option<(&Channel, bool)> {
+        let writer = self.list.values().find(|writer| writer.number == number);
+        writer.map(|writer| (&writer.channel, writer.awaits_room))
     }
 
-    /// Its alarm.
+    /// Returns the alarm of the log writer with this number.
     pub(crate) fn alarm(&self, number: u64) -> Option<&Alarm> {
         self.list.values().find(|writer| writer.number == number).map(|writer| &writer.alarm)
     }
@@ -119,7 +124,7 @@ impl Writers {
     }
 }
 
-/// A container's output and id, be the container there or deleted.
+/// Returns id and output of a container, which may be deleted.
 fn find<'a>(
     containers: &'a mut BTreeMap<u64, Child>,
     orphans: &'a mut BTreeMap<u64, (String, Output)>,
@@ -131,31 +136,30 @@ fn find<'a>(
     }
 }
 
-/// For people: as in `/proc/self/mountinfo`.
+/// Formats a place for log messages, with the device as in `/proc/self/mountinfo`.
 fn name(place: Place) -> String {
     let device = place.device.map_or("no log".to_owned(), |device| format!("{}:{}", major(device), minor(device)));
-    match place.apart {
+    match place.dedicated {
         None => device,
-        Some(serial) => format!("{device}, apart ({serial})"),
+        Some(serial) => format!("{device}, dedicated ({serial})"),
     }
 }
 
 impl Monitor {
-    /// Sends its writer what is new of a container's output, if there is any output; starts the writer where there is
-    /// none.
+    /// Sends the pending orders of an output to its log writer. Starts the log writer if necessary.
     pub(crate) fn hand_over(&mut self, serial: u64) {
         let Self { containers, writers, .. } = self;
         let Writers { list, orphans, .. } = writers;
         let Some((_, output)) = find(containers, orphans, serial).filter(|(_, o)| o.is_open() && !o.awaits_log) else {
             return;
         };
-        if !output.recover.is_empty() && output.place.apart.is_none() {
-            // The writer that died may hang in its pipe, and be waited for.
-            output.place.apart = Some(serial);
+        if !output.recover.is_empty() && output.place.dedicated.is_none() {
+            // The log writer that died may hang in a pipe of this container, and recovery waits for it.
+            output.place.dedicated = Some(serial);
         }
-        let is_new = output.place.apart.is_none() && !list.contains_key(&output.place);
-        if is_new && held::shared(list).count() >= WRITERS_MAX {
-            output.place = held::shared(list).next_back().expect("there are many");
+        let is_new = output.place.dedicated.is_none() && !list.contains_key(&output.place);
+        if is_new && blocked::shared(list).count() >= WRITERS_MAX {
+            output.place = blocked::shared(list).next_back().expect("WRITERS_MAX is not zero");
         }
         let (place, queued) = (output.place, output.queued);
         if !self.writers.list.contains_key(&place) && !self.start_writer(place) {
@@ -172,13 +176,13 @@ impl Monitor {
         self.send_orders(place);
     }
 
-    /// Sends a writer what waits for it, as far as its socket takes it. What is left waits for room.
+    /// Sends pending orders to a log writer until its socket has no more room.
     fn send_orders(&mut self, place: Place) {
         self.send_waiting_orders(place);
         let Some(writer) = self.writers.list.get_mut(&place) else { return };
-        let waits = !writer.last.is_empty() || !writer.queue.is_empty();
-        if writer.awaits_room != waits {
-            writer.awaits_room = waits;
+        let needs_room = !writer.final_orders.is_empty() || !writer.queue.is_empty();
+        if writer.awaits_room != needs_room {
+            writer.awaits_room = needs_room;
             let number = writer.number;
             self.watch(number);
         }
@@ -188,9 +192,9 @@ impl Monitor {
         let Self { containers, writers, .. } = self;
         let Writers { list, orphans, .. } = writers;
         let Some(writer) = list.get_mut(&place) else { return };
-        while let Some(order) = writer.last.last() {
-            match writer.line.send(order, &[]) {
-                Ok(()) => drop(writer.last.pop()),
+        while let Some(order) = writer.final_orders.last() {
+            match writer.channel.send(order, &[]) {
+                Ok(()) => drop(writer.final_orders.pop()),
                 Err(_) => return,
             }
         }
@@ -198,7 +202,7 @@ impl Monitor {
             if let Some((id, output)) = find(containers, orphans, serial) {
                 let mut refused = false;
                 if let Some((order, files)) = output.next_order(serial, id) {
-                    match writer.line.send(&order, &files) {
+                    match writer.channel.send(&order, &files) {
                         Ok(()) => {
                             output.sent(&order);
                             continue;
@@ -206,7 +210,7 @@ impl Monitor {
                         // It has no room, or is dead and about to be reaped.
                         Err(Errno::AGAIN | Errno::PIPE | Errno::CONNRESET) => return,
                         Err(errno) => {
-                            eprintln!("pinmon: output of container {id}: hand over to a log writer: {errno}");
+                            eprintln!("pinmon: send output of container {id} to a log writer: {errno}");
                             refused = true;
                         }
                     }
@@ -220,10 +224,10 @@ impl Monitor {
         }
     }
 
-    /// Clones a writer; `false`: there is none yet, which is tried again.
+    /// Starts a log writer. Returns `false` if that failed and is retried later.
     fn start_writer(&mut self, place: Place) -> bool {
         let now = clock::monotonic();
-        if self.writers.resting.get(&place).is_some_and(|until| *until > now) {
+        if self.writers.backoff_until.get(&place).is_some_and(|until| *until > now) {
             return false;
         }
         match self.clone_writer(place) {
@@ -235,31 +239,31 @@ impl Monitor {
             }
             Err(error) => {
                 eprintln!("pinmon: start the log writer of {}: {error}", name(place));
-                self.rest_writer(place);
+                self.back_off_writer(place);
                 false
             }
         }
     }
 
-    fn rest_writer(&mut self, place: Place) {
-        self.writers.resting.insert(place, clock::monotonic() + BACKOFF);
+    fn back_off_writer(&mut self, place: Place) {
+        self.writers.backoff_until.insert(place, clock::monotonic() + BACKOFF);
         self.timers.within(BACKOFF, Timer::Writers);
     }
 
     fn clone_writer(&mut self, place: Place) -> io::Result<Writer> {
-        let (line, theirs) = Line::pair()?;
-        let (busy, held, alarm) = (SharedWord::new()?, Held::new()?, Alarm::new()?);
+        let (channel, peer) = Channel::pair()?;
+        let (busy, pipe_marker, alarm) = (SharedWord::new()?, PipeMarker::new()?, Alarm::new()?);
         let journal = self.journals.next_name();
         let (number, monitor) = (self.next_serial(), getpid());
         let state = self.journals.state();
         let start = Start {
-            line: theirs,
+            channel: peer,
             state: state.as_fd(),
             journal: &journal,
             busy: &busy,
-            held: &held,
+            pipe_marker: &pipe_marker,
             alarm: &alarm,
-            is_apart: place.apart.is_some(),
+            is_dedicated: place.dedicated.is_some(),
             monitor,
         };
         let cloned = Clone3::default().fork(|| log_writer::run(start));
@@ -269,16 +273,16 @@ impl Monitor {
             number,
             pid: child.pid,
             pidfd: child.pidfd,
-            line,
+            channel,
             journal,
             busy,
-            held,
-            held_by: None,
+            pipe_marker,
+            blocked_by: None,
             alarm,
             started: clock::monotonic(),
             idle: None,
             queue: VecDeque::new(),
-            last: Vec::new(),
+            final_orders: Vec::new(),
             awaits_room: false,
         })
     }

@@ -1,11 +1,11 @@
-//! kill -9 of the monitor, restarts of the daemon: nothing is lost, nothing comes twice.
+//! Kills of the monitor and restarts of the daemon: nothing is lost, and nothing happens twice.
 
 mod node;
 
 use std::{fs, os::fd::AsFd};
 
 use monitor_api::{Adopt, Attachments, Event, Holding, HoldingState, LogOptions, Request, Role};
-use node::{Held, Node};
+use node::{Node, TestContainer};
 use rustix::fd::OwnedFd;
 
 fn duplicate(fd: &OwnedFd) -> OwnedFd {
@@ -13,34 +13,34 @@ fn duplicate(fd: &OwnedFd) -> OwnedFd {
 }
 
 impl Node {
-    /// As the daemon does after the monitor's death.
-    fn adopt(&mut self, held: &Held, state: HoldingState) {
+    /// Adopts a container, as the daemon does after the death of a monitor.
+    fn adopt(&mut self, container: &TestContainer, state: HoldingState) {
         let holding = Holding {
             hooks: None,
             user_namespace: None,
-            id: held.id.clone(),
+            id: container.id.clone(),
             sandbox: "pod".into(),
-            cgroup: format!("{}/{}", self.cgroup, held.id),
-            pid: held.created.pid,
-            start_time: held.created.start_time,
+            cgroup: format!("{}/{}", self.cgroup, container.id),
+            pid: container.created.pid,
+            start_time: container.created.start_time,
             log: LogOptions::default(),
             state,
         };
-        let mut files = match &held.terminal {
-            Some(terminal) => {
-                Attachments::new().with(Role::Log, self.open_log(&held.id)).with(Role::Terminal, duplicate(terminal))
-            }
-            None => self.reading(&held.id),
+        let mut files = match &container.terminal {
+            Some(terminal) => Attachments::new()
+                .with(Role::Log, self.open_log(&container.id))
+                .with(Role::Terminal, duplicate(terminal)),
+            None => self.reading(&container.id),
         };
-        files.push(Role::Pidfd, duplicate(&held.pidfd));
-        if let (HoldingState::Created, Some(sync)) = (&holding.state, &held.sync) {
+        files.push(Role::Pidfd, duplicate(&container.pidfd));
+        if let (HoldingState::Created, Some(sync)) = (&holding.state, &container.sync) {
             files.push(Role::Sync, duplicate(sync));
         }
-        self.ask(Request::Adopt(Adopt { holding }), files).expect("adopt");
+        self.request(Request::Adopt(Adopt { holding }), files).expect("adopt");
     }
 }
 
-/// What `seq` wrote, put together from the log: pieces of a line belong together.
+/// Reassembles the output of `seq` from the log: pieces of a line belong together.
 fn text(node: &Node, id: &str) -> String {
     let piece = |line: &String| {
         let (tag, text) = (line.as_bytes()[7], &line[9..]);
@@ -60,8 +60,11 @@ fn a_restarted_daemon_finds_everything() {
     node.run("running", &["sleep", "1000"]);
     node.shell("ended", "exit 6");
     node.wait("ended");
-    node.ask(Request::Keep { key: "sandbox/x".into() }, Attachments::new().with(Role::Kept(0), node.open_log("kept")))
-        .expect("keep");
+    node.request(
+        Request::Keep { key: "sandbox/x".into() },
+        Attachments::new().with(Role::Kept(0), node.open_log("kept")),
+    )
+    .expect("keep");
     node.disconnect();
     node.connect();
     let all = node.inventory();
@@ -78,7 +81,7 @@ fn a_restarted_daemon_finds_everything() {
     node.start_container("created").expect("start");
     assert_eq!(node.wait("created").code, Some(0));
     ["created", "running", "ended"].into_iter().for_each(|id| node.delete(id));
-    node.ask(Request::Release { key: "sandbox/x".into() }, Attachments::new()).expect("release");
+    node.request(Request::Release { key: "sandbox/x".into() }, Attachments::new()).expect("release");
     node.end();
 }
 
@@ -86,54 +89,55 @@ fn a_restarted_daemon_finds_everything() {
 fn every_line_arrives_once_however_often_the_monitor_is_killed() {
     const LAST: u32 = 2_000_000;
     let mut node = Node::start();
-    let held = node.run("c", &["seq", "1", "2000000"]);
+    let container = node.run("c", &["seq", "1", "2000000"]);
     let mut kills = 0;
     let status = loop {
-        // Killed while it moves output: as soon as some more of it is in the log.
+        // Killed while it moves output: as soon as the log has grown.
         let before = fs::metadata(node.log_path("c")).expect("log").len();
-        while fs::metadata(node.log_path("c")).expect("log").len() < before + 1000 * (kills % 37) && !ended(&held) {
+        while fs::metadata(node.log_path("c")).expect("log").len() < before + 1000 * (kills % 37) && !ended(&container)
+        {
             std::thread::yield_now();
         }
-        if ended(&held) || kills == 150 {
+        if ended(&container) || kills == 150 {
             break node.wait("c");
         }
         node.replace_monitor();
         kills += 1;
-        node.adopt(&held, HoldingState::Running);
+        node.adopt(&container, HoldingState::Running);
     };
     assert!(kills >= 20, "only {kills} kills: the log is written too fast for this test");
     assert_eq!(status.code, Some(0), "after {kills} kills");
     assert!(text(&node, "c") == numbers(LAST), "after {kills} kills: {} bytes", text(&node, "c").len());
     node.delete("c");
-    node.over_with_noise();
+    node.end_after_kills();
 }
 
-fn ended(held: &Held) -> bool {
-    let mut fds = [rustix::event::PollFd::new(&held.pidfd, rustix::event::PollFlags::IN)];
+fn ended(container: &TestContainer) -> bool {
+    let mut fds = [rustix::event::PollFd::new(&container.pidfd, rustix::event::PollFlags::IN)];
     rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).expect("poll") > 0
 }
 
 #[test]
-fn the_exit_code_is_known_though_nobody_was_there() {
+fn the_exit_code_is_known_although_no_monitor_was_running() {
     let mut node = Node::start();
-    let held = node.shell("c", "echo up; read x < /dev/zero; sleep 0.1; exit 33");
+    let container = node.shell("c", "echo up; read x < /dev/zero; sleep 0.1; exit 33");
     node.wait_for_entry("c", "stdout F up");
     let spec = node.spec("d", &["sh", "-c", "exit 12"]);
     let output = node.output("d");
     let created = node.create_with("d", spec, output).expect("create");
     node.kill(monitor_api::Target::Container("c".into()), 9, monitor_api::KillScope::Init).ok();
     node.replace_monitor();
-    node.adopt(&held, HoldingState::Running);
+    node.adopt(&container, HoldingState::Running);
     assert_eq!(node.wait("c").signal, Some(9));
     node.adopt(&created, HoldingState::Created);
     node.start_container("d").expect("start");
     assert_eq!(node.wait("d").code, Some(12));
     ["c", "d"].into_iter().for_each(|id| node.delete(id));
-    node.over_with_noise();
+    node.end_after_kills();
 }
 
 #[test]
-fn a_reopened_log_goes_on_in_the_new_file() {
+fn a_reopened_log_continues_in_the_new_file() {
     let mut node = Node::start();
     node.shell("c", "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo $i; done");
     let mut parts = Vec::new();
@@ -142,7 +146,7 @@ fn a_reopened_log_goes_on_in_the_new_file() {
         fs::rename(node.log_path("c"), &old).expect("rotate");
         parts.push(old);
         let log = Attachments::new().with(Role::Log, node.open_log("c"));
-        node.ask(Request::ReopenLog { container: "c".into() }, log).expect("reopen");
+        node.request(Request::ReopenLog { container: "c".into() }, log).expect("reopen");
     }
     node.wait("c");
     parts.push(node.log_path("c"));
@@ -154,7 +158,7 @@ fn a_reopened_log_goes_on_in_the_new_file() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_holds_nobody_up() {
+fn a_log_that_cannot_be_written_blocks_no_container() {
     let mut node = Node::start();
     let (spec, mut output) = (node.spec("c", &["sh", "-c", "seq 1 50000; echo end"]), node.output("c"));
     output.take(Role::Log);
@@ -173,26 +177,26 @@ fn a_log_that_cannot_be_written_holds_nobody_up() {
 }
 
 #[test]
-fn a_terminals_container_survives_too() {
+fn a_container_with_a_terminal_survives_too() {
     let mut node = Node::start();
     let mut spec = node.spec("c", &["sh", "-c", "echo before; read x; echo got $x; exit 2"]);
     spec.process.as_mut().expect("process").terminal = true;
     let log = Attachments::new().with(Role::Log, node.open_log("c"));
-    let held = node.create_with("c", spec, log).expect("create");
+    let container = node.create_with("c", spec, log).expect("create");
     node.start_container("c").expect("start");
     node.wait_for_entry("c", "stdout F before\r");
     node.replace_monitor();
-    node.adopt(&held, HoldingState::Running);
-    rustix::io::write(held.terminal.as_ref().expect("terminal"), b"x\n").expect("type");
+    node.adopt(&container, HoldingState::Running);
+    rustix::io::write(container.terminal.as_ref().expect("terminal"), b"x\n").expect("type");
     assert_eq!(node.wait("c").code, Some(2));
     let text = text(&node, "c");
     assert!(text.starts_with("before\r\n") && text.ends_with("got x\r\n"), "{text:?}");
     node.delete("c");
-    node.over_with_noise();
+    node.end_after_kills();
 }
 
 #[test]
-fn what_an_inventory_gave_is_enough_for_the_next_monitor() {
+fn an_inventory_is_sufficient_for_the_next_monitor() {
     let mut node = Node::start();
     let mut spec = node.spec("c", &["sh", "-c", "echo up; sleep 1000"]);
     let profile = seccomp::default_profile(&[]);
@@ -206,7 +210,7 @@ fn what_an_inventory_gave_is_enough_for_the_next_monitor() {
     let all = node.inventory();
     node.replace_monitor();
     for (_, (holding, files)) in all {
-        node.ask(Request::Adopt(Adopt { holding }), files).expect("adopt");
+        node.request(Request::Adopt(Adopt { holding }), files).expect("adopt");
     }
     let (mut reader, writer) = std::io::pipe().expect("pipe");
     let process = node.spec("c", &["cat", "/proc/self/status"]).process.expect("process");

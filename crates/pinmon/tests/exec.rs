@@ -1,4 +1,4 @@
-//! Commands in containers, and the init of shared-PID pods.
+//! Execs in containers, and the init of pods with a shared PID namespace.
 
 mod node;
 
@@ -15,7 +15,7 @@ fn pipes() -> (std::io::PipeReader, Attachments) {
 }
 
 #[test]
-fn a_command_runs_in_the_container_and_its_end_is_told() {
+fn an_exec_runs_in_the_container_and_its_exit_is_reported() {
     let mut node = Node::start();
     node.run("c", &["sleep", "1000"]);
     let (mut reader, attachments) = pipes();
@@ -28,7 +28,7 @@ fn a_command_runs_in_the_container_and_its_end_is_told() {
     reader.read_to_string(&mut text).expect("read");
     assert!(text.contains("/bin/busybox"), "{text}");
     assert_eq!(node.wait_exec("e1").code, Some(9));
-    let failure = node.exec("c", "e2", &["/bin/nope"]).expect_err("not there");
+    let failure = node.exec("c", "e2", &["/bin/nope"]).expect_err("no such file");
     assert_eq!(failure.kind, FailureKind::Command, "{failure}");
     assert!(failure.message.contains("/bin/nope"), "{failure}");
     assert_eq!(node.exec("x", "e3", &["true"]).expect_err("no container").kind, FailureKind::NotFound);
@@ -40,7 +40,7 @@ fn a_command_runs_in_the_container_and_its_end_is_told() {
 }
 
 #[test]
-fn short_commands_are_never_lost_between_their_start_and_their_end() {
+fn short_execs_are_never_lost_between_their_start_and_their_exit() {
     let mut node = Node::start();
     node.run("c", &["sleep", "1000"]);
     for n in 0..300 {
@@ -59,23 +59,23 @@ fn short_commands_are_never_lost_between_their_start_and_their_end() {
 }
 
 #[test]
-fn a_command_is_killed_with_all_it_started() {
+fn an_exec_is_killed_with_all_its_descendants() {
     let mut node = Node::start();
     node.run("c", &["sleep", "1000"]);
     let (mut reader, attachments) = pipes();
     let process = node.spec("c", &["sh", "-c", "sleep 1000 & sleep 1000 & echo up; exit 0"]).process.expect("p");
     node.exec_with("c", "e", process, attachments).expect("exec");
     assert_eq!(node.wait_exec("e").code, Some(0));
-    node.kill(Target::Exec("e".into()), 9, KillScope::All).expect("what it left is still known");
+    node.kill(Target::Exec("e".into()), 9, KillScope::All).expect("its leftover processes are known");
     let mut text = String::new();
-    reader.read_to_string(&mut text).expect("all writers are gone");
+    reader.read_to_string(&mut text).expect("all writers exited");
     assert_eq!(text, "up\n");
     node.delete("c");
     node.end();
 }
 
 #[test]
-fn what_a_command_left_is_forgotten_when_it_ended_too() {
+fn leftovers_of_an_exec_are_forgotten_when_they_exit() {
     let mut node = Node::start();
     node.run("c", &["sleep", "1000"]);
     for n in 0..20 {
@@ -83,9 +83,9 @@ fn what_a_command_left_is_forgotten_when_it_ended_too() {
         node.exec("c", &id, &["sh", "-c", "sleep 0.2 & exit 0"]).expect("exec");
         assert_eq!(node.wait_exec(&id).code, Some(0));
     }
-    assert!(node.has_group("e19"), "it lives on in its group");
-    node.eventually("no group is left", |node| (0..20).all(|n| !node.has_group(&format!("e{n}"))));
-    // What has ended is not known any more: the id is free.
+    assert!(node.has_group("e19"), "its leftovers run in its cgroup");
+    node.eventually("all cgroups are removed", |node| (0..20).all(|n| !node.has_group(&format!("e{n}"))));
+    // A completed exec is forgotten, and its id can be used again.
     node.exec("c", "e0", &["true"]).expect("exec");
     assert_eq!(node.wait_exec("e0").code, Some(0));
     node.delete("c");
@@ -93,7 +93,7 @@ fn what_a_command_left_is_forgotten_when_it_ended_too() {
 }
 
 #[test]
-fn commands_end_with_the_daemon_and_containers_do_not() {
+fn execs_end_with_the_daemon_and_containers_do_not() {
     let mut node = Node::start();
     node.run("c", &["sleep", "1000"]);
     node.exec("c", "left", &["sh", "-c", "sleep 1000 & exit 0"]).expect("exec");
@@ -102,17 +102,17 @@ fn commands_end_with_the_daemon_and_containers_do_not() {
     let process = node.spec("c", &["sleep", "1000"]).process.expect("p");
     node.exec_with("c", "e", process, attachments).expect("exec");
     node.disconnect();
-    assert_eq!(reader.read(&mut [0]).expect("read"), 0, "its last writer ended");
+    assert_eq!(reader.read(&mut [0]).expect("read"), 0, "its last writer exited");
     node.connect();
-    node.eventually("nothing is left of it", |node| !node.has_group("e"));
-    assert!(node.has_group("left"), "what nobody waited for lives on");
+    node.eventually("its cgroup is removed", |node| !node.has_group("e"));
+    assert!(node.has_group("left"), "leftover processes keep running");
     assert_eq!(node.inventory()["c"].0.state, HoldingState::Running);
     node.delete("c");
     node.end();
 }
 
 #[test]
-fn a_terminal_of_a_command_is_the_daemons() {
+fn the_terminal_of_an_exec_belongs_to_the_daemon() {
     let mut node = Node::start();
     node.run("c", &["sleep", "1000"]);
     let mut process = node.spec("c", &["sh", "-c", "tty; read x; echo got $x"]).process.expect("p");
@@ -121,9 +121,9 @@ fn a_terminal_of_a_command_is_the_daemons() {
     let terminal: OwnedFd = files.take(Role::Terminal).expect("a master side");
     rustix::io::write(&terminal, b"hi\n").expect("type");
     assert_eq!(node.wait_exec("e").code, Some(0));
-    let (mut text, mut some) = (Vec::new(), [0; 1024]);
-    while let Ok(n @ 1..) = rustix::io::read(&terminal, &mut some) {
-        text.extend_from_slice(&some[..n]);
+    let (mut text, mut buffer) = (Vec::new(), [0; 1024]);
+    while let Ok(n @ 1..) = rustix::io::read(&terminal, &mut buffer) {
+        text.extend_from_slice(&buffer[..n]);
     }
     let text = String::from_utf8_lossy(&text);
     assert!(text.contains("/dev/pts/") && text.contains("got hi"), "{text}");
@@ -132,10 +132,10 @@ fn a_terminal_of_a_command_is_the_daemons() {
 }
 
 #[test]
-fn a_pod_of_shared_pids_has_an_init_that_reaps() {
+fn a_pod_with_a_shared_pid_namespace_has_an_init_that_reaps() {
     let mut node = Node::start();
     let init = PodInit { user: None, container: "pod".into(), cgroup: format!("{}/pod", node.cgroup) };
-    let (reply, mut files) = node.ask(Request::PodInit(init), Attachments::new()).expect("pod init");
+    let (reply, mut files) = node.request(Request::PodInit(init), Attachments::new()).expect("pod init");
     let Reply::PodInitStarted(started) = reply else { panic!("{reply:?}") };
     let namespace = files.take(Role::Namespace(NamespaceType::Pid)).expect("its namespace");
     let proc = format!("/proc/{}", started.pid);

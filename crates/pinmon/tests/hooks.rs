@@ -1,4 +1,5 @@
-//! Hooks of the specification, run by a real monitor: where, when, with what, and never in the way of others.
+//! Hooks of the runtime specification, run by a real monitor: order, namespaces, state, and that they do not delay
+//! other containers.
 
 mod node;
 
@@ -7,7 +8,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 use monitor_api::{Attachments, Create, Failure, Reply, Request, Role};
 use node::Node;
 
-/// Writes a hook that runs `text` and gives its entry of the spec.
+/// Creates a hook that runs the script `text`, and returns its entry of the spec.
 fn hook(node: &Node, name: &str, text: &str) -> oci::Hook {
     let path = node.state.path().join(format!("hook-{name}"));
     fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("write a hook");
@@ -21,7 +22,7 @@ fn bundle(node: &Node, id: &str) -> PathBuf {
     bundle
 }
 
-/// Asks for a container; the answer comes later.
+/// Sends the `Create` of a container, and returns its sequence number.
 fn create(node: &mut Node, id: &str, hooks: oci::Hooks, args: &[&str]) -> u64 {
     let bundle = bundle(node, id);
     let spec = oci::Spec { hooks: Some(hooks), ..node.spec(id, args) };
@@ -37,14 +38,14 @@ fn create(node: &mut Node, id: &str, hooks: oci::Hooks, args: &[&str]) -> u64 {
     node.send(Request::Create(Box::new(create)), &attachments)
 }
 
-fn made(answer: Result<(Reply, Attachments), Failure>) -> (u32, Attachments) {
+fn created(answer: Result<(Reply, Attachments), Failure>) -> (u32, Attachments) {
     match answer.expect("created") {
         (Reply::Created(created), files) => (created.pid, files),
         other => panic!("unexpected: {other:?}"),
     }
 }
 
-/// Waits for what a hook does: there is nothing to be woken by.
+/// Polls until a condition holds. No event reports what a hook does.
 fn eventually(what: &str, done: impl Fn() -> bool) {
     let begin = std::time::Instant::now();
     while !done() {
@@ -53,15 +54,15 @@ fn eventually(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-fn said(node: &Node, name: &str) -> String {
+fn read_file(node: &Node, name: &str) -> String {
     fs::read_to_string(node.state.path().join(name)).unwrap_or_default()
 }
 
 #[test]
-fn each_hook_runs_at_its_moment_in_its_namespaces() {
+fn each_hook_runs_at_its_point_in_its_namespaces() {
     let mut node = Node::start();
     let dir = node.state.path().display().to_string();
-    // $0 of a hook is on the node; inside the container it is a program of the image.
+    // The script of a hook is on the node; inside the container the hook is a program of the image.
     let note = |name: &str| {
         format!("echo {name} >> {dir}/order; cat > {dir}/state-{name}; readlink /proc/self/ns/mnt > {dir}/mnt-{name}")
     };
@@ -83,15 +84,15 @@ fn each_hook_runs_at_its_moment_in_its_namespaces() {
         poststop: vec![hook(&node, "poststop", &note("poststop"))],
     };
     let seq = create(&mut node, "c", hooks, &["sh", "-c", "cat /tmp/start; exec sleep 1000"]);
-    let (pid, _files) = made(node.answer(seq));
-    assert_eq!(said(&node, "order"), "prestart\nruntime\ncontainer\n");
+    let (pid, _files) = created(node.answer(seq));
+    assert_eq!(read_file(&node, "order"), "prestart\nruntime\ncontainer\n");
     node.start_container("c").expect("start");
-    assert_eq!(said(&node, "order"), "prestart\nruntime\ncontainer\npoststart\n");
+    assert_eq!(read_file(&node, "order"), "prestart\nruntime\ncontainer\npoststart\n");
     node.wait_for_entry("c", "stdout F started");
     node.delete("c");
-    assert_eq!(said(&node, "order"), "prestart\nruntime\ncontainer\npoststart\npoststop\n");
+    assert_eq!(read_file(&node, "order"), "prestart\nruntime\ncontainer\npoststart\npoststop\n");
 
-    let own = fs::read_link("/proc/self/ns/mnt").expect("own namespace").display().to_string();
+    let own_namespace = fs::read_link("/proc/self/ns/mnt").expect("own namespace").display().to_string();
     for (name, status, of) in [
         ("prestart", "created", pid),
         ("runtime", "creating", pid),
@@ -99,37 +100,41 @@ fn each_hook_runs_at_its_moment_in_its_namespaces() {
         ("poststart", "running", pid),
         ("poststop", "stopped", 0),
     ] {
-        let state: oci::State = serde_json::from_str(&said(&node, &format!("state-{name}"))).expect("a state");
+        let state: oci::State = serde_json::from_str(&read_file(&node, &format!("state-{name}"))).expect("a state");
         assert_eq!((state.id.as_str(), state.pid), ("c", of as i32), "{name}");
         assert!(state.bundle.ends_with("/bundle-c"), "{name}: {}", state.bundle);
         assert_eq!(serde_json::to_value(state.status).expect("JSON"), status, "{name}");
-        let on_the_node = said(&node, &format!("mnt-{name}")).trim() == own;
+        let on_the_node = read_file(&node, &format!("mnt-{name}")).trim() == own_namespace;
         assert_eq!(on_the_node, name != "container", "{name}");
     }
-    assert!(said(&node, "seen").contains("bin"), "createContainer sees the container's root: {}", said(&node, "seen"));
+    assert!(
+        read_file(&node, "seen").contains("bin"),
+        "createContainer sees the container's root: {}",
+        read_file(&node, "seen")
+    );
     assert_eq!(
         fs::read_dir(node.state.path().join("bundle-c/rootfs")).expect("rootfs").count(),
         0,
-        "the node does not"
+        "the node does not see it"
     );
     node.end();
 }
 
 #[test]
-fn a_hook_that_sleeps_holds_nobody_else_up() {
+fn a_hook_that_sleeps_delays_no_other_container() {
     let mut node = Node::start();
     let dir = node.state.path().display().to_string();
-    let sleeps = || format!("echo $$ > {dir}/sleeper; exec sleep 100000");
-    let hooks = oci::Hooks { create_runtime: vec![hook(&node, "sleeps", &sleeps())], ..oci::Hooks::default() };
-    let waits = create(&mut node, "slow", hooks, &["true"]);
+    let script = || format!("echo $$ > {dir}/sleeper; exec sleep 100000");
+    let hooks = oci::Hooks { create_runtime: vec![hook(&node, "sleeps", &script())], ..oci::Hooks::default() };
+    let creation = create(&mut node, "slow", hooks, &["true"]);
     node.run("quick", &["true"]);
     assert_eq!(node.wait("quick").code, Some(0));
     node.delete("quick");
-    // Whoever does not want it any more takes the hook with it.
-    eventually("the hook runs", || !said(&node, "sleeper").is_empty());
-    let pid: i32 = said(&node, "sleeper").trim().parse().expect("a pid");
+    // A container that is deleted during its creation has its hook killed.
+    eventually("the hook runs", || !read_file(&node, "sleeper").is_empty());
+    let pid: i32 = read_file(&node, "sleeper").trim().parse().expect("a pid");
     let delete = node.send(Request::Delete { container: "slow".into() }, &Attachments::new());
-    let failure = node.answer(waits).expect_err("deleted");
+    let failure = node.answer(creation).expect_err("deleted");
     node.answer(delete).expect("deleted");
     assert!(failure.message.contains("slow"), "{failure:?}");
     eventually("the hook is killed", || !std::path::Path::new(&format!("/proc/{pid}/cwd")).exists());
@@ -137,13 +142,13 @@ fn a_hook_that_sleeps_holds_nobody_else_up() {
     let late = oci::Hook { timeout: Some(1), ..hook(&node, "late", "exec sleep 100000") };
     let hooks = oci::Hooks { create_runtime: vec![late], ..oci::Hooks::default() };
     let seq = create(&mut node, "late", hooks, &["true"]);
-    let failure = node.answer(seq).expect_err("too late");
+    let failure = node.answer(seq).expect_err("timed out");
     assert!(failure.message.contains("hooks.createRuntime[0]") && failure.message.contains("1 s"), "{failure:?}");
     node.end();
 }
 
 #[test]
-fn a_hook_that_fails_ends_the_creation_and_poststop_runs() {
+fn a_hook_that_fails_aborts_the_creation_and_poststop_runs() {
     let mut node = Node::start();
     let dir = node.state.path().display().to_string();
     for (name, hooks) in [
@@ -163,18 +168,18 @@ fn a_hook_that_fails_ends_the_creation_and_poststop_runs() {
         let seq = create(&mut node, name, oci::Hooks { poststop, ..hooks }, &["true"]);
         let failure = node.answer(seq).expect_err("refused");
         assert!(failure.message.contains("exit code 3") && failure.message.contains("why"), "{failure:?}");
-        assert_eq!(said(&node, "after"), format!("{name}\n"));
+        assert_eq!(read_file(&node, "after"), format!("{name}\n"));
         assert!(node.inventory().is_empty());
     }
     node.end();
 }
 
 #[test]
-fn poststart_that_fails_ends_the_container() {
+fn a_poststart_hook_that_fails_kills_the_container() {
     let mut node = Node::start();
     let hooks = oci::Hooks { poststart: vec![hook(&node, "fails", "echo why >&2; exit 3")], ..oci::Hooks::default() };
     let seq = create(&mut node, "c", hooks, &["sleep", "1000"]);
-    made(node.answer(seq));
+    created(node.answer(seq));
     let failure = node.start_container("c").expect_err("its hook failed");
     assert!(failure.message.contains("exit code 3") && failure.message.contains("why"), "{failure:?}");
     assert_eq!(node.wait("c").signal, Some(9));
@@ -183,20 +188,20 @@ fn poststart_that_fails_ends_the_container() {
 }
 
 #[test]
-fn poststop_runs_when_the_monitor_was_replaced() {
+fn poststop_runs_after_the_monitor_was_replaced() {
     let mut node = Node::start();
     let dir = node.state.path().display().to_string();
     let hooks =
         oci::Hooks { poststop: vec![hook(&node, "after", &format!("cat > {dir}/after"))], ..oci::Hooks::default() };
     let seq = create(&mut node, "c", hooks, &["sleep", "1000"]);
-    let (_, files) = made(node.answer(seq));
+    let (_, files) = created(node.answer(seq));
     node.start_container("c").expect("start");
     let (holding, _) = node.inventory().remove("c").expect("held");
     assert!(holding.hooks.is_some());
     node.replace_monitor();
     let adopt = Request::Adopt(monitor_api::Adopt { holding });
-    node.ask(adopt, files).expect("adopted");
+    node.request(adopt, files).expect("adopted");
     node.delete("c");
-    assert!(said(&node, "after").contains("stopped"));
-    node.over_with_noise();
+    assert!(read_file(&node, "after").contains("stopped"));
+    node.end_after_kills();
 }

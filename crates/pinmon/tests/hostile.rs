@@ -1,4 +1,4 @@
-//! Containers that would stop the monitor, and with it all others of the node.
+//! Containers that try to stop the monitor, and with it all other containers of the node.
 
 mod node;
 
@@ -12,12 +12,13 @@ use monitor_api::{Attachments, Exec, FailureKind, KillScope, Request, Role, Targ
 use node::Node;
 use rustix::{fs::CWD, mount::OpenTreeFlags};
 
-/// What a bystander's command may take on a machine under load: a monitor that waits for an attacker takes forever.
-const PROMPT: Duration = Duration::from_secs(5);
-/// The monitor's own deadline of a command is 20 s, and 2 s more to reap it.
+/// Time limit of an exec in another container on a machine under load. A monitor that waits for an attacker takes
+/// forever.
+const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// Time limit of requests about the attacker: the deadline of an exec is 20 s, and reaping takes up to 2 s more.
 const DEADLINE: Duration = Duration::from_secs(40);
 
-/// Kubernetes' default capabilities.
+/// Default capabilities of Kubernetes.
 const CAPABILITIES: [&str; 14] = [
     "CAP_AUDIT_WRITE",
     "CAP_CHOWN",
@@ -36,7 +37,8 @@ const CAPABILITIES: [&str; 14] = [
 ];
 
 impl Node {
-    /// A root container with the default capabilities, no seccomp program, and the host's programs.
+    /// Runs a root container with the default capabilities, without a seccomp program, and with the programs of the
+    /// host.
     fn run_with_programs(&mut self, id: &str, args: &[&str]) {
         let root = self.state.path().join("root");
         for (name, target) in [("lib", "usr/lib"), ("lib64", "usr/lib64")] {
@@ -67,17 +69,17 @@ impl Node {
     }
 
     fn send_exec(&mut self, container: &str, exec: &str) -> u64 {
-        self.send_command(container, exec, &["true"])
+        self.send_exec_of(container, exec, &["true"])
     }
 
-    fn send_command(&mut self, container: &str, exec: &str, args: &[&str]) -> u64 {
+    fn send_exec_of(&mut self, container: &str, exec: &str, args: &[&str]) -> u64 {
         let process = self.spec(container, args).process.expect("a process");
         let exec = Exec { exec: exec.into(), container: container.into(), process };
         self.send(Request::Exec(Box::new(exec)), &Attachments::new())
     }
 
-    /// The longest of so many commands in a bystander.
-    fn prompt_commands(&mut self, container: &str, prefix: &str, count: u32) -> Duration {
+    /// Makes this number of execs in another container, and returns the longest duration.
+    fn longest_exec(&mut self, container: &str, prefix: &str, count: u32) -> Duration {
         let mut longest = Duration::ZERO;
         for n in 0..count {
             let (begin, id) = (Instant::now(), format!("{prefix}{n}"));
@@ -87,39 +89,39 @@ impl Node {
         longest
     }
 
-    /// The container's group in the v2 tree, as the test sees it.
+    /// Returns the cgroup of the container in the v2 tree, as the test sees it.
     fn v2_group(&self, id: &str) -> PathBuf {
         let hybrid = PathBuf::from(format!("/sys/fs/cgroup/unified{}/{id}", self.cgroup));
         if hybrid.exists() { hybrid } else { PathBuf::from(format!("/sys/fs/cgroup{}/{id}", self.cgroup)) }
     }
 }
 
-/// The container becomes root of a user namespace of its own, and freezes every group that the monitor makes below its
-/// own.
+/// The container becomes root of its own user namespace, and freezes every cgroup that the monitor creates below that
+/// of the container.
 #[test]
-fn a_container_that_freezes_its_commands_stops_nobody_else() {
+fn a_container_that_freezes_its_execs_blocks_no_other_container() {
     let mut node = Node::start();
     node.run("good", &["sleep", "1000"]);
     let script = "mkdir -p /tmp/c && mount -t cgroup2 none /tmp/c && echo ready || exit 1
         while :; do for g in /tmp/c/*/cgroup.freeze; do echo 1 > $g; done; done 2>/dev/null";
     node.run_with_programs("evil", &["/usr/bin/unshare", "-U", "-r", "-m", "-C", "/bin/sh", "-c", script]);
     node.wait_for_entry("evil", "stdout F ready");
-    // The attack has to win a race against each command: on a busy machine it loses many.
+    // The attack must win a race against each exec. On a busy machine it loses many.
     let (mut failures, mut rounds) = (Vec::new(), 0);
     while failures.is_empty() {
-        assert!(rounds < 30, "none was frozen: is the attack one?");
+        assert!(rounds < 30, "no exec was frozen: does the attack work?");
         let probes: Vec<u64> = (0..20).map(|n| node.send_exec("evil", &format!("probe{rounds}-{n}"))).collect();
-        let longest = node.prompt_commands("good", &format!("bystander{rounds}-"), 10);
-        assert!(longest < PROMPT, "a bystander's command took {longest:?}");
+        let longest = node.longest_exec("good", &format!("bystander{rounds}-"), 10);
+        assert!(longest < TIME_LIMIT, "an exec in another container took {longest:?}");
         let begin = Instant::now();
         node.run(&format!("another{rounds}"), &["sleep", "1000"]);
-        assert!(begin.elapsed() < PROMPT, "a bystander's start took {:?}", begin.elapsed());
+        assert!(begin.elapsed() < TIME_LIMIT, "starting another container took {:?}", begin.elapsed());
         failures = probes.into_iter().filter_map(|seq| node.answer(seq).err()).collect();
         assert!(begin.elapsed() < DEADLINE, "{:?}", begin.elapsed());
         rounds += 1;
     }
     for failure in failures {
-        assert!(failure.message.contains("did not come to execve in 20 s"), "{failure}");
+        assert!(failure.message.contains("did not reach execve in 20 s"), "{failure}");
     }
     let begin = Instant::now();
     node.kill(Target::Container("evil".into()), 9, KillScope::All).expect("kill");
@@ -131,9 +133,9 @@ fn a_container_that_freezes_its_commands_stops_nobody_else() {
     node.end();
 }
 
-/// A container in a user namespace, frozen from outside: by somebody who saves its state, or by having no CPU time.
+/// A container in a user namespace that is frozen from outside, as by a checkpoint, or by having no CPU time.
 #[test]
-fn a_frozen_container_in_a_user_namespace_stops_nobody_else() {
+fn a_frozen_container_in_a_user_namespace_blocks_no_other_container() {
     let mut node = Node::start();
     node.run("good", &["sleep", "1000"]);
     let mut spec = node.spec("frozen", &["sleep", "1000"]);
@@ -148,22 +150,22 @@ fn a_frozen_container_in_a_user_namespace_stops_nobody_else() {
     assert_eq!(node.wait_exec("before").code, Some(0));
     fs::write(node.v2_group("frozen").join("cgroup.freeze"), "1").expect("freeze");
     let probe = node.send_exec("frozen", "probe");
-    let longest = node.prompt_commands("good", "bystander", 10);
-    assert!(longest < PROMPT, "a bystander's command took {longest:?}");
+    let longest = node.longest_exec("good", "bystander", 10);
+    assert!(longest < TIME_LIMIT, "an exec in another container took {longest:?}");
     let failure = node.answer(probe).expect_err("it is frozen");
-    assert!(failure.message.contains("did not come to execve in 20 s"), "{failure}");
+    assert!(failure.message.contains("did not reach execve in 20 s"), "{failure}");
     node.delete("frozen");
     node.delete("good");
     node.end();
 }
 
-/// The container mounts the v1 freezer next to the v2 tree, and freezes its first process in a group of its own there.
+/// The container mounts the v1 freezer next to the v2 tree, and freezes its first process in a nested cgroup there.
 const FREEZE_ITSELF_BELOW: &str = "mkdir -p /tmp/v1 && mount -t cgroup -o freezer none /tmp/v1 || exit 1
     mkdir -p /tmp/v1/a/b/c /tmp/v1/x/y && echo 1 > /tmp/v1/a/b/c/cgroup.procs && echo ready || exit 1
     echo FROZEN > /tmp/v1/a/b/freezer.state; while :; do :; done";
 
 impl Node {
-    /// Whether its first process is frozen.
+    /// Starts the container, and waits until its first process is frozen.
     fn run_frozen_below(&mut self, id: &str) {
         self.run_with_programs(id, &["/usr/bin/unshare", "-U", "-r", "-m", "-C", "/bin/sh", "-c", FREEZE_ITSELF_BELOW]);
         self.wait_for_entry(id, "stdout F ready");
@@ -175,7 +177,7 @@ impl Node {
 }
 
 #[test]
-fn a_container_that_froze_its_first_process_below_its_group_is_killed() {
+fn a_container_that_froze_its_first_process_in_a_nested_cgroup_is_killed() {
     if !PathBuf::from("/sys/fs/cgroup/freezer").exists() {
         return;
     }
@@ -188,15 +190,15 @@ fn a_container_that_froze_its_first_process_below_its_group_is_killed() {
     assert_eq!(node.wait("stopped").signal, Some(9));
     node.delete("stopped");
     node.delete("deleted");
-    assert!(begin.elapsed() < PROMPT, "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < TIME_LIMIT, "{:?}", begin.elapsed());
     node.delete("good");
     node.end();
 }
 
-/// The first process moves a command into a frozen group of the v1 freezer; the command is killed without the
+/// The first process moves an exec into a frozen cgroup of the v1 freezer, and the exec is killed without the
 /// container.
 #[test]
-fn a_command_that_its_container_froze_below_its_group_is_killed() {
+fn an_exec_that_its_container_froze_in_a_nested_cgroup_is_killed() {
     if !PathBuf::from("/sys/fs/cgroup/freezer").exists() {
         return;
     }
@@ -206,20 +208,20 @@ fn a_command_that_its_container_froze_below_its_group_is_killed() {
         while :; do while read p; do [ $p = 1 ] || echo $p > /tmp/v1/a/cgroup.procs; done < /tmp/v1/cgroup.procs; done";
     node.run_with_programs("evil", &["/usr/bin/unshare", "-U", "-r", "-m", "-C", "/bin/sh", "-c", script]);
     node.wait_for_entry("evil", "stdout F ready");
-    // It lives until it is killed: it cannot end before it is moved.
-    let probe = node.send_command("evil", "probe", &["sleep", "1000"]);
+    // It runs until it is killed, so it cannot exit before it is moved.
+    let probe = node.send_exec_of("evil", "probe", &["sleep", "1000"]);
     let procs = PathBuf::from(format!("/sys/fs/cgroup/freezer{}/evil/a/cgroup.procs", node.cgroup));
-    node.eventually("the command is frozen", |_| fs::read_to_string(&procs).is_ok_and(|pids| !pids.is_empty()));
+    node.eventually("the exec is frozen", |_| fs::read_to_string(&procs).is_ok_and(|pids| !pids.is_empty()));
     let _ = node.kill(Target::Exec("probe".into()), 9, KillScope::All);
-    node.eventually("the command has ended", |_| fs::read_to_string(&procs).is_ok_and(|pids| pids.is_empty()));
+    node.eventually("the exec exited", |_| fs::read_to_string(&procs).is_ok_and(|pids| pids.is_empty()));
     let _ = node.answer(probe);
     node.delete("evil");
     node.end();
 }
 
-/// As many groups below its own as a container can make.
+/// Creates the maximum number of nested cgroups.
 #[test]
-fn a_container_of_many_groups_is_removed_while_others_go_on() {
+fn a_container_with_many_cgroups_is_removed_without_delaying_others() {
     let mut node = Node::start();
     node.run("good", &["sleep", "1000"]);
     node.run("many", &["sleep", "1000"]);
@@ -246,20 +248,20 @@ fn a_container_of_many_groups_is_removed_while_others_go_on() {
     for n in 0..20 {
         commands.push((Instant::now(), node.send_exec("good", &format!("bystander{n}"))));
     }
-    // Answers come in any order.
+    // The answers may come in any order.
     for (sent, seq) in commands {
         node.answer(seq).expect("exec");
         longest = longest.max(sent.elapsed());
     }
-    assert!(longest < PROMPT, "a bystander's command took {longest:?}");
+    assert!(longest < TIME_LIMIT, "an exec in another container took {longest:?}");
     node.answer(delete).expect("delete");
-    eprintln!("bystanders {longest:?}, removal of 2200 groups {:?}", begin.elapsed());
+    eprintln!("execs in another container {longest:?}, removal of 2200 cgroups {:?}", begin.elapsed());
     node.delete("good");
     node.end();
 }
 
 #[test]
-fn nested_groups_are_limited() {
+fn nested_cgroups_are_limited() {
     let mut node = Node::start();
     node.run("c", &["sleep", "1000"]);
     let read = |file: &str| fs::read_to_string(node.v2_group("c").join(file)).expect("read").trim().to_owned();
@@ -268,10 +270,10 @@ fn nested_groups_are_limited() {
     node.end();
 }
 
-/// Commands that leave processes: the monitor keeps no descriptor for them, and no more than so many records.
+/// Execs with leftover processes: the monitor keeps no descriptor for them, and a limited number of records.
 #[test]
-fn what_commands_leave_is_bounded() {
-    const LEFT_MAX: usize = 256;
+fn leftovers_of_execs_are_limited() {
+    const LEFTOVERS_MAX: usize = 256;
     let mut node = Node::start();
     node.run("c", &["sleep", "1000"]);
     let files =
@@ -279,7 +281,7 @@ fn what_commands_leave_is_bounded() {
     node.exec("c", "first", &["true"]).expect("exec");
     node.wait_exec("first");
     let before = files(&node);
-    for n in 0..LEFT_MAX {
+    for n in 0..LEFTOVERS_MAX {
         let id = format!("e{n}");
         node.exec("c", &id, &["sh", "-c", "sleep 1000 & exit 0"]).expect("exec");
         assert_eq!(node.wait_exec(&id).code, Some(0));
@@ -287,13 +289,13 @@ fn what_commands_leave_is_bounded() {
     assert!(files(&node) <= before + 2, "{} descriptors before, {} now", before, files(&node));
     let failure = node.exec("c", "more", &["true"]).expect_err("too many");
     assert_eq!(failure.kind, FailureKind::State, "{failure}");
-    assert!(failure.message.contains("256 commands that ended"), "{failure}");
-    node.kill(Target::Exec("e0".into()), 9, KillScope::All).expect("still known");
-    node.eventually("its group is gone", |node| !node.has_group("e0"));
+    assert!(failure.message.contains("256 completed execs"), "{failure}");
+    node.kill(Target::Exec("e0".into()), 9, KillScope::All).expect("a leftover");
+    node.eventually("its cgroup is removed", |node| !node.has_group("e0"));
     let mut tries = 0;
     while node.exec("c", &format!("again{tries}"), &["true"]).is_err() {
         tries += 1;
-        assert!(tries < 1000, "its record is gone, too");
+        assert!(tries < 1000, "its record was not removed");
         std::thread::sleep(Duration::from_millis(20));
     }
     node.wait_exec(&format!("again{tries}"));

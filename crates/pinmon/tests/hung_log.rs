@@ -1,4 +1,4 @@
-//! A log file system that hangs: its own containers wait, nobody else does, and no line is lost or doubled.
+//! A log file system that hangs: the containers with logs on it wait and no others do, and no line is lost or doubled.
 
 mod disk;
 mod node;
@@ -14,16 +14,16 @@ use monitor_api::{
     Adopt, Attachments, Event, Holding, HoldingState, KillScope, LogOptions, Pong, Reply, Request, Role, StuckWriter,
     Target,
 };
-use node::{Held, Node};
+use node::{Node, TestContainer};
 
-/// Prints numbers without a pause until a file is there.
+/// Prints numbers without a pause until a file exists.
 const COUNTER: &str = "i=0; while [ ! -e /tmp/stop ]; do i=$((i+1)); echo $i; done; echo total $i";
-/// Much longer than anything takes that does not wait for the file system, even here.
-const PROMPT: Duration = Duration::from_secs(20);
+/// Time limit of operations that do not wait for the file system. They take much less, even on a busy machine.
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 
-/// A container with its log on the disk that will hang, and the log's descriptor, as a daemon keeps it.
-struct Hung {
-    held: Held,
+/// A container with its log on the disk that will hang, and the descriptor of the log, which a daemon keeps.
+struct HungContainer {
+    container: TestContainer,
     log: OwnedFd,
 }
 
@@ -31,16 +31,16 @@ fn duplicate(fd: &OwnedFd) -> OwnedFd {
     fd.as_fd().try_clone_to_owned().expect("dup")
 }
 
-fn counter(node: &mut Node, disk: &Disk, id: &str) -> Hung {
+fn counter(node: &mut Node, disk: &Disk, id: &str) -> HungContainer {
     let path = disk.path().join(format!("{id}.log"));
     fs::write(&path, "").expect("a log");
     std::os::unix::fs::symlink(path, node.log_path(id)).expect("a link");
     let log = node.open_log(id);
-    Hung { held: node.run(id, &["sh", "-c", COUNTER]), log }
+    HungContainer { container: node.run(id, &["sh", "-c", COUNTER]), log }
 }
 
 fn ping(node: &mut Node) -> Pong {
-    match node.ask(Request::Ping, Attachments::new()).expect("ping") {
+    match node.request(Request::Ping, Attachments::new()).expect("ping") {
         (Reply::Pong(pong), _) => pong,
         (other, _) => panic!("unexpected: {other:?}"),
     }
@@ -55,15 +55,16 @@ fn wait_until_stuck(node: &mut Node) -> StuckWriter {
             assert!(stuck.is_empty(), "only one file system hangs: {stuck:?}");
             return writer;
         }
-        assert!(begin.elapsed() < PROMPT, "nothing hangs");
+        assert!(begin.elapsed() < TIME_LIMIT, "no file system hangs");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// A whole life with the log elsewhere, and commands in other containers, none of which waits for the disk.
-fn bystanders(node: &mut Node, round: &str, commands_in: &[&str]) {
+/// Runs, kills and deletes a container with its log elsewhere, and makes execs in other containers; none of it may wait
+/// for the disk.
+fn bystanders(node: &mut Node, round: &str, exec_in: &[&str]) {
     let begin = Instant::now();
-    for (n, container) in commands_in.iter().enumerate() {
+    for (n, container) in exec_in.iter().enumerate() {
         let id = format!("{round}-exec-{n}");
         node.exec(container, &id, &["true"]).expect("exec");
         assert_eq!(node.wait_exec(&id).code, Some(0));
@@ -74,16 +75,17 @@ fn bystanders(node: &mut Node, round: &str, commands_in: &[&str]) {
     node.kill(Target::Container(id.clone()), libc::SIGKILL, KillScope::All).expect("kill");
     assert_eq!(node.wait(&id).signal, Some(9));
     node.delete(&id);
-    assert!(begin.elapsed() < PROMPT, "{round}: {:?}", begin.elapsed());
+    assert!(begin.elapsed() < TIME_LIMIT, "{round}: {:?}", begin.elapsed());
 }
 
-/// Lines of a counter's log: `1..=n` in order, each once; the last entry where it came to its end.
+/// Asserts that the log of a counter is `1..=n` in order, each once, with the total as its last entry if the counter
+/// `ended`.
 fn assert_counted(node: &Node, id: &str, ended: bool) {
     let log = node.log(id);
     let (last, lines) = match (ended, log.split_last()) {
         (true, Some((last, lines))) => (Some(last), lines),
         (false, Some(_)) => (None, &log[..]),
-        (_, None) => panic!("{id}: no line"),
+        (_, None) => panic!("{id}: the log is empty"),
     };
     for (n, line) in (1..).zip(lines) {
         assert_eq!(*line, format!("stdout F {n}"), "{id}: a line is lost or doubled");
@@ -107,7 +109,7 @@ fn stop_counters(node: &mut Node, ids: &[&str]) {
 }
 
 #[test]
-fn a_log_that_hangs_stops_its_own_containers_alone() {
+fn a_log_that_hangs_blocks_only_its_own_containers() {
     let mut disk = Disk::new();
     let mut node = Node::start();
     for id in ["a", "b", "killed"] {
@@ -118,14 +120,14 @@ fn a_log_that_hangs_stops_its_own_containers_alone() {
     let stuck = wait_until_stuck(&mut node);
     assert_eq!(stuck.containers, 3, "{stuck:?}");
     bystanders(&mut node, "hung", &["elsewhere", "a", "elsewhere", "b"]);
-    // Its own end does not wait either.
+    // Its exit does not wait for the disk either.
     let begin = Instant::now();
     node.kill(Target::Container("killed".into()), libc::SIGKILL, KillScope::All).expect("kill");
     assert_eq!(node.wait("killed").signal, Some(9));
     node.delete("killed");
     let log = Attachments::new().with(Role::Log, duplicate(&node.open_log("elsewhere")));
-    node.ask(Request::ReopenLog { container: "a".into() }, log).expect("reopen");
-    assert!(begin.elapsed() < PROMPT, "{:?}", begin.elapsed());
+    node.request(Request::ReopenLog { container: "a".into() }, log).expect("reopen");
+    assert!(begin.elapsed() < TIME_LIMIT, "{:?}", begin.elapsed());
     disk.thaw();
     node.delete("elsewhere");
     assert_eq!(node.wait("elsewhere").signal, Some(9));
@@ -136,8 +138,8 @@ fn a_log_that_hangs_stops_its_own_containers_alone() {
     });
     ends.sort();
     assert_eq!(ends, ["a", "b"]);
-    // What the deleted one had written before its end is still brought to its log.
-    node.eventually("the log that hung is whole", |node| node.log("killed").len() > 1000);
+    // The output that the deleted container wrote before its exit still reaches its log.
+    node.eventually("the log that hung is complete", |node| node.log("killed").len() > 1000);
     assert_counted(&node, "killed", false);
     assert_counted(&node, "b", true);
     let (before, after) = (node.log("a"), node.log("elsewhere"));
@@ -154,7 +156,7 @@ fn a_log_that_hangs_stops_its_own_containers_alone() {
 fn monitors_killed_while_a_log_hangs_lose_and_repeat_no_line() {
     let mut disk = Disk::new();
     let mut node = Node::start();
-    let hung = ["a", "b", "c"].map(|id| counter(&mut node, &disk, id));
+    let hung_containers = ["a", "b", "c"].map(|id| counter(&mut node, &disk, id));
     let elsewhere = node.run("elsewhere", &["sleep", "1000"]);
     let path = disk.path().join("brief.log");
     fs::write(&path, "").expect("a log");
@@ -163,15 +165,15 @@ fn monitors_killed_while_a_log_hangs_lose_and_repeat_no_line() {
     let brief_log = node.open_log("brief");
     disk.freeze();
     wait_until_stuck(&mut node);
-    // Its end is known at once, its output still on its way.
+    // Its exit is reported immediately, while its output is pending.
     node.start_container("brief").expect("start");
     assert_eq!(node.event(), Event::OutputPending { container: "brief".into() });
     let status = node.wait("brief");
     assert_eq!(status.code, Some(0));
     for round in 0..3 {
         node.replace_monitor();
-        for Hung { held, log } in &hung {
-            adopt(&mut node, held, duplicate(log), HoldingState::Running);
+        for HungContainer { container, log } in &hung_containers {
+            adopt(&mut node, container, duplicate(log), HoldingState::Running);
         }
         adopt(&mut node, &brief, duplicate(&brief_log), HoldingState::Exited(status.clone()));
         let log = node.open_log("elsewhere");
@@ -189,22 +191,22 @@ fn monitors_killed_while_a_log_hangs_lose_and_repeat_no_line() {
     node.end();
 }
 
-/// As the daemon does after the monitor's death.
-fn adopt(node: &mut Node, held: &Held, log: OwnedFd, state: HoldingState) {
+/// Adopts a container, as the daemon does after the death of a monitor.
+fn adopt(node: &mut Node, container: &TestContainer, log: OwnedFd, state: HoldingState) {
     let holding = Holding {
         hooks: None,
         user_namespace: None,
-        id: held.id.clone(),
+        id: container.id.clone(),
         sandbox: "pod".into(),
-        cgroup: format!("{}/{}", node.cgroup, held.id),
-        pid: held.created.pid,
-        start_time: held.created.start_time,
+        cgroup: format!("{}/{}", node.cgroup, container.id),
+        pid: container.created.pid,
+        start_time: container.created.start_time,
         log: LogOptions::default(),
         state,
     };
-    let mut files = Attachments::new().with(Role::Pidfd, duplicate(&held.pidfd)).with(Role::Log, log);
-    for (role, fd) in held.reading.iter() {
+    let mut files = Attachments::new().with(Role::Pidfd, duplicate(&container.pidfd)).with(Role::Log, log);
+    for (role, fd) in container.reading.iter() {
         files.push(*role, duplicate(fd));
     }
-    node.ask(Request::Adopt(Adopt { holding }), files).expect("adopt");
+    node.request(Request::Adopt(Adopt { holding }), files).expect("adopt");
 }

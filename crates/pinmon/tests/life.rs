@@ -1,4 +1,4 @@
-//! A container's whole life, through a real monitor.
+//! Lifecycle of containers with a real monitor.
 
 mod node;
 
@@ -9,7 +9,7 @@ use node::Node;
 use rustix::fd::{AsFd, OwnedFd};
 
 #[test]
-fn runs_writes_its_log_and_tells_its_exit_code() {
+fn a_container_runs_and_its_log_is_written_and_its_exit_code_reported() {
     let mut node = Node::start();
     node.shell("c", "echo out; echo err >&2; printf rest; exit 7");
     let status = node.wait("c");
@@ -24,21 +24,22 @@ fn runs_writes_its_log_and_tells_its_exit_code() {
 }
 
 #[test]
-fn inherits_nothing_of_the_monitor() {
+fn a_container_inherits_nothing_from_the_monitor() {
     let mut node = Node::start();
     node.run("fds", &["ls", "/proc/self/fd"]);
     node.wait("fds");
-    // The last one is of `ls`, which reads that directory.
+    // The last one is the directory that `ls` reads.
     assert_eq!(node.log("fds"), ["stdout F 0", "stdout F 1", "stdout F 2", "stdout F 3"]);
     node.run("status", &["cat", "/proc/self/status", "/proc/self/oom_score_adj"]);
     node.wait("status");
     let log = node.log("status");
     let mask = |name: &str| {
-        let value = log.iter().find_map(|line| line.strip_prefix("stdout F ")?.strip_prefix(name)).expect("there");
+        let value =
+            log.iter().find_map(|line| line.strip_prefix("stdout F ")?.strip_prefix(name)).expect("the field exists");
         u64::from_str_radix(value.trim(), 16).expect("a mask")
     };
     assert_eq!(mask("SigBlk:"), 0);
-    // 32 and 33 are the C library's own, which it ignores in what posix_spawn starts.
+    // 32 and 33 are used by the C library, which ignores them in processes started by posix_spawn.
     assert_eq!(mask("SigIgn:") & !(0b11 << 31), 0);
     let score = std::fs::read_to_string("/proc/self/oom_score_adj").expect("own score");
     assert_eq!(log.last().map(|line| &line["stdout F ".len()..]), Some(score.trim()));
@@ -46,30 +47,31 @@ fn inherits_nothing_of_the_monitor() {
     node.end();
 }
 
-/// What the kernel keeps from an init without a handler ends one that waits for its start.
+/// SIGTERM kills a created container that waits for its start, although the kernel discards it for an init without a
+/// handler.
 #[test]
-fn a_created_container_ends_by_a_signal() {
+fn a_created_container_is_killed_by_sigterm() {
     let mut node = Node::start();
     node.create("c", &["sleep", "1000"]);
     node.kill(Target::Container("c".into()), 15, KillScope::Init).expect("kill");
     assert_eq!(node.wait("c").code, Some(143));
     node.delete("c");
-    // The program itself is init's own again.
+    // After execve, the program is an init without a handler.
     node.run("d", &["sleep", "1000"]);
     node.kill(Target::Container("d".into()), 15, KillScope::Init).expect("kill");
-    node.kill(Target::Container("d".into()), 9, KillScope::Init).expect("it ignores the first");
+    node.kill(Target::Container("d".into()), 9, KillScope::Init).expect("SIGTERM was ignored");
     assert_eq!(node.wait("d").signal, Some(9));
     node.delete("d");
     node.end();
 }
 
 #[test]
-fn a_command_that_is_not_there_is_told_by_name() {
+fn a_missing_program_is_reported_by_name() {
     let mut node = Node::start();
     let (spec, output) = (node.spec("c", &["/bin/nothing-here"]), node.output("c"));
     let failure = match node.create_with("c", spec, output) {
         Ok(_) => {
-            let failure = node.start_container("c").expect_err("no such command");
+            let failure = node.start_container("c").expect_err("no such program");
             let status = node.wait("c");
             assert!(status.code.is_some());
             node.delete("c");
@@ -83,7 +85,7 @@ fn a_command_that_is_not_there_is_told_by_name() {
 }
 
 #[test]
-fn a_bad_spec_leaves_nothing() {
+fn a_bad_spec_leaves_nothing_over() {
     let mut node = Node::start();
     let mut spec = node.spec("c", &["true"]);
     spec.process.as_mut().expect("process").cwd = "nowhere".into();
@@ -111,9 +113,9 @@ fn a_created_container_can_be_killed_and_deleted_before_its_start() {
     node.create("a", &["true"]);
     node.kill(Target::Container("a".into()), 9, KillScope::Init).expect("kill");
     assert_eq!(node.wait("a").signal, Some(9));
-    let failure = node.kill(Target::Container("a".into()), 15, KillScope::Init).expect_err("it is gone");
+    let failure = node.kill(Target::Container("a".into()), 15, KillScope::Init).expect_err("it has exited");
     assert_eq!(failure.kind, FailureKind::NotFound);
-    assert_eq!(node.start_container("a").expect_err("it is gone").kind, FailureKind::State);
+    assert_eq!(node.start_container("a").expect_err("it has exited").kind, FailureKind::State);
     node.delete("a");
     node.create("b", &["true"]);
     node.delete("b");
@@ -138,7 +140,7 @@ fn signals_reach_the_first_process_or_all() {
 }
 
 #[test]
-fn a_living_container_is_killed_by_delete() {
+fn a_running_container_is_killed_by_delete() {
     let mut node = Node::start();
     node.run("c", &["sleep", "1000"]);
     node.delete("c");
@@ -147,7 +149,7 @@ fn a_living_container_is_killed_by_delete() {
 }
 
 #[test]
-fn a_terminal_is_logged_resized_and_handed_out() {
+fn a_terminal_is_logged_and_resized_and_sent_to_the_daemon() {
     let mut node = Node::start();
     let mut spec = node.spec("c", &["sh", "-c", "tty; read x; stty size; echo got $x"]);
     spec.process.as_mut().expect("process").terminal = true;
@@ -156,7 +158,7 @@ fn a_terminal_is_logged_resized_and_handed_out() {
     node.start_container("c").expect("start");
     let size = TerminalSize { width: 91, height: 17 };
     let resize = Request::ResizeTerminal { target: Target::Container("c".into()), size };
-    node.ask(resize, Attachments::new()).expect("resize");
+    node.request(resize, Attachments::new()).expect("resize");
     rustix::io::write(held.terminal.as_ref().expect("a master side").as_fd(), b"hello\n").expect("type");
     assert_eq!(node.wait("c").code, Some(0));
     let text: String = node
@@ -170,7 +172,7 @@ fn a_terminal_is_logged_resized_and_handed_out() {
 }
 
 #[test]
-fn a_processes_group_is_empty_when_a_sharer_of_the_hosts_pids_ends() {
+fn remaining_processes_are_killed_when_a_container_in_the_host_pid_namespace_exits() {
     let mut node = Node::start();
     let mut spec = node.spec("c", &["sh", "-c", "sleep 1000 & echo started; exit 4"]);
     spec.linux.as_mut().expect("linux").namespaces.retain(|ns| ns.kind != oci::NamespaceType::Pid);
@@ -184,7 +186,7 @@ fn a_processes_group_is_empty_when_a_sharer_of_the_hosts_pids_ends() {
 }
 
 #[test]
-fn a_kill_for_want_of_memory_is_told() {
+fn an_oom_kill_is_reported() {
     let mut node = Node::start();
     let mut spec = node.spec("c", &["sh", "-c", "dd if=/dev/zero of=/dev/null bs=200M count=1 2>/dev/null"]);
     let limits = serde_json::json!({ "memory": { "limit": 16 << 20, "swap": 16 << 20 } });
@@ -202,13 +204,13 @@ fn a_kill_for_want_of_memory_is_told() {
 fn a_daemon_of_another_major_version_is_refused() {
     let mut node = Node::start();
     let hello = Request::Hello { major: monitor_api::MAJOR + 1, minor: 0 };
-    let failure = node.ask(hello, Attachments::new()).expect_err("refused");
+    let failure = node.request(hello, Attachments::new()).expect_err("refused");
     assert_eq!(failure.kind, FailureKind::Version);
     node.end();
 }
 
 #[test]
-fn ids_that_are_no_ids_are_refused() {
+fn invalid_ids_are_refused() {
     let mut node = Node::start();
     for id in ["", "../x", "a b", &"x".repeat(129)] {
         let spec = node.spec("c", &["true"]);
@@ -221,14 +223,14 @@ fn ids_that_are_no_ids_are_refused() {
 #[test]
 fn a_ping_is_answered_at_once() {
     let mut node = Node::start();
-    let (reply, _) = node.ask(Request::Ping, Attachments::new()).expect("ping");
+    let (reply, _) = node.request(Request::Ping, Attachments::new()).expect("ping");
     assert!(matches!(&reply, monitor_api::Reply::Pong(pong) if pong.stuck.is_empty()), "{reply:?}");
     node.end();
 }
 
-/// The state's tmpfs is full, or the reader of standard error is gone.
+/// The tmpfs of the state directory is full, or the reader of standard error is gone.
 #[test]
-fn messages_that_cannot_be_written_end_no_monitor() {
+fn messages_that_cannot_be_written_do_not_end_the_monitor() {
     let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("open /dev/full");
     let (reader, closed) = std::io::pipe().expect("pipe");
     drop(reader);
@@ -237,7 +239,7 @@ fn messages_that_cannot_be_written_end_no_monitor() {
         let mut node = Node::start_with_stderr(stderr);
         node.run("c", &["sleep", "1000"]);
         for _ in 0..1000 {
-            // Each is refused, with a message.
+            // Each signal is ignored, with a message.
             rustix::process::kill_process(node.monitor, rustix::process::Signal::TERM).expect("signal");
             node.inventory();
         }

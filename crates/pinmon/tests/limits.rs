@@ -1,4 +1,4 @@
-//! Limits of the kernel that containers can use up, and a monitor that works on.
+//! Kernel limits that containers can exhaust, and a monitor that keeps working.
 
 mod node;
 
@@ -14,10 +14,10 @@ use node::Node;
 use rustix::mount::OpenTreeFlags;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 
-/// What is asked of a monitor may take so long on a machine under load.
-const PROMPT: Duration = Duration::from_secs(10);
+/// Time limit of requests to a monitor on a machine under load.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
 
-/// Children of the monitor that ended and were not reaped.
+/// Number of children of the monitor that are zombies.
 fn zombies(node: &Node) -> usize {
     let pid = node.monitor.as_raw_nonzero();
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -29,10 +29,10 @@ fn zombies(node: &Node) -> usize {
 }
 
 #[test]
-fn orphans_beyond_those_of_one_turn_are_reaped_without_a_further_signal() {
+fn orphans_beyond_those_of_one_iteration_are_reaped_without_a_further_signal() {
     const ORPHANS: usize = 700;
     let mut node = Node::start();
-    // None may be reaped before the monitor is stopped.
+    // No child may be reaped before the monitor is stopped.
     let script = format!(
         "while [ ! -e /begin ]; do sleep 0.01; done; \
          i=0; while [ $i -lt {ORPHANS} ]; do (sleep 0.1 &); i=$((i+1)); done; echo done; sleep 1000"
@@ -45,7 +45,7 @@ fn orphans_beyond_those_of_one_turn_are_reaped_without_a_further_signal() {
     node.start_container("host").expect("start");
     kill_process(node.monitor, Signal::STOP).expect("stop");
     node.put("begin");
-    node.eventually("all have ended", |node| zombies(node) >= ORPHANS);
+    node.eventually("all have exited", |node| zombies(node) >= ORPHANS);
     kill_process(node.monitor, Signal::CONT).expect("continue");
     node.eventually("all are reaped", |node| zombies(node) == 0);
     node.wait_for_entry("host", "stdout F done");
@@ -53,18 +53,18 @@ fn orphans_beyond_those_of_one_turn_are_reaped_without_a_further_signal() {
     node.end();
 }
 
-/// A monitor whose epoll_ctl(2) fails as where `fs.epoll.max_user_watches` is used up, but for its listener and
-/// signals.
+/// Starts a monitor whose epoll_ctl(2) fails as if `fs.epoll.max_user_watches` were exhausted, except for its listener
+/// and signals.
 fn start_without_watches() -> Node {
     start_with_failing("epoll_ctl", "error=ENOSPC:when=3+")
 }
 
-/// A monitor with a system call that fails like this (`--inject` of strace(1)).
+/// Starts a monitor with a system call that fails as specified (`--inject` of strace(1)).
 fn start_with_failing(call: &str, how: &str) -> Node {
     let directory = tempfile::tempdir().expect("tempdir");
     let script = directory.path().join("pinmon");
     let program = std::env::var("PINMON").unwrap_or_else(|_| env!("CARGO_BIN_EXE_pinmon").to_owned());
-    // -D: the tracer is no parent, so that the monitor's own pid is that of this script.
+    // With -D the tracer is not the parent, so the pid of the monitor is that of this script.
     let text = format!(
         "#!/bin/sh\nexec /usr/bin/strace -D -f -q -o /dev/null -e trace={call} -e inject={call}:{how} {program} \"$@\"\n"
     );
@@ -76,88 +76,89 @@ fn start_with_failing(call: &str, how: &str) -> Node {
 }
 
 #[test]
-fn the_group_of_a_command_is_removed_although_the_kernel_had_no_memory_for_a_moment() {
+fn the_cgroup_of_an_exec_is_removed_after_transient_enomem() {
     let mut node = start_with_failing("unlinkat", "error=ENOMEM:when=1..3");
     node.run("c", &["sleep", "1000"]);
     node.exec("c", "e", &["true"]).expect("exec");
     assert_eq!(node.wait_exec("e").code, Some(0));
-    node.eventually("the group of the command is removed", |node| !node.has_group("e"));
+    node.eventually("the cgroup of the exec is removed", |node| !node.has_group("e"));
     node.delete("c");
     node.end();
 }
 
 #[test]
-fn containers_live_and_are_logged_where_nothing_can_be_watched() {
+fn containers_run_and_are_logged_if_nothing_can_be_watched() {
     if !PathBuf::from("/usr/bin/strace").exists() {
         return;
     }
     let mut node = start_without_watches();
     let begin = Instant::now();
     let script = "echo one; echo error >&2; read -r l; echo two; exit 7";
-    let (theirs, ours) = std::io::pipe().expect("pipe");
-    let output = node.output("c").with(Role::Stdin, theirs.into());
+    let (stdin, stdin_writer) = std::io::pipe().expect("pipe");
+    let output = node.output("c").with(Role::Stdin, stdin.into());
     let spec = node.spec("c", &["sh", "-c", script]);
     node.create_with("c", spec, output).expect("create");
     node.start_container("c").expect("start");
     node.wait_for_entry("c", "stdout F one");
     node.exec("c", "e", &["sh", "-c", "exit 3"]).expect("exec");
     assert_eq!(node.wait_exec("e").code, Some(3));
-    // One that is attached is let go, its container goes on.
+    // An attached client is disconnected, and its container keeps running.
     let (_reader, tap) = std::io::pipe().expect("pipe");
     let attach = Request::Attach(Attach { container: "c".into() });
-    node.ask(attach, Attachments::new().with(Role::Stdout, tap.into())).expect("attach");
-    std::io::Write::write_all(&mut { ours }, b"go\n").expect("write");
+    node.request(attach, Attachments::new().with(Role::Stdout, tap.into())).expect("attach");
+    std::io::Write::write_all(&mut { stdin_writer }, b"go\n").expect("write");
     assert_eq!(node.wait("c").code, Some(7));
     let mut log = node.log("c");
     log.sort();
     assert_eq!(log, ["stderr F error", "stdout F one", "stdout F two"]);
     node.delete("c");
-    assert!(begin.elapsed() < PROMPT, "{:?}", begin.elapsed());
-    assert!(node.diagnostics().contains("looked at every"), "{}", node.diagnostics());
+    assert!(begin.elapsed() < TIME_LIMIT, "{:?}", begin.elapsed());
+    assert!(node.diagnostics().contains("polled every"), "{}", node.diagnostics());
     fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
     node.end();
 }
 
-/// Sends requests without reading an answer, until the monitor has more answers than the socket takes.
-fn all_answers_come(node: &mut Node) {
-    let asked: Vec<u64> = (0..3000).map(|_| node.send(Request::Ping, &Attachments::new())).collect();
-    for seq in asked {
+/// Sends requests without reading the answers until the socket of the monitor is full, and then reads all of them.
+fn read_answers_late(node: &mut Node) {
+    let requests: Vec<u64> = (0..3000).map(|_| node.send(Request::Ping, &Attachments::new())).collect();
+    for seq in requests {
         node.answer(seq).expect("an answer");
     }
-    // As at first.
-    node.ask(Request::Ping, Attachments::new()).expect("an answer");
+    // The connection works as before.
+    node.request(Request::Ping, Attachments::new()).expect("an answer");
 }
 
 #[test]
 fn a_daemon_that_reads_late_gets_all_answers() {
     let mut node = Node::start();
-    all_answers_come(&mut node);
+    read_answers_late(&mut node);
     node.end();
 }
 
 #[test]
-fn a_daemon_that_reads_late_gets_all_answers_where_nothing_can_be_watched() {
+fn a_daemon_that_reads_late_gets_all_answers_if_nothing_can_be_watched() {
     let mut node = start_without_watches();
-    all_answers_come(&mut node);
+    read_answers_late(&mut node);
     fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
     node.end();
 }
 
-/// Runs `work` while the monitor has room for so many more descriptors.
+/// Runs `work` while the monitor can open only this number of further descriptors.
 fn with_room<T>(node: &mut Node, room: usize, work: impl FnOnce(&mut Node) -> T) -> T {
-    let whose = Some(node.monitor);
-    let open = fs::read_dir(format!("/proc/{}/fd", node.monitor.as_raw_nonzero())).expect("it lives").count();
+    let pid = Some(node.monitor);
+    let open =
+        fs::read_dir(format!("/proc/{}/fd", node.monitor.as_raw_nonzero())).expect("the monitor is running").count();
     let maximum = getrlimit(Resource::Nofile).maximum;
     let narrow = Rlimit { current: Some((open + room) as u64), maximum };
-    let before = prlimit(whose, Resource::Nofile, narrow).expect("prlimit");
+    let before = prlimit(pid, Resource::Nofile, narrow).expect("prlimit");
     let done = work(node);
-    prlimit(whose, Resource::Nofile, before).expect("prlimit");
+    prlimit(pid, Resource::Nofile, before).expect("prlimit");
     done
 }
 
-/// Whatever step it is that finds no room for a further descriptor.
+/// For any step that fails because the descriptor limit is reached.
 #[test]
-fn a_command_that_is_answered_with_an_error_does_not_run() {
+fn an_exec_that_is_answered_with_an_error_does_not_run() {
     let mut node = Node::start();
     node.run("c", &["sleep", "1000"]);
     let mut failed = 0;
@@ -170,18 +171,18 @@ fn a_command_that_is_answered_with_an_error_does_not_run() {
             Ok(_) => node.kill(monitor_api::Target::Exec(id), 9, monitor_api::KillScope::All).expect("kill"),
             Err(_) => {
                 failed += 1;
-                node.eventually("nothing of it runs", |node| !node.has_group(&id));
+                node.eventually("its cgroup is removed", |node| !node.has_group(&id));
             }
         }
     }
-    assert!(failed > 0, "there was room");
+    assert!(failed > 0, "no request failed");
     node.delete("c");
     fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
     node.end();
 }
 
 #[test]
-fn a_container_that_is_answered_with_an_error_is_not_there() {
+fn a_container_that_is_answered_with_an_error_does_not_exist() {
     let mut node = Node::start();
     node.run("other", &["sleep", "1000"]);
     let mut failed = 0;
@@ -194,25 +195,25 @@ fn a_container_that_is_answered_with_an_error_is_not_there() {
             Ok(_) => node.delete(&id),
             Err(_) => {
                 failed += 1;
-                node.eventually("nothing of it is left", |node| !node.has_group(&id));
+                node.eventually("its cgroup is removed", |node| !node.has_group(&id));
                 assert!(!node.inventory().contains_key(&id), "{id} is held");
             }
         }
     }
-    assert!(failed > 0, "there was room");
+    assert!(failed > 0, "no request failed");
     node.delete("other");
     fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
     node.end();
 }
 
-/// Mounts that come before the `Create` are its own; those of a container that is deleted, or of a connection that
-/// closed, are nobody's.
+/// Mounts that are sent before a `Create` belong to its container. They are dropped if the container is deleted or the
+/// connection closes.
 #[test]
-fn mounts_before_their_create() {
+fn mounts_sent_before_their_create_are_used() {
     let mut node = Node::start();
     let directory = node.state.path().join("volume");
-    std::fs::create_dir(&directory).expect("ours");
-    std::fs::write(directory.join("file"), "of the node\n").expect("ours");
+    std::fs::create_dir(&directory).expect("create the volume");
+    std::fs::write(directory.join("file"), "of the node\n").expect("create the volume");
     let mount = || {
         let flags = rustix::mount::OpenTreeFlags::OPEN_TREE_CLONE | rustix::mount::OpenTreeFlags::OPEN_TREE_CLOEXEC;
         rustix::mount::open_tree(rustix::fs::CWD, &directory, flags).expect("open_tree")
@@ -228,13 +229,13 @@ fn mounts_before_their_create() {
         }));
         (spec, first)
     };
-    let ahead = |node: &mut Node, id: &str, index: u32| {
+    let send_mounts = |node: &mut Node, id: &str, index: u32| {
         let mounts = Attachments::new().with(Role::Mount(index), mount());
-        node.ask(Request::Mounts { container: id.into() }, mounts).expect("taken");
+        node.request(Request::Mounts { container: id.into() }, mounts).expect("accepted");
     };
     let (with_mounts, first) = spec(&node, "c");
-    ahead(&mut node, "c", first);
-    ahead(&mut node, "c", first + 1);
+    send_mounts(&mut node, "c", first);
+    send_mounts(&mut node, "c", first + 1);
     let output = node.output("c");
     node.create_with("c", with_mounts, output).expect("create");
     node.start_container("c").expect("start");
@@ -242,29 +243,29 @@ fn mounts_before_their_create() {
     assert_eq!(node.wait("c").code, Some(0));
     node.delete("c");
     let (with_mounts, first) = spec(&node, "d");
-    ahead(&mut node, "d", first);
-    ahead(&mut node, "d", first + 1);
+    send_mounts(&mut node, "d", first);
+    send_mounts(&mut node, "d", first + 1);
     node.delete("d");
     let output = node.output("d");
-    let failure = node.create_with("d", with_mounts, output).err().expect("its mounts are gone");
+    let failure = node.create_with("d", with_mounts, output).err().expect("its mounts were dropped");
     assert!(failure.message.contains("a bind mount needs a source"), "{failure}");
 
-    // Where they have a source, too, it is not used in their place.
+    // The source of a mount is not used in place of a missing descriptor.
     let (mut with_mounts, _) = spec(&node, "e");
     with_mounts.mounts.iter_mut().for_each(|mount| mount.source = Some("/".into()));
     let failure = node.refused_with_mounts("e", with_mounts, Some(2));
-    assert!(failure.message.contains("0 of 2 mounts are here"), "{failure}");
+    assert!(failure.message.contains("0 of 2 mounts received"), "{failure}");
     node.end();
 }
 
-/// Mounts that no container gets are closed, however many, and no more are taken than a container may have.
+/// Mounts without a `Create` are closed, however many there are, and their number per container is limited.
 #[test]
-fn mounts_without_a_create_are_bounded_and_closed() {
+fn mounts_without_a_create_are_limited_and_closed() {
     let mut node = Node::start();
     let pid = node.monitor.as_raw_nonzero();
-    let open = || fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives").count();
+    let open = || fs::read_dir(format!("/proc/{pid}/fd")).expect("the monitor is running").count();
     let before = open();
-    let part = |first: u32, count: u32| {
+    let mounts_from = |first: u32, count: u32| {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let mount = || rustix::mount::open_tree(rustix::fs::CWD, "/usr", flags).expect("open_tree");
         (first..first + count).fold(Attachments::new(), |all, index| all.with(Role::Mount(index), mount()))
@@ -272,21 +273,21 @@ fn mounts_without_a_create_are_bounded_and_closed() {
     let mounts = || Request::Mounts { container: "c".into() };
     let most = u32::try_from(monitor_api::MOUNTS_MAX).expect("few");
     for first in (0..most).step_by(128) {
-        node.ask(mounts(), part(first, 128)).expect("taken");
+        node.request(mounts(), mounts_from(first, 128)).expect("accepted");
     }
     assert!(open() >= before + most as usize);
-    let failure = node.ask(mounts(), part(most, 1)).map(|(reply, _)| reply).expect_err("one too many");
+    let failure = node.request(mounts(), mounts_from(most, 1)).map(|(reply, _)| reply).expect_err("one too many");
     assert!(failure.message.contains("at most 4096"), "{failure}");
     node.eventually("all are closed", |_| open() <= before);
-    node.ask(mounts(), part(0, 128)).expect("taken");
+    node.request(mounts(), mounts_from(0, 128)).expect("accepted");
     node.delete("c");
-    node.eventually("those of a deleted one are closed", |_| open() <= before);
+    node.eventually("those of a deleted container are closed", |_| open() <= before);
     node.end();
 }
 
-/// A file system of the host is mounted by the caller of the library, and may wait for a disk.
+/// The container library mounts a file system of the host in the calling process, which may wait for a disk.
 #[test]
-fn no_file_system_of_the_host_is_mounted() {
+fn file_systems_of_the_host_are_not_mounted() {
     let mut node = Node::start();
     let mut spec = node.spec("c", &["true"]);
     spec.mounts.push(oci::Mount {
@@ -297,6 +298,6 @@ fn no_file_system_of_the_host_is_mounted() {
         ..oci::Mount::default()
     });
     let failure = node.refused_with_mounts("c", spec, None);
-    assert!(failure.message.contains("must be attached"), "{failure}");
+    assert!(failure.message.contains("must be attached as descriptors"), "{failure}");
     node.end();
 }

@@ -22,17 +22,17 @@ use rustix::{
 };
 use syscall::shared_memory::SharedMemory;
 
-/// Much longer than anything takes that does not wait for the terminal.
-const PROMPT: Duration = Duration::from_secs(10);
+/// Time limit of operations that do not wait for the terminal. They take much less.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
 const PAGE: u64 = 4096;
 
-/// A process that is inside read(2) of a slave, its buffer a page of a file system that hangs.
+/// A process inside read(2) of a slave whose buffer is a page of a file system that hangs.
 struct Reader {
     child: Child,
 }
 
 impl Reader {
-    /// Freezes the disk.
+    /// Starts the process and freezes the disk.
     fn start(disk: &mut Disk, slave: &Path, master: &OwnedFd) -> Self {
         let directory = tempfile::tempdir().expect("tempdir");
         let program = std::env::current_exe().expect("this program");
@@ -43,12 +43,12 @@ impl Reader {
             .env("PINMON_TEST_STEPS", directory.path())
             .spawn()
             .expect("spawn");
-        until("the page is mapped", || directory.path().join("mapped").exists());
+        wait_until("the page is mapped", || directory.path().join("mapped").exists());
         disk.freeze();
         rustix::io::write(master, b"hello\n").expect("type");
         fs::write(directory.path().join("go"), "").expect("go");
         let id = child.id();
-        until("it waits", || has_waiting_thread(id));
+        wait_until("a thread blocks", || has_waiting_thread(id));
         assert!(child.try_wait().expect("wait").is_none());
         Self { child }
     }
@@ -65,15 +65,15 @@ fn has_waiting_thread(pid: u32) -> bool {
     states.into_iter().any(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" D")))
 }
 
-fn until(what: &str, mut so: impl FnMut() -> bool) {
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let begin = Instant::now();
-    while !so() {
-        assert!(begin.elapsed() < PROMPT, "not even late: {what}");
+    while !condition() {
+        assert!(begin.elapsed() < TIME_LIMIT, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// No test of its own: [`Reader`] runs it, in a process of its own.
+/// Not a test: [`Reader`] runs this function in another process.
 #[test]
 fn reads_into_a_page_that_cannot_be_written() {
     if std::env::var_os("PINMON_TEST_SLAVE").is_none() {
@@ -85,19 +85,19 @@ fn reads_into_a_page_that_cannot_be_written() {
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(page).expect("a page");
     let mut memory = SharedMemory::map(file.into(), PAGE as usize).expect("map");
     fs::write(steps.join("mapped"), "").expect("written");
-    until("told to", || steps.join("go").exists());
+    wait_until("the test continues", || steps.join("go").exists());
     let _ = rustix::io::read(&open, memory.bytes_mut());
 }
 
-/// The slave that is the standard input of a process in a container, as the host sees it.
+/// Returns the path on the host of the slave that is the standard input of a process in a container.
 fn slave_of(pid: u32) -> PathBuf {
     let slave = fs::read_link(format!("/proc/{pid}/fd/0")).expect("its input");
     PathBuf::from(format!("/proc/{pid}/root{}", slave.display()))
 }
 
-/// Descriptors of masters that the monitor has open.
+/// Number of masters that the monitor has open.
 fn masters(node: &Node) -> usize {
-    let files = fs::read_dir(format!("/proc/{}/fd", node.monitor.as_raw_nonzero())).expect("it lives");
+    let files = fs::read_dir(format!("/proc/{}/fd", node.monitor.as_raw_nonzero())).expect("the monitor is running");
     let is_master = |path: PathBuf| fs::read_link(path).is_ok_and(|to| to.ends_with("ptmx"));
     files.flatten().filter(|file| is_master(file.path())).count()
 }
@@ -110,30 +110,31 @@ fn exec_with_terminal(node: &mut Node, id: &str) -> (u32, OwnedFd) {
 }
 
 fn assert_prompt(node: &mut Node, begin: Instant) {
-    let (reply, _) = node.ask(Request::Ping, Attachments::new()).expect("ping");
+    let (reply, _) = node.request(Request::Ping, Attachments::new()).expect("ping");
     assert!(matches!(reply, Reply::Pong(_)));
     node.run("bystander", &["true"]);
     assert_eq!(node.wait("bystander").code, Some(0));
     node.delete("bystander");
-    assert!(begin.elapsed() < PROMPT, "others waited for {:?}", begin.elapsed());
+    assert!(begin.elapsed() < TIME_LIMIT, "requests about others took {:?}", begin.elapsed());
 }
 
 #[test]
-fn a_commands_terminal_that_cannot_be_hung_up_stops_nobody() {
+fn a_terminal_of_an_exec_that_cannot_be_hung_up_blocks_nothing_else() {
     let mut node = Node::start();
-    // Dropped first where the test fails: what hangs would hang the clean-up, too.
+    // Declared after the node, so that it is dropped first if the test fails: processes that hang would block the
+    // cleanup.
     let mut disk = Disk::new();
     node.run("c", &["sleep", "1000"]);
     let (pid, master) = exec_with_terminal(&mut node, "e");
     let reader = Reader::start(&mut disk, &slave_of(pid), &master);
-    // The client hangs up: the monitor is left with the last copy.
+    // The client hangs up, and the monitor has the last copy.
     drop(master);
     let begin = Instant::now();
     node.kill(Target::Exec("e".into()), libc::SIGKILL, KillScope::All).expect("kill");
     assert_eq!(node.wait_exec("e").signal, Some(9));
     std::thread::sleep(Duration::from_millis(300));
     assert_prompt(&mut node, begin);
-    node.eventually("it is closed", |node| masters(node) == 0);
+    node.eventually("the master is closed", |node| masters(node) == 0);
     disk.thaw();
     reader.end();
     node.delete("c");
@@ -141,18 +142,19 @@ fn a_commands_terminal_that_cannot_be_hung_up_stops_nobody() {
 }
 
 #[test]
-fn a_containers_terminal_that_cannot_be_hung_up_stops_nobody() {
+fn a_terminal_of_a_container_that_cannot_be_hung_up_blocks_nothing_else() {
     let mut node = Node::start();
-    // Dropped first where the test fails: what hangs would hang the clean-up, too.
+    // Declared after the node, so that it is dropped first if the test fails: processes that hang would block the
+    // cleanup.
     let mut disk = Disk::new();
     let mut spec = node.spec("t", &["sleep", "1000"]);
     spec.process.as_mut().expect("a process").terminal = true;
     let log = Attachments::new().with(Role::Log, node.open_log("t"));
-    let mut held = node.create_with("t", spec, log).expect("create");
+    let mut container = node.create_with("t", spec, log).expect("create");
     node.start_container("t").expect("start");
-    let master = held.terminal.take().expect("a master side");
-    // Its log writer reads from the master, which is the other side.
-    let reader = Reader::start(&mut disk, &slave_of(held.created.pid), &master);
+    let master = container.terminal.take().expect("a master side");
+    // The log writer reads from the master.
+    let reader = Reader::start(&mut disk, &slave_of(container.created.pid), &master);
     drop(master);
     let begin = Instant::now();
     node.kill(Target::Container("t".into()), libc::SIGKILL, KillScope::All).expect("kill");
@@ -160,36 +162,36 @@ fn a_containers_terminal_that_cannot_be_hung_up_stops_nobody() {
     node.delete("t");
     std::thread::sleep(Duration::from_millis(300));
     assert_prompt(&mut node, begin);
-    node.eventually("it is closed", |node| masters(node) == 0);
+    node.eventually("the master is closed", |node| masters(node) == 0);
     disk.thaw();
     reader.end();
     node.end();
 }
 
 #[test]
-fn a_master_that_no_process_can_be_made_for_is_closed_later() {
+fn a_master_that_no_closer_can_be_cloned_for_is_closed_later() {
     let mut node = Node::start();
     node.run("c", &["sleep", "1000"]);
     let (pid, master) = exec_with_terminal(&mut node, "e");
     drop(master);
-    // The answer's duplicate is closed a moment after it was sent.
-    node.eventually("one is left", |node| masters(node) == 1);
-    let (limit, whose) = (getrlimit(Resource::Nofile), Some(node.monitor));
-    let none = Rlimit { current: Some(4), maximum: limit.maximum };
-    let before = prlimit(whose, Resource::Nofile, none).expect("prlimit");
+    // The duplicate in the answer is closed a moment after it was sent.
+    node.eventually("one master is open", |node| masters(node) == 1);
+    let (limit, monitor) = (getrlimit(Resource::Nofile), Some(node.monitor));
+    let narrow = Rlimit { current: Some(4), maximum: limit.maximum };
+    let before = prlimit(monitor, Resource::Nofile, narrow).expect("prlimit");
     kill_process(Pid::from_raw(pid.cast_signed()).expect("a pid"), Signal::KILL).expect("kill");
     assert_eq!(node.wait_exec("e").signal, Some(9));
-    node.eventually("it says so", |node| node.diagnostics().contains("left open for now"));
+    node.eventually("the message is logged", |node| node.diagnostics().contains("left open for now"));
     assert_eq!(masters(&node), 1);
-    prlimit(whose, Resource::Nofile, before).expect("prlimit");
-    node.eventually("it is closed", |node| masters(node) == 0);
+    prlimit(monitor, Resource::Nofile, before).expect("prlimit");
+    node.eventually("the master is closed", |node| masters(node) == 0);
     node.delete("c");
     fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
     node.end();
 }
 
 #[test]
-fn a_slave_that_is_left_is_hung_up() {
+fn a_leftover_slave_is_hung_up() {
     let mut node = Node::start();
     node.run("c", &["sleep", "1000"]);
     let (pid, master) = exec_with_terminal(&mut node, "e");

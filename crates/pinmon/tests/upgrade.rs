@@ -1,6 +1,6 @@
-//! Another program in the monitor's process, under containers that write.
+//! Upgrades of the monitor while containers write.
 //!
-//! The monitor is the static build that is shipped: it has no loader in its mount namespace.
+//! The monitor must be the static release build: its mount namespace has no dynamic loader.
 
 mod disk;
 mod node;
@@ -29,7 +29,7 @@ fn start() -> Node {
 
 fn upgrade_to(node: &mut Node, program: &PathBuf) -> Result<Reply, Failure> {
     let file = File::open(program).expect("a program");
-    node.ask(Request::Upgrade, Attachments::new().with(Role::Program, file.into())).map(|(reply, _)| reply)
+    node.request(Request::Upgrade, Attachments::new().with(Role::Program, file.into())).map(|(reply, _)| reply)
 }
 
 fn upgrade(node: &mut Node) {
@@ -40,19 +40,19 @@ fn upgrade(node: &mut Node) {
     }
 }
 
-/// Open descriptors of the monitor.
+/// Number of open descriptors of the monitor.
 fn descriptors(node: &Node) -> usize {
-    fs::read_dir(format!("/proc/{}/fd", node.monitor.as_raw_nonzero())).expect("it lives").count()
+    fs::read_dir(format!("/proc/{}/fd", node.monitor.as_raw_nonzero())).expect("the monitor is running").count()
 }
 
-/// Lines of a log that are numbers, in order: `1..=last`, each once.
+/// Asserts that the lines of a log are the numbers `1..=last` in order, each once.
 fn assert_numbered(node: &Node, id: &str, last: u32) {
     let log = node.log(id);
     let numbers: Vec<u32> = log.iter().filter_map(|line| line.strip_prefix("stdout F ")?.parse().ok()).collect();
     assert_eq!(
         numbers.len(),
         log.len(),
-        "only whole numbers: {:?}",
+        "not a whole number: {:?}",
         log.iter().find(|line| !line.starts_with("stdout F "))
     );
     assert!(numbers.iter().copied().eq(1..=last), "{} lines, not {last}", numbers.len());
@@ -75,9 +75,9 @@ fn no_line_is_lost_or_doubled_under_repeated_upgrades() {
         upgrade(&mut node);
     }
     std::io::Write::write_all(&mut { feed }, b"it\n").expect("write");
-    let mut said = String::new();
-    reader.read_to_string(&mut said).expect("read");
-    assert_eq!(said, "got it\n");
+    let mut output = String::new();
+    reader.read_to_string(&mut output).expect("read");
+    assert_eq!(output, "got it\n");
     let mut ends = Vec::new();
     let mut exec = None;
     while ends.len() < 2 || exec.is_none() {
@@ -97,12 +97,12 @@ fn no_line_is_lost_or_doubled_under_repeated_upgrades() {
     node.kill(Target::Container("c".into()), libc::SIGTERM, KillScope::Init).expect("kill");
     assert_eq!(node.wait("c").code, Some(4));
     node.delete("c");
-    assert!(descriptors(&node) < before, "upgrades left descriptors open");
+    assert!(descriptors(&node) < before, "upgrades leaked descriptors");
     node.end();
 }
 
 #[test]
-fn what_waits_and_what_ended_is_as_it_was() {
+fn created_and_exited_containers_are_unchanged() {
     let mut node = start();
     let held = node.create("waits", &["sh", "-c", "echo ran; exit 5"]);
     node.run("ended", &["sh", "-c", "exit 3"]);
@@ -110,13 +110,13 @@ fn what_waits_and_what_ended_is_as_it_was() {
     node.create("tapped", &["sh", "-c", "read -r l; echo done"]);
     let (mut out, tap) = std::io::pipe().expect("pipe");
     let attach = Request::Attach(Attach { container: "tapped".into() });
-    node.ask(attach, Attachments::new().with(Role::Stdout, tap.into())).expect("attach");
+    node.request(attach, Attachments::new().with(Role::Stdout, tap.into())).expect("attach");
     let kept = Attachments::new().with(Role::Kept(0), File::open("/dev/null").expect("open").into());
-    node.ask(Request::Keep { key: "k".into() }, kept).expect("keep");
+    node.request(Request::Keep { key: "k".into() }, kept).expect("keep");
     let open = descriptors(&node);
     upgrade(&mut node);
     upgrade(&mut node);
-    assert_eq!(descriptors(&node), open, "neither more nor fewer");
+    assert_eq!(descriptors(&node), open, "the number of descriptors is unchanged");
     let all = node.inventory();
     assert_eq!(all.keys().map(String::as_str).collect::<Vec<_>>(), ["ended", "k", "tapped", "waits"]);
     assert!(matches!(&all["ended"].0.state, monitor_api::HoldingState::Exited(status) if status.code == Some(3)));
@@ -132,7 +132,7 @@ fn what_waits_and_what_ended_is_as_it_was() {
     let mut text = String::new();
     out.read_to_string(&mut text).expect("read");
     assert_eq!(text, "done\n");
-    node.ask(Request::Release { key: "k".into() }, Attachments::new()).expect("release");
+    node.request(Request::Release { key: "k".into() }, Attachments::new()).expect("release");
     for id in ["waits", "ended", "tapped"] {
         node.delete(id);
     }
@@ -151,12 +151,12 @@ fn has_open(pid: &str, below: &Path) -> bool {
     files.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| file.starts_with(below))
 }
 
-/// A log that hangs: what waits for it is answered by this program or by the next.
+/// A log that hangs: requests that wait for it are answered by this program or by the next one.
 #[test]
-fn a_log_that_hangs_holds_up_neither_an_answer_nor_an_end() {
-    const PROMPT: Duration = Duration::from_secs(10);
+fn a_log_that_hangs_delays_neither_an_answer_nor_an_exit() {
+    const TIME_LIMIT: Duration = Duration::from_secs(10);
     let mut node = start();
-    // Dropped first where the test fails.
+    // Declared after the node, so that it is dropped first if the test fails.
     let mut disk = disk::Disk::new();
     for id in ["reopened", "ended"] {
         let path = disk.path().join(format!("{id}.log"));
@@ -166,7 +166,7 @@ fn a_log_that_hangs_holds_up_neither_an_answer_nor_an_end() {
     }
     let log = node.open_log("reopened");
     disk.freeze();
-    // Their writer waits, and their pipes are full.
+    // The log writer blocks, and the pipes of the containers are full.
     std::thread::sleep(Duration::from_millis(1500));
     let reopen =
         node.send(Request::ReopenLog { container: "reopened".into() }, &Attachments::new().with(Role::Log, log));
@@ -175,10 +175,10 @@ fn a_log_that_hangs_holds_up_neither_an_answer_nor_an_end() {
     upgrade(&mut node);
     let upgraded = Instant::now();
     node.answer(reopen).expect("reopened");
-    assert!(begin.elapsed() < PROMPT, "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < TIME_LIMIT, "{:?}", begin.elapsed());
     assert_eq!(node.wait("ended").signal, Some(9));
     let waited = upgraded.elapsed();
-    assert!(waited > Duration::from_secs(1), "its output had no time in the new program: {waited:?}");
+    assert!(waited > Duration::from_secs(1), "the new program gave its output no time: {waited:?}");
     let logs = disk.path();
     assert!(children(&node).any(|pid| has_open(&pid, &logs)));
     disk.thaw();
@@ -201,19 +201,19 @@ fn a_program_that_cannot_take_over_changes_nothing() {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("chmod");
         path
     };
-    let whole = fs::read(program()).expect("read");
+    let program_bytes = fs::read(program()).expect("read");
     for (path, why) in [
         (make("text", b"no program"), "does not start"),
-        (make("cut", &whole[..4096]), ""),
+        (make("cut", &program_bytes[..4096]), ""),
         (PathBuf::from("/bin/busybox"), "refuses: applet not found"),
     ] {
         let open = descriptors(&node);
         let failure = upgrade_to(&mut node, &path).expect_err("it must not take over");
         assert_eq!(failure.kind, FailureKind::State, "{failure}");
-        assert!(failure.message.contains(why) && failure.message.ends_with(" goes on"), "{failure}");
+        assert!(failure.message.contains(why) && failure.message.ends_with(" keeps running"), "{failure}");
         assert_eq!(descriptors(&node), open, "{failure}");
     }
-    node.exec("c", "e", &["true"]).expect("it works on");
+    node.exec("c", "e", &["true"]).expect("exec after the failed upgrade");
     assert_eq!(node.wait_exec("e").code, Some(0));
     upgrade(&mut node);
     node.delete("c");
@@ -222,30 +222,30 @@ fn a_program_that_cannot_take_over_changes_nothing() {
 }
 
 #[test]
-fn a_program_that_fails_after_its_check_gives_everything_back() {
+fn a_program_that_fails_after_its_check_returns_to_the_previous_one() {
     let mut node = start();
     node.run("c", &["sh", "-c", "echo up; sleep 1000"]);
     let mut kept = Attachments::new();
     for n in 0..40 {
         kept.push(Role::Kept(n), File::open("/dev/null").expect("open").into());
     }
-    node.ask(Request::Keep { key: "k".into() }, kept).expect("keep");
-    // Room for the check, not for the duplicates of all that the new program takes over.
+    node.request(Request::Keep { key: "k".into() }, kept).expect("keep");
+    // Room for the check, but not for duplicates of all descriptors that the new program takes over.
     let open = descriptors(&node);
     let limit = getrlimit(Resource::Nofile);
     let narrow = Rlimit { current: Some(open as u64 + 20), maximum: limit.maximum };
     let before = prlimit(Some(node.monitor), Resource::Nofile, narrow).expect("prlimit");
     let file = File::open(program()).expect("a program");
-    let asked = node.ask(Request::Upgrade, Attachments::new().with(Role::Program, file.into()));
-    let failure = asked.expect_err("it has no room");
+    let answer = node.request(Request::Upgrade, Attachments::new().with(Role::Program, file.into()));
+    let failure = answer.expect_err("the descriptor limit is reached");
     assert!(failure.message.contains("take over descriptor"), "{failure}");
-    assert!(failure.message.ends_with(" goes on"), "{failure}");
+    assert!(failure.message.ends_with(" keeps running"), "{failure}");
     prlimit(Some(node.monitor), Resource::Nofile, before).expect("prlimit");
     assert_eq!(descriptors(&node), open);
-    node.exec("c", "e", &["true"]).expect("it works on");
+    node.exec("c", "e", &["true"]).expect("exec after the failed upgrade");
     assert_eq!(node.wait_exec("e").code, Some(0));
     upgrade(&mut node);
-    node.ask(Request::Release { key: "k".into() }, Attachments::new()).expect("release");
+    node.request(Request::Release { key: "k".into() }, Attachments::new()).expect("release");
     node.delete("c");
     assert_eq!(node.log("c"), ["stdout F up"]);
     node.end();

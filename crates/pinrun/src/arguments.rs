@@ -1,4 +1,4 @@
-//! Global options, before the command's name.
+//! Global options, which precede the command name.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -7,44 +7,44 @@ use crate::{
     flags::{Flag, Flags, Order, switch, value},
 };
 
-/// How errors are written.
+/// The format of log lines (`--log-format`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum LogFormat {
-    /// logfmt, as logrus writes it.
+    /// logfmt, in the form that logrus writes.
     #[default]
     Text,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Whether the calling user is treated as one without privileges.
+/// Whether the caller is treated as an unprivileged user (`--rootless`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Rootless {
-    /// As the kernel says.
+    /// Determined from the caller's privileges.
     #[default]
     Auto,
     Yes,
     No,
 }
 
-/// What stands before the command's name.
+/// The values of the global options.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Global {
-    /// Directory of all containers' states.
+    /// The directory that holds the state directories of all containers.
     pub(crate) root: PathBuf,
-    /// Where errors and warnings go beside standard error.
+    /// The log file, which gets errors and warnings.
     pub(crate) log: Option<PathBuf>,
     pub(crate) log_format: LogFormat,
     pub(crate) debug: bool,
     pub(crate) systemd_cgroup: bool,
-    /// The container stays in the caller's groups.
+    /// Whether the container stays in the caller's cgroups.
     pub(crate) no_cgroup: bool,
     pub(crate) rootless: Rootless,
 }
 
-/// What to do.
-pub(crate) enum Wanted {
-    /// A command, by its name, with its arguments.
+/// The action that the command line requests.
+pub(crate) enum Action {
+    /// A command's name and its arguments.
     Command(String, Vec<OsString>),
     Help,
     Version,
@@ -56,23 +56,23 @@ const KNOWN: [Flag; 10] = [
     value(&["log-format"]),
     switch(&["debug"]),
     switch(&["systemd-cgroup"]),
-    // crun's, which Podman gives for --cgroups=disabled.
+    // An option of crun, which Podman passes for --cgroups=disabled.
     value(&["cgroup-manager"]),
     value(&["rootless"]),
-    // What older callers give.
+    // Passed by older callers and ignored.
     value(&["criu"]),
     switch(&["help", "h"]),
     switch(&["version", "v"]),
 ];
 
-/// The global options and what to do. The options are given back with an error, too: they say where to write it.
-pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> (Global, Result<Wanted, Failure>) {
+/// Parses the global options and the action. The options are returned with an error, too: they say where to log it.
+pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> (Global, Result<Action, Failure>) {
     let mut global = Global::default();
-    let wanted = Flags::parse(arguments, &KNOWN, Order::Strict).and_then(|flags| read(flags, &mut global));
-    (global, wanted)
+    let action = Flags::parse(arguments, &KNOWN, Order::Strict).and_then(|flags| read(flags, &mut global));
+    (global, action)
 }
 
-fn read(flags: Flags, global: &mut Global) -> Result<Wanted, Failure> {
+fn read(flags: Flags, global: &mut Global) -> Result<Action, Failure> {
     global.log_format = match flags.text("log-format")? {
         None | Some("text" | "") => LogFormat::Text,
         Some("json") => LogFormat::Json,
@@ -97,29 +97,29 @@ fn read(flags: Flags, global: &mut Global) -> Result<Wanted, Failure> {
         Some(other) => return Err(Failure::usage(format!("invalid rootless {other:?}: true, false or auto"))),
     };
     if flags.is_on("version")? {
-        return Ok(Wanted::Version);
+        return Ok(Action::Version);
     }
     let help = flags.is_on("help")?;
     let mut words = flags.words.into_iter();
     match words.next() {
         Some(name) if !help && name != "help" => {
-            Ok(Wanted::Command(name.to_string_lossy().into_owned(), words.collect()))
+            Ok(Action::Command(name.to_string_lossy().into_owned(), words.collect()))
         }
-        _ => Ok(Wanted::Help),
+        _ => Ok(Action::Help),
     }
 }
 
-/// On tmpfs; of an ordinary user, and of one who is root in a user namespace only, in the directory that the user's
-/// session has there.
+/// Returns `/run/pinrun`; for an unprivileged user, and for root of a user namespace other than the initial one,
+/// `$XDG_RUNTIME_DIR/pinrun`. Both are on tmpfs.
 fn default_root() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) {
-        Some(directory) if !is_machine_root() => PathBuf::from(directory).join("pinrun"),
+        Some(directory) if !is_host_root() => PathBuf::from(directory).join("pinrun"),
         _ => PathBuf::from("/run/pinrun"),
     }
 }
 
-/// In the first user namespace every id is mapped upon itself.
-fn is_machine_root() -> bool {
+/// Reports whether this process is root in the initial user namespace, in which every id is mapped to itself.
+fn is_host_root() -> bool {
     rustix::process::geteuid().is_root()
         && syscall::proc_file::read("/proc/self/uid_map")
             .is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))

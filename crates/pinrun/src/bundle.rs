@@ -1,4 +1,4 @@
-//! A bundle: `config.json`, read once and made absolute.
+//! A bundle: reads `config.json` and makes its paths absolute.
 
 use std::{
     ffi::OsStr,
@@ -13,12 +13,12 @@ use rustix::{
 
 use crate::failure::Failure;
 
-/// Largest `config.json`: engines write some ten KiB.
+/// Largest `config.json` in bytes; those of engines have tens of KiB.
 const CONFIG_MAX: usize = 16 << 20;
-/// More than nearly all of them have.
+/// Bytes of the first read: more than nearly all of these files have.
 const FIRST_READ: usize = 32 << 10;
 
-/// What a container is made of.
+/// The directory, the spec and the root of a container.
 #[derive(Debug)]
 pub(crate) struct Bundle {
     /// Absolute.
@@ -28,7 +28,8 @@ pub(crate) struct Bundle {
     pub(crate) rootfs: PathBuf,
 }
 
-/// Enters the bundle's directory (the current one if none is given), to which the paths of its spec are relative.
+/// Changes to the bundle's directory (by default the current one), to which the paths of its spec are relative, and
+/// reads the spec.
 pub(crate) fn load(path: Option<&OsStr>) -> Result<Bundle, Failure> {
     if let Some(path) = path.filter(|path| !path.is_empty()) {
         rustix::process::chdir(path).map_err(|error| Failure::io(format!("enter the bundle {path:?}"), error))?;
@@ -45,7 +46,7 @@ pub(crate) fn load(path: Option<&OsStr>) -> Result<Bundle, Failure> {
     Ok(Bundle { path, spec, rootfs })
 }
 
-/// A bind mount's source may be relative to the bundle.
+/// Makes the source of a bind mount absolute; it may be relative to the bundle.
 fn absolute_source(mount: &mut oci::Mount, bundle: &Path) {
     let binds =
         mount.kind.as_deref() == Some("bind") || mount.options.iter().any(|word| word == "bind" || word == "rbind");
@@ -55,14 +56,14 @@ fn absolute_source(mount: &mut oci::Mount, bundle: &Path) {
     }
 }
 
-/// A JSON file of bounded size.
-pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path, what: &str) -> Result<T, Failure> {
+/// Parses a JSON file of at most [`CONFIG_MAX`] bytes; `name` names it in errors.
+pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path, name: &str) -> Result<T, Failure> {
     let opened = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-    from_file(opened.map_err(|error| Failure::io(format!("open {what}"), error))?.as_fd(), what)
+    from_file(opened.map_err(|error| Failure::io(format!("open {name}"), error))?.as_fd(), name)
 }
 
-/// JSON of bounded size, in as few reads as there can be.
-pub(crate) fn from_file<T: serde::de::DeserializeOwned>(file: BorrowedFd<'_>, what: &str) -> Result<T, Failure> {
+/// Parses JSON of at most [`CONFIG_MAX`] bytes, with as few reads as possible; `name` names it in errors.
+pub(crate) fn from_file<T: serde::de::DeserializeOwned>(file: BorrowedFd<'_>, name: &str) -> Result<T, Failure> {
     let mut text = vec![0; FIRST_READ];
     let mut filled = 0;
     loop {
@@ -70,14 +71,14 @@ pub(crate) fn from_file<T: serde::de::DeserializeOwned>(file: BorrowedFd<'_>, wh
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(Errno::INTR) => {}
-            Err(errno) => return Err(Failure::io(format!("read {what}"), errno)),
+            Err(errno) => return Err(Failure::io(format!("read {name}"), errno)),
         }
         if filled > CONFIG_MAX {
-            return Err(Failure::new(format!("{what}: is larger than {CONFIG_MAX} bytes")));
+            return Err(Failure::new(format!("{name}: is larger than {CONFIG_MAX} bytes")));
         }
         if filled == text.len() {
             text.resize(filled * 2, 0);
         }
     }
-    oci::from_json(&text[..filled]).map_err(|error| Failure::new(format!("{what}: {error}")))
+    oci::from_json(&text[..filled]).map_err(|error| Failure::new(format!("{name}: {error}")))
 }

@@ -1,8 +1,8 @@
-//! Time as logs and states have it.
+//! Timestamps of the log and of container state.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Now, in UTC, as RFC 3339 with nanoseconds.
+/// Returns the current time in UTC as RFC 3339 with nanoseconds.
 pub(crate) fn now() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     rfc3339(now.as_secs(), now.subsec_nanos())
@@ -15,8 +15,8 @@ fn rfc3339(seconds: u64, nanoseconds: u32) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanoseconds:09}Z")
 }
 
-/// Year, month and day of a day since 1970, in the Gregorian calendar: years are counted from March, so that the leap
-/// day is the last one of its year.
+/// Converts days since 1970-01-01 to year, month and day of the Gregorian calendar. Years are counted from March, so
+/// that the leap day is the last day of its year.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_have_their_dates() {
+    fn dates_are_formatted_as_rfc_3339() {
         assert_eq!(rfc3339(0, 0), "1970-01-01T00:00:00.000000000Z");
         assert_eq!(rfc3339(951_782_400, 5), "2000-02-29T00:00:00.000000005Z");
         assert_eq!(rfc3339(1_735_689_599, 999_999_999), "2024-12-31T23:59:59.999999999Z");

@@ -1,4 +1,4 @@
-//! `--console-socket`: the terminal's master side goes to who asked for it.
+//! `--console-socket`: sends the master side of the terminal to the caller.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -17,7 +17,7 @@ use rustix::{
 
 use crate::failure::Failure;
 
-/// A connection to the socket. Made before anything else is, so that a wrong path changes nothing.
+/// A connection to the console socket. It is made before anything else, so that a wrong path has no side effects.
 #[derive(Debug)]
 pub(crate) struct ConsoleSocket {
     socket: OwnedFd,
@@ -30,7 +30,7 @@ impl ConsoleSocket {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).map_err(failed)?;
         let address = SocketAddrUnix::new(path).or_else(|_| {
-            // Longer than the kernel's bound: through a descriptor.
+            // The path is longer than sun_path: connect through a descriptor.
             let node = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
             let short = format!("/proc/self/fd/{}", rustix::fd::AsRawFd::as_raw_fd(&node));
             let address = SocketAddrUnix::new(short);
@@ -41,7 +41,7 @@ impl ConsoleSocket {
         Ok(Self { socket, path: path.to_owned() })
     }
 
-    /// Sends a descriptor with its name as the message, as runc does.
+    /// Sends a descriptor with its path as the message, as runc does.
     pub(crate) fn send(&self, terminal: BorrowedFd<'_>) -> Result<(), Failure> {
         let failed = |errno| Failure::io(format!("send the terminal to the console socket {:?}", self.path), errno);
         let link = format!("/proc/self/fd/{}", rustix::fd::AsRawFd::as_raw_fd(&terminal));

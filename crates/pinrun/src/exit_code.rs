@@ -1,4 +1,4 @@
-/// What the program ends with. The standard library's type gives its number to nobody but its own start of programs.
+/// The exit code of the program. `std::process::ExitCode` does not expose its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExitCode(u8);
 

@@ -6,14 +6,14 @@ use crate::{
     exit_code::ExitCode,
 };
 
-/// What is told to the caller, once.
+/// An error that ends the program; reported once, to standard error and to the log.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Failure {
     pub(crate) message: String,
     /// The program's exit code.
     pub(crate) code: u8,
-    /// Not a failure: a command's options were asked for.
+    /// Whether this is the help of a command, which is not a failure.
     pub(crate) help: bool,
 }
 
@@ -22,39 +22,39 @@ impl Failure {
         Self { message: message.into(), code: 1, help: false }
     }
 
-    /// The command line is wrong.
+    /// An invalid command line.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(message)
     }
 
-    /// What a command's `--help` shows.
+    /// The help of a command.
     pub(crate) fn help(options: String) -> Self {
         Self { message: options, code: 0, help: true }
     }
 
-    /// There is no container of this id; engines look for these words.
+    /// A container that does not exist. Engines match this text.
     pub(crate) fn absent(id: &str) -> Self {
         Self::new(format!("container does not exist: {id}"))
     }
 
-    /// An operation on an object, and its cause without the number that the standard library adds.
+    /// A failed operation and its cause, without the error number that the standard library appends.
     pub(crate) fn io(operation: impl std::fmt::Display, cause: impl Into<std::io::Error>) -> Self {
         let text = cause.into().to_string();
         let cause = text.rfind(" (os error ").map_or(text.as_str(), |end| &text[..end]);
         Self::new(format!("{operation}: {cause}"))
     }
 
-    /// The same error with what was being done in front.
+    /// Prepends the operation that failed.
     pub(crate) fn within(self, operation: impl std::fmt::Display) -> Self {
         Self { message: format!("{operation}: {}", self.message), ..self }
     }
 
-    /// The same error with this exit code.
+    /// Sets the exit code.
     pub(crate) fn with_code(self, code: u8) -> Self {
         Self { code, ..self }
     }
 
-    /// Writes it to standard error and to the log.
+    /// Writes the error to standard error and to the log.
     pub(crate) fn report(&self, global: &Global) -> ExitCode {
         if self.help {
             print!("{}", self.message);
@@ -68,24 +68,24 @@ impl Failure {
     }
 }
 
-/// Something worth knowing that is no error.
+/// Logs a warning.
 pub(crate) fn warn(global: &Global, message: &str) {
     log(global, "warning", message);
 }
 
-/// With `--debug`: what is done.
+/// Logs a debug message if `--debug` is set.
 pub(crate) fn debug(global: &Global, message: impl FnOnce() -> String) {
     if global.debug {
         log(global, "debug", &message());
     }
 }
 
-/// The same of hooks that failed where that changes nothing.
+/// Logs failed hooks as warnings, where their failure does not change the result.
 pub(crate) fn warn_each(global: &Global, errors: Vec<container::Error>) {
     errors.iter().for_each(|error| warn(global, &error.message));
 }
 
-/// One line to the log file, else to standard error, in the form that containerd and Podman read.
+/// Writes one line to the log file, else to standard error, in the format that containerd and Podman parse.
 fn log(global: &Global, level: &str, message: &str) {
     let time = clock::now();
     let line = match global.log_format {

@@ -1,5 +1,5 @@
-//! Options in the way of runc's parser: one dash or two, `--name value` or `--name=value`, switches with `=true` and
-//! `=false`, no bundles of letters.
+//! An option parser compatible with runc's: one dash or two, `--name value` or `--name=value`, switches with `=true` or
+//! `=false`, no combined short options.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -8,38 +8,38 @@ use std::{
 
 use crate::failure::Failure;
 
-/// One option.
+/// An option that a command accepts.
 #[derive(Debug)]
 pub(crate) struct Flag {
-    /// Long name first.
+    /// All names, the long one first.
     pub(crate) names: &'static [&'static str],
     pub(crate) takes_value: bool,
 }
 
-/// An option with a value.
+/// Returns an option that takes a value.
 pub(crate) const fn value(names: &'static [&'static str]) -> Flag {
     Flag { names, takes_value: true }
 }
 
-/// An option that is there or not.
+/// Returns an option without a value.
 pub(crate) const fn switch(names: &'static [&'static str]) -> Flag {
     Flag { names, takes_value: false }
 }
 
-/// Where options end.
+/// Where options may appear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// At the first word that is none: what follows is a command's.
+    /// Before the first word that is not an option: the rest belongs to a command.
     Strict,
-    /// Anywhere among the words.
+    /// Anywhere among the other words.
     Mixed,
 }
 
-/// What was given.
+/// A parsed command line.
 #[derive(Debug, Default)]
 pub(crate) struct Flags {
     given: Vec<(&'static str, OsString)>,
-    /// The other words.
+    /// The words that are not options.
     pub(crate) words: Vec<OsString>,
 }
 
@@ -66,12 +66,12 @@ impl Flags {
                 Some(at) => (&name[..at], Some(OsString::from_vec(name[at + 1..].to_vec()))),
                 None => (name, None),
             };
-            let found = known.iter().find(|flag| flag.names.iter().any(|known| known.as_bytes() == name));
+            let flag = known.iter().find(|flag| flag.names.iter().any(|known| known.as_bytes() == name));
             let shown = String::from_utf8_lossy(name);
-            if found.is_none() && matches!(name, b"help" | b"h") {
+            if flag.is_none() && matches!(name, b"help" | b"h") {
                 return Err(Failure::help(describe(known)));
             }
-            let flag = found.ok_or_else(|| Failure::usage(format!("flag provided but not defined: -{shown}")))?;
+            let flag = flag.ok_or_else(|| Failure::usage(format!("flag provided but not defined: -{shown}")))?;
             let value = match (flag.takes_value, attached) {
                 (_, Some(value)) => value,
                 (false, None) => "true".into(),
@@ -85,31 +85,31 @@ impl Flags {
         Ok(result)
     }
 
-    /// The last value of an option.
+    /// Returns the last value of an option.
     pub(crate) fn value(&self, name: &str) -> Option<&OsStr> {
         self.values(name).next_back()
     }
 
-    /// Every value of an option, in order.
+    /// Returns every value of an option, in order.
     pub(crate) fn values(&self, name: &str) -> impl DoubleEndedIterator<Item = &OsStr> {
         self.given.iter().filter(move |(given, _)| *given == name).map(|(_, value)| value.as_os_str())
     }
 
-    /// The last value of an option as text.
+    /// Returns the last value of an option as UTF-8 text.
     pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, Failure> {
-        let text = |value: &'_ OsStr| -> Result<(), Failure> {
-            Err(Failure::usage(format!("invalid value {value:?} for flag -{name}: it is no UTF-8")))
+        let invalid = |value: &'_ OsStr| -> Result<(), Failure> {
+            Err(Failure::usage(format!("invalid value {value:?} for flag -{name}: not UTF-8")))
         };
         match self.value(name) {
             None => Ok(None),
             Some(value) => match value.to_str() {
                 Some(value) => Ok(Some(value)),
-                None => text(value).map(|()| None),
+                None => invalid(value).map(|()| None),
             },
         }
     }
 
-    /// The last value of an option as a number or another type.
+    /// Parses the last value of an option as a number or another type.
     pub(crate) fn parsed<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Failure> {
         let Some(text) = self.text(name)? else { return Ok(None) };
         match text.parse() {
@@ -118,7 +118,7 @@ impl Flags {
         }
     }
 
-    /// Whether a switch is on.
+    /// Reports whether a switch is on.
     pub(crate) fn is_on(&self, name: &str) -> Result<bool, Failure> {
         match self.value(name).map(OsStr::as_bytes) {
             None | Some(b"false" | b"0" | b"f" | b"F" | b"FALSE" | b"False") => Ok(false),
@@ -130,17 +130,17 @@ impl Flags {
         }
     }
 
-    /// The only word: a container's id.
+    /// Returns the container id, which must be the only word.
     pub(crate) fn id(&self) -> Result<&str, Failure> {
         match self.words.as_slice() {
             [id] => text(id),
-            [] => Err(Failure::usage("a container id is needed")),
-            [_, more, ..] => Err(Failure::usage(format!("one container id is needed; {more:?} is too much"))),
+            [] => Err(Failure::usage("a container id is required")),
+            [_, more, ..] => Err(Failure::usage(format!("unexpected argument {more:?} after the container id"))),
         }
     }
 }
 
-/// The options, one a line.
+/// Formats the options for `--help`, one per line.
 fn describe(known: &[Flag]) -> String {
     let line = |flag: &Flag| {
         let value = if flag.takes_value { " value" } else { "" };
@@ -150,12 +150,12 @@ fn describe(known: &[Flag]) -> String {
     known.iter().map(line).collect()
 }
 
-/// A word as text.
+/// Returns a word as UTF-8 text.
 pub(crate) fn text(word: &OsStr) -> Result<&str, Failure> {
-    word.to_str().ok_or_else(|| Failure::usage(format!("{word:?} is no UTF-8")))
+    word.to_str().ok_or_else(|| Failure::usage(format!("{word:?} is not UTF-8")))
 }
 
-/// Without its dashes; empty for `--`; `None` for what is no option.
+/// Returns an option's name without its dashes: empty for `--`, `None` for a word that is not an option.
 fn option_name(argument: &OsStr) -> Option<&[u8]> {
     match argument.as_bytes() {
         [b'-', b'-', name @ ..] => Some(name),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn options_have_one_dash_or_two_and_their_value_beside_or_behind() {
+    fn options_have_one_or_two_dashes_and_attached_or_separate_values() {
         let flags = parse(&["-bundle=/x", "--b", "/y", "--force", "-e", "A=1", "-e=B=2", "id"], Order::Strict).unwrap();
         assert_eq!(flags.text("bundle").unwrap(), Some("/y"));
         assert!(flags.is_on("force").unwrap());
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_first_word_is_a_commands_or_mixed() {
+    fn options_after_the_first_word_depend_on_the_order() {
         let strict = parse(&["id", "-f", "--", "x"], Order::Strict).unwrap();
         assert_eq!(strict.words, ["id", "-f", "--", "x"]);
         let mixed = parse(&["id", "-f", "--", "-x"], Order::Mixed).unwrap();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_option() {
         assert!(parse(&["--nope"], Order::Mixed).unwrap_err().message.contains("nope"));
         assert!(parse(&["--bundle"], Order::Mixed).unwrap_err().message.contains("bundle"));
         assert!(parse(&["-f=x"], Order::Mixed).unwrap().is_on("force").is_err());

@@ -1,4 +1,4 @@
-//! Staying with a process until its end: signals go on to it, a terminal is relayed, its exit code is ours.
+//! Waits for a process in the foreground: forwards signals, relays its terminal, and returns its exit code.
 
 use std::{
     io::{IsTerminal, stdin, stdout},
@@ -17,8 +17,8 @@ use syscall::signal_fd::SignalFd;
 
 use crate::failure::Failure;
 
-/// What is not sent on: what cannot be blocked, and what tells of this process's own faults and children.
-const OWN: [i32; 10] = [
+/// Signals that are not forwarded: those that cannot be blocked, and those that this process causes itself.
+const NOT_FORWARDED: [i32; 10] = [
     libc::SIGKILL,
     libc::SIGSTOP,
     libc::SIGSEGV,
@@ -28,12 +28,12 @@ const OWN: [i32; 10] = [
     libc::SIGTRAP,
     libc::SIGSYS,
     libc::SIGABRT,
-    // Of who reads our output.
+    // Caused by the reader of this process's output.
     libc::SIGPIPE,
 ];
 const BUFFER: usize = 16 << 10;
 
-/// Signals of this process, readable; blocked before the process is made, so that none is lost.
+/// A signalfd of the forwarded signals, which are blocked before the process is created, so that none is lost.
 #[derive(Debug)]
 pub(crate) struct Foreground {
     signals: SignalFd,
@@ -41,17 +41,17 @@ pub(crate) struct Foreground {
 
 impl Foreground {
     pub(crate) fn prepare() -> Result<Self, Failure> {
-        let forwarded: Vec<i32> = (1..=31).filter(|signal| !OWN.contains(signal)).collect();
+        let forwarded: Vec<i32> = (1..=31).filter(|signal| !NOT_FORWARDED.contains(signal)).collect();
         let signals = SignalFd::block(&forwarded).map_err(|error| Failure::io("block signals", error))?;
         Ok(Self { signals })
     }
 
-    /// Until the process's end: its exit code, or 128 and the signal that ended it.
-    pub(crate) fn stay(self, process: &OwnedFd, terminal: Option<OwnedFd>) -> Result<u8, Failure> {
+    /// Waits for the process to exit and returns its exit code, or 128 plus the number of the signal that killed it.
+    pub(crate) fn wait(self, process: &OwnedFd, terminal: Option<OwnedFd>) -> Result<u8, Failure> {
         let failed = |errno| Failure::io("wait for the process", errno);
         let mut relay = terminal.map(Relay::new).transpose()?;
         loop {
-            let (signalled, ended) = {
+            let (signalled, exited) = {
                 let mut fds = vec![
                     PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
                     PollFd::new(process, PollFlags::IN),
@@ -73,7 +73,7 @@ impl Foreground {
             if signalled {
                 self.forward(process, relay.as_ref())?;
             }
-            if ended {
+            if exited {
                 break;
             }
         }
@@ -91,7 +91,7 @@ impl Foreground {
                 (libc::SIGCHLD, _) => reap(process),
                 (libc::SIGWINCH, Some(relay)) => relay.resize(),
                 _ => {
-                    // The process may have ended just now.
+                    // The process may have exited already.
                     let _ = syscall::pidfd_signal::pidfd_signal(process, signal);
                 }
             }
@@ -100,7 +100,7 @@ impl Foreground {
     }
 }
 
-/// Orphans that fell to this process as a subreaper; the process itself is left for its exit code.
+/// Reaps orphans that were reparented to this process as a subreaper, but not `process`, whose exit code is needed.
 fn reap(process: &OwnedFd) {
     loop {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
@@ -114,10 +114,10 @@ fn reap(process: &OwnedFd) {
     }
 }
 
-/// A container's terminal on this one.
+/// Copies data between the container's terminal and this process's stdio.
 struct Relay {
     master: OwnedFd,
-    /// Typed, and not yet taken.
+    /// Input that was read and not yet written to the terminal.
     pending: Vec<u8>,
     input_open: bool,
     output_open: bool,
@@ -127,15 +127,15 @@ struct Relay {
 impl Relay {
     fn new(master: OwnedFd) -> Result<Self, Failure> {
         let failed = |errno| Failure::io("prepare the terminal", errno);
-        syscall::signals::ignore_broken_pipes();
+        syscall::signals::ignore_sigpipe();
         let flags = fcntl_getfl(&master).map_err(failed)?;
         fcntl_setfl(&master, flags | OFlags::NONBLOCK).map_err(failed)?;
         let mut before = None;
         if stdin().is_terminal() {
-            let found = tcgetattr(stdin()).map_err(failed)?;
-            let mut raw = found.clone();
+            let original = tcgetattr(stdin()).map_err(failed)?;
+            let mut raw = original.clone();
             raw.make_raw();
-            before = Some(found);
+            before = Some(original);
             tcsetattr(stdin(), OptionalActions::Now, &raw).map_err(failed)?;
         }
         let relay = Self { master, pending: Vec::new(), input_open: true, output_open: true, before };
@@ -144,7 +144,7 @@ impl Relay {
     }
 
     fn resize(&self) {
-        fit(&self.master);
+        copy_window_size(&self.master);
     }
 
     fn watch<'fd>(&'fd self, fds: &mut Vec<PollFd<'fd>>, input: BorrowedFd<'fd>) {
@@ -152,12 +152,12 @@ impl Relay {
             fds.push(PollFd::from_borrowed_fd(input, PollFlags::IN));
         }
         if self.output_open {
-            let typed = if self.pending.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
-            fds.push(PollFd::new(&self.master, PollFlags::IN | typed));
+            let output = if self.pending.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+            fds.push(PollFd::new(&self.master, PollFlags::IN | output));
         }
     }
 
-    /// Whatever can be copied now, both ways.
+    /// Copies what can be copied without blocking, in both directions.
     fn copy(&mut self) {
         self.copy_output();
         if self.input_open && self.pending.is_empty() && is_readable(stdin().as_fd()) {
@@ -178,19 +178,19 @@ impl Relay {
         }
     }
 
-    /// One buffer; whether there was something.
+    /// Copies one buffer of output; returns whether there was any.
     fn copy_output(&mut self) -> bool {
         let mut buffer = [0; BUFFER];
         match rustix::io::read(&self.master, &mut buffer) {
             Ok(0) => self.output_open = false,
             Ok(count) => {
-                // Whoever reads our output may be gone; the process is not ended by that.
+                // If the reader of the output has exited, the process still keeps running.
                 let _ = std::io::Write::write_all(&mut stdout(), &buffer[..count]);
                 let _ = std::io::Write::flush(&mut stdout());
                 return true;
             }
             Err(Errno::INTR | Errno::AGAIN) => {}
-            // EIO: nobody has the other side open any more.
+            // EIO: no process has the slave side open anymore.
             Err(_) => self.output_open = false,
         }
         false
@@ -204,7 +204,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            // The terminal may be gone; then there is nothing to put back.
+            // This fails only if the terminal no longer exists.
             let _ = tcsetattr(stdin(), OptionalActions::Now, before);
         }
     }
@@ -215,21 +215,21 @@ fn is_readable(fd: BorrowedFd<'_>) -> bool {
     matches!(poll(&mut fds, Some(&rustix::event::Timespec::default())), Ok(1))
 }
 
-/// Gives the process's terminal the size of this one, if this is one.
-pub(crate) fn fit(terminal: &OwnedFd) {
+/// Copies the window size of standard input to `terminal`, if standard input is a terminal.
+pub(crate) fn copy_window_size(terminal: &OwnedFd) {
     if let Ok(size) = tcgetwinsize(stdin()) {
-        // A terminal that is closed needs no size.
+        // This fails only if the terminal is closed.
         let _ = tcsetwinsize(terminal, size);
     }
 }
 
-/// Whether the terminal's output goes to a pipe or a file: what reads it wants lines as they were written. A terminal
-/// has them as the process's own terminal makes them.
+/// Reports whether the relayed output goes to a pipe or a file. Their readers expect line ends as the process wrote
+/// them; a terminal expects them as the process's terminal converts them.
 pub(crate) fn is_piped() -> bool {
     !stdout().is_terminal()
 }
 
-/// Orphans below fall to this process, so that the process can be waited for.
+/// Makes this process a subreaper (PR_SET_CHILD_SUBREAPER), so that it can wait for the container's init.
 pub(crate) fn become_subreaper() -> Result<(), Failure> {
     rustix::process::set_child_subreaper(Pid::from_raw(1)).map_err(|errno| Failure::io("become a subreaper", errno))
 }

@@ -1,4 +1,4 @@
-//! Annotations `run.oci.hooks.stdout` and `run.oci.hooks.stderr`, crun's: files that hooks write to.
+//! crun's annotations `run.oci.hooks.stdout` and `run.oci.hooks.stderr`: the files to which hooks write.
 
 use std::{collections::BTreeMap, fs::OpenOptions, os::fd::OwnedFd, os::unix::fs::OpenOptionsExt, path::Path};
 
@@ -10,8 +10,8 @@ use crate::{failure::Failure, state::Record};
 const STDOUT: &str = "run.oci.hooks.stdout";
 const STDERR: &str = "run.oci.hooks.stderr";
 
-/// Opens them where the spec has hooks, and makes them where they are absent; relative paths are the current
-/// directory's.
+/// Opens the output files if the spec has hooks, and creates those that do not exist. Paths are relative to the current
+/// directory.
 pub(crate) fn open(spec: &oci::Spec) -> Result<Output, Failure> {
     match spec.hooks {
         Some(_) => open_in(Path::new(""), &spec.annotations),
@@ -19,7 +19,7 @@ pub(crate) fn open(spec: &oci::Spec) -> Result<Output, Failure> {
     }
 }
 
-/// The container's hooks, if it has any; relative paths are its bundle's.
+/// Returns the container's hooks, if it has any. Paths of their output files are relative to its bundle.
 pub(crate) fn hooks(record: &Record) -> Result<Option<Hooks>, Failure> {
     let Some(hooks) = record.hooks.as_ref().map(Hooks::parse).transpose()? else { return Ok(None) };
     Ok(Some(hooks.with_output(open_in(Path::new(&record.bundle), &record.annotations)?)))
@@ -28,7 +28,7 @@ pub(crate) fn hooks(record: &Record) -> Result<Option<Hooks>, Failure> {
 fn open_in(directory: &Path, annotations: &BTreeMap<String, String>) -> Result<Output, Failure> {
     let open = |annotation: &str| -> Result<Option<OwnedFd>, Failure> {
         let Some(path) = annotations.get(annotation) else { return Ok(None) };
-        // An engine may have copied the annotation from a user: nothing is opened that waits, or by a link.
+        // An engine may have copied the annotation from a user: do not follow a symlink, and do not block in open.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(0o600).custom_flags(flags);

@@ -1,4 +1,4 @@
-//! A session keyring of the container's own, so that it does not have its caller's keys.
+//! The session keyring of a container, which keeps the caller's keys out of the container.
 
 use std::ffi::CString;
 
@@ -6,11 +6,11 @@ use rustix::io::Errno;
 
 use crate::{arguments::Global, failure::warn};
 
-/// Joins the container's, which the process that is cloned then inherits. Without it the container has the caller's: as
-/// with other runtimes this is a warning.
+/// Joins the session keyring of the container, which the cloned process inherits. If that fails, the container has the
+/// caller's keyring: as with other runtimes, this is only a warning.
 ///
-/// `label` is the SELinux label of the process, which a new keyring gets too: with this program's own the container
-/// could not use it. The label goes with execve.
+/// `label` is the SELinux label of the process, which a new keyring gets, too: with the label of this program the
+/// container could not use it. The kernel resets `keycreate` at execve.
 pub(crate) fn join(global: &Global, id: &str, label: Option<&str>) {
     let Ok(name) = CString::new(format!("_ses.{id}")) else { return };
     if let Some(label) = label.filter(|label| !label.is_empty())
@@ -19,8 +19,8 @@ pub(crate) fn join(global: &Global, id: &str, label: Option<&str>) {
         warn(global, &format!("label the session keyring {label:?}: {error}"));
     }
     match syscall::keyring::join_session_keyring(&name) {
-        // Kernels without keys have none to be kept from anybody.
+        // A kernel without keyrings has no keys to protect.
         Ok(()) | Err(Errno::NOSYS) => {}
-        Err(errno) => warn(global, &format!("the container has its caller's session keyring: {errno}")),
+        Err(errno) => warn(global, &format!("join a session keyring: {errno}; the container uses its caller's")),
     }
 }

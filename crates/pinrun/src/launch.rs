@@ -1,4 +1,4 @@
-//! From a bundle to a container that is set up and waits: what `create` and `run` have in common.
+//! Creates a container from a bundle, up to the point where it waits for its start: common to `create` and `run`.
 
 mod record;
 
@@ -10,7 +10,7 @@ use std::{
 };
 
 use cgroup::Hierarchies;
-use container::{Inputs, Invocation, Nascent, Plan, Progress, Rootfs, Stdio, hooks::Hooks};
+use container::{ContainerSetup, Inputs, Invocation, Plan, Progress, Rootfs, Stdio, hooks::Hooks};
 use rustix::{
     fd::AsFd,
     process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid},
@@ -24,15 +24,15 @@ use crate::{
     flags::{Flag, Flags, Order, switch, value},
     foreground, hook_output, keyring,
     open_files::OpenFiles,
-    preserve::Preserved,
+    preserve::PreservedFds,
     staging,
     state::{Directory, Record},
 };
 
-use record::hosts_mounts;
-pub(crate) use record::{Made, record};
+use record::uses_caller_mounts;
+pub(crate) use record::{NewContainer, record};
 
-/// Options of both commands.
+/// The options of both commands.
 pub(crate) const FLAGS: [Flag; 8] = [
     value(&["bundle", "b"]),
     value(&["console-socket"]),
@@ -44,17 +44,17 @@ pub(crate) const FLAGS: [Flag; 8] = [
     switch(&["no-subreaper"]),
 ];
 
-/// What was asked for.
+/// The parsed options of `create` or `run`.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) id: String,
-    /// Whether this call ends before the container does.
+    /// Whether this call returns while the container is running.
     pub(crate) detach: bool,
     bundle: Option<OsString>,
     pub(crate) console_socket: Option<ConsoleSocket>,
     pidfd_socket: Option<ConsoleSocket>,
     pid_file: Option<PathBuf>,
-    preserved: Preserved,
+    preserved: PreservedFds,
     new_keyring: bool,
     no_pivot: bool,
 }
@@ -65,7 +65,7 @@ impl Request {
         let flags = Flags::parse(arguments, &known, Order::Mixed)?;
         let path = |name| flags.value(name).filter(|path| !path.is_empty());
         let socket = |path: Option<&OsStr>| path.map(ConsoleSocket::connect).transpose();
-        let preserved = Preserved::parse(&flags)?;
+        let preserved = PreservedFds::parse(&flags)?;
         let request = Self {
             id: flags.id()?.to_owned(),
             detach: flags.is_on("detach")?,
@@ -81,64 +81,64 @@ impl Request {
     }
 }
 
-/// The bundle's directory is entered before the file is written.
+/// Makes a path absolute: the file is used after this process has changed to the bundle's directory.
 pub(crate) fn absolute(path: &OsStr) -> Result<PathBuf, Failure> {
     std::path::absolute(path).map_err(|error| Failure::io(format!("find the directory of {path:?}"), error))
 }
 
-/// First of all: no container may overwrite this program on the host (CVE-2019-5736).
+/// Protects this program's file on the host from being overwritten by a container (CVE-2019-5736). To be called first.
 pub(crate) fn protect() -> Result<(), Failure> {
-    let done = container::own_program::protect();
-    done.map_err(|error| Failure::io("run from a program that no container can write to", error))
+    let protected = container::self_exe::protect();
+    protected.map_err(|error| Failure::io("protect the program from containers: execute a read-only clone", error))
 }
 
-/// Who starts it.
+/// Which call starts the container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Starter {
     /// This call.
-    Here,
-    /// Another one, over the socket.
-    Another,
+    ThisCall,
+    /// A later call of `start`, over the start socket.
+    LaterCall,
 }
 
-/// A container that is set up and waits, on record.
+/// A container that is set up, has a record, and waits for its start.
 #[derive(Debug)]
 pub(crate) struct Launched {
     pub(crate) directory: Directory,
     pub(crate) record: Record,
     pub(crate) hooks: Hooks,
-    pub(crate) nascent: Nascent,
-    /// Its terminal, where nobody asked for it over a socket.
+    pub(crate) setup: ContainerSetup,
+    /// The master side of its terminal, unless it was sent to the console socket.
     pub(crate) terminal: Option<OwnedFd>,
 }
 
 impl Launched {
-    /// Takes it away again; what made that necessary is told by the caller.
+    /// Kills and removes the container. The caller reports the error that made this necessary.
     pub(crate) fn abandon(self, global: &Global) {
-        abandon(self.nascent);
-        self.directory.uncover_root();
+        abandon(self.setup);
+        self.directory.detach_root();
         let _ = self.directory.remove();
         warn_each(global, self.hooks.poststop(&self.record.state(oci::Status::Stopped)));
     }
 }
 
-/// Makes the container; what fails leaves nothing behind.
+/// Creates the container. A failure leaves nothing behind.
 pub(crate) fn launch(global: &Global, request: &Request, starter: Starter) -> Result<Launched, Failure> {
     let bundle = bundle::load(request.bundle.as_deref())?;
     debug(global, || format!("container {}: bundle {:?}, root {:?}", request.id, bundle.path, bundle.rootfs));
-    check_terminal(&bundle, request, request.detach || starter == Starter::Another)?;
+    check_terminal(&bundle, request, request.detach || starter == Starter::LaterCall)?;
     let hooks = bundle.spec.hooks.as_ref().map(Hooks::parse).transpose()?.unwrap_or_default();
     let hooks = hooks.with_output(hook_output::open(&bundle.spec)?);
     if request.no_pivot {
         warn(global, "--no-pivot is not needed: roots on a ramdisk are entered like any other");
     }
     let directory = Directory::create(&global.root, &request.id)?;
-    let made = Making { global, request, directory: &directory, hooks: &hooks }.make(bundle, starter);
-    match made {
-        Ok((record, nascent, terminal)) => Ok(Launched { directory, record, hooks, nascent, terminal }),
+    let creation = Creation { global, request, directory: &directory, hooks: &hooks };
+    match creation.run(bundle, starter) {
+        Ok((record, setup, terminal)) => Ok(Launched { directory, record, hooks, setup, terminal }),
         Err(failure) => {
-            directory.uncover_root();
-            // What failed first is what to tell.
+            directory.detach_root();
+            // The first failure is the one to report.
             let _ = directory.remove();
             Err(failure)
         }
@@ -156,25 +156,25 @@ fn check_terminal(bundle: &Bundle, request: &Request, detach: bool) -> Result<()
     }
 }
 
-/// What making a container needs to know.
-struct Making<'a> {
+/// The context of the creation of a container.
+struct Creation<'a> {
     global: &'a Global,
     request: &'a Request,
     directory: &'a Directory,
     hooks: &'a Hooks,
 }
 
-impl Making<'_> {
-    fn make(&self, bundle: Bundle, starter: Starter) -> Result<(Record, Nascent, Option<OwnedFd>), Failure> {
+impl Creation<'_> {
+    fn run(&self, bundle: Bundle, starter: Starter) -> Result<(Record, ContainerSetup, Option<OwnedFd>), Failure> {
         let Bundle { path, mut spec, rootfs } = bundle;
         let trees = Hierarchies::open()?;
-        // For this process's short life: its end closes all at once.
+        // This process is short-lived: leave closing the descriptors of the cgroup trees to its exit.
         std::mem::forget(trees.clone());
         if !self.global.no_cgroup {
-            place(&mut spec, &self.request.id, self.global.systemd_cgroup, &trees)?;
+            set_cgroup_path(&mut spec, &self.request.id, self.global.systemd_cgroup, &trees)?;
         }
         if let Some(process) = &mut spec.process {
-            self.request.preserved.tell(&mut process.env);
+            self.request.preserved.set_activation(&mut process.env);
         }
         let state = oci::State {
             oci_version: spec.oci_version.clone(),
@@ -184,46 +184,41 @@ impl Making<'_> {
             bundle: path.to_string_lossy().into_owned(),
             annotations: spec.annotations.clone(),
         };
-        let (open_files, given) = OpenFiles::raise_for(&spec)?;
-        let plan = Plan::new(&given, self.inputs(&spec, rootfs.clone(), state.clone(), starter)?)?;
+        let (open_files, effective_spec) = OpenFiles::raise_for(&spec)?;
+        let plan = Plan::new(&effective_spec, self.inputs(&spec, rootfs.clone(), state.clone(), starter)?)?;
         plan.warnings().iter().for_each(|warning| warn(self.global, warning));
         if self.request.new_keyring {
             let label = spec.process.as_ref().and_then(|process| process.selinux_label.as_deref());
             keyring::join(self.global, &self.request.id, label);
         }
         let rdt = spec.linux.as_ref().and_then(|linux| linux.intel_rdt.clone());
-        let mut nascent = container::create(&trees, plan)?;
+        let mut setup = container::create(&trees, plan)?;
         open_files.restore();
-        let cloned = nascent.wait_until_cloned();
+        let cloned = setup.wait_until_cloned();
         debug(self.global, || {
-            format!(
-                "container {}: cloned process {} into cgroup {}",
-                self.request.id,
-                nascent.pid,
-                nascent.group.path()
-            )
+            format!("container {}: cloned process {} into cgroup {}", self.request.id, setup.pid, setup.group.path())
         });
-        let state = oci::State { pid: nascent.pid, ..state };
-        let set_up = cloned.map_err(Failure::from).and_then(|()| self.set_up(&mut nascent, &state));
+        let state = oci::State { pid: setup.pid, ..state };
+        let set_up = cloned.map_err(Failure::from).and_then(|()| self.set_up(&mut setup, &state));
         let finished = set_up.and_then(|terminal| {
-            debug(self.global, || format!("container {}: set up, waits for its start", self.request.id));
-            let terminal = hand_over(self.request, &nascent, terminal)?;
+            debug(self.global, || format!("container {}: set up, waiting for start", self.request.id));
+            let terminal = hand_over(self.request, &setup, terminal)?;
             let (id, own_keyring) = (&self.request.id, self.request.new_keyring);
-            let (pid, group) = (nascent.pid, &nascent.group);
-            let mut record = record(spec, Made { id, pid, group, own_keyring, bundle: path, rootfs })?;
+            let (pid, group) = (setup.pid, &setup.group);
+            let mut record = record(spec, NewContainer { id, pid, group, own_keyring, bundle: path, rootfs })?;
             if self.global.no_cgroup {
                 record.cgroup.clear();
             }
             self.directory.save(&record)?;
             if let Some(file) = &self.request.pid_file {
-                write_pid(file, nascent.pid)?;
+                write_pid(file, setup.pid)?;
             }
             Ok((record, terminal))
         });
         match finished {
-            Ok((record, terminal)) => Ok((record, nascent, terminal)),
+            Ok((record, terminal)) => Ok((record, setup, terminal)),
             Err(failure) => {
-                abandon(nascent);
+                abandon(setup);
                 let _ = rdt.map(|rdt| container::intel_rdt::remove(&rdt, &self.request.id));
                 warn_each(self.global, self.hooks.poststop(&oci::State { pid: 0, ..state }));
                 Err(failure)
@@ -231,7 +226,8 @@ impl Making<'_> {
         }
     }
 
-    /// Everything beside the spec; notes in the directory what has to be known should this process be killed.
+    /// Returns the inputs other than the spec, and saves in the directory what a later call needs if this process is
+    /// killed.
     fn inputs(
         &self,
         spec: &oci::Spec,
@@ -248,22 +244,22 @@ impl Making<'_> {
             }
             None => None,
         };
-        let own_place = !self.global.systemd_cgroup && !self.global.no_cgroup;
-        if let Some(path) = linux.and_then(|linux| linux.cgroups_path.as_ref()).filter(|_| own_place) {
-            self.directory.note_group(path)?;
+        let creates_cgroup = !self.global.systemd_cgroup && !self.global.no_cgroup;
+        if let Some(path) = linux.and_then(|linux| linux.cgroups_path.as_ref()).filter(|_| creates_cgroup) {
+            self.directory.save_cgroup_path(path)?;
         }
-        if hosts_mounts(&spec.linux) {
-            self.directory.note_root(&rootfs)?;
+        if uses_caller_mounts(&spec.linux) {
+            self.directory.save_root_mount(&rootfs)?;
         }
         let invocation = Invocation {
             state,
-            starter: if starter == Starter::Another { Some(self.directory.listen()?) } else { None },
+            start_listener: if starter == Starter::LaterCall { Some(self.directory.listen()?) } else { None },
             systemd_cgroup: self.global.systemd_cgroup,
             staging: staging::open(),
             no_cgroup: self.global.no_cgroup,
             keep_groups: keeps_groups(&spec.annotations),
             nesting: None,
-            host_mounts: None,
+            host_mount_namespace: None,
             hook_output: hook_output::open(spec)?,
         };
         let relays = self.request.console_socket.is_none() && spec.process.as_ref().is_some_and(|p| p.terminal);
@@ -272,9 +268,9 @@ impl Making<'_> {
             mounts: BTreeMap::new(),
             namespaces: BTreeMap::new(),
             stdio: Stdio {
-                own: true,
-                plain_line_ends: relays && foreground::is_piped(),
-                preserve: self.request.preserved.count,
+                inherit: true,
+                raw_newlines: relays && foreground::is_piped(),
+                preserve_fds: self.request.preserved.count,
                 ..Stdio::default()
             },
             seccomp,
@@ -282,16 +278,16 @@ impl Making<'_> {
         })
     }
 
-    /// Until it waits for its start.
-    fn set_up(&self, nascent: &mut Nascent, state: &oci::State) -> Result<Option<OwnedFd>, Failure> {
+    /// Runs the setup until the container waits for its start. Returns its terminal.
+    fn set_up(&self, setup: &mut ContainerSetup, state: &oci::State) -> Result<Option<OwnedFd>, Failure> {
         loop {
-            wait(nascent)?;
-            match nascent.advance()? {
+            wait(setup)?;
+            match setup.advance()? {
                 Progress::Pending => {}
-                Progress::NamespacesMade => {
-                    debug(self.global, || format!("container {}: namespaces made, hooks run", self.request.id));
+                Progress::NamespacesCreated => {
+                    debug(self.global, || format!("container {}: namespaces created, running hooks", self.request.id));
                     self.hooks.create_runtime(state)?;
-                    nascent.go_on()?;
+                    setup.continue_setup()?;
                 }
                 Progress::Ready { terminal } => return Ok(terminal),
                 Progress::Executed => {
@@ -302,35 +298,40 @@ impl Making<'_> {
     }
 }
 
-/// crun's annotation, which Podman gives for `--group-add keep-groups`.
+/// Reports whether crun's annotation is set which Podman passes for `--group-add keep-groups`.
 pub(crate) fn keeps_groups(annotations: &BTreeMap<String, String>) -> bool {
     annotations.get("run.oci.keep_original_groups").is_some_and(|value| value != "0")
 }
 
-/// Where the spec says nothing.
-pub(crate) fn place(spec: &mut oci::Spec, id: &str, systemd: bool, trees: &Hierarchies) -> Result<(), Failure> {
+/// Completes `linux.cgroupsPath`: an empty path gets a default, a relative one becomes absolute.
+pub(crate) fn set_cgroup_path(
+    spec: &mut oci::Spec,
+    id: &str,
+    systemd: bool,
+    trees: &Hierarchies,
+) -> Result<(), Failure> {
     let linux = spec.linux.get_or_insert_default();
     let path = linux.cgroups_path.get_or_insert_default();
     if path.contains('\0') {
-        return Err(Failure::new(format!("linux.cgroupsPath: {path:?} has a NUL byte")));
+        return Err(Failure::new(format!("linux.cgroupsPath: {path:?} contains a NUL byte")));
     }
     match (systemd, path.is_empty()) {
-        (false, true) => *path = trees.place_for(id)?.as_str().to_owned(),
-        (false, false) if !path.starts_with('/') => *path = trees.place_for(path)?.as_str().to_owned(),
+        (false, true) => *path = trees.resolve(id)?.as_str().to_owned(),
+        (false, false) if !path.starts_with('/') => *path = trees.resolve(path)?.as_str().to_owned(),
         (true, true) => *path = format!(":pinrun:{id}"),
         _ => {}
     }
     Ok(())
 }
 
-/// Until the child has something to say.
-pub(crate) fn wait(nascent: &Nascent) -> Result<(), Failure> {
-    Ok(nascent.wait()?)
+/// Waits until the child has sent a message or exited.
+pub(crate) fn wait(setup: &ContainerSetup) -> Result<(), Failure> {
+    Ok(setup.wait()?)
 }
 
-fn hand_over(request: &Request, nascent: &Nascent, terminal: Option<OwnedFd>) -> Result<Option<OwnedFd>, Failure> {
+fn hand_over(request: &Request, setup: &ContainerSetup, terminal: Option<OwnedFd>) -> Result<Option<OwnedFd>, Failure> {
     if let Some(socket) = &request.pidfd_socket {
-        socket.send(nascent.pidfd.as_fd())?;
+        socket.send(setup.pidfd.as_fd())?;
     }
     match (terminal, &request.console_socket) {
         (Some(terminal), Some(socket)) => socket.send(terminal.as_fd()).map(|()| None),
@@ -338,25 +339,25 @@ fn hand_over(request: &Request, nascent: &Nascent, terminal: Option<OwnedFd>) ->
     }
 }
 
-/// Beside and renamed: who waits for the file must not read half of it.
+/// Writes the pid file atomically, by rename: a process that waits for the file must not read a part of it.
 pub(crate) fn write_pid(file: &std::path::Path, pid: i32) -> Result<(), Failure> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let beside = file.with_file_name(format!(".{name}"));
-    let written = std::fs::write(&beside, pid.to_string()).and_then(|()| std::fs::rename(&beside, file));
+    let temporary = file.with_file_name(format!(".{name}"));
+    let written = std::fs::write(&temporary, pid.to_string()).and_then(|()| std::fs::rename(&temporary, file));
     written.map_err(|error| Failure::io(format!("write the pid file {file:?}"), error))
 }
 
-/// Ends a container that did not come to be, and its group.
-pub(crate) fn abandon(nascent: Nascent) {
-    end(&nascent);
-    // Each fails only where the thing is gone already; what failed first is what the caller tells.
-    let _ = nascent.group.kill();
-    let _ = nascent.group.remove();
+/// Kills a container whose creation or start failed, and removes its cgroup.
+pub(crate) fn abandon(setup: ContainerSetup) {
+    kill(&setup);
+    // These fail if the cgroup does not exist anymore. The caller reports the first failure.
+    let _ = setup.group.kill();
+    let _ = setup.group.remove();
 }
 
-/// Ends a process that did not come to its program, and reaps it.
-pub(crate) fn end(nascent: &Nascent) {
-    // Each fails only where the process is gone already.
-    let _ = pidfd_send_signal(&nascent.pidfd, Signal::KILL);
-    let _ = waitid(WaitId::PidFd(nascent.pidfd.as_fd()), WaitIdOptions::EXITED);
+/// Kills and reaps a process that has not executed its program.
+pub(crate) fn kill(setup: &ContainerSetup) {
+    // These fail only if the process does not exist anymore.
+    let _ = pidfd_send_signal(&setup.pidfd, Signal::KILL);
+    let _ = waitid(WaitId::PidFd(setup.pidfd.as_fd()), WaitIdOptions::EXITED);
 }

@@ -1,15 +1,15 @@
-//! The OCI command line: drops in for runc under containerd, Podman, Docker and CRI-O.
+//! The OCI command line: a drop-in replacement for runc under containerd, Podman, Docker and CRI-O.
 //!
 //! ```text
-//! main.rs          the command line, one error, one exit code
-//! arguments.rs     global options; each command's own are in its file
-//! flags.rs         how options are written
-//! failure.rs       what went wrong, as containerd and Podman read it (--log, --log-format)
-//! command/         one command, one file
-//! bundle.rs        config.json, read and completed once
-//! launch.rs        from a bundle to a container that waits (create, run)
-//! criu/            checkpoints
-//! state/           <root>/<id>: what one call leaves for the next
+//! main.rs          parses the command line, runs one command, reports one error
+//! arguments.rs     global options; the options of a command are in its file
+//! flags.rs         the option parser
+//! failure.rs       errors and the log, in the formats that containerd and Podman read (--log, --log-format)
+//! command/         one file per command
+//! bundle.rs        reads config.json and makes its paths absolute
+//! launch.rs        creates a container from a bundle, up to the wait for its start (create, run)
+//! criu/            checkpoint and restore
+//! state/           <root>/<id>: the state that one call leaves for the next
 //! ```
 
 #![forbid(unsafe_code)]
@@ -36,9 +36,9 @@ mod signals;
 mod staging;
 mod state;
 
-use arguments::Wanted;
+use arguments::Action;
 
-/// As much as a container's life needs; the heap grows once.
+/// Bytes by which the heap grows: more than the creation of a container needs, so that it grows only once.
 const HEAP: u32 = 512 << 10;
 
 #[cfg(not(test))]
@@ -46,13 +46,13 @@ syscall::program_entry!(run);
 
 fn run() -> u8 {
     syscall::allocator::grow_by(HEAP);
-    syscall::signals::keep_ended_children();
-    let (global, wanted) = arguments::parse(std::env::args_os().skip(1));
-    let done = match wanted {
-        Ok(Wanted::Command(name, arguments)) => command::run(&global, &name, arguments),
-        Ok(Wanted::Help) => Ok(help::show()),
-        Ok(Wanted::Version) => Ok(help::version()),
+    syscall::signals::reset_sigchld();
+    let (global, action) = arguments::parse(std::env::args_os().skip(1));
+    let result = match action {
+        Ok(Action::Command(name, arguments)) => command::run(&global, &name, arguments),
+        Ok(Action::Help) => Ok(help::show()),
+        Ok(Action::Version) => Ok(help::version()),
         Err(failure) => Err(failure),
     };
-    done.unwrap_or_else(|failure| failure.report(&global)).number()
+    result.unwrap_or_else(|failure| failure.report(&global)).number()
 }

@@ -1,5 +1,5 @@
-//! The limit of open files: every mount of a container is open at once, until it is attached. The container has the
-//! limit that the runtime was called with.
+//! RLIMIT_NOFILE while a container is created: all mounts of a container are open at the same time, until they are
+//! attached. The container itself gets the limit with which the runtime was called.
 
 use std::borrow::Cow;
 
@@ -10,19 +10,19 @@ use crate::failure::Failure;
 
 const NAME: &str = "RLIMIT_NOFILE";
 
-/// As many mounts and devices fit into any limit that a process can start with.
+/// A number of mounts and devices that fits into any usual limit.
 const FEW: u64 = 64;
 
-/// Descriptors that are opened in addition to them, and what the runtime is called with.
+/// An upper bound for all other descriptors, those inherited from the caller included.
 const OTHERS: u64 = 256;
 
-/// The limit as it was, where it was raised.
+/// The limit before it was raised; `None` if it was not.
 #[derive(Debug)]
 pub(crate) struct OpenFiles(Option<Rlimit>);
 
 impl OpenFiles {
-    /// Raises the soft limit as far as the spec's mounts need; the spec that is returned has the container's process
-    /// get the old one back.
+    /// Raises the soft limit to what the mounts of the spec need. The returned spec gives the container's process the
+    /// former limit.
     pub(crate) fn raise_for(spec: &oci::Spec) -> Result<(Self, Cow<'_, oci::Spec>), Failure> {
         let devices = spec.linux.as_ref().map_or(0, |linux| linux.devices.len());
         let opened = (spec.mounts.len() + devices) as u64;
@@ -38,8 +38,8 @@ impl OpenFiles {
         }
         let maximum = if enough(before.maximum) { before.maximum } else { Some(needed) };
         setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum }).map_err(|error| {
-            let what = format!("raise {NAME} to {needed}, for {opened} mounts and devices");
-            Failure::io(format!("{what} (start the runtime with a hard limit of so many, as LimitNOFILE=)"), error)
+            let operation = format!("raise {NAME} to {needed} for {opened} mounts and devices");
+            Failure::io(format!("{operation} (start the runtime with LimitNOFILE={needed} or more)"), error)
         })?;
         let mut spec = spec.clone();
         if let Some(process) = &mut spec.process
@@ -51,10 +51,10 @@ impl OpenFiles {
         Ok((Self(Some(before)), Cow::Owned(spec)))
     }
 
-    /// For hooks, which are the runtime's children; what is open stays so.
+    /// Restores the limit for hooks, which are children of the runtime. Open descriptors stay open.
     pub(crate) fn restore(self) {
         if let Some(before) = self.0 {
-            // A soft limit may always be lowered; a hard one that was raised is this process's to lower.
+            // Lowering a limit needs no privileges.
             let _ = setrlimit(Resource::Nofile, before);
         }
     }

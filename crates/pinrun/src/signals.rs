@@ -1,4 +1,4 @@
-//! Signals by name and number.
+//! Parses signals by name and number.
 
 use crate::failure::Failure;
 
@@ -39,10 +39,11 @@ const NAMES: [(&str, i32); 34] = [
     ("SYS", libc::SIGSYS),
 ];
 
-/// First and last of the real-time signals, as the kernel counts them.
+/// The first and the last real-time signal, in the kernel's numbering.
 const REAL_TIME: (i32, i32) = (34, 64);
 
-/// `TERM`, `SIGTERM`, `term`, `15`, `RTMIN+1`. 0 is a signal of kill(2): it only checks that there is a process.
+/// Parses a signal: `TERM`, `SIGTERM`, `term`, `15`, `RTMIN+1`. 0 is valid: with kill(2) it only checks that the
+/// process exists.
 pub(crate) fn parse(text: &str) -> Result<i32, Failure> {
     let unknown = || Failure::usage(format!("unknown signal {text:?}"));
     if let Ok(number) = text.parse::<i32>() {
@@ -67,7 +68,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn names_and_numbers_are_known() {
+    fn names_and_numbers_are_parsed() {
         for (text, number) in
             [("TERM", 15), ("SIGKILL", 9), ("sigusr1", 10), ("15", 15), ("0", 0), ("RTMIN+1", 35), ("SIGRTMAX", 64)]
         {

@@ -2,33 +2,33 @@ use std::path::PathBuf;
 
 use image::Registries;
 
-/// What the engine works with: the daemon's configuration, already checked.
+/// Configuration of the engine: a part of the daemon's configuration, already validated.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Volatile state (`/run/pinion`). A tmpfs is mounted there where it is none.
+    /// Volatile state (`/run/pinion`). If it is not on a tmpfs, one is mounted there.
     pub state_dir: PathBuf,
     /// Durable state (`/var/lib/pinion`).
     pub data_dir: PathBuf,
     /// The `pinmon` program.
     pub monitor: PathBuf,
-    /// Where pods' network namespaces are visible (`/run/netns`).
+    /// Directory in which the network namespaces of pods are visible (`/run/netns`).
     pub netns_dir: PathBuf,
-    /// cgroup above pods that name no parent (`/pinion`).
+    /// Parent cgroup of pods that name none (`/pinion`).
     pub default_cgroup_parent: String,
-    /// Mirrors and plain-HTTP hosts.
+    /// Registry mirrors, and hosts that are contacted over plain HTTP.
     pub registries: Registries,
-    /// Pod networks.
+    /// Configuration of the pod networks.
     pub network: network::Config,
-    /// How many network namespaces are kept ready.
+    /// Number of network namespaces that are created in advance.
     pub netns_pool: usize,
-    /// What an empty runtime handler means.
+    /// Runtime handler that the empty name stands for.
     pub default_runtime_handler: String,
-    /// Directories of CDI files, the one with the highest priority last.
+    /// Directories of CDI files; the last one has the highest priority.
     pub cdi_dirs: Vec<PathBuf>,
-    /// Whether device files of containers belong to the container's user, where that is not root.
+    /// Whether device files are owned by the container's user if that is not root.
     pub device_ownership_from_security_context: bool,
-    /// Longest piece of a line of a container's log, bytes.
+    /// Length after which a line of container output is split in the log, in bytes.
     pub log_line_max: u32,
-    /// As many bytes of each stream of an `ExecSync` are kept; the rest is read and dropped.
+    /// Number of bytes kept of each output stream of an `ExecSync`; the rest is read and discarded.
     pub exec_sync_output_max: usize,
 }

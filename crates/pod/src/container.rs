@@ -1,13 +1,14 @@
-//! Containers: a root, a process, its limits, its log.
+//! Containers: a root file system, a process, resource limits and a log.
 //!
 //! ```text
-//!            create               start              ends
-//! (nothing) ───────▶ Creating ─▶ Created ─▶ Starting ─▶ Running ─▶ Exited ─▶ remove ─▶ (nothing)
-//!                       │           └── killed ──────────┴────────▶ Exited
-//!                       └── a failure: all is taken back
+//!               create               start              exit
+//!   (nothing) ───────▶ Creating ─▶ Created ─▶ Starting ─▶ Running ─▶ Exited ─▶ remove ─▶ (nothing)
+//!                         │           └── killed ──────────┴────────▶ Exited
+//!                         └── on failure everything is rolled back
 //! ```
-//! Who moves it: `create` and `start` under the lock `busy`; the end of its process (an event of the monitor) at any
-//! time, under no lock. A program that ends while it is `Starting` waits for `start` to say how that went.
+//! `create` and `start` change the phase while they hold the lock `busy`. The exit of the process, an event of the
+//! monitor, changes it at any time and takes no lock. If the program exits while the phase is `Starting`, `start`
+//! records its own outcome first.
 
 pub(crate) mod attach;
 mod broken;
@@ -15,17 +16,17 @@ mod cdi_devices;
 mod checkpoint;
 mod config;
 pub(crate) mod create;
-mod declared;
-pub(crate) mod end;
+mod declared_volumes;
 pub(crate) mod exec;
 pub(crate) mod exec_sync;
+pub(crate) mod exit;
 mod host_directory;
 mod identity;
 mod image_volume;
 pub(crate) mod kill;
 pub(crate) mod log_file;
 mod object;
-pub(crate) mod outside_files;
+pub(crate) mod preopened_files;
 pub(crate) mod prepare;
 pub(crate) mod remove;
 pub(crate) mod reopen_log;

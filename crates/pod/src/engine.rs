@@ -1,4 +1,4 @@
-//! The public face: each method is one line to the module that does it.
+//! The public interface: each method delegates to the module that implements it.
 
 mod inner;
 
@@ -7,25 +7,25 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use crate::{
-    Config, ContainerConfig, ContainerStatus, Error, ExecOutput, ExecRequest, SandboxConfig, SandboxStatus, Session,
-    Users, container, health, recover, sandbox,
+    Config, ContainerConfig, ContainerStatus, Error, ExecOutput, ExecRequest, PodUsers, SandboxConfig, SandboxStatus,
+    Session, container, health, recover, sandbox,
 };
 
 pub(crate) use inner::{ContainerName, Inner, blocking, detached, name_of};
 
-/// Whether a part works, and why not.
+/// Whether a component works, and the reason if it does not.
 #[derive(Clone, Debug)]
 pub struct Condition {
-    /// Whether it does.
+    /// Whether it works.
     pub ready: bool,
-    /// One word, empty when ready.
+    /// Reason in CamelCase; empty if ready.
     pub reason: String,
-    /// One sentence, empty when ready.
+    /// Error message; empty if ready.
     pub message: String,
 }
 
 impl Condition {
-    pub(crate) fn of<E: std::fmt::Display>(outcome: Result<(), E>, reason: &str) -> Self {
+    pub(crate) fn from_result<E: std::fmt::Display>(outcome: Result<(), E>, reason: &str) -> Self {
         match outcome {
             Ok(()) => Self { ready: true, reason: String::new(), message: String::new() },
             Err(error) => Self { ready: false, reason: reason.to_owned(), message: error.to_string() },
@@ -33,18 +33,18 @@ impl Condition {
     }
 }
 
-/// How the engine is.
+/// Status of the engine.
 #[derive(Clone, Debug)]
 pub struct EngineStatus {
-    /// Whether containers can be made.
+    /// Whether containers can be created.
     pub runtime: Condition,
-    /// Whether pods get a network.
+    /// Whether pods can be attached to the network.
     pub network: Condition,
     /// Whether pods can have user namespaces.
     pub user_namespaces: Condition,
-    /// Runtime handlers; the empty name is the default one.
+    /// Runtime handlers; the empty name is the default handler.
     pub handlers: Vec<String>,
-    /// More, for `info`.
+    /// Further details for `pinion info`.
     pub info: BTreeMap<String, Value>,
 }
 
@@ -53,109 +53,112 @@ pub struct EngineStatus {
 pub struct Engine(pub(crate) Arc<Inner>);
 
 impl Engine {
-    /// Recovers what runs, starts or finds the monitor, reconciles the ledger, then serves. Needs a runtime with I/O
-    /// and time; makes the process a subreaper and raises its soft limit of open files.
+    /// Opens the engine: restores running pods and containers, connects to the monitor or starts one, and reconciles
+    /// the records with the kernel. Requires a runtime with I/O and time. Makes the process a subreaper and raises its
+    /// soft limit of open files.
     ///
     /// # Errors
-    /// When a directory, the image store, the network or the monitor cannot be opened. One broken record never is one.
+    /// If a directory, the image store, the network or the monitor cannot be opened. A single broken record is not an
+    /// error.
     pub async fn open(config: Config) -> Result<Self, Error> {
         recover::open(config).await.map(Self)
     }
 
-    /// How the engine is. Waits at most a second for parts that hang ([`crate::Silence`]), after the start some
-    /// seconds.
+    /// Returns the status of the engine. Waits at most one second for components that do not respond
+    /// ([`crate::Silence`]); the first call after the start may wait some seconds.
     pub async fn status(&self) -> EngineStatus {
         let engine = &self.0;
         let ((network, description), monitor) =
-            tokio::join!(engine.health.network(), engine.monitor.welcome_within(health::RESTORED));
+            tokio::join!(engine.health.network(), engine.monitor.welcome_within(health::RECONNECT_TIMEOUT));
         let mut info = BTreeMap::new();
         info.insert("network".to_owned(), json!(description));
         info.insert("stateDir".to_owned(), json!(engine.config.state_dir));
         info.insert("dataDir".to_owned(), json!(engine.config.data_dir));
         info.insert("health".to_owned(), engine.health.info());
         if let Ok(monitor) = &monitor {
-            let told = json!({"pid": monitor.pid, "version": monitor.version, "contract": format!("{}.{}", monitor.major, monitor.minor)});
-            info.insert("monitor".to_owned(), told);
+            let identity = json!({"pid": monitor.pid, "version": monitor.version, "contract": format!("{}.{}", monitor.major, monitor.minor)});
+            info.insert("monitor".to_owned(), identity);
         }
-        let user_namespaces = engine.known_user_namespaces().await;
-        let told = user_namespaces.as_ref().err().map_or(json!(true), |why| json!(why));
-        info.insert("userNamespaces".to_owned(), told);
+        let user_namespaces = engine.user_namespaces_for_status().await;
+        let supported = user_namespaces.as_ref().err().map_or(json!(true), |cause| json!(cause));
+        info.insert("userNamespaces".to_owned(), supported);
         info.insert("apparmor".to_owned(), container::apparmor::describe());
         EngineStatus {
             runtime: match monitor {
                 Ok(_) => engine.health.monitor.condition(),
-                Err(error) => Condition::of(Err(error), "MonitorUnavailable"),
+                Err(error) => Condition::from_result(Err(error), "MonitorUnavailable"),
             },
             network,
-            user_namespaces: Condition::of(user_namespaces, "NotSupported"),
+            user_namespaces: Condition::from_result(user_namespaces, "NotSupported"),
             handlers: engine.handlers(),
             info,
         }
     }
 
-    /// Whether the data disk takes what is written now, for callers that are about to rely on it. Waits at most 5 s.
+    /// Checks whether the data disk accepts writes, for callers that are about to rely on it. Waits at most 5 s.
     pub async fn data_disk(&self) -> Condition {
         self.0.health.data_disk().await
     }
 
-    /// Threads of this process that are blocked in a call on a pipe that a process of a container holds inside the
-    /// kernel. Only the end of that process, or of its container, ends the call: until then an execve(2) of this
-    /// process does not return, and its exit does not complete.
+    /// Returns the number of threads of this process that are blocked in a call on a pipe that a process of a container
+    /// holds inside the kernel. The call ends only when that process or its container is killed; until then an
+    /// execve(2) of this process does not return, and its exit does not complete.
     pub fn blocked_pipe_calls(&self) -> usize {
         crate::session::blocked_pipe_calls()
     }
 
-    /// Processes of containers that keep a pipe of this process locked inside the kernel, which may be without an
-    /// effect so far: a pipe that carries nothing is not read. Their end, or that of their container, unlocks it; until
-    /// then an execve(2) of this process does not return. Looks at every process of the machine.
+    /// Returns the processes of containers that keep a pipe of this process locked inside the kernel. This may have no
+    /// effect yet, because a pipe without data is not read. The pipe is unlocked when the process or its container is
+    /// killed; until then an execve(2) of this process does not return. Inspects every process of the machine.
     pub fn pipe_holders(&self) -> Vec<crate::PipeHolder> {
         crate::pipe_holders::holders_of_own_pipes(&self.0.config.state_dir)
     }
 
-    /// For how long parts that may hang have not answered.
+    /// Returns how long components that may hang have not responded.
     pub fn silence(&self) -> crate::Silence {
         self.0.health.silence()
     }
 
-    /// The image store.
+    /// Returns the image store.
     pub fn images(&self) -> &image::Store {
         &self.0.images
     }
 
-    /// Makes a sandbox and returns its id; one of the same name that is being made is joined, one that is ready is it.
+    /// Creates a sandbox and returns its id. If a sandbox of the same name is being created, waits for it; if one is
+    /// ready, returns its id.
     ///
     /// # Errors
-    /// `InvalidArgument`; whatever failed. Nothing is left then.
+    /// `InvalidArgument`, or the error of the step that failed. Everything is rolled back then.
     pub async fn run_sandbox(&self, config: SandboxConfig) -> Result<String, Error> {
         sandbox::run::run(&self.0, config).await
     }
 
-    /// Ends its containers and takes its network away; its record stays. An unknown one succeeds.
+    /// Stops the containers of a sandbox and detaches it from the network; its record stays. Unknown ids succeed.
     ///
     /// # Errors
-    /// Every step that failed; call again.
+    /// The errors of all steps that failed; the call can be repeated.
     pub async fn stop_sandbox(&self, id: &str) -> Result<(), Error> {
         sandbox::stop::stop(&self.0, id).await
     }
 
-    /// Stops a pod that no container uses, and returns whether it is stopped (an unknown one is). A container that is
-    /// just being made is waited for, and uses it.
+    /// Stops a pod that is not in use, and reports whether it is stopped (an unknown pod is). If a container is being
+    /// created in the pod, waits for it; that container counts as a user of the pod.
     ///
     /// # Errors
-    /// As [`Engine::stop_sandbox`].
-    pub async fn stop_unused_sandbox(&self, id: &str, users: Users) -> Result<bool, Error> {
+    /// Those of [`Engine::stop_sandbox`].
+    pub async fn stop_unused_sandbox(&self, id: &str, users: PodUsers) -> Result<bool, Error> {
         sandbox::stop::stop_unused(&self.0, id, users).await
     }
 
-    /// Stops it and removes it with its containers. An unknown one succeeds.
+    /// Stops a sandbox and removes it together with its containers. Unknown ids succeed.
     ///
     /// # Errors
-    /// Every step that failed; call again.
+    /// The errors of all steps that failed; the call can be repeated.
     pub async fn remove_sandbox(&self, id: &str) -> Result<(), Error> {
         sandbox::remove::remove(&self.0, id).await
     }
 
-    /// By id or unambiguous prefix.
+    /// Returns the status of a sandbox, given its id or an unambiguous prefix of it.
     ///
     /// # Errors
     /// `NotFound`.
@@ -163,56 +166,58 @@ impl Engine {
         Ok(self.0.sandbox(id)?.status())
     }
 
-    /// All, the oldest first.
+    /// Returns the status of all sandboxes, the oldest first.
     pub fn sandboxes(&self) -> Vec<SandboxStatus> {
         let mut all: Vec<_> = self.0.sandboxes().iter().map(|sandbox| sandbox.status()).collect();
         all.sort_by_key(|sandbox| sandbox.created_at);
         all
     }
 
-    /// Makes a container that waits for its start and returns its id. A caller that repeats itself gets the same one.
+    /// Creates a container, which then waits to be started, and returns its id. A repeated request returns the same id.
     ///
     /// # Errors
-    /// `NotFound` for sandbox and image, `InvalidArgument`, `AlreadyExists` where one of that name and attempt runs
-    /// with another configuration; whatever failed. Nothing is left then.
+    /// `NotFound` for the sandbox or the image, `InvalidArgument`, `AlreadyExists` if a container of that name and
+    /// attempt runs with a different configuration, or the error of the step that failed. Everything is rolled back
+    /// then.
     pub async fn create_container(&self, sandbox: &str, config: ContainerConfig) -> Result<String, Error> {
         container::create::create(&self.0, sandbox, config).await
     }
 
-    /// Lets its program run.
+    /// Starts the program of a container.
     ///
     /// # Errors
-    /// `InvalidArgument` when the command cannot be executed: the container then ended with reason `StartError`.
+    /// `InvalidArgument` if the command cannot be executed: the container has then exited with the reason `StartError`.
     pub async fn start_container(&self, id: &str) -> Result<(), Error> {
         container::start::start(&self.0, id).await
     }
 
-    /// Asks it to end, waits as long as `grace`, then kills every process of it. An unknown one succeeds.
+    /// Sends the stop signal to a container, waits for at most `grace`, then kills all its processes. Unknown ids
+    /// succeed.
     ///
     /// # Errors
-    /// `DeadlineExceeded` when the kernel does not end what was killed.
+    /// `DeadlineExceeded` if killed processes do not end.
     pub async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), Error> {
-        let (engine, id) = self.own(id);
+        let (engine, id) = self.to_owned_arguments(id);
         detached(async move { container::stop::stop(&engine, &id, grace).await }).await
     }
 
-    /// Sends a signal (1 to 64) to the first process, or to every process.
+    /// Sends a signal (1 to 64) to the first process of a container, or to every process.
     ///
     /// # Errors
-    /// `FailedPrecondition` when it does not run.
+    /// `FailedPrecondition` if the container is not running.
     pub async fn kill_container(&self, id: &str, signal: i32, all: bool) -> Result<(), Error> {
         container::kill::kill(&self.0, id, signal, all).await
     }
 
-    /// Removes it; one that runs is killed first. An unknown one succeeds.
+    /// Removes a container; a running one is killed first. Unknown ids succeed.
     ///
     /// # Errors
-    /// Every step that failed; call again.
+    /// The errors of all steps that failed; the call can be repeated.
     pub async fn remove_container(&self, id: &str) -> Result<(), Error> {
         container::remove::remove(&self.0, id).await
     }
 
-    /// By id or unambiguous prefix.
+    /// Returns the status of a container, given its id or an unambiguous prefix of it.
     ///
     /// # Errors
     /// `NotFound`.
@@ -220,26 +225,26 @@ impl Engine {
         Ok(self.0.container(id)?.status())
     }
 
-    /// All, the oldest first.
+    /// Returns the status of all containers, the oldest first.
     pub fn containers(&self) -> Vec<ContainerStatus> {
         let mut all: Vec<_> = self.0.containers().iter().map(|container| container.status()).collect();
         all.sort_by_key(|container| container.created_at);
         all
     }
 
-    /// Continues its log in a new file of the same name (after a rotation).
+    /// Continues the log of a container in a new file of the same name (after a rotation).
     ///
     /// # Errors
-    /// `FailedPrecondition` when it does not run.
+    /// `FailedPrecondition` if the container is not running.
     pub async fn reopen_log(&self, id: &str) -> Result<(), Error> {
         container::reopen_log::reopen_log(&self.0, id).await
     }
 
-    /// Changes its limits; what is not said stays as it is.
+    /// Changes the resource limits of a container; absent fields stay as they are.
     ///
     /// # Errors
-    /// `InvalidArgument`; `FailedPrecondition` when it ended, or uses more memory than it shall have. Nothing is
-    /// changed then.
+    /// `InvalidArgument`; `FailedPrecondition` if the container has exited, or uses more memory than the new limit.
+    /// Nothing is changed then.
     pub async fn update_container(
         &self,
         id: &str,
@@ -249,40 +254,41 @@ impl Engine {
         container::update::update(&self.0, id, resources, oom_score_adj).await
     }
 
-    /// Runs a command to its end. `timeout` zero: none. Output is bounded (16 MiB each); at the deadline every process
-    /// of the command is killed, then it is `DeadlineExceeded`. A caller that is gone ends the command.
+    /// Executes a command in a container and waits for it to exit. A `timeout` of zero means no timeout. At most
+    /// [`Config::exec_sync_output_max`] bytes of each stream are returned. At the timeout all processes of the command
+    /// are killed and the call fails with `DeadlineExceeded`. If the caller drops the future, the command is killed.
     ///
     /// # Errors
-    /// `FailedPrecondition` when the container does not run, `InvalidArgument` when the command cannot be executed.
+    /// `FailedPrecondition` if the container is not running, `InvalidArgument` if the command cannot be executed.
     pub async fn exec_sync(&self, id: &str, command: Vec<String>, timeout: Duration) -> Result<ExecOutput, Error> {
         container::exec_sync::exec_sync(&self.0, id, command, timeout).await
     }
 
-    /// Runs a command with streams.
+    /// Executes a command in a container and returns its streams.
     ///
     /// # Errors
-    /// As [`Engine::exec_sync`].
+    /// Those of [`Engine::exec_sync`].
     pub async fn exec(&self, id: &str, request: ExecRequest) -> Result<Session, Error> {
         container::exec::exec(&self.0, id, request).await
     }
 
-    /// Streams of the container's first process.
+    /// Attaches to the streams of the container's first process.
     ///
     /// # Errors
-    /// `FailedPrecondition` when it does not run.
+    /// `FailedPrecondition` if the container is not running.
     pub async fn attach(&self, id: &str, request: ExecRequest) -> Result<Session, Error> {
         container::attach::attach(&self.0, id, request).await
     }
 
-    /// Resolves when the container ended; `None` where its exit code cannot be known.
+    /// Waits until the container has exited and returns its exit code; `None` if that cannot be determined.
     ///
     /// # Errors
-    /// `NotFound`, also when it is removed before it was started.
+    /// `NotFound`, also if the container is removed before it was started.
     pub async fn wait(&self, id: &str) -> Result<Option<i32>, Error> {
-        container::end::wait(&self.0, id).await
+        container::exit::wait(&self.0, id).await
     }
 
-    /// Everything known, for `inspect -v`.
+    /// Returns all that is known of a sandbox, for the verbose CRI status.
     ///
     /// # Errors
     /// `NotFound`.
@@ -302,7 +308,7 @@ impl Engine {
         }))
     }
 
-    /// Everything known, for `inspect -v`.
+    /// Returns all that is known of a container, for the verbose CRI status.
     ///
     /// # Errors
     /// `NotFound`.
@@ -322,7 +328,7 @@ impl Engine {
         }))
     }
 
-    fn own(&self, id: &str) -> (Arc<Inner>, String) {
+    fn to_owned_arguments(&self, id: &str) -> (Arc<Inner>, String) {
         (Arc::clone(&self.0), id.to_owned())
     }
 }

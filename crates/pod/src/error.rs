@@ -1,35 +1,35 @@
 use std::fmt::Display;
 
-/// Class of a failure: `cri` maps it to a gRPC code, the command line to an exit code.
+/// Class of an error: `cri` maps it to a gRPC code, the command line to an exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// There is no such object.
+    /// The object does not exist.
     NotFound,
-    /// The name or id is taken.
+    /// The name or id is already in use.
     AlreadyExists,
-    /// The request is wrong: the caller must change it.
+    /// The request is invalid: the caller must change it.
     InvalidArgument,
-    /// The object is in a state that does not allow it.
+    /// The state of the object does not allow the operation.
     FailedPrecondition,
-    /// It took longer than the caller allows.
+    /// The operation did not complete in time.
     DeadlineExceeded,
-    /// A limit of the machine or of this program was met.
+    /// A limit of the machine or of this program was reached.
     ResourceExhausted,
-    /// The monitor, a registry or a plugin does not answer now: try again.
+    /// The monitor, a registry or a plugin does not respond at present: the request can be retried.
     Unavailable,
-    /// This version cannot do it.
+    /// This version does not support the request.
     Unimplemented,
-    /// The kernel or the host refused, or a bug.
+    /// The kernel or the host failed, or a bug.
     Internal,
 }
 
-/// Why an operation failed: operation, its object, cause and (where there is one) the way out, in one sentence.
+/// Error of an operation. The message names the operation, its object, the cause and, if there is one, the remedy.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
-    /// Class.
+    /// Class of the error.
     pub kind: ErrorKind,
-    /// The sentence.
+    /// The message.
     pub message: String,
 }
 
@@ -38,8 +38,8 @@ impl Error {
         Self { kind, message: message.into() }
     }
 
-    pub(crate) fn not_found(what: &str, id: &str) -> Self {
-        Self::new(ErrorKind::NotFound, format!("{what} {id:?} is not known"))
+    pub(crate) fn not_found(kind: &str, id: &str) -> Self {
+        Self::new(ErrorKind::NotFound, format!("{kind} {id:?} is not known"))
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
@@ -58,7 +58,7 @@ impl Error {
         Self::new(ErrorKind::Internal, message)
     }
 
-    /// The same failure, told as part of a larger operation; as it is, if the monitor named that operation already.
+    /// Prefixes the message with the operation that failed, unless the monitor has named that operation already.
     #[must_use]
     pub(crate) fn during(self, operation: impl Display) -> Self {
         let operation = format!("{operation}: ");
@@ -69,7 +69,7 @@ impl Error {
     }
 }
 
-/// For `map_err` on a system call or file operation: `open /etc/passwd: Permission denied`.
+/// Returns a function for `map_err` that prefixes an error with the operation: `open /etc/passwd: Permission denied`.
 pub(crate) fn failed<E: Display>(operation: impl Display) -> impl FnOnce(E) -> Error {
     move |cause| Error::internal(format!("{operation}: {cause}"))
 }

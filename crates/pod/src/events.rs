@@ -1,13 +1,12 @@
-//! What happens to pods and containers, for whoever listens (`GetContainerEvents`).
+//! Events of pods and containers, for `GetContainerEvents`.
 //!
 //! ```text
 //! record changes its phase ──▶ broadcast, bounded ──▶ each listener at its own pace
-//!  (under the lock of its        never waits            └─ one that lags loses the oldest: it is told so, and lists
-//!  anew writers: in order)
+//!  (under the lock of its        never waits            └─ a slow listener loses the oldest events: it gets `Lagged`,
+//!   writers: in order)                                     and must list again
 //! ```
-//! An event carries the states of its pod and of all containers in it as they were at that moment. Nothing is made
-//! while nobody listens.
-
+//! An event carries the status of its pod and of all containers in the pod at that moment. Without listeners no event
+//! is built.
 use std::sync::{
     Arc, OnceLock, Weak,
     atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -22,51 +21,53 @@ use crate::{
     sandbox::{Sandbox, SandboxPhase},
 };
 
-/// As many events may a listener be behind.
-const BEHIND: usize = 1024;
+/// Number of events that a listener may lag behind.
+const BACKLOG_MAX: usize = 1024;
 
-/// What happened.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// It is there.
+    /// The object was created.
     Created,
-    /// It runs; a pod: containers can be made in it.
+    /// A container was started; a pod is ready for containers.
     Started,
-    /// It ended; a pod: it was stopped.
+    /// A container exited; a pod was stopped.
     Stopped,
-    /// It is gone.
+    /// The object was removed.
     Deleted,
 }
 
-/// Something that happened to a pod or a container.
+/// An event of a pod or a container.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// What.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// The container, or the pod itself.
+    /// Id of the container, or of the pod itself.
     pub id: String,
-    /// When, nanoseconds since the epoch.
+    /// Time of the event, in nanoseconds since the epoch.
     pub at: u64,
-    /// The pod; `None` where a container outlives its pod's record.
+    /// The pod; `None` if the container outlived the record of its pod.
     pub sandbox: Option<SandboxStatus>,
-    /// The containers of the pod, one that is deleted no more.
+    /// The containers of the pod, without a deleted one.
     pub containers: Vec<ContainerStatus>,
 }
 
-/// A listener.
+/// Receiver of events.
 #[derive(Debug)]
 pub struct EventStream(broadcast::Receiver<Arc<Event>>);
 
-/// A listener was so far behind that events were dropped: what they told must be asked anew.
+/// Error of a listener that lagged so far behind that events were dropped. The listener must list pods and containers
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} events were dropped because their reader was too slow; list pods and containers, then listen again")]
 pub struct Lagged(pub u64);
 
 impl EventStream {
-    /// The next one, in the order in which things happened to each pod and container; `None` when the engine is gone.
+    /// Returns the next event; `None` after the engine was dropped. Events of one pod or container arrive in the order
+    /// in which they happened.
     ///
     /// # Errors
-    /// [`Lagged`]; later events can be read still.
+    /// [`Lagged`]; later events can still be received.
     pub async fn next(&mut self) -> Result<Option<Arc<Event>>, Lagged> {
         match self.0.recv().await {
             Ok(event) => Ok(Some(event)),
@@ -77,7 +78,7 @@ impl EventStream {
 }
 
 impl Engine {
-    /// Events from now on. A listener never delays what it listens to.
+    /// Subscribes to events from now on. A slow listener never delays the engine.
     pub fn events(&self) -> EventStream {
         let events = self.0.records.events();
         let _ = events.engine.set(Arc::downgrade(&self.0));
@@ -85,23 +86,24 @@ impl Engine {
     }
 }
 
-/// Where events come in.
+/// Sender of events.
 #[derive(Debug)]
 pub(crate) struct Events {
     sender: broadcast::Sender<Arc<Event>>,
     /// Set by the first listener.
     engine: OnceLock<Weak<Inner>>,
-    /// Counts what changed, with listeners or without.
+    /// Number of changes, counted even without listeners.
     changes: AtomicU64,
-    /// Records that are being changed at this moment.
+    /// Number of records that are being changed at this moment.
     changing: AtomicUsize,
 }
 
-/// A record that is being changed: who is woken by it must not be told a list from before it. Ends with its drop.
+/// Guard held while a record is changed. A task that is woken by the change must not be answered from a list cached
+/// before it; see [`Events::changes`].
 #[must_use]
-pub(crate) struct Changing<'a>(&'a Events);
+pub(crate) struct ChangeGuard<'a>(&'a Events);
 
-impl Drop for Changing<'_> {
+impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
         self.0.changed();
         self.0.changing.fetch_sub(1, Ordering::SeqCst);
@@ -111,7 +113,7 @@ impl Drop for Changing<'_> {
 impl Default for Events {
     fn default() -> Self {
         Self {
-            sender: broadcast::Sender::new(BEHIND),
+            sender: broadcast::Sender::new(BACKLOG_MAX),
             engine: OnceLock::new(),
             changes: AtomicU64::new(0),
             changing: AtomicUsize::new(0),
@@ -120,7 +122,8 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Another number after each change of a record; while one is being changed, each call gives another.
+    /// Returns a number that differs after each change of a record. While a record is being changed, each call returns
+    /// a different number.
     pub(crate) fn changes(&self) -> u64 {
         match self.changing.load(Ordering::SeqCst) {
             0 => self.changes.load(Ordering::SeqCst),
@@ -128,48 +131,48 @@ impl Events {
         }
     }
 
-    /// A record is about to change where others can see it.
-    pub(crate) fn changing(&self) -> Changing<'_> {
+    /// Announces that a record is about to change where others can see it.
+    pub(crate) fn changing(&self) -> ChangeGuard<'_> {
         self.changing.fetch_add(1, Ordering::SeqCst);
-        Changing(self)
+        ChangeGuard(self)
     }
 
-    /// A record changed, came or went.
+    /// Counts a change: a record was changed, added or removed.
     pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A container's record changed.
+    /// Sends the events for a change of a container's record.
     pub(crate) fn container(&self, container: &Container, before: ContainerPhase, now: &ContainerRecord) {
-        for kind in of_container(before, now) {
-            self.tell(*kind, container.id(), &container.metadata.sandbox, None);
+        for kind in container_events(before, now) {
+            self.send(*kind, container.id(), &container.metadata.sandbox, None);
         }
     }
 
-    /// A sandbox's record changed.
+    /// Sends the events for a change of a sandbox's record.
     pub(crate) fn sandbox(&self, sandbox: &Sandbox, before: SandboxPhase, now: SandboxPhase) {
-        for kind in of_sandbox(before, now) {
-            self.tell(*kind, sandbox.id(), sandbox.id(), Some(sandbox));
+        for kind in sandbox_events(before, now) {
+            self.send(*kind, sandbox.id(), sandbox.id(), Some(sandbox));
         }
     }
 
-    /// A container's record is gone.
+    /// Sends the event for the removal of a container's record.
     pub(crate) fn container_gone(&self, container: &Container) {
         self.changed();
         if container.record().phase != ContainerPhase::Creating {
-            self.tell(EventKind::Deleted, container.id(), &container.metadata.sandbox, None);
+            self.send(EventKind::Deleted, container.id(), &container.metadata.sandbox, None);
         }
     }
 
-    /// A sandbox's record is gone.
+    /// Sends the event for the removal of a sandbox's record.
     pub(crate) fn sandbox_gone(&self, sandbox: &Sandbox) {
         self.changed();
         if matches!(sandbox.record().phase, SandboxPhase::Ready | SandboxPhase::Stopped) {
-            self.tell(EventKind::Deleted, sandbox.id(), sandbox.id(), Some(sandbox));
+            self.send(EventKind::Deleted, sandbox.id(), sandbox.id(), Some(sandbox));
         }
     }
 
-    fn tell(&self, kind: EventKind, id: &str, sandbox_id: &str, sandbox: Option<&Sandbox>) {
+    fn send(&self, kind: EventKind, id: &str, sandbox_id: &str, sandbox: Option<&Sandbox>) {
         if self.sender.receiver_count() == 0 {
             return;
         }
@@ -179,29 +182,29 @@ impl Events {
             None => engine.sandbox(sandbox_id).ok().map(|sandbox| sandbox.status()),
         };
         let containers = engine.containers_of(sandbox_id);
-        let containers = containers.iter().map(|container| container.status()).filter(|status| !status.making);
+        let containers = containers.iter().map(|container| container.status()).filter(|status| !status.creating);
         let containers = containers.collect();
         let event = Event { kind, id: id.to_owned(), at: clock::now(), sandbox, containers };
-        // The last listener may have gone meanwhile.
+        // The last listener may have been dropped in the meantime.
         let _ = self.sender.send(Arc::new(event));
     }
 }
 
-fn of_container(before: ContainerPhase, now: &ContainerRecord) -> &'static [EventKind] {
+fn container_events(before: ContainerPhase, now: &ContainerRecord) -> &'static [EventKind] {
     use ContainerPhase::{Created, Creating, Exited, Running, Starting};
-    use EventKind::{Created as Made, Started, Stopped};
+    use EventKind::{Created as CreatedEvent, Started, Stopped};
     match (before, now.phase) {
-        (Creating, Created) => &[Made],
-        (Creating, Exited) => &[Made, Stopped],
+        (Creating, Created) => &[CreatedEvent],
+        (Creating, Exited) => &[CreatedEvent, Stopped],
         (Created | Starting, Running) => &[Started],
-        // Its program ran, and ended before its start was told.
+        // The program ran and exited before its start was recorded.
         (Starting, Exited) if now.reason != "StartError" => &[Started, Stopped],
         (Created | Starting | Running, Exited) => &[Stopped],
         _ => &[],
     }
 }
 
-fn of_sandbox(before: SandboxPhase, now: SandboxPhase) -> &'static [EventKind] {
+fn sandbox_events(before: SandboxPhase, now: SandboxPhase) -> &'static [EventKind] {
     match (before, now) {
         (SandboxPhase::Reserved | SandboxPhase::Networked, SandboxPhase::Ready) => {
             &[EventKind::Created, EventKind::Started]
@@ -217,14 +220,14 @@ mod tests {
 
     fn kinds(before: ContainerPhase, phase: ContainerPhase, reason: &str) -> Vec<EventKind> {
         let record = ContainerRecord { phase, reason: reason.to_owned(), ..ContainerRecord::default() };
-        of_container(before, &record).to_vec()
+        container_events(before, &record).to_vec()
     }
 
     #[test]
-    fn a_short_life_is_told_whole() {
+    fn a_program_that_exits_at_once_is_reported_as_started_and_stopped() {
         use ContainerPhase::{Created, Creating, Exited, Running, Starting};
-        use EventKind::{Created as Made, Started, Stopped};
-        assert_eq!(kinds(Creating, Created, ""), [Made]);
+        use EventKind::{Created as CreatedEvent, Started, Stopped};
+        assert_eq!(kinds(Creating, Created, ""), [CreatedEvent]);
         assert_eq!(kinds(Created, Starting, ""), []);
         assert_eq!(kinds(Starting, Running, ""), [Started]);
         assert_eq!(kinds(Running, Exited, "Error"), [Stopped]);
@@ -236,14 +239,14 @@ mod tests {
     #[test]
     fn a_pod_starts_when_it_is_ready() {
         use SandboxPhase::{Networked, Ready, Reserved, Stopped};
-        assert_eq!(of_sandbox(Reserved, Networked), []);
-        assert_eq!(of_sandbox(Networked, Ready), [EventKind::Created, EventKind::Started]);
-        assert_eq!(of_sandbox(Ready, Stopped), [EventKind::Stopped]);
-        assert_eq!(of_sandbox(Stopped, Stopped), []);
+        assert_eq!(sandbox_events(Reserved, Networked), []);
+        assert_eq!(sandbox_events(Networked, Ready), [EventKind::Created, EventKind::Started]);
+        assert_eq!(sandbox_events(Ready, Stopped), [EventKind::Stopped]);
+        assert_eq!(sandbox_events(Stopped, Stopped), []);
     }
 
     #[tokio::test]
-    async fn who_lags_is_told() {
+    async fn a_slow_listener_gets_lagged_and_can_continue() {
         let sender = broadcast::Sender::new(2);
         let mut stream = EventStream(sender.subscribe());
         for id in ["a", "b", "c"] {

@@ -1,8 +1,8 @@
-//! Dying on purpose, for the tests that prove that nothing is lost: `PINION_CRASH_AT=sandbox.networked`.
+//! Crashes at named points, for the tests of recovery: `PINION_CRASH_AT=sandbox.networked`.
 //!
-//! Only with the feature `failpoint`; else every call is empty.
+//! Only with the feature `failpoint`; without it every call is empty.
 
-/// Kills this process with SIGKILL where the environment names this place.
+/// Kills this process with SIGKILL if the environment names this failpoint.
 #[cfg(feature = "failpoint")]
 pub(crate) fn reach(place: &str) {
     if std::env::var("PINION_CRASH_AT").is_ok_and(|at| at == place) {
@@ -11,7 +11,7 @@ pub(crate) fn reach(place: &str) {
     }
 }
 
-/// Kills another process with SIGKILL where the environment names this place, and returns when it ended.
+/// Kills another process with SIGKILL if the environment names this failpoint, and returns when that process has ended.
 #[cfg(feature = "failpoint")]
 pub(crate) fn lose(place: &str, process: &rustix::fd::OwnedFd) {
     use rustix::event::{PollFd, PollFlags, poll};

@@ -1,4 +1,4 @@
-//! What could not be made, of late: nothing of it is left but these words, for `why`.
+//! Recent failures to create or start an object, kept for `pinion why`: the objects themselves were removed.
 
 use std::{
     collections::VecDeque,
@@ -12,59 +12,59 @@ use crate::{
     timeline::Stage,
 };
 
-const NOT_MADE: &str = "could not be made";
-/// No more are kept, of both kinds together.
-const MOST: usize = 128;
+const CREATION_FAILED: &str = "could not be created";
+/// Number of failures that are kept, of pods and containers together.
+const FAILURES_MAX: usize = 128;
 
-/// Something that could not be made.
+/// A pod or container that could not be created, or a removed container that could not be started.
 #[derive(Clone, Debug)]
-pub(crate) struct Failed {
-    /// The id it had.
+pub(crate) struct Failure {
+    /// The id that the object had.
     pub(crate) id: String,
-    /// A pod's `namespace/name`, a container's name.
+    /// `namespace/name` of a pod, or the name of a container.
     pub(crate) name: String,
-    /// Of a container: its pod.
+    /// The pod of a container; `None` for a pod.
     pub(crate) sandbox: Option<String>,
-    /// When, nanoseconds since the epoch.
+    /// Time of the failure, in nanoseconds since the epoch.
     pub(crate) at: u64,
     pub(crate) why: String,
-    /// `could not be made`, …
+    /// State shown by `pinion why`, such as `could not be created`.
     pub(crate) state: &'static str,
     pub(crate) timeline: Vec<Stage>,
 }
 
-/// Stages of something that is gone: none of them continues.
-fn ended(stages: &[Stage]) -> Vec<Stage> {
+/// Returns the stages of an object that was removed: stages without an end end now.
+fn ended_stages(stages: &[Stage]) -> Vec<Stage> {
     let now = clock::now();
     let mut stages = stages.to_vec();
     stages.iter_mut().filter(|stage| stage.ended == 0).for_each(|stage| stage.ended = now);
     stages
 }
 
-/// The last ones.
+/// The most recent failures.
 #[derive(Debug, Default)]
-pub(crate) struct Failures(Mutex<VecDeque<Failed>>);
+pub(crate) struct Failures(Mutex<VecDeque<Failure>>);
 
 impl Failures {
-    pub(crate) fn sandbox(&self, sandbox: &Sandbox, error: &Error) {
+    pub(crate) fn add_sandbox(&self, sandbox: &Sandbox, error: &Error) {
         let name = &sandbox.config().name;
-        self.push(Failed {
+        self.push(Failure {
             id: sandbox.id().to_owned(),
             name: format!("{}/{}", name.namespace, name.name),
             sandbox: None,
             at: clock::now(),
             why: error.message.clone(),
-            state: NOT_MADE,
-            timeline: ended(sandbox.record().timeline.stages()),
+            state: CREATION_FAILED,
+            timeline: ended_stages(sandbox.record().timeline.stages()),
         });
     }
 
-    pub(crate) fn container(&self, container: &Container, error: &Error) {
-        self.push_container(container, error.message.clone(), NOT_MADE);
+    pub(crate) fn add_container(&self, container: &Container, error: &Error) {
+        self.push_container(container, error.message.clone(), CREATION_FAILED);
     }
 
-    /// A container that is being removed: if it could not be started, the reason is known for longer than its record.
-    pub(crate) fn removed(&self, container: &Container) {
+    /// Adds a container that is being removed if it could not be started, so that the reason outlives its record.
+    pub(crate) fn add_removed(&self, container: &Container) {
         let record = container.record();
         if record.reason == START_ERROR {
             self.push_container(container, record.message.clone(), "could not be started, and was removed");
@@ -72,27 +72,27 @@ impl Failures {
     }
 
     fn push_container(&self, container: &Container, why: String, state: &'static str) {
-        self.push(Failed {
+        self.push(Failure {
             id: container.id().to_owned(),
             name: container.config().name.clone(),
             sandbox: Some(container.metadata.sandbox.clone()),
             at: clock::now(),
             why,
             state,
-            timeline: ended(container.record().timeline.stages()),
+            timeline: ended_stages(container.record().timeline.stages()),
         });
     }
 
-    fn push(&self, failed: Failed) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= MOST {
-            all.pop_front();
+    fn push(&self, failure: Failure) {
+        let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if failures.len() >= FAILURES_MAX {
+            failures.pop_front();
         }
-        all.push_back(failed);
+        failures.push_back(failure);
     }
 
-    /// The latest first.
-    pub(crate) fn all(&self) -> Vec<Failed> {
+    /// Returns all failures, the latest first.
+    pub(crate) fn all(&self) -> Vec<Failure> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().rev().cloned().collect()
     }
 }

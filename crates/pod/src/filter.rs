@@ -1,4 +1,4 @@
-//! System call filters: chosen, compiled once, held as one sealed memfd per content.
+//! Seccomp filters: selected, compiled once, and kept as one sealed memfd per content.
 
 use std::{
     collections::HashMap,
@@ -15,22 +15,22 @@ use rustix::{
 
 use crate::{Error, SeccompChoice, Security, error::failed};
 
-/// Longest profile file.
-const LONGEST: u64 = 4 << 20;
-/// Most memfds kept; past that they are made anew.
-const MOST: usize = 64;
+/// Maximum size of a profile file, in bytes.
+const PROFILE_MAX: u64 = 4 << 20;
+/// Number of memfds that are kept; beyond that the cache is emptied.
+const MEMFDS_MAX: usize = 64;
 
-/// See the module.
+/// Cache of compiled seccomp filters.
 #[derive(Default)]
 pub(crate) struct Filters {
     programs: seccomp::Cache,
-    /// Of the default profile by capabilities: what nearly every container has.
+    /// Programs of the default profile, by capabilities: nearly every container uses one of these.
     defaults: Mutex<HashMap<Vec<String>, OwnedFd>>,
     files: Mutex<HashMap<Vec<u8>, OwnedFd>>,
 }
 
 impl Filters {
-    /// The program for these rights; `None`: unconfined.
+    /// Returns the program for these security settings; `None` if the container is unconfined.
     pub(crate) fn choose(&self, security: &Security, capabilities: &[String]) -> Result<Option<OwnedFd>, Error> {
         if security.privileged {
             return Ok(None);
@@ -39,9 +39,9 @@ impl Filters {
             SeccompChoice::Unconfined => return Ok(None),
             SeccompChoice::RuntimeDefault => return self.default(capabilities).map(Some),
             SeccompChoice::Localhost(path) => {
-                let told = format!("seccomp profile {}", path.display());
-                let text = read(path).map_err(|e| Error::invalid(format!("{told}: {e}")))?;
-                oci::from_json(&text).map_err(|e| Error::invalid(format!("{told}: {e}")))?
+                let operation = format!("seccomp profile {}", path.display());
+                let text = read(path).map_err(|e| Error::invalid(format!("{operation}: {e}")))?;
+                oci::from_json(&text).map_err(|e| Error::invalid(format!("{operation}: {e}")))?
             }
         };
         self.compile(&profile).map(Some)
@@ -53,7 +53,7 @@ impl Filters {
             return file.try_clone().map_err(failed("duplicate a memfd"));
         }
         let file = self.compile(&seccomp::default_profile(capabilities))?;
-        if defaults.len() >= MOST {
+        if defaults.len() >= MEMFDS_MAX {
             defaults.clear();
         }
         let duplicate = file.try_clone().map_err(failed("duplicate a memfd"))?;
@@ -68,14 +68,14 @@ impl Filters {
 
     fn file(&self, bytes: Vec<u8>) -> Result<OwnedFd, Error> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        if files.len() >= MOST && !files.contains_key(&bytes) {
+        if files.len() >= MEMFDS_MAX && !files.contains_key(&bytes) {
             files.clear();
         }
         let file = match files.entry(bytes) {
-            std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::hash_map::Entry::Vacant(free) => {
-                let file = memfd(free.key()).map_err(failed("make a memfd for a seccomp program"))?;
-                free.insert(file)
+            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                let file = memfd(entry.key()).map_err(failed("create a memfd for a seccomp program"))?;
+                entry.insert(file)
             }
         };
         file.try_clone().map_err(failed("duplicate a memfd"))
@@ -89,9 +89,9 @@ fn read(path: &std::path::Path) -> std::io::Result<Vec<u8>> {
         return Err(std::io::Error::other("it is not a regular file"));
     }
     let mut text = Vec::new();
-    file.take(LONGEST + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > LONGEST {
-        return Err(std::io::Error::other(format!("longer than {LONGEST} bytes")));
+    file.take(PROFILE_MAX + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > PROFILE_MAX {
+        return Err(std::io::Error::other(format!("longer than {PROFILE_MAX} bytes")));
     }
     Ok(text)
 }
@@ -101,7 +101,7 @@ fn memfd(bytes: &[u8]) -> std::io::Result<OwnedFd> {
     let mut file = fs::File::from(memfd);
     std::io::Write::write_all(&mut file, bytes)?;
     rustix::fs::fcntl_add_seals(&file, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
-    // Whoever reads it by read(2) begins at the start.
+    // A reader that uses read(2) must start at the beginning.
     std::io::Seek::rewind(&mut file)?;
     Ok(file.into())
 }

@@ -1,15 +1,14 @@
-//! Work on files of the node that belong to others: volumes and logs of containers. Their file systems may be slow, or
-//! hang forever in a system call that no signal ends.
+//! Work on files of the node that others own: volumes and logs of containers. Their file systems may be slow, or hang
+//! forever in a system call that no signal interrupts.
 //!
 //! ```text
-//!            a place of 64              after SLOW: its place is free again            at its limit
-//! admitted ───────────────▶ working ────────────────────────────────────────▶ stuck ──────────────▶ given up
-//!  waits while a file system of     counted against all its           counted against the       the thread stays,
-//!  counted
-//!  its paths has SOURCE_MAX         file systems                      one that it hangs at
-//!  threads at work or stuck
+//!          one of 64 permits           after SLOW: the permit is released              at the time limit
+//! admitted ────────────────▶ working ────────────────────────────────────▶ stuck ─────────────────▶ given up
+//!  waits while a file system   counted against all                          counted against the     the thread
+//!  of its paths has SOURCE_MAX its file systems                             file system that it     stays, counted
+//!  threads working or stuck                                                 hangs in
 //! ```
-//! So a file system that hangs costs a bounded number of threads, and nobody waits for it who does not use it.
+//! So a file system that hangs occupies a bounded number of threads, and only work on that file system waits for it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -28,76 +27,76 @@ use tokio::{
 
 use crate::{Error, ErrorKind, mount_source::MountTable};
 
-/// How many work at once, of some 500 threads that may block.
-const PLACES: usize = 64;
-/// Work that takes longer gives up its place.
+/// Number of threads that work at the same time, out of about 500 that may block.
+const PERMITS: usize = 64;
+/// Running time after which work releases its permit.
 const SLOW: Duration = Duration::from_millis(500);
-/// Threads that may work in one file system, those that are stuck included, before no other is admitted to it.
+/// Number of threads that may work in one file system, stuck ones included. Beyond that no work is admitted to it.
 const SOURCE_MAX: usize = 8;
-/// Threads that may be stuck in all file systems together.
+/// Number of threads that may be stuck in all file systems together.
 const ALL_STUCK_MAX: usize = 192;
 
-/// See the module.
+/// Executor of work on files of the node.
 #[derive(Clone)]
 pub(crate) struct HostFiles(Arc<Shared>);
 
 struct Shared {
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     threads: Mutex<Threads>,
-    /// Some thread has come to its end, or is counted against fewer file systems.
+    /// Notified when a thread ends, or is counted against fewer file systems.
     freed: Notify,
 }
 
-/// The threads that were admitted and have not come to their end.
+/// The threads that were admitted and have not ended.
 #[derive(Default)]
 struct Threads {
     working: Vec<Arc<Progress>>,
-    /// How many are stuck, by file system.
+    /// Number of stuck threads, by file system.
     stuck: HashMap<String, usize>,
 }
 
 impl Default for HostFiles {
     fn default() -> Self {
         let (threads, freed) = (Mutex::default(), Notify::new());
-        Self(Arc::new(Shared { places: Arc::new(Semaphore::new(PLACES)), threads, freed }))
+        Self(Arc::new(Shared { permits: Arc::new(Semaphore::new(PERMITS)), threads, freed }))
     }
 }
 
-/// How far work has come: shows which path it hangs at.
+/// Progress of a piece of work: shows which path it hangs at.
 pub(crate) struct Progress {
     paths: Vec<PathBuf>,
     at: AtomicUsize,
-    hold: Mutex<Hold>,
+    thread: Mutex<ThreadState>,
 }
 
-/// What a thread that works holds.
+/// State of the thread that does the work, and what it occupies.
 #[derive(Default)]
-struct Hold {
-    place: Option<OwnedSemaphorePermit>,
-    stuck: Option<Stuck>,
+struct ThreadState {
+    permit: Option<OwnedSemaphorePermit>,
+    stuck: Option<StuckThread>,
     given_up: bool,
     done: bool,
 }
 
-/// One thread that is counted as stuck.
-struct Stuck {
+/// Guard of a thread that is counted as stuck.
+struct StuckThread {
     shared: Arc<Shared>,
     source: String,
 }
 
 impl Progress {
-    fn lock(&self) -> MutexGuard<'_, Hold> {
-        self.hold.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ThreadState> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To be called before the path of this index is touched.
+    /// Records that the work continues with the path of this index. Must be called before the path is accessed.
     ///
     /// # Errors
-    /// Nobody waits for the work any longer.
+    /// The caller of the work has given up.
     pub(crate) fn at(&self, index: usize) -> Result<(), Error> {
         self.at.store(index, Ordering::Release);
         match self.lock().given_up {
-            true => Err(Error::unavailable("nobody waits for it any longer")),
+            true => Err(Error::unavailable("the operation that needed it has timed out")),
             false => Ok(()),
         }
     }
@@ -108,9 +107,10 @@ impl Progress {
 }
 
 impl Threads {
-    /// The first of these paths whose file system admits no more work: as many threads as may be are in it, or
-    /// `most_stuck` are stuck. `table` is `None` where none has been read, which is done only when it matters.
-    fn closed<'a>(&self, paths: &'a [PathBuf], most_stuck: usize, table: Option<&MountTable>) -> Admission<'a> {
+    /// Returns the first of these paths whose file system admits no more work, because [`SOURCE_MAX`] threads are in it
+    /// or `stuck_max` are stuck. `table` is `None` if the mount table was not read: that is done only when it is
+    /// needed.
+    fn admission<'a>(&self, paths: &'a [PathBuf], stuck_max: usize, table: Option<&MountTable>) -> Admission<'a> {
         if self.stuck.is_empty() && self.working.len() < SOURCE_MAX {
             return Admission::Open;
         }
@@ -127,19 +127,19 @@ impl Threads {
             let source = table.source(path);
             let stuck = self.stuck.get(&source).copied().unwrap_or_default();
             let working = busy.iter().filter(|sources| sources.contains(&source)).count();
-            stuck >= most_stuck || stuck + working >= SOURCE_MAX
+            stuck >= stuck_max || stuck + working >= SOURCE_MAX
         };
         paths.iter().find(is_closed).map_or(Admission::Open, |path| Admission::Closed(path))
     }
 
-    /// Whether it was counted as working.
+    /// Removes a working thread. Reports whether it was counted as working.
     fn remove(&mut self, progress: &Arc<Progress>) -> bool {
-        let place = self.working.iter().position(|working| Arc::ptr_eq(working, progress));
-        place.map(|place| self.working.swap_remove(place)).is_some()
+        let position = self.working.iter().position(|working| Arc::ptr_eq(working, progress));
+        position.map(|position| self.working.swap_remove(position)).is_some()
     }
 }
 
-/// Whether work on some paths may begin.
+/// Whether work on some paths may start.
 enum Admission<'a> {
     Open,
     Closed(&'a Path),
@@ -151,12 +151,13 @@ impl Shared {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first of these paths whose file system admits no more work; where all do, the work is counted.
-    fn admit(&self, paths: &[PathBuf], most_stuck: usize, begin: Option<&Arc<Progress>>) -> Result<(), PathBuf> {
+    /// Returns the first of these paths whose file system admits no more work. If all admit it, counts `begin` as
+    /// working.
+    fn admit(&self, paths: &[PathBuf], stuck_max: usize, begin: Option<&Arc<Progress>>) -> Result<(), PathBuf> {
         let mut table = None;
         loop {
             let mut threads = self.lock();
-            match threads.closed(paths, most_stuck, table.as_ref()) {
+            match threads.admission(paths, stuck_max, table.as_ref()) {
                 Admission::Closed(path) => return Err(path.to_owned()),
                 Admission::Open => {
                     threads.working.extend(begin.cloned());
@@ -165,15 +166,15 @@ impl Shared {
                 Admission::NeedsTable => {}
             }
             drop(threads);
-            table = Some(offload::here(MountTable::read));
+            table = Some(offload::in_place(MountTable::read));
         }
     }
 }
 
-impl Stuck {
-    /// `None`: it has come to its end.
+impl StuckThread {
+    /// Counts the thread as stuck in the file system of its current path; `None` if it has ended.
     fn new(shared: &Arc<Shared>, progress: &Arc<Progress>) -> Option<Self> {
-        let source = offload::here(MountTable::read).source(progress.path());
+        let source = offload::in_place(MountTable::read).source(progress.path());
         let mut threads = shared.lock();
         if !threads.remove(progress) {
             return None;
@@ -185,7 +186,7 @@ impl Stuck {
     }
 }
 
-impl Drop for Stuck {
+impl Drop for StuckThread {
     fn drop(&mut self) {
         let mut threads = self.shared.lock();
         if let Some(count) = threads.stuck.get_mut(&self.source) {
@@ -199,26 +200,27 @@ impl Drop for Stuck {
     }
 }
 
-/// Ends the count of a thread, also when its work panics.
-struct End {
+/// Guard of a thread: ends its accounting, also when the work panics.
+struct CompletionGuard {
     shared: Arc<Shared>,
     progress: Arc<Progress>,
 }
 
-impl Drop for End {
+impl Drop for CompletionGuard {
     fn drop(&mut self) {
-        *self.progress.lock() = Hold { done: true, ..Hold::default() };
+        *self.progress.lock() = ThreadState { done: true, ..ThreadState::default() };
         self.shared.lock().remove(&self.progress);
         self.shared.freed.notify_waiters();
     }
 }
 
 impl HostFiles {
-    /// Runs work on these paths on a thread that may block, for at most `limit`, with the time it waits to be admitted.
-    /// A relative path is no path but whose files they are: their file system is held to be its own.
+    /// Runs work on these paths on a thread that may block. `limit` bounds the total time, including the wait for
+    /// admission. A relative path is not a path but names the owner of the files, which are treated as a file system of
+    /// their own.
     ///
     /// # Errors
-    /// `DeadlineExceeded`, with the path that it hangs at; what the work returns.
+    /// `DeadlineExceeded` with the path that the work hangs at, or the error of the work.
     pub(crate) async fn visit<T: Send + 'static>(
         &self,
         paths: Vec<PathBuf>,
@@ -230,43 +232,44 @@ impl HostFiles {
         self.run(progress, until, limit, work).await
     }
 
-    /// The same, where work on a file system in which any thread is stuck fails at once.
+    /// Like [`Self::visit`], but fails at once if any thread is stuck in one of the file systems.
     pub(crate) async fn try_visit<T: Send + 'static>(
         &self,
         paths: Vec<PathBuf>,
         limit: Duration,
         work: impl FnOnce(&Progress) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        self.0.admit(&paths, 1, None).map_err(|path| hangs(&path, limit))?;
+        self.0.admit(&paths, 1, None).map_err(|path| timed_out(&path, limit))?;
         self.visit(paths, limit, work).await
     }
 
-    /// Waits until all paths are admitted and there is a place. Who waits for a file system holds no place, and who
-    /// waited for a place looks at its file systems again.
+    /// Waits until all paths are admitted and a permit is available. While it waits for a file system it holds no
+    /// permit; after it waited for a permit it checks the file systems again.
     async fn admitted(&self, paths: Vec<PathBuf>, until: Instant, limit: Duration) -> Result<Arc<Progress>, Error> {
         let shared = &self.0;
-        let progress = Arc::new(Progress { paths, at: AtomicUsize::new(0), hold: Mutex::default() });
+        let progress = Arc::new(Progress { paths, at: AtomicUsize::new(0), thread: Mutex::default() });
         loop {
             let freed = shared.freed.notified();
             tokio::pin!(freed);
-            // Registered before the look, so that nothing is missed in between.
+            // Registered before the check, so that no notification is missed in between.
             freed.as_mut().enable();
             let closed = match shared.admit(&progress.paths, SOURCE_MAX, None) {
                 Err(path) => path,
                 Ok(()) => {
-                    let place = timeout_at(until, Arc::clone(&shared.places).acquire_owned()).await;
-                    let place =
-                        place.map_err(|_| Error::unavailable("too many other containers open their volumes"))?;
-                    progress.lock().place = Some(place.map_err(|_| Error::unavailable("the daemon is ending"))?);
+                    let permit = timeout_at(until, Arc::clone(&shared.permits).acquire_owned()).await;
+                    let permit =
+                        permit.map_err(|_| Error::unavailable("too many other containers open their volumes"))?;
+                    let permit = permit.map_err(|_| Error::unavailable("the daemon is shutting down"))?;
+                    progress.lock().permit = Some(permit);
                     match shared.admit(&progress.paths, SOURCE_MAX, Some(&progress)) {
                         Ok(()) => return Ok(progress),
                         Err(path) => path,
                     }
                 }
             };
-            progress.lock().place = None;
+            progress.lock().permit = None;
             if timeout_at(until, freed).await.is_err() {
-                return Err(hangs(&closed, limit));
+                return Err(timed_out(&closed, limit));
             }
         }
     }
@@ -280,36 +283,36 @@ impl HostFiles {
     ) -> Result<T, Error> {
         let shared = &self.0;
         let (done, mut outcome) = oneshot::channel();
-        let (end, span) =
-            (End { shared: Arc::clone(shared), progress: Arc::clone(&progress) }, tracing::Span::current());
+        let guard = CompletionGuard { shared: Arc::clone(shared), progress: Arc::clone(&progress) };
+        let span = tracing::Span::current();
         offload::blocking(move || {
-            let end = end;
-            // Its caller may have given up.
-            let _ = done.send(span.in_scope(|| work(&end.progress)));
+            let guard = guard;
+            // The caller may have given up.
+            let _ = done.send(span.in_scope(|| work(&guard.progress)));
         });
         let bug = |_| Error::internal("a bug: work on the node's files panicked");
         if let Ok(outcome) = timeout(SLOW, &mut outcome).await {
             return outcome.map_err(bug)?;
         }
-        if let Some(stuck) = Stuck::new(shared, &progress) {
+        if let Some(stuck) = StuckThread::new(shared, &progress) {
             progress.become_stuck(stuck);
         }
         match timeout_at(until, outcome).await {
             Ok(outcome) => outcome.map_err(bug)?,
             Err(_) => {
                 progress.give_up();
-                Err(hangs(progress.path(), limit))
+                Err(timed_out(progress.path(), limit))
             }
         }
     }
 }
 
 impl Progress {
-    fn become_stuck(&self, stuck: Stuck) {
-        let mut hold = self.lock();
-        if !hold.done {
-            drop(hold.place.take());
-            hold.stuck = Some(stuck);
+    fn become_stuck(&self, stuck: StuckThread) {
+        let mut thread = self.lock();
+        if !thread.done {
+            drop(thread.permit.take());
+            thread.stuck = Some(stuck);
         }
     }
 
@@ -318,15 +321,15 @@ impl Progress {
     }
 }
 
-fn hangs(path: &Path, limit: Duration) -> Error {
+fn timed_out(path: &Path, limit: Duration) -> Error {
     let seconds = limit.as_secs_f32();
     let message = match path.is_absolute() {
         true => format!(
             "{}: no answer from the file system on {} within {seconds} s; check its device or server",
             path.display(),
-            offload::here(MountTable::read).point(path).display()
+            offload::in_place(MountTable::read).point(path).display()
         ),
-        false => format!("{}: its files give no answer within {seconds} s", path.display()),
+        false => format!("{}: no answer from its file system within {seconds} s", path.display()),
     };
     Error::new(ErrorKind::DeadlineExceeded, message)
 }

@@ -1,11 +1,11 @@
-//! Ids, and finding an object by a part of one.
+//! Ids of objects, and lookup by a prefix of an id.
 
 use std::collections::BTreeMap;
 
 use crate::{Error, error::failed};
 
-/// 64 hex digits nobody can guess.
-pub(crate) fn fresh() -> Result<String, Error> {
+/// Returns a new random id of 64 hex digits.
+pub(crate) fn generate() -> Result<String, Error> {
     let mut bytes = [0u8; 32];
     let mut filled = 0;
     while filled < bytes.len() {
@@ -15,22 +15,22 @@ pub(crate) fn fresh() -> Result<String, Error> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Whether it could be one of [`fresh`].
-pub(crate) fn is_fresh(id: &str) -> bool {
+/// Reports whether a string has the form of an id made by [`generate`].
+pub(crate) fn is_generated(id: &str) -> bool {
     id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// By the whole id, or by its beginning where only one has it.
-pub(crate) fn find<'a, T>(map: &'a BTreeMap<String, T>, what: &str, id: &str) -> Result<&'a T, Error> {
-    if let Some(found) = map.get(id) {
-        return Ok(found);
+/// Finds an object by its id or by an unambiguous prefix of it. `kind` is used in error messages.
+pub(crate) fn find<'a, T>(map: &'a BTreeMap<String, T>, kind: &str, id: &str) -> Result<&'a T, Error> {
+    if let Some(object) = map.get(id) {
+        return Ok(object);
     }
     let mut matching = map.range(id.to_owned()..).take_while(|(key, _)| key.starts_with(id));
     match (matching.next(), matching.next()) {
-        _ if id.is_empty() => Err(Error::invalid(format!("the id of the {what} is empty"))),
-        (Some((_, found)), None) => Ok(found),
-        (Some(_), Some(_)) => Err(Error::invalid(format!("{what} {id:?}: more than one begins so"))),
-        (None, _) => Err(Error::not_found(what, id)),
+        _ if id.is_empty() => Err(Error::invalid(format!("the id of the {kind} is empty"))),
+        (Some((_, object)), None) => Ok(object),
+        (Some(_), Some(_)) => Err(Error::invalid(format!("{kind} {id:?}: the prefix is ambiguous"))),
+        (None, _) => Err(Error::not_found(kind, id)),
     }
 }
 
@@ -40,13 +40,13 @@ mod tests {
     use crate::ErrorKind;
 
     #[test]
-    fn a_beginning_finds_when_it_is_the_only_one() {
+    fn an_unambiguous_prefix_finds_an_object() {
         let map: BTreeMap<String, u8> = [("abc1".into(), 1), ("abc2".into(), 2), ("b".into(), 3)].into();
-        assert_eq!(*find(&map, "pod", "abc1").expect("whole"), 1);
-        assert_eq!(*find(&map, "pod", "b").expect("short"), 3);
-        assert_eq!(find(&map, "pod", "abc").expect_err("two").kind, ErrorKind::InvalidArgument);
+        assert_eq!(*find(&map, "pod", "abc1").expect("the whole id"), 1);
+        assert_eq!(*find(&map, "pod", "b").expect("a prefix"), 3);
+        assert_eq!(find(&map, "pod", "abc").expect_err("ambiguous").kind, ErrorKind::InvalidArgument);
         assert_eq!(find(&map, "pod", "").expect_err("empty").kind, ErrorKind::InvalidArgument);
         assert_eq!(find(&map, "pod", "x").expect_err("none").kind, ErrorKind::NotFound);
-        assert_eq!(fresh().expect("id").len(), 64);
+        assert_eq!(generate().expect("id").len(), 64);
     }
 }

@@ -1,61 +1,62 @@
-//! The engine: sandboxes, containers, state, recovery. Knows no protobuf.
+//! The engine: sandboxes, containers, state, recovery. Independent of protobuf.
 //!
 //! ```text
 //! Engine ── sandbox/{run,stop,remove}       phases as types: Reserved → Networked → Ready
 //!   │       container/{create,start,stop,remove,exec,attach,…}
 //!   ├── image      rootfs as a detached mount        ├── state    records on tmpfs: the ledger
 //!   ├── network    address, ports                    ├── recover  after a restart: records × monitor × kernel
-//!   └── monitor    the client of pinmon, custody of descriptors, its supervisor
+//!   └── monitor    client of pinmon, custody of descriptors, supervisor of the monitor
 //! ```
 //!
-//! # Rules that hold here
-//! * **An operation is a task of its own.** A caller that hangs up does not leave it half done; a second caller for the
-//!   same name joins it.
-//! * **The record comes first.** `metadata.json` is written before the first kernel object of a sandbox or container is
-//!   made, and its directory goes last, so a directory without an owner names everything that must be undone.
-//! * **The kernel is asked, records are not trusted**: a process is a pid with its start time, or a pidfd.
-//! * **Lists wait for nobody**: a status is a snapshot that is replaced whole; the lock of an object is held by its
-//!   slow operations only.
-//! * **Nothing is held twice but what must not be lost**: the pidfd, terminal, read ends and log of every container are
-//!   in `pinmon` and here ([`monitor`]), so that either process can die.
-//! * Nothing is synced to disk on the way of a request: a machine that rebooted has no containers.
+//! # Rules
+//! * **An operation is a task of its own.** A caller that is cancelled does not leave it half done; a second request
+//!   for the same operation waits for the first.
+//! * **The record is written first.** `metadata.json` is written before the first kernel object of a sandbox or
+//!   container is created, and the object's directory is removed last. So a directory without an owner lists all that
+//!   must be undone.
+//! * **Records are verified against the kernel**: a process is identified by its pid and start time, or by a pidfd.
+//! * **Lists never block**: a status is a snapshot that is replaced as a whole; only slow operations hold the lock of
+//!   an object.
+//! * **What must not be lost is held twice**: `pinmon` and this process ([`monitor`]) both have the pidfd, terminal,
+//!   read ends and log of every container, so that either process can die.
+//! * Requests do not sync to disk: containers do not survive a reboot.
 
 #![forbid(unsafe_code)]
 
 pub mod annotation;
-mod attempts;
 mod clock;
+mod concurrency;
 mod config;
 mod container;
+mod creation;
 mod engine;
 mod error;
 mod events;
 mod failpoint;
 mod failures;
-mod figures;
 mod filter;
-mod glance;
 mod health;
 mod host_files;
 mod identifier;
-mod joined;
-mod lanes;
-mod making;
+mod leftovers;
+mod metrics;
 mod monitor;
 mod mount_source;
-mod names;
+mod name_registry;
 mod orphans;
 mod pipe_holders;
 mod process;
 mod pulls;
 mod reconcile;
 mod recover;
-mod remains;
 mod reset;
+mod retry;
 mod sandbox;
 mod session;
+mod single_flight;
 mod state;
 mod stats;
+mod summary;
 mod timeline;
 mod undo;
 mod upgrade;
@@ -72,23 +73,25 @@ pub use container::{
 pub use engine::{Condition, Engine, EngineStatus};
 pub use error::{Error, ErrorKind};
 pub use events::{Event, EventKind, EventStream, Lagged};
-pub use figures::{ENDS, Figures, MONITOR_CONTRACT, MonitorIdentity, Population};
-pub use glance::{ContainerGlance, SandboxGlance};
 pub use health::Silence;
 pub use image::{
     Credentials, Error as ImageError, ErrorKind as ImageErrorKind, Image, ImageConfig, LayerProgress,
-    OUTCOMES as IMAGE_OUTCOMES, Progress, Registries, Stage, Store, Transfers, Usage,
+    OUTCOMES as IMAGE_OUTCOMES, ProgressCallback, Registries, Stage, Store, TransferLimits, Usage,
 };
-pub use monitor::{MONITOR_REQUESTS, MonitorFigures};
+pub use metrics::{EXIT_REASONS, MONITOR_CONTRACT, Metrics, MonitorIdentity, ObjectCounts};
+pub use monitor::{MONITOR_REQUESTS, MonitorMetrics};
 pub use monitor_api::{MOUNTS_MAX, UserMappings};
-pub use netns::PoolFigures;
-pub use network::{Config as NetworkConfig, Counters, Figures as NetworkFigures, PortMapping, Protocol};
+pub use netns::PoolMetrics;
+pub use network::{Config as NetworkConfig, Counters, Metrics as NetworkMetrics, PortMapping, Protocol};
 pub use oci;
 pub use pipe_holders::{Holder as PipeHolder, Rescue};
-pub use sandbox::stop::Users;
+pub use sandbox::stop::PodUsers;
 pub use sandbox::{Dns, Name, PidMode, SandboxConfig, SandboxState, SandboxStatus, SharedMode};
-pub use session::{Ended, Session, SessionControl};
-pub use stats::{ContainerStats, Hold, HugePages, Mark, Occasional, Sampled, SandboxSample, SandboxStats};
+pub use session::{Session, SessionControl, SessionExit};
+pub use stats::{
+    ContainerStats, ExpensiveStats, Generation, HugePages, SandboxSample, SandboxStats, StatsList, Validity,
+};
+pub use summary::{ContainerSummary, SandboxSummary};
 pub use timeline::Stage as TimelineStage;
-pub use upgrade::{Changeable, FORMATS, Format, MonitorUpgrade, understands};
-pub use why::{Denied, End, Oom, OomLimit, Why};
+pub use upgrade::{FORMATS, Format, MonitorUpgrade, ReloadableConfig, check_format};
+pub use why::{ContainerExit, Denial, Explanation, OomKill, OomLimit};

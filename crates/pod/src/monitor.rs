@@ -1,4 +1,4 @@
-//! The daemon's side of `pinmon`.
+//! Client of `pinmon`.
 //!
 //! ```text
 //!             requests                      events
@@ -6,21 +6,21 @@
 //!               │ ▲
 //!       Custody ┘ └─ supervisor: connection lost → connect again, else start another pinmon → Adopt × n
 //! ```
-//! [`Custody`] has a duplicate of every descriptor that must not be lost: what a dead monitor held is handed to the
-//! next.
+//! [`Custody`] has a duplicate of every descriptor that must not be lost: those of a dead monitor are handed to the
+//! next one.
 
 mod custody;
-mod figures;
 mod launch;
 mod link;
+mod metrics;
 mod mounts;
 mod ping;
 mod request;
 mod supervisor;
 mod upgrade;
 
-pub(crate) use custody::{Custody, Held, Inventory};
-pub use figures::{MONITOR_REQUESTS, MonitorFigures};
+pub(crate) use custody::{Custody, HeldObject, Inventory};
 pub(crate) use link::Link;
-pub(crate) use request::{ExecWait, Made};
+pub use metrics::{MONITOR_REQUESTS, MonitorMetrics};
+pub(crate) use request::{CreateOutcome, ExecWait};
 pub(crate) use supervisor::{Monitor, Notice};

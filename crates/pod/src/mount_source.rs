@@ -1,24 +1,24 @@
-//! Which mount a path of the node is on, found by its text: the path itself is not touched, since a file server that is
-//! gone never answers.
+//! The mount that a path of the node is on, determined from the text of the path: the path itself is not accessed,
+//! because a dead file server never answers.
 
 use std::path::{Path, PathBuf};
 
-/// A mount of this process's namespace (proc_pid_mountinfo(5)).
+/// A mount in this process's namespace (proc_pid_mountinfo(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mount {
     point: PathBuf,
-    /// Major and minor number of its file system, as text.
+    /// Major and minor number of the file system, as text.
     device: String,
-    /// `shared:`, `master:` and the like.
+    /// Optional fields: `shared:`, `master:` and the like.
     tags: Vec<String>,
 }
 
-/// All mounts of this process's namespace at one time.
+/// All mounts in this process's namespace at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct MountTable(Vec<Mount>);
 
 impl MountTable {
-    /// Reads it; empty where that is impossible. Never waits for a file system.
+    /// Reads the mount table; returns an empty one on failure. Never waits for a file system.
     pub(crate) fn read() -> Self {
         Self::parse(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
     }
@@ -34,34 +34,34 @@ impl MountTable {
         Self(text.lines().filter_map(mount).collect())
     }
 
-    /// The last of the longest mount points above a path.
-    fn of(&self, path: &Path) -> Option<&Mount> {
+    /// Returns the mount that a path is on: of the mounts with the longest matching mount point, the last one.
+    fn mount_of(&self, path: &Path) -> Option<&Mount> {
         let above = self.0.iter().filter(|mount| path.starts_with(&mount.point));
         above.max_by_key(|mount| mount.point.as_os_str().len())
     }
 
-    /// What a path has in common with others that hang when it does: its file system, or on the root file system
-    /// itself.
+    /// Returns the key that a path shares with the paths that hang when it does: its file system. On the root file
+    /// system the path itself is the key.
     pub(crate) fn source(&self, path: &Path) -> String {
-        match self.of(path) {
+        match self.mount_of(path) {
             Some(mount) if mount.point != Path::new("/") => mount.device.clone(),
             _ => path.to_string_lossy().into_owned(),
         }
     }
 
-    /// The mount point above a path, for people.
+    /// Returns the mount point above a path, for messages.
     pub(crate) fn point(&self, path: &Path) -> PathBuf {
-        self.of(path).map_or_else(|| PathBuf::from("/"), |mount| mount.point.clone())
+        self.mount_of(path).map_or_else(|| PathBuf::from("/"), |mount| mount.point.clone())
     }
 
-    /// Whether the mount above a path has one of these tags; unknown: yes.
+    /// Reports whether the mount that a path is on has one of these tags; true if the mount is unknown.
     pub(crate) fn has_tag(&self, path: &Path, tags: &[&str]) -> bool {
         let has = |mount: &Mount| mount.tags.iter().any(|has| tags.iter().any(|tag| has.starts_with(tag)));
-        self.of(path).is_none_or(has)
+        self.mount_of(path).is_none_or(has)
     }
 }
 
-/// mountinfo writes blanks and the like as `\040`.
+/// Decodes the octal escapes of mountinfo, such as `\040` for a space.
 fn unescape(field: &str) -> String {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field.as_bytes();
@@ -97,16 +97,16 @@ mod tests {
         let source = |path: &str| table.source(Path::new(path));
         assert_eq!(source("/pods/a b/file"), "0:52");
         assert_eq!(source("/pods/a b/c"), "0:51");
-        assert_eq!(source("/pods/a bc"), "/pods/a bc", "the root is shared by too much");
+        assert_eq!(source("/pods/a bc"), "/pods/a bc", "too many paths share the root file system");
         assert_eq!(table.point(Path::new("/pods/a b/c/d")), Path::new("/pods/a b/c"));
         assert!(table.has_tag(Path::new("/pods/a b/c/d"), &["master:"]));
         assert!(!table.has_tag(Path::new("/pods/a b"), &["shared:", "master:"]));
         assert!(table.has_tag(Path::new("/etc"), &["shared:"]));
-        assert!(MountTable::default().has_tag(Path::new("/etc"), &["shared:"]), "unknown");
+        assert!(MountTable::default().has_tag(Path::new("/etc"), &["shared:"]), "an unknown mount");
     }
 
     #[test]
-    fn blanks_in_mount_points_are_read() {
+    fn escaped_mount_points_are_decoded() {
         assert_eq!(unescape("/a\\040b\\134c"), "/a b\\c");
         assert_eq!(unescape("/a\\04"), "/a\\04");
     }

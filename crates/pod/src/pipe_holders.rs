@@ -1,11 +1,11 @@
-//! Processes of containers that keep a pipe of a daemon locked inside the kernel, which the daemon cannot close then.
+//! Processes of containers that keep a pipe of a daemon locked inside the kernel, so that the daemon cannot close it.
 //!
-//! splice(2) between a pipe and a socket sleeps with the pipe's mutex, and the close of a pipe waits for that mutex,
-//! uninterruptibly. A daemon that was killed closes its pipes in its exit: the exit does not complete, and its locks
-//! and sockets stay. Only a daemon can stop the container, and none can start. So a daemon that starts ends these
-//! processes first ([`Rescue`]): threads of containers that are inside a call on a pipe of the previous daemon, and
-//! wait in it for something other than the pipe. Likewise an execve(2) of a daemon would not return, so it is not begun
-//! ([`holders_of_own_pipes`]).
+//! splice(2) between a pipe and a socket sleeps while it holds the pipe's mutex, and the close of a pipe waits for that
+//! mutex, uninterruptibly. A killed daemon closes its pipes while it exits: the exit does not complete, and its locks
+//! and sockets stay. Only a daemon could stop the container, but none can start. Therefore a daemon that starts kills
+//! these processes first ([`Rescue`]): threads of containers that are inside a call on a pipe of the previous daemon
+//! and wait in it for something other than the pipe. Likewise an execve(2) of a daemon would not return, so it is
+//! refused ([`holders_of_own_pipes`]).
 
 mod examine;
 mod rescue;
@@ -25,30 +25,31 @@ use examine::{Doubt, Finding, examine};
 
 pub use rescue::Rescue;
 
-/// A process that is seen in one place of the kernel twice, with this pause, waits there.
+/// A thread that is seen at the same place in the kernel twice, this far apart, waits there.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// A thread of a container that keeps a pipe locked.
+/// A thread of a container that keeps a pipe locked inside the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
-    /// Its process.
+    /// Pid of its process.
     pub pid: Pid,
-    /// Its number.
+    /// Its thread id.
     pub thread: u32,
-    /// Id of the container or pod.
+    /// Id of its container or pod.
     pub owner: String,
-    /// Number of the system call and its arguments (proc(5)).
+    /// System call number and arguments (`/proc/<pid>/syscall`, proc(5)).
     pub call: String,
-    /// The kernel function that it waits in.
+    /// Kernel function that it waits in (`wchan`).
     pub waits_in: String,
 }
 
-/// What the link to a descriptor reads (proc(5), `/proc/<pid>/fd`): `pipe:[<inode number>]`, or the path of a FIFO.
-/// Reading it calls no file system: a stat(2) of a container's file may wait forever for the one that serves it.
+/// Target of the link to a descriptor (proc(5), `/proc/<pid>/fd`): `pipe:[<inode number>]`, or the path of a FIFO.
+/// Reading the link does not call the file system: a stat(2) of a container's file may wait forever for the server of
+/// that file.
 type Pipe = String;
 
-/// Processes of containers of this state directory that keep pipes of the calling process locked. Blocks for a third of
-/// a second where there are any.
+/// Returns the processes of containers of this state directory that keep pipes of the calling process locked. Blocks
+/// for 300 ms if any exist.
 pub(crate) fn holders_of_own_pipes(state_dir: &Path) -> Vec<Holder> {
     let fifos = fifos(state_dir);
     let open = links(Path::new("/proc/self/fd")).filter(|link| link.starts_with("pipe:") || fifos.contains(link));
@@ -66,11 +67,11 @@ pub(crate) fn holders_of_own_pipes(state_dir: &Path) -> Vec<Holder> {
     look().into_iter().filter(|holder| first.contains(holder)).collect()
 }
 
-/// Whether a process of a container keeps this FIFO of one locked (`<state directory>/container/<id>/<name>`).
+/// Reports whether a process of a container keeps this FIFO (`<state directory>/container/<id>/<name>`) locked.
 pub(crate) fn is_held(fifo: &Path) -> bool {
     let Some(state_dir) = fifo.ancestors().nth(3) else { return false };
-    let named = fs::canonicalize(fifo).ok().and_then(|path| path.into_os_string().into_string().ok());
-    let pipes = named.into_iter().collect();
+    let path = fs::canonicalize(fifo).ok().and_then(|path| path.into_os_string().into_string().ok());
+    let pipes = path.into_iter().collect();
     let findings = examine(state_dir, &pipes);
     findings.iter().any(|finding| finding.doubt == Doubt::None || has_one_of(finding, &pipes))
 }
@@ -80,29 +81,29 @@ fn has_one_of(finding: &Finding, pipes: &HashSet<Pipe>) -> bool {
     links(Path::new(&format!("/proc/{pid}/task/{thread}/fd"))).any(|link| pipes.contains(&link))
 }
 
-/// Pipes that a daemon has or had: FIFOs of containers, pipes on record, and what threads of its process still have
-/// open.
+/// Returns the pipes that a daemon has or had: FIFOs of containers, recorded pipes, and the pipes that threads of its
+/// process still have open.
 fn pipes_of(state_dir: &Path, daemon: Pid) -> HashSet<Pipe> {
     let mut pipes = fifos(state_dir);
     pipes.extend(recorded_pipes(state_dir).into_iter().map(|number| format!("pipe:[{number}]")));
     let threads = entries(Path::new(&format!("/proc/{daemon}/task")));
-    // All that live have the same.
+    // All living threads share one table of descriptors.
     let open = threads.iter().map(|thread| entries(&thread.path().join("fd"))).find(|open| !open.is_empty());
     let open = open.unwrap_or_default().into_iter().filter_map(|entry| link(&entry.path()));
     pipes.extend(open.filter(|link| link.starts_with("pipe:")));
     pipes
 }
 
-/// FIFOs of all containers.
+/// Returns the paths of the FIFOs of all containers.
 fn fifos(state_dir: &Path) -> HashSet<Pipe> {
-    // As the kernel names them.
+    // The kernel shows canonical paths.
     let state_dir = fs::canonicalize(state_dir).unwrap_or_else(|_| state_dir.to_owned());
     let containers = entries(&state_dir.join(Kind::Container.directory()));
     let paths = containers.iter().flat_map(|container| FIFOS.map(|name| container.path().join(name)));
     paths.filter_map(|path| path.into_os_string().into_string().ok()).collect()
 }
 
-/// What the links in a directory of descriptors read.
+/// Returns the targets of all links in a directory of descriptors.
 fn links(descriptors: &Path) -> impl Iterator<Item = String> {
     entries(descriptors).into_iter().filter_map(|entry| link(&entry.path()))
 }
@@ -112,7 +113,7 @@ fn link(descriptor: &Path) -> Option<String> {
     Some(text.strip_suffix(" (deleted)").map(str::to_owned).unwrap_or(text))
 }
 
-/// The entries of a directory of procfs. One that cannot be read has none: processes end all the time.
+/// Returns the entries of a directory of procfs; none if it cannot be read, because processes may exit at any time.
 fn entries(directory: &Path) -> Vec<DirEntry> {
     fs::read_dir(directory).into_iter().flatten().flatten().collect()
 }

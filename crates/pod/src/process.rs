@@ -1,4 +1,5 @@
-//! Processes of others: a pid with its start time, or a pidfd. A pid alone proves nothing.
+//! Processes that other programs may have started, identified by pid and start time, or by a pidfd. A pid alone is not
+//! sufficient.
 
 use std::{fs, io};
 
@@ -14,17 +15,18 @@ use tokio::io::Interest;
 
 use crate::{Error, error::failed};
 
-/// `/proc/<pid>/stat` field 22: clock ticks from boot to its start. `None`: it is gone, or cannot be read.
+/// Returns the start time of a process in clock ticks since boot (`/proc/<pid>/stat` field 22); `None` if the process
+/// is gone or the file cannot be read.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
-    known_start_time(pid).ok().flatten()
+    try_start_time(pid).ok().flatten()
 }
 
-/// As [`start_time`]; `None` only where it is gone.
-pub(crate) fn known_start_time(pid: u32) -> io::Result<Option<u64>> {
+/// Like [`start_time`], but `None` only if the process is gone.
+pub(crate) fn try_start_time(pid: u32) -> io::Result<Option<u64>> {
     stat_field(pid, 22)
 }
 
-/// What a file of a process gives; `None`: the process is gone.
+/// Converts the result of an access to a file of a process: `None` if the process is gone.
 pub(crate) fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(cause) if is_gone(cause.raw_os_error()) => Ok(None),
@@ -32,22 +34,22 @@ pub(crate) fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Whether a process has executed a program since it was cloned: `PF_FORKNOEXEC` of `/proc/<pid>/stat` field 9. `None`:
-/// it is gone.
+/// Reports whether a process has executed a program since it was cloned: `PF_FORKNOEXEC` of `/proc/<pid>/stat` field 9.
+/// `None` if the process is gone.
 pub(crate) fn has_executed(pid: u32) -> io::Result<Option<bool>> {
     const FORKNOEXEC: u64 = 0x40;
     Ok(stat_field(pid, 9)?.map(|flags| flags & FORKNOEXEC == 0))
 }
 
-/// Whether a process has begun to end: `PF_EXITING` of `/proc/<pid>/stat` field 9. The first process of a PID namespace
-/// ends all others there before it is a zombie.
+/// Reports whether a process has begun to exit: `PF_EXITING` of `/proc/<pid>/stat` field 9. The first process of a PID
+/// namespace ends all others there before it becomes a zombie.
 pub(crate) fn is_ending(pid: u32) -> bool {
     const EXITING: u64 = 0x4;
     stat_field(pid, 9).is_ok_and(|flags| flags.is_none_or(|flags| flags & EXITING != 0))
 }
 
-/// Whether a process has a SIGKILL that it did not handle yet, as one that is inside an uninterruptible call: `SigPnd`
-/// and `ShdPnd` of `/proc/<pid>/status`.
+/// Reports whether a process has a pending SIGKILL, such as one that is inside an uninterruptible call: `SigPnd` and
+/// `ShdPnd` of `/proc/<pid>/status`.
 pub(crate) fn is_killed(pid: u32) -> bool {
     const KILL: u64 = 1 << (9 - 1);
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -57,51 +59,51 @@ pub(crate) fn is_killed(pid: u32) -> bool {
     })
 }
 
-/// A number of `/proc/<pid>/stat`, counted from one as in proc(5); `None`: the process is gone.
+/// Returns a numeric field of `/proc/<pid>/stat`, counted from one as in proc(5); `None` if the process is gone.
 fn stat_field(pid: u32, number: usize) -> io::Result<Option<u64>> {
     let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat,
         Err(cause) if is_gone(cause.raw_os_error()) => return Ok(None),
         Err(cause) => return Err(cause),
     };
-    // The name, field 2, is in parentheses and may hold anything.
+    // Field 2, the name, is in parentheses and may contain any characters.
     let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let value = rest.split_ascii_whitespace().nth(number.saturating_sub(3)).and_then(|value| value.parse().ok());
     value.map(Some).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat has no field {number}")))
 }
 
-/// Of an access to a process: it is not there any more.
+/// Reports whether the error of an access to a process means that the process is gone.
 fn is_gone(errno: Option<i32>) -> bool {
     [Errno::NOENT, Errno::SRCH].iter().any(|gone| errno == Some(gone.raw_os_error()))
 }
 
-/// A pidfd of this very process, if it is still there and can be opened.
+/// Returns a pidfd of the process with this pid and start time, if it exists and can be opened.
 pub(crate) fn find(pid: u32, started: u64) -> Option<OwnedFd> {
-    look_for(pid, started).ok().flatten()
+    try_find(pid, started).ok().flatten()
 }
 
-/// A pidfd of this very process; `None`: it is gone.
+/// Returns a pidfd of the process with this pid and start time; `None` if it is gone.
 ///
 /// # Errors
-/// Not known: the kernel gave no memory or no descriptor for the answer.
-pub(crate) fn look_for(pid: u32, started: u64) -> io::Result<Option<OwnedFd>> {
+/// Whether it exists is unknown: the kernel had no memory or descriptors.
+pub(crate) fn try_find(pid: u32, started: u64) -> io::Result<Option<OwnedFd>> {
     let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
     let pidfd = match pidfd_open(raw, PidfdFlags::empty()) {
         Ok(pidfd) => pidfd,
         Err(Errno::SRCH | Errno::INVAL) => return Ok(None),
         Err(cause) => return Err(cause.into()),
     };
-    // Asked after the pidfd is open: it is the same process then, whatever became of the number.
+    // Checked after the pidfd was opened, so that both refer to the same process even if the pid is reused.
     Ok((stat_field(pid, 22)? == Some(started)).then_some(pidfd))
 }
 
-/// Whether the process has ended (it may still be a zombie). Does not block.
+/// Reports whether the process has exited (it may still be a zombie). Does not block.
 pub(crate) fn has_ended(pidfd: &OwnedFd) -> bool {
-    let mut asked = [PollFd::new(pidfd, PollFlags::IN)];
-    poll(&mut asked, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    let mut files = [PollFd::new(pidfd, PollFlags::IN)];
+    poll(&mut files, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
-/// Resolves when the process ended (it may still be a zombie).
+/// Waits until the process has exited (it may still be a zombie).
 pub(crate) async fn ended(pidfd: impl AsFd) -> Result<(), Error> {
     let pidfd = pidfd.as_fd().try_clone_to_owned().map_err(failed("duplicate a pidfd"))?;
     let pidfd = watch(pidfd, Interest::READABLE).map_err(failed("watch a pidfd"))?;
@@ -109,14 +111,16 @@ pub(crate) async fn ended(pidfd: impl AsFd) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reaps a child of this process that ended: its exit code, 128 + signal. `None`: it is no child, or lives.
+/// Reaps an exited child of this process, and returns its exit code or 128 + signal; `None` if it is not a child or has
+/// not exited.
 pub(crate) fn reap(pidfd: impl AsFd) -> Option<i32> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     let status = waitid(WaitId::PidFd(pidfd.as_fd()), options).ok()??;
     status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal))
 }
 
-/// The exit code of a process that ended, child or not, where the kernel still knows it (6.15 for others' children).
+/// Returns the exit code of an exited process if the kernel still knows it: of a child, or with Linux 6.15 of any
+/// process.
 pub(crate) fn exit_code(pidfd: impl AsFd) -> Option<i32> {
     reap(&pidfd).or_else(|| match pidfd_exit(&pidfd) {
         Ok(PidfdExit::Reaped(status)) if status & 0x7f == 0 => Some((status >> 8) & 0xff),
@@ -125,9 +129,10 @@ pub(crate) fn exit_code(pidfd: impl AsFd) -> Option<i32> {
     })
 }
 
-/// Whether a signal sent now reaches the program: it has a handler for it, or keeps it for later. The kernel drops a
-/// signal to the first process of a PID namespace that has neither, as a program has that only just started.
-pub(crate) fn hears(pid: u32, signal: i32) -> io::Result<bool> {
+/// Reports whether a signal sent now has an effect on the program: it has a handler, or blocks the signal and receives
+/// it later. For the first process of a PID namespace the kernel drops a signal without either, as is the case for a
+/// program that has just been started.
+pub(crate) fn is_signal_effective(pid: u32, signal: i32) -> io::Result<bool> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let mask = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -139,7 +144,7 @@ pub(crate) fn hears(pid: u32, signal: i32) -> io::Result<bool> {
     Ok(!first || (mask("SigCgt:") | mask("SigBlk:")) & bit != 0)
 }
 
-/// How ready the kernel is to end this process when memory is short, -1000 to 1000.
+/// Sets the OOM score adjustment of a process, -1000 to 1000.
 pub(crate) fn set_oom_score_adj(pid: u32, score: i32) -> std::io::Result<()> {
     std::fs::write(format!("/proc/{pid}/oom_score_adj"), score.to_string())
 }
@@ -153,24 +158,24 @@ mod tests {
     #[test]
     fn a_process_is_found_by_pid_and_start_time_only() {
         let me = std::process::id();
-        let started = start_time(me).expect("my own");
+        let started = start_time(me).expect("this process");
         assert!(find(me, started).is_some());
         assert!(find(me, started + 1).is_none());
         assert!(find(0, started).is_none());
     }
 
     #[tokio::test]
-    #[expect(clippy::zombie_processes, reason = "it is reaped by its pidfd")]
-    async fn a_child_is_reaped_by_its_pidfd_with_its_code() {
+    #[expect(clippy::zombie_processes, reason = "it is reaped through its pidfd")]
+    async fn a_child_is_reaped_through_its_pidfd_with_its_exit_code() {
         let child = Command::new("/bin/sh").args(["-c", "exit 3"]).spawn().expect("spawn");
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).expect("pidfd");
-        ended(&pidfd).await.expect("end");
+        ended(&pidfd).await.expect("exit");
         assert_eq!(reap(&pidfd), Some(3));
         assert_eq!(reap(&pidfd), None);
     }
 
     #[test]
-    fn a_process_that_only_was_cloned_has_executed_nothing() {
+    fn a_cloned_process_has_not_executed_a_program() {
         assert_eq!(has_executed(std::process::id()).expect("readable"), Some(true));
         let kernel_thread = 2;
         assert_ne!(has_executed(kernel_thread).expect("readable"), Some(true));
@@ -178,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_process_hears_every_signal() {
-        assert!(hears(std::process::id(), 15).expect("my own"));
+    fn every_signal_is_effective_on_an_ordinary_process() {
+        assert!(is_signal_effective(std::process::id(), 15).expect("this process"));
     }
 }

@@ -1,28 +1,28 @@
-//! How long pulls of images took, for the timelines of the containers made of them.
+//! Durations of recent image pulls, for the timelines of the containers that use the images.
 
 use std::{
     collections::VecDeque,
     sync::{Mutex, PoisonError},
 };
 
-/// No more are kept.
-const MOST: usize = 256;
+/// Number of pulls that are kept.
+const PULLS_MAX: usize = 256;
 
-/// The last ones: image id, begin and end in nanoseconds since the epoch.
+/// The most recent pulls: image id, begin and end in nanoseconds since the epoch.
 #[derive(Debug, Default)]
 pub(crate) struct Pulls(Mutex<VecDeque<(String, u64, u64)>>);
 
 impl Pulls {
-    pub(crate) fn note(&self, image: String, began: u64, ended: u64) {
+    pub(crate) fn add(&self, image: String, began: u64, ended: u64) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= MOST {
+        if all.len() >= PULLS_MAX {
             all.pop_front();
         }
         all.push_back((image, began, ended));
     }
 
-    /// Takes the last pull of the image by this daemon that began at `since` or later. It is in the timeline of one
-    /// container only: the next one made of the image did not wait for it.
+    /// Removes and returns the last pull of the image that began at `since` or later. It is reported in the timeline of
+    /// one container only: the next container that uses the image did not wait for it.
     pub(crate) fn take(&self, image: &str, since: u64) -> Option<(u64, u64)> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = all.iter().rposition(|(id, began, _)| id == image && *began >= since)?;
@@ -35,14 +35,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pull_is_of_one_container_and_an_older_one_of_none() {
+    fn a_pull_is_reported_for_one_container_and_an_older_one_for_none() {
         let pulls = Pulls::default();
-        pulls.note("a".to_owned(), 10, 20);
-        assert_eq!(pulls.take("a", 11), None, "it was over before the pod was made");
+        pulls.add("a".to_owned(), 10, 20);
+        assert_eq!(pulls.take("a", 11), None, "it ended before the pod was created");
         assert_eq!((pulls.take("b", 0), pulls.take("a", 10)), (None, Some((10, 20))));
         assert_eq!(pulls.take("a", 0), None, "a second container did not wait for it");
-        pulls.note("a".to_owned(), 30, 40);
-        pulls.note("a".to_owned(), 35, 45);
+        pulls.add("a".to_owned(), 30, 40);
+        pulls.add("a".to_owned(), 35, 45);
         assert_eq!([pulls.take("a", 0), pulls.take("a", 0)], [Some((35, 45)), Some((30, 40))]);
     }
 }

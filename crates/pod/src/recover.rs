@@ -1,7 +1,7 @@
-//! Opening the engine: records, what the monitor holds, and what the kernel says, made one again.
+//! Opening of the engine: reconciles the records with what the monitor holds and with the kernel.
 
-mod commands;
 mod containers;
+mod exec_processes;
 mod sandboxes;
 
 use std::{
@@ -20,44 +20,44 @@ use tokio::sync::{RwLock, Semaphore, mpsc};
 
 use crate::{
     Config, Error,
-    container::{Container, apparmor, end},
+    concurrency::ConcurrencyLimits,
+    container::{Container, apparmor, exit},
     engine::{Inner, blocking},
     error::failed,
     failures::Failures,
     filter::Filters,
     health::{self, Health},
     host_files::HostFiles,
-    joined::Joined,
-    lanes::Lanes,
     monitor::{Inventory, Monitor, Notice},
-    names::Names,
+    name_registry::NameRegistry,
     orphans,
     pulls::Pulls,
     reconcile,
     session::PipeRecord,
+    single_flight::SingleFlight,
     state::{Kind, StateDirectory},
     stats::Sampler,
 };
 
-/// How many ends of containers are recorded at once.
-const ENDS: usize = 16;
-/// How long the start waits for what an earlier daemon left to be taken back; the rest goes on while requests are
+/// Number of exits of containers that are recorded at the same time.
+const EXITS: usize = 16;
+/// How long the start waits for the rollback of what an earlier daemon left over. The rest continues while requests are
 /// served.
-const SETTLE: Duration = Duration::from_secs(3);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
     set_child_subreaper(Some(getpid())).map_err(failed("become a subreaper"))?;
     let nofile = raise_open_files()?;
     let directory = config.state_dir.clone();
-    let (state, records, alone, pipes) = blocking(move || {
+    let (state, records, state_lock, pipes) = blocking(move || {
         let state = StateDirectory::open(&directory)?;
-        let alone = state.lock()?;
-        state.void_another_boot()?;
+        let state_lock = state.lock()?;
+        state.discard_other_boot()?;
         let records = state.records();
-        Ok((state, records, alone, pipe_record(&directory)))
+        Ok((state, records, state_lock, pipe_record(&directory)))
     })
     .await?;
-    // Beside what the store, the network and the monitor need.
+    // Runs while the store, the network and the monitor are opened.
     let loading = {
         let records = records.clone();
         tokio::spawn(blocking(move || Ok((records.load(Kind::Sandbox)?, records.load(Kind::Container)?))))
@@ -69,7 +69,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
     let network = network::Network::open(config.network.clone()).map_err(failed("open the pods' network"))?;
     let pins = netns::PinDir::open(&state.netns(), &config.netns_dir).map_err(failed("open the pins"))?;
     let trees = Hierarchies::open().map_err(failed("open the cgroup trees"))?;
-    let (notices, heard) = mpsc::unbounded_channel();
+    let (notices, notice_receiver) = mpsc::unbounded_channel();
     let (monitor, inventory) = Monitor::open(config.state_dir.clone(), config.monitor.clone(), notices).await?;
     let engine = Arc::new(Inner {
         health: Health::new(&network, &config.data_dir),
@@ -82,43 +82,44 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
         cdi: cdi::Registry::new(config.cdi_dirs.clone()),
         user_namespaces: Default::default(),
         monitor,
-        figures: crate::Figures::default(),
+        metrics: crate::Metrics::default(),
         records,
-        _alone: alone,
+        _state_lock: state_lock,
         nofile,
-        sandbox_names: Names::default(),
-        container_names: Names::default(),
-        joined: Joined::default(),
-        lanes: Lanes::default(),
+        sandbox_names: NameRegistry::default(),
+        container_names: NameRegistry::default(),
+        single_flight: SingleFlight::default(),
+        concurrency: ConcurrencyLimits::default(),
         host_files: HostFiles::default(),
         failures: Failures::default(),
         pulls: Pulls::default(),
         stats: Sampler::default(),
         pipes: Arc::new(pipes),
-        unfinished: AtomicBool::new(false),
-        sweeps: AtomicBool::new(false),
-        making: RwLock::new(()),
+        cleanup_pending: AtomicBool::new(false),
+        layer_sweep_running: AtomicBool::new(false),
+        creation_lock: RwLock::new(()),
         sandboxes: Mutex::new(BTreeMap::new()),
         containers: Mutex::new(BTreeMap::new()),
         config,
     });
     let loaded = loading.await.unwrap_or_else(|e| Err(Error::internal(format!("a bug: {e}"))))?;
     restore(&engine, loaded, inventory).await;
-    tokio::spawn(listen(Arc::downgrade(&engine), heard));
-    // Not waited for: a container that needs it does.
+    tokio::spawn(listen(Arc::downgrade(&engine), notice_receiver));
+    // Not waited for here: a container that needs AppArmor waits for it.
     tokio::task::spawn_blocking(apparmor::prepare);
     health::watch(&engine);
-    let (first, done) = tokio::sync::oneshot::channel();
-    offload::spawn(reconcile::every_minute(Arc::downgrade(&engine), first));
-    let _ = tokio::time::timeout(SETTLE, done).await;
-    offload::spawn(commands::end_left(Arc::downgrade(&engine)));
+    let (first, first_done) = tokio::sync::oneshot::channel();
+    offload::spawn(reconcile::run(Arc::downgrade(&engine), first));
+    let _ = tokio::time::timeout(SETTLE_TIMEOUT, first_done).await;
+    offload::spawn(exec_processes::kill_orphaned(Arc::downgrade(&engine)));
     Ok(engine)
 }
 
-/// Without it everything works but the next daemon's look for those who keep this one from its end.
+/// Creates the record of pipes. Without it everything works, except that the next daemon cannot find processes that
+/// keep this one from exiting by holding a pipe of an exec session.
 fn pipe_record(state_dir: &Path) -> PipeRecord {
     PipeRecord::create(state_dir).unwrap_or_else(|error| {
-        tracing::warn!("{error}; pipes of commands are not recorded");
+        tracing::warn!("{error}; pipes of exec sessions are not recorded");
         PipeRecord::default()
     })
 }
@@ -126,75 +127,76 @@ fn pipe_record(state_dir: &Path) -> PipeRecord {
 async fn restore(
     engine: &Arc<Inner>,
     (sandboxes, containers): (sandboxes::Records, containers::Records),
-    mut found: Inventory,
+    mut inventory: Inventory,
 ) {
     sandboxes::load(engine, sandboxes);
-    let mut begun = containers::load(engine, containers, &mut found).await;
-    begun.extend(sandboxes::restore(engine, &mut found).await);
-    drop_strangers(engine, found).await;
-    // As a rule they take milliseconds, and then what is served is settled.
-    let _ = tokio::time::timeout(SETTLE, futures_util::future::join_all(begun)).await;
+    let mut rollbacks = containers::load(engine, containers, &mut inventory).await;
+    rollbacks.extend(sandboxes::restore(engine, &mut inventory).await);
+    remove_unknown(engine, inventory).await;
+    // Usually they take milliseconds, and requests are then served from a settled state.
+    let _ = tokio::time::timeout(SETTLE_TIMEOUT, futures_util::future::join_all(rollbacks)).await;
 }
 
-/// What the monitor holds that no record knows.
-async fn drop_strangers(engine: &Inner, found: Inventory) {
-    for id in found.objects.into_keys() {
-        tracing::warn!("the monitor held {id}, which no record knows: it is ended");
+/// Removes what the monitor holds and no record mentions.
+async fn remove_unknown(engine: &Inner, inventory: Inventory) {
+    for id in inventory.objects.into_keys() {
+        tracing::warn!("the monitor held {id}, which is not on record: removing it");
         if let Err(error) = engine.monitor.delete(&id).await {
-            tracing::warn!("end {id}: {error}");
+            tracing::warn!("remove {id}: {error}");
         }
     }
-    for key in found.keys {
+    for key in inventory.keys {
         if let Err(error) = engine.monitor.release(&key).await {
             tracing::warn!("release {key}: {error}");
         }
     }
 }
 
-/// What happens outside of operations.
-async fn listen(engine: std::sync::Weak<Inner>, mut heard: mpsc::UnboundedReceiver<Notice>) {
-    let places = Arc::new(Semaphore::new(ENDS));
-    while let Some(notice) = heard.recv().await {
+/// Handles what happens outside of operations.
+async fn listen(engine: std::sync::Weak<Inner>, mut notices: mpsc::UnboundedReceiver<Notice>) {
+    let permits = Arc::new(Semaphore::new(EXITS));
+    while let Some(notice) = notices.recv().await {
         let Some(engine) = engine.upgrade() else { return };
         match notice {
             Notice::Event(Event::Exited { container, status }) => match engine.container(&container) {
-                Ok(of) => note_end(&engine, of, status, &places),
-                Err(_) => sandboxes::init_ended(&engine, &container),
+                Ok(container) => record_exit(&engine, container, status, &permits),
+                Err(_) => sandboxes::init_exited(&engine, &container),
             },
             Notice::Event(Event::LogFailed { container, message, dropped }) => {
-                engine.figures.log_dropped.add(dropped);
+                engine.metrics.log_dropped.add(dropped);
                 tracing::error!("the log of container {container} lost {dropped} bytes: {message}");
             }
             Notice::Event(Event::OutputPending { container }) => {
-                tracing::warn!("container {container} ended, and its log hangs: its last output follows");
+                tracing::warn!("container {container} exited, but its log hangs: its last output follows");
                 engine.monitor.custody().output_pending(&container);
             }
             Notice::Event(Event::Drained { container }) => engine.monitor.custody().drained(&container),
             Notice::Event(Event::ExecExited { .. }) => {}
             Notice::Replaced => {
                 for id in engine.monitor.custody().ids() {
-                    end::reap_when_over(&engine, &id);
+                    exit::reap_on_exit(&engine, &id);
                 }
-                // One that the dead monitor was just making holds up the end of the PID namespace it is in.
+                // A process that the dead monitor was cloning delays the end of the PID namespace that it is in.
                 offload::spawn(orphans::reap_soon());
             }
         }
     }
 }
 
-/// By itself: no container's end waits for the record of another's.
-fn note_end(engine: &Arc<Inner>, container: Arc<Container>, status: ExitStatus, places: &Arc<Semaphore>) {
-    // Its next event may be of what is in custody.
-    let status = end::give_up_custody(engine, &container, status);
-    let (engine, places) = (Arc::clone(engine), Arc::clone(places));
+/// Records an exit in a task of its own, so that it does not wait for the record of another container.
+fn record_exit(engine: &Arc<Inner>, container: Arc<Container>, status: ExitStatus, permits: &Arc<Semaphore>) {
+    // Done here, because the next event of the container may refer to the custody.
+    let status = exit::give_up_custody(engine, &container, status);
+    let (engine, permits) = (Arc::clone(engine), Arc::clone(permits));
     tokio::spawn(async move {
-        let _place = places.acquire().await;
-        let noted = offload::here(|| end::record(&engine, &container, status));
-        noted.unwrap_or_else(|error| tracing::warn!("container {} ended: {error}", container.id()));
+        let _permit = permits.acquire().await;
+        let recorded = offload::in_place(|| exit::record_exit(&engine, &container, status));
+        recorded.unwrap_or_else(|error| tracing::warn!("container {} exited: {error}", container.id()));
     });
 }
 
-/// A node of many pods needs many descriptors here; containers get the limit this process was started with.
+/// Raises the soft limit of open files: a node with many pods needs many descriptors here. Returns the original limit,
+/// which containers get.
 fn raise_open_files() -> Result<Rlimit, Error> {
     let limit = resource_limit::get(Resource::Nofile).map_err(failed("read the limit of open files"))?;
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };

@@ -1,4 +1,4 @@
-//! Taking everything away again: the opposite of a node's first pod.
+//! `pinion reset`: removes everything that the engine created on a node.
 
 use std::{ffi::CString, fs, os::unix::ffi::OsStrExt, path::Path};
 
@@ -12,12 +12,13 @@ use syscall::directory_tree;
 use crate::{Engine, Error, engine::blocking, error::failed, reconcile};
 
 impl Engine {
-    /// Removes every pod and container, the images, the built-in network, the monitor, the directories of state and
-    /// data, and that of network namespaces unless others have some there. No other engine may use these directories in
-    /// the meantime; this one serves nothing afterwards.
+    /// Removes every pod and container, the images, the built-in network, the monitor, the state and data directories,
+    /// and the directory of network namespaces unless other programs have some there. No other engine may use these
+    /// directories in the meantime; this engine cannot be used afterwards.
     ///
     /// # Errors
-    /// The first step that failed; what was removed before stays removed, and a second call goes on from there.
+    /// The error of the first step that failed. What was removed before stays removed, and a second call continues from
+    /// there.
     pub async fn reset(self) -> Result<(), Error> {
         for sandbox in self.sandboxes() {
             self.remove_sandbox(&sandbox.id).await?;
@@ -26,13 +27,13 @@ impl Engine {
             self.images().remove(&image.id).await?;
         }
         let inner = &self.0;
-        reconcile::cgroup_parent(inner).await;
+        reconcile::remove_cgroup_parent(inner).await;
         inner.network.teardown().await.map_err(failed("remove the pods' network"))?;
         inner.monitor.shutdown().await?;
         let config = inner.config.clone();
         drop(self);
         blocking(move || {
-            leave(&config.state_dir)?;
+            remove_state_dir(&config.state_dir)?;
             remove_if_empty(&config.netns_dir)?;
             remove_tree(&config.data_dir)
         })
@@ -40,16 +41,16 @@ impl Engine {
     }
 }
 
-/// Removes the directory, and the tmpfs that may have been mounted on it.
-fn leave(root: &Path) -> Result<(), Error> {
+/// Removes the state directory, and the tmpfs that may be mounted on it.
+fn remove_state_dir(root: &Path) -> Result<(), Error> {
     match unmount(root, UnmountFlags::DETACH) {
-        // EINVAL: it was on a tmpfs before.
+        // EINVAL: no tmpfs was mounted, because the directory was on one already.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => remove_tree(root),
         Err(error) => Err(failed(format_args!("unmount {}", root.display()))(error)),
     }
 }
 
-/// The directory of pins is shared: `ip netns` has its own there, and mounts it on itself.
+/// Removes the directory of pins unless it is in use: `ip netns` pins its namespaces there, and mounts it on itself.
 fn remove_if_empty(directory: &Path) -> Result<(), Error> {
     match rustix::fs::rmdir(directory) {
         Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => Ok(()),
@@ -57,12 +58,12 @@ fn remove_if_empty(directory: &Path) -> Result<(), Error> {
     }
 }
 
-/// A directory that is a file system of its own (a disk for images, say) is emptied, and stays.
+/// Removes a directory tree. A directory that is a mount point (for example a disk for images) is emptied, and stays.
 fn remove_tree(root: &Path) -> Result<(), Error> {
     let emptied = || fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_none());
     let error = failed(format!("remove {}", root.display()));
     let Ok(path) = CString::new(root.as_os_str().as_bytes()) else { return Err(error(Errno::INVAL)) };
-    // Not by recursion: containers make trees of any depth.
+    // Not recursive: containers create trees of any depth.
     match directory_tree::remove(CWD, &path) {
         Ok(()) => Ok(()),
         Err(Errno::BUSY) if emptied() => Ok(()),

@@ -1,18 +1,18 @@
-//! Pods: what containers share.
+//! Pods: the resources that containers share.
 //!
 //! ```text
 //!            run                                        stop            remove
 //! (nothing) ────▶ Reserved ──▶ Networked ──▶ Ready ──────────▶ Stopped ──────▶ (nothing)
-//!                    └─────────────┴── a failure: teardown, then (nothing)
+//!                    └─────────────┴── on failure: teardown, then (nothing)
 //! ```
-//! What a pod shares is held without a process in it: the network namespace by a pin, the IPC and UTS namespaces,
-//! `/dev/shm` and the files of `/etc` by descriptors, here and in the monitor. Only a pod with one PID namespace has a
-//! process, its init, and only once a container needs it.
+//! The resources of a pod exist without a process: the network namespace is pinned; the IPC and UTS namespaces,
+//! `/dev/shm` and the files of `/etc` are kept as descriptors, here and in the monitor. Only a pod with a shared PID
+//! namespace has a process, its init, and only once a container needs it.
 
 mod broken;
 mod config;
 mod files;
-mod left_init;
+mod leftover_init;
 mod namespaces;
 mod object;
 mod port_forward;
@@ -29,8 +29,8 @@ pub(crate) use files::{FILES, SHARED_FILES, make as make_files, write as write_f
 #[cfg(test)]
 pub(crate) use namespaces::make_shm;
 pub(crate) use namespaces::{
-    KINDS, Owned, SHM, Shared, derive, forget_ended_init, has_lost_init, id_map, id_map_of, make_owned, make_shared,
-    pid_namespace,
+    KINDS, OwnedNamespaces, SHM, SharedResource, derive, forget_ended_init, has_lost_init, id_map, id_map_of,
+    make_owned, make_shared, pid_namespace,
 };
 pub(crate) use object::{Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord};
 pub use status::{SandboxState, SandboxStatus};

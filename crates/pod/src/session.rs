@@ -1,4 +1,4 @@
-//! Streams of a command or an attached container.
+//! Streams of an exec session or an attached container.
 
 mod pipe_record;
 mod shared_pipe;
@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::{
     Error, clock,
-    container::{Container, ContainerPhase, ContainerRecord, end::OOM_KILLED},
+    container::{Container, ContainerPhase, ContainerRecord, exit::OOM_KILLED},
     engine::{Inner, blocking},
     error::failed,
     monitor::ExecWait,
@@ -30,92 +30,94 @@ pub(crate) use shared_pipe::{
     PipeCalls, PipeReader, SharedPipe, blocked_calls as blocked_pipe_calls, close_all as close_pipes,
     close_attachments, is_shared,
 };
-pub(crate) use stream::{Attached, Input, Output, TerminalStream};
+pub(crate) use stream::{AttachedInput, Input, Output, TerminalStream};
 pub(crate) use terminal::{Terminal, close as close_terminal};
 
-/// Where an exit code cannot be known.
+/// Exit code that is reported if it cannot be determined.
 const UNKNOWN: i32 = 255;
 const SIGKILLED: i32 = 128 + 9;
 
-/// Streams of a command or an attached container. Dropping it all ends a command, not a container.
+/// Streams of an exec session or an attached container. Dropping all of them kills the exec'd process, but not a
+/// container.
 pub struct Session {
-    /// Where input goes; shutting it down or dropping it is the end of input.
+    /// Writer of standard input; shutting it down or dropping it closes the input.
     pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
-    /// Output (of a terminal: all).
+    /// Reader of standard output; with a terminal, of all output.
     pub stdout: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    /// Errors.
+    /// Reader of standard error.
     pub stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    /// The rest.
+    /// Control of the session.
     pub control: SessionControl,
 }
 
-/// The side of a session that is no stream. Cheap to clone; a command is ended when its last clone goes.
+/// Control of a session: resizing and waiting. Cheap to clone; an exec'd process is killed when the last clone is
+/// dropped.
 #[derive(Clone)]
 pub struct SessionControl {
-    target: End,
+    target: Target,
     terminal: Option<Arc<Terminal>>,
 }
 
-/// Whose end is waited for.
+/// What a session is connected to.
 #[derive(Clone)]
-enum End {
-    Command(Arc<Command>),
+enum Target {
+    Exec(Arc<ExecProcess>),
     Container(watch::Receiver<Arc<ContainerRecord>>),
 }
 
-/// How a command, or an attached container, ended.
+/// Exit of an exec'd process or an attached container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// Exit code, 128 + signal; 255 where it cannot be known.
+pub struct SessionExit {
+    /// Exit code, or 128 + signal; 255 if it cannot be determined.
     pub code: i32,
-    /// The OOM killer ended it, or a process of the attached container.
+    /// Whether the OOM killer killed it, or a process of the attached container.
     pub oom_killed: bool,
 }
 
-/// A command that is killed, with all it started, when nobody has its session any more.
-pub(crate) struct Command {
+/// An exec'd process. It is killed with all its descendants when its session is dropped.
+pub(crate) struct ExecProcess {
     id: String,
     container: Arc<Container>,
     engine: Weak<Inner>,
-    ended: watch::Receiver<Option<Result<Ended, Error>>>,
+    exit: watch::Receiver<Option<Result<SessionExit, Error>>>,
 }
 
-impl Command {
+impl ExecProcess {
     pub(crate) fn new(engine: &Arc<Inner>, container: &Arc<Container>, id: String, wait: ExecWait) -> Self {
-        let (sender, ended) = watch::channel(None);
+        let (sender, exit) = watch::channel(None);
         let engine = Arc::downgrade(engine);
-        let end = end(engine.clone(), Arc::clone(container), id.clone(), wait);
+        let waiting = wait_for_exit(engine.clone(), Arc::clone(container), id.clone(), wait);
         tokio::spawn(async move {
-            let _ = sender.send(Some(end.await));
+            let _ = sender.send(Some(waiting.await));
         });
-        Self { id, container: Arc::clone(container), engine, ended }
+        Self { id, container: Arc::clone(container), engine, exit }
     }
 
-    /// Resolves when it ended.
-    pub(crate) async fn ended(&self) -> Result<Ended, Error> {
-        let lost = || Error::unavailable("its end can no longer be watched");
-        let mut ended = self.ended.clone();
-        let ended = ended.wait_for(Option::is_some).await.map_err(|_| lost())?;
-        ended.clone().unwrap_or_else(|| Err(lost()))
+    /// Waits until it has exited.
+    pub(crate) async fn exited(&self) -> Result<SessionExit, Error> {
+        let lost = || Error::unavailable("its exit can no longer be watched");
+        let mut exit = self.exit.clone();
+        let exit = exit.wait_for(Option::is_some).await.map_err(|_| lost())?;
+        exit.clone().unwrap_or_else(|| Err(lost()))
     }
 
-    /// Says whether the OOM killer ended it. The kernel counts its kills for the container, whose memory a command
-    /// shares, and the monitor reports whether there was any: a kill that no earlier command was blamed for is this
-    /// one's. The container's timeline gets it.
-    pub(crate) fn explained(&self, ended: Ended) -> Ended {
-        let Some(engine) = self.engine.upgrade().filter(|_| ended.code == SIGKILLED) else { return ended };
+    /// Sets `oom_killed`. The kernel counts OOM kills for the whole container, whose memory an exec'd process shares,
+    /// and the monitor reports whether there was any: a kill that was not attributed to an earlier exec is attributed
+    /// to this one. It is also added to the container's timeline.
+    pub(crate) fn with_oom_kill(&self, exit: SessionExit) -> SessionExit {
+        let Some(engine) = self.engine.upgrade().filter(|_| exit.code == SIGKILLED) else { return exit };
         let oom_killed = self.container.has_new_oom_kill(&engine);
         if oom_killed {
             let now = clock::now();
             self.container.part("a command (exec) was killed: out of memory".into(), now, now, "");
         }
-        Ended { oom_killed, ..ended }
+        SessionExit { oom_killed, ..exit }
     }
 
-    /// Kills it with all it started, and resolves when nothing of it is left.
+    /// Kills it with all its descendants, and returns when all of them are gone.
     pub(crate) async fn kill(&self) -> Result<(), Error> {
-        /// The kernel notifies nobody when the last process that was killed is gone. Most are after a moment. Each
-        /// request costs the monitor a walk of the group, so the delay grows.
+        /// The kernel does not notify when the last killed process is gone. Most are gone after a moment. Each request
+        /// makes the monitor walk the cgroup, so the delay grows.
         const RETRY_DELAY: Duration = Duration::from_millis(2);
         const RETRY_DELAY_MAX: Duration = Duration::from_millis(64);
         let Some(engine) = self.engine.upgrade() else { return Ok(()) };
@@ -124,13 +126,13 @@ impl Command {
             tokio::time::sleep(delay).await;
             delay = (2 * delay).min(RETRY_DELAY_MAX);
         }
-        self.ended().await.map(drop)
+        self.exited().await.map(drop)
     }
 }
 
-impl Drop for Command {
+impl Drop for ExecProcess {
     fn drop(&mut self) {
-        if self.ended.borrow().is_some() {
+        if self.exit.borrow().is_some() {
             return;
         }
         let (Some(engine), Ok(runtime)) = (self.engine.upgrade(), tokio::runtime::Handle::try_current()) else {
@@ -139,21 +141,27 @@ impl Drop for Command {
         let (container, id) = (Arc::clone(&self.container), self.id.clone());
         runtime.spawn(async move {
             if let Err(error) = kill(&engine, &container, &id).await {
-                tracing::warn!("end a command whose client left: {error}");
+                tracing::warn!("kill an exec'd process whose client disconnected: {error}");
             }
         });
     }
 }
 
-/// How it ended. A monitor that died tells nothing any more, and nobody else removes the command's group then.
-async fn end(engine: Weak<Inner>, container: Arc<Container>, id: String, mut wait: ExecWait) -> Result<Ended, Error> {
-    if let Some(status) = wait.told().await {
-        return Ok(Ended { code: status.code.unwrap_or(UNKNOWN), oom_killed: status.oom_killed });
+/// Waits until an exec'd process has exited. If the connection to its monitor was lost, no exit is reported and nothing
+/// else removes the cgroup of the process, so it is removed here.
+async fn wait_for_exit(
+    engine: Weak<Inner>,
+    container: Arc<Container>,
+    id: String,
+    mut wait: ExecWait,
+) -> Result<SessionExit, Error> {
+    if let Some(status) = wait.reported_exit().await {
+        return Ok(SessionExit { code: status.code.unwrap_or(UNKNOWN), oom_killed: status.oom_killed });
     }
-    let code = wait.ended().await?;
+    let code = wait.exit_code().await?;
     if let Some(engine) = engine.upgrade() {
-        // What it left running stays in its group, which goes with the container then.
-        let removed = by_group(&engine, &container, &id, |group| match group.is_empty()? {
+        // Processes that it left running stay in its cgroup, which is then removed with the container.
+        let removed = with_group(&engine, &container, &id, |group| match group.is_empty()? {
             true => group.remove(),
             false => Ok(()),
         });
@@ -161,75 +169,75 @@ async fn end(engine: Weak<Inner>, container: Arc<Container>, id: String, mut wai
             tracing::warn!("{error}");
         }
     }
-    Ok(Ended { code: code.unwrap_or(UNKNOWN), oom_killed: false })
+    Ok(SessionExit { code: code.unwrap_or(UNKNOWN), oom_killed: false })
 }
 
-/// Kills a command with all it started; false: it is not there, or was killed for good. A monitor that died took what
-/// it knew of its commands along: theirs are found by their groups.
+/// Kills an exec'd process with all its descendants. Returns false if it does not exist, or all are gone. The execs of
+/// a dead monitor are found by their cgroups.
 pub(crate) async fn kill(engine: &Arc<Inner>, container: &Arc<Container>, id: &str) -> Result<bool, Error> {
-    if engine.monitor.kill_command(id).await? {
+    if engine.monitor.kill_exec(id).await? {
         return Ok(true);
     }
-    let killed = by_group(engine, container, id, |group| {
+    let killed = with_group(engine, container, id, |group| {
         group.kill()?;
         group.remove()
     });
     killed.await.map(|()| false)
 }
 
-/// Does something with a command's group, if it is there.
-async fn by_group(
+/// Calls `action` with the cgroup of an exec'd process, if it exists.
+async fn with_group(
     engine: &Arc<Inner>,
     container: &Arc<Container>,
     id: &str,
-    what: impl FnOnce(Group) -> Result<(), cgroup::Error> + Send + 'static,
+    action: impl FnOnce(Group) -> Result<(), cgroup::Error> + Send + 'static,
 ) -> Result<(), Error> {
     let (engine, container, id) = (Arc::clone(engine), Arc::clone(container), id.to_owned());
     blocking(move || {
-        // Without the container's there is none.
-        let Ok(of) = container.group(&engine) else { return Ok(()) };
-        let done = match of.open_exec_group(&id) {
+        // If the container's cgroup does not exist, neither does that of the process.
+        let Ok(container_group) = container.group(&engine) else { return Ok(()) };
+        let outcome = match container_group.open_exec_group(&id) {
             Err(cgroup::Error::Missing { .. }) => Ok(()),
-            found => found.and_then(what),
+            opened => opened.and_then(action),
         };
-        done.map_err(failed(format_args!("end a command in container {}", container.id())))
+        outcome.map_err(failed(format_args!("kill an exec'd process in container {}", container.id())))
     })
     .await
 }
 
 impl SessionControl {
-    pub(crate) fn command(command: Command, terminal: Option<Terminal>) -> Self {
-        Self { target: End::Command(Arc::new(command)), terminal: terminal.map(Arc::new) }
+    pub(crate) fn exec(process: ExecProcess, terminal: Option<Terminal>) -> Self {
+        Self { target: Target::Exec(Arc::new(process)), terminal: terminal.map(Arc::new) }
     }
 
     pub(crate) fn container(watch: watch::Receiver<Arc<ContainerRecord>>, terminal: Option<Terminal>) -> Self {
-        Self { target: End::Container(watch), terminal: terminal.map(Arc::new) }
+        Self { target: Target::Container(watch), terminal: terminal.map(Arc::new) }
     }
 
-    /// Changes the window size of the session's terminal; without one nothing happens.
+    /// Changes the window size of the session's terminal; does nothing without a terminal.
     ///
     /// # Errors
-    /// The kernel's, when the terminal is gone.
+    /// The error of the kernel, if the terminal is gone.
     pub async fn resize(&self, columns: u16, rows: u16) -> Result<(), Error> {
         let Some(terminal) = self.terminal.as_ref().and_then(|terminal| terminal.master()) else { return Ok(()) };
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         rustix::termios::tcsetwinsize(terminal, size).map_err(failed("resize the terminal"))
     }
 
-    /// Resolves when the command (or the attached container) ended.
+    /// Waits until the exec'd process or the attached container has exited.
     ///
     /// # Errors
-    /// When its end cannot be watched anymore.
-    pub async fn wait(&self) -> Result<Ended, Error> {
-        let lost = || Error::unavailable("its end can no longer be watched");
+    /// If its exit cannot be watched anymore.
+    pub async fn wait(&self) -> Result<SessionExit, Error> {
+        let lost = || Error::unavailable("its exit can no longer be watched");
         match &self.target {
-            End::Command(command) => Ok(command.explained(command.ended().await?)),
-            End::Container(watch) => {
+            Target::Exec(process) => Ok(process.with_oom_kill(process.exited().await?)),
+            Target::Container(watch) => {
                 let mut watch = watch.clone();
-                let ended = watch.wait_for(|record| record.phase == ContainerPhase::Exited).await;
-                let record = ended.map_err(|_| lost())?;
+                let exited = watch.wait_for(|record| record.phase == ContainerPhase::Exited).await;
+                let record = exited.map_err(|_| lost())?;
                 let oom_killed = record.reason == OOM_KILLED;
-                Ok(Ended { code: record.exit_code.unwrap_or(UNKNOWN), oom_killed })
+                Ok(SessionExit { code: record.exit_code.unwrap_or(UNKNOWN), oom_killed })
             }
         }
     }

@@ -1,34 +1,35 @@
-//! What pods and containers use.
+//! Resource usage of pods and containers.
 //!
 //! ```text
 //!            few objects: measured now ────────────────┐
-//! request ──▶                                          ├─▶ samples ──▶ answer
+//! request ──▶                                          ├─▶ samples ──▶ response
 //!            many: the samples, each with its time ────┘      ▲
-//!                    └─ asks for a round ─▶ thread ───────────┘  a round now and then, while somebody asks
+//!                    └─ requests a round ──▶ thread ──────────┘  a round from time to time, while there are requests
 //! ```
 //! # Cost
-//! To measure a container is some fifteen small reads of descriptors that are kept open, 20 to 40 µs in all. So a
-//! request for as many as that takes [3 ms](sampler) for is measured at once, and its figures are of that moment: the
-//! one container of `ContainerStats`, the hundred of a usual node. For a thousand it would take longer than anybody
-//! wants to wait for a list; they are answered from samples that a thread takes in the background: at most 2 % of one
-//! core, every 1 to 10 seconds, and only while somebody asked within the last two minutes. Every sample tells its time.
+//! Measuring a container takes about fifteen small reads of descriptors that are kept open, 20 to 40 µs in total. A
+//! request for as many objects as can be measured within [3 ms](sampler) is measured at once, and its values are
+//! current: the single container of `ContainerStats`, the hundred containers of a usual node. A thousand containers
+//! would take too long for a list request. They are reported from samples that a thread takes in the background: with
+//! at most 2 % of one core, every 1 to 10 seconds, and only if there was a request within the last two minutes. Every
+//! sample has a timestamp.
 //!
-//! No request walks a tree: what needs a walk or the opening of files (processes, their descriptors, the records of
-//! v1's memory controller) is looked at every ten seconds at most ([`Occasional`]), writable layers are sampled by
-//! [`image`], and the interfaces of all bridged pods are one question to the kernel, on the node.
+//! No request walks a directory tree. What needs a walk, or files to be opened (processes, their descriptors, the
+//! records of v1's memory controller), is read at most every ten seconds ([`ExpensiveStats`]); [`image`] samples
+//! writable layers; and the interfaces of all bridged pods are read with one request to the kernel, on the node.
 //!
-//! A container that cannot be measured is left out; it is nobody else's matter.
+//! A container that cannot be measured is omitted, and does not affect others.
 
-mod hold;
+mod expensive;
 mod list;
 mod measure;
 mod network;
-mod occasional;
 mod rate;
 mod sample;
 mod sampler;
+mod validity;
 
-pub use hold::{Hold, Mark, Sampled};
-pub use occasional::{HugePages, Occasional};
+pub use expensive::{ExpensiveStats, HugePages};
 pub use sample::{ContainerStats, SandboxSample, SandboxStats};
 pub(crate) use sampler::Sampler;
+pub use validity::{Generation, StatsList, Validity};

@@ -1,4 +1,4 @@
-//! What can be changed under a running engine: the monitor's program, and a part of the configuration.
+//! Changes of a running engine: upgrade of the monitor's program, reload of a part of the configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -6,18 +6,19 @@ use image::{DiskFormat, Registries};
 
 use crate::{Engine, Error, state::RECORD_VERSION};
 
-/// A format in which one daemon leaves what the next one must read.
+/// A format of data that one daemon leaves for the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// Its name, the same in all versions.
+    /// Name of the format, the same in all versions.
     pub name: &'static str,
-    /// The version that this program writes.
+    /// Version that this program writes.
     pub version: u64,
-    /// The oldest version that it reads; it reads all up to its own.
+    /// Oldest version that this program reads; it reads all versions up to its own.
     pub oldest: u64,
 }
 
-/// Every format that a daemon takes over from the one before: state directory, data directory, the monitor's contract.
+/// All formats of data that a daemon takes over from its predecessor: state directory, data directory, and the contract
+/// with the monitor.
 pub const FORMATS: &[Format] = &[
     Format::only("monitor-contract", monitor_api::MAJOR as u64),
     Format::only("records", RECORD_VERSION),
@@ -31,11 +32,11 @@ impl Format {
     }
 }
 
-/// Whether this program reads what a daemon left in this version of a format.
+/// Checks that this program reads data in this version of a format.
 ///
 /// # Errors
-/// Why not, as a sentence for people.
-pub fn understands(name: &str, version: u64) -> Result<(), String> {
+/// The reason why it does not, as a message for people.
+pub fn check_format(name: &str, version: u64) -> Result<(), String> {
     let Some(format) = FORMATS.iter().find(|format| format.name == name) else {
         return Err(format!("format {name}: this program does not know it"));
     };
@@ -45,20 +46,20 @@ pub fn understands(name: &str, version: u64) -> Result<(), String> {
     }
 }
 
-/// What an upgrade of the monitor came to.
+/// Result of an upgrade of the monitor.
 #[derive(Clone, Debug)]
 pub struct MonitorUpgrade {
-    /// Whether another program runs now; not, where it was that one already.
+    /// Whether the program was replaced; false if it was the same already.
     pub upgraded: bool,
-    /// Version of the program that runs.
+    /// Version of the program that runs now.
     pub version: String,
-    /// Its pid, which an upgrade does not change.
+    /// Pid of the monitor, which an upgrade does not change.
     pub pid: u32,
 }
 
 /// The part of [`crate::Config`] that can be changed while the engine runs.
 #[derive(Clone, Debug)]
-pub struct Changeable {
+pub struct ReloadableConfig {
     /// As in [`crate::Config`].
     pub registries: Registries,
     /// As in [`crate::Config`].
@@ -68,11 +69,11 @@ pub struct Changeable {
 }
 
 impl Engine {
-    /// Puts this program in the place of the monitor that runs, under its containers: it stays the same process. Does
-    /// nothing where it is that program already.
+    /// Upgrades the running monitor to this program in place: the process and its containers stay. Does nothing if the
+    /// monitor is this program already.
     ///
     /// # Errors
-    /// `FailedPrecondition`: the program cannot take over, and the monitor goes on as it was.
+    /// `FailedPrecondition` if the program cannot take over; the monitor continues unchanged.
     pub async fn upgrade_monitor(&self, program: &Path) -> Result<MonitorUpgrade, Error> {
         let monitor = &self.0.monitor;
         let upgraded = !monitor.runs(program).await?;
@@ -80,14 +81,14 @@ impl Engine {
         Ok(MonitorUpgrade { upgraded, version: welcome.version, pid: welcome.pid })
     }
 
-    /// Works with this from now on; what runs (a pull) ends as it began.
+    /// Applies a new configuration. Operations in progress (such as a pull) continue with the old one.
     ///
     /// # Errors
-    /// `InvalidArgument`: something in it cannot be; nothing was changed.
-    pub fn reconfigure(&self, to: Changeable) -> Result<(), Error> {
-        self.0.images.reconfigure(to.registries)?;
-        self.0.pool.resize(to.netns_pool);
-        self.0.cdi.set_directories(to.cdi_dirs);
+    /// `InvalidArgument` if the configuration is invalid; nothing is changed then.
+    pub fn reconfigure(&self, config: ReloadableConfig) -> Result<(), Error> {
+        self.0.images.reconfigure(config.registries)?;
+        self.0.pool.resize(config.netns_pool);
+        self.0.cdi.set_directories(config.cdi_dirs);
         Ok(())
     }
 }
@@ -99,14 +100,14 @@ mod tests {
     #[test]
     fn a_format_of_another_version_or_name_is_refused() {
         for Format { name, version, oldest } in FORMATS {
-            understands(name, *version).expect("its own");
-            understands(name, *oldest).expect("the oldest");
-            let why = understands(name, version + 1).expect_err("another version");
+            check_format(name, *version).expect("the current version");
+            check_format(name, *oldest).expect("the oldest version");
+            let why = check_format(name, version + 1).expect_err("another version");
             assert!(why.contains(&format!("reads version {version}, not {}", version + 1)), "{why}");
         }
         for format in [DiskFormat::CURRENT, DiskFormat { index: 1, ..DiskFormat::CURRENT }] {
-            assert!(format.is_supported(), "as the store says itself: {format:?}");
+            assert!(format.is_supported(), "the store agrees: {format:?}");
         }
-        assert!(understands("of-the-future", 1).expect_err("unknown").contains("does not know it"));
+        assert!(check_format("of-the-future", 1).expect_err("unknown").contains("does not know it"));
     }
 }

@@ -1,4 +1,4 @@
-//! Whether pods can have user namespaces on this node: tried once, and told by `Status`.
+//! Support of user namespaces for pods on this node: probed once, and reported by `Status`.
 
 use monitor_api::MakeNamespaces;
 
@@ -8,21 +8,22 @@ use crate::{
     sandbox::id_map_of,
 };
 
-/// The ids it is tried with: no file has them afterwards.
+/// Host ids of the probe: no file is owned by them afterwards.
 const FIRST: u32 = 1 << 30;
 const LENGTH: u32 = 1 << 16;
 
-/// How long `Status` waits for the first answer.
-const FIRST_TRY: std::time::Duration = std::time::Duration::from_secs(2);
+/// How long `Status` waits for the first result.
+const FIRST_PROBE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// What came of it.
-pub(crate) type Tried = tokio::sync::OnceCell<Result<(), String>>;
+/// Cached result of the probe.
+pub(crate) type ProbeResult = tokio::sync::OnceCell<Result<(), String>>;
 
 impl Inner {
-    /// Whether they can be had, and what is missing. The first answer stays, unless nobody could give one.
+    /// Probes whether pods can have user namespaces, and returns the reason if they cannot. The result is cached,
+    /// unless the probe could not run.
     pub(crate) async fn user_namespaces(&self) -> Result<(), String> {
-        let tried = self.user_namespaces.get_or_try_init(|| async {
-            match self.try_user_namespace().await {
+        let probed = self.user_namespaces.get_or_try_init(|| async {
+            match self.probe_user_namespace().await {
                 Ok(()) => Ok(Ok(())),
                 Err(error) if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::DeadlineExceeded) => {
                     Err(error.to_string())
@@ -30,12 +31,12 @@ impl Inner {
                 Err(error) => Ok(Err(error.to_string())),
             }
         });
-        tried.await?.clone()
+        probed.await?.clone()
     }
 
-    /// As [`Inner::user_namespaces`], for `Status`: waits a moment for the first answer, and for none of a monitor that
-    /// hangs.
-    pub(crate) async fn known_user_namespaces(&self) -> Result<(), String> {
+    /// Like [`Inner::user_namespaces`], for `Status`: waits only briefly for the first result, and not at all for a
+    /// monitor that hangs.
+    pub(crate) async fn user_namespaces_for_status(&self) -> Result<(), String> {
         if let Some(known) = self.user_namespaces.get() {
             return known.clone();
         }
@@ -43,25 +44,25 @@ impl Inner {
         if !monitor.ready {
             return Err(monitor.message);
         }
-        let tried = tokio::time::timeout(FIRST_TRY, self.user_namespaces()).await;
-        tried.unwrap_or_else(|_| Err("not known yet: the monitor has not tried one".to_owned()))
+        let probed = tokio::time::timeout(FIRST_PROBE_TIMEOUT, self.user_namespaces()).await;
+        probed.unwrap_or_else(|_| Err("not known yet: the monitor has not completed the probe".to_owned()))
     }
 
-    /// For a pod that asks for one.
-    pub(crate) async fn need_user_namespaces(&self, config: &SandboxConfig) -> Result<(), Error> {
+    /// Fails if a pod requests a user namespace and the node does not support it.
+    pub(crate) async fn require_user_namespaces(&self, config: &SandboxConfig) -> Result<(), Error> {
         if config.user_namespace.is_none() {
             return Ok(());
         }
-        let told = |why| Error::state(format!("pods cannot have user namespaces on this node: {why}"));
-        self.user_namespaces().await.map_err(told)
+        let unsupported = |why| Error::state(format!("pods cannot have user namespaces on this node: {why}"));
+        self.user_namespaces().await.map_err(unsupported)
     }
 
-    /// A user namespace with a network namespace of its own, and images shown as its.
-    async fn try_user_namespace(&self) -> Result<(), Error> {
+    /// Creates a user namespace with a network namespace, and an idmapped mount of an image.
+    async fn probe_user_namespace(&self) -> Result<(), Error> {
         let map = || vec![oci::IdMapping { container_id: 0, host_id: FIRST, size: LENGTH }];
         let maps = UserMappings { uids: map(), gids: map() };
-        let wanted = MakeNamespaces { user: maps.clone(), network: true, ipc: true, hostname: Some("probe".into()) };
-        let owned = self.monitor.make_namespaces(wanted, None).await?;
+        let request = MakeNamespaces { user: maps.clone(), network: true, ipc: true, hostname: Some("probe".into()) };
+        let owned = self.monitor.make_namespaces(request, None).await?;
         let Some(user) = owned.user else { return Err(Error::internal("the monitor made no user namespace")) };
         let images = self.images.clone();
         blocking(move || Ok(images.probe_id_map(&id_map_of(&maps, user))?)).await

@@ -1,6 +1,6 @@
-//! `pinion why`: what became of a pod or container, what it waits for, and what the kernel knows of its end.
+//! `pinion why`: the history of a pod or container, what it waits for, and what the kernel reports about its exit.
 //!
-//! Nothing here is guessed: where the kernel does not tell, it is said that it does not.
+//! Nothing here is guessed: what the kernel does not report is described as unknown.
 
 mod exit;
 mod kernel_log;
@@ -14,94 +14,96 @@ use crate::{
     Engine, Error, clock,
     container::{Container, ContainerPhase},
     engine::Inner,
-    failures::Failed,
+    failures::Failure,
     sandbox::{Sandbox, SandboxPhase},
     timeline::Stage,
 };
 
-pub use exit::End;
-pub use kernel_log::Denied;
-pub use oom::{Oom, OomLimit};
+pub use exit::ContainerExit;
+pub use kernel_log::Denial;
+pub use oom::{OomKill, OomLimit};
 
-/// All that is known of one pod or container. Times are nanoseconds since the epoch.
+/// What is known about one pod or container. Times are in nanoseconds since the epoch.
 #[derive(Clone, Debug, Serialize)]
-pub struct Why {
+pub struct Explanation {
     /// `pod` or `container`.
     pub kind: &'static str,
-    /// Its id; of one that could not be made, the one it had.
+    /// Id of the object, also of one that could not be created.
     pub id: String,
-    /// A pod's `namespace/name`, a container's name.
+    /// `namespace/name` of a pod, or the name of a container.
     pub name: String,
-    /// A container's pod.
+    /// Id of a container's pod.
     pub pod: Option<String>,
-    /// `being made`, `ready`, `running`, `exited`, `could not be made`, …
+    /// `being created`, `ready`, `running`, `exited`, `could not be created`, …
     pub state: String,
-    /// What it is at.
+    /// Current stage.
     pub stage: String,
-    /// Since when.
+    /// When the current stage began.
     pub since: u64,
-    /// What it waits for now; absent: nothing.
+    /// What it waits for now; absent if it does not wait.
     pub waits_for: Option<String>,
-    /// Why it failed, or is not what it should be; empty: it is.
+    /// Why it failed; empty if it did not.
     pub failure: String,
-    /// How a container ended.
-    pub end: Option<End>,
-    /// Whose memory limit it met, when a process of it was killed for that.
-    pub oom: Option<Oom>,
-    /// What the kernel's log says was denied to it.
-    pub denied: Vec<Denied>,
-    /// The oldest first.
+    /// Exit of a container.
+    pub end: Option<ContainerExit>,
+    /// The memory limit that was reached, if a process of it was killed by the OOM killer.
+    pub oom: Option<OomKill>,
+    /// What was denied to it according to the kernel log.
+    pub denied: Vec<Denial>,
+    /// Stages, the oldest first.
     pub timeline: Vec<Stage>,
 }
 
 impl Engine {
-    /// Of the pod or container of this id, beginning of an id, name, `namespace/name` or `pod/container`, with the
-    /// containers of a pod. An empty text: all that is being made, or could not be made of late, or removed.
+    /// Explains the pod or container with this id, prefix of an id, name, `namespace/name` or `pod/container`; a pod
+    /// with its containers. An empty string stands for all objects that are being created, and all that recently could
+    /// not be created or started.
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn why(&self, wanted: &str) -> Result<Vec<Why>, Error> {
+    pub fn why(&self, selector: &str) -> Result<Vec<Explanation>, Error> {
         let engine = &self.0;
         let log = kernel_log::read();
-        let mut found = Vec::new();
+        let mut explanations = Vec::new();
         for sandbox in engine.sandboxes() {
             let name = &sandbox.config().name;
-            let whole = format!("{}/{}", name.namespace, name.name);
-            let meant = is(wanted, sandbox.id(), &[&name.name, &whole]);
-            let stuck = wanted.is_empty() && is_stuck(&sandbox);
-            if meant || stuck {
-                found.push(of_sandbox(engine, &sandbox));
+            let full_name = format!("{}/{}", name.namespace, name.name);
+            let selected = matches(selector, sandbox.id(), &[&name.name, &full_name]);
+            let stuck = selector.is_empty() && is_stuck(&sandbox);
+            if selected || stuck {
+                explanations.push(explain_sandbox(engine, &sandbox));
             }
             for container in engine.containers_of(sandbox.id()) {
-                let own = &container.config().name;
-                let names = [own.clone(), format!("{}/{own}", name.name), format!("{whole}/{own}")];
-                let making = wanted.is_empty() && container.record().phase == ContainerPhase::Creating;
-                if meant || making || is(wanted, container.id(), &names.each_ref().map(String::as_str)) {
-                    found.push(of_container(engine, &container, &log));
+                let short = &container.config().name;
+                let names = [short.clone(), format!("{}/{short}", name.name), format!("{full_name}/{short}")];
+                let creating = selector.is_empty() && container.record().phase == ContainerPhase::Creating;
+                if selected || creating || matches(selector, container.id(), &names.each_ref().map(String::as_str)) {
+                    explanations.push(explain_container(engine, &container, &log));
                 }
             }
         }
-        for failed in engine.failures.all() {
-            if wanted.is_empty()
-                || is(wanted, &failed.id, &[&failed.name, failed.name.rsplit('/').next().unwrap_or("")])
+        for failure in engine.failures.all() {
+            if selector.is_empty()
+                || matches(selector, &failure.id, &[&failure.name, failure.name.rsplit('/').next().unwrap_or("")])
             {
-                found.push(of_failed(failed));
+                explanations.push(explain_failure(failure));
             }
         }
-        if found.is_empty() && !wanted.is_empty() {
-            return Err(Error::not_found("pod or container", wanted));
+        if explanations.is_empty() && !selector.is_empty() {
+            return Err(Error::not_found("pod or container", selector));
         }
-        Ok(found)
+        Ok(explanations)
     }
 
-    /// An image was pulled: what is made of it tells how long that took. Times are nanoseconds since the epoch.
+    /// Records a pull of an image, for the timeline of the container that is created from it. `began` is in nanoseconds
+    /// since the epoch.
     pub fn pulled(&self, image: &str, began: u64) {
-        self.0.pulls.note(image.to_owned(), began, clock::now());
+        self.0.pulls.add(image.to_owned(), began, clock::now());
     }
 }
 
-fn is(wanted: &str, id: &str, names: &[&str]) -> bool {
-    !wanted.is_empty() && (id.starts_with(wanted) || names.contains(&wanted))
+fn matches(selector: &str, id: &str, names: &[&str]) -> bool {
+    !selector.is_empty() && (id.starts_with(selector) || names.contains(&selector))
 }
 
 fn is_stuck(sandbox: &Sandbox) -> bool {
@@ -110,34 +112,34 @@ fn is_stuck(sandbox: &Sandbox) -> bool {
     failed || matches!(record.phase, SandboxPhase::Reserved | SandboxPhase::Networked)
 }
 
-/// What is at the end of a timeline.
-fn now(stages: &[Stage]) -> (String, u64, String) {
-    let now = stages.iter().rfind(|stage| !stage.part);
-    now.map(|stage| (stage.name.clone(), stage.began, stage.failure.clone())).unwrap_or_default()
+/// Returns name, begin and failure of the last stage of a timeline.
+fn last_stage(stages: &[Stage]) -> (String, u64, String) {
+    let last = stages.iter().rfind(|stage| !stage.part);
+    last.map(|stage| (stage.name.clone(), stage.began, stage.failure.clone())).unwrap_or_default()
 }
 
-fn of_sandbox(engine: &Inner, sandbox: &Sandbox) -> Why {
+fn explain_sandbox(engine: &Inner, sandbox: &Sandbox) -> Explanation {
     let record = sandbox.record();
     let mut timeline = record.timeline.stages().to_vec();
-    let (stage, since, failure) = now(&timeline);
-    let noted = timeline.iter().filter(|stage| stage.part).map(|stage| stage.began).max().unwrap_or(0);
-    let mut waits_for = sandbox.is_making().then(|| stage.clone());
-    for call in engine.network.calls(sandbox.id()).into_iter().filter(|call| call.began > noted) {
+    let (stage, since, failure) = last_stage(&timeline);
+    let last_part = timeline.iter().filter(|stage| stage.part).map(|stage| stage.began).max().unwrap_or(0);
+    let mut waits_for = sandbox.is_creating().then(|| stage.clone());
+    for call in engine.network.calls(sandbox.id()).into_iter().filter(|call| call.began > last_part) {
         let name = format!("CNI plugin {} {}", call.plugin, call.command);
         let ended = call.took.map_or(0, |took| call.began + u64::try_from(took.as_nanos()).unwrap_or(0));
         if ended == 0 {
-            waits_for = Some(format!("{name}, which runs"));
+            waits_for = Some(format!("{name}, which is running"));
         }
         timeline.push(Stage { name, began: call.began, ended, part: true, failure: call.failure });
     }
     let state = match record.phase {
         SandboxPhase::Ready => "ready",
         SandboxPhase::Stopped => "stopped",
-        _ if sandbox.is_making() => "being made",
+        _ if sandbox.is_creating() => "being created",
         _ => "not ready",
     };
     let name = &sandbox.config().name;
-    Why {
+    Explanation {
         kind: "pod",
         id: sandbox.id().to_owned(),
         name: format!("{}/{}", name.namespace, name.name),
@@ -154,26 +156,26 @@ fn of_sandbox(engine: &Inner, sandbox: &Sandbox) -> Why {
     }
 }
 
-fn of_container(engine: &Inner, container: &Arc<Container>, log: &[String]) -> Why {
+fn explain_container(engine: &Inner, container: &Arc<Container>, log: &[String]) -> Explanation {
     let (record, status) = (container.record(), container.status());
     let timeline = record.timeline.stages().to_vec();
-    let (stage, since, _) = now(&timeline);
+    let (stage, since, _) = last_stage(&timeline);
     let waits_for = match record.phase {
-        ContainerPhase::Creating if status.making => Some(stage.clone()),
-        ContainerPhase::Created => Some("its start".to_owned()),
-        ContainerPhase::Starting => Some("its program's execve".to_owned()),
-        ContainerPhase::Running if stage.starts_with("stop") => Some("the end of its processes".to_owned()),
+        ContainerPhase::Creating if status.creating => Some(stage.clone()),
+        ContainerPhase::Created => Some("to be started".to_owned()),
+        ContainerPhase::Starting => Some("the execve of its program".to_owned()),
+        ContainerPhase::Running if stage.starts_with("stop") => Some("its processes to exit".to_owned()),
         _ => None,
     };
     let state = match record.phase {
-        ContainerPhase::Creating if status.making => "being made",
-        ContainerPhase::Creating => "could not be made, nor taken back yet",
+        ContainerPhase::Creating if status.creating => "being created",
+        ContainerPhase::Creating => "could not be created; rollback pending",
         ContainerPhase::Created => "created",
         ContainerPhase::Starting => "starting",
         ContainerPhase::Running => "running",
         ContainerPhase::Exited => "exited",
     };
-    Why {
+    Explanation {
         kind: "container",
         id: container.id().to_owned(),
         name: container.config().name.clone(),
@@ -183,16 +185,16 @@ fn of_container(engine: &Inner, container: &Arc<Container>, log: &[String]) -> W
         since,
         waits_for,
         failure: record.message.clone(),
-        end: exit::of(&record),
-        oom: oom::of(engine, container, &record, log),
+        end: exit::describe_exit(&record),
+        oom: oom::find_oom_kill(engine, container, &record, log),
         denied: kernel_log::denied(container, &record, log),
         timeline,
     }
 }
 
-fn of_failed(failed: Failed) -> Why {
-    let (stage, ..) = now(&failed.timeline);
-    Why {
+fn explain_failure(failed: Failure) -> Explanation {
+    let (stage, ..) = last_stage(&failed.timeline);
+    Explanation {
         kind: if failed.sandbox.is_some() { "container" } else { "pod" },
         id: failed.id,
         name: failed.name,

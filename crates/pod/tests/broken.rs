@@ -1,11 +1,11 @@
-//! What is broken (records, cgroups, pins, directories, a full tmpfs) is told, can be removed, and disturbs nobody
-//! else.
+//! Broken records, cgroups, pins and directories, and a full tmpfs: they are reported, can be removed, and do not
+//! affect other pods.
 
 mod node;
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use node::{Node, end, exec, on_a_node, script, shell, state};
+use node::{Node, exec, exit_code, on_a_node, script, shell, state};
 use pod::{ContainerState, Engine, SandboxState};
 
 const SLEEP: &str = "exec sleep 1000";
@@ -14,7 +14,7 @@ fn record(node: &Node, kind: &str, id: &str, file: &str) -> PathBuf {
     node.config.state_dir.join(kind).join(id).join(file)
 }
 
-/// A pod with a container that runs.
+/// Creates a pod with a running container.
 async fn pod(node: &Node, engine: &Engine, name: &str) -> (String, String) {
     let pod = engine.run_sandbox(node.sandbox(name)).await.expect("run");
     let id = node.run(engine, &pod, script("c", SLEEP)).await;
@@ -43,12 +43,12 @@ fn a_broken_record_is_listed_and_can_be_removed() {
             assert_eq!((engine.sandboxes().len(), engine.containers().len()), (4, 6));
             assert_eq!(engine.sandbox(&good).expect("good").state, SandboxState::Ready);
             assert_eq!(exec(&engine, &runs, "echo on").await, "on\n");
-            for (id, words) in [(&cut, "EOF"), (&newer, "format Some(99)"), (&gone, "its record is gone")] {
+            for (id, cause) in [(&cut, "EOF"), (&newer, "format Some(99)"), (&gone, "its record is gone")] {
                 let sandbox = engine.sandbox(id).expect("listed");
                 assert_eq!(sandbox.state, SandboxState::NotReady);
-                assert!(sandbox.stage.contains(words), "{}", sandbox.stage);
+                assert!(sandbox.stage.contains(cause), "{}", sandbox.stage);
             }
-            // They run on until somebody removes them.
+            // The containers keep running until they are removed.
             for id in [&in_cut, &in_newer, &in_gone, &status] {
                 assert_eq!(state(&engine, id), ContainerState::Running, "{id}");
             }
@@ -60,25 +60,25 @@ fn a_broken_record_is_listed_and_can_be_removed() {
         engine.stop_container(&metadata, Duration::ZERO).await.expect("stop");
         engine.remove_container(&metadata).await.expect("remove");
         engine.stop_sandbox(&cut).await.expect("stop");
-        // Its name is free for the next try, however broken the last one was.
+        // The name can be used again, even if the record of the last pod was broken.
         let again = engine.run_sandbox(node.sandbox("cut")).await.expect("run");
         assert_ne!(again, cut);
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn what_vanishes_beneath_a_pod_does_not_keep_it_from_its_end() {
-    on_a_node("what_vanishes_beneath_a_pod_does_not_keep_it_from_its_end", |node| async move {
+fn a_pod_whose_resources_vanished_can_be_removed() {
+    on_a_node("a_pod_whose_resources_vanished_can_be_removed", |node| async move {
         let engine = node.open_with_image().await;
         let (unpinned, one) = pod(&node, &engine, "unpinned").await;
         let (good, two) = pod(&node, &engine, "good").await;
-        // The pin of its network namespace.
+        // Removes the pin of a network namespace.
         shell(&format!("umount -l /run/netns/{unpinned} 2>/dev/null; rm -rf /run/netns/{unpinned}*"));
-        // The directory of the logs.
+        // Removes the directory of the logs.
         fs::remove_dir_all(node.logs()).expect("logs");
         engine.stop_container(&two, Duration::ZERO).await.expect("stop");
-        // A group whose last process is gone.
+        // Removes a cgroup whose last process is gone.
         let group = engine.inspect_container(&two).expect("it")["cgroup"].as_str().expect("group").to_owned();
         shell(&format!("for tree in /sys/fs/cgroup /sys/fs/cgroup/*; do rmdir $tree{group} 2>/dev/null; done; true"));
         drop(engine);
@@ -90,13 +90,13 @@ fn what_vanishes_beneath_a_pod_does_not_keep_it_from_its_end() {
         engine.remove_container(&two).await.expect("remove");
         engine.stop_sandbox(&unpinned).await.expect("stop");
         engine.remove_sandbox(&unpinned).await.expect("remove");
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn a_full_tmpfs_does_not_keep_anything_running() {
-    on_a_node("a_full_tmpfs_does_not_keep_anything_running", |node| async move {
+fn containers_can_be_stopped_and_removed_on_a_full_tmpfs() {
+    on_a_node("containers_can_be_stopped_and_removed_on_a_full_tmpfs", |node| async move {
         let engine = node.open_with_image().await;
         let (pod, runs) = pod(&node, &engine, "web").await;
         let waits = engine.create_container(&pod, script("waits", "exit 3")).await.expect("create");
@@ -106,13 +106,13 @@ fn a_full_tmpfs_does_not_keep_anything_running() {
         assert!(engine.run_sandbox(node.sandbox("more")).await.is_err());
         assert_eq!((engine.sandboxes().len(), engine.containers().len()), (1, 2));
         engine.start_container(&waits).await.expect("start");
-        assert_eq!(end(&engine, &waits).await, Some(3));
+        assert_eq!(exit_code(&engine, &waits).await, Some(3));
         assert_eq!(exec(&engine, &runs, "echo on").await, "on\n");
         engine.stop_container(&runs, Duration::ZERO).await.expect("stop");
         engine.remove_container(&waits).await.expect("remove");
         engine.stop_sandbox(&pod).await.expect("stop");
         engine.remove_sandbox(&pod).await.expect("remove");
         fs::remove_file("/run/full").expect("full");
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }

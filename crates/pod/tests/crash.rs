@@ -1,14 +1,15 @@
-//! The daemon is killed at every step of a pod's life: the next one finds or takes back all, and every name is free.
+//! The daemon is killed at every step of a pod's lifecycle. The next one recovers or rolls back everything, and every
+//! name can be used again.
 #![cfg(feature = "failpoint")]
 
 mod node;
 
 use std::time::Duration;
 
-use node::{Node, container, end, on_a_node, shell};
+use node::{Node, container, exit_code, on_a_node, shell};
 use pod::Engine;
 
-const PLACES: [&str; 15] = [
+const FAILPOINTS: [&str; 15] = [
     "sandbox.reserved",
     "sandbox.pinned",
     "sandbox.attached",
@@ -26,10 +27,10 @@ const PLACES: [&str; 15] = [
     "teardown.released",
 ];
 
-async fn life(node: &Node, engine: &Engine) {
+async fn lifecycle(node: &Node, engine: &Engine) {
     let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
     let id = node.run(engine, &pod, container("c", &["true"])).await;
-    assert_eq!(end(engine, &id).await, Some(0));
+    assert_eq!(exit_code(engine, &id).await, Some(0));
     engine.stop_container(&id, Duration::ZERO).await.expect("stop");
     engine.remove_container(&id).await.expect("remove");
     engine.stop_sandbox(&pod).await.expect("stop");
@@ -42,19 +43,19 @@ fn a_daemon_killed_anywhere_leaves_nothing_behind() {
     on_a_node(NAME, |node| async move {
         if std::env::var_os("PINION_CRASH_AT").is_some() {
             let engine = node.open().await;
-            return life(&node, &engine).await;
+            return lifecycle(&node, &engine).await;
         }
         drop(node.open_with_image().await);
-        for place in PLACES {
-            assert!(node.crash(NAME, place), "{place} is never reached");
+        for failpoint in FAILPOINTS {
+            assert!(node.crash(NAME, failpoint), "{failpoint} is not reached");
             let engine = node.open().await;
             for sandbox in engine.sandboxes() {
-                // What was ready is ready; what was not is gone.
-                assert_ne!(sandbox.stage, "reserved", "{place}");
-                engine.remove_sandbox(&sandbox.id).await.expect(place);
+                // A pod that was ready still is; one that was not is gone.
+                assert_ne!(sandbox.stage, "reserved", "{failpoint}");
+                engine.remove_sandbox(&sandbox.id).await.expect(failpoint);
             }
-            life(&node, &engine).await;
-            node.nothing_is_left(engine).await;
+            lifecycle(&node, &engine).await;
+            node.assert_nothing_left(engine).await;
         }
     });
 }
@@ -65,22 +66,22 @@ fn a_daemon_and_its_monitor_killed_anywhere_leave_nothing_behind() {
     on_a_node(NAME, |node| async move {
         if std::env::var_os("PINION_CRASH_AT").is_some() {
             let engine = node.open().await;
-            return life(&node, &engine).await;
+            return lifecycle(&node, &engine).await;
         }
         drop(node.open_with_image().await);
-        for place in PLACES {
-            assert!(node.crash(NAME, place), "{place} is never reached");
-            // Of this PID namespace: there is no other.
+        for failpoint in FAILPOINTS {
+            assert!(node.crash(NAME, failpoint), "{failpoint} is not reached");
+            // Only processes of this PID namespace are visible.
             shell("kill -9 $(pidof pinmon); while pidof pinmon; do sleep 0.01; done");
             let engine = node.open().await;
             for container in engine.containers() {
-                assert!(["running", "ended"].contains(&container.stage.as_str()), "{place}: {}", container.stage);
+                assert!(["running", "ended"].contains(&container.stage.as_str()), "{failpoint}: {}", container.stage);
             }
             for sandbox in engine.sandboxes() {
-                engine.remove_sandbox(&sandbox.id).await.expect(place);
+                engine.remove_sandbox(&sandbox.id).await.expect(failpoint);
             }
-            life(&node, &engine).await;
-            node.nothing_is_left(engine).await;
+            lifecycle(&node, &engine).await;
+            node.assert_nothing_left(engine).await;
         }
     });
 }
@@ -90,14 +91,14 @@ fn a_monitor_that_dies_while_a_daemon_recovers_is_replaced() {
     const NAME: &str = "a_monitor_that_dies_while_a_daemon_recovers_is_replaced";
     on_a_node(NAME, |node| async move {
         if std::env::var_os("PINION_CRASH_AT").is_some() {
-            // Its monitor dies before it has seen a record.
+            // The monitor dies before the daemon has read a record.
             let engine = node.open().await;
             let stages: Vec<_> =
                 engine.containers().into_iter().map(|container| (container.id, container.stage)).collect();
             let [(id, stage)] = &stages[..] else { panic!("{stages:?}") };
             assert_eq!(stage, "running");
             engine.stop_container(id, Duration::from_secs(60)).await.expect("stop");
-            assert_eq!(end(&engine, id).await, Some(7));
+            assert_eq!(exit_code(&engine, id).await, Some(7));
             return;
         }
         let engine = node.open_with_image().await;
@@ -107,10 +108,10 @@ fn a_monitor_that_dies_while_a_daemon_recovers_is_replaced() {
         drop(engine);
         let monitor = || shell("pidof pinmon");
         let before = monitor();
-        assert!(!node.crash(NAME, "monitor.opened"), "it goes on");
+        assert!(!node.crash(NAME, "monitor.opened"), "the daemon keeps running");
         assert_ne!(monitor(), before, "the monitor died");
         let engine = node.open().await;
         engine.remove_sandbox(&pod).await.expect("remove");
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }

@@ -1,138 +1,144 @@
-//! Commands in containers, and what they must not be able to do to whoever asked for them.
+//! Commands in containers, and how they must not be able to harm the daemon or its clients.
 
 mod node;
 
 use std::{fs, time::Duration};
 
 use cgroup::{Group, GroupPath, Hierarchies};
-use node::{PATIENCE, eventually, exec, kill_monitor, on_a_node, script, shell};
+use node::{TIMEOUT, eventually, exec, kill_monitor, on_a_node, script, shell};
 use pod::{Engine, ErrorKind, ExecOutput, ExecRequest, UserChoice};
 
-const SOON: Duration = Duration::from_millis(500);
+const SHORT: Duration = Duration::from_millis(500);
 
 fn command(text: &str) -> Vec<String> {
     ["sh", "-c", text].map(str::to_owned).to_vec()
 }
 
 async fn output(engine: &Engine, id: &str, text: &str) -> ExecOutput {
-    engine.exec_sync(id, command(text), PATIENCE).await.expect(text)
+    engine.exec_sync(id, command(text), TIMEOUT).await.expect(text)
 }
 
 fn runs(line: &str) -> bool {
     shell("ps -eo args").lines().any(|args| args == line)
 }
 
-/// How many groups of commands the container has.
-fn groups(engine: &Engine, id: &str) -> usize {
+/// Returns the number of cgroups of commands that a container has.
+fn command_groups(engine: &Engine, id: &str) -> usize {
     let tree = fs::read_dir("/sys/fs/cgroup/unified").map(|_| "/sys/fs/cgroup/unified").unwrap_or("/sys/fs/cgroup");
     let below = format!("{tree}{}", group(engine, id).path().as_str());
     fs::read_dir(below).expect("group").flatten().filter(|entry| entry.path().is_dir()).count()
 }
 
-/// The container's group in every tree.
+/// Opens the cgroup of a container in every hierarchy.
 fn group(engine: &Engine, id: &str) -> Group {
     let path = engine.inspect_container(id).expect("container")["cgroup"].as_str().expect("its cgroup").to_owned();
     Group::open(&Hierarchies::open().expect("trees"), &GroupPath::parse(&path).expect("path")).expect("group")
 }
 
 #[test]
-fn what_a_command_leaves_behind_does_not_hold_its_answer() {
-    on_a_node("what_a_command_leaves_behind_does_not_hold_its_answer", |node| async move {
+fn processes_left_behind_by_a_command_do_not_delay_its_answer() {
+    on_a_node("processes_left_behind_by_a_command_do_not_delay_its_answer", |node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let id = node.run(&engine, &pod, script("c", "exec sleep 1000")).await;
-        // It has the pipes, and a session of its own.
-        let said = output(&engine, &id, "setsid sleep 1001 & echo done").await;
-        assert_eq!((said.exit_code, said.stdout.as_slice()), (0, &b"done\n"[..]));
-        assert!(runs("sleep 1001"), "what it left lives on");
+        // The background process has the pipes and its own session.
+        let command_output = output(&engine, &id, "setsid sleep 1001 & echo done").await;
+        assert_eq!((command_output.exit_code, command_output.stdout.as_slice()), (0, &b"done\n"[..]));
+        assert!(runs("sleep 1001"), "the background process keeps running");
         engine.remove_container(&id).await.expect("remove");
-        assert!(!runs("sleep 1001"), "as long as the container");
-        node.nothing_is_left(engine).await;
+        assert!(!runs("sleep 1001"), "until the container is removed");
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn at_the_deadline_nothing_of_a_command_is_left() {
-    on_a_node("at_the_deadline_nothing_of_a_command_is_left", |node| async move {
+fn at_the_deadline_every_process_of_a_command_is_killed() {
+    on_a_node("at_the_deadline_every_process_of_a_command_is_killed", |node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
-        // A first process that reaps, as in any container that has such commands run in it.
+        // The init process reaps orphans, as in any container in which such commands are run.
         let id = node.run(&engine, &pod, script("c", "while :; do sleep 0.05; done")).await;
         for round in 0..5 {
             let text = "trap '' TERM INT HUP; setsid sh -c 'sleep 1002 & sleep 1003' & sleep 1004";
-            let error = engine.exec_sync(&id, command(text), SOON).await.expect_err("late");
+            let error = engine.exec_sync(&id, command(text), SHORT).await.expect_err("timed out");
             assert_eq!(error.kind, ErrorKind::DeadlineExceeded, "{round}: {error}");
             assert!(error.message.contains("killed with all it started"), "{error}");
-            for left in ["sleep 1002", "sleep 1003", "sleep 1004"] {
-                assert!(!runs(left), "{round}: {left}");
+            for command in ["sleep 1002", "sleep 1003", "sleep 1004"] {
+                assert!(!runs(command), "{round}: {command}");
             }
         }
         eventually("no zombie is left", || !shell("ps -eo stat,comm").lines().any(|line| line.starts_with('Z')));
-        assert_eq!(groups(&engine, &id), 0, "groups of commands");
-        node.nothing_is_left(engine).await;
+        assert_eq!(command_groups(&engine, &id), 0, "groups of commands");
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn output_is_whole_to_its_bound_and_bounded_beyond() {
-    on_a_node("output_is_whole_to_its_bound_and_bounded_beyond", |mut node| async move {
+fn output_is_complete_up_to_its_limit() {
+    on_a_node("output_is_complete_up_to_its_limit", |mut node| async move {
         node.config.exec_sync_output_max = 1 << 20;
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let id = node.run(&engine, &pod, script("c", "exec sleep 1000")).await;
         for _ in 0..20 {
-            // The last writes are in the pipe when the command is gone; a daemon of its own holds it open.
-            let said = output(&engine, &id, "sleep 0.3 & head -c 60000 /dev/zero; head -c 60000 /dev/zero >&2").await;
-            assert_eq!((said.stdout.len(), said.stderr.len(), said.exit_code), (60000, 60000, 0));
+            // The last writes are still in the pipe when the command exited; a background process keeps it open.
+            let command_output =
+                output(&engine, &id, "sleep 0.3 & head -c 60000 /dev/zero; head -c 60000 /dev/zero >&2").await;
+            assert_eq!(
+                (command_output.stdout.len(), command_output.stderr.len(), command_output.exit_code),
+                (60000, 60000, 0)
+            );
         }
-        let said = output(&engine, &id, "head -c 5000000 /dev/zero; exit 3").await;
-        assert_eq!((said.stdout.len(), said.exit_code), (1 << 20, 3));
-        node.nothing_is_left(engine).await;
+        let command_output = output(&engine, &id, "head -c 5000000 /dev/zero; exit 3").await;
+        assert_eq!((command_output.stdout.len(), command_output.exit_code), (1 << 20, 3));
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn a_frozen_container_does_not_hold_the_answer() {
-    on_a_node("a_frozen_container_does_not_hold_the_answer", |node| async move {
+fn a_frozen_container_does_not_delay_the_answer() {
+    on_a_node("a_frozen_container_does_not_delay_the_answer", |node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let id = node.run(&engine, &pod, script("c", "exec sleep 1000")).await;
         let group = group(&engine, &id);
         group.freeze().expect("freeze");
-        let error = engine.exec_sync(&id, command("touch /dev/shm/ran"), SOON).await.expect_err("frozen");
+        let error = engine.exec_sync(&id, command("touch /dev/shm/ran"), SHORT).await.expect_err("frozen");
         assert_eq!(error.kind, ErrorKind::DeadlineExceeded, "{error}");
         assert_eq!(engine.containers().len(), 1);
         group.thaw().expect("thaw");
-        // What nobody waits for any more does not run late.
+        // A command that no client waits for any longer does not run after the thaw.
         assert_eq!(exec(&engine, &id, "sleep 0.2; ls /dev/shm").await, "");
-        // One that runs when the container is frozen.
+        // A command that is running when the container is frozen.
         let running = {
             let (engine, id) = (engine.clone(), id.clone());
-            tokio::spawn(async move { engine.exec_sync(&id, command("touch /dev/shm/on; sleep 1005"), 4 * SOON).await })
+            tokio::spawn(
+                async move { engine.exec_sync(&id, command("touch /dev/shm/on; sleep 1005"), 4 * SHORT).await },
+            )
         };
-        eventually("it runs", || runs("sleep 1005"));
+        eventually("the command runs", || runs("sleep 1005"));
         group.freeze().expect("freeze");
         let error = running.await.expect("task").expect_err("frozen");
         assert_eq!(error.kind, ErrorKind::DeadlineExceeded, "{error}");
         group.thaw().expect("thaw");
-        eventually("it ended", || !runs("sleep 1005"));
-        // Frozen again, it can be stopped.
+        eventually("the command was killed", || !runs("sleep 1005"));
+        // A frozen container can be stopped.
         group.freeze().expect("freeze");
         engine.stop_container(&id, Duration::ZERO).await.expect("stop");
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn a_command_whose_monitor_died_ends_like_any_other() {
-    on_a_node("a_command_whose_monitor_died_ends_like_any_other", |node| async move {
+fn a_command_whose_monitor_died_exits_like_any_other() {
+    on_a_node("a_command_whose_monitor_died_exits_like_any_other", |node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let id = node.run(&engine, &pod, script("c", "while :; do sleep 0.05; done")).await;
-        let late = {
+        let timed_out = {
             let (engine, id) = (engine.clone(), id.clone());
             tokio::spawn(
-                async move { engine.exec_sync(&id, command("setsid sleep 1011 & sleep 1012"), 6 * SOON).await },
+                async move { engine.exec_sync(&id, command("setsid sleep 1011 & sleep 1012"), 6 * SHORT).await },
             )
         };
         let streams = |text: &str| ExecRequest {
@@ -146,41 +152,46 @@ fn a_command_whose_monitor_died_ends_like_any_other() {
             stderr: false,
             size: None,
         };
-        let left = engine.exec(&id, streams("setsid sleep 1013 & sleep 1014")).await.expect("exec");
-        let done =
+        let abandoned = engine.exec(&id, streams("setsid sleep 1013 & sleep 1014")).await.expect("exec");
+        let completed =
             engine.exec(&id, streams("until [ -e /dev/shm/go ]; do sleep 0.05; done; exit 7")).await.expect("exec");
-        eventually("they run", || (1011..=1014).all(|n| runs(&format!("sleep {n}"))));
+        eventually("all commands run", || (1011..=1014).all(|n| runs(&format!("sleep {n}"))));
         kill_monitor(&engine).await;
-        // By itself, with its code; its client's going; its deadline.
-        // Until another has taken over, no command can begin.
-        while engine.exec_sync(&id, command("touch /dev/shm/go"), PATIENCE).await.is_err() {}
-        assert_eq!(done.control.wait().await.expect("end").code, 7);
-        drop(left);
-        eventually("nobody is left", || !runs("sleep 1013") && !runs("sleep 1014"));
-        let error = late.await.expect("task").expect_err("late");
+        // No command can start until a new monitor has taken over. Then `completed` exits by itself with its exit code,
+        // `abandoned` is killed when its client disconnects, and `timed_out` at its deadline.
+        while engine.exec_sync(&id, command("touch /dev/shm/go"), TIMEOUT).await.is_err() {}
+        assert_eq!(completed.control.wait().await.expect("exit").code, 7);
+        drop(abandoned);
+        eventually("the command without a client was killed", || !runs("sleep 1013") && !runs("sleep 1014"));
+        let error = timed_out.await.expect("task").expect_err("timed out");
         assert!(error.message.contains("killed with all it started"), "{error}");
         assert!(!runs("sleep 1011") && !runs("sleep 1012"));
-        eventually("no group is left", || groups(&engine, &id) == 0);
-        node.nothing_is_left(engine).await;
+        eventually("no cgroup is left", || command_groups(&engine, &id) == 0);
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn a_command_that_takes_all_memory_says_so() {
-    on_a_node("a_command_that_takes_all_memory_says_so", |node| async move {
+fn running_out_of_memory_is_reported_in_the_error_output() {
+    on_a_node("running_out_of_memory_is_reported_in_the_error_output", |node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let mut config = script("c", "exec sleep 1000");
         let memory = pod::oci::Memory { limit: Some(32 << 20), swap: Some(32 << 20), ..Default::default() };
         config.resources.memory = Some(memory);
         let id = node.run(&engine, &pod, config).await;
-        // tail keeps what has no line end.
-        let said = engine.exec_sync(&id, vec!["tail".into(), "/dev/zero".into()], PATIENCE).await.expect("exec");
-        let words = String::from_utf8_lossy(&said.stderr).into_owned();
-        assert!(said.exit_code == 137 && words.contains("out of memory"), "{}: {words}", said.exit_code);
+        // tail buffers input without a newline.
+        let command_output =
+            engine.exec_sync(&id, vec!["tail".into(), "/dev/zero".into()], TIMEOUT).await.expect("exec");
+        let error_output = String::from_utf8_lossy(&command_output.stderr).into_owned();
+        assert!(
+            command_output.exit_code == 137 && error_output.contains("out of memory"),
+            "{}: {error_output}",
+            command_output.exit_code
+        );
         let why = engine.why(&id).expect("why");
-        let oom = why[0].oom.as_ref().expect("the group tells");
+        let oom = why[0].oom.as_ref().expect("the cgroup reports it");
         assert_eq!(oom.limit, pod::OomLimit::Container, "{oom:?}");
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }

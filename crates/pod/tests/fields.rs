@@ -32,8 +32,8 @@ fn with(volumes: Vec<Volume>) -> ContainerConfig {
 }
 
 #[test]
-fn images_are_volumes_that_cannot_be_changed() {
-    on_a_node("images_are_volumes_that_cannot_be_changed", |node| async move {
+fn image_volumes_are_read_only() {
+    on_a_node("image_volumes_are_read_only", |node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let volumes = vec![
@@ -43,8 +43,8 @@ fn images_are_volumes_that_cannot_be_changed() {
             Volume { options: vec!["noexec".to_owned()], ..image("/data", "") },
         ];
         let id = node.run(&engine, &pod, with(volumes)).await;
-        let said = exec(&engine, &id, "cat /img/www/index.html /page/index.html /page.html | sort -u").await;
-        assert_eq!(said, "hello from a pod without a pause\n");
+        let text = exec(&engine, &id, "cat /img/www/index.html /page/index.html /page.html | sort -u").await;
+        assert_eq!(text, "hello from a pod without a pause\n");
         assert_eq!(exec(&engine, &id, "touch /img/x 2>&1 || true").await.matches("Read-only").count(), 1);
         assert_eq!(exec(&engine, &id, "/img/bin/busybox echo runs").await, "runs\n");
         assert!(exec(&engine, &id, "/data/bin/busybox true 2>&1 || true").await.contains("Permission denied"));
@@ -52,39 +52,39 @@ fn images_are_volumes_that_cannot_be_changed() {
         for option in ["ro", "nosuid", "nodev"] {
             assert!(options.contains(option), "{option}: {options}");
         }
-        // The image may go: what is in use stays, until the container is gone.
+        // The image can be removed: its layers stay until the container is removed.
         engine.images().remove(IMAGE).await.expect("remove");
         assert_eq!(exec(&engine, &id, "cat /page/index.html").await, "hello from a pod without a pause\n");
         assert!(!engine.images().snapshots().is_empty());
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn what_is_not_in_an_image_is_refused_as_kubelet_reads_it() {
-    on_a_node("what_is_not_in_an_image_is_refused_as_kubelet_reads_it", |node| async move {
+fn a_missing_path_of_an_image_is_an_error_that_kubelet_recognizes() {
+    on_a_node("a_missing_path_of_an_image_is_an_error_that_kubelet_recognizes", |node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let mut missing = image("/img", "");
         missing.image =
             Some(ImageVolume { image: "nowhere/else:1".into(), image_ref: String::new(), sub_path: "".into() });
-        for (volume, want) in [
+        for (volume, expected) in [
             (image("/img", "no/such"), "no/such"),
             (image("/img", "bin/busybox/below"), "bin/busybox/below"),
             (missing, "nowhere/else:1"),
         ] {
             let error = engine.create_container(&pod, with(vec![volume])).await.expect_err("refused");
             assert!(error.message.starts_with("ImageVolumeMountFailed: "), "{error}");
-            assert!(error.message.contains(want), "{error}");
+            assert!(error.message.contains(expected), "{error}");
             assert!(engine.containers().is_empty() && engine.images().snapshots().is_empty());
         }
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn mounts_have_the_options_and_owners_that_were_asked_for() {
-    on_a_node("mounts_have_the_options_and_owners_that_were_asked_for", |node| async move {
+fn mounts_have_the_requested_options_and_owners() {
+    on_a_node("mounts_have_the_requested_options_and_owners", |node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let host = node.dir.join("vol");
@@ -97,7 +97,7 @@ fn mounts_have_the_options_and_owners_that_were_asked_for() {
             ..bind("/strict", path)
         };
         let map = |host_id| vec![oci::IdMapping { container_id: 0, host_id, size: 65536 }];
-        // The kernel's sense: ids on disk are the left side, what is seen the right one.
+        // As for the kernel: the left side is the ids on disk, the right side the ids that are shown.
         let mapped = Volume { uid_mappings: map(7000), gid_mappings: map(8000), ..bind("/mapped", path) };
         std::os::unix::fs::chown(&host, Some(5), Some(6)).expect("chown");
         let id = node.run(&engine, &pod, with(vec![strict, mapped, bind("/plain", path)])).await;
@@ -107,7 +107,7 @@ fn mounts_have_the_options_and_owners_that_were_asked_for() {
         }
         assert!(!exec(&engine, &id, "grep ' /plain ' /proc/self/mounts").await.contains("noexec"));
         assert_eq!(exec(&engine, &id, "stat -c %u:%g /plain /mapped").await, "5:6\n7005:8006\n");
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
@@ -139,7 +139,7 @@ fn cdi_devices_are_found_while_the_engine_runs() {
         );
         exec(&engine, &id, "echo x > /dev/pinion-null; ls /opt/vendor/cdi-run").await;
         assert_eq!(exec(&engine, &id, "touch /opt/vendor/x 2>/dev/null || echo no").await, "no\n");
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
@@ -158,7 +158,7 @@ fn a_privileged_container_needs_a_pod_that_allows_it() {
         let id = node.run(&engine, &pod, config).await;
         assert_eq!(exec(&engine, &id, "grep Seccomp: /proc/self/status | tr -d '\t'").await, "Seccomp:0\n");
         assert!(exec(&engine, &id, "grep ' /sys/fs/cgroup' /proc/self/mounts | head -1").await.contains("rw"));
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
@@ -178,14 +178,14 @@ fn limits_change_up_and_down_or_not_at_all() {
         config.oom_score_adj = 100;
         let id = node.run(&engine, &pod, config).await;
         let limits = async || {
-            let found = engine.container(&id).expect("container");
+            let status = engine.container(&id).expect("container");
             let stats = engine.container_stats(&id).await.expect("stats").cgroup.clone();
-            (found.resources.memory.and_then(|memory| memory.limit), stats.memory_limit)
+            (status.resources.memory.and_then(|memory| memory.limit), stats.memory_limit)
         };
         for (limit, swap) in [(200, None), (64, None), (300, Some(310 * MIB))] {
             engine.update_container(&id, memory(limit * MIB, swap), None).await.expect("update");
-            let told = engine.container(&id).expect("container").resources.memory;
-            assert_eq!(told.and_then(|memory| memory.limit), Some(limit * MIB));
+            let memory = engine.container(&id).expect("container").resources.memory;
+            assert_eq!(memory.and_then(|memory| memory.limit), Some(limit * MIB));
         }
         node::eventually("memory is in use", || {
             let pids = node::shell("pidof tail || true");
@@ -197,7 +197,7 @@ fn limits_change_up_and_down_or_not_at_all() {
         assert!(error.message.contains("memory_limit_in_bytes: 8388608"), "{error}");
         assert_eq!(limits().await.0, Some(300 * MIB));
 
-        // What the kernel refuses half-way is taken back whole.
+        // An update that the kernel refuses halfway is rolled back completely.
         let cpu = oci::Cpu { shares: Some(700), cpus: Some("4000".into()), ..oci::Cpu::default() };
         let both = oci::Resources { cpu: Some(cpu), ..memory(290 * MIB, None) };
         let shares = || {
@@ -213,13 +213,13 @@ fn limits_change_up_and_down_or_not_at_all() {
         engine.update_container(&id, oci::Resources::default(), Some(345)).await.expect("update");
         assert_eq!(engine.container(&id).expect("container").oom_score_adj, 345);
         assert_eq!(exec(&engine, &id, "cat /proc/1/oom_score_adj /proc/self/oom_score_adj").await, "345\n345\n");
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn a_pod_has_limits_of_its_own() {
-    on_a_node("a_pod_has_limits_of_its_own", |node| async move {
+fn a_pod_has_its_own_limits() {
+    on_a_node("a_pod_has_its_own_limits", |node| async move {
         let engine = node.open_with_image().await;
         let mut config = node.sandbox("p");
         config.resources = Some(memory(200 << 20, None));
@@ -236,30 +236,30 @@ fn a_pod_has_limits_of_its_own() {
         assert_eq!(limit(), 220 << 20);
         engine.update_sandbox(&pod, None, Some(memory(300 << 20, None))).await.expect("update");
         assert_eq!(limit(), 320 << 20);
-        let told = engine.inspect_sandbox(&pod).expect("inspect");
-        assert_eq!(told["resources"]["memory"]["limit"], 300 << 20);
-        assert_eq!(told["overhead"]["memory"]["limit"], 20 << 20);
+        let info = engine.inspect_sandbox(&pod).expect("inspect");
+        assert_eq!(info["resources"]["memory"]["limit"], 300 << 20);
+        assert_eq!(info["overhead"]["memory"]["limit"], 20 << 20);
         engine.stop_sandbox(&pod).await.expect("stop");
         let error = engine.update_sandbox(&pod, None, None).await.expect_err("stopped");
         assert_eq!(error.kind, ErrorKind::FailedPrecondition);
         assert_eq!(engine.update_sandbox("beef", None, None).await.expect_err("unknown").kind, ErrorKind::NotFound);
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
-/// Whether CRIU works here is the kernel's to say; either way the container runs on and nothing is left.
+/// CRIU may or may not work on this kernel; either way the container keeps running and nothing is left over.
 #[test]
-fn a_checkpoint_is_written_or_refused_and_the_container_runs_on() {
-    on_a_node("a_checkpoint_is_written_or_refused_and_the_container_runs_on", |node| async move {
+fn a_checkpoint_is_written_or_refused_and_the_container_keeps_running() {
+    on_a_node("a_checkpoint_is_written_or_refused_and_the_container_keeps_running", |node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let id = node.run(&engine, &pod, script("c", "echo new > /etc/new; rm /www/index.html; exec sleep 1000")).await;
         let location = node.dir.join("checkpoint.tar");
-        let none = std::time::Duration::ZERO;
-        // The program did both.
+        let zero = std::time::Duration::ZERO;
+        // Waits until the program has made both changes.
         exec(&engine, &id, "while [ -e /www/index.html ]; do sleep 0.02; done").await;
         let works = std::process::Command::new("criu").arg("check").output().is_ok_and(|out| out.status.success());
-        match engine.checkpoint_container(&id, &location, none).await {
+        match engine.checkpoint_container(&id, &location, zero).await {
             Ok(()) => {
                 assert!(works);
                 let list = node::shell(&format!("tar -tf {}", location.display()));
@@ -274,12 +274,12 @@ fn a_checkpoint_is_written_or_refused_and_the_container_runs_on() {
             }
         }
         assert_eq!(exec(&engine, &id, "cat /etc/new").await, "new\n");
-        let wrong = engine.checkpoint_container(&id, "relative.tar".as_ref(), none).await.expect_err("relative");
-        assert!(wrong.kind == ErrorKind::InvalidArgument && wrong.message.contains("location"), "{wrong}");
-        engine.stop_container(&id, none).await.expect("stop");
-        let ended = engine.checkpoint_container(&id, &location, none).await.expect_err("ended");
-        assert_eq!(ended.kind, ErrorKind::FailedPrecondition);
+        let refused = engine.checkpoint_container(&id, "relative.tar".as_ref(), zero).await.expect_err("relative");
+        assert!(refused.kind == ErrorKind::InvalidArgument && refused.message.contains("location"), "{refused}");
+        engine.stop_container(&id, zero).await.expect("stop");
+        let refused = engine.checkpoint_container(&id, &location, zero).await.expect_err("exited");
+        assert_eq!(refused.kind, ErrorKind::FailedPrecondition);
         assert!(!node.dir.join("data/checkpoint").join(&id).exists());
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }

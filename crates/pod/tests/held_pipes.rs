@@ -1,5 +1,6 @@
 //! Processes of a container that hold its pipes inside the kernel: splice(2) between a pipe and a socket sleeps with
-//! the pipe's mutex. What the daemon does with that pipe then blocks, and must block neither its answers nor others.
+//! the pipe's mutex held. Every call of the daemon on that pipe then blocks, which must delay neither its answers nor
+//! other containers.
 
 mod node;
 
@@ -11,19 +12,19 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use node::{Node, PATIENCE, container, end, eventually, exec, on_a_node, script};
+use node::{Node, TIMEOUT, container, eventually, exec, exit_code, on_a_node, script};
 use pod::{ContainerConfig, Engine, Error, ErrorKind, ExecOutput, ExecRequest, Propagation, UserChoice, Volume};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::timeout,
 };
 
-/// Where the server of `holder` listens.
+/// Socket that `holder serve` listens on.
 const SOCKET: &str = "/dev/shm/holder";
-/// An answer that waits for nobody; well below the minute after which a holder ends by itself.
+/// Limit of an answer that does not wait for the holder; well below the minute after which a holder exits by itself.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// A container that has `/payload/holder`.
+/// Adds `/payload/holder` to a container.
 fn with_holder(node: &Node, mut config: ContainerConfig) -> ContainerConfig {
     let program = node.dir.join("payload");
     if !program.exists() {
@@ -57,14 +58,14 @@ fn holder(arguments: &[&str]) -> Vec<String> {
     ["/payload/holder"].iter().chain(arguments).map(|word| (*word).to_owned()).collect()
 }
 
-/// Runs `holder` in a container, and how long that took.
+/// Runs `holder` in a container. Returns the outcome and its duration.
 async fn hold(engine: &Engine, id: &str, arguments: &[&str], limit: Duration) -> (Result<ExecOutput, Error>, Duration) {
     let begin = Instant::now();
     let outcome = engine.exec_sync(id, holder(arguments), limit).await;
     (outcome, begin.elapsed())
 }
 
-/// Threads of this process that are uninterruptible, and all of them.
+/// Returns the number of threads of this process in uninterruptible sleep, and of all threads.
 fn threads() -> (usize, usize) {
     let all: Vec<_> = fs::read_dir("/proc/self/task").expect("tasks").flatten().collect();
     let state = |task: &fs::DirEntry| fs::read_to_string(task.path().join("stat")).unwrap_or_default();
@@ -94,14 +95,14 @@ fn a_command_that_holds_its_output_is_answered_at_its_deadline() {
         let id = node.run(&engine, &pod, with_holder(&node, script("c", "while :; do sleep 0.05; done"))).await;
         for round in 0..5 {
             let (outcome, took) = hold(&engine, &id, &["stdout"], Duration::from_secs(1)).await;
-            let error = outcome.expect_err("held");
+            let error = outcome.expect_err("the pipe is held");
             assert_eq!(error.kind, ErrorKind::DeadlineExceeded, "{round}: {error}");
             assert!(error.message.contains("killed with all it started"), "{error}");
             assert!(took < AT_ONCE, "{round}: {took:?}");
         }
         assert_eq!(exec(&engine, &id, "echo on").await, "on\n");
         eventually("no thread is blocked", || threads().0 == 0);
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
@@ -120,25 +121,25 @@ fn commands_that_hold_their_output_delay_no_other_container() {
         let begin = Instant::now();
         let mut blocked = 0;
         while !held.is_finished() {
-            assert!(begin.elapsed() < 3 * AT_ONCE, "they are answered");
-            let asked = Instant::now();
+            assert!(begin.elapsed() < 3 * AT_ONCE, "the requests are answered");
+            let sent_at = Instant::now();
             assert_eq!(exec(&engine, &other, "echo on").await, "on\n");
-            assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+            assert!(sent_at.elapsed() < Duration::from_secs(1), "{:?}", sent_at.elapsed());
             blocked = blocked.max(threads().0);
         }
         for (outcome, took) in held.await.expect("task") {
-            assert_eq!(outcome.expect_err("held").kind, ErrorKind::DeadlineExceeded);
+            assert_eq!(outcome.expect_err("the pipe is held").kind, ErrorKind::DeadlineExceeded);
             assert!(took < 2 * AT_ONCE, "{took:?}");
         }
-        // Some bytes may have been read before the pipe was held.
+        // Pipes whose byte was read before they were held do not block a thread.
         assert!(blocked >= 3, "{blocked} threads were blocked: the pipes were not held");
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn a_container_that_holds_pipes_is_refused_more_and_can_be_removed() {
-    on_a_node("a_container_that_holds_pipes_is_refused_more_and_can_be_removed", |node| async move {
+fn a_container_that_holds_pipes_is_refused_more_commands_and_can_be_removed() {
+    on_a_node("a_container_that_holds_pipes_is_refused_more_commands_and_can_be_removed", |node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let config = with_holder(&node, container("c", &["/payload/holder", "serve", SOCKET]));
@@ -147,32 +148,32 @@ fn a_container_that_holds_pipes_is_refused_more_and_can_be_removed() {
         exec(&engine, &id, &format!("until [ -e {SOCKET} ]; do sleep 0.01; done")).await;
         let before = threads().1;
         for round in 0..8 {
-            // The command ended by itself, and what it passed its output to holds that.
-            let (outcome, took) = hold(&engine, &id, &["pass", SOCKET], PATIENCE).await;
-            let output = outcome.expect("it ended");
+            // The command exits by itself, and the process that it passed its output to holds the pipe.
+            let (outcome, took) = hold(&engine, &id, &["pass", SOCKET], TIMEOUT).await;
+            let output = outcome.expect("the command exited");
             assert_eq!(output.exit_code, 0, "{round}: {}", String::from_utf8_lossy(&output.stderr));
             assert!(took < AT_ONCE, "{round}: {took:?}");
-            let asked = Instant::now();
+            let sent_at = Instant::now();
             assert_eq!(exec(&engine, &other, "echo on").await, "on\n");
-            assert!(asked.elapsed() < Duration::from_secs(1), "{round}: {:?}", asked.elapsed());
+            assert!(sent_at.elapsed() < Duration::from_secs(1), "{round}: {:?}", sent_at.elapsed());
         }
         assert!(threads().0 >= 8, "{:?}: the pipes were not held", threads());
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert!(engine.blocked_pipe_calls() >= 8, "{}", engine.blocked_pipe_calls());
-        let (outcome, took) = hold(&engine, &id, &["pass", SOCKET], PATIENCE).await;
+        let (outcome, took) = hold(&engine, &id, &["pass", SOCKET], TIMEOUT).await;
         let error = outcome.expect_err("refused");
         assert_eq!(error.kind, ErrorKind::FailedPrecondition, "{error}");
-        assert!(error.message.contains("8 earlier commands' pipes are held inside the kernel"), "{error}");
+        assert!(error.message.contains("the pipes of 8 earlier exec sessions are held inside the kernel"), "{error}");
         assert!(took < Duration::from_secs(1), "{took:?}");
         for outcome in [engine.exec(&id, streams(holder(&[]))).await, engine.attach(&id, streams(vec![])).await] {
             assert_eq!(outcome.map(drop).expect_err("refused").kind, ErrorKind::FailedPrecondition);
         }
         engine.stop_container(&id, Duration::ZERO).await.expect("stop");
-        end(&engine, &id).await;
-        eventually("threads are back", || threads().0 == 0 && threads().1 <= before + 8);
+        exit_code(&engine, &id).await;
+        eventually("all blocked threads have returned", || threads().0 == 0 && threads().1 <= before + 8);
         eventually("no call is blocked", || engine.blocked_pipe_calls() == 0);
         engine.remove_container(&id).await.expect("remove");
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
@@ -187,7 +188,7 @@ fn a_session_whose_input_is_held_ends_with_its_client() {
             let session = engine.exec(&id, streams(holder(&["stdin"]))).await.expect("exec");
             let pod::Session { stdin, mut stdout, control, .. } = session;
             let mut stdin = stdin.expect("its input");
-            // What the program takes, and what waits for the program.
+            // More than the program reads, so that the rest waits in the pipe.
             let write = async {
                 for _ in 0..100 {
                     stdin.write_all(b"a line\n").await?;
@@ -198,19 +199,19 @@ fn a_session_whose_input_is_held_ends_with_its_client() {
             };
             assert!(timeout(Duration::from_secs(2), write).await.is_err(), "{round}: its input is not held");
             assert!(threads().0 > 0, "{round}: its input is not held");
-            let asked = Instant::now();
+            let sent_at = Instant::now();
             assert_eq!(exec(&engine, &other, "echo on").await, "on\n");
-            assert!(asked.elapsed() < Duration::from_secs(1), "{round}: {:?}", asked.elapsed());
-            // The client leaves: both are dropped by a worker, which they must not block.
-            let left = Instant::now();
+            assert!(sent_at.elapsed() < Duration::from_secs(1), "{round}: {:?}", sent_at.elapsed());
+            // The client disconnects: both are dropped on an async worker, which they must not block.
+            let dropped_at = Instant::now();
             tokio::spawn(async move { drop((stdin, control)) }).await.expect("task");
             let mut rest = Vec::new();
             let stdout = stdout.as_mut().expect("its output");
-            timeout(AT_ONCE, stdout.read_to_end(&mut rest)).await.expect("it was killed").expect("read");
-            assert!(left.elapsed() < AT_ONCE, "{round}: {:?}", left.elapsed());
+            timeout(AT_ONCE, stdout.read_to_end(&mut rest)).await.expect("the command was killed").expect("read");
+            assert!(dropped_at.elapsed() < AT_ONCE, "{round}: {:?}", dropped_at.elapsed());
             eventually("no thread is blocked", || threads().0 == 0);
         }
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
@@ -228,18 +229,18 @@ fn an_attached_client_is_refused_while_the_containers_input_is_held() {
         stdin.write_all(b"a line\n").await.expect("write");
         stdin.flush().await.expect("write");
         tokio::time::sleep(Duration::from_millis(100)).await;
-        // Even open(2) of the FIFO waits.
-        let asked = Instant::now();
+        // Even open(2) of the FIFO blocks.
+        let sent_at = Instant::now();
         let again = engine.attach(&id, streams(vec![])).await;
-        assert_eq!(again.map(drop).expect_err("held").kind, ErrorKind::FailedPrecondition);
-        assert!(asked.elapsed() < AT_ONCE, "{:?}", asked.elapsed());
+        assert_eq!(again.map(drop).expect_err("the pipe is held").kind, ErrorKind::FailedPrecondition);
+        assert!(sent_at.elapsed() < AT_ONCE, "{:?}", sent_at.elapsed());
         tokio::spawn(async move { drop(stdin) }).await.expect("task");
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         assert_eq!(exec(&engine, &other, "echo on").await, "on\n");
-        assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+        assert!(sent_at.elapsed() < Duration::from_secs(1), "{:?}", sent_at.elapsed());
         engine.stop_container(&id, Duration::ZERO).await.expect("stop");
         eventually("no thread is blocked", || threads().0 == 0);
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
@@ -255,7 +256,7 @@ fn a_daemon_and_a_monitor_that_died_are_replaced_while_output_is_held() {
         drop(engine);
         node::shell(&format!("kill -9 {monitor}"));
         eventually("the monitor is gone", || !Path::new(&format!("/proc/{monitor}/root/")).exists());
-        // Its FIFOs are opened again: open(2) waits for the mutex, too.
+        // The new daemon opens the FIFOs again, and open(2) waits for the mutex, too.
         let begin = Instant::now();
         let engine = node.open().await;
         assert!(begin.elapsed() < 4 * AT_ONCE, "{:?}", begin.elapsed());
@@ -263,6 +264,6 @@ fn a_daemon_and_a_monitor_that_died_are_replaced_while_output_is_held() {
         assert_eq!(exec(&engine, &other, "echo on").await, "on\n");
         engine.stop_container(&id, Duration::ZERO).await.expect("stop");
         eventually("no thread is blocked", || threads().0 == 0);
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }

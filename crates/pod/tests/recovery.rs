@@ -1,18 +1,18 @@
-//! The daemon or the monitor dies: nothing is lost.
+//! The daemon, the monitor or both die, and nothing is lost.
 
 mod node;
 
 use std::{fs, time::Duration};
 
-use node::{PATIENCE, container, end, eventually, exec, kill_monitor, on_a_node, script, state};
+use node::{TIMEOUT, container, eventually, exec, exit_code, kill_monitor, on_a_node, script, state};
 use pod::{ContainerState, Engine, PidMode, SandboxState};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Writes a number every few milliseconds until it is asked to end.
+/// Writes a number every few milliseconds until it receives SIGTERM.
 const COUNT: &str = "trap 'exit 7' TERM; i=0; while :; do echo $i; i=$((i+1)); sleep 0.01; done";
 
-/// The numbers in a log, which must be all from 0, each once.
-fn gapless(log: &str) -> usize {
+/// Asserts that a log contains all numbers from 0, each once, and returns their count.
+fn assert_gapless(log: &str) -> usize {
     for (expected, line) in log.lines().enumerate() {
         assert_eq!(line.rsplit(' ').next(), Some(expected.to_string().as_str()), "line {expected}: {line}");
     }
@@ -23,17 +23,18 @@ async fn monitor_pid(engine: &Engine) -> Option<i64> {
     engine.status().await.info.get("monitor").and_then(|monitor| monitor["pid"].as_i64())
 }
 
-async fn replaced(engine: &Engine, before: Option<i64>) {
+/// Waits until the monitor has another PID than before.
+async fn wait_for_new_monitor(engine: &Engine, before: Option<i64>) {
     let begin = std::time::Instant::now();
     while matches!(monitor_pid(engine).await, pid if pid.is_none() || pid == before) {
-        assert!(begin.elapsed() < PATIENCE, "no other monitor came");
+        assert!(begin.elapsed() < TIMEOUT, "no new monitor was started");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 #[test]
-fn a_daemon_that_comes_back_knows_all() {
-    on_a_node("a_daemon_that_comes_back_knows_all", |node| async move {
+fn a_restarted_daemon_knows_all_pods_and_containers() {
+    on_a_node("a_restarted_daemon_knows_all_pods_and_containers", |node| async move {
         let engine = node.open_with_image().await;
         let mut config = node.sandbox("web");
         config.pid = PidMode::Pod;
@@ -44,28 +45,28 @@ fn a_daemon_that_comes_back_knows_all() {
         let shared = node.run(&engine, &pod, shared).await;
         let waiting = engine.create_container(&pod, script("waiting", "exit 5")).await.expect("create");
         let ended = node.run(&engine, &pod, script("ended", "exit 4")).await;
-        assert_eq!(end(&engine, &ended).await, Some(4));
+        assert_eq!(exit_code(&engine, &ended).await, Some(4));
         let quick = node.run(&engine, &pod, script("quick", "sleep 0.2; exit 6")).await;
         let before = engine.sandbox(&pod).expect("pod").ips;
         let lines = node.log("counter").lines().count();
         drop(engine);
 
-        // It ends while no daemon is there.
+        // The container `quick` exits while no daemon is running.
         let engine = node.open().await;
         assert_eq!(engine.sandbox(&pod).expect("pod").state, SandboxState::Ready);
         assert_eq!(engine.sandbox(&pod).expect("pod").ips, before);
         assert_eq!(engine.containers().len(), 5);
         assert_eq!(state(&engine, &counter), ContainerState::Running);
         assert_eq!(engine.container(&ended).expect("ended").exit_code, Some(4));
-        assert_eq!(end(&engine, &quick).await, Some(6));
+        assert_eq!(exit_code(&engine, &quick).await, Some(6));
         engine.start_container(&waiting).await.expect("start");
-        assert_eq!(end(&engine, &waiting).await, Some(5));
+        assert_eq!(exit_code(&engine, &waiting).await, Some(5));
         assert_eq!(exec(&engine, &shared, "hostname").await, "web\n");
         let mut more = script("more", "exec sleep 1000");
         more.security.pid = PidMode::Pod;
         let more = node.run(&engine, &pod, more).await;
         assert_eq!(exec(&engine, &more, "ps -o args | grep -c '^sleep 1000'; true").await.trim(), "2");
-        eventually("the log goes on", || node.log("counter").lines().count() > lines + 10);
+        eventually("the log is continued", || node.log("counter").lines().count() > lines + 10);
         assert_eq!(
             engine
                 .run_sandbox({
@@ -74,23 +75,23 @@ fn a_daemon_that_comes_back_knows_all() {
                     c
                 })
                 .await
-                .expect("known"),
+                .expect("existing"),
             pod
         );
-        engine.stop_container(&counter, PATIENCE).await.expect("stop");
+        engine.stop_container(&counter, TIMEOUT).await.expect("stop");
         assert_eq!(engine.container(&counter).expect("counter").exit_code, Some(7));
-        gapless(&node.log("counter"));
-        node.nothing_is_left(engine).await;
+        assert_gapless(&node.log("counter"));
+        node.assert_nothing_left(engine).await;
     });
 }
 
-/// How many pidfds this process has.
+/// Returns the number of pidfds of this process.
 fn pidfds() -> usize {
     let all = std::fs::read_dir("/proc/self/fd").expect("descriptors").flatten();
     all.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to.to_string_lossy().contains("pidfd"))).count()
 }
 
-/// The most there are at a time: what waits for the ends of processes opens them one after the other.
+/// Returns the largest number of pidfds at any time: waits for the exit of processes open them one after the other.
 async fn most_pidfds(during: Duration) -> usize {
     let (begin, mut most) = (std::time::Instant::now(), 0);
     while begin.elapsed() < during {
@@ -109,37 +110,37 @@ fn a_monitor_that_is_killed_is_replaced_and_nothing_is_lost() {
         let waiting = engine.create_container(&pod, script("waiting", "exit 5")).await.expect("create");
         let mut settled = None;
         for round in 1..=3 {
-            eventually("the log goes on", || node.log("counter").lines().count() > 20 * round);
+            eventually("the log is continued", || node.log("counter").lines().count() > 20 * round);
             let before = monitor_pid(&engine).await;
             kill_monitor(&engine).await;
-            replaced(&engine, before).await;
+            wait_for_new_monitor(&engine, before).await;
             match settled {
                 None => settled = Some(most_pidfds(Duration::from_secs(1)).await),
-                Some(settled) => eventually("descriptors come back", || pidfds() <= settled),
+                Some(settled) => eventually("descriptors are closed", || pidfds() <= settled),
             }
         }
         assert_eq!(exec(&engine, &counter, "hostname").await, "web\n");
         engine.start_container(&waiting).await.expect("start");
-        assert_eq!(end(&engine, &waiting).await, Some(5));
+        assert_eq!(exit_code(&engine, &waiting).await, Some(5));
         let new = node.run(&engine, &pod, container("new", &["hostname"])).await;
-        assert_eq!(end(&engine, &new).await, Some(0));
+        assert_eq!(exit_code(&engine, &new).await, Some(0));
         assert!(node.log("new").ends_with("web\n"));
-        engine.stop_container(&counter, PATIENCE).await.expect("stop");
+        engine.stop_container(&counter, TIMEOUT).await.expect("stop");
         assert_eq!(engine.container(&counter).expect("counter").exit_code, Some(7));
-        assert!(gapless(&node.log("counter")) > 60);
-        node.nothing_is_left(engine).await;
+        assert!(assert_gapless(&node.log("counter")) > 60);
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn a_pod_whose_network_is_gone_stays_for_its_containers() {
-    on_a_node("a_pod_whose_network_is_gone_stays_for_its_containers", |node| async move {
+fn a_pod_without_its_network_namespace_is_kept_with_its_containers() {
+    on_a_node("a_pod_without_its_network_namespace_is_kept_with_its_containers", |node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let ended = node.run(&engine, &pod, script("ended", "exit 4")).await;
-        assert_eq!(end(&engine, &ended).await, Some(4));
+        assert_eq!(exit_code(&engine, &ended).await, Some(4));
         drop(engine);
-        // As a daemon leaves it that is killed while it stops the pod.
+        // The state left behind by a daemon that is killed while it stops the pod.
         node::shell(&format!("umount -l {}/netns/{pod}", node.config.state_dir.display()));
         for start in 1..=3 {
             let engine = node.open().await;
@@ -148,7 +149,7 @@ fn a_pod_whose_network_is_gone_stays_for_its_containers() {
             assert_eq!(engine.container(&ended).expect("ended").exit_code, Some(4));
         }
         let engine = node.open().await;
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
@@ -162,22 +163,22 @@ fn a_command_outlives_its_monitor() {
         let command = ["sh", "-c", command].map(str::to_owned).to_vec();
         let running = tokio::spawn({
             let (engine, id) = (engine.clone(), id.clone());
-            async move { engine.exec_sync(&id, command, PATIENCE).await }
+            async move { engine.exec_sync(&id, command, TIMEOUT).await }
         });
         while exec(&engine, &id, "ls /dev/shm").await.trim() != "begun" {}
         let before = monitor_pid(&engine).await;
         kill_monitor(&engine).await;
-        replaced(&engine, before).await;
+        wait_for_new_monitor(&engine, before).await;
         exec(&engine, &id, "touch /dev/shm/go").await;
         let output = running.await.expect("no panic").expect("exec");
         assert_eq!((&output.stdout[..], output.exit_code), (&b"late\n"[..], 5));
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn both_die_and_what_runs_is_found_again() {
-    on_a_node("both_die_and_what_runs_is_found_again", |node| async move {
+fn running_containers_are_recovered_after_both_died() {
+    on_a_node("running_containers_are_recovered_after_both_died", |node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let counter = node.run(&engine, &pod, script("counter", COUNT)).await;
@@ -193,27 +194,28 @@ fn both_die_and_what_runs_is_found_again() {
         let engine = node.open().await;
         assert_eq!(engine.sandbox(&pod).expect("pod").state, SandboxState::Ready);
         assert_eq!(state(&engine, &counter), ContainerState::Running);
-        // It fell to this process, the next subreaper, where its code was still to be had.
-        assert_eq!(end(&engine, &gone).await, Some(137));
+        // It became a child of this process, the next subreaper, which could collect its exit code.
+        assert_eq!(exit_code(&engine, &gone).await, Some(137));
         assert_eq!(state(&engine, &waiting), ContainerState::Exited);
         assert_eq!(exec(&engine, &counter, "hostname").await, "web\n");
         let new = node.run(&engine, &pod, container("new", &["hostname"])).await;
-        assert_eq!(end(&engine, &new).await, Some(0));
-        engine.stop_container(&counter, PATIENCE).await.expect("stop");
-        gapless(&node.log("counter"));
-        node.nothing_is_left(engine).await;
+        assert_eq!(exit_code(&engine, &new).await, Some(0));
+        engine.stop_container(&counter, TIMEOUT).await.expect("stop");
+        assert_gapless(&node.log("counter"));
+        node.assert_nothing_left(engine).await;
     });
 }
 
-/// Counts the containers that came to their program in the PID namespace, as soon as there are so many.
-fn sleepers(most: usize) -> String {
+/// Returns a script that waits until `expected` containers in the PID namespace run their program, and prints their
+/// number.
+fn sleepers(expected: usize) -> String {
     let count = "n=$(ps -o args | grep -c '^sleep 1000')";
-    format!("for i in $(seq 500); do {count}; [ $n -ge {most} ] && break; sleep 0.01; done; echo $n")
+    format!("for i in $(seq 500); do {count}; [ $n -ge {expected} ] && break; sleep 0.01; done; echo $n")
 }
 
 #[test]
-fn both_die_and_the_init_of_a_pod_is_found_again() {
-    on_a_node("both_die_and_the_init_of_a_pod_is_found_again", |node| async move {
+fn the_init_of_a_pod_is_recovered_after_both_died() {
+    on_a_node("the_init_of_a_pod_is_recovered_after_both_died", |node| async move {
         let engine = node.open_with_image().await;
         let mut config = node.sandbox("web");
         config.pid = PidMode::Pod;
@@ -235,16 +237,16 @@ fn both_die_and_the_init_of_a_pod_is_found_again() {
         assert_eq!(exec(&engine, &two, &sleepers(2)).await.trim(), "2");
         let second = monitor_pid(&engine).await;
         kill_monitor(&engine).await;
-        replaced(&engine, second).await;
+        wait_for_new_monitor(&engine, second).await;
         let three = node.run(&engine, &pod, shared("three")).await;
         assert_eq!(exec(&engine, &three, &sleepers(3)).await.trim(), "3");
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn a_pod_whose_init_was_killed_gets_another() {
-    on_a_node("a_pod_whose_init_was_killed_gets_another", |node| async move {
+fn a_pod_whose_init_was_killed_gets_a_new_one() {
+    on_a_node("a_pod_whose_init_was_killed_gets_a_new_one", |node| async move {
         let engine = node.open_with_image().await;
         let mut config = node.sandbox("web");
         config.pid = PidMode::Pod;
@@ -252,24 +254,24 @@ fn a_pod_whose_init_was_killed_gets_another() {
         for round in 0..5 {
             let mut shared = script(&format!("c{round}"), "exec sleep 1000");
             shared.security.pid = PidMode::Pod;
-            // At once: the monitor's word of the end may still be under way.
+            // Immediately: the monitor's report of the exit may not have arrived yet.
             let container = node.run(&engine, &pod, shared).await;
             let pid = engine.container(&container).expect("container").pid.expect("pid");
             assert_eq!(exec(&engine, &container, "tr '\\0' '\\n' < /proc/1/cmdline").await.trim(), "/pod-init");
-            // The first of the processes that have the namespace of the container as theirs.
+            // Kills the init process of the container's PID namespace.
             node::shell(&format!(
                 "for p in /proc/[0-9]*; do [ \"$(readlink $p/ns/pid)\" = \"$(readlink /proc/{pid}/ns/pid)\" ] || continue; \
                  grep -q '^/pod-init' $p/cmdline && kill -9 ${{p#/proc/}}; done; true"
             ));
             if round % 2 == 0 {
-                assert_eq!(end(&engine, &container).await, Some(137));
+                assert_eq!(exit_code(&engine, &container).await, Some(137));
             }
         }
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
-/// The init of the node's only pod that shares its PID namespace.
+/// Returns the init process of the node's only pod with a shared PID namespace.
 fn pod_init() -> Option<Pid> {
     let processes = fs::read_dir("/proc").expect("procfs").flatten();
     let mut pids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
@@ -278,8 +280,8 @@ fn pod_init() -> Option<Pid> {
 }
 
 #[test]
-fn an_init_that_dies_while_a_container_is_made_is_replaced() {
-    on_a_node("an_init_that_dies_while_a_container_is_made_is_replaced", |node| async move {
+fn an_init_that_dies_while_a_container_is_created_is_replaced() {
+    on_a_node("an_init_that_dies_while_a_container_is_created_is_replaced", |node| async move {
         let engine = node.open_with_image().await;
         let mut config = node.sandbox("web");
         config.pid = PidMode::Pod;
@@ -296,44 +298,44 @@ fn an_init_that_dies_while_a_container_is_made_is_replaced() {
                 std::thread::sleep(Duration::from_micros(600 * round));
                 init.map(|init| kill_process(init, Signal::KILL));
             });
-            let made = engine.create_container(&pod, shared(&format!("c{round}"))).await;
+            let created = engine.create_container(&pod, shared(&format!("c{round}"))).await;
             killer.join().expect("killed");
-            engine.remove_container(&made.unwrap_or_else(|e| panic!("round {round}: {e}"))).await.expect("remove");
+            engine.remove_container(&created.unwrap_or_else(|e| panic!("round {round}: {e}"))).await.expect("remove");
         }
         engine.remove_container(&first).await.expect("remove");
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn a_directory_has_one_daemon_and_no_records_of_another_boot() {
-    on_a_node("a_directory_has_one_daemon_and_no_records_of_another_boot", |node| async move {
+fn a_state_directory_has_one_daemon_and_no_records_of_another_boot() {
+    on_a_node("a_state_directory_has_one_daemon_and_no_records_of_another_boot", |node| async move {
         let engine = node.open_with_image().await;
-        let second = Engine::open(node.config.clone()).await.err().expect("one daemon a directory");
+        let second = Engine::open(node.config.clone()).await.err().expect("only one daemon per directory");
         assert!(second.message.contains("another daemon"), "{second}");
         engine.run_sandbox(node.sandbox("web")).await.expect("run");
         drop(engine);
         std::fs::write(node.config.state_dir.join("boot_id"), "another").expect("boot id");
         let engine = node.open().await;
         assert!(engine.sandboxes().is_empty() && engine.containers().is_empty());
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn a_container_that_runs_survives_a_record_that_could_not_be_written() {
-    on_a_node("a_container_that_runs_survives_a_record_that_could_not_be_written", |node| async move {
+fn a_running_container_survives_a_record_that_could_not_be_written() {
+    on_a_node("a_running_container_survives_a_record_that_could_not_be_written", |node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
-        let runs = node.run(&engine, &pod, script("runs", "exec sleep 1000")).await;
-        let waits = engine.create_container(&pod, script("waits", "exec sleep 1000")).await.expect("create");
-        let pid = engine.container(&runs).expect("runs").pid;
+        let running = node.run(&engine, &pod, script("runs", "exec sleep 1000")).await;
+        let created = engine.create_container(&pod, script("waits", "exec sleep 1000")).await.expect("create");
+        let pid = engine.container(&running).expect("runs").pid;
         let monitor = monitor_pid(&engine).await.expect("pid");
         drop(engine);
         node::shell(&format!("kill -9 {monitor}"));
         eventually("the monitor is gone", || !std::path::Path::new(&format!("/proc/{monitor}/root/")).exists());
-        // What a full tmpfs leaves: the status before the start.
-        let status = node.config.state_dir.join("container").join(&runs).join("status.json");
+        // The state left behind by a full tmpfs: the status from before the start.
+        let status = node.config.state_dir.join("container").join(&running).join("status.json");
         let text = std::fs::read_to_string(&status).expect("status");
         let mut record: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!(record["value"]["phase"], "Running");
@@ -342,12 +344,12 @@ fn a_container_that_runs_survives_a_record_that_could_not_be_written() {
         std::fs::write(&status, record.to_string()).expect("status");
 
         let engine = node.open().await;
-        assert_eq!(state(&engine, &runs), ContainerState::Running);
-        assert_eq!(engine.container(&runs).expect("runs").pid, pid);
-        assert_eq!(exec(&engine, &runs, "hostname").await, "web\n");
-        assert_eq!(state(&engine, &waits), ContainerState::Exited);
-        engine.stop_container(&runs, Duration::ZERO).await.expect("stop");
-        assert_eq!(engine.container(&runs).expect("runs").exit_code, Some(137));
-        node.nothing_is_left(engine).await;
+        assert_eq!(state(&engine, &running), ContainerState::Running);
+        assert_eq!(engine.container(&running).expect("runs").pid, pid);
+        assert_eq!(exec(&engine, &running, "hostname").await, "web\n");
+        assert_eq!(state(&engine, &created), ContainerState::Exited);
+        engine.stop_container(&running, Duration::ZERO).await.expect("stop");
+        assert_eq!(engine.container(&running).expect("runs").exit_code, Some(137));
+        node.assert_nothing_left(engine).await;
     });
 }

@@ -1,4 +1,4 @@
-//! Everything is taken away again.
+//! Reset removes everything that the engine created.
 
 mod node;
 
@@ -7,8 +7,8 @@ use std::fs;
 use node::{on_a_node, script, shell};
 
 #[test]
-fn reset_leaves_nothing_but_a_disk() {
-    on_a_node("reset_leaves_nothing_but_a_disk", |node| async move {
+fn reset_removes_everything_but_a_mounted_disk() {
+    on_a_node("reset_removes_everything_but_a_mounted_disk", |node| async move {
         let data = node.dir.join("data");
         fs::create_dir(&data).expect("directory");
         shell(&format!("mount -t tmpfs tmpfs {}", data.display()));
@@ -18,16 +18,16 @@ fn reset_leaves_nothing_but_a_disk() {
         engine.reset().await.expect("reset");
         assert!(!node.config.state_dir.exists());
         assert_eq!(fs::read_dir(&data).expect("the disk").count(), 0);
-        assert!(!node.config.netns_dir.exists(), "nobody else has namespaces there");
+        assert!(!node.config.netns_dir.exists(), "no other program has namespaces there");
         assert_eq!(shell("nft list tables; ip -o link | grep -v ': lo:' || true"), "");
         shell(&format!("umount {}", data.display()));
 
         let engine = node.open().await;
-        let others = node.config.netns_dir.join("of-somebody-else");
+        let others = node.config.netns_dir.join("of-another-program");
         fs::write(&others, "").expect("file");
         engine.reset().await.expect("reset");
         assert!(!data.exists());
-        assert!(others.exists(), "it is not ours");
+        assert!(others.exists(), "it does not belong to the engine");
         fs::remove_file(others).expect("file");
     });
 }

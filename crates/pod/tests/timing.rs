@@ -1,21 +1,21 @@
-//! Many lives, one after the other: no descriptor is lost, and where the time goes is told (`--nocapture`), not
+//! Repeats the lifecycle of a pod: no descriptor leaks, and the duration of each stage is printed (`--nocapture`), not
 //! asserted.
 
 mod node;
 
 use std::time::{Duration, Instant};
 
-use node::{PATIENCE, eventually, run_on_a_node, script};
+use node::{TIMEOUT, eventually, run_on_a_node, script};
 
-/// The pool of network namespaces may be at another level, and layers are deleted in the background: a few more for a
-/// moment are none lost.
+/// Returns the number of open descriptors. The pool of network namespaces may have another size, and layers are deleted
+/// in the background, so a few more for a moment are not a leak.
 fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("descriptors").count()
 }
 
 #[test]
-fn many_lives_cost_nothing_that_stays() {
-    let said = run_on_a_node("many_lives_cost_nothing_that_stays", |node| async move {
+fn repeated_lifecycles_leak_no_descriptors() {
+    let output = run_on_a_node("repeated_lifecycles_leak_no_descriptors", |node| async move {
         let engine = node.open_with_image().await;
         let mut rounds: Vec<Vec<f64>> = Vec::new();
         let mut descriptors = 0;
@@ -35,7 +35,7 @@ fn many_lives_cost_nothing_that_stays() {
             lap(&mut stages);
             engine.start_container(&id).await.expect("start");
             lap(&mut stages);
-            engine.exec_sync(&id, vec!["true".into()], PATIENCE).await.expect("exec");
+            engine.exec_sync(&id, vec!["true".into()], TIMEOUT).await.expect("exec");
             lap(&mut stages);
             engine.stop_container(&id, Duration::ZERO).await.expect("stop");
             lap(&mut stages);
@@ -48,15 +48,15 @@ fn many_lives_cost_nothing_that_stays() {
             stages.push(stages.iter().sum());
             rounds.push(stages);
         }
-        eventually("what lives had open is closed", || open_descriptors() <= descriptors + 4);
-        let names = ["run", "create", "start", "exec", "stop", "remove", "stop pod", "remove pod", "whole"];
+        eventually("all descriptors of earlier rounds are closed", || open_descriptors() <= descriptors + 4);
+        let names = ["run", "create", "start", "exec", "stop", "remove", "stop pod", "remove pod", "total"];
         println!("     stage   median [minimum]");
         for (at, name) in names.iter().enumerate() {
             let mut times: Vec<f64> = rounds.iter().map(|stages| stages[at]).collect();
             times.sort_by(f64::total_cmp);
             println!("{name:>10} {:7.2} ms [{:.2}]", times[times.len() / 2], times[0]);
         }
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
-    println!("{said}");
+    println!("{output}");
 }

@@ -1,10 +1,10 @@
-//! Pods with user namespaces, on the real kernel: who owns what, inside and on the node.
+//! Pods with user namespaces, on the real kernel: ownership inside the pod and on the node.
 
 mod node;
 
 use std::{fs, os::unix::fs::MetadataExt, time::Duration};
 
-use node::{container, end, eventually, exec, kill_monitor, on_a_node, script};
+use node::{container, eventually, exec, exit_code, kill_monitor, on_a_node, script};
 use pod::{ContainerConfig, ErrorKind, PidMode, Propagation, SandboxConfig, SharedMode, UserMappings, Volume, oci};
 
 const FIRST: u32 = 655_360;
@@ -19,7 +19,7 @@ fn pod(node: &node::Node, name: &str, maps: &UserMappings) -> SandboxConfig {
     SandboxConfig { user_namespace: Some(maps.clone()), ..node.sandbox(name) }
 }
 
-fn of(maps: &UserMappings, mut config: ContainerConfig) -> ContainerConfig {
+fn with_maps(maps: &UserMappings, mut config: ContainerConfig) -> ContainerConfig {
     config.security.user_namespace = Some(maps.clone());
     config
 }
@@ -34,16 +34,17 @@ fn owner_of(file: &fs::File) -> u64 {
 }
 
 #[test]
-fn root_of_a_pod_is_nobody_on_the_node() {
-    on_a_node("root_of_a_pod_is_nobody_on_the_node", |node| async move {
+fn root_of_a_pod_is_unprivileged_on_the_node() {
+    on_a_node("root_of_a_pod_is_unprivileged_on_the_node", |node| async move {
         let engine = node.open_with_image().await;
-        let told = engine.status().await.user_namespaces;
-        assert!(told.ready, "{told:?}");
+        let condition = engine.status().await.user_namespaces;
+        assert!(condition.ready, "{condition:?}");
         let maps = maps(FIRST, LENGTH);
         let id = engine.run_sandbox(pod(&node, "web", &maps)).await.expect("run");
-        let one = node.run(&engine, &id, of(&maps, script("one", "echo said > /dev/stdout; exec sleep 1000"))).await;
-        eventually("its output, by its own name", || node.log("one").contains("stdout F said"));
-        let pid = engine.container(&one).expect("one").pid.expect("it runs");
+        let one =
+            node.run(&engine, &id, with_maps(&maps, script("one", "echo text > /dev/stdout; exec sleep 1000"))).await;
+        eventually("output that it writes by path", || node.log("one").contains("stdout F text"));
+        let pid = engine.container(&one).expect("one").pid.expect("it is running");
 
         let map = fs::read_to_string(format!("/proc/{pid}/uid_map")).expect("uid_map");
         let map: Vec<&str> = map.split_whitespace().collect();
@@ -59,16 +60,16 @@ fn root_of_a_pod_is_nobody_on_the_node() {
         assert_eq!(exec(&engine, &one, "hostname").await, "web\n");
         let ips = engine.sandbox(&id).expect("pod").ips;
         assert!(exec(&engine, &one, "ip addr show eth0").await.contains(&ips[0].to_string()));
-        // Files of the image are root's, and what is written is the mapped root's on the node.
+        // Files of the image belong to root in the pod, and written files to the mapped root on the node.
         assert_eq!(exec(&engine, &one, "stat -c %u:%g / /bin /bin/busybox /root").await, "0:0\n".repeat(4));
         exec(&engine, &one, "echo x > /root/new; chown 5:6 /root/new; echo >> /etc/passwd").await;
         let upper = engine.images().upper(&one);
-        let about = fs::metadata(upper.join("root/new")).expect("written");
-        assert_eq!((about.uid(), about.gid()), (FIRST + 5, FIRST + 6));
-        let about = fs::metadata(upper.join("etc/passwd")).expect("copied up");
-        assert_eq!((about.uid(), about.gid()), (FIRST, FIRST));
+        let metadata = fs::metadata(upper.join("root/new")).expect("written");
+        assert_eq!((metadata.uid(), metadata.gid()), (FIRST + 5, FIRST + 6));
+        let metadata = fs::metadata(upper.join("etc/passwd")).expect("copied up");
+        assert_eq!((metadata.uid(), metadata.gid()), (FIRST, FIRST));
         assert_eq!(fs::metadata(&upper).expect("upper").uid(), FIRST);
-        // The pod's own files, /dev and the file systems of the kernel.
+        // The files of the pod, /dev and the kernel's file systems.
         let shared =
             "/etc/hosts /etc/hostname /etc/resolv.conf /dev /dev/shm /dev/null /dev/pts /dev/mqueue /sys/fs/cgroup";
         let owners = exec(&engine, &one, &format!("stat -c '%u %n' {shared}")).await;
@@ -82,13 +83,13 @@ fn root_of_a_pod_is_nobody_on_the_node() {
         exec(&engine, &one, "echo '10.0.0.9 more' >> /etc/hosts; echo e > /dev/stderr; (echo o > /proc/self/fd/1)")
             .await;
 
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn root_of_a_pod_rules_its_network_and_nothing_else() {
-    on_a_node("root_of_a_pod_rules_its_network_and_nothing_else", |node| async move {
+fn root_of_a_pod_is_privileged_in_its_network_only() {
+    on_a_node("root_of_a_pod_is_privileged_in_its_network_only", |node| async move {
         let engine = node.open_with_image().await;
         let (maps, others) = (maps(FIRST, LENGTH), maps(FIRST + LENGTH, LENGTH));
         let mut config = pod(&node, "web", &maps);
@@ -96,7 +97,7 @@ fn root_of_a_pod_rules_its_network_and_nothing_else() {
         config.sysctls.insert("kernel.shm_rmid_forced".into(), "1".into());
         config.sysctls.insert("kernel.domainname".into(), "example.test".into());
         let id = engine.run_sandbox(config).await.expect("run");
-        let mut one = of(&maps, script("one", "exec sleep 1000"));
+        let mut one = with_maps(&maps, script("one", "exec sleep 1000"));
         one.security.add_capabilities = vec!["NET_ADMIN".into(), "SYS_ADMIN".into(), "SYS_PTRACE".into()];
         one.security.readonly_paths = Some(vec![]);
         let one = node.run(&engine, &id, one).await;
@@ -118,13 +119,14 @@ fn root_of_a_pod_rules_its_network_and_nothing_else() {
         }
 
         let second = engine.run_sandbox(pod(&node, "db", &others)).await.expect("run");
-        let mut two = of(&others, script("two", "echo secret > /root/secret; chmod 600 /root/secret; exec sleep 1000"));
+        let mut two =
+            with_maps(&others, script("two", "echo secret > /root/secret; chmod 600 /root/secret; exec sleep 1000"));
         two.security.pid = PidMode::Container;
         let two = node.run(&engine, &second, two).await;
-        let pid = engine.container(&two).expect("two").pid.expect("it runs");
+        let pid = engine.container(&two).expect("two").pid.expect("it is running");
         eventually("its file", || engine.images().upper(&two).join("root/secret").exists());
-        // As who the first pod's root is on the node, even if it got out.
-        let as_first = |what: &str| {
+        // Runs a command with the ids that the first pod's root has on the node, as if it had escaped.
+        let as_first = |command: &str| {
             let out = std::process::Command::new("setpriv")
                 .args([
                     "--reuid",
@@ -134,15 +136,15 @@ fn root_of_a_pod_rules_its_network_and_nothing_else() {
                     "--clear-groups",
                     "sh",
                     "-c",
-                    what,
+                    command,
                 ])
                 .output();
             out.expect("setpriv").status.success()
         };
         assert!(!as_first(&format!("kill -0 {pid}")), "it cannot signal another pod's process");
-        assert!(!as_first(&format!("cat /proc/{pid}/environ")), "nor read it");
+        assert!(!as_first(&format!("cat /proc/{pid}/environ")), "nor read its environment");
         assert!(!as_first(&format!("cat {}/root/secret", engine.images().upper(&two).display())));
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
@@ -179,13 +181,13 @@ fn volumes_show_the_ids_of_the_pod() {
         };
         let mut config = script("one", "exec sleep 1000");
         config.volumes = vec![volume("/mapped", true), volume("/plain", false), image];
-        let one = node.run(&engine, &id, of(&maps, config)).await;
+        let one = node.run(&engine, &id, with_maps(&maps, config)).await;
         let stat = "stat -c %u /mapped/old /plain/old /image/passwd";
         assert_eq!(exec(&engine, &one, stat).await, "0\n65534\n0\n");
         exec(&engine, &one, "echo new > /mapped/new; ! echo new > /plain/no; chown 7 /mapped/old").await;
-        assert_eq!(fs::metadata(directory.join("new")).expect("new").uid(), 0, "the volume's own ids stay");
+        assert_eq!(fs::metadata(directory.join("new")).expect("new").uid(), 0, "the ids of the volume do not change");
         assert_eq!(fs::metadata(directory.join("old")).expect("old").uid(), 7);
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
@@ -193,13 +195,13 @@ fn volumes_show_the_ids_of_the_pod() {
 fn processes_are_shared_within_the_pod() {
     on_a_node("processes_are_shared_within_the_pod", |node| async move {
         let engine = node.open_with_image().await;
-        // Too small to have a nobody.
+        // Too small to contain the user nobody.
         let maps = maps(FIRST, 1000);
         let mut config = pod(&node, "web", &maps);
         config.pid = PidMode::Pod;
         let id = engine.run_sandbox(config).await.expect("run");
         let shared = |name: &str, text: &str| {
-            let mut config = of(&maps, script(name, text));
+            let mut config = with_maps(&maps, script(name, text));
             config.security.pid = PidMode::Pod;
             config
         };
@@ -208,24 +210,24 @@ fn processes_are_shared_within_the_pod() {
         let seen = exec(&engine, &two, "ps").await;
         assert!(seen.contains("pod-init") && seen.contains("sleep 1001"), "{seen}");
         exec(&engine, &two, "kill $(ps | awk '/[s]leep 1001/ {print $1}')").await;
-        assert_eq!(end(&engine, &one).await, Some(143));
+        assert_eq!(exit_code(&engine, &one).await, Some(143));
 
-        let mut target = of(&maps, script("debug", "ps; exec sleep 1003"));
+        let mut target = with_maps(&maps, script("debug", "ps; exec sleep 1003"));
         target.security.target = Some(two.clone());
         let debug = node.run(&engine, &id, target).await;
         assert!(exec(&engine, &debug, "ps").await.contains("sleep 1002"));
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn a_user_of_the_pod_has_its_terminal_and_its_streams() {
-    on_a_node("a_user_of_the_pod_has_its_terminal_and_its_streams", |node| async move {
+fn a_user_of_the_pod_owns_its_terminal_and_its_streams() {
+    on_a_node("a_user_of_the_pod_owns_its_terminal_and_its_streams", |node| async move {
         let engine = node.open_with_image().await;
         let maps = maps(FIRST, LENGTH);
         let id = engine.run_sandbox(pod(&node, "web", &maps)).await.expect("run");
         let as_user = |name: &str, text: &str| {
-            let mut config = of(&maps, script(name, text));
+            let mut config = with_maps(&maps, script(name, text));
             config.security.user = pod::UserChoice::Uid { uid: 33, gid: Some(33) };
             config
         };
@@ -233,7 +235,7 @@ fn a_user_of_the_pod_has_its_terminal_and_its_streams() {
         let one = node.run(&engine, &id, as_user("one", text)).await;
         eventually("its output", || node.log("one").contains("stderr F err"));
         assert!(node.log("one").contains("stdout F 33") && node.log("one").contains("stdout F again"));
-        assert_eq!(exec(&engine, &one, "echo said > /dev/stdout").await, "said\n");
+        assert_eq!(exec(&engine, &one, "echo text > /dev/stdout").await, "text\n");
         let mut terminal = as_user("tty", "stat -c '%u %g' $(tty); echo via > /dev/tty; sleep 1000");
         terminal.tty = true;
         node.run(&engine, &id, terminal).await;
@@ -243,78 +245,80 @@ fn a_user_of_the_pod_has_its_terminal_and_its_streams() {
         unmapped.security.user = pod::UserChoice::Uid { uid: i64::from(LENGTH), gid: None };
         let error = engine.create_container(&id, unmapped).await.expect_err("not mapped");
         assert!(error.kind == ErrorKind::InvalidArgument && error.message.contains("65536"), "{error}");
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn a_pod_of_another_map_is_refused() {
-    on_a_node("a_pod_of_another_map_is_refused", |node| async move {
+fn a_container_with_other_mappings_than_its_pod_is_refused() {
+    on_a_node("a_container_with_other_mappings_than_its_pod_is_refused", |node| async move {
         let engine = node.open_with_image().await;
         let (maps, other) = (maps(FIRST, LENGTH), maps(FIRST, 7));
         let id = engine.run_sandbox(pod(&node, "web", &maps)).await.expect("run");
-        for config in [container("c", &["true"]), of(&other, container("c", &["true"]))] {
+        for config in [container("c", &["true"]), with_maps(&other, container("c", &["true"]))] {
             let error = engine.create_container(&id, config).await.expect_err("refused");
             assert!(error.kind == ErrorKind::InvalidArgument && error.message.contains("userns_options"), "{error}");
         }
         let plain = engine.run_sandbox(node.sandbox("plain")).await.expect("run");
-        let error = engine.create_container(&plain, of(&maps, container("c", &["true"]))).await.expect_err("refused");
+        let error =
+            engine.create_container(&plain, with_maps(&maps, container("c", &["true"]))).await.expect_err("refused");
         assert!(error.message.contains("userns_options"), "{error}");
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn a_pod_on_the_nodes_network_has_its_own_users() {
-    on_a_node("a_pod_on_the_nodes_network_has_its_own_users", |node| async move {
+fn a_pod_on_the_nodes_network_has_its_own_user_namespace() {
+    on_a_node("a_pod_on_the_nodes_network_has_its_own_user_namespace", |node| async move {
         let engine = node.open_with_image().await;
         let maps = maps(FIRST, LENGTH);
         let mut config = pod(&node, "host", &maps);
         config.network = SharedMode::Node;
         let id = engine.run_sandbox(config).await.expect("run");
-        let one = node.run(&engine, &id, of(&maps, script("one", "exec sleep 1000"))).await;
-        let pid = engine.container(&one).expect("one").pid.expect("it runs");
+        let one = node.run(&engine, &id, with_maps(&maps, script("one", "exec sleep 1000"))).await;
+        let pid = engine.container(&one).expect("one").pid.expect("it is running");
         let inode = |file: fs::File| file.metadata().expect("metadata").ino();
         assert_eq!(inode(namespace(pid, "net")), inode(fs::File::open("/proc/self/ns/net").expect("own")));
         assert_ne!(inode(namespace(pid, "user")), inode(fs::File::open("/proc/self/ns/user").expect("own")));
         assert!(exec(&engine, &one, "ip -o link; ls /sys/class/net").await.contains("lo"));
         exec(&engine, &one, "! ip link set lo down; ! echo 1 > /proc/sys/net/ipv4/ip_forward; ! mkdir /sys/x").await;
-        node.nothing_is_left(engine).await;
+        node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
-fn a_pod_survives_both_deaths() {
-    on_a_node("a_pod_survives_both_deaths", |node| async move {
+fn a_pod_survives_the_death_of_daemon_and_monitor() {
+    on_a_node("a_pod_survives_the_death_of_daemon_and_monitor", |node| async move {
         let engine = node.open_with_image().await;
         let maps = maps(FIRST, LENGTH);
         let id = engine.run_sandbox(pod(&node, "web", &maps)).await.expect("run");
         let empty = engine.run_sandbox(pod(&node, "empty", &maps)).await.expect("run");
-        let one = node.run(&engine, &id, of(&maps, script("one", "exec sleep 1000"))).await;
+        let one = node.run(&engine, &id, with_maps(&maps, script("one", "exec sleep 1000"))).await;
         let user = |engine: &pod::Engine, id: &str| {
-            namespace(engine.container(id).expect("container").pid.expect("it runs"), "user")
+            namespace(engine.container(id).expect("container").pid.expect("it is running"), "user")
                 .metadata()
                 .expect("metadata")
                 .ino()
         };
         let before = user(&engine, &one);
-        let again = async |engine: &pod::Engine, name: &str| {
+        let check = async |engine: &pod::Engine, name: &str| {
             let command = || ["sh", "-c", "id -u; hostname"].map(str::to_owned).to_vec();
             let output = loop {
-                match engine.exec_sync(&one, command(), node::PATIENCE).await {
-                    // Another monitor is on its way.
+                match engine.exec_sync(&one, command(), node::TIMEOUT).await {
+                    // A new monitor is being started.
                     Err(error) if error.kind == ErrorKind::Unavailable => tokio::task::yield_now().await,
                     output => break output.expect("exec"),
                 }
             };
             assert_eq!(String::from_utf8_lossy(&output.stdout), "0\nweb\n");
-            let two = node.run(engine, &id, of(&maps, script(name, "exec sleep 1000"))).await;
+            let two = node.run(engine, &id, with_maps(&maps, script(name, "exec sleep 1000"))).await;
             assert_eq!(user(engine, &two), before, "{name}: the same user namespace");
             exec(engine, &two, "echo x > /root/x; echo x > /dev/shm/x; ip addr show eth0").await;
-            let other = node.run(engine, &empty, of(&maps, script(name, "exec sleep 1000"))).await;
-            let (pid, own) = (engine.container(&other).expect("other").pid.expect("it runs"), user(engine, &other));
+            let other = node.run(engine, &empty, with_maps(&maps, script(name, "exec sleep 1000"))).await;
+            let (pid, namespace_id) =
+                (engine.container(&other).expect("other").pid.expect("it is running"), user(engine, &other));
             for kind in ["net", "ipc", "uts"] {
-                assert_eq!(owner_of(&namespace(pid, kind)), own, "{name}: {kind}");
+                assert_eq!(owner_of(&namespace(pid, kind)), namespace_id, "{name}: {kind}");
             }
             for id in [two, other] {
                 engine.stop_container(&id, Duration::ZERO).await.expect("stop");
@@ -322,15 +326,15 @@ fn a_pod_survives_both_deaths() {
             }
         };
         kill_monitor(&engine).await;
-        again(&engine, "after-the-monitor").await;
+        check(&engine, "after-the-monitor").await;
         drop(engine);
         let engine = node.open().await;
-        again(&engine, "after-the-daemon").await;
-        // Both at once: nobody holds the namespaces of the empty pod but its pin.
+        check(&engine, "after-the-daemon").await;
+        // Both die at once: only its pin holds the namespaces of the empty pod.
         kill_monitor(&engine).await;
         drop(engine);
         let engine = node.open().await;
-        again(&engine, "after-both").await;
-        node.nothing_is_left(engine).await;
+        check(&engine, "after-both").await;
+        node.assert_nothing_left(engine).await;
     });
 }

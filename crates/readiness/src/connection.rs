@@ -9,30 +9,30 @@ use std::{
 use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, unix::AsyncFd};
 
-use crate::{Room, watch};
+use crate::{WriteReadiness, watch};
 
 /// A connection over a Unix socket.
 #[derive(Debug)]
 pub struct Connection {
     stream: AsyncFd<UnixStream>,
-    room: Room,
+    write_readiness: WriteReadiness,
 }
 
 impl Connection {
-    /// Takes over a socket. Must be called within a runtime.
+    /// Converts a socket. Must be called within a runtime.
     ///
     /// # Errors
-    /// Where it cannot be watched.
+    /// When the socket cannot be registered.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Self { stream: watch(stream, Interest::READABLE)?, room: Room::default() })
+        Ok(Self { stream: watch(stream, Interest::READABLE)?, write_readiness: WriteReadiness::default() })
     }
 
     fn write_pieces(&mut self, context: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         loop {
             match rustix::io::writev(self.stream.get_ref(), pieces) {
                 Ok(length) => return Poll::Ready(Ok(length)),
-                Err(Errno::AGAIN) => ready!(self.room.poll(self.stream.get_ref(), context)),
+                Err(Errno::AGAIN) => ready!(self.write_readiness.poll(self.stream.get_ref(), context)),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Poll::Ready(Err(errno.into())),
             }
@@ -47,7 +47,8 @@ impl AsyncRead for Connection {
             let free = buffer.initialize_unfilled();
             match rustix::io::read(self.stream.get_ref(), &mut *free) {
                 Ok(length) => {
-                    // Less than there is place for: nothing is left. The end, and what comes from now on, is an event.
+                    // A read that is shorter than the buffer has emptied the socket. The end of the stream and further
+                    // data cause a new event.
                     if length > 0 && length < free.len() {
                         guard.clear_ready();
                     }
@@ -79,16 +80,16 @@ impl AsyncWrite for Connection {
         true
     }
 
-    /// All was written.
+    /// Has nothing to flush, because writes are not buffered.
     fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.room.forget();
+        self.write_readiness.stop();
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.stream.get_ref().shutdown(Shutdown::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
-            done => Poll::Ready(done),
+            outcome => Poll::Ready(outcome),
         }
     }
 }

@@ -1,29 +1,29 @@
-//! Descriptors in the epoll instance of the async runtime, watched for what they are used for.
+//! Registers descriptors in the epoll instance of the async runtime only for the events that are needed.
 //!
-//! The sockets of tokio are watched for room to write, too. On a Unix socket there is room each time that the peer
-//! takes something (`unix_write_space` in the kernel), so each answer and each request would wake a thread of the
-//! runtime a second time, for nothing. Here room is watched for while there is none.
+//! tokio registers its sockets for writing too. A Unix socket becomes writable each time the peer reads something
+//! (`unix_write_space` in the kernel), so each response and each request would wake a thread of the runtime a second
+//! time, for nothing. This crate registers a socket for writing only while it is full.
 
 #![forbid(unsafe_code)]
 
 mod connection;
-mod room;
+mod write_readiness;
 
 use std::{io, os::fd::AsRawFd};
 
 use tokio::io::{Interest, unix::AsyncFd};
 
 pub use connection::Connection;
-pub use room::Room;
+pub use write_readiness::WriteReadiness;
 
-/// Watches a descriptor of any kind. Must be called within a runtime.
+/// Registers a descriptor of any kind. Must be called within a runtime.
 ///
-/// The constructor is deprecated in favour of an unsafe one, for types whose descriptor may change or close while it is
-/// registered; those given here own theirs for life.
+/// The constructor of tokio is deprecated in favor of an unsafe one, for types whose descriptor may change or be closed
+/// while it is registered. The types that are passed here own a descriptor that never changes.
 ///
 /// # Errors
-/// Those of epoll_ctl(2): a regular file, no memory, too many watches of the user.
-#[expect(deprecated, reason = "its successor is unsafe code, which this crate has none of")]
+/// The errors of epoll_ctl(2): a regular file, no memory, too many watches of the user.
+#[expect(deprecated, reason = "its replacement is unsafe, and this crate forbids unsafe code")]
 pub fn watch<T: AsRawFd>(file: T, interest: Interest) -> io::Result<AsyncFd<T>> {
     AsyncFd::with_interest(file, interest)
 }

@@ -1,4 +1,4 @@
-//! What the default profile costs: to write down, compile, find in the cache, and load (medians). As root.
+//! Measures the default profile: building, compiling, looking it up in the cache, and loading (medians). Run as root.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ fn median(mut work: impl FnMut() -> Duration) -> Duration {
 }
 
 fn timed<T>(work: impl FnOnce() -> T) -> Duration {
-    let begun = Instant::now();
+    let start = Instant::now();
     let result = work();
-    let took = begun.elapsed();
+    let duration = start.elapsed();
     drop(result);
-    took
+    duration
 }
 
 fn main() -> Result<(), seccomp::Error> {
@@ -26,14 +26,18 @@ fn main() -> Result<(), seccomp::Error> {
     let cache = seccomp::Cache::default();
     cache.compile(&profile)?;
     println!("{} instructions", program.instructions());
-    println!("write down  {:?}", median(|| timed(|| seccomp::default_profile(&capabilities))));
+    println!("build       {:?}", median(|| timed(|| seccomp::default_profile(&capabilities))));
     println!("compile     {:?} (the first time {first:?})", median(|| timed(|| seccomp::compile(&profile))));
     println!("from cache  {:?}", median(|| timed(|| cache.compile(&profile))));
-    // A thread each: what is loaded stays.
-    let load = || timed(|| syscall::seccomp::load_filter(&program.filter, program.flags).expect("loaded; run as root"));
+    // One thread for each load, because a filter cannot be unloaded.
+    let load = || {
+        timed(|| {
+            syscall::seccomp::load_filter(&program.filter, program.flags).expect("load the filter (are you root?)")
+        })
+    };
     println!(
         "load        {:?}",
-        median(|| std::thread::scope(|scope| scope.spawn(load).join().expect("the thread ends")))
+        median(|| std::thread::scope(|scope| scope.spawn(load).join().expect("join the thread")))
     );
     Ok(())
 }

@@ -1,14 +1,14 @@
-//! Architectures, and the numbers of system calls on each.
+//! Architectures and their system call numbers.
 
 use crate::Error;
 
-/// First number of what only ARM has, far above the numbers that all kernels give one after the other.
-pub(crate) const ARM_OWN: u32 = 0xf_0000;
+/// The first number of ARM-private calls, far above the regular numbers.
+pub(crate) const ARM_PRIVATE: u32 = 0xf_0000;
 
-/// What x32 calls have set in their number.
+/// The bit that is set in the numbers of x32 calls (`__X32_SYSCALL_BIT`).
 pub(crate) const X32_BIT: u32 = 0x4000_0000;
 
-/// An architecture whose calls can be told apart. The order is that of the columns in `syscalls.txt`.
+/// A supported architecture. The order is that of the columns in `syscalls.txt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Arch {
     X86_64,
@@ -19,10 +19,10 @@ pub(crate) enum Arch {
 }
 
 impl Arch {
-    /// What the kernel runs that this was compiled for.
+    /// The architecture for which this crate is compiled.
     pub(crate) const NATIVE: Self = if cfg!(target_arch = "aarch64") { Self::Aarch64 } else { Self::X86_64 };
 
-    /// Architectures that a kernel of this one can run.
+    /// Returns the architectures whose programs a kernel of this architecture can run.
     pub(crate) const fn family(self) -> &'static [Self] {
         match self {
             Self::Aarch64 | Self::Arm => &[Self::Aarch64, Self::Arm],
@@ -30,7 +30,7 @@ impl Arch {
         }
     }
 
-    /// `AUDIT_ARCH_*` (`linux/audit.h`).
+    /// Returns the `AUDIT_ARCH_*` value (`linux/audit.h`).
     pub(crate) const fn audit(self) -> u32 {
         match self {
             Self::X86_64 | Self::X32 => 0xc000_003e,
@@ -40,28 +40,28 @@ impl Arch {
         }
     }
 
-    /// Whether arguments are compared in all 64 bits. x32 programs have longs and pointers of 32 bits, and libseccomp
-    /// compares as much.
-    pub(crate) const fn wide(self) -> bool {
+    /// Reports whether arguments are compared in all 64 bits. x32 programs have 32-bit longs and pointers, and
+    /// libseccomp compares 32 bits, too.
+    pub(crate) const fn has_wide_arguments(self) -> bool {
         !matches!(self, Self::X86 | Self::X32 | Self::Arm)
     }
 
-    /// The number of a call, as the filter sees it.
+    /// Returns the number of a call as in `struct seccomp_data`.
     pub(crate) fn number(self, call: Call) -> Option<u32> {
         let number = u32::try_from(ROWS[call.0].numbers[self as usize]).ok()?;
         Some(if self == Self::X32 { number | X32_BIT } else { number })
     }
 }
 
-/// A call that some architecture has: its row in the table.
+/// A system call of any architecture: its row in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call(usize);
 
 impl Call {
-    /// By its name.
-    pub(crate) fn named(name: &str) -> Option<Self> {
+    /// Looks up a call by its name.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
         let mut slot = hash(name) as usize % SLOT_COUNT;
-        // Most of the slots are free, so the search ends.
+        // At least half of the slots are free, so the search terminates.
         while let Some(row) = SLOTS[slot].checked_sub(1) {
             let row = usize::from(row);
             if ROWS[row].name == name {
@@ -72,20 +72,20 @@ impl Call {
         None
     }
 
-    /// The call and its first argument by which i386 programs can reach this call too.
+    /// Returns the multiplexing call, and its first argument, by which i386 programs can make this call, too.
     pub(crate) fn multiplexed(self) -> Option<(Self, u32)> {
-        let (through, argument) = ROWS[self.0].through?;
-        Some((Self(usize::from(through)), argument))
+        let (multiplexer, argument) = ROWS[self.0].multiplexer?;
+        Some((Self(usize::from(multiplexer)), argument))
     }
 
-    /// Whether the lower half alone of the argument says which call it is: ipc(2) takes a version in the upper one.
+    /// Reports whether only the lower 16 bits of the argument select the call: ipc(2) has a version in the upper ones.
     pub(crate) fn has_version(self) -> bool {
         self.0 == IPC
     }
 }
 
-/// The name of a system call, as the kernel tells of one that a filter logged or killed (audit record 1326): by its
-/// `AUDIT_ARCH_*` and its number there. `None`: of another architecture, or newer than the table.
+/// Returns the name of a system call from its `AUDIT_ARCH_*` value and number, which are in the audit record (type
+/// 1326) of a call that a filter logged or killed. `None` for another architecture, or for a call newer than the table.
 pub fn system_call_name(audit: u32, number: u32) -> Option<&'static str> {
     let families = [Arch::X86_64, Arch::X86, Arch::X32, Arch::Aarch64, Arch::Arm];
     let arch = families.into_iter().find(|arch| {
@@ -95,7 +95,7 @@ pub fn system_call_name(audit: u32, number: u32) -> Option<&'static str> {
     (0..ROWS.len()).map(Call).find(|call| arch.number(*call) == Some(number)).map(|call| ROWS[call.0].name)
 }
 
-/// `None`: an architecture of the runtime spec that this one's kernel never runs.
+/// Parses the name of an architecture. Returns `None` for one of the runtime spec whose programs are never run here.
 pub(crate) fn parse(name: &str) -> Result<Option<Arch>, Error> {
     Ok(match name {
         "SCMP_ARCH_X86_64" => Some(Arch::X86_64),
@@ -103,7 +103,7 @@ pub(crate) fn parse(name: &str) -> Result<Option<Arch>, Error> {
         "SCMP_ARCH_X32" => Some(Arch::X32),
         "SCMP_ARCH_AARCH64" => Some(Arch::Aarch64),
         "SCMP_ARCH_ARM" => Some(Arch::Arm),
-        // No kernel that this program runs on ever runs a program of these, so no call of theirs reaches a filter.
+        // No kernel that can run this program runs programs of these architectures, so a filter never sees their calls.
         "SCMP_ARCH_MIPS"
         | "SCMP_ARCH_MIPS64"
         | "SCMP_ARCH_MIPS64N32"
@@ -132,22 +132,23 @@ pub(crate) fn parse(name: &str) -> Result<Option<Arch>, Error> {
     })
 }
 
-/// Written by `generate-syscalls.sh`: sorted by name.
+/// The table of system calls, generated by `generate-syscalls.sh` and sorted by name.
 const SYSCALLS: &str = include_str!("syscalls.txt");
 
 #[derive(Clone, Copy)]
 struct Row {
     name: &'static str,
-    /// By `Arch`; -1: it has none there.
+    /// The numbers by `Arch`; -1 if the architecture does not have the call.
     numbers: [i32; 5],
-    /// Row of the call of many that is this one, too, and with which first argument.
-    through: Option<(u16, u32)>,
+    /// The row of the multiplexing call that includes this call, and its first argument.
+    multiplexer: Option<(u16, u32)>,
 }
 
-/// Parsed by the compiler, so that a program that compiles one profile in its life does not pay for the table.
+/// The parsed table. It is evaluated at compile time, so that a process that compiles only one profile does not parse
+/// it.
 static ROWS: [Row; ROW_COUNT] = multiplex(rows());
 
-/// By the hash of the name, or in the next slots: the row and 1; 0: none.
+/// An open-addressing hash table of names: a slot contains the row plus 1, or 0 if it is free.
 static SLOTS: [u16; SLOT_COUNT] = slots();
 
 const SLOT_COUNT: usize = (ROW_COUNT * 2).next_power_of_two();
@@ -165,7 +166,7 @@ const ROW_COUNT: usize = {
 
 const fn rows() -> [Row; ROW_COUNT] {
     let text = SYSCALLS.as_bytes();
-    let mut rows = [Row { name: "", numbers: [-1; 5], through: None }; ROW_COUNT];
+    let mut rows = [Row { name: "", numbers: [-1; 5], multiplexer: None }; ROW_COUNT];
     let (mut at, mut row) = (0, 0);
     while row < ROW_COUNT {
         let start = at;
@@ -196,13 +197,13 @@ const fn rows() -> [Row; ROW_COUNT] {
     rows
 }
 
-/// The names of all calls, for tests over the whole table.
+/// Returns the names of all calls.
 #[cfg(test)]
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|row| row.name)
 }
 
-/// Sub-calls of socketcall(2), from 1 on.
+/// The calls of socketcall(2), numbered from 1.
 const SOCKETCALL: [&str; 20] = [
     "socket",
     "bind",
@@ -225,7 +226,7 @@ const SOCKETCALL: [&str; 20] = [
     "recvmmsg",
     "sendmmsg",
 ];
-/// Those of ipc(2).
+/// The calls of ipc(2) and their numbers.
 const IPC_CALLS: [(&str, u32); 12] = [
     ("semop", 1),
     ("semget", 2),
@@ -246,13 +247,13 @@ const fn multiplex(mut rows: [Row; ROW_COUNT]) -> [Row; ROW_COUNT] {
     let mut at = 0;
     while at < SOCKETCALL.len() {
         let row = row_of(&rows, SOCKETCALL[at]);
-        rows[row].through = Some((socketcall, at as u32 + 1));
+        rows[row].multiplexer = Some((socketcall, at as u32 + 1));
         at += 1;
     }
     at = 0;
     while at < IPC_CALLS.len() {
         let row = row_of(&rows, IPC_CALLS[at].0);
-        rows[row].through = Some((ipc, IPC_CALLS[at].1));
+        rows[row].multiplexer = Some((ipc, IPC_CALLS[at].1));
         at += 1;
     }
     rows
@@ -289,7 +290,7 @@ const fn slots() -> [u16; SLOT_COUNT] {
     slots
 }
 
-/// FNV-1a, its upper half mixed in.
+/// FNV-1a, with the upper half mixed into the lower one.
 const fn hash(name: &str) -> u32 {
     let (mut hash, mut at) = (0x811c_9dc5_u32, 0);
     while at < name.len() {

@@ -1,4 +1,4 @@
-//! Classic BPF, assembled from its end: every jump goes forwards, so its target is known when it is written.
+//! Assembles classic BPF from the end: all jumps go forward, so their targets are known when they are emitted.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ const LD_ABS_W: u16 = 0x20;
 const ALU_AND_K: u16 = 0x54;
 const JMP_JA: u16 = 0x05;
 const RET_K: u16 = 0x06;
-/// Furthest target of a conditional jump, less what may be put between two of its preparations.
+/// The longest conditional jump, minus the instructions that may be inserted while its two targets are prepared.
 const REACH: usize = 250;
 
-/// Tests of the accumulator against a constant.
+/// A comparison of the accumulator with a constant.
 #[derive(Clone, Copy, Debug)]
 #[repr(u16)]
 pub(crate) enum Test {
@@ -20,12 +20,12 @@ pub(crate) enum Test {
     GreaterEqual = 0x35,
 }
 
-/// Where to go.
+/// The target of a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// Return this.
+    /// Returns this action.
     Return(Action),
-    /// An instruction: how many stand behind it.
+    /// An instruction, by the number of instructions after it.
     Label(usize),
 }
 
@@ -37,7 +37,7 @@ struct Instruction {
     k: u32,
 }
 
-/// Instructions, the last first.
+/// A program under construction; the last instruction comes first.
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     reversed: Vec<Instruction>,
@@ -50,12 +50,13 @@ impl Assembler {
         self.reversed.len() - 1
     }
 
-    /// How many instructions a jump written next would skip.
+    /// Returns how many instructions a jump that is emitted next would skip.
     fn distance(&self, label: usize) -> usize {
         self.reversed.len() - label - 1
     }
 
-    /// An instruction within reach that leads there. A return is repeated rather than jumped to from afar.
+    /// Returns an instruction within the reach of a conditional jump that leads to the target. A distant return is
+    /// repeated instead of reached by a jump.
     fn reach(&mut self, target: Target) -> usize {
         match target {
             Target::Label(label) if self.distance(label) <= REACH => label,
@@ -74,7 +75,7 @@ impl Assembler {
         }
     }
 
-    /// `if accumulator <test> k { yes } else { no }`.
+    /// Emits `if accumulator <test> k { yes } else { no }`.
     pub(crate) fn branch(&mut self, test: Test, k: u32, yes: Target, no: Target) -> Target {
         if yes == no {
             return yes;
@@ -85,18 +86,18 @@ impl Assembler {
         Target::Label(self.reversed.len() - 1)
     }
 
-    /// Puts `accumulator &= mask` before the instruction just written.
+    /// Inserts `accumulator &= mask` before the last emitted instruction.
     pub(crate) fn and(&mut self, mask: u32) -> Target {
         Target::Label(self.push(ALU_AND_K, mask))
     }
 
-    /// Puts the load of a word of `struct seccomp_data` before what stands at `next`.
+    /// Inserts the load of a word of `struct seccomp_data` before `next`.
     pub(crate) fn load(&mut self, offset: u32, next: Target) -> Target {
-        // Execution falls through to what was written last.
-        let fall = self.reversed.len().checked_sub(1).map(Target::Label);
+        // Execution falls through to the instruction that was emitted last.
+        let fallthrough = self.reversed.len().checked_sub(1).map(Target::Label);
         match next {
             Target::Return(_) => return next,
-            Target::Label(label) if Some(next) != fall => {
+            Target::Label(label) if Some(next) != fallthrough => {
                 let skip = self.distance(label) as u32;
                 self.push(JMP_JA, skip);
             }
@@ -105,12 +106,12 @@ impl Assembler {
         Target::Label(self.push(LD_ABS_W, offset))
     }
 
-    /// How many instructions there are so far.
+    /// Returns the number of instructions so far.
     pub(crate) fn len(&self) -> usize {
         self.reversed.len()
     }
 
-    /// The program that begins at `entry`, as `struct sock_filter[]`.
+    /// Returns the program with this entry point as an array of `struct sock_filter`.
     pub(crate) fn finish(mut self, entry: Target) -> Vec<u8> {
         if Target::Label(self.reversed.len().wrapping_sub(1)) != entry {
             match entry {

@@ -5,17 +5,17 @@ use std::{
 
 use crate::{Error, Program, compile};
 
-/// Most profiles kept. A node has a handful; past that the cache starts anew, which costs a compile each.
+/// The maximum number of cached profiles. A node uses a few; when the limit is reached, the cache is cleared.
 const ENTRIES_MAX: usize = 64;
 
-/// Compiled programs by content, so that a profile is compiled once per process.
+/// A cache of compiled programs by the contents of their profiles, so that a process compiles a profile only once.
 #[derive(Debug, Default)]
 pub struct Cache {
     programs: Mutex<HashMap<oci::Seccomp, Arc<Program>>>,
 }
 
 impl Cache {
-    /// The compiled program of this profile.
+    /// Returns the compiled program of a profile.
     pub fn compile(&self, profile: &oci::Seccomp) -> Result<Arc<Program>, Error> {
         let lock = || self.programs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(program) = lock().get(profile) {

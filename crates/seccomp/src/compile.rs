@@ -1,13 +1,13 @@
-//! A policy as a filter:
+//! Compiles a policy to a filter:
 //!
 //! ```text
-//! load the architecture; for each: its section; none: kill the process
+//! load the architecture; jump to its section; kill the process if the architecture is unknown
 //! section:  load the number; binary search over ranges of numbers with the same verdict
 //! leaf:     return the action, or load and compare arguments
 //! ```
 //!
-//! A call costs as many instructions as the logarithm of the number of ranges, whatever it is; and equal neighbours
-//! make one range, so the filter is short, which is what loading it costs.
+//! The cost of a call is logarithmic in the number of ranges. Adjacent numbers with the same verdict are one range, so
+//! the filter is short, and therefore fast to load.
 
 use std::collections::HashMap;
 
@@ -27,10 +27,10 @@ const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const ARGUMENTS: u32 = 16;
 
-/// Compiles a profile for the architecture this runs on; pure.
+/// Compiles a profile for the architecture of this machine. Has no side effects.
 ///
 /// # Errors
-/// A word the runtime spec does not know, a value out of bounds, or a filter that is longer than the kernel takes.
+/// A name that the runtime spec does not define, a value out of bounds, or a filter that exceeds the kernel's limit.
 pub fn compile(profile: &Seccomp) -> Result<Program, Error> {
     compile_for(Arch::NATIVE, profile)
 }
@@ -50,11 +50,11 @@ pub(crate) fn compile_for(native: Arch, profile: &Seccomp) -> Result<Program, Er
 struct Compiler<'a> {
     policy: &'a Policy,
     code: Assembler,
-    /// Checks written so far, by whether arguments are wide.
+    /// Argument checks that were emitted, by clauses and by whether arguments have 64 bits.
     checks: HashMap<(&'a [Clause], bool), Target>,
 }
 
-/// From this number on, up to the next range.
+/// The numbers from `start` up to the next range.
 struct Range<'a> {
     start: u32,
     leaf: Leaf<'a>,
@@ -72,7 +72,7 @@ impl<'a> Compiler<'a> {
         audits.dedup();
         audits.sort_unstable();
         audits.dedup();
-        // The native section is written last and so stands first, next to the jump that leads to it.
+        // The native section is emitted last, so it comes first in the program, next to the jump to it.
         audits.sort_by_key(|audit| *audit == Arch::NATIVE.audit());
         let mut targets = Vec::new();
         for audit in audits {
@@ -87,7 +87,7 @@ impl<'a> Compiler<'a> {
         Ok(self.code.load(ARCHITECTURE, next))
     }
 
-    /// All numbers of one architecture as the kernel tells them; x32 shares x86_64's.
+    /// Returns the ranges over all numbers of one `AUDIT_ARCH_*` value; x32 has that of x86_64.
     fn ranges(&self, audit: u32) -> Vec<Range<'a>> {
         let mut ranges = Vec::new();
         let sections = self.policy.sections.iter().filter(|section| section.arch.audit() == audit);
@@ -101,14 +101,14 @@ impl<'a> Compiler<'a> {
         match high {
             Some(section) => self.section_ranges(section, X32_BIT, &mut ranges),
             None if audit == Arch::X32.audit() => {
-                // The x32 bit without leave to use x32 is a wrong architecture; -1 is a call that a tracer has taken
-                // out.
+                // Numbers with the x32 bit belong to another architecture if x32 is not in the profile. -1 is a call
+                // that a tracer skips.
                 ranges.push(Range { start: X32_BIT, leaf: Leaf::Action(Action::KILL_PROCESS) });
                 ranges.push(Range { start: u32::MAX, leaf: Leaf::Action(self.policy.default) });
             }
             None => {}
         }
-        ranges.dedup_by(|next, kept| next.leaf == kept.leaf);
+        ranges.dedup_by(|next, previous| next.leaf == previous.leaf);
         ranges
     }
 
@@ -120,7 +120,7 @@ impl<'a> Compiler<'a> {
             }
             let leaf = match verdict {
                 Verdict::Always(action) => Leaf::Action(*action),
-                Verdict::Checked(clauses) => Leaf::Checked(clauses, section.arch.wide()),
+                Verdict::Checked(clauses) => Leaf::Checked(clauses, section.arch.has_wide_arguments()),
             };
             ranges.push(Range { start: *number, leaf });
             next = number + 1;
@@ -128,7 +128,7 @@ impl<'a> Compiler<'a> {
         self.gap(section, next, None, ranges);
     }
 
-    /// Numbers from `next` on, up to before `end`, that no rule is about.
+    /// Appends the numbers from `next` up to but not including `end`, for which the policy has no rule.
     fn gap(&self, section: &Section, next: u32, end: Option<u32>, ranges: &mut Vec<Range<'a>>) {
         let newer = section.last.map(|last| last + 1);
         if newer.is_none_or(|newer| next < newer) {
@@ -165,16 +165,16 @@ impl<'a> Compiler<'a> {
         if let Some(target) = self.checks.get(&(clauses, wide)) {
             return *target;
         }
-        let mut otherwise = Target::Return(self.policy.default);
+        let mut next = Target::Return(self.policy.default);
         for clause in clauses.iter().rev() {
-            let mut holds = Target::Return(clause.action);
+            let mut matched = Target::Return(clause.action);
             for condition in clause.conditions.iter().rev() {
-                holds = self.condition(condition, wide, holds, otherwise);
+                matched = self.condition(condition, wide, matched, next);
             }
-            otherwise = holds;
+            next = matched;
         }
-        self.checks.insert((clauses, wide), otherwise);
-        otherwise
+        self.checks.insert((clauses, wide), next);
+        next
     }
 
     fn condition(&mut self, condition: &Condition, wide: bool, yes: Target, no: Target) -> Target {
@@ -192,7 +192,7 @@ impl<'a> Compiler<'a> {
         if !wide {
             return compare;
         }
-        // The lower halves decide only if the upper ones are equal.
+        // The lower halves are compared only if the upper ones are equal.
         let equal = self.code.branch(Test::Equal, high, compare, no);
         let above = self.code.branch(Test::Greater, high, yes, equal);
         self.code.load(high_half(condition.index), above)
@@ -205,7 +205,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn equal_half(&mut self, offset: u32, value: u32, mask: u32, yes: Target, no: Target) -> Target {
-        // Nothing of this half is looked at: known beforehand.
+        // No bit of this half is compared, so the result is constant.
         if mask == 0 || yes == no {
             return if value == 0 { yes } else { no };
         }

@@ -1,8 +1,8 @@
-//! The default profile, as containerd 2.4 and Docker 29 ship it: what programs need and no more, by names of calls.
+//! The default profile, as in containerd 2.4 and Docker 29: it allows the system calls that programs usually need.
 
 use oci::{Seccomp, SeccompArg, SyscallRule};
 
-/// Allowed to everyone, whatever the arguments.
+/// Calls that are allowed for all processes, with any arguments.
 const ALLOWED: &str = "
     _llseek _newselect accept accept4 access adjtimex alarm bind brk cachestat capget capset chdir chmod chown chown32
     clock_adjtime clock_adjtime64 clock_getres clock_getres_time64 clock_gettime clock_gettime64 clock_nanosleep
@@ -40,8 +40,8 @@ const ALLOWED: &str = "
     utimensat_time64 utimes vfork vmsplice wait4 waitid waitpid write writev
     process_vm_readv process_vm_writev ptrace";
 
-/// Allowed on this architecture.
-const ALLOWED_HERE: &str = if cfg!(target_arch = "aarch64") {
+/// Calls that are allowed on this architecture.
+const ALLOWED_ON_ARCH: &str = if cfg!(target_arch = "aarch64") {
     "arm_fadvise64_64 arm_sync_file_range sync_file_range2 breakpoint cacheflush set_tls"
 } else {
     "arch_prctl modify_ldt"
@@ -53,7 +53,7 @@ const ARCHITECTURES: &[&str] = if cfg!(target_arch = "aarch64") {
     &["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"]
 };
 
-/// Allowed to who has the capability.
+/// Calls that are allowed with a capability.
 const BY_CAPABILITY: [(&str, &str); 14] = [
     ("CAP_DAC_READ_SEARCH", "open_by_handle_at"),
     (
@@ -75,30 +75,33 @@ const BY_CAPABILITY: [(&str, &str); 14] = [
     ("CAP_PERFMON", "perf_event_open"),
 ];
 
-/// Execution domains that change nothing about security: Linux, UNAME26 of both, "tell me".
+/// Execution domains without effect on security: Linux and Linux32, both also with UNAME26, and the value that only
+/// returns the current domain.
 const PERSONALITIES: [u64; 5] = [0x0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// Address families from AF_UNIX up to the first that is refused, AF_ALG (the kernel's cryptography, a needless
-/// surface).
+/// The first address family that is refused, AF_ALG: the kernel's crypto API is unnecessary attack surface. Families
+/// below it are allowed.
 const AF_ALG: u64 = 38;
-/// Families beyond. AF_VSOCK (40) reaches virtual machines past every network namespace; unassigned numbers stay out.
+/// Allowed families above AF_ALG. AF_VSOCK (40) is refused because it bypasses network namespaces; unassigned numbers
+/// are refused, too.
 const FAMILIES_ABOVE: [u64; 6] = [39, 41, 42, 43, 44, 45];
 
-/// New namespaces: mount, UTS, IPC, user, PID, network, cgroup.
+/// `CLONE_NEW*` flags: mount, UTS, IPC, user, PID, network, cgroup.
 const CLONE_NEW: u64 = 0x7e02_0000;
 
-/// The default profile for a process with these capabilities (`CAP_SYS_ADMIN`, …; of its bounding set).
+/// Returns the default profile for a process with these capabilities in its bounding set (`CAP_SYS_ADMIN`, …).
 pub fn default_profile(capabilities: &[String]) -> Seccomp {
     let mut syscalls = vec![allow(ALLOWED)];
     syscalls.push(argument("socket", "SCMP_CMP_LT", AF_ALG, 0));
     syscalls.extend(FAMILIES_ABOVE.map(|family| argument("socket", "SCMP_CMP_EQ", family, 0)));
     syscalls.extend(PERSONALITIES.map(|domain| argument("personality", "SCMP_CMP_EQ", domain, 0)));
-    syscalls.push(allow(ALLOWED_HERE));
+    syscalls.push(allow(ALLOWED_ON_ARCH));
     let has = |name: &str| capabilities.iter().any(|capability| capability == name);
     syscalls.extend(BY_CAPABILITY.iter().filter(|(name, _)| has(name)).map(|(_, names)| allow(names)));
     if !has("CAP_SYS_ADMIN") {
         syscalls.push(argument("clone", "SCMP_CMP_MASKED_EQ", CLONE_NEW, 0));
-        // The flags of clone3 are behind a pointer. C libraries fall back to clone when there is no clone3.
+        // A filter cannot check the flags of clone3, which are behind a pointer. C libraries fall back to clone after
+        // ENOSYS.
         let refused = SyscallRule {
             names: vec!["clone3".into()],
             action: "SCMP_ACT_ERRNO".into(),

@@ -1,41 +1,41 @@
-/// Rules may have hundreds of names: so many are told.
-const NAMES_TOLD: usize = 3;
+/// The number of names of a rule in an error message; rules may have hundreds.
+const NAMES_SHOWN: usize = 3;
 
-/// Why a profile cannot be compiled, or bytes are no program.
+/// Why a profile cannot be compiled, or bytes are not a program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A word of the profile is not of the runtime spec.
-    #[error("linux.seccomp.{field}: {value:?} is not known; write one of {known}")]
+    /// A name in the profile is not defined by the runtime spec.
+    #[error("linux.seccomp.{field}: unknown value {value:?}; use one of {known}")]
     Unknown {
-        /// Field of `linux.seccomp`, and the calls of the rule it is in.
+        /// The field of `linux.seccomp`, and the calls of its rule.
         field: String,
-        /// What stands there.
+        /// The value.
         value: String,
-        /// What may stand there.
+        /// The valid values.
         known: &'static str,
     },
-    /// A value of the profile is out of bounds, or does not fit the others.
+    /// A value of the profile is out of bounds, or conflicts with others.
     #[error("linux.seccomp.{field}: {reason}")]
     Invalid {
-        /// Field of `linux.seccomp`, and the calls of the rule it is in.
+        /// The field of `linux.seccomp`, and the calls of its rule.
         field: String,
-        /// What is wrong.
+        /// Why it is invalid.
         reason: String,
     },
-    /// The kernel takes 4096 instructions (`BPF_MAXINSNS`).
-    #[error("linux.seccomp: the filter has {0} instructions, the kernel takes 4096; use fewer rules with arguments")]
+    /// The filter has more than 4096 instructions (`BPF_MAXINSNS`).
+    #[error("linux.seccomp: the filter has {0} instructions, more than 4096; use fewer rules with arguments")]
     TooLong(usize),
-    /// Not what [`crate::Program::to_bytes`] wrote.
+    /// The bytes are not the result of [`crate::Program::to_bytes`].
     #[error("compiled seccomp filter: {0}")]
     Malformed(&'static str),
 }
 
 impl Error {
-    /// The same, of a field within this rule.
-    pub(crate) fn of_rule(mut self, index: usize, names: &[String]) -> Self {
+    /// Adds the rule to the field name.
+    pub(crate) fn in_rule(mut self, index: usize, names: &[String]) -> Self {
         if let Self::Unknown { field, .. } | Self::Invalid { field, .. } = &mut self {
-            let more = if names.len() > NAMES_TOLD { ", …" } else { "" };
-            let names: Vec<_> = names.iter().take(NAMES_TOLD).map(|name| name.escape_debug().to_string()).collect();
+            let more = if names.len() > NAMES_SHOWN { ", …" } else { "" };
+            let names: Vec<_> = names.iter().take(NAMES_SHOWN).map(|name| name.escape_debug().to_string()).collect();
             *field = format!("syscalls[{index}].{field} (rule for {}{more})", names.join(", "));
         }
         self

@@ -1,22 +1,22 @@
-//! Seccomp profiles compiled to BPF: the default profile, a range compiler, a cache by content.
+//! Compiles seccomp profiles to BPF: the default profile, the compiler, and a cache by content.
 //!
-//! [`compile`] turns `linux.seccomp` of the runtime spec into an array of `struct sock_filter` that decides as the
-//! filter of libseccomp with runc's patch does (a test compares both over all numbers), but is shorter, quicker to make
-//! and quicker to load: a binary search over ranges of numbers, per architecture.
+//! [`compile`] converts `linux.seccomp` of the runtime spec to an array of `struct sock_filter` with the same verdicts
+//! as the filter of libseccomp with runc's patch (a test compares both for all numbers), which is shorter, and faster
+//! to compile and to load: a binary search over ranges of numbers for each architecture.
 //!
-//! What is as in runc, because profiles in the field count on it:
-//! - names that no architecture here has are ignored;
+//! Compatible with runc, because existing profiles depend on it:
+//! - names that are unknown on all supported architectures are ignored;
 //! - a rule with the default action is ignored;
-//! - two conditions on the same argument of one rule are alternatives;
-//! - calls newer than any the profile names get `ENOSYS`, unless the default lets them through;
-//! - where the flags are absent (not empty) the filter is loaded with `SECCOMP_FILTER_FLAG_SPEC_ALLOW`.
+//! - two conditions on the same argument in one rule are alternatives;
+//! - calls newer than the newest in the profile return `ENOSYS`, unless the default action permits them;
+//! - if the flags are absent (not empty), the filter is loaded with `SECCOMP_FILTER_FLAG_SPEC_ALLOW`.
 //!
-//! What differs from libseccomp on purpose:
-//! - a call of an architecture that is not named kills the process, not just its thread;
-//! - a rule that permits some arguments of `socket` & co. does not permit all of them to i386 programs through
-//!   `socketcall`;
-//! - where conditions of rules for one call overlap the first rule wins, in libseccomp what it sorts first;
-//! - calls are known up to Linux 7, whatever libseccomp the machine has, and libseccomp is not needed.
+//! Intentionally different from libseccomp:
+//! - a call of an architecture that is not in the profile kills the process, not only the thread;
+//! - a rule that permits some arguments of `socket` and similar calls does not permit all arguments for i386 programs
+//!   through `socketcall`;
+//! - if conditions of several rules for one call match, the first rule applies, while libseccomp uses its own order;
+//! - calls are known up to Linux 7, independently of the libseccomp version of the machine, which is not needed.
 //!
 //! ```
 //! let profile = seccomp::default_profile(&["CAP_NET_BIND_SERVICE".to_owned()]);
@@ -36,7 +36,8 @@ mod error;
 mod policy;
 mod program;
 mod rule;
-pub mod vocabulary;
+
+pub mod supported;
 
 #[cfg(test)]
 mod tests;

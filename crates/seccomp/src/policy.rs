@@ -1,4 +1,4 @@
-//! A profile resolved: for each architecture, what happens to which number.
+//! Resolves a profile to the verdicts for the numbers of each architecture.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +10,27 @@ use crate::{
     rule::{self, Action, Condition, Op},
 };
 
-/// All conditions hold: the action.
+/// An action that applies if all conditions match.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Clause {
     pub(crate) conditions: Vec<Condition>,
     pub(crate) action: Action,
 }
 
-/// What happens to one call.
+/// The verdict for one call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Verdict {
     Always(Action),
-    /// The first clause that holds, else the default.
+    /// The action of the first clause that matches, else the default.
     Checked(Vec<Clause>),
 }
 
-/// One architecture's calls.
+/// The calls of one architecture.
 #[derive(Debug)]
 pub(crate) struct Section {
     pub(crate) arch: Arch,
     pub(crate) calls: BTreeMap<u32, Verdict>,
-    /// The largest number the profile names; what is beyond is newer than the profile.
+    /// The largest number in the profile; calls with larger numbers are newer than the profile.
     pub(crate) last: Option<u32>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Section {
 pub(crate) struct Policy {
     pub(crate) default: Action,
     pub(crate) sections: Vec<Section>,
-    /// What happens to calls newer than the profile.
+    /// The action for calls newer than the profile.
     pub(crate) newer: Action,
     pub(crate) flags: u32,
 }
@@ -51,19 +51,19 @@ impl Policy {
         let mut policy = Self {
             default,
             sections: architectures(native, profile)?.into_iter().map(section).collect(),
-            // A program that asks for a call its kernel does not have falls back; one that is told EPERM gives up.
+            // Programs fall back to older calls after ENOSYS, but not after EPERM.
             newer: if default.permits() { default } else { Action::ENOSYS },
             flags: rule::flags(profile)?,
         };
         let mut notifies = default.is_notify();
         for (index, rule) in profile.syscalls.iter().enumerate() {
-            notifies |= policy.add(rule).map_err(|error| error.of_rule(index, &rule.names))?;
+            notifies |= policy.add(rule).map_err(|error| error.in_rule(index, &rule.names))?;
         }
         policy.flags = rule::notify_flags(policy.flags, notifies)?;
         Ok(policy)
     }
 
-    /// Whether the rule notifies.
+    /// Adds a rule. Returns whether it notifies.
     fn add(&mut self, rule: &SyscallRule) -> Result<bool, Error> {
         let action = Action::parse(["action", "errnoRet"], &rule.action, rule.errno_ret)?;
         let conditions =
@@ -73,9 +73,8 @@ impl Policy {
             if name.is_empty() {
                 return Err(Error::Invalid { field: "names".into(), reason: "a name is empty".into() });
             }
-            // Names that no architecture here has are ignored: profiles name the calls of all architectures and
-            // kernels.
-            let Some(call) = Call::named(name) else { continue };
+            // Profiles contain the calls of all architectures and kernels, so unknown names are ignored.
+            let Some(call) = Call::from_name(name) else { continue };
             for section in &mut self.sections {
                 section.add(call, action, &alternatives, self.default);
             }
@@ -84,7 +83,7 @@ impl Policy {
     }
 }
 
-/// The native one and those named that its kernel can run.
+/// Returns the native architecture and those of the profile that its kernel can run.
 fn architectures(native: Arch, profile: &Seccomp) -> Result<Vec<Arch>, Error> {
     let mut named = vec![native];
     for name in &profile.architectures {
@@ -95,14 +94,14 @@ fn architectures(native: Arch, profile: &Seccomp) -> Result<Vec<Arch>, Error> {
     Ok(named)
 }
 
-/// All conditions of a rule must hold; but two on the same argument make every condition a rule of its own. Odd, and
-/// what profiles in the field are written for (runc and crun do so for the sake of old libseccomp).
+/// Returns the alternatives of a rule. All conditions of a rule must match, but if two are on the same argument, every
+/// condition is an alternative. Existing profiles depend on this (runc and crun do it because of old libseccomp).
 fn alternatives(conditions: Vec<Condition>) -> Vec<Vec<Condition>> {
-    let mut seen = [0u8; 6];
+    let mut counts = [0u8; 6];
     for condition in &conditions {
-        seen[condition.index as usize] = seen[condition.index as usize].saturating_add(1);
+        counts[condition.index as usize] = counts[condition.index as usize].saturating_add(1);
     }
-    if seen.iter().any(|count| *count > 1) {
+    if counts.iter().any(|count| *count > 1) {
         conditions.into_iter().map(|condition| vec![condition]).collect()
     } else {
         vec![conditions]
@@ -110,10 +109,10 @@ fn alternatives(conditions: Vec<Condition>) -> Vec<Vec<Condition>> {
 }
 
 impl Section {
-    /// A call that this architecture does not have is ignored.
+    /// Adds a call. A call that this architecture does not have is ignored.
     fn add(&mut self, call: Call, action: Action, alternatives: &[Vec<Condition>], default: Action) {
         let number = self.arch.number(call);
-        self.last = self.last.max(number.filter(|number| self.arch != Arch::Arm || *number < arch::ARM_OWN));
+        self.last = self.last.max(number.filter(|number| self.arch != Arch::Arm || *number < arch::ARM_PRIVATE));
         if action == default {
             return;
         }
@@ -123,21 +122,22 @@ impl Section {
             }
         }
         if self.arch == Arch::X86
-            && let Some((through, argument)) = call.multiplexed()
-            && let Some(number) = self.arch.number(through)
+            && let Some((multiplexer, argument)) = call.multiplexed()
+            && let Some(number) = self.arch.number(multiplexer)
         {
-            // The arguments are behind a pointer there. A rule that permits some of them must not permit all; one that
-            // forbids some forbids all.
+            // The arguments of the multiplexed call are behind a pointer. A rule that permits some arguments must not
+            // permit all; one that forbids some forbids all.
             let unconditional = alternatives.iter().any(Vec::is_empty);
             if unconditional || !action.permits() || default.permits() {
-                let mask = if through.has_version() { 0xffff } else { u64::MAX };
+                let mask = if multiplexer.has_version() { 0xffff } else { u64::MAX };
                 let condition = Condition { index: 0, op: Op::MaskedEq, value: u64::from(argument), mask };
                 self.put(number, &[condition], action);
             }
         }
     }
 
-    /// A rule without conditions wins over all with conditions; of two such the first stands.
+    /// Adds an action. A rule without conditions takes precedence over all with conditions; of two such rules the
+    /// first.
     fn put(&mut self, number: u32, conditions: &[Condition], action: Action) {
         let verdict = self.calls.entry(number).or_insert_with(|| Verdict::Checked(Vec::new()));
         match verdict {

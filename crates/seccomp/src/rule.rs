@@ -1,4 +1,4 @@
-//! The profile's words, parsed: actions, conditions, flags.
+//! Parses the actions, conditions and flags of a profile.
 
 use oci::{Seccomp, SeccompArg};
 
@@ -7,12 +7,12 @@ use crate::{
     program::{FLAG_LOG, FLAG_NEW_LISTENER, FLAG_SPEC_ALLOW, FLAG_WAIT_KILLABLE_RECV},
 };
 
-/// EPERM, what an `SCMP_ACT_ERRNO` without a number gives.
+/// EPERM, the errno of `SCMP_ACT_ERRNO` without a number.
 const EPERM: u32 = 1;
-/// Largest errno the kernel hands to a program.
+/// The largest errno that the kernel returns to a program.
 const ERRNO_MAX: u32 = 4095;
 
-/// `SECCOMP_RET_*` with its data: what the filter returns.
+/// The return value of a filter: `SECCOMP_RET_*` with its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Action(pub(crate) u32);
 
@@ -27,7 +27,7 @@ impl Action {
     pub(crate) const ALLOW: Self = Self(0x7fff_0000);
     pub(crate) const ENOSYS: Self = Self(Self::ERRNO | libc::ENOSYS as u32);
 
-    /// `fields`: what the action and its errno are called where they stand.
+    /// Parses an action and its errno. `fields` are their field names, for error messages.
     pub(crate) fn parse(fields: [&str; 2], name: &str, errno: Option<u32>) -> Result<Self, Error> {
         let data = |largest: u32| match errno.unwrap_or(EPERM) {
             n if n <= largest => Ok(n),
@@ -57,7 +57,8 @@ impl Action {
         self == Self::NOTIFY
     }
 
-    /// Whether calls with this action go on to the kernel (a tracer must cope with calls it does not know by itself).
+    /// Reports whether the kernel executes calls with this action. TRACE counts: it is up to the tracer to handle calls
+    /// that it does not know.
     pub(crate) fn permits(self) -> bool {
         self == Self::ALLOW || self == Self::LOG || self.0 & 0xffff_0000 == Self::TRACE
     }
@@ -79,14 +80,14 @@ pub(crate) enum Op {
 pub(crate) struct Condition {
     pub(crate) index: u32,
     pub(crate) op: Op,
-    /// Compared to; of `MaskedEq` what the masked argument must be.
+    /// The value with which the argument, or for `MaskedEq` the masked argument, is compared.
     pub(crate) value: u64,
-    /// Of `MaskedEq`.
+    /// The mask of `MaskedEq`.
     pub(crate) mask: u64,
 }
 
 impl Condition {
-    /// `at`: which of its rule's arguments.
+    /// Parses a condition. `at` is its position in the rule, for error messages.
     pub(crate) fn parse(at: usize, arg: &SeccompArg) -> Result<Self, Error> {
         if arg.index > 5 {
             let reason = format!("{} is more than 5", arg.index);
@@ -113,8 +114,8 @@ impl Condition {
     }
 }
 
-/// Flags to load the filter with. The property is absent: `SPEC_ALLOW`, as runc does; it is empty: none. `TSYNC` means
-/// nothing to a process of one thread.
+/// Parses the flags. Without the property they are `SPEC_ALLOW`, as in runc; an empty list means no flags.
+/// `TSYNC` has no effect in a single-threaded process.
 pub(crate) fn flags(profile: &Seccomp) -> Result<u32, Error> {
     let Some(named) = &profile.flags else { return Ok(FLAG_SPEC_ALLOW) };
     let mut flags = 0;
@@ -137,7 +138,7 @@ pub(crate) fn flags(profile: &Seccomp) -> Result<u32, Error> {
     Ok(flags)
 }
 
-/// The flag that a filter with notifications needs; the kernel allows `WAIT_KILLABLE_RECV` with it only.
+/// Adds the flag that a filter with notifications needs. The kernel allows `WAIT_KILLABLE_RECV` only with it.
 pub(crate) fn notify_flags(flags: u32, notifies: bool) -> Result<u32, Error> {
     if notifies {
         return Ok(flags | FLAG_NEW_LISTENER);

@@ -24,7 +24,7 @@ fn argument(index: u32, op: &str) -> SyscallRule {
 }
 
 #[test]
-fn refuses_what_the_spec_does_not_know() {
+fn unknown_names_and_values_are_refused() {
     let errno = |n| SyscallRule { errno_ret: Some(n), ..rule("read", "SCMP_ACT_ERRNO") };
     let flags = |flag: &str| Seccomp { flags: Some(vec![flag.into()]), ..profile("SCMP_ACT_ALLOW", vec![]) };
     let arch = Seccomp { architectures: vec!["SCMP_ARCH_VAX".into()], ..profile("SCMP_ACT_ALLOW", vec![]) };
@@ -49,7 +49,7 @@ fn refuses_what_the_spec_does_not_know() {
 }
 
 #[test]
-fn flags_as_runc() {
+fn flags_are_those_of_runc() {
     assert_eq!(compile(&profile("SCMP_ACT_ALLOW", vec![])).unwrap().flags, 4, "SPEC_ALLOW");
     let none = Seccomp { flags: Some(Vec::new()), ..profile("SCMP_ACT_ALLOW", vec![]) };
     assert_eq!(compile(&none).unwrap().flags, 0);
@@ -57,11 +57,11 @@ fn flags_as_runc() {
     notify.flags = Some(vec!["SECCOMP_FILTER_FLAG_LOG".into(), "SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV".into()]);
     assert_eq!(compile(&notify).unwrap().flags, 2 | 8 | 32);
     let all = profile("SCMP_ACT_NOTIFY", vec![rule("write", "SCMP_ACT_NOTIFY")]);
-    assert_eq!(compile(&all).unwrap().flags, 4 | 8, "any call, whatever the runtime needs itself");
+    assert_eq!(compile(&all).unwrap().flags, 4 | 8, "every call, also those that the runtime itself makes");
 }
 
 #[test]
-fn too_long_is_told() {
+fn too_long_filters_are_refused() {
     let many = |n: u64| {
         let args = (0..6).map(|index| SeccompArg { index, value: n << 33 | n, value_two: 0, op: "SCMP_CMP_EQ".into() });
         SyscallRule { args: args.collect(), ..rule("read", "SCMP_ACT_ALLOW") }
@@ -71,7 +71,7 @@ fn too_long_is_told() {
 }
 
 #[test]
-fn bytes_there_and_back() {
+fn programs_are_encoded_and_decoded() {
     let program = compile(&default_profile(&[])).unwrap();
     let bytes = program.to_bytes();
     assert_eq!(Program::from_bytes(&bytes).unwrap(), program);
@@ -81,7 +81,7 @@ fn bytes_there_and_back() {
 }
 
 #[test]
-fn cache_keeps_by_content() {
+fn programs_are_cached_by_content() {
     let cache = Cache::default();
     let one = cache.compile(&default_profile(&[])).unwrap();
     assert!(Arc::ptr_eq(&one, &cache.compile(&default_profile(&[])).unwrap()));
@@ -95,30 +95,30 @@ fn cache_keeps_by_content() {
 }
 
 #[test]
-fn tables_hold() {
+fn syscall_tables_are_consistent() {
     let all: Vec<_> = names().collect();
     assert!(all.is_sorted() && all.len() > 450);
-    let number = |arch: Arch, name| arch.number(Call::named(name).expect(name));
+    let number = |arch: Arch, name| arch.number(Call::from_name(name).expect(name));
     assert_eq!(number(Arch::X86_64, "execve"), Some(59));
     assert_eq!(number(Arch::X86, "execve"), Some(11));
     assert_eq!(number(Arch::X32, "execve"), Some(0x4000_0000 | 520));
     assert_eq!(number(Arch::Aarch64, "execve"), Some(221));
     assert_eq!(number(Arch::Aarch64, "open"), None);
     assert_eq!((number(Arch::Arm, "openat"), number(Arch::Arm, "cacheflush")), (Some(322), Some(983_042)));
-    assert_eq!(Call::named("not_a_call"), None);
-    assert!(all.iter().all(|name| Call::named(name).is_some()));
-    let through = |name, argument| Call::named(name).map(|call| (call, argument));
-    assert_eq!(Call::named("bind").and_then(Call::multiplexed), through("socketcall", 2));
-    assert_eq!(Call::named("shmctl").and_then(Call::multiplexed), through("ipc", 24));
-    assert_eq!(Call::named("read").and_then(Call::multiplexed), None);
+    assert_eq!(Call::from_name("not_a_call"), None);
+    assert!(all.iter().all(|name| Call::from_name(name).is_some()));
+    let multiplexed = |name, argument| Call::from_name(name).map(|call| (call, argument));
+    assert_eq!(Call::from_name("bind").and_then(Call::multiplexed), multiplexed("socketcall", 2));
+    assert_eq!(Call::from_name("shmctl").and_then(Call::multiplexed), multiplexed("ipc", 24));
+    assert_eq!(Call::from_name("read").and_then(Call::multiplexed), None);
     for name in default_profile(&[]).syscalls.iter().flat_map(|rule| &rule.names) {
-        assert!(all.contains(&name.as_str()), "{name} is misspelt");
+        assert!(all.contains(&name.as_str()), "{name} is not in the table");
     }
     compile_for(Arch::Aarch64, &default_profile(&[])).unwrap();
 }
 
 #[test]
-fn logged_calls_have_names() {
+fn logged_calls_are_named() {
     let name = crate::system_call_name;
     assert_eq!([name(0xc000_003e, 165), name(0x4000_0003, 21), name(0xc000_00b7, 40)], [Some("mount"); 3]);
     assert_eq!(name(0xc000_003e, 0x4000_0000 | 165), Some("mount"), "x32");

@@ -1,16 +1,16 @@
-//! One direction of one stream of a client's, whatever carries it.
+//! The two directions of a client's stream, independent of the protocol.
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use crate::{link::Gone, spdy, websocket};
+use crate::{link::Closed, spdy, websocket};
 
-/// Most pieces of one stream that wait to be consumed: with [`PIECE`] 128 KiB.
+/// Maximum number of received pieces that one stream buffers: with [`PIECE`] 128 KiB.
 pub(crate) const PIECES: usize = 8;
-/// Most bytes of a piece.
+/// Maximum size of a piece in bytes.
 pub(crate) const PIECE: usize = 16 * 1024;
 
-/// What a client sends on one stream, in order.
+/// The receiving end of a stream: the data that the client sends, in order.
 pub(crate) struct Inbox {
     queue: mpsc::Receiver<Bytes>,
     credit: Option<spdy::Credit>,
@@ -21,7 +21,7 @@ impl Inbox {
         Self { queue, credit }
     }
 
-    /// The next piece; `None`: the client sends no more.
+    /// Returns the next piece; `None` when the client sends no more.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         let piece = self.queue.recv().await?;
         if let Some(credit) = &mut self.credit {
@@ -30,51 +30,51 @@ impl Inbox {
         Some(piece)
     }
 
-    /// The pieces themselves.
+    /// Returns the underlying queue.
     pub(crate) fn into_queue(self) -> mpsc::Receiver<Bytes> {
         self.queue
     }
 
-    /// Consumes what comes, so that it stands in no other stream's way.
+    /// Discards all further data, so that this stream does not block the others of its connection.
     pub(crate) async fn discard(&mut self) {
         while self.next().await.is_some() {}
     }
 }
 
-/// Where one stream to the client is written.
+/// The sending end of a stream.
 pub(crate) enum Outlet {
     Spdy(spdy::Outlet),
     WebSocket(websocket::Outlet),
 }
 
 impl Outlet {
-    /// Writes all of it.
-    pub(crate) async fn send(&mut self, data: &[u8]) -> Result<(), Gone> {
+    /// Sends all data.
+    pub(crate) async fn send(&mut self, data: &[u8]) -> Result<(), Closed> {
         match self {
             Self::Spdy(outlet) => outlet.send(data).await,
             Self::WebSocket(outlet) => outlet.send(data).await,
         }
     }
 
-    /// Says that no more follows, where the protocol has a word for it.
+    /// Ends the stream in this direction, if the protocol supports it.
     pub(crate) async fn finish(&mut self) {
         if let Self::Spdy(outlet) = self {
             outlet.finish().await;
         }
     }
 
-    /// Ends the stream in both directions, where the protocol has a word for it.
+    /// Ends the stream in both directions, if the protocol supports it.
     pub(crate) async fn reset(&mut self) {
         if let Self::Spdy(outlet) = self {
             outlet.reset().await;
         }
     }
 
-    /// Resolves when the client wants no more of this stream (or no more at all).
-    pub(crate) async fn refused(&self) {
+    /// Resolves when the client has reset this stream or has disconnected.
+    pub(crate) async fn closed(&self) {
         match self {
-            Self::Spdy(outlet) => outlet.refused().await,
-            Self::WebSocket(outlet) => outlet.refused().await,
+            Self::Spdy(outlet) => outlet.closed().await,
+            Self::WebSocket(outlet) => outlet.closed().await,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How many sessions there are and were.
+//! Counters of sessions.
 
 use std::sync::{
     Arc,
@@ -7,23 +7,23 @@ use std::sync::{
 
 use crate::Request;
 
-/// Of one kind of session.
+/// Counters of one kind of session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KindCounts {
-    /// Connected now.
+    /// Number of open sessions.
     pub open: u64,
-    /// Connected ever.
+    /// Number of sessions since the start of the server.
     pub started: u64,
 }
 
-/// By kind.
+/// Counters of sessions by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Commands.
+    /// Exec sessions.
     pub exec: KindCounts,
-    /// Attached clients.
+    /// Attach sessions.
     pub attach: KindCounts,
-    /// Clients that forward ports, each with any number of connections.
+    /// Port-forward sessions; each can have any number of connections.
     pub port_forward: KindCounts,
 }
 
@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// The counters behind [`Counts`].
+/// The atomic counters that [`Counts`] is read from.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     exec: Kind,
@@ -61,10 +61,10 @@ impl Counters {
     }
 }
 
-/// A session that is counted as open while this lives.
-pub(crate) struct Counted<'a>(&'a Kind);
+/// An open session; dropping it decrements the counter.
+pub(crate) struct OpenSession<'a>(&'a Kind);
 
-impl<'a> Counted<'a> {
+impl<'a> OpenSession<'a> {
     pub(crate) fn new(counters: &'a Arc<Counters>, request: &Request) -> Self {
         let kind = counters.of(request);
         kind.open.fetch_add(1, Ordering::Relaxed);
@@ -73,7 +73,7 @@ impl<'a> Counted<'a> {
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for OpenSession<'_> {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
     }

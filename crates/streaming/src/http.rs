@@ -1,4 +1,4 @@
-//! HTTP/1.1 up to the upgrade, and what happens on the connection from then on.
+//! HTTP/1.1 up to the upgrade, which then starts the session.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -22,153 +22,157 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Request, Runtime,
-    command::{self, Kind, Plan},
-    counts::Counted,
+    counts::OpenSession,
     forward,
-    handshake::{self, Agreed, Refusal},
-    link::Standing,
+    handshake::{self, Protocol, Refusal},
+    link::Lifetime,
+    pending::PendingConnection,
+    remote_command::{self, Kind, Plan},
     server::Shared,
-    undecided::Place,
 };
 
-/// Most bytes of what it says.
+/// Maximum size of a request's head in bytes.
 const HEADERS_MAX: usize = 16 * 1024;
 
 type Response = hyper::Response<Full<Bytes>>;
 
 /// Serves a connection until it is upgraded or ends.
-pub(crate) async fn serve<R: Runtime>(shared: Arc<Shared<R>>, stream: TcpStream, place: Place) {
-    // Keystrokes must not wait for more of them.
+pub(crate) async fn serve<R: Runtime>(shared: Arc<Shared<R>>, stream: TcpStream, pending: PendingConnection) {
+    // Keystrokes must be sent without delay.
     let _ = stream.set_nodelay(true);
-    let place = Arc::new(place);
+    let pending = Arc::new(pending);
     let service = {
-        let (shared, place) = (Arc::clone(&shared), Arc::clone(&place));
+        let (shared, pending) = (Arc::clone(&shared), Arc::clone(&pending));
         service_fn(move |request| {
-            let (shared, place) = (Arc::clone(&shared), Arc::clone(&place));
-            async move { Ok::<_, Infallible>(answer(&shared, &place, request)) }
+            let (shared, pending) = (Arc::clone(&shared), Arc::clone(&pending));
+            async move { Ok::<_, Infallible>(respond(&shared, &pending, request)) }
         })
     };
     let connection = http1::Builder::new()
-        // It has a deadline as a whole.
+        // The timeout of `PendingConnection::expired` covers the whole request.
         .header_read_timeout(None)
         .max_buf_size(HEADERS_MAX)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     tokio::select! {
-        // Whatever fails here fails for one client that has no session yet.
-        ended = connection => if let Err(error) = ended { tracing::debug!("streaming connection: {error}") },
-        () = place.lost(shared.options.head_timeout) => tracing::debug!("a client that named no session is dropped"),
-        () = shared.over.cancelled() => {}
+        // An error here concerns only a client without a session.
+        outcome = connection => if let Err(error) = outcome { tracing::debug!("streaming connection: {error}") },
+        () = pending.expired(shared.options.head_timeout) => tracing::debug!("closed a connection without a session"),
+        () = shared.stopped.cancelled() => {}
     }
 }
 
-fn answer<R: Runtime>(shared: &Arc<Shared<R>>, place: &Place, mut request: hyper::Request<Incoming>) -> Response {
+fn respond<R: Runtime>(
+    shared: &Arc<Shared<R>>,
+    pending: &PendingConnection,
+    mut request: hyper::Request<Incoming>,
+) -> Response {
     if !matches!(*request.method(), Method::GET | Method::POST) {
         let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "GET or POST");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST"));
         return response;
     }
     let mut path = request.uri().path().split('/').skip(1);
-    let wanted = match (path.next(), path.next(), path.next()) {
+    let session_request = match (path.next(), path.next(), path.next()) {
         (Some(kind), Some(token), None) => shared.tokens.take(kind, token),
         _ => None,
     };
-    if wanted.is_some() {
-        place.decided();
+    if session_request.is_some() {
+        pending.remove();
     }
-    let Some(mut wanted) = wanted else {
-        return plain(StatusCode::NOT_FOUND, "no session waits here: its URL is good once, for a minute");
+    let Some(mut session_request) = session_request else {
+        return plain(StatusCode::NOT_FOUND, "no such session: a URL is valid once and for one minute");
     };
-    if let (Request::PortForward(forward), Some(query)) = (&mut wanted, request.uri().query())
+    if let (Request::PortForward(forward), Some(query)) = (&mut session_request, request.uri().query())
         && forward.ports.is_empty()
     {
         match forward::ports(query) {
             Ok(ports) => forward.ports = ports,
-            Err(why) => return plain(StatusCode::BAD_REQUEST, &why),
+            Err(reason) => return plain(StatusCode::BAD_REQUEST, &reason),
         }
     }
-    match handshake::agree(request.headers(), &wanted) {
-        Ok((agreed, headers)) => {
+    match handshake::negotiate(request.headers(), &session_request) {
+        Ok((protocol, headers)) => {
             let upgrade = hyper::upgrade::on(&mut request);
-            shared.sessions.spawn(session(Arc::clone(shared), wanted, agreed, upgrade));
-            switching(headers)
+            shared.sessions.spawn(session(Arc::clone(shared), session_request, protocol, upgrade));
+            switch_protocols(headers)
         }
-        Err(refusal) => refused(refusal),
+        Err(refusal) => refuse(refusal),
     }
 }
 
 fn plain(status: StatusCode, text: &str) -> Response {
     let mut response = Response::new(Full::from(format!("{text}\n")));
     *response.status_mut() = status;
-    // A refused client has nothing more to say, and keeps no connection.
+    // The connection of a refused client is closed.
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
-fn refused(refusal: Refusal) -> Response {
-    let mut response = plain(refusal.status, &refusal.why);
+fn refuse(refusal: Refusal) -> Response {
+    let mut response = plain(refusal.status, &refusal.reason);
     for (name, value) in refusal.headers {
         response.headers_mut().append(name, HeaderValue::from_static(value));
     }
     response
 }
 
-fn switching(headers: HeaderMap) -> Response {
+fn switch_protocols(headers: HeaderMap) -> Response {
     let mut response = Response::default();
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *response.headers_mut() = headers;
     response
 }
 
-/// A session from its upgrade to its end.
-async fn session<R: Runtime>(shared: Arc<Shared<R>>, request: Request, agreed: Agreed, upgrade: OnUpgrade) {
+/// Runs a session from the upgrade until it ends.
+async fn session<R: Runtime>(shared: Arc<Shared<R>>, request: Request, protocol: Protocol, upgrade: OnUpgrade) {
     let upgraded = match upgrade.await {
         Ok(upgraded) => upgraded,
-        Err(error) => return tracing::debug!("a client left before its session began: {error}"),
+        Err(error) => return tracing::debug!("a client disconnected before its session started: {error}"),
     };
     let Ok(Parts { io, read_buf, .. }) = upgraded.downcast::<TokioIo<TcpStream>>() else {
-        return tracing::error!("a streaming connection is none that was accepted");
+        return tracing::error!("an upgraded connection is not a TCP connection; this is a bug");
     };
-    let _counted = Counted::new(&shared.counters, &request);
+    let _open = OpenSession::new(&shared.counters, &request);
     let stream = io.into_inner();
-    let over = shared.over.child_token();
+    let closed = shared.stopped.child_token();
     let Ok(socket) = stream.as_fd().try_clone_to_owned() else {
-        return tracing::warn!("a session is not begun: no descriptors are left");
+        return tracing::warn!("cannot start a streaming session: out of file descriptors");
     };
-    let client = Client { stream, begun: read_buf, standing: Standing { over, socket: Some(socket) } };
+    let client = Client { stream, received: read_buf, lifetime: Lifetime { closed, socket: Some(socket) } };
     let options = shared.options;
     match request {
         Request::Exec(exec) => {
             let start = shared.runtime.exec(&exec);
             let plan = Plan { kind: Kind::Exec, streams: exec.streams, options, start };
-            command::serve(client, agreed, plan).await;
+            remote_command::serve(client, protocol, plan).await;
         }
         Request::Attach(attach) => {
             let start = shared.runtime.attach(&attach);
             let plan = Plan { kind: Kind::Attach, streams: attach.streams, options, start };
-            command::serve(client, agreed, plan).await;
+            remote_command::serve(client, protocol, plan).await;
         }
-        Request::PortForward(forward) => forward::serve(&shared, client, agreed, &forward).await,
+        Request::PortForward(forward) => forward::serve(&shared, client, protocol, &forward).await,
     }
 }
 
 /// A client's connection after its upgrade.
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
-    /// What it sent together with its request.
-    pub(crate) begun: Bytes,
-    pub(crate) standing: Standing,
+    /// Data that the client sent together with its request.
+    pub(crate) received: Bytes,
+    pub(crate) lifetime: Lifetime,
 }
 
 impl Client {
-    /// Its ends.
-    pub(crate) fn split(self) -> (impl AsyncRead + Send + Unpin + 'static, OwnedWriteHalf, Standing) {
+    /// Splits the connection into its two directions.
+    pub(crate) fn split(self) -> (impl AsyncRead + Send + Unpin + 'static, OwnedWriteHalf, Lifetime) {
         let (read, write) = self.stream.into_split();
-        (std::io::Cursor::new(self.begun).chain(read), write, self.standing)
+        (std::io::Cursor::new(self.received).chain(read), write, self.lifetime)
     }
 
-    /// What ends it.
-    pub(crate) fn over(&self) -> CancellationToken {
-        self.standing.over.clone()
+    /// Returns the token that is cancelled when the connection is closed or must be closed.
+    pub(crate) fn closed(&self) -> CancellationToken {
+        self.lifetime.closed.clone()
     }
 }

@@ -1,4 +1,4 @@
-//! The write half of a connection, shared by all that send on it, and whether the connection still stands.
+//! The write half of a connection, shared by all senders, and the state of the connection.
 
 use std::{
     io::IoSlice,
@@ -16,81 +16,82 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How often it is looked whether a client left that is not read.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often a connection that is not read is checked for the client's disconnection.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The connection, or this stream of it, takes no more.
+/// The connection, or the stream, is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Gone;
+pub(crate) struct Closed;
 
-/// Whether a connection stands.
-pub(crate) struct Standing {
-    /// It has ended, or must.
-    pub(crate) over: CancellationToken,
-    /// Its socket, to see that the client left while it is not read; not for a connection within another.
+/// The lifetime of a connection.
+pub(crate) struct Lifetime {
+    /// Cancelled when the connection has ended or must end.
+    pub(crate) closed: CancellationToken,
+    /// The socket, to detect a disconnection while it is not read; `None` for a connection within another.
     pub(crate) socket: Option<OwnedFd>,
 }
 
-/// See the module.
+/// The write half of a connection.
 pub(crate) struct Link {
     half: Mutex<Half>,
-    over: CancellationToken,
+    closed: CancellationToken,
     socket: Option<OwnedFd>,
     began: Instant,
-    /// Milliseconds after `began` at which something last went either way.
+    /// Time of the last transfer in either direction, in milliseconds after `began`.
     active: AtomicU64,
 }
 
 struct Half {
     writer: Box<dyn AsyncWrite + Send + Unpin>,
-    /// A frame was begun and not ended: nothing may follow it.
-    broken: bool,
+    /// Whether a frame was started and not completed, so that no other may follow.
+    incomplete: bool,
 }
 
 impl Link {
-    pub(crate) fn new(writer: impl AsyncWrite + Send + Unpin + 'static, standing: Standing) -> Self {
-        let half = Half { writer: Box::new(writer), broken: false };
-        let Standing { over, socket } = standing;
-        Self { half: Mutex::new(half), over, socket, began: Instant::now(), active: AtomicU64::new(0) }
+    pub(crate) fn new(writer: impl AsyncWrite + Send + Unpin + 'static, lifetime: Lifetime) -> Self {
+        let half = Half { writer: Box::new(writer), incomplete: false };
+        let Lifetime { closed, socket } = lifetime;
+        Self { half: Mutex::new(half), closed, socket, began: Instant::now(), active: AtomicU64::new(0) }
     }
 
-    /// Writes one frame, when it is its turn. What waits longest is first.
-    pub(crate) async fn write(&self, head: &[u8], body: &[u8]) -> Result<(), Gone> {
+    /// Writes one frame; writers take turns in the order of their calls.
+    pub(crate) async fn write(&self, head: &[u8], body: &[u8]) -> Result<(), Closed> {
         let mut half = self.half.lock().await;
-        if half.broken || self.over.is_cancelled() {
-            return Err(Gone);
+        if half.incomplete || self.closed.is_cancelled() {
+            return Err(Closed);
         }
-        half.broken = true;
+        half.incomplete = true;
         if write_all(&mut *half.writer, head, body).await.is_err() {
-            self.over.cancel();
-            return Err(Gone);
+            self.closed.cancel();
+            return Err(Closed);
         }
-        half.broken = false;
+        half.incomplete = false;
         self.touch();
         Ok(())
     }
 
-    /// Says that nothing follows.
+    /// Shuts the write half down.
     pub(crate) async fn shutdown(&self) {
-        // A client that left has no use for it.
+        // This fails if the client has disconnected.
         let _ = self.half.lock().await.writer.shutdown().await;
     }
 
-    /// Something went over it.
+    /// Records that data was transferred.
     pub(crate) fn touch(&self) {
         self.active.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// The connection has ended, or must.
-    pub(crate) fn over(&self) -> &CancellationToken {
-        &self.over
+    /// Returns the token that is cancelled when the connection has ended or must end.
+    pub(crate) fn closed(&self) -> &CancellationToken {
+        &self.closed
     }
 
-    /// Resolves when the client closed its socket. For while nothing is read, which is how it is seen else.
-    pub(crate) async fn left(&self) {
+    /// Resolves when the client has closed its socket. Needed while nothing is read, because otherwise the read detects
+    /// it.
+    pub(crate) async fn disconnected(&self) {
         let Some(socket) = &self.socket else { return std::future::pending().await };
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             let mut polled = [PollFd::new(socket, PollFlags::RDHUP)];
             if poll(&mut polled, Some(&Timespec::default())).is_ok_and(|n| n > 0) {
                 return;
@@ -98,15 +99,15 @@ impl Link {
         }
     }
 
-    /// Resolves once nothing went over it for so long.
+    /// Resolves when nothing has been transferred for the given time.
     pub(crate) async fn idle(&self, limit: Duration) {
         loop {
             let active = self.began + Duration::from_millis(self.active.load(Ordering::Relaxed));
-            let left = limit.saturating_sub(active.elapsed());
-            if left.is_zero() {
+            let remaining = limit.saturating_sub(active.elapsed());
+            if remaining.is_zero() {
                 return;
             }
-            tokio::time::sleep(left).await;
+            tokio::time::sleep(remaining).await;
         }
     }
 }

@@ -1,60 +1,60 @@
-//! What a client was promised.
+//! The sessions that clients can request.
 
-/// Which streams a client has.
+/// The streams of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Streams {
-    /// It sends input.
+    /// The client sends standard input.
     pub stdin: bool,
-    /// It gets output.
+    /// The client receives standard output.
     pub stdout: bool,
-    /// It gets errors; never together with `tty`.
+    /// The client receives standard error; never together with `tty`.
     pub stderr: bool,
-    /// The command has a terminal.
+    /// The process has a terminal.
     pub tty: bool,
 }
 
-/// A command in a container.
+/// Executes a command in a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exec {
-    /// Its id.
+    /// Container id.
     pub container: String,
     /// Program and arguments.
     pub command: Vec<String>,
-    /// What the client has of it.
+    /// Streams of the client.
     pub streams: Streams,
 }
 
-/// The streams of a container's first process.
+/// Attaches to the streams of a container's init process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attach {
-    /// Its id.
+    /// Container id.
     pub container: String,
-    /// What the client has of them.
+    /// Streams of the client.
     pub streams: Streams,
 }
 
-/// Connections to ports of a pod.
+/// Connects to ports of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortForward {
-    /// Its id.
+    /// Sandbox id.
     pub sandbox: String,
-    /// For clients whose protocol does not tell the port (WebSocket without a tunnel): these, one connection each.
+    /// Ports for protocols in which the client does not send them (WebSocket without tunnel), one connection per port.
     pub ports: Vec<u16>,
 }
 
-/// What a token stands for.
+/// The request that a token stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Run a command.
+    /// Execute a command.
     Exec(Exec),
-    /// Connect to a container's streams.
+    /// Attach to a container's streams.
     Attach(Attach),
     /// Connect to a pod's ports.
     PortForward(PortForward),
 }
 
 impl Request {
-    /// First part of its URL's path.
+    /// Returns the first segment of the URL's path.
     pub(crate) fn path(&self) -> &'static str {
         match self {
             Self::Exec(_) => "exec",

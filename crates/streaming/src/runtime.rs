@@ -1,4 +1,4 @@
-//! What is served: the other side of this crate.
+//! The interface to the container runtime.
 
 use std::{future::Future, pin::Pin};
 
@@ -9,55 +9,55 @@ use tokio::{
 
 use crate::{Attach, Exec};
 
-/// Why something cannot be had, as one sentence for the client.
+/// An error, as a message for the client.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
-/// Output.
+/// A stream of output.
 pub type Reader = Box<dyn AsyncRead + Send + Unpin>;
-/// Input; shutting it down or dropping it is its end.
+/// A stream of input; shutting it down or dropping it closes it.
 pub type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
 type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Makes what clients ask for.
+/// Provides the sessions that clients request.
 pub trait Runtime: Send + Sync + 'static {
-    /// Runs a command; dropping the session ends it.
+    /// Executes a command; dropping the session kills its process.
     fn exec(&self, request: &Exec) -> impl Future<Output = Result<Session, Error>> + Send;
 
-    /// Connects to a container's streams; dropping the session leaves the container running.
+    /// Attaches to a container's streams; dropping the session does not affect the container.
     fn attach(&self, request: &Attach) -> impl Future<Output = Result<Session, Error>> + Send;
 
-    /// A connection to a port of a pod.
+    /// Connects to a port of a pod.
     fn connect(&self, sandbox: &str, port: u16) -> impl Future<Output = Result<TcpStream, Error>> + Send;
 }
 
-/// Streams of a command or an attached container.
+/// The streams of an exec'd process or an attached container.
 pub struct Session {
-    /// Where input goes.
+    /// Standard input.
     pub stdin: Option<Writer>,
-    /// Output (of a terminal: all).
+    /// Standard output; all output of a terminal.
     pub stdout: Option<Reader>,
-    /// Errors.
+    /// Standard error.
     pub stderr: Option<Reader>,
-    /// The rest.
+    /// Terminal size and exit status.
     pub control: Box<dyn Control>,
-    /// Whether the end of the client's input ends the session: that of an attached container whose input stays open.
+    /// Whether the end of the client's input ends the session. True for an attached container whose input stays open.
     pub ends_with_input: bool,
 }
 
-/// The side of a session that is no stream.
+/// Operations on a session other than its streams.
 pub trait Control: Send + Sync {
-    /// Changes the size of the terminal; without one nothing happens, and a terminal that is gone has none.
+    /// Changes the size of the terminal. Does nothing if there is none or it is closed.
     fn resize(&self, size: Size) -> Later<'_, ()>;
 
-    /// The exit code, once the command (or the attached container) ended.
-    fn ended(&self) -> Later<'_, Result<i32, Error>>;
+    /// Waits for the exit of the process (or the attached container), and returns its exit code.
+    fn wait(&self) -> Later<'_, Result<i32, Error>>;
 }
 
-/// Size of a terminal, in characters.
+/// The size of a terminal in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Its width.
+    /// Width.
     pub columns: u16,
-    /// Its height.
+    /// Height.
     pub rows: u16,
 }

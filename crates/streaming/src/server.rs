@@ -1,4 +1,4 @@
-//! The listener, and what is known of all sessions.
+//! The listener, and the state that all sessions share.
 
 use std::{
     future::Future,
@@ -11,28 +11,30 @@ use std::{
 use tokio::{net::TcpListener, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{Counts, Request, Runtime, TooMany, counts::Counters, http, tokens::Tokens, undecided::Undecided};
+use crate::{
+    Counts, Request, Runtime, TokenError, counts::Counters, http, pending::PendingConnections, tokens::Tokens,
+};
 
-/// How long to wait when no connection can be taken for lack of descriptors.
-const BREATH: Duration = Duration::from_millis(100);
+/// Pause before the next accept after it failed, mostly because no file descriptor was available.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// How it is served.
+/// Options of the server.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Where it listens; port 0: any free one.
+    /// Address to listen on; port 0 chooses a free one.
     pub address: SocketAddr,
-    /// A session over which nothing goes for so long is ended; zero: never.
+    /// A session without any transfer for this time is ended; zero disables this.
     pub idle_timeout: Duration,
-    /// How long a client may take to name its session after it connected.
+    /// How long a client may take to send its request after it connected.
     pub head_timeout: Duration,
     /// How long a client may take to open the streams of its session.
     pub stream_timeout: Duration,
-    /// How long a forwarded connection whose pod does not read may hold up others of its session before it is reset.
+    /// How long a forwarded connection whose pod does not read may block others of its session before it is reset.
     pub stall_timeout: Duration,
 }
 
 impl Default for Options {
-    /// On loopback, four hours, five seconds for the request, 30 seconds each for the rest.
+    /// Loopback; an idle timeout of four hours, five seconds for the request, 30 seconds for the other timeouts.
     fn default() -> Self {
         Self {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
@@ -44,7 +46,7 @@ impl Default for Options {
     }
 }
 
-/// It cannot listen.
+/// The listener cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[error("listen on {address} for exec, attach and port-forward: {source}")]
 pub struct BindError {
@@ -52,36 +54,36 @@ pub struct BindError {
     source: io::Error,
 }
 
-/// Hands out URLs, and serves who connects to them.
+/// Issues URLs, and serves the clients that connect to them.
 pub struct Server<R> {
     listener: TcpListener,
-    /// What URLs begin with.
+    /// Start of all URLs.
     base: String,
     shared: Arc<Shared<R>>,
 }
 
-/// What sessions have of the server.
+/// The state that sessions share.
 pub(crate) struct Shared<R> {
     pub(crate) runtime: R,
     pub(crate) options: Options,
     pub(crate) tokens: Tokens,
     pub(crate) counters: Arc<Counters>,
-    /// The server ends.
-    pub(crate) over: CancellationToken,
+    /// Cancelled when the server stops.
+    pub(crate) stopped: CancellationToken,
     pub(crate) sessions: TaskTracker,
 }
 
 impl<R: Runtime> Server<R> {
-    /// Listens.
+    /// Binds the listener.
     ///
     /// # Errors
-    /// When the address cannot be had.
+    /// When the address cannot be bound.
     pub async fn bind(options: Options, runtime: R) -> Result<Self, BindError> {
         let failed = |source| BindError { address: options.address, source };
         let listener = TcpListener::bind(options.address).await.map_err(failed)?;
         let mut address = listener.local_addr().map_err(failed)?;
         if address.ip().is_unspecified() {
-            // Whoever is told the URL is on this node.
+            // The clients that use the URL are on this node.
             address.set_ip(match address.ip() {
                 IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
                 IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
@@ -92,48 +94,48 @@ impl<R: Runtime> Server<R> {
             options,
             tokens: Tokens::default(),
             counters: Arc::default(),
-            over: CancellationToken::new(),
+            stopped: CancellationToken::new(),
             sessions: TaskTracker::new(),
         };
         Ok(Self { listener, base: format!("http://{address}"), shared: Arc::new(shared) })
     }
 
-    /// Where a client can have this, once, within a minute.
+    /// Returns a URL for the session, which is valid once and for one minute.
     ///
     /// # Errors
-    /// When too many wait already.
-    pub fn url(&self, request: Request) -> Result<String, TooMany> {
+    /// When too many URLs are unused, or no random bytes are available.
+    pub fn url(&self, request: Request) -> Result<String, TokenError> {
         let path = request.path();
         Ok(format!("{}/{path}/{}", self.base, self.shared.tokens.put(request)?))
     }
 
-    /// How many sessions there are and were.
+    /// Returns the numbers of current and past sessions.
     pub fn counts(&self) -> Counts {
         self.shared.counters.read()
     }
 
-    /// Serves until `stop` resolves; then all sessions end.
+    /// Serves until `stop` resolves; then all sessions are ended.
     pub async fn serve(&self, stop: impl Future<Output = ()>) {
         tokio::select! {
             () = self.accept() => {}
             () = stop => {}
         }
-        self.shared.over.cancel();
+        self.shared.stopped.cancel();
         self.shared.sessions.close();
         self.shared.sessions.wait().await;
     }
 
     async fn accept(&self) {
-        let undecided = Arc::new(Undecided::default());
+        let pending = Arc::new(PendingConnections::default());
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
-                    let place = undecided.enter(peer.ip());
-                    self.shared.sessions.spawn(http::serve(Arc::clone(&self.shared), stream, place));
+                    let connection = pending.add(peer.ip());
+                    self.shared.sessions.spawn(http::serve(Arc::clone(&self.shared), stream, connection));
                 }
                 Err(error) => {
-                    tracing::warn!("take a streaming connection: {error}");
-                    sleep(BREATH).await;
+                    tracing::warn!("accept a streaming connection: {error}");
+                    sleep(ACCEPT_RETRY).await;
                 }
             }
         }
@@ -142,6 +144,6 @@ impl<R: Runtime> Server<R> {
 
 impl<R> Drop for Server<R> {
     fn drop(&mut self) {
-        self.shared.over.cancel();
+        self.shared.stopped.cancel();
     }
 }

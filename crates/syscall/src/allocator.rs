@@ -1,8 +1,8 @@
-//! The C library's heap.
+//! The heap of the C library.
 
-/// Keeps glibc to so many heaps (`mallopt(M_ARENA_MAX)`, mallopt(3)); elsewhere nothing happens. Call it before threads
-/// start. Each further heap holds what its threads once needed and rarely gives it back.
-pub fn bound_arenas(arenas: u8) {
+/// Limits the number of glibc's arenas (`M_ARENA_MAX`, mallopt(3)); does nothing with another C library. To be called
+/// before threads are started. Each additional arena keeps what its threads once needed, and rarely releases it.
+pub fn limit_arenas(arenas: u8) {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt takes two integers and touches only the allocator's own parameters, under its own lock.
     unsafe {
@@ -12,11 +12,11 @@ pub fn bound_arenas(arenas: u8) {
     let _ = arenas;
 }
 
-/// Gives each block of `block` bytes or more a mapping of its own, which is unmapped when it is freed, and returns the
-/// top of the heap to the kernel when more than `top` bytes of it are free (`M_MMAP_THRESHOLD` and `M_TRIM_THRESHOLD`,
-/// mallopt(3)). glibc only: by default it raises both limits, to 32 and 64 MiB, as large blocks are freed, and keeps so
-/// much from then on.
-pub fn release_freed(block: u32, top: u32) {
+/// Allocates blocks of `block` bytes or more by mmap, so that they are unmapped when freed, and returns the top of the
+/// heap to the kernel when more than `top` bytes of it are free (`M_MMAP_THRESHOLD` and `M_TRIM_THRESHOLD`,
+/// mallopt(3)). Only for glibc, which by default raises both thresholds (up to 32 and 64 MiB) when large blocks are
+/// freed, and from then on keeps that much.
+pub fn set_release_thresholds(block: u32, top: u32) {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt takes two integers and touches only the allocator's own parameters, under its own lock.
     unsafe {
@@ -27,30 +27,31 @@ pub fn release_freed(block: u32, top: u32) {
     let _ = (block, top);
 }
 
-/// Bytes of the heap that are free, at its top and between blocks that are used (`mallinfo2(3)`). 0 without glibc.
+/// Returns the number of free bytes in the heap, at its top and between used blocks (mallinfo2(3)). 0 without glibc.
 #[must_use]
 pub fn free_bytes() -> usize {
     #[cfg(target_env = "gnu")]
-    // SAFETY: mallinfo2 takes nothing and reads the allocator's own state under its lock.
+    // SAFETY: mallinfo2 has no arguments and reads the allocator's own state under its lock.
     return unsafe { libc::mallinfo2() }.fordblks;
     #[cfg(not(target_env = "gnu"))]
     0
 }
 
-/// Returns to the kernel all pages of the heap that are free, wherever they are (`malloc_trim(3)`). The heap is locked
-/// meanwhile. Without glibc nothing happens.
+/// Returns all free pages of the heap to the kernel, wherever they are (malloc_trim(3)). The heap is locked during the
+/// call. Does nothing without glibc.
 pub fn trim() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: malloc_trim takes a number and gives back only what nobody has allocated, under the allocator's lock.
+    // SAFETY: malloc_trim takes a number and releases only unallocated memory, under the allocator's lock.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Lets the heap of a short-lived program grow by so much at a time, and never shrink: fewer brk(2). glibc only.
+/// Lets the heap of a short-lived program grow in steps of `bytes` and never shrink, to save calls of brk(2). glibc
+/// only.
 pub fn grow_by(bytes: u32) {
     #[cfg(target_env = "gnu")]
-    // SAFETY: as above.
+    // SAFETY: mallopt takes two integers and touches only the allocator's own parameters, under its own lock.
     unsafe {
         libc::mallopt(libc::M_TOP_PAD, libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX));
         libc::mallopt(libc::M_TRIM_THRESHOLD, -1);

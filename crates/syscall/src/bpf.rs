@@ -1,4 +1,5 @@
-//! bpf(2), for the device filters of cgroup v2 (kernel 4.15+; several per group 4.15+; needs CAP_BPF or CAP_SYS_ADMIN).
+//! bpf(2) for device programs of cgroup v2 (Linux 4.15, including several programs per cgroup; needs CAP_BPF or
+//! CAP_SYS_ADMIN).
 
 use rustix::{
     fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
@@ -13,13 +14,13 @@ const BPF_PROG_QUERY: libc::c_long = 16;
 const BPF_PROG_TYPE_CGROUP_DEVICE: u32 = 15;
 const BPF_CGROUP_DEVICE: u32 = 6;
 const BPF_F_ALLOW_MULTI: u32 = 2;
-/// Programs of one group that are looked at (the kernel's own limit is 64).
+/// The maximum number of programs per cgroup (the limit of the kernel).
 const PROGRAMS_MAX: usize = 64;
 
-/// One instruction, `struct bpf_insn`.
+/// An instruction (`struct bpf_insn`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
-    /// Operation.
+    /// Operation code.
     pub code: u8,
     /// Destination register.
     pub dst: u8,
@@ -27,7 +28,7 @@ pub struct Instruction {
     pub src: u8,
     /// Jump or memory offset.
     pub off: i16,
-    /// Constant.
+    /// Immediate constant.
     pub imm: i32,
 }
 
@@ -41,7 +42,7 @@ impl Instruction {
     }
 }
 
-/// Head of `union bpf_attr` for BPF_PROG_LOAD.
+/// The head of `union bpf_attr` for BPF_PROG_LOAD.
 #[repr(C)]
 #[derive(Default)]
 struct Load {
@@ -57,7 +58,7 @@ struct Load {
     name: [u8; 16],
 }
 
-/// For BPF_PROG_ATTACH and BPF_PROG_DETACH.
+/// The head of `union bpf_attr` for BPF_PROG_ATTACH and BPF_PROG_DETACH.
 #[repr(C)]
 #[derive(Default)]
 struct Attach {
@@ -67,7 +68,7 @@ struct Attach {
     flags: u32,
 }
 
-/// For BPF_PROG_QUERY.
+/// The head of `union bpf_attr` for BPF_PROG_QUERY.
 #[repr(C)]
 #[derive(Default)]
 struct Query {
@@ -80,7 +81,7 @@ struct Query {
     padding: u32,
 }
 
-/// For BPF_PROG_GET_FD_BY_ID.
+/// The head of `union bpf_attr` for BPF_PROG_GET_FD_BY_ID.
 #[repr(C)]
 #[derive(Default)]
 struct ById {
@@ -90,9 +91,8 @@ struct ById {
 }
 
 fn bpf<T>(command: libc::c_long, attributes: &mut T) -> Result<libc::c_long, Errno> {
-    // SAFETY: `attributes` is a live, writable repr(C) head of union bpf_attr, and the size given is its own; the
-    // kernel takes what is beyond as zero. The pointers in it refer to buffers that its creator keeps alive during the
-    // call.
+    // SAFETY: `attributes` is a live, writable repr(C) head of union bpf_attr, and its true size is given; the kernel
+    // treats the rest as zero. The pointers in it refer to buffers that the caller keeps alive during the call.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
     if result < 0 { Err(errno()) } else { Ok(result) }
 }
@@ -101,13 +101,13 @@ fn errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-fn own(fd: libc::c_long) -> OwnedFd {
-    // SAFETY: the kernel just returned this descriptor to us and nobody else knows it. (bpf descriptors are
+fn into_owned_fd(fd: libc::c_long) -> OwnedFd {
+    // SAFETY: the kernel has just returned this descriptor, and nothing else owns it. (bpf descriptors are
     // close-on-exec.)
     unsafe { OwnedFd::from_raw_fd(fd as i32) }
 }
 
-/// Loads a program that decides on device access.
+/// Loads a program of type `BPF_PROG_TYPE_CGROUP_DEVICE`.
 pub fn load_device_program(instructions: &[Instruction]) -> Result<OwnedFd, Errno> {
     let code: Vec<u64> = instructions.iter().map(|instruction| instruction.encode()).collect();
     let mut load = Load {
@@ -118,17 +118,17 @@ pub fn load_device_program(instructions: &[Instruction]) -> Result<OwnedFd, Errn
         name: *b"pinion_devices\0\0",
         ..Load::default()
     };
-    bpf(BPF_PROG_LOAD, &mut load).map(own)
+    bpf(BPF_PROG_LOAD, &mut load).map(into_owned_fd)
 }
 
-/// Attaches a program to a group's directory, beside what is attached already: all must allow an access.
+/// Attaches a program to a cgroup directory, in addition to the attached ones: all programs must allow an access.
 pub fn attach_device_program(group: impl AsFd, program: impl AsFd) -> Result<(), Errno> {
     let mut attach = attributes(&group, &program);
     attach.flags = BPF_F_ALLOW_MULTI;
     bpf(BPF_PROG_ATTACH, &mut attach).map(drop)
 }
 
-/// Detaches a program from a group's directory.
+/// Detaches a program from a cgroup directory.
 pub fn detach_device_program(group: impl AsFd, program: impl AsFd) -> Result<(), Errno> {
     bpf(BPF_PROG_DETACH, &mut attributes(&group, &program)).map(drop)
 }
@@ -142,7 +142,7 @@ fn attributes(group: &impl AsFd, program: &impl AsFd) -> Attach {
     }
 }
 
-/// The device programs that are attached to this very group.
+/// Returns the device programs that are attached to this cgroup itself.
 pub fn device_programs(group: impl AsFd) -> Result<Vec<OwnedFd>, Errno> {
     let mut ids = [0u32; PROGRAMS_MAX];
     let mut query = Query {
@@ -154,5 +154,7 @@ pub fn device_programs(group: impl AsFd) -> Result<Vec<OwnedFd>, Errno> {
     };
     bpf(BPF_PROG_QUERY, &mut query)?;
     let ids = &ids[..(query.count as usize).min(PROGRAMS_MAX)];
-    ids.iter().map(|id| bpf(BPF_PROG_GET_FD_BY_ID, &mut ById { id: *id, ..ById::default() }).map(own)).collect()
+    ids.iter()
+        .map(|id| bpf(BPF_PROG_GET_FD_BY_ID, &mut ById { id: *id, ..ById::default() }).map(into_owned_fd))
+        .collect()
 }

@@ -1,4 +1,4 @@
-//! clone3(2) without execve: a child that is a copy of a single-threaded parent.
+//! clone3(2) without execve: the child is a copy of a single-threaded parent.
 
 use std::io;
 
@@ -7,61 +7,61 @@ use rustix::{
     thread::UnshareFlags,
 };
 
-/// How to clone.
+/// Options of clone3.
 #[derive(Debug, Default)]
 pub struct Clone3<'a> {
     /// New namespaces for the child (`CLONE_NEW*`).
     pub namespaces: Option<UnshareFlags>,
-    /// Directory of a cgroup v2 group to be born in (`CLONE_INTO_CGROUP`, Linux 5.7): the way that never waits for RCU.
+    /// The directory of the child's cgroup in the v2 tree (`CLONE_INTO_CGROUP`, Linux 5.7). Does not wait for RCU.
     pub cgroup: Option<BorrowedFd<'a>>,
 }
 
 /// A cloned process.
 #[derive(Debug)]
 pub struct Child {
-    /// Its pid in the caller's PID namespace.
+    /// The pid in the caller's PID namespace.
     pub pid: i32,
-    /// Its pidfd, close-on-exec.
+    /// The pidfd, close-on-exec.
     pub pidfd: OwnedFd,
 }
 
-/// Ends the process when a panic unwinds out of the child's closure: the parent's frames are not the child's to run.
-struct EndOnUnwind;
+/// Exits the process if a panic unwinds out of the child's closure, because the child must not run the parent's frames.
+struct ExitOnUnwind;
 
-impl Drop for EndOnUnwind {
+impl Drop for ExitOnUnwind {
     fn drop(&mut self) {
         exit_now(EXIT_PANIC);
     }
 }
 
-/// Beyond 32 bits, so the libc crate's constants overflow (`linux/sched.h`).
+// Flags beyond 32 bits, for which the constants of the libc crate overflow (`linux/sched.h`).
 const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
 const CLONE_INTO_CGROUP: u64 = 1 << 33;
 
-/// Exit code of a child that panicked, as Rust programs have it.
+/// The exit code after a panic, as in other Rust programs.
 const EXIT_PANIC: i32 = 101;
 
 impl Clone3<'_> {
-    /// Runs `child` in a new process and returns its pid and pidfd to the caller; what `child` returns is its exit
-    /// code.
+    /// Runs `child` in a new process and returns its pid and pidfd to the caller. The exit code of the process is the
+    /// result of `child`.
     ///
-    /// The child has a copy of the caller's memory and descriptors. Signal handlers are set to default in it
-    /// (`CLONE_CLEAR_SIGHAND`, Linux 5.5); ignored signals stay ignored and blocked ones blocked.
+    /// The child has a copy of the caller's memory and descriptors. Its signal handlers are reset to the default
+    /// (`CLONE_CLEAR_SIGHAND`, Linux 5.5); ignored signals stay ignored, and blocked signals blocked.
     ///
     /// # Errors
-    /// `EINVAL` when the caller has more than one thread (a lock that another thread holds would never be released in
-    /// the child); `EBUSY`, `ENOENT`, `EOPNOTSUPP` for the cgroup; `EAGAIN`, `ENOMEM`, `EPERM`, `ENOSPC` as clone(2)
-    /// tells.
+    /// `EINVAL` if the caller has more than one thread (a lock that another thread holds would never be released in the
+    /// child); `EBUSY`, `ENOENT`, `EOPNOTSUPP` for the cgroup; `EAGAIN`, `ENOMEM`, `EPERM`, `ENOSPC` as in clone(2).
     pub fn fork(self, child: impl FnOnce() -> i32) -> io::Result<Child> {
         self.fork_as(0, libc::SIGCHLD as u64, child)
     }
 
-    /// The same, but the new process is a sibling: the caller's parent is its parent and reaps it (`CLONE_PARENT`).
+    /// Runs `child` in a new process that is a sibling: the caller's parent is its parent and reaps it
+    /// (`CLONE_PARENT`).
     ///
     /// # Errors
-    /// As [`Clone3::fork`]; `EINVAL` when the caller is the init of a PID namespace.
+    /// Those of [`Clone3::fork`]; `EINVAL` if the caller is the init of a PID namespace.
     pub fn fork_sibling(self, child: impl FnOnce() -> i32) -> io::Result<Child> {
-        // The signal at its end is the caller's own; naming one is refused.
+        // With CLONE_PARENT the exit signal is that of the caller; the kernel refuses another value.
         self.fork_as(libc::CLONE_PARENT as u64, 0, child)
     }
 
@@ -84,47 +84,47 @@ impl Clone3<'_> {
             cgroup: self.cgroup.map_or(0, |fd| fd.as_raw_fd() as u64),
         };
         // SAFETY: without CLONE_VM the child gets its own copy of all memory, so nothing is shared that either side
-        // could race on, and there is one thread (checked), so no lock is held for ever in the child. `arguments` and
+        // could race on, and there is one thread (checked), so no lock is held forever in the child. `arguments` and
         // `pidfd` outlive the call, and the size given is that of the struct.
         let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<libc::clone_args>()) };
         match pid {
             -1 => Err(io::Error::last_os_error()),
             0 => {
-                let guard = EndOnUnwind;
+                let guard = ExitOnUnwind;
                 let code = child();
                 std::mem::forget(guard);
                 exit_now(code)
             }
-            // SAFETY: CLONE_PIDFD stored a descriptor of ours here that nothing else owns.
+            // SAFETY: CLONE_PIDFD stored a new descriptor here, which nothing else owns.
             pid => Ok(Child { pid: pid as i32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } }),
         }
     }
 }
 
-/// Ends the process at once: no destructors, no atexit handlers.
+/// Exits the process immediately, without destructors and atexit handlers.
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: _exit takes any value and does not return.
     unsafe { libc::_exit(code) }
 }
 
-/// `EINVAL` unless the calling process has one thread: unshare(2) with `CLONE_THREAD` does nothing but this check.
+/// Returns `EINVAL` unless the calling process has a single thread: unshare(2) with `CLONE_THREAD` only checks that.
 fn require_single_thread() -> io::Result<()> {
-    // SAFETY: CLONE_THREAD alone changes nothing.
+    // SAFETY: CLONE_THREAD without other flags changes nothing.
     match unsafe { libc::unshare(libc::CLONE_THREAD) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Moves the calling process, which must have one thread, into new namespaces.
+/// Moves the calling process, which must have a single thread, into new namespaces.
 ///
 /// # Errors
-/// `EINVAL` when there is more than one thread, or where the kernel lacks one of the kinds; `EPERM`; `ENOSPC` at a
-/// limit of `/proc/sys/user/max_*_namespaces`.
+/// `EINVAL` if there is more than one thread, or if the kernel lacks one of the kinds; `EPERM`; `ENOSPC` at a limit of
+/// `/proc/sys/user/max_*_namespaces`.
 pub fn unshare_process(namespaces: UnshareFlags) -> io::Result<()> {
     require_single_thread()?;
     let only = namespaces.difference(UnshareFlags::FILES);
-    // SAFETY: unshare is unsafe for CLONE_FILES, which is taken out, and there is one thread.
+    // SAFETY: unshare is unsafe for CLONE_FILES, which is removed, and there is only one thread.
     unsafe { rustix::thread::unshare_unsafe(only) }?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A place in which one thread leaves a descriptor for another, without a system call.
+//! Passes a descriptor from one thread to another without a system call.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -6,8 +6,8 @@ use rustix::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
 const EMPTY: i32 = -1;
 
-/// Holds a descriptor or nothing. For a thread that can call nothing of the kernel any more: one store leaves it, one
-/// exchange takes it.
+/// A cell that holds a descriptor or is empty. For a thread that cannot make system calls anymore: `put` is one atomic
+/// store, `take` one atomic exchange.
 #[derive(Debug)]
 pub struct DescriptorCell(AtomicI32);
 
@@ -18,16 +18,16 @@ impl Default for DescriptorCell {
 }
 
 impl DescriptorCell {
-    /// Leaves a descriptor. One that was there before stays open and is nobody's.
+    /// Puts a descriptor into the cell. A descriptor that was in the cell is leaked.
     pub fn put(&self, descriptor: OwnedFd) {
         self.0.store(descriptor.into_raw_fd(), Ordering::Release);
     }
 
-    /// Takes what is there.
+    /// Takes the descriptor out of the cell.
     pub fn take(&self) -> Option<OwnedFd> {
         match self.0.swap(EMPTY, Ordering::Acquire) {
             EMPTY => None,
-            // SAFETY: `put` gave up a descriptor it owned, and the exchange gives each to one taker only.
+            // SAFETY: `put` stored a descriptor that it owned, and the exchange returns each to one caller only.
             descriptor => Some(unsafe { OwnedFd::from_raw_fd(descriptor) }),
         }
     }
@@ -38,12 +38,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_is_taken_once() {
+    fn a_descriptor_is_taken_once() {
         let cell = DescriptorCell::default();
         assert!(cell.take().is_none());
         cell.put(std::fs::File::open("/dev/null").expect("open").into());
-        let taken = cell.take().expect("it is there");
-        rustix::io::fcntl_getfd(&taken).expect("it is open");
+        let taken = cell.take().expect("the cell is empty");
+        rustix::io::fcntl_getfd(&taken).expect("the descriptor is closed");
         assert!(cell.take().is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Iterative walks over directory trees that a container or an image made.
+//! Iterative walks over directory trees that a container or an image has created.
 //!
 //! Such a tree may be arbitrarily deep and wide and may change during the walk. A walk uses constant stack, at most
 //! three descriptors, and memory that is bounded by [`DEPTH_MAX`] and [`PENDING_MAX`]. Every name is resolved on the
@@ -19,13 +19,13 @@ use rustix::{
 
 /// Levels below the root that a walk descends to. A removal moves what is deeper next to the root and continues there.
 pub const DEPTH_MAX: usize = 32_768;
-/// Names of subdirectories that a walk holds; beyond it each level holds one.
+/// The number of names of subdirectories that a walk holds; beyond it each level holds one.
 const PENDING_MAX: usize = 16 * 1024;
-/// Names of subdirectories that one level holds.
+/// The number of names of subdirectories that one level holds.
 const LEVEL_PENDING_MAX: usize = 64;
 /// Bytes of directory entries read at once.
 const BUFFER: usize = 32 * 1024;
-/// Times that a directory is emptied again because it was not empty afterwards.
+/// How often a directory is emptied again if it is not empty afterwards.
 const ATTEMPTS: u32 = 16;
 
 const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -33,47 +33,47 @@ const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOL
 /// What a walk does next with a subdirectory.
 #[derive(Debug)]
 pub enum Step {
-    /// Visit its entries.
+    /// Visits its entries.
     Descend,
-    /// Leave it out.
+    /// Skips it.
     Skip,
-    /// It was renamed to this name in the root of the walk; visit it there.
+    /// Visits it in the root of the walk, to which it was renamed with this name.
     Moved(CString),
 }
 
 /// What a walk does next after the entries of a subdirectory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// Continue.
+    /// Continues.
     Done,
-    /// Visit the entries again, at most 16 times.
+    /// Visits the entries again, at most 16 times.
     Again,
 }
 
-/// Receives what a walk finds. An error of any method ends the walk.
+/// Receives the entries of a walk. An error of any method ends the walk.
 pub trait Visitor {
-    /// An entry that is not a directory.
+    /// Visits an entry that is not a directory.
     ///
     /// # Errors
-    /// The visitor's own.
+    /// Those of the visitor.
     fn file(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()>;
 
-    /// A subdirectory, before its entries. `deep` is set where the walk cannot descend further.
+    /// Visits a subdirectory before its entries. `deep` is set if the walk cannot descend further.
     ///
     /// # Errors
-    /// The visitor's own.
+    /// Those of the visitor.
     fn enter(&mut self, parent: BorrowedFd<'_>, name: &CStr, deep: bool) -> rustix::io::Result<Step>;
 
-    /// A subdirectory that [`Visitor::enter`] returned [`Step::Descend`] for, after its entries.
+    /// Visits a subdirectory, for which [`Visitor::enter`] has returned [`Step::Descend`], after its entries.
     ///
     /// # Errors
-    /// The visitor's own.
+    /// Those of the visitor.
     fn leave(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<Leave>;
 
-    /// A subdirectory that cannot be opened for another reason than that it is gone or is something else by now.
+    /// Handles a subdirectory that cannot be opened, except if it was removed or replaced by another file.
     ///
     /// # Errors
-    /// Returns `cause` unless the visitor accepts it.
+    /// `cause`, unless the visitor accepts it.
     fn unreadable(&mut self, name: &CStr, cause: Errno) -> rustix::io::Result<()> {
         let _ = name;
         Err(cause)
@@ -85,7 +85,7 @@ struct Level {
     name: CString,
     device: u64,
     inode: u64,
-    /// Position of the next entry to read.
+    /// The position of the next entry to read.
     cookie: u64,
     exhausted: bool,
     pending: Vec<CString>,
@@ -105,10 +105,10 @@ impl Level {
     }
 }
 
-/// Visits everything below the directory `root`, which itself is not visited. Symlinks are files here.
+/// Visits all entries below the directory `root`, which is not visited itself. Symlinks are treated as files.
 ///
 /// # Errors
-/// The first error of the visitor or of reading a directory; [`Errno::STALE`]: a directory was moved during the walk.
+/// The first error of the visitor or of reading a directory; [`Errno::STALE`] if a directory was moved during the walk.
 pub fn walk(root: BorrowedFd<'_>, visitor: &mut dyn Visitor) -> rustix::io::Result<()> {
     let current = rustix::fs::openat(root, c".", OPEN, Mode::empty())?;
     let levels = vec![Level::new(CString::default(), &current, 0)?];
@@ -119,7 +119,7 @@ pub fn walk(root: BorrowedFd<'_>, visitor: &mut dyn Visitor) -> rustix::io::Resu
 struct Walk<'a> {
     current: OwnedFd,
     levels: Vec<Level>,
-    /// Names that all levels hold.
+    /// The number of names that all levels hold.
     pending: usize,
     buffer: Vec<MaybeUninit<u8>>,
     visitor: &'a mut dyn Visitor,
@@ -168,16 +168,16 @@ impl Walk<'_> {
     /// Reads entries until there are enough subdirectories to visit.
     fn read(&mut self) -> rustix::io::Result<()> {
         let Some(level) = self.levels.last_mut() else { return Ok(()) };
-        let most = if self.pending < PENDING_MAX { LEVEL_PENDING_MAX } else { 1 };
+        let limit = if self.pending < PENDING_MAX { LEVEL_PENDING_MAX } else { 1 };
         rustix::fs::seek(&self.current, SeekFrom::Start(level.cookie))?;
         let mut entries = RawDir::new(&self.current, &mut self.buffer);
-        while level.pending.len() < most {
+        while level.pending.len() < limit {
             let entry = match entries.next() {
                 None => {
                     level.exhausted = true;
                     break;
                 }
-                // The directory was removed while it was read.
+                // The directory was removed during the walk.
                 Some(Err(Errno::NOENT)) => {
                     level.exhausted = true;
                     break;
@@ -207,29 +207,29 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Goes up one level; returns whether there was one.
+    /// Returns to the parent level; returns false at the root.
     fn leave(&mut self) -> rustix::io::Result<bool> {
-        let Some(left) = self.levels.pop() else { return Ok(false) };
+        let Some(level) = self.levels.pop() else { return Ok(false) };
         let Some(above) = self.levels.last() else { return Ok(false) };
         let parent = rustix::fs::openat(&self.current, c"..", OPEN, Mode::empty())?;
         if !above.is(&parent)? {
             return Err(Errno::STALE);
         }
         self.current = parent;
-        match self.visitor.leave(self.current.as_fd(), &left.name)? {
+        match self.visitor.leave(self.current.as_fd(), &level.name)? {
             Leave::Done => {}
-            Leave::Again if left.attempt >= ATTEMPTS => return Err(Errno::NOTEMPTY),
-            Leave::Again => self.descend(left.name, left.attempt + 1)?,
+            Leave::Again if level.attempt >= ATTEMPTS => return Err(Errno::NOTEMPTY),
+            Leave::Again => self.descend(level.name, level.attempt + 1)?,
         }
         Ok(true)
     }
 }
 
-/// Removes a file, or a directory with everything below it, without following symlinks. Succeeds if there is none.
+/// Removes a file, or a directory with its contents, without following symlinks. Succeeds if it does not exist.
 ///
 /// # Errors
-/// What keeps it from being removed; a part of it may be gone then. [`Errno::XDEV`]: something is mounted in it.
-/// [`Errno::BUSY`]: it is a mount point, and empty now.
+/// The first error, after which a part of it may be removed. [`Errno::XDEV`]: a file system is mounted in it.
+/// [`Errno::BUSY`]: it is a mountpoint, and empty now.
 pub fn remove(parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
     match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
@@ -238,7 +238,7 @@ pub fn remove(parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
     }
     match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
-        // A mount point is busy before it is looked whether it is empty.
+        // For a mountpoint the kernel returns EBUSY before it checks whether it is empty.
         Err(Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => {}
         Err(cause) => return Err(cause),
     }

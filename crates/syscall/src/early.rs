@@ -1,12 +1,13 @@
-//! Executing the program again, from a read-only clone of its mount, before the C library has started.
+//! Executes the program again from a read-only clone of its mount, before the C library is initialized.
 //!
-//! A program that enters containers has to run from where no container can write to it (see `container::own_program`),
-//! so it executes itself once more. The C library's start costs 0.3 ms on machines where cpuid(2) is slow, and a dozen
-//! system calls; done here, it is paid once. Whatever fails here is left to the program, which tries again and tells.
+//! A program that enters containers has to run from where no container can write to it (see `container::self_exe`),
+//! so it executes itself once more. The initialization of the C library costs a dozen system calls, and 0.3 ms on
+//! machines on which the cpuid instruction is slow; with this code it is done only once. Failures are ignored here: the
+//! program tries again and reports them.
 //!
-//! Linked as the entry of a static program by `-e program_early_start`. Nothing of the C library may be used: there is
-//! no thread-local storage yet, and `memcpy` and its like are not resolved; so memory is read and written byte by byte
-//! where the compiler could make such a call of it.
+//! This is linked as the entry point of a static program by `-e program_early_start`. The C library must not be used:
+//! thread-local storage is not set up yet, and `memcpy` and similar functions are not resolved. Therefore memory is
+//! accessed byte by byte where the compiler could otherwise generate such a call.
 
 use core::{
     arch::{asm, global_asm},
@@ -14,11 +15,11 @@ use core::{
     ptr,
 };
 
-/// Commands that run from a safe program.
+/// Commands that need the protected program.
 const COMMANDS: [u64; 4] = [word(b"create"), word(b"run"), word(b"exec"), word(b"restore")];
 
 const PROGRAM: &core::ffi::CStr = c"/proc/self/exe";
-/// Index of `f_flags` in `struct statfs`, in words.
+/// The index of `f_flags` in `struct statfs`, in words.
 const STATFS_FLAGS: usize = 10;
 /// `ST_RDONLY`.
 const READ_ONLY: u64 = 1;
@@ -40,13 +41,14 @@ global_asm!(
     early = sym early,
 );
 
-/// Executes the program again where it has to be; returns where that is done, or not needed, or not possible.
+/// Executes the program again if that is necessary. Returns if it was done already, or is not needed, or not possible.
 ///
 /// # Safety
-/// `stack` is the process's first stack pointer: the count of the arguments, they, NULL, the environment, NULL.
+/// `stack` is the initial stack pointer of the process: the number of arguments, the arguments, NULL, the environment,
+/// NULL.
 unsafe extern "C" fn early(stack: *const usize) {
-    // SAFETY: by the contract the words up to the second NULL are there; the strings end with NUL; what the kernel
-    // writes to is as large as it expects, and what it reads is initialized.
+    // SAFETY: by the contract the words up to the second NULL exist and the strings end with NUL. The buffers that the
+    // kernel writes are as large as it expects, and the memory that it reads is initialized.
     unsafe {
         let count = stack.read();
         let arguments = stack.add(1).cast::<*const u8>();
@@ -54,8 +56,8 @@ unsafe extern "C" fn early(stack: *const usize) {
             return;
         }
         let mut system = [const { MaybeUninit::<u64>::uninit() }; 16];
-        let asked = call(libc::SYS_statfs, [PROGRAM.as_ptr() as usize, system.as_mut_ptr() as usize, 0, 0, 0]);
-        if asked != 0 || system[STATFS_FLAGS].assume_init() & READ_ONLY != 0 {
+        let result = call(libc::SYS_statfs, [PROGRAM.as_ptr() as usize, system.as_mut_ptr() as usize, 0, 0, 0]);
+        if result != 0 || system[STATFS_FLAGS].assume_init() & READ_ONLY != 0 {
             return;
         }
         let flags = libc::OPEN_TREE_CLONE as usize | libc::OPEN_TREE_CLOEXEC as usize;
@@ -77,7 +79,7 @@ unsafe extern "C" fn early(stack: *const usize) {
     }
 }
 
-/// A short string as a number.
+/// Converts a short string to a number.
 const fn word(text: &[u8]) -> u64 {
     let (mut value, mut index) = (0, 0);
     while index < text.len() {
@@ -87,7 +89,7 @@ const fn word(text: &[u8]) -> u64 {
     value
 }
 
-/// The same of a C string; `u64::MAX` for one that is longer than 7 bytes.
+/// Converts a C string to a number; returns `u64::MAX` if it is longer than 7 bytes.
 ///
 /// # Safety
 /// The string ends with NUL.
@@ -103,13 +105,13 @@ unsafe fn word_at(text: *const u8) -> u64 {
     u64::MAX
 }
 
-/// A system call: its result, or the negative error number.
+/// Makes a system call. Returns its result, or the negated errno.
 ///
 /// # Safety
-/// That of the call.
+/// That of the system call.
 unsafe fn call(number: libc::c_long, arguments: [usize; 5]) -> isize {
     let result: isize;
-    // SAFETY: the kernel's convention on x86_64: arguments in these registers, rcx and r11 overwritten.
+    // SAFETY: the calling convention of the kernel on x86_64: arguments in these registers; rcx and r11 are clobbered.
     unsafe {
         asm!(
             "syscall",

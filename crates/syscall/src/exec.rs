@@ -1,4 +1,4 @@
-//! execve(2), with arguments made before the clone.
+//! execve(2) with arguments that are prepared before the clone.
 
 use std::{
     ffi::{CStr, CString, c_char},
@@ -7,7 +7,8 @@ use std::{
 
 use rustix::fd::{AsRawFd, BorrowedFd};
 
-/// A NULL-terminated array of C strings, as execve wants it. Made once, used in the child without allocation.
+/// A NULL-terminated array of C strings for execve. It is created before the clone and used in the child without
+/// allocation.
 #[derive(Debug)]
 pub struct StringArray {
     strings: Vec<CString>,
@@ -15,32 +16,32 @@ pub struct StringArray {
 }
 
 impl StringArray {
-    /// From owned strings.
+    /// Creates an array from owned strings.
     pub fn new(strings: Vec<CString>) -> Self {
         let pointers = strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect();
         Self { strings, pointers }
     }
 
-    /// The strings.
+    /// Returns the strings.
     pub fn strings(&self) -> &[CString] {
         &self.strings
     }
 
-    /// Adds one at the end.
+    /// Appends a string.
     pub fn push(&mut self, string: CString) {
         self.pointers.insert(self.strings.len(), string.as_ptr());
         self.strings.push(string);
     }
 }
 
-/// Replaces the calling program; returns only with an error.
+/// Executes a program; returns only an error.
 pub fn execve(path: &CStr, arguments: &StringArray, environment: &StringArray) -> io::Error {
-    // SAFETY: both arrays end with NULL and point to strings that live as long as they; `path` is a C string.
+    // SAFETY: both arrays end with NULL and point to strings that live as long as the arrays; `path` is a C string.
     unsafe { libc::execve(path.as_ptr(), arguments.pointers.as_ptr(), environment.pointers.as_ptr()) };
     io::Error::last_os_error()
 }
 
-/// Replaces the calling program by an open file (`AT_EMPTY_PATH`, Linux 3.19); returns only with an error.
+/// Executes an open file (`AT_EMPTY_PATH`, Linux 3.19); returns only an error.
 pub fn execve_file(file: BorrowedFd<'_>, arguments: &StringArray, environment: &StringArray) -> io::Error {
     // SAFETY: as `execve`; the path is the empty C string and `file` is open.
     unsafe {

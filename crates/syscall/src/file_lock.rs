@@ -1,4 +1,4 @@
-//! Locks of files that a process holds until it ends.
+//! File locks that a process holds until it exits.
 
 use std::{
     io, thread,
@@ -11,19 +11,19 @@ use rustix::{
     io::Errno,
 };
 
-/// Takes a file for this process alone (flock(2), exclusive). A process that has it and is just ending, or a child that
-/// a dead one forked and that did not execute its program yet, is waited for so long. Blocks.
+/// Locks a file exclusively (flock(2)). Waits up to `timeout` for a holder that is exiting, or for a child that a dead
+/// holder forked and that has not executed its program yet. Blocks.
 ///
 /// # Errors
-/// `EWOULDBLOCK`: somebody has it still; else the kernel's.
-pub fn lock_within(file: impl AsFd, ending: Duration) -> io::Result<()> {
-    const LOOKS: u32 = 100;
-    let begin = Instant::now();
+/// `EWOULDBLOCK` if another process still holds the lock; else those of flock(2).
+pub fn lock_with_timeout(file: impl AsFd, timeout: Duration) -> io::Result<()> {
+    const ATTEMPTS: u32 = 100;
+    let start = Instant::now();
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::INTR) => {}
-            Err(Errno::WOULDBLOCK) if begin.elapsed() < ending => thread::sleep(ending / LOOKS),
-            locked => return Ok(locked?),
+            Err(Errno::WOULDBLOCK) if start.elapsed() < timeout => thread::sleep(timeout / ATTEMPTS),
+            result => return Ok(result?),
         }
     }
 }
@@ -33,19 +33,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_ends_is_waited_for_and_who_stays_is_not() {
+    fn an_exiting_holder_is_waited_for() {
         let path = std::env::temp_dir().join(format!("pinion-lock-{}", std::process::id()));
-        let open = || std::fs::File::options().create(true).append(true).open(&path).expect("a file");
+        let open = || std::fs::File::options().create(true).append(true).open(&path).expect("open the file");
         let first = open();
-        lock_within(&first, Duration::ZERO).expect("free");
-        let refused = lock_within(open(), Duration::from_millis(50)).expect_err("taken");
-        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
-        let ends = thread::spawn(move || {
+        lock_with_timeout(&first, Duration::ZERO).expect("lock the file");
+        let error = lock_with_timeout(open(), Duration::from_millis(50)).expect_err("the file is locked");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        let holder = thread::spawn(move || {
             thread::sleep(Duration::from_millis(50));
             drop(first);
         });
-        lock_within(open(), Duration::from_secs(60)).expect("waited for");
-        ends.join().expect("ended");
-        std::fs::remove_file(path).expect("removed");
+        lock_with_timeout(open(), Duration::from_secs(60)).expect("lock the file after its release");
+        holder.join().expect("join the holder");
+        std::fs::remove_file(path).expect("remove the file");
     }
 }

@@ -1,15 +1,15 @@
-//! Descriptors that a program found open when it started.
+//! Descriptors that a program inherited from its parent.
 
 use std::io;
 
 use rustix::fd::{FromRawFd, OwnedFd, RawFd};
 
-/// Takes over a descriptor that the parent left open, by its number, and marks it close-on-exec.
+/// Takes ownership of an inherited descriptor by its number, and marks it close-on-exec.
 ///
-/// To be called once per number, early in `main`: from then on the returned value owns it.
+/// To be called once per number, early in `main`: from then on the returned value owns the descriptor.
 ///
 /// # Errors
-/// `EBADF` where nothing is open under that number; `EINVAL` for standard streams, which std owns.
+/// `EBADF` if the descriptor is not open; `EINVAL` for standard streams, which std owns.
 pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     if number <= 2 {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -18,34 +18,34 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it is open, was handed to this process by its parent, and no value of this program owns it yet.
+    // SAFETY: the descriptor is open, was inherited from the parent, and no value of this program owns it yet.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// A duplicate, close-on-exec, of a descriptor that was left open by its number; that one stays as it is, for a program
-/// that may be executed next.
+/// Duplicates an inherited descriptor as close-on-exec. The original is not changed, for a program that may be executed
+/// later.
 ///
 /// # Errors
-/// `EBADF` where nothing is open under that number; `EMFILE`.
+/// `EBADF` if the descriptor is not open; `EMFILE`.
 pub fn duplicate_inherited(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: fcntl on a number that is not open fails with EBADF and touches nothing.
     let duplicate = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
     if duplicate < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: fcntl just gave us this descriptor; nothing else owns it.
+    // SAFETY: fcntl has just returned this descriptor; nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(duplicate) })
 }
 
-/// Whether something is open under this number.
+/// Reports whether the descriptor with this number is open.
 pub fn is_open(number: RawFd) -> bool {
     // SAFETY: fcntl on a number that is not open fails with EBADF and touches nothing.
     unsafe { libc::fcntl(number, libc::F_GETFD) >= 0 }
 }
 
-/// Closes every descriptor from `first` on: what a careless parent leaked. Linux 5.9.
+/// Closes all descriptors from `first` on, which the parent has leaked. Linux 5.9.
 ///
-/// To be called before the program opened anything of its own from that number on.
+/// To be called before the program opens files with these numbers.
 ///
 /// # Errors
 /// `ENOSYS` on an older kernel, `EINVAL` for the standard streams.
@@ -53,7 +53,7 @@ pub fn close_inherited_from(first: RawFd) -> io::Result<()> {
     if first <= 2 {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    // SAFETY: the caller opened nothing there (see above), so no owned descriptor is closed under its owner.
-    let done = unsafe { libc::syscall(libc::SYS_close_range, first as libc::c_uint, libc::c_uint::MAX, 0) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    // SAFETY: by the documented contract the program has not opened these descriptors, so none of them has an owner.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first as libc::c_uint, libc::c_uint::MAX, 0) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

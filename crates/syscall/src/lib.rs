@@ -1,4 +1,4 @@
-//! Typed wrappers for the Linux system calls that rustix lacks: one kernel subject, one file; the one home of `unsafe`.
+//! Typed wrappers for Linux system calls that rustix lacks, one file per subject. All `unsafe` code is in this crate.
 
 pub mod allocator;
 pub mod blocked_call;

@@ -1,10 +1,11 @@
-//! `lo` of the calling thread's network namespace. Source: rtnetlink(7).
+//! The loopback interface of the calling thread's network namespace. Source: rtnetlink(7).
 
 use std::io;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 
-/// `nlmsghdr` and `ifinfomsg`, 16 bytes each: `RTM_NEWLINK` of index 1, `IFF_UP`, with an answer asked for.
+/// Encodes `nlmsghdr` and `ifinfomsg`, 16 bytes each: `RTM_NEWLINK` for index 1 with `IFF_UP`, requesting an
+/// acknowledgement.
 fn request() -> [u8; 32] {
     const RTM_NEWLINK: u16 = 16;
     const REQUEST_ACK: u16 = 0x1 | 0x4;
@@ -20,7 +21,7 @@ fn request() -> [u8; 32] {
     message
 }
 
-/// Sets `lo` up.
+/// Sets the interface `lo` up.
 ///
 /// # Errors
 /// `EPERM` without `CAP_NET_ADMIN` in the user namespace that owns the network namespace.
@@ -28,13 +29,13 @@ pub fn up() -> io::Result<()> {
     // Protocol zero is NETLINK_ROUTE; a netlink socket without a peer sends to the kernel.
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     send(&socket, &request(), SendFlags::empty())?;
-    let mut answer = [0u8; 128];
-    let (_, length) = recv(&socket, &mut answer[..], RecvFlags::empty())?;
+    let mut reply = [0u8; 128];
+    let (_, length) = recv(&socket, &mut reply[..], RecvFlags::empty())?;
     // NLMSG_ERROR: the header, then the negated errno.
-    let code = answer[..length].get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
+    let code = reply[..length].get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
     match code {
         Some(0) => Ok(()),
         Some(errno) => Err(io::Error::from_raw_os_error(-errno)),
-        None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "netlink answered less than a header")),
+        None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the netlink reply is shorter than its header")),
     }
 }

@@ -1,4 +1,4 @@
-//! mount_setattr(2): flags and propagation of mounts, attached or not. Linux 5.12.
+//! Attributes and propagation of attached and detached mounts: mount_setattr(2). Linux 5.12.
 
 use std::{ffi::CStr, io};
 
@@ -7,14 +7,14 @@ use rustix::{
     mount::{MountAttrFlags, MountPropagationFlags},
 };
 
-/// What to change.
+/// The attributes to change.
 #[derive(Clone, Copy, Debug)]
 pub struct MountAttributes {
-    /// Attributes to set. To set one of the atime kinds, `clear` must have `MOUNT_ATTR__ATIME`.
+    /// Attributes to set. To set an atime attribute, `clear` must contain `MOUNT_ATTR__ATIME`.
     pub set: MountAttrFlags,
     /// Attributes to clear.
     pub clear: MountAttrFlags,
-    /// New propagation.
+    /// The new propagation.
     pub propagation: Option<MountPropagationFlags>,
 }
 
@@ -25,23 +25,24 @@ impl Default for MountAttributes {
 }
 
 impl MountAttributes {
-    /// Whether there is nothing to change.
+    /// Reports whether there is nothing to change.
     pub fn is_empty(&self) -> bool {
         self.set.is_empty() && self.clear.is_empty() && self.propagation.is_none()
     }
 
-    /// Changes a mount given by a descriptor of its root; with `recursive`, all below it too.
+    /// Changes a mount given by a descriptor of its root; with `recursive`, also the mounts below it.
     ///
     /// # Errors
-    /// `EINVAL`: not the root of a mount, or a wrong set of flags; `EPERM`: a flag that is locked, or no right to.
+    /// `EINVAL`: not the root of a mount, or an invalid combination of flags; `EPERM`: a flag is locked, or the caller
+    /// is not privileged.
     pub fn apply(&self, mount: impl AsFd, recursive: bool) -> io::Result<()> {
         self.apply_at(mount, c"", recursive)
     }
 
-    /// Changes the mount whose root `path` is, from directory `at`.
+    /// Changes the mount whose root is `path`, relative to the directory `at`.
     ///
     /// # Errors
-    /// As [`MountAttributes::apply`].
+    /// Those of [`MountAttributes::apply`].
     pub fn apply_at(&self, at: impl AsFd, path: &CStr, recursive: bool) -> io::Result<()> {
         let attributes = libc::mount_attr {
             attr_set: u64::from(self.set.bits()),
@@ -51,7 +52,7 @@ impl MountAttributes {
         };
         let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
         // SAFETY: `path` is a C string, `attributes` outlives the call and its true size is given.
-        let done = unsafe {
+        let result = unsafe {
             libc::syscall(
                 libc::SYS_mount_setattr,
                 at.as_fd().as_raw_fd(),
@@ -61,6 +62,6 @@ impl MountAttributes {
                 size_of::<libc::mount_attr>(),
             )
         };
-        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }

@@ -1,4 +1,4 @@
-//! Namespaces: leaving them for new ones, and what identifies one.
+//! Creates and identifies namespaces.
 //!
 //! Sources: unshare(2), setns(2), ioctl_nsfs(2), `SO_NETNS_COOKIE` in socket(7).
 
@@ -9,7 +9,7 @@ use rustix::{
     thread::UnshareFlags,
 };
 
-/// Kinds of namespace a thread of a threaded program can leave without harm to the others.
+/// The kinds of namespaces that one thread of a multi-threaded program can leave without affecting other threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadNamespace {
     /// `CLONE_NEWNET`
@@ -20,34 +20,35 @@ pub enum ThreadNamespace {
     Uts,
 }
 
-/// Moves the calling thread, and only it, into a new namespace of this kind.
+/// Moves only the calling thread into a new namespace of this kind.
 ///
 /// # Errors
-/// The kernel's: `EPERM` without `CAP_SYS_ADMIN`, `ENOSPC` at the limit of `/proc/sys/user/max_*_namespaces`.
+/// `EPERM` without `CAP_SYS_ADMIN`, `ENOSPC` at the limit of `/proc/sys/user/max_*_namespaces`.
 pub fn unshare_thread(kind: ThreadNamespace) -> io::Result<()> {
     let flags = match kind {
         ThreadNamespace::Network => UnshareFlags::NEWNET,
         ThreadNamespace::Ipc => UnshareFlags::NEWIPC,
         ThreadNamespace::Uts => UnshareFlags::NEWUTS,
     };
-    // SAFETY: unshare is unsafe for CLONE_FILES, which divides the descriptor table; none of these flags does.
+    // SAFETY: unshare is unsafe for CLONE_FILES, which unshares the descriptor table; none of these flags does.
     unsafe { rustix::thread::unshare_unsafe(flags) }?;
     Ok(())
 }
 
-/// `NS_GET_ID`: the namespace's number, never given twice while the machine runs. Linux 6.18.
+/// Returns the id of a namespace, which is unique until the next boot (`NS_GET_ID`, Linux 6.18).
 ///
 /// # Errors
-/// `ENOTTY` on an older kernel or when `namespace` is no nsfs file.
+/// `ENOTTY` on an older kernel or if `namespace` is not an nsfs file.
 pub fn namespace_id(namespace: impl AsFd) -> io::Result<u64> {
     const NS_GET_ID: libc::Ioctl = 0x8008_b70d; // _IOR(0xb7, 13, __u64)
     let mut id = 0u64;
     // SAFETY: the descriptor is open for the call and the kernel writes eight bytes to `id`, which outlives it.
-    let done = unsafe { libc::ioctl(namespace.as_fd().as_raw_fd(), NS_GET_ID, &raw mut id) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(id) }
+    let result = unsafe { libc::ioctl(namespace.as_fd().as_raw_fd(), NS_GET_ID, &raw mut id) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(id) }
 }
 
-/// `SO_NETNS_COOKIE`: the number of a socket's network namespace, equal to its [`namespace_id`]. Linux 5.14.
+/// Returns the cookie of a socket's network namespace, which equals its [`namespace_id`] (`SO_NETNS_COOKIE`, Linux
+/// 5.14).
 ///
 /// # Errors
 /// `ENOPROTOOPT` on an older kernel.
@@ -55,8 +56,8 @@ pub fn socket_namespace_id(socket: impl AsFd) -> io::Result<u64> {
     const SO_NETNS_COOKIE: libc::c_int = 71;
     let mut id = 0u64;
     let mut length = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: the descriptor is open for the call; the kernel writes at most `length` bytes to `id`, both outlive it.
-    let done = unsafe {
+    // SAFETY: the descriptor is open for the call; the kernel writes at most `length` bytes to `id`; both outlive it.
+    let result = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
@@ -65,13 +66,13 @@ pub fn socket_namespace_id(socket: impl AsFd) -> io::Result<u64> {
             &raw mut length,
         )
     };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(id) }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(id) }
 }
 
-/// `NS_GET_NSTYPE`: what kind of namespace a descriptor holds, as its `CLONE_NEW*` flag. Linux 4.11.
+/// Returns the kind of a namespace as its `CLONE_NEW*` flag (`NS_GET_NSTYPE`, Linux 4.11).
 ///
 /// # Errors
-/// `ENOTTY` when `namespace` is no nsfs file.
+/// `ENOTTY` if `namespace` is not an nsfs file.
 pub fn namespace_kind(namespace: impl AsFd) -> io::Result<u32> {
     const NS_GET_NSTYPE: libc::Ioctl = 0xb703; // _IO(0xb7, 3)
     // SAFETY: the descriptor is open for the call; the request has no argument.

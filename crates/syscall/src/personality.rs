@@ -1,8 +1,8 @@
-//! personality(2).
+//! Execution domains: personality(2).
 
 use std::io;
 
-/// `linux/personality.h`
+/// `PER_LINUX32` of `linux/personality.h`.
 const PER_LINUX32: libc::c_ulong = 8;
 
 /// Execution domains of the OCI specification.
@@ -10,11 +10,11 @@ const PER_LINUX32: libc::c_ulong = 8;
 pub enum Personality {
     /// `PER_LINUX`
     Linux,
-    /// `PER_LINUX32`: uname(2) tells a 32-bit machine.
+    /// `PER_LINUX32`: uname(2) reports a 32-bit machine.
     Linux32,
 }
 
-/// Sets the calling process's execution domain; execve keeps it.
+/// Sets the execution domain of the calling process, which is preserved across execve.
 ///
 /// # Errors
 /// `EINVAL`.

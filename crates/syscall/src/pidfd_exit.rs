@@ -1,33 +1,34 @@
-//! How a process ended, from its pidfd alone: `PIDFD_GET_INFO` of ioctl(2) on a pidfd.
+//! The exit status of a process from its pidfd: the `PIDFD_GET_INFO` ioctl.
 
 use std::io;
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// What `PIDFD_GET_INFO` tells of a process's end.
+/// The exit information of `PIDFD_GET_INFO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PidfdExit {
-    /// It lives, or ended and was not reaped yet.
+    /// The process is running, or has exited and was not reaped yet.
     NotReaped,
-    /// It ended and was reaped: its wait status, as waitpid(2) gives it.
+    /// The process has exited and was reaped; contains its wait status as in waitpid(2).
     Reaped(i32),
-    /// The kernel does not know (any more).
+    /// The kernel does not have the status, or not anymore.
     Unknown,
 }
 
-/// The wait status of a process that somebody else reaped. Linux 6.15; the pidfd must have been opened before its end.
+/// Returns the wait status of a process that another process has reaped. Linux 6.15; the pidfd must have been opened
+/// before the process was reaped.
 ///
 /// # Errors
-/// `ENOTTY` or `EINVAL` on an older kernel are `Ok(Unknown)`; anything else is the kernel's.
+/// Those of the ioctl, except `ENOTTY` and `EINVAL` of an older kernel, for which the result is `Ok(Unknown)`.
 pub fn pidfd_exit(pidfd: impl AsFd) -> io::Result<PidfdExit> {
-    // The kernel looks for the status first and for the process then: one that is reaped in between is reported as gone
-    // without a status, which is there by then.
-    let outcome = match ask(pidfd.as_fd()) {
-        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => ask(pidfd.as_fd()),
+    // The kernel looks up the status first and then the process. If the process is reaped in between, the result is
+    // ESRCH, although the status is available by then.
+    let outcome = match get_info(pidfd.as_fd()) {
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => get_info(pidfd.as_fd()),
         outcome => outcome,
     };
     match outcome {
-        // Gone and nothing was kept, or a kernel that cannot tell.
+        // The process does not exist and the kernel has no status, or the kernel does not support the ioctl.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOTTY | libc::EINVAL)) => {
             Ok(PidfdExit::Unknown)
         }
@@ -35,7 +36,7 @@ pub fn pidfd_exit(pidfd: impl AsFd) -> io::Result<PidfdExit> {
     }
 }
 
-fn ask(pidfd: BorrowedFd<'_>) -> io::Result<PidfdExit> {
+fn get_info(pidfd: BorrowedFd<'_>) -> io::Result<PidfdExit> {
     // Version 0 of struct pidfd_info: mask u64, cgroupid u64, eleven u32 (pid … fsgid), exit_code i32.
     const SIZE: usize = 64;
     const EXIT_CODE: usize = 60;
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_is_there_once_it_was_reaped() {
+    fn the_status_is_available_after_the_process_is_reaped() {
         let mut child = Command::new("/bin/sh").args(["-c", "exit 7"]).spawn().expect("spawn");
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).expect("pidfd");
         assert_eq!(pidfd_exit(&pidfd).expect("ioctl"), PidfdExit::NotReaped);
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_is_known_at_every_moment_of_its_reaping() {
+    fn the_status_is_never_unknown_while_the_process_is_reaped() {
         for _ in 0..2000 {
             let mut child = Command::new("/bin/true").spawn().expect("spawn");
             let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).expect("pidfd");
@@ -83,9 +84,9 @@ mod tests {
             while match pidfd_exit(&pidfd).expect("ioctl") {
                 PidfdExit::NotReaped => true,
                 PidfdExit::Reaped(status) => status != 0,
-                PidfdExit::Unknown => panic!("nobody could see how"),
+                PidfdExit::Unknown => panic!("the status is unknown"),
             } {}
-            reaper.join().expect("no panic");
+            reaper.join().expect("join the reaper");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! pidfd_send_signal(2) with any signal number, real-time ones too (kernel 5.1+).
+//! pidfd_send_signal(2) with any signal number, including real-time signals (Linux 5.1).
 
 use rustix::{
     fd::{AsFd, AsRawFd},
     io::Errno,
 };
 
-/// Sends a signal to the process that a pidfd refers to. `ESRCH`: it has ended; `EINVAL`: no such signal.
+/// Sends a signal to the process of a pidfd. `ESRCH`: the process has exited; `EINVAL`: the signal does not exist.
 pub fn pidfd_signal(pidfd: impl AsFd, signal: i32) -> Result<(), Errno> {
     let fd = pidfd.as_fd().as_raw_fd();
     // SAFETY: the descriptor is borrowed for the call, and the null siginfo makes the kernel fill in its own.

@@ -1,4 +1,4 @@
-//! Files of procfs, whose size nobody knows before: read in as few calls as there can be.
+//! Reads files of procfs, whose size is not known in advance, with as few calls as possible.
 
 use std::io;
 
@@ -7,15 +7,15 @@ use rustix::{
     io::Errno,
 };
 
-/// Bytes asked for at a time; what a read of procfs gives is at most about this much.
+/// Bytes per read; a read from procfs returns about this much at most.
 const CHUNK: usize = 4096;
-/// Most bytes that are read.
+/// The largest file that is read, in bytes.
 const MAX: usize = 64 << 20;
 
-/// The whole file.
+/// Reads a file.
 ///
 /// # Errors
-/// The kernel's, `EFBIG` beyond 64 MiB; `InvalidData` where it is no UTF-8.
+/// Those of the kernel, `EFBIG` beyond 64 MiB; an error of kind `Other` if the file is not UTF-8.
 pub fn read(path: &str) -> io::Result<String> {
     let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut data = vec![0; CHUNK];
@@ -40,9 +40,9 @@ pub fn read(path: &str) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn reads_what_others_read() {
-        let ours = super::read("/proc/self/mountinfo").expect("mountinfo");
-        assert_eq!(ours, std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo"));
+    fn files_are_read_completely() {
+        let text = super::read("/proc/self/mountinfo").expect("mountinfo");
+        assert_eq!(text, std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo"));
         assert_eq!(super::read("/proc/nothing").expect_err("absent").kind(), std::io::ErrorKind::NotFound);
     }
 }

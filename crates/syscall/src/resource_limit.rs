@@ -1,17 +1,17 @@
-//! Resource limits of this process, with the kernel's errors: rustix takes `prlimit64` for a call that cannot fail, and
-//! returns whatever the memory held if it did.
+//! Resource limits of this process, with error handling: rustix assumes that `prlimit64` cannot fail, and returns
+//! uninitialized memory if it does.
 
 use std::io;
 
 use rustix::process::{Resource, Rlimit};
 
-/// The limits of one resource of this process; `None` in them is no limit (getrlimit(2)).
+/// Returns the limits of a resource (getrlimit(2)); `None` in the result means no limit.
 ///
 /// # Errors
-/// The kernel's. It has none for a valid resource; a seccomp filter or a tracer may have.
+/// Those of a seccomp filter or a tracer; the kernel returns no error for a valid resource.
 pub fn get(resource: Resource) -> io::Result<Rlimit> {
     let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the kernel writes one rlimit64 to `limit`, which is one, and reads none: the new limit is null.
+    // SAFETY: the kernel writes one rlimit64 to `limit`, and reads nothing, as the new limit is null.
     let outcome = unsafe { libc::prlimit64(0, resource as _, std::ptr::null(), &raw mut limit) };
     if outcome < 0 {
         return Err(io::Error::last_os_error());

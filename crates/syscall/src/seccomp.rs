@@ -1,18 +1,17 @@
-//! seccomp(2): loading a filter, and answering for one (seccomp_unotify(2)).
+//! Loads seccomp filters (seccomp(2)) and handles notifications (seccomp_unotify(2)).
 
 use std::io;
 
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// Bytes of one instruction (`struct sock_filter`).
+/// The size of one instruction (`struct sock_filter`), in bytes.
 pub const INSTRUCTION_SIZE: usize = 8;
 
-/// Loads a filter for the calling thread. With `SECCOMP_FILTER_FLAG_NEW_LISTENER` among the flags the listener is
-/// returned.
+/// Loads a filter for the calling thread. Returns the listener if the flags contain `SECCOMP_FILTER_FLAG_NEW_LISTENER`.
 ///
 /// # Errors
-/// `EACCES` without no_new_privs or `CAP_SYS_ADMIN`; `EINVAL` for a filter or flag the kernel refuses, or bytes that
-/// are no whole instructions; `ENOMEM`.
+/// `EACCES` without no_new_privs or `CAP_SYS_ADMIN`; `EINVAL` for a filter or flag that the kernel refuses, or for a
+/// length that is not a multiple of the instruction size; `ENOMEM`.
 pub fn load_filter(filter: &[u8], flags: u32) -> io::Result<Option<OwnedFd>> {
     let count = filter.len() / INSTRUCTION_SIZE;
     let Ok(length) = u16::try_from(count) else { return Err(io::Error::from_raw_os_error(libc::EINVAL)) };
@@ -21,40 +20,42 @@ pub fn load_filter(filter: &[u8], flags: u32) -> io::Result<Option<OwnedFd>> {
     }
     let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut().cast() };
     // SAFETY: the kernel copies `length` instructions of eight bytes from `filter`, byte by byte, and writes nothing.
-    let done = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
-    match done {
+    let result = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
+    match result {
         0 => Ok(None),
         fd if fd > 0 && u64::from(flags) & libc::SECCOMP_FILTER_FLAG_NEW_LISTENER != 0 => {
-            // SAFETY: a positive answer is the new listener's descriptor with NEW_LISTENER, which nothing else owns.
+            // SAFETY: with NEW_LISTENER a positive result is the descriptor of the new listener, which nothing else
+            // owns.
             Ok(Some(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
         }
-        // With TSYNC: the id of a thread that could not be changed.
+        // With TSYNC the result is the id of a thread that could not be synchronized.
         thread if thread > 0 => Err(io::Error::from_raw_os_error(libc::ESRCH)),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// A call that waits for an answer.
+/// A system call that waits for a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notification {
-    /// To be answered by it.
+    /// The id of the notification, for the response.
     id: u64,
-    /// Who called, in the receiver's PID namespace.
+    /// The thread that made the call, in the receiver's PID namespace.
     pub pid: u32,
-    /// Number of the call.
+    /// The number of the call.
     pub call: i32,
-    /// Its arguments.
+    /// The arguments of the call.
     pub arguments: [u64; 6],
 }
 
-/// What becomes of the call.
+/// The response to a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The kernel does it (`SECCOMP_USER_NOTIF_FLAG_CONTINUE`, Linux 5.5). No means of security: see the man page.
+pub enum Response {
+    /// The kernel executes the call (`SECCOMP_USER_NOTIF_FLAG_CONTINUE`, Linux 5.5). Must not be used to implement a
+    /// security policy: see the man page.
     Continue,
-    /// It returns this.
+    /// The call returns this value.
     Return(i64),
-    /// It fails with this errno.
+    /// The call fails with this errno.
     Fail(i32),
 }
 
@@ -71,45 +72,45 @@ struct Received {
     arguments: [u64; 6],
 }
 
-/// `struct seccomp_notif_resp`
+/// `struct seccomp_notif_resp`.
 #[repr(C)]
-struct Response {
+struct RawResponse {
     id: u64,
     value: i64,
     error: i32,
     flags: u32,
 }
 
-/// Waits for the next call. Linux 5.0.
+/// Waits for the next notification. Linux 5.0.
 ///
 /// # Errors
-/// `ENOENT`: the caller was killed meanwhile, or nobody has the filter any more; `EINTR`.
+/// `ENOENT`: the thread was killed in the meantime, or no process has the filter anymore; `EINTR`.
 pub fn receive(listener: impl AsFd) -> io::Result<Notification> {
     const NOTIF_RECV: libc::Ioctl = 0xc050_2100_u32 as libc::Ioctl; // _IOWR('!', 0, struct seccomp_notif)
     let mut received = Received::default();
     // SAFETY: the descriptor is open for the call; the kernel fills the struct, which has its 80 bytes and outlives it.
-    let done = unsafe { libc::ioctl(listener.as_fd().as_raw_fd(), NOTIF_RECV, &raw mut received) };
-    if done < 0 {
+    let result = unsafe { libc::ioctl(listener.as_fd().as_raw_fd(), NOTIF_RECV, &raw mut received) };
+    if result < 0 {
         return Err(io::Error::last_os_error());
     }
     let Received { id, pid, call, arguments, .. } = received;
     Ok(Notification { id, pid, call, arguments })
 }
 
-/// Answers a call.
+/// Responds to a notification.
 ///
 /// # Errors
-/// `ENOENT`: who called is gone.
-pub fn answer(listener: impl AsFd, notification: &Notification, answer: Answer) -> io::Result<()> {
+/// `ENOENT`: the thread that made the call does not exist anymore.
+pub fn respond(listener: impl AsFd, notification: &Notification, response: Response) -> io::Result<()> {
     const NOTIF_SEND: libc::Ioctl = 0xc018_2101_u32 as libc::Ioctl; // _IOWR('!', 1, struct seccomp_notif_resp)
     const CONTINUE: u32 = 1;
-    let (value, error, flags) = match answer {
-        Answer::Continue => (0, 0, CONTINUE),
-        Answer::Return(value) => (value, 0, 0),
-        Answer::Fail(errno) => (0, -errno, 0),
+    let (value, error, flags) = match response {
+        Response::Continue => (0, 0, CONTINUE),
+        Response::Return(value) => (value, 0, 0),
+        Response::Fail(errno) => (0, -errno, 0),
     };
-    let response = Response { id: notification.id, value, error, flags };
+    let response = RawResponse { id: notification.id, value, error, flags };
     // SAFETY: the descriptor is open for the call; the kernel reads the struct, which has its 24 bytes and outlives it.
-    let done = unsafe { libc::ioctl(listener.as_fd().as_raw_fd(), NOTIF_SEND, &raw const response) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let result = unsafe { libc::ioctl(listener.as_fd().as_raw_fd(), NOTIF_SEND, &raw const response) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! A small file mapped into memory, whose content outlives the process that writes it.
+//! A small file that is mapped into memory, so that its contents outlive the process that writes them.
 
 use std::{
     io,
@@ -13,12 +13,12 @@ use rustix::{
     mm::{MapFlags, ProtFlags},
 };
 
-/// A file mapped shared and locked: what is stored into it is there for a successor, whenever this process is killed.
+/// A file that is mapped shared and locked: stores are visible to a successor process, whenever this process is killed.
 ///
-/// The lock (`flock(2)`, exclusive) is what makes handing out `&mut` sound between processes that keep to it: nobody
-/// else maps a file that is locked. A child gets no copy of the mapping, which would keep the lock after this process's
-/// end (so a clone must not share memory). The file's blocks are allocated at once, so a full file system gives an
-/// error and no SIGBUS.
+/// The exclusive lock (flock(2)) makes `&mut` access sound between processes that follow the protocol: no other process
+/// maps a locked file. A child does not inherit the mapping, which would hold the lock after the exit of this process
+/// (so a clone must not share memory). The blocks of the file are allocated in advance, so that a full file system
+/// results in an error and not in SIGBUS.
 #[derive(Debug)]
 pub struct SharedMemory {
     address: NonNull<u8>,
@@ -26,28 +26,28 @@ pub struct SharedMemory {
     _file: OwnedFd,
 }
 
-// SAFETY: the mapping belongs to this value alone, wherever it is; nothing of it is bound to a thread.
+// SAFETY: only this value owns the mapping, which is not bound to a thread.
 unsafe impl Send for SharedMemory {}
 
 impl SharedMemory {
-    /// Maps the first `length` bytes of a file opened read-write; it grows to that length, new bytes are zero.
+    /// Maps the first `length` bytes of a file opened read-write. A shorter file is extended with zeros.
     ///
     /// # Errors
-    /// `EWOULDBLOCK`: another process has it mapped; `ENOSPC`; and whatever mmap(2) gives.
+    /// `EWOULDBLOCK`: another process has mapped it; `ENOSPC`; and those of mmap(2).
     pub fn map(file: OwnedFd, length: usize) -> io::Result<Self> {
         rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive)?;
         Self::map_locked(file, length)
     }
 
-    /// As [`SharedMemory::map`], but waits (without a limit) until no other process has the file mapped.
+    /// Maps a file as [`SharedMemory::map`] does, but waits without a timeout until no other process has mapped it.
     ///
     /// # Errors
-    /// `ENOSPC`, and whatever mmap(2) gives.
+    /// `ENOSPC`, and those of mmap(2).
     pub fn map_when_free(file: OwnedFd, length: usize) -> io::Result<Self> {
         loop {
             match rustix::fs::flock(file.as_fd(), FlockOperation::LockExclusive) {
                 Err(rustix::io::Errno::INTR) => {}
-                locked => break locked?,
+                result => break result?,
             }
         }
         Self::map_locked(file, length)
@@ -55,7 +55,7 @@ impl SharedMemory {
 
     fn map_locked(file: OwnedFd, length: usize) -> io::Result<Self> {
         rustix::fs::fallocate(file.as_fd(), FallocateFlags::empty(), 0, length as u64)?;
-        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+        // SAFETY: a new mapping at an address that the kernel chooses aliases nothing.
         let address = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -66,35 +66,37 @@ impl SharedMemory {
                 0,
             )
         }?;
-        let address = NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mmap gave address 0"))?;
+        let address = NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mmap returned address 0"))?;
         let memory = Self { address, length, _file: file };
-        // SAFETY: the range is the mapping just made; the advice takes it from children, and changes nothing here.
+        // SAFETY: the range is that of the new mapping; the advice only affects children.
         unsafe { rustix::mm::madvise(memory.address.as_ptr().cast(), length, rustix::mm::Advice::LinuxDontFork) }?;
-        // Resident, so that no page fault stands between a system call and these bytes. Without the right to: as it
-        // was. SAFETY: the same range; locking changes no content.
+        // Keep the pages resident, so that an access right after a system call does not fault; not if unprivileged.
+        // SAFETY: the same range; locking does not change the contents.
         let _ = unsafe { rustix::mm::mlock(memory.address.as_ptr().cast(), length) };
         Ok(memory)
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the mapping is `length` bytes long and lives as long as self; the lock keeps other writers away.
+        // SAFETY: the mapping is `length` bytes long and lives as long as self; the lock excludes other writers.
         unsafe { slice::from_raw_parts(self.address.as_ptr(), self.length) }
     }
 
-    /// The bytes, to be written. Stores reach the file in program order as seen by a successor of this process.
+    /// Returns the bytes for writing. A successor of this process sees the stores in program order.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and self is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.address.as_ptr(), self.length) }
     }
 
-    /// Stores a word so that all stores before it in the program are there for whoever sees it, and none after it is.
+    /// Stores a word with sequentially consistent ordering: a process that sees it also sees all earlier stores, and no
+    /// later one is moved before it.
     ///
     /// # Panics
-    /// Where `offset` is not a multiple of four within the mapping.
+    /// If `offset` is not a multiple of four within the mapping.
     pub fn publish(&mut self, offset: usize, value: u32) {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.length, "word at {offset} of {}", self.length);
-        // SAFETY: aligned (mmap gives page alignment) and inside the mapping, as just checked; borrowed exclusively.
+        // SAFETY: the word is aligned (mmap returns page alignment) and in the mapping, as checked above; self is
+        // borrowed exclusively.
         let word = unsafe { AtomicU32::from_ptr(self.address.as_ptr().add(offset).cast()) };
         word.store(value, Ordering::SeqCst);
         std::sync::atomic::compiler_fence(Ordering::SeqCst);
@@ -103,7 +105,7 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no slice of it outlives self.
+        // SAFETY: this value owns the mapping, and no slice of it outlives self.
         let _ = unsafe { rustix::mm::munmap(self.address.as_ptr().cast(), self.length) };
     }
 }
@@ -113,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_stored_is_there_for_the_next_and_never_for_two() {
+    fn stores_are_visible_to_the_next_and_only_one_process_maps() {
         let file = || {
             let memfd = rustix::fs::memfd_create(c"shared", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
             let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memfd));

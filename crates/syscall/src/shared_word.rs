@@ -1,4 +1,4 @@
-//! One word that a process and the children it forks see alike.
+//! A word that a process shares with the children that it forks.
 
 use std::{
     io,
@@ -8,44 +8,44 @@ use std::{
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A 64-bit word in an anonymous shared mapping (one page): children made by fork without `CLONE_VM` keep it in common
-/// with their parent. Loads and stores are atomic and never block, whatever the other process waits for.
+/// A 64-bit word in an anonymous shared mapping (one page), which children created without `CLONE_VM` share with their
+/// parent. Loads and stores are atomic and never block, whatever the other process waits for.
 #[derive(Debug)]
 pub struct SharedWord(NonNull<AtomicU64>);
 
 impl SharedWord {
-    /// Maps a word that is 0.
+    /// Maps a word that is initially 0.
     ///
     /// # Errors
-    /// `ENOMEM`, as mmap(2) gives it.
+    /// `ENOMEM` of mmap(2).
     pub fn new() -> io::Result<Self> {
         let (length, protection) = (size_of::<AtomicU64>(), ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+        // SAFETY: a new mapping at an address that the kernel chooses aliases nothing.
         let address =
             unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, protection, MapFlags::SHARED) }?;
-        NonNull::new(address.cast()).map(Self).ok_or_else(|| io::Error::other("mmap gave address 0"))
+        NonNull::new(address.cast()).map(Self).ok_or_else(|| io::Error::other("mmap returned address 0"))
     }
 
-    /// Its value.
+    /// Loads the value.
     pub fn load(&self) -> u64 {
         self.word().load(Ordering::SeqCst)
     }
 
-    /// Changes it.
+    /// Stores a value.
     pub fn store(&self, value: u64) {
         self.word().store(value, Ordering::SeqCst);
     }
 
     fn word(&self) -> &AtomicU64 {
-        // SAFETY: the mapping is page aligned, readable and writable, at least a word long and lives as long as self;
-        // zero bytes are a valid AtomicU64, and all processes that have it access it atomically.
+        // SAFETY: the mapping is page-aligned, readable and writable, at least a word long and lives as long as self;
+        // zero bytes are a valid AtomicU64, and all processes that share it access it atomically.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl Drop for SharedWord {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no reference to it outlives self.
+        // SAFETY: this value owns the mapping, and no reference to it outlives self.
         let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), size_of::<AtomicU64>()) };
     }
 }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn starts_at_zero_and_keeps_what_was_stored() {
+    fn the_word_is_zero_until_it_is_stored() {
         let word = SharedWord::new().expect("mmap");
         assert_eq!(word.load(), 0);
         word.store(u64::MAX - 1);

@@ -1,13 +1,13 @@
-//! What a socket has sent and its peer has not read: `SIOCOUTQ` of unix(7).
+//! Data that a socket has sent and its peer has not read: `SIOCOUTQ` of unix(7).
 
 use std::io;
 
 use rustix::fd::{AsRawFd, BorrowedFd};
 
-/// Bytes, with the kernel's bookkeeping: 0 where the peer has read everything.
+/// Returns the number of unread bytes including the kernel's overhead; 0 if the peer has read everything.
 ///
 /// # Errors
-/// `EINVAL`: the socket listens, or is none.
+/// `EINVAL`: the socket is listening, or the descriptor is not a socket.
 pub fn unread_by_peer(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the call writes one int, which outlives it.
@@ -27,14 +27,14 @@ mod tests {
     use super::unread_by_peer;
 
     #[test]
-    fn what_is_read_is_not_counted() {
+    fn only_unread_data_is_counted() {
         let (one, other) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("pair");
-        assert_eq!(unread_by_peer(one.as_fd()).expect("a socket"), 0);
-        send(&one, b"S", SendFlags::NOSIGNAL).expect("sent");
-        assert!(unread_by_peer(one.as_fd()).expect("a socket") > 0);
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("socketpair");
+        assert_eq!(unread_by_peer(one.as_fd()).expect("get the queue size"), 0);
+        send(&one, b"S", SendFlags::NOSIGNAL).expect("send");
+        assert!(unread_by_peer(one.as_fd()).expect("get the queue size") > 0);
         let mut byte = [0];
-        recv(&other, &mut byte, RecvFlags::empty()).expect("received");
-        assert_eq!(unread_by_peer(one.as_fd()).expect("a socket"), 0);
+        recv(&other, &mut byte, RecvFlags::empty()).expect("receive");
+        assert_eq!(unread_by_peer(one.as_fd()).expect("get the queue size"), 0);
     }
 }

@@ -1,7 +1,7 @@
-//! posix_spawn(3): starting a program from a large or threaded process.
+//! Starts a program from a large or multi-threaded process: posix_spawn(3).
 //!
-//! It shares the caller's memory until execve (`CLONE_VFORK`), so it costs the same from a process of any size, and
-//! needs no code of ours in the child.
+//! The child shares the caller's memory until execve (`CLONE_VFORK`), so the cost does not depend on the size of the
+//! process, and no code of this crate runs in the child.
 
 use std::{
     ffi::{CStr, CString, c_char},
@@ -16,17 +16,17 @@ use rustix::{
 };
 
 /// Starts a program in a new session, with an empty signal mask, default signal actions and these descriptors:
-/// `files[n]` becomes descriptor `n`; whatever else is open must be close-on-exec.
+/// `files[n]` becomes descriptor `n`. All other descriptors must be close-on-exec.
 ///
 /// # Errors
-/// `ENOENT`, `EACCES` and the like from execve are reported here; `EAGAIN` for too many processes.
+/// Errors of execve such as `ENOENT` and `EACCES`; `EAGAIN` for too many processes.
 pub fn spawn(
     program: &CStr,
     arguments: &[CString],
     environment: &[CString],
     files: &[BorrowedFd<'_>],
 ) -> io::Result<Pid> {
-    // Sources are moved above all targets first: else an early target could overwrite a later source.
+    // The sources are first duplicated above all targets, because a target could otherwise overwrite a later source.
     let floor = i32::try_from(files.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     let high = files.iter().map(|file| rustix::io::fcntl_dupfd_cloexec(file, floor)).collect::<Result<Vec<_>, _>>()?;
     let pointers = |strings: &[CString]| -> Vec<*mut c_char> {
@@ -38,10 +38,10 @@ pub fn spawn(
     let mut pid = 0;
     // SAFETY: both objects are initialized by their init functions before any other use and destroyed once; all
     // pointers (program, NULL-terminated arrays of C strings, signal sets) outlive the call; the descriptors in `high`
-    // stay open until after it.
+    // stay open during the call.
     let outcome = unsafe {
         check(libc::posix_spawn_file_actions_init(actions.as_mut_ptr()))?;
-        let made = check(libc::posix_spawnattr_init(attributes.as_mut_ptr())).and_then(|()| {
+        let result = check(libc::posix_spawnattr_init(attributes.as_mut_ptr())).and_then(|()| {
             let outcome = (|| {
                 for (target, source) in (0..floor).zip(&high) {
                     let source = source.as_raw_fd();
@@ -67,13 +67,13 @@ pub fn spawn(
             outcome
         });
         libc::posix_spawn_file_actions_destroy(actions.as_mut_ptr());
-        made
+        result
     };
     outcome?;
-    Pid::from_raw(pid).ok_or_else(|| io::Error::other("posix_spawn gave pid 0"))
+    Pid::from_raw(pid).ok_or_else(|| io::Error::other("posix_spawn returned pid 0"))
 }
 
-/// glibc 2.26 and musl 1.1.22 have it under this number.
+/// The value in glibc since 2.26 and in musl since 1.1.22.
 const POSIX_SPAWN_SETSID: libc::c_int = 0x80;
 
 fn check(code: libc::c_int) -> io::Result<()> {
@@ -93,8 +93,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_has_the_descriptors_in_order() {
-        let null = File::open("/dev/null").expect("null");
+    fn the_program_gets_the_descriptors_in_order() {
+        let null = File::open("/dev/null").expect("open /dev/null");
         let (read, write) = pipe_with(PipeFlags::CLOEXEC).expect("pipe");
         let script = c"readlink /proc/self/fd/0 >&3";
         let arguments = [c"sh".to_owned(), c"-c".to_owned(), script.to_owned()];
@@ -102,11 +102,12 @@ mod tests {
         let files = [null.as_fd(), null.as_fd(), null.as_fd(), write.as_fd()];
         let pid = spawn(c"/bin/sh", &arguments, &environment, &files).expect("spawn");
         drop(write);
-        let mut said = String::new();
-        File::from(read).read_to_string(&mut said).expect("read");
+        let mut output = String::new();
+        File::from(read).read_to_string(&mut output).expect("read");
         waitpid(Some(pid), WaitOptions::empty()).expect("wait");
-        assert_eq!(said, "/dev/null\n");
-        let missing = spawn(c"/does/not/exist", &arguments, &environment, &[null.as_fd()]).expect_err("no program");
+        assert_eq!(output, "/dev/null\n");
+        let missing = spawn(c"/does/not/exist", &arguments, &environment, &[null.as_fd()])
+            .expect_err("the program does not exist");
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     }
 }

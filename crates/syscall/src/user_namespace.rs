@@ -1,13 +1,14 @@
-//! Which user namespace owns another namespace: `NS_GET_USERNS` of ioctl_nsfs(2). Linux 4.9.
+//! Finds the user namespace that owns another namespace: `NS_GET_USERNS` of ioctl_nsfs(2). Linux 4.9.
 
 use std::io;
 
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// The user namespace that owns `namespace`; of a user namespace, its parent.
+/// Opens the user namespace that owns `namespace`; for a user namespace, its parent.
 ///
 /// # Errors
-/// `EPERM`: it is not the caller's own user namespace nor one below it; `ENOTTY`: `namespace` is no nsfs file.
+/// `EPERM`: the result is neither the caller's user namespace nor a descendant of it; `ENOTTY`: `namespace` is not an
+/// nsfs file.
 pub fn owning_user_namespace(namespace: impl AsFd) -> io::Result<OwnedFd> {
     const NS_GET_USERNS: libc::Ioctl = 0xb701; // _IO(0xb7, 1)
     // SAFETY: the descriptor is open for the call; the request has no argument.
@@ -15,6 +16,6 @@ pub fn owning_user_namespace(namespace: impl AsFd) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just made this descriptor (close-on-exec) for us; nothing else owns it.
+    // SAFETY: the kernel has just returned this descriptor (close-on-exec); nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

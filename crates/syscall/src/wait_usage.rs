@@ -1,22 +1,22 @@
-//! wait4(2): the end of a child with what it and its own children used.
+//! Waits for a child and returns its resource usage: wait4(2).
 
 use std::io;
 
 use rustix::process::Pid;
 
-/// What a process and those of its children that it waited for used.
+/// The resource usage of a process and of those of its children for which it has waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Wait status, as waitpid(2) gives it.
+    /// The wait status, as in waitpid(2).
     pub status: i32,
-    /// CPU time in user mode and in the kernel, microseconds.
+    /// The CPU time in user and kernel mode, in µs.
     pub cpu_us: u64,
 }
 
-/// Waits for a child's end.
+/// Waits for a child to exit.
 ///
 /// # Errors
-/// `ECHILD`: no such child; `EINTR`.
+/// `ECHILD`: the child does not exist; `EINTR`.
 pub fn wait_with_usage(pid: Pid) -> io::Result<Usage> {
     let mut status = 0;
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();

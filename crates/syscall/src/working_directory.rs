@@ -1,16 +1,16 @@
-//! A working directory of a thread's own.
+//! A separate working directory for a thread.
 
 use std::io;
 
 use rustix::thread::UnshareFlags;
 
-/// Gives the calling thread a working directory, a root and a umask that it does not share with other threads
-/// (unshare(2), `CLONE_FS`). They stay so until the thread ends.
+/// Gives the calling thread its own working directory, root and umask, which it does not share with other threads
+/// (unshare(2), `CLONE_FS`), until the thread exits.
 ///
 /// # Errors
 /// `ENOMEM`.
 pub fn unshare_working_directory() -> io::Result<()> {
-    // SAFETY: unshare is unsafe for CLONE_FILES, which divides the descriptor table; CLONE_FS does not.
+    // SAFETY: unshare is unsafe for CLONE_FILES, which unshares the descriptor table; CLONE_FS does not.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) }?;
     Ok(())
 }

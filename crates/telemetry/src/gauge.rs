@@ -1,36 +1,36 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// A number that goes up and down.
+/// A value that can increase and decrease.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicI64);
 
 impl Gauge {
-    /// At 0.
+    /// Creates a gauge with the value 0.
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicI64::new(0))
     }
 
-    /// So many more, or fewer.
+    /// Adds a positive or negative number.
     pub fn add(&self, more: i64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// From now on this.
+    /// Sets the value.
     pub fn set(&self, value: i64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// How many.
+    /// Returns the current value.
     #[must_use]
     pub fn get(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// One more, until what is returned is dropped: however the work ends, it is counted down.
-    pub fn hold<G: AsRef<Gauge>>(gauge: G) -> Held<G> {
+    /// Adds 1 until the returned guard is dropped, so that the gauge is decreased however the work ends.
+    pub fn hold<G: AsRef<Gauge>>(gauge: G) -> GaugeGuard<G> {
         gauge.as_ref().add(1);
-        Held(gauge)
+        GaugeGuard(gauge)
     }
 }
 
@@ -40,11 +40,11 @@ impl AsRef<Gauge> for Gauge {
     }
 }
 
-/// One that counts in a [`Gauge`] as long as it lives.
+/// Decreases a [`Gauge`] by 1 when it is dropped.
 #[derive(Debug)]
-pub struct Held<G: AsRef<Gauge>>(G);
+pub struct GaugeGuard<G: AsRef<Gauge>>(G);
 
-impl<G: AsRef<Gauge>> Drop for Held<G> {
+impl<G: AsRef<Gauge>> Drop for GaugeGuard<G> {
     fn drop(&mut self) {
         self.0.as_ref().add(-1);
     }

@@ -5,75 +5,75 @@ use std::{
 
 use crate::bounds;
 
-/// How long things took: how many within each bound, and their sum.
+/// A histogram of durations: the number of observations per bucket, and their sum.
 #[derive(Debug)]
 pub struct Histogram {
-    /// Nanoseconds, ascending.
+    /// Upper bounds of the buckets in nanoseconds, ascending.
     bounds: &'static [u64],
-    /// As many as bounds; what is within a smaller bound is not counted again.
-    within: [AtomicU64; bounds::MOST],
-    over: AtomicU64,
-    /// Nanoseconds.
+    /// Number of observations per bucket, not cumulative.
+    buckets: [AtomicU64; bounds::BOUNDS_MAX],
+    overflow: AtomicU64,
+    /// Sum of all observations in nanoseconds.
     sum: AtomicU64,
 }
 
-/// A histogram at one moment.
+/// A snapshot of a histogram.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reading {
-    /// Bound (nanoseconds), and how many were within it: each count includes those before it.
-    pub within: Vec<(u64, u64)>,
-    /// All, those beyond the last bound too.
+pub struct HistogramSnapshot {
+    /// Upper bounds in nanoseconds, with the cumulative numbers of observations.
+    pub buckets: Vec<(u64, u64)>,
+    /// Number of all observations, including those above the last bound.
     pub count: u64,
-    /// Nanoseconds.
+    /// Sum of all observations in nanoseconds.
     pub sum: u64,
 }
 
 impl Histogram {
-    /// With these bounds (see [`bounds`]).
+    /// Creates a histogram with these bounds (see [`bounds`]).
     ///
     /// # Panics
-    /// When there are more bounds than a histogram can have, or they do not ascend; in a `const` or `static` that is an
-    /// error of the compiler.
+    /// Panics if there are more bounds than a histogram can have, or they are not ascending. In a `const` or `static`
+    /// this is a compile error.
     #[must_use]
     pub const fn new(bounds: &'static [u64]) -> Self {
-        assert!(bounds.len() <= bounds::MOST, "too many bounds");
+        assert!(bounds.len() <= bounds::BOUNDS_MAX, "too many bounds");
         let mut n = 1;
         while n < bounds.len() {
-            assert!(bounds[n - 1] < bounds[n], "bounds must ascend");
+            assert!(bounds[n - 1] < bounds[n], "bounds must be ascending");
             n += 1;
         }
         Self {
             bounds,
-            within: [const { AtomicU64::new(0) }; bounds::MOST],
-            over: AtomicU64::new(0),
+            buckets: [const { AtomicU64::new(0) }; bounds::BOUNDS_MAX],
+            overflow: AtomicU64::new(0),
             sum: AtomicU64::new(0),
         }
     }
 
-    /// One more that took so long.
-    pub fn observe(&self, took: Duration) {
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let place = self.bounds.partition_point(|bound| *bound < took);
-        self.within[..self.bounds.len()].get(place).unwrap_or(&self.over).fetch_add(1, Ordering::Relaxed);
-        self.sum.fetch_add(took, Ordering::Relaxed);
+    /// Records an observation.
+    pub fn observe(&self, duration: Duration) {
+        let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let index = self.bounds.partition_point(|bound| *bound < nanoseconds);
+        self.buckets[..self.bounds.len()].get(index).unwrap_or(&self.overflow).fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 
-    /// As it is now.
+    /// Returns a snapshot.
     #[must_use]
-    pub fn read(&self) -> Reading {
+    pub fn read(&self) -> HistogramSnapshot {
         let mut count = 0;
-        let mut within = Vec::with_capacity(self.bounds.len());
-        for (bound, bucket) in self.bounds.iter().zip(&self.within) {
+        let mut buckets = Vec::with_capacity(self.bounds.len());
+        for (bound, bucket) in self.bounds.iter().zip(&self.buckets) {
             count += bucket.load(Ordering::Relaxed);
-            within.push((*bound, count));
+            buckets.push((*bound, count));
         }
-        count += self.over.load(Ordering::Relaxed);
-        Reading { within, count, sum: self.sum.load(Ordering::Relaxed) }
+        count += self.overflow.load(Ordering::Relaxed);
+        HistogramSnapshot { buckets, count, sum: self.sum.load(Ordering::Relaxed) }
     }
 }
 
 impl Default for Histogram {
-    /// Of requests.
+    /// Creates a histogram with the bounds for requests.
     fn default() -> Self {
         Self::new(&bounds::REQUEST)
     }
@@ -86,27 +86,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bound_belongs_to_its_own_bucket() {
+    fn a_bound_belongs_to_its_bucket() {
         let histogram = Histogram::default();
         histogram.observe(Duration::from_nanos(bounds::REQUEST[0]));
         histogram.observe(Duration::from_nanos(bounds::REQUEST[0] + 1));
         histogram.observe(Duration::from_secs(301));
         histogram.observe(Duration::MAX);
-        let reading = histogram.read();
-        assert_eq!((reading.within[0].1, reading.within[1].1, reading.within[17].1), (1, 2, 2));
-        assert_eq!(reading.count, 4);
+        let snapshot = histogram.read();
+        assert_eq!((snapshot.buckets[0].1, snapshot.buckets[1].1, snapshot.buckets[17].1), (1, 2, 2));
+        assert_eq!(snapshot.count, 4);
     }
 
     proptest! {
         #[test]
-        fn buckets_agree_with_the_observations(took in proptest::collection::vec(0u64..400_000_000_000, 0..50)) {
+        fn buckets_agree_with_the_observations(durations in proptest::collection::vec(0u64..400_000_000_000, 0..50)) {
             let histogram = Histogram::new(&bounds::MESSAGE);
-            took.iter().for_each(|took| histogram.observe(Duration::from_nanos(*took)));
-            let reading = histogram.read();
-            prop_assert_eq!(reading.count, took.len() as u64);
-            prop_assert_eq!(reading.sum, took.iter().sum::<u64>());
-            for (bound, count) in reading.within {
-                prop_assert_eq!(count, took.iter().filter(|took| **took <= bound).count() as u64);
+            durations.iter().for_each(|duration| histogram.observe(Duration::from_nanos(*duration)));
+            let snapshot = histogram.read();
+            prop_assert_eq!(snapshot.count, durations.len() as u64);
+            prop_assert_eq!(snapshot.sum, durations.iter().sum::<u64>());
+            for (bound, count) in snapshot.buckets {
+                prop_assert_eq!(count, durations.iter().filter(|duration| **duration <= bound).count() as u64);
             }
         }
     }

@@ -1,18 +1,18 @@
-/// What a metric is.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only grows; its samples end in `_total`.
+    /// A value that only increases; the names of its samples end with `_total`.
     Counter,
-    /// Goes up and down.
+    /// A value that can increase and decrease.
     Gauge,
-    /// Durations in seconds: `_bucket`, `_sum`, `_count`.
+    /// Durations in seconds: samples `_bucket`, `_sum`, `_count`.
     Histogram,
-    /// Always 1: its labels are the message; its sample ends in `_info`.
+    /// A constant 1, whose labels carry the information; the name of its sample ends with `_info`.
     Info,
 }
 
 impl Kind {
-    /// As `# TYPE` of OpenMetrics has it.
+    /// Returns the type for `# TYPE` of OpenMetrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -24,22 +24,22 @@ impl Kind {
     }
 }
 
-/// A family of samples: what they are called and what they mean.
+/// A metric family: name, kind, labels and help text.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// Without the suffix of its kind: `pinion_image_pulls`, base units in the name.
+    /// Name without the suffix of its kind, including the base unit: `pinion_image_pulls`.
     pub name: &'static str,
-    /// What it is.
+    /// Kind of the metric.
     pub kind: Kind,
-    /// Names of its labels, in the order of their values.
+    /// Names of the labels, in the order of their values.
     pub labels: &'static [&'static str],
-    /// One sentence.
+    /// Help text of one sentence.
     pub help: &'static str,
 }
 
 impl Metric {
-    /// The name that a query uses: `pinion_image_pulls_total`. A histogram's have `_bucket`, `_sum`, `_count` behind
-    /// this.
+    /// Returns the name for queries: `pinion_image_pulls_total`. The samples of a histogram have an additional suffix
+    /// `_bucket`, `_sum` or `_count`.
     #[must_use]
     pub fn sample(&self) -> String {
         let suffix = match self.kind {

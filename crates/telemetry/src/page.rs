@@ -1,10 +1,10 @@
-//! The text that a scrape reads, in both formats that Prometheus asks for.
+//! The response to a scrape, in both formats that Prometheus supports.
 
 use std::fmt::Write;
 
-use crate::{Kind, Metric, Reading};
+use crate::{HistogramSnapshot, Kind, Metric};
 
-/// How a [`Page`] is written.
+/// The format of a [`Page`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// OpenMetrics 1.0.0.
@@ -14,7 +14,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// What an `Accept` header prefers; none, or none of ours: the old format, which everybody reads.
+    /// Returns the format that an `Accept` header prefers; the older format, which all clients support, if it names
+    /// neither.
     ///
     /// ```
     /// use telemetry::Format;
@@ -38,7 +39,7 @@ impl Format {
         if open > 0.0 && open >= plain { Self::OpenMetrics } else { Self::Prometheus }
     }
 
-    /// Of the answer.
+    /// Returns the content type of the response.
     #[must_use]
     pub const fn content_type(self) -> &'static str {
         match self {
@@ -48,48 +49,48 @@ impl Format {
     }
 }
 
-/// A sample's value.
+/// The value of a sample.
 #[derive(Clone, Copy, Debug)]
-pub enum Figure {
-    /// Written as it is, however large.
-    Whole(u64),
-    /// May be negative.
+pub enum SampleValue {
+    /// An unsigned integer, written exactly.
+    Unsigned(u64),
+    /// A signed integer.
     Signed(i64),
-    /// Seconds, shares.
-    Real(f64),
+    /// A floating-point number: seconds, ratios.
+    Float(f64),
 }
 
-impl From<u64> for Figure {
+impl From<u64> for SampleValue {
     fn from(value: u64) -> Self {
-        Self::Whole(value)
+        Self::Unsigned(value)
     }
 }
 
-impl From<usize> for Figure {
+impl From<usize> for SampleValue {
     fn from(value: usize) -> Self {
-        Self::Whole(value as u64)
+        Self::Unsigned(value as u64)
     }
 }
 
-impl From<i64> for Figure {
+impl From<i64> for SampleValue {
     fn from(value: i64) -> Self {
         Self::Signed(value)
     }
 }
 
-impl From<f64> for Figure {
+impl From<f64> for SampleValue {
     fn from(value: f64) -> Self {
-        Self::Real(value)
+        Self::Float(value)
     }
 }
 
-impl From<bool> for Figure {
+impl From<bool> for SampleValue {
     fn from(value: bool) -> Self {
-        Self::Whole(value.into())
+        Self::Unsigned(value.into())
     }
 }
 
-/// A scrape's answer in the making. Families in any order, each once, as the formats demand.
+/// Builds the response to a scrape. Families may have any order, but the formats require that each occurs once.
 #[derive(Debug)]
 pub struct Page {
     format: Format,
@@ -97,13 +98,13 @@ pub struct Page {
 }
 
 impl Page {
-    /// Empty.
+    /// Creates an empty page.
     #[must_use]
     pub fn new(format: Format) -> Self {
         Self { format, text: String::with_capacity(64 << 10) }
     }
 
-    /// Begins a family; its samples follow.
+    /// Starts a family, whose samples follow.
     pub fn family<'a>(&'a mut self, metric: &'a Metric) -> Family<'a> {
         let (name, kind) = match (self.format, metric.kind) {
             (Format::OpenMetrics, kind) => (metric.name.to_owned(), kind.name()),
@@ -123,7 +124,7 @@ impl Page {
         Family { text, metric }
     }
 
-    /// The whole text.
+    /// Returns the complete text.
     #[must_use]
     pub fn finish(mut self) -> String {
         if self.format == Format::OpenMetrics {
@@ -133,7 +134,7 @@ impl Page {
     }
 }
 
-/// A family whose samples are being written.
+/// A family whose samples are being added.
 #[derive(Debug)]
 pub struct Family<'a> {
     text: &'a mut String,
@@ -141,8 +142,8 @@ pub struct Family<'a> {
 }
 
 impl Family<'_> {
-    /// A sample; `values` are those of the metric's labels, in their order.
-    pub fn value(&mut self, values: &[&str], figure: impl Into<Figure>) -> &mut Self {
+    /// Adds a sample; `values` are the values of the metric's labels, in their order.
+    pub fn value(&mut self, values: &[&str], value: impl Into<SampleValue>) -> &mut Self {
         self.text.push_str(self.metric.name);
         self.text.push_str(match self.metric.kind {
             Kind::Counter => "_total",
@@ -150,21 +151,23 @@ impl Family<'_> {
             Kind::Gauge | Kind::Histogram => "",
         });
         self.labels(values, None);
-        self.figure(figure.into());
+        self.sample_value(value.into());
         self
     }
 
-    /// All samples of a histogram.
-    pub fn histogram(&mut self, values: &[&str], reading: &Reading) -> &mut Self {
-        for (bound, count) in &reading.within {
+    /// Adds all samples of a histogram.
+    pub fn histogram(&mut self, values: &[&str], snapshot: &HistogramSnapshot) -> &mut Self {
+        for (bound, count) in &snapshot.buckets {
             self.bucket(values, &seconds(*bound), *count);
         }
-        self.bucket(values, "+Inf", reading.count);
-        for (suffix, figure) in [("_sum", Figure::Real(reading.sum as f64 / 1e9)), ("_count", reading.count.into())] {
+        self.bucket(values, "+Inf", snapshot.count);
+        for (suffix, value) in
+            [("_sum", SampleValue::Float(snapshot.sum as f64 / 1e9)), ("_count", snapshot.count.into())]
+        {
             self.text.push_str(self.metric.name);
             self.text.push_str(suffix);
             self.labels(values, None);
-            self.figure(figure);
+            self.sample_value(value);
         }
         self
     }
@@ -173,7 +176,7 @@ impl Family<'_> {
         self.text.push_str(self.metric.name);
         self.text.push_str("_bucket");
         self.labels(values, Some(bound));
-        self.figure(count.into());
+        self.sample_value(count.into());
     }
 
     fn labels(&mut self, values: &[&str], bound: Option<&str>) {
@@ -190,26 +193,26 @@ impl Family<'_> {
         }
     }
 
-    fn figure(&mut self, figure: Figure) {
-        match figure {
-            Figure::Whole(value) => put(self.text, format_args!(" {value}\n")),
-            Figure::Signed(value) => put(self.text, format_args!(" {value}\n")),
-            Figure::Real(value) => put(self.text, format_args!(" {value}\n")),
+    fn sample_value(&mut self, value: SampleValue) {
+        match value {
+            SampleValue::Unsigned(value) => put(self.text, format_args!(" {value}\n")),
+            SampleValue::Signed(value) => put(self.text, format_args!(" {value}\n")),
+            SampleValue::Float(value) => put(self.text, format_args!(" {value}\n")),
         }
     }
 }
 
-/// A bound in seconds; OpenMetrics wants floats, and both formats read `1.0`.
+/// Formats a bound in seconds. OpenMetrics requires a float, and both formats accept `1.0`.
 fn seconds(nanoseconds: u64) -> String {
     format!("{:?}", nanoseconds as f64 / 1e9)
 }
 
-fn put(text: &mut String, what: std::fmt::Arguments<'_>) {
+fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     // Writing to a string cannot fail.
-    let _ = text.write_fmt(what);
+    let _ = text.write_fmt(arguments);
 }
 
-/// Backslash and line feed, and quotes where the format wants it.
+/// Escapes backslashes and line feeds, and quotes if the format requires it.
 fn escape(text: &mut String, value: &str, quotes: bool) {
     for c in value.chars() {
         match c {

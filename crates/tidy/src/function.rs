@@ -3,19 +3,19 @@ use crate::Source;
 /// A function with its place and length.
 #[derive(Debug)]
 pub struct Function {
-    /// Its name.
+    /// Name without its path.
     pub name: String,
-    /// First line, from 1.
+    /// Line of the signature, counted from 1.
     pub line: usize,
-    /// Lines from the signature to the closing brace.
+    /// Number of lines from the signature to the closing brace, both included.
     pub length: usize,
 }
 
-/// Every function with a body, found by the layout that rustfmt gives: the closing brace stands alone at the
-/// indentation of the signature.
+/// Lists every function that has a body. Relies on rustfmt's layout: the closing brace is on a line by itself, indented
+/// like the signature.
 pub fn functions(source: &Source) -> Vec<Function> {
     let lines: Vec<&str> = source.text.lines().collect();
-    let mut found = Vec::new();
+    let mut functions = Vec::new();
     for (index, line) in lines.iter().enumerate() {
         let Some(name) = name_of(line) else { continue };
         let indent = &line[..line.len() - line.trim_start().len()];
@@ -24,10 +24,10 @@ pub fn functions(source: &Source) -> Vec<Function> {
             .iter()
             .position(|l| **l == close || l.ends_with(';') && !l.starts_with(&format!("{indent} ")));
         if let Some(length) = body {
-            found.push(Function { name, line: index + 1, length: length + 1 });
+            functions.push(Function { name, line: index + 1, length: length + 1 });
         }
     }
-    found
+    functions
 }
 
 fn name_of(line: &str) -> Option<String> {

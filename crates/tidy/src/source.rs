@@ -7,32 +7,37 @@ use std::{
 /// One Rust file of the workspace.
 #[derive(Debug)]
 pub struct Source {
-    /// Path from the workspace's root.
+    /// Path relative to the root of the workspace.
     pub path: PathBuf,
-    /// Its text.
+    /// Content of the file.
     pub text: String,
 }
 
 impl Source {
-    /// Whether it is test code: under `tests/`, `benches/`, `fuzz/`, or a `tests.rs` beside its subject.
+    /// Whether the file is test code: under `tests/`, `benches/` or `fuzz/`, or a `tests.rs` next to the module it
+    /// tests.
     pub fn is_test(&self) -> bool {
-        let directory =
+        let in_test_directory =
             self.path.components().any(|c| ["tests", "benches", "fuzz"].iter().any(|name| c.as_os_str() == *name));
-        directory || self.path.file_name().is_some_and(|name| name == "tests.rs")
+        in_test_directory || self.path.file_name().is_some_and(|name| name == "tests.rs")
     }
 
-    /// The crate it belongs to (`crates/<name>/…`).
+    /// Name of the crate that the file belongs to (`crates/<name>/…`).
     pub fn crate_name(&self) -> &str {
         self.path.iter().nth(1).and_then(|name| name.to_str()).unwrap_or("")
     }
 }
 
-/// The directory that holds the workspace's `Cargo.toml`.
+/// Returns the directory that holds the `Cargo.toml` of the workspace.
 pub fn workspace_root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/tidy lies two below the root").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("crates/tidy is two levels below the root")
+        .to_path_buf()
 }
 
-/// Every file that git tracks or would track, from the root.
+/// Lists every file that git tracks or would track, relative to the root of the workspace.
 pub fn tracked_files() -> Vec<PathBuf> {
     let out = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -49,7 +54,7 @@ pub fn tracked_files() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Every Rust file under `crates/`.
+/// Reads every Rust file under `crates/` and `tests/`.
 pub fn rust_sources() -> Vec<Source> {
     let root = workspace_root();
     let sources: Vec<Source> = tracked_files()

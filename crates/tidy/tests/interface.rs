@@ -1,4 +1,4 @@
-//! The table of the CRI says something of every call, message and field, and names tests that are there.
+//! Checks that docs/cri.md covers every call, message and field of the CRI, and that the tests it names exist.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,31 +7,31 @@ use std::{
 
 use tidy::workspace_root;
 
-fn table() -> String {
+fn document() -> String {
     fs::read_to_string(workspace_root().join("docs/cri.md")).expect("docs/cri.md")
 }
 
-/// What stands in backquotes.
+/// Returns the parts of `text` that are in backquotes.
 fn quoted(text: &str) -> BTreeSet<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// Calls, and messages with their fields; those of Windows are not ours.
+/// Parses the protocol: the names of all calls, and all messages with their fields. Omits messages for Windows.
 fn interface() -> (Vec<String>, BTreeMap<String, Vec<String>>) {
     let text = fs::read_to_string(workspace_root().join("crates/cri-proto/proto/cri-v1.proto")).expect("the protocol");
     let (mut calls, mut messages) = (Vec::new(), BTreeMap::<String, Vec<String>>::new());
-    let mut inside: Option<String> = None;
+    let mut current_message: Option<String> = None;
     let mut depth = 0;
     for line in text.lines().map(|line| line.split("//").next().unwrap_or_default()) {
-        // Without the options of a field.
+        // The options of a field follow in brackets.
         let line = line.split('[').next().unwrap_or_default().trim();
         let words: Vec<&str> = line.split([' ', '(', '{', ';']).filter(|word| !word.is_empty()).collect();
         match (depth, words.as_slice()) {
             (1, ["rpc", name, ..]) => calls.push((*name).to_owned()),
-            (0, ["message", name, ..]) => inside = Some((*name).to_owned()),
-            (0, ["service" | "enum", ..]) => inside = None,
+            (0, ["message", name, ..]) => current_message = Some((*name).to_owned()),
+            (0, ["service" | "enum", ..]) => current_message = None,
             (1, [.., name, "=", _]) => {
-                if let Some(message) = inside.as_ref().filter(|message| !message.starts_with("Windows")) {
+                if let Some(message) = current_message.as_ref().filter(|message| !message.starts_with("Windows")) {
                     messages.entry(message.clone()).or_default().push((*name).to_owned());
                 }
             }
@@ -45,34 +45,34 @@ fn interface() -> (Vec<String>, BTreeMap<String, Vec<String>>) {
 }
 
 #[test]
-fn every_call_and_field_is_in_the_table() {
-    let text = table();
+fn every_call_and_field_is_documented() {
+    let text = document();
     let mut sections = text.split("\n#");
     let all = quoted(&text);
-    let mut told: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut documented: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for section in sections.by_ref() {
         let Some((heading, body)) = section.strip_prefix("## ").and_then(|section| section.split_once('\n')) else {
             continue;
         };
         for message in heading.split(", ") {
-            told.insert(message, quoted(body));
+            documented.insert(message, quoted(body));
         }
     }
     let (calls, messages) = interface();
     let mut missing: Vec<String> = calls.into_iter().filter(|call| !all.contains(call.as_str())).collect();
     for (message, fields) in &messages {
-        let known = told.get(message.as_str());
-        let lacks = |field: &&String| !known.is_some_and(|known| known.contains(field.as_str()));
-        missing.extend(fields.iter().filter(lacks).map(|field| format!("{message}.{field}")));
+        let known = documented.get(message.as_str());
+        let is_missing = |field: &&String| !known.is_some_and(|known| known.contains(field.as_str()));
+        missing.extend(fields.iter().filter(is_missing).map(|field| format!("{message}.{field}")));
     }
-    assert!(missing.is_empty(), "docs/cri.md says nothing of {missing:?}");
-    let unknown: Vec<_> = told.keys().filter(|message| !messages.contains_key(**message)).collect();
-    assert!(unknown.is_empty(), "docs/cri.md has sections of no message: {unknown:?}");
+    assert!(missing.is_empty(), "docs/cri.md lacks {missing:?}");
+    let unknown: Vec<_> = documented.keys().filter(|message| !messages.contains_key(**message)).collect();
+    assert!(unknown.is_empty(), "docs/cri.md has sections of unknown messages: {unknown:?}");
 }
 
 #[test]
-fn every_test_of_the_table_is_there() {
-    let text = table();
+fn every_named_test_exists() {
+    let text = document();
     let mut missing = Vec::new();
     for name in quoted(&text).iter().filter(|word| word.contains("::")) {
         let parts: Vec<&str> = name.split("::").collect();
@@ -88,9 +88,9 @@ fn every_test_of_the_table_is_there() {
             "oci" => &["tests/oci/tests/suite"],
             "system" => &["tests/system/tests"],
             "vm" => &["tests/vm/tests/guest"],
-            other => panic!("{other} is no suite"),
+            other => panic!("{other} is not a suite"),
         };
-        // Beside the code, or in a file of its own below.
+        // A test is in the source file itself or in `tests.rs` below it.
         let files = directories
             .iter()
             .flat_map(|directory| [format!("{directory}/{file}.rs"), format!("{directory}/{file}/tests.rs")]);
@@ -101,5 +101,5 @@ fn every_test_of_the_table_is_there() {
             missing.push(*name);
         }
     }
-    assert!(missing.is_empty(), "docs/cri.md names tests that are not there: {missing:?}");
+    assert!(missing.is_empty(), "docs/cri.md names tests that do not exist: {missing:?}");
 }

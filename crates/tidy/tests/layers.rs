@@ -1,10 +1,10 @@
-//! The direction of dependencies, and what the small programs must never link.
+//! Checks the direction of dependencies between crates, and that the small programs link no async runtime.
 
 use std::{collections::BTreeMap, process::Command};
 
 use tidy::workspace_root;
 
-/// Crate → the crates of ours it may name. What is not here may not be named.
+/// Crate → the crates of this workspace that it may depend on. No other dependency between crates is allowed.
 const ALLOWED: [(&str, &[&str]); 24] = [
     ("telemetry", &[]),
     ("otlp", &["telemetry"]),
@@ -48,7 +48,7 @@ const ALLOWED: [(&str, &[&str]); 24] = [
     ("campaign-tests", &["cri-proto", "system-tests"]),
 ];
 
-/// Crates that go into small, single-threaded, static programs: no async runtime may reach them.
+/// Crates that are linked into small, single-threaded, static programs; they must not depend on an async runtime.
 const SMALL: [&str; 10] =
     ["telemetry", "syscall", "oci", "seccomp", "cgroup", "netns", "container", "monitor-api", "pinmon", "pinrun"];
 
@@ -67,20 +67,23 @@ fn crates_depend_downwards_only() {
     let allowed: BTreeMap<_, _> = ALLOWED.into_iter().collect();
     let metadata = metadata();
     let packages = metadata["packages"].as_array().expect("packages");
-    let ours: Vec<&str> = packages.iter().map(|p| p["name"].as_str().expect("name")).collect();
+    let workspace_crates: Vec<&str> = packages.iter().map(|p| p["name"].as_str().expect("name")).collect();
     let mut bad = Vec::new();
     for package in packages {
         let name = package["name"].as_str().expect("name");
         let dependencies = package["dependencies"].as_array().expect("dependencies");
         for dependency in dependencies.iter().filter(|d| d["kind"].is_null()) {
             let on = dependency["name"].as_str().expect("name");
-            if ours.contains(&on) && !allowed.get(name).is_some_and(|list| list.contains(&on)) {
+            if workspace_crates.contains(&on) && !allowed.get(name).is_some_and(|list| list.contains(&on)) {
                 bad.push(format!("{name} → {on}"));
             }
         }
     }
-    assert!(ours.len() >= ALLOWED.len(), "the workspace lost crates: {ours:?}");
-    assert!(bad.is_empty(), "ARCHITECTURE.md does not draw these arrows:\n{}", bad.join("\n"));
+    assert!(
+        workspace_crates.len() >= ALLOWED.len(),
+        "ALLOWED names crates that are not in the workspace: {workspace_crates:?}"
+    );
+    assert!(bad.is_empty(), "ARCHITECTURE.md does not allow these dependencies:\n{}", bad.join("\n"));
 }
 
 #[test]

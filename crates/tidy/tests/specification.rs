@@ -1,19 +1,20 @@
-//! The table of the runtime specification says something of every property, and names tests that are there.
+//! Checks that docs/runtime-spec.md covers every property of the runtime specification, and that the tests it names
+//! exist.
 
 use std::fs;
 
 use tidy::workspace_root;
 
-fn table() -> String {
+fn document() -> String {
     fs::read_to_string(workspace_root().join("docs/runtime-spec.md")).expect("docs/runtime-spec.md")
 }
 
-/// What stands in backquotes.
+/// Returns the parts of `text` that are in backquotes.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// A field's name in JSON: its own, in camel case, unless an attribute renames it.
+/// Returns the JSON name of a field: the name of an attribute that renames it, else the field's name in camel case.
 fn json_name(field: &str, renamed: Option<&str>) -> String {
     if let Some(name) = renamed {
         return name.to_owned();
@@ -23,7 +24,7 @@ fn json_name(field: &str, renamed: Option<&str>) -> String {
     parts.fold(first, |name, part| name + &part[..1].to_uppercase() + &part[1..])
 }
 
-/// Of all structs of the specification.
+/// Lists the properties of all structs of the specification.
 fn properties() -> Vec<String> {
     let mut names = Vec::new();
     for file in ["spec", "process", "linux", "resources", "mount", "seccomp", "state"] {
@@ -38,7 +39,7 @@ fn properties() -> Vec<String> {
             if let Some(field) = field.filter(|name| name.bytes().all(|b| b == b'_' || b.is_ascii_lowercase())) {
                 names.push(json_name(field, renamed.take()));
             } else if !line.starts_with('#') && !line.starts_with("//") {
-                // It was of something else.
+                // The attribute belongs to an item that is not a field.
                 renamed = None;
             }
         }
@@ -47,16 +48,16 @@ fn properties() -> Vec<String> {
 }
 
 #[test]
-fn every_property_is_in_the_table() {
-    let text = table();
+fn every_property_is_documented() {
+    let text = document();
     let words: Vec<&str> = quoted(&text).iter().flat_map(|word| word.split(['.', '[', ']', '*'])).collect();
     let missing: Vec<_> = properties().into_iter().filter(|name| !words.contains(&name.as_str())).collect();
-    assert!(missing.is_empty(), "docs/runtime-spec.md says nothing of {missing:?}");
+    assert!(missing.is_empty(), "docs/runtime-spec.md lacks {missing:?}");
 }
 
 #[test]
-fn every_test_of_the_table_is_there() {
-    let text = table();
+fn every_named_test_exists() {
+    let text = document();
     let mut missing = Vec::new();
     for name in quoted(&text).iter().filter(|word| word.contains("::")) {
         let parts: Vec<&str> = name.split("::").collect();
@@ -67,13 +68,13 @@ fn every_test_of_the_table_is_there() {
             "cgroup" => "crates/cgroup/tests/kernel",
             "seccomp" => "crates/seccomp/src",
             "vm" => "tests/vm/tests/guest",
-            other => panic!("{other} is no suite"),
+            other => panic!("{other} is not a suite"),
         };
         let path = workspace_root().join(directory).join(format!("{file}.rs"));
-        let found = fs::read_to_string(&path).is_ok_and(|source| source.contains(&format!("fn {test}(")));
-        if !found {
+        let exists = fs::read_to_string(&path).is_ok_and(|source| source.contains(&format!("fn {test}(")));
+        if !exists {
             missing.push(*name);
         }
     }
-    assert!(missing.is_empty(), "docs/runtime-spec.md names tests that are not there: {missing:?}");
+    assert!(missing.is_empty(), "docs/runtime-spec.md names tests that do not exist: {missing:?}");
 }

@@ -1,4 +1,4 @@
-//! What no committed source may hold.
+//! Checks for text that no committed source may contain, and for text that it must contain.
 
 use tidy::{rust_sources, workspace_root};
 
@@ -13,7 +13,7 @@ const BANNED: [&str; 6] = [
 ];
 
 #[test]
-fn nothing_is_left_unfinished() {
+fn nothing_is_unfinished() {
     let mut bad = Vec::new();
     for source in rust_sources() {
         for (number, line) in source.text.lines().enumerate() {
@@ -26,7 +26,7 @@ fn nothing_is_left_unfinished() {
 }
 
 #[test]
-fn unsafe_code_lives_in_one_crate() {
+fn unsafe_code_is_in_one_crate() {
     let mut bad = Vec::new();
     for source in rust_sources().iter().filter(|s| s.crate_name() != "syscall") {
         let root = ["src/lib.rs", "src/main.rs"].iter().any(|end| source.path.ends_with(end));
@@ -34,11 +34,11 @@ fn unsafe_code_lives_in_one_crate() {
             bad.push(format!("{}: lacks #![forbid(unsafe_code)]", source.path.display()));
         }
     }
-    assert!(bad.is_empty(), "unsafe code belongs into crate syscall:\n{}", bad.join("\n"));
+    assert!(bad.is_empty(), "unsafe code belongs in crate syscall:\n{}", bad.join("\n"));
 }
 
 #[test]
-fn the_licence_is_there() {
+fn the_licence_exists() {
     let text = std::fs::read_to_string(workspace_root().join("LICENSE")).expect("LICENSE");
     assert!(text.contains("Apache License") && text.contains("Version 2.0"));
 }

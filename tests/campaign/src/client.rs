@@ -10,28 +10,28 @@ use tonic::{Response, Status, transport::Channel};
 
 use crate::IMAGE;
 
-/// A CRI client with a connection of its own, every request with a deadline.
+/// A CRI client. Every request has a timeout.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
-    /// Generated client of the runtime service.
+    /// The generated client of the runtime service.
     pub(crate) runtime: Runtime<Channel>,
 }
 
-/// A pod to run.
+/// The configuration of a pod.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodPlan {
     /// Name, also of its log directory.
     pub(crate) name: String,
-    /// Attempt, as kubelet counts them.
+    /// Attempt, as counted by the kubelet.
     pub(crate) attempt: u32,
-    /// Parent of its cgroups; empty for the daemon's default.
+    /// Parent of its cgroups; empty for the default of the daemon.
     pub(crate) cgroup_parent: String,
     /// Directory of its log files.
     pub(crate) logs: PathBuf,
-    /// The node's root directory where its mounts are to be seen; empty where the log is on a directory that both
-    /// share.
+    /// Root directory of the node through which the log is read; empty if the log directory is visible to both the node
+    /// and the test.
     pub(crate) root: PathBuf,
-    /// Whether it uses the node's network namespace.
+    /// Whether it uses the network namespace of the node.
     pub(crate) host_network: bool,
     /// Whether its containers may be privileged.
     pub(crate) privileged: bool,
@@ -39,7 +39,7 @@ pub(crate) struct PodPlan {
     pub(crate) shared_pid: bool,
 }
 
-/// A container to run.
+/// The configuration of a container.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ContainerPlan {
     /// Name; its log is `NAME.log`.
@@ -50,59 +50,58 @@ pub(crate) struct ContainerPlan {
     pub(crate) mounts: Vec<(PathBuf, String)>,
     /// Whether it is privileged.
     pub(crate) privileged: bool,
-    /// Capabilities beyond the default ones.
+    /// Capabilities in addition to the default ones.
     pub(crate) capabilities: Vec<String>,
-    /// CPU quota in microseconds per 100 ms; 0 for none.
+    /// CPU quota in microseconds per 100 ms; 0 for no limit.
     pub(crate) cpu_quota: i64,
     /// CPU shares; 0 for the default.
     pub(crate) cpu_shares: i64,
-    /// Memory limit in bytes; 0 for none.
+    /// Memory limit in bytes; 0 for no limit.
     pub(crate) memory: i64,
 }
 
-/// Outcome of an ExecSync that was answered without an error.
+/// The result of a successful ExecSync request.
 #[derive(Clone, Debug)]
 pub(crate) struct ExecOutput {
     /// Exit code.
     pub(crate) code: i32,
     /// Standard output.
     pub(crate) stdout: Vec<u8>,
-    /// Time from the request to the answer.
-    pub(crate) took: Duration,
+    /// Time from the request to the response.
+    pub(crate) duration: Duration,
 }
 
 impl Client {
-    /// Connects to the node's daemon.
+    /// Connects to the daemon of a node.
     ///
     /// # Errors
-    /// If there is no daemon.
+    /// If no daemon is listening.
     pub(crate) async fn connect(node: &Node) -> Result<Self, String> {
-        Self::connect_to(&format!("/proc/{}/root/run/pinion/pinion.sock", node.first())).await
+        Self::connect_to(&format!("/proc/{}/root/run/pinion/pinion.sock", node.init_pid())).await
     }
 
-    /// Connects to a daemon by its socket.
+    /// Connects to a daemon by the path of its socket.
     ///
     /// # Errors
-    /// If there is no daemon.
+    /// If no daemon is listening.
     pub(crate) async fn connect_to(socket: &str) -> Result<Self, String> {
-        let channel = cri_proto::connect(socket).await.map_err(|error| format!("connect {socket}: {error}"))?;
+        let channel = cri_proto::connect(socket).await.map_err(|error| format!("connect to {socket}: {error}"))?;
         Ok(Self { runtime: Runtime::new(channel).max_decoding_message_size(cri_proto::MESSAGE_MAX) })
     }
 
-    /// RunPodSandbox: the pod's id.
+    /// Calls RunPodSandbox and returns the id of the pod.
     ///
     /// # Errors
-    /// What the daemon answered, or that it did not within the bound.
+    /// The error of the daemon, or a timeout.
     pub(crate) async fn run_pod(&mut self, plan: &PodPlan, within: Duration) -> Result<String, String> {
         let request = v1::RunPodSandboxRequest { config: Some(pod_config(plan)), ..Default::default() };
-        let answer = answered("RunPodSandbox", within, self.runtime.run_pod_sandbox(request)).await?;
-        Ok(answer.pod_sandbox_id)
+        Ok(response("RunPodSandbox", within, self.runtime.run_pod_sandbox(request)).await?.pod_sandbox_id)
     }
 
-    /// CreateContainer: the container's id.
+    /// Calls CreateContainer and returns the id of the container.
     ///
     /// # Errors
-    /// As of [`Client::run_pod`].
+    /// As for [`Client::run_pod`].
     pub(crate) async fn create(
         &mut self,
         pod_id: &str,
@@ -115,22 +114,22 @@ impl Client {
             config: Some(container_config(plan)),
             sandbox_config: Some(pod_config(pod)),
         };
-        Ok(answered("CreateContainer", within, self.runtime.create_container(request)).await?.container_id)
+        Ok(response("CreateContainer", within, self.runtime.create_container(request)).await?.container_id)
     }
 
-    /// StartContainer.
+    /// Calls StartContainer.
     ///
     /// # Errors
-    /// As of [`Client::run_pod`].
+    /// As for [`Client::run_pod`].
     pub(crate) async fn start(&mut self, id: &str, within: Duration) -> Result<(), String> {
         let request = v1::StartContainerRequest { container_id: id.to_owned() };
-        answered("StartContainer", within, self.runtime.start_container(request)).await.map(drop)
+        response("StartContainer", within, self.runtime.start_container(request)).await.map(drop)
     }
 
-    /// RunPodSandbox, CreateContainer and StartContainer: the ids of pod and container.
+    /// Calls RunPodSandbox, CreateContainer and StartContainer, and returns the ids of the pod and the container.
     ///
     /// # Errors
-    /// As of [`Client::run_pod`].
+    /// As for [`Client::run_pod`].
     pub(crate) async fn run(
         &mut self,
         pod: &PodPlan,
@@ -143,10 +142,10 @@ impl Client {
         Ok((pod_id, id))
     }
 
-    /// ExecSync with a timeout in whole seconds for the command, and a bound for the answer.
+    /// Calls ExecSync with a timeout in seconds for the command, and another one for the response.
     ///
     /// # Errors
-    /// As of [`Client::run_pod`].
+    /// As for [`Client::run_pod`].
     pub(crate) async fn exec(
         &mut self,
         id: &str,
@@ -159,122 +158,123 @@ impl Client {
             cmd: command.iter().map(|&word| word.to_owned()).collect(),
             timeout: i64::try_from(timeout).unwrap_or(i64::MAX),
         };
-        let begin = Instant::now();
-        let answer = answered("ExecSync", within, self.runtime.exec_sync(request)).await?;
-        Ok(ExecOutput { code: answer.exit_code, stdout: answer.stdout, took: begin.elapsed() })
+        let start = Instant::now();
+        let output = response("ExecSync", within, self.runtime.exec_sync(request)).await?;
+        Ok(ExecOutput { code: output.exit_code, stdout: output.stdout, duration: start.elapsed() })
     }
 
-    /// StopContainer with a grace in seconds.
+    /// Calls StopContainer with a grace period in seconds.
     ///
     /// # Errors
-    /// As of [`Client::run_pod`].
+    /// As for [`Client::run_pod`].
     pub(crate) async fn stop(&mut self, id: &str, grace: i64, within: Duration) -> Result<(), String> {
         let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout: grace };
-        answered("StopContainer", within, self.runtime.stop_container(request)).await.map(drop)
+        response("StopContainer", within, self.runtime.stop_container(request)).await.map(drop)
     }
 
-    /// RemoveContainer.
+    /// Calls RemoveContainer.
     ///
     /// # Errors
-    /// As of [`Client::run_pod`].
+    /// As for [`Client::run_pod`].
     pub(crate) async fn remove(&mut self, id: &str, within: Duration) -> Result<(), String> {
         let request = v1::RemoveContainerRequest { container_id: id.to_owned() };
-        answered("RemoveContainer", within, self.runtime.remove_container(request)).await.map(drop)
+        response("RemoveContainer", within, self.runtime.remove_container(request)).await.map(drop)
     }
 
-    /// StopPodSandbox and RemovePodSandbox.
+    /// Calls StopPodSandbox and RemovePodSandbox.
     ///
     /// # Errors
-    /// As of [`Client::run_pod`].
+    /// As for [`Client::run_pod`].
     pub(crate) async fn remove_pod(&mut self, id: &str, within: Duration) -> Result<(), String> {
         let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        answered("StopPodSandbox", within, self.runtime.stop_pod_sandbox(request)).await?;
+        response("StopPodSandbox", within, self.runtime.stop_pod_sandbox(request)).await?;
         let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        answered("RemovePodSandbox", within, self.runtime.remove_pod_sandbox(request)).await.map(drop)
+        response("RemovePodSandbox", within, self.runtime.remove_pod_sandbox(request)).await.map(drop)
     }
 
-    /// ContainerStatus.
+    /// Calls ContainerStatus.
     ///
     /// # Errors
-    /// As of [`Client::run_pod`].
+    /// As for [`Client::run_pod`].
     pub(crate) async fn container(&mut self, id: &str, within: Duration) -> Result<v1::ContainerStatus, String> {
         let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
-        let answer = answered("ContainerStatus", within, self.runtime.container_status(request)).await?;
-        answer.status.ok_or_else(|| "ContainerStatus: no status".to_owned())
+        let response = response("ContainerStatus", within, self.runtime.container_status(request)).await?;
+        response.status.ok_or_else(|| "ContainerStatus: no status".to_owned())
     }
 
-    /// ReopenContainerLog.
+    /// Calls ReopenContainerLog.
     ///
     /// # Errors
-    /// As of [`Client::run_pod`].
+    /// As for [`Client::run_pod`].
     pub(crate) async fn reopen_log(&mut self, id: &str, within: Duration) -> Result<(), String> {
         let request = v1::ReopenContainerLogRequest { container_id: id.to_owned() };
-        answered("ReopenContainerLog", within, self.runtime.reopen_container_log(request)).await.map(drop)
+        response("ReopenContainerLog", within, self.runtime.reopen_container_log(request)).await.map(drop)
     }
 
-    /// CheckpointContainer into an archive.
+    /// Calls CheckpointContainer with the path of an archive.
     ///
     /// # Errors
-    /// As of [`Client::run_pod`].
+    /// As for [`Client::run_pod`].
     pub(crate) async fn checkpoint(&mut self, id: &str, archive: &str, within: Duration) -> Result<(), String> {
         let request = v1::CheckpointContainerRequest {
             container_id: id.to_owned(),
             location: archive.to_owned(),
             ..Default::default()
         };
-        answered("CheckpointContainer", within, self.runtime.checkpoint_container(request)).await.map(drop)
+        response("CheckpointContainer", within, self.runtime.checkpoint_container(request)).await.map(drop)
     }
 
-    /// Status: each condition that does not hold, with its reason and message.
+    /// Calls Status and returns each condition that is false, with its reason and message.
     ///
     /// # Errors
-    /// As of [`Client::run_pod`].
+    /// As for [`Client::run_pod`].
     pub(crate) async fn unready(&mut self, within: Duration) -> Result<Vec<String>, String> {
-        let answer = answered("Status", within, self.runtime.status(v1::StatusRequest::default())).await?;
-        let conditions = answer.status.map(|status| status.conditions).unwrap_or_default();
+        let response = response("Status", within, self.runtime.status(v1::StatusRequest::default())).await?;
+        let conditions = response.status.map(|status| status.conditions).unwrap_or_default();
         let unready = conditions.into_iter().filter(|condition| !condition.status);
-        Ok(unready.map(|one| format!("{}: {} {}", one.r#type, one.reason, one.message)).collect())
+        Ok(unready
+            .map(|condition| format!("{}: {} {}", condition.r#type, condition.reason, condition.message))
+            .collect())
     }
 
-    /// How many pods and containers are listed, in any state.
+    /// Lists pods and containers in any state, and returns their numbers.
     ///
     /// # Errors
-    /// As of [`Client::run_pod`].
-    pub(crate) async fn listed(&mut self, within: Duration) -> Result<(usize, usize), String> {
+    /// As for [`Client::run_pod`].
+    pub(crate) async fn list(&mut self, within: Duration) -> Result<(usize, usize), String> {
         let pods = v1::ListPodSandboxRequest::default();
-        let pods = answered("ListPodSandbox", within, self.runtime.list_pod_sandbox(pods)).await?;
+        let pods = response("ListPodSandbox", within, self.runtime.list_pod_sandbox(pods)).await?;
         let containers = v1::ListContainersRequest::default();
-        let containers = answered("ListContainers", within, self.runtime.list_containers(containers)).await?;
+        let containers = response("ListContainers", within, self.runtime.list_containers(containers)).await?;
         Ok((pods.items.len(), containers.containers.len()))
     }
 }
 
-const UNANSWERED: &str = "no answer from the daemon within";
+const NO_RESPONSE: &str = "no response from the daemon within";
 
-/// Whether an error of a request says that the daemon did not answer, rather than what it answered.
-pub(crate) fn is_unanswered(error: &str) -> bool {
-    error.contains(UNANSWERED)
+/// Whether an error of a request is a timeout, rather than an error returned by the daemon.
+pub(crate) fn is_timeout(error: &str) -> bool {
+    error.contains(NO_RESPONSE)
 }
 
-/// The answer of a call, or what came instead of it.
+/// Waits for the response to a call.
 ///
 /// # Errors
-/// `CALL: CODE MESSAGE`, or one that [`is_unanswered`] recognizes.
-pub(crate) async fn answered<T>(
+/// `CALL: CODE MESSAGE`, or a timeout, for which [`is_timeout`] returns true.
+pub(crate) async fn response<T>(
     call: &str,
     within: Duration,
     future: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<T, String> {
     match tokio::time::timeout(within, future).await {
-        Err(_) => Err(format!("{call}: {UNANSWERED} {} s", within.as_secs_f32())),
+        Err(_) => Err(format!("{call}: {NO_RESPONSE} {} s", within.as_secs_f32())),
         Ok(Err(status)) => Err(format!("{call}: {:?} {}", status.code(), status.message())),
-        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Ok(response)) => Ok(response.into_inner()),
     }
 }
 
 fn pod_config(plan: &PodPlan) -> v1::PodSandboxConfig {
-    let mode =
-        |shared: bool, otherwise: v1::NamespaceMode| i32::from(if shared { v1::NamespaceMode::Pod } else { otherwise });
+    let mode = |shared: bool, other: v1::NamespaceMode| i32::from(if shared { v1::NamespaceMode::Pod } else { other });
     let options = v1::NamespaceOption {
         network: i32::from(if plan.host_network { v1::NamespaceMode::Node } else { v1::NamespaceMode::Pod }),
         pid: mode(plan.shared_pid, v1::NamespaceMode::Container),
@@ -312,7 +312,7 @@ fn container_config(plan: &ContainerPlan) -> v1::ContainerConfig {
     let security = v1::LinuxContainerSecurityContext {
         privileged: plan.privileged,
         capabilities: Some(v1::Capability { add_capabilities: plan.capabilities.clone(), ..Default::default() }),
-        // What kubelet asks for where the pod says nothing of seccomp.
+        // The kubelet's default for a pod without a seccomp profile.
         seccomp: Some(v1::SecurityProfile {
             profile_type: v1::security_profile::ProfileType::Unconfined.into(),
             ..Default::default()

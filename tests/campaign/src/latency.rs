@@ -7,13 +7,13 @@ use std::{
 /// One probe of a victim.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
-    /// When it was sent.
-    pub(crate) at: Instant,
-    /// Time until the answer.
-    pub(crate) took: Duration,
+    /// Time at which it was sent.
+    pub(crate) sent: Instant,
+    /// Time until the response.
+    pub(crate) duration: Duration,
 }
 
-/// Every probe of a run, and what went wrong.
+/// All probes and faults of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     samples: Mutex<Vec<Sample>>,
@@ -21,8 +21,8 @@ pub(crate) struct Record {
     longest_log_gap: Mutex<Duration>,
 }
 
-/// Most faults that are printed when they happen: a dead daemon makes hundreds.
-const PRINTED: usize = 20;
+/// Maximum number of faults that are printed when they occur: a killed daemon causes hundreds.
+const PRINTED_MAX: usize = 20;
 
 impl Record {
     /// Adds a probe.
@@ -34,37 +34,37 @@ impl Record {
     pub(crate) fn fault(&self, fault: String) {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         faults.push(fault);
-        if faults.len() <= PRINTED {
+        if faults.len() <= PRINTED_MAX {
             println!("  fault: {}", faults[faults.len() - 1]);
         }
     }
 
-    /// Adds the time since a victim's log grew.
+    /// Adds the time since the log of a victim has grown.
     pub(crate) fn log_gap(&self, gap: Duration) {
         let mut longest = self.longest_log_gap.lock().unwrap_or_else(PoisonError::into_inner);
         *longest = gap.max(*longest);
     }
 
-    /// Returns the longest time that a victim's log did not grow since the previous call.
+    /// Returns the longest time in which the log of a victim did not grow, since the previous call.
     pub(crate) fn take_longest_log_gap(&self) -> Duration {
         std::mem::take(&mut *self.longest_log_gap.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Number of faults so far.
+    /// Returns the number of faults so far.
     pub(crate) fn fault_count(&self) -> usize {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Faults from this number on.
+    /// Returns the faults from this number on.
     pub(crate) fn faults_from(&self, first: usize) -> Vec<String> {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)[first..].to_vec()
     }
 
-    /// Summary of the probes sent in a window of time.
+    /// Returns a summary of the probes sent in a time window.
     pub(crate) fn between(&self, begin: Instant, end: Instant) -> Summary {
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
-        let took = samples.iter().filter(|sample| sample.at >= begin && sample.at < end).map(|sample| sample.took);
-        Summary::of(took.collect())
+        let window = samples.iter().filter(|sample| sample.sent >= begin && sample.sent < end);
+        Summary::of(window.map(|sample| sample.duration).collect())
     }
 }
 
@@ -73,29 +73,29 @@ impl Record {
 pub(crate) struct Summary(Vec<Duration>);
 
 impl Summary {
-    /// Sorts durations.
+    /// Creates a summary of durations.
     pub(crate) fn of(mut durations: Vec<Duration>) -> Self {
         durations.sort_unstable();
         Self(durations)
     }
 
-    /// How many there are.
+    /// Returns the number of durations.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The value that so many per thousand do not exceed; zero if there is none.
+    /// Returns a quantile, given in per mille; zero if there are no durations.
     pub(crate) fn per_mille(&self, part: usize) -> Duration {
         let last = self.0.len().saturating_sub(1);
         self.0.get((self.0.len() * part / 1000).min(last)).copied().unwrap_or_default()
     }
 
-    /// The longest.
+    /// Returns the longest duration.
     pub(crate) fn max(&self) -> Duration {
         self.0.last().copied().unwrap_or_default()
     }
 
-    /// How many are longer than a bound.
+    /// Returns the number of durations over a bound.
     pub(crate) fn over(&self, bound: Duration) -> usize {
         self.0.len() - self.0.partition_point(|&duration| duration <= bound)
     }

@@ -6,11 +6,12 @@ use std::{
 
 use system_tests::Node;
 
-/// Everything on a node that a pod may leave behind: `scripts/machine-state` within the node's namespaces.
+/// Returns everything on a node that a pod could leak, as `scripts/machine-state` does within the namespaces of the
+/// node.
 pub(crate) fn state(node: &Node) -> BTreeSet<String> {
     let mounts = node.mountinfo();
     let mut state: BTreeSet<String> =
-        mounts.iter().filter_map(|line| line.split(' ').nth(4)).map(|at| format!("mount {at}")).collect();
+        mounts.iter().filter_map(|line| line.split(' ').nth(4)).map(|path| format!("mount {path}")).collect();
     let data = node.dir.path().join("data");
     for (kind, command) in [
         ("file", "find /run -xdev; find /run/pinion".to_owned()),
@@ -23,31 +24,32 @@ pub(crate) fn state(node: &Node) -> BTreeSet<String> {
         let output = node.run("sh", &["-c", &command]).stdout;
         state.extend(output.lines().map(|line| format!("{kind} {line}")));
     }
-    let ours = ["pinion", "pinmon"];
-    let processes = node.processes().into_iter().filter(|process| !ours.contains(&process.name.as_str()));
-    // Whether one runs or sleeps changes all the time; a zombie is another matter.
+    let programs = ["pinion", "pinmon"];
+    let processes = node.processes().into_iter().filter(|process| !programs.contains(&process.name.as_str()));
+    // Zombies are distinguished from other processes; other states change all the time.
     let is_zombie = |process: &system_tests::Process| if process.state == 'Z' { " (zombie)" } else { "" };
     state.extend(processes.map(|process| format!("process {}{}", process.name, is_zombie(&process))));
     state.extend(node.cgroups().into_iter().map(|group| format!("cgroup {}", group.display())));
     state
 }
 
-/// Waits until a node holds nothing that it did not hold before; returns what it still holds after the bound.
-pub(crate) fn since(node: &Node, before: &BTreeSet<String>, within: Duration) -> Vec<String> {
-    let begin = Instant::now();
+/// Waits until nothing exists on a node that did not exist before. Returns what still does after the timeout.
+pub(crate) fn leaked_since(node: &Node, before: &BTreeSet<String>, within: Duration) -> Vec<String> {
+    let start = Instant::now();
     loop {
-        let leaked: Vec<String> = state(node).difference(before).filter(|one| !is_kept(one)).cloned().collect();
-        if leaked.is_empty() || begin.elapsed() > within {
+        let leaked: Vec<String> =
+            state(node).difference(before).filter(|object| !is_permanent(object)).cloned().collect();
+        if leaked.is_empty() || start.elapsed() > within {
             return leaked;
         }
         thread::sleep(Duration::from_millis(200));
     }
 }
 
-/// What a daemon keeps however many pods there were.
-fn is_kept(entry: &str) -> bool {
-    // The directory that checkpoints are made in, where CRIU is installed; theirs are below it.
-    let of_checkpoints = entry.starts_with("data ") && entry.ends_with("/data/checkpoint");
-    of_checkpoints
-        || ["file /run/pinion/journal", "file /run/pinion/boot_id"].iter().any(|known| entry.starts_with(known))
+/// Whether an entry belongs to the daemon and not to a pod.
+fn is_permanent(entry: &str) -> bool {
+    // The parent directory of checkpoints, which exists if CRIU is installed.
+    let is_checkpoint_directory = entry.starts_with("data ") && entry.ends_with("/data/checkpoint");
+    is_checkpoint_directory
+        || ["file /run/pinion/journal", "file /run/pinion/boot_id"].iter().any(|prefix| entry.starts_with(prefix))
 }

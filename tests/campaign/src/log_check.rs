@@ -1,57 +1,60 @@
-//! Checks the log of a victim: every line once, in order, and each gap accounted for.
+//! Checks the log of a victim: every line once and in order, and a notice for each gap.
 
 use std::{fs, path::Path};
 
-/// What a victim's log holds.
+/// The content of the log of a victim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogCheck {
-    /// Lines that are there.
+    /// Number of lines.
     pub(crate) lines: u64,
-    /// Lines that are missing where the log says that output was dropped.
+    /// Number of missing lines, at places where the log contains a notice about dropped output.
     pub(crate) dropped: u64,
-    /// Whether the victim's last line is there.
+    /// Whether the log contains the last line of the victim.
     pub(crate) complete: bool,
 }
 
-/// Reads a victim's log.
+/// Reads and checks the log of a victim.
 ///
 /// # Errors
-/// A line that is lost, doubled or torn.
+/// A line that is lost, duplicated or incomplete.
 pub(crate) fn check(path: &Path) -> Result<LogCheck, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("read {}: {error}", path.display()))?;
     check_text(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 fn check_text(text: &str) -> Result<LogCheck, String> {
-    let mut found = LogCheck::default();
-    let (mut last, mut noted) = (0u64, false);
+    let mut result = LogCheck::default();
+    let (mut last, mut has_notice) = (0u64, false);
     for line in text.lines() {
-        let content = line.splitn(4, ' ').nth(3).ok_or_else(|| format!("torn line {line:?} after line {last}"))?;
+        let content =
+            line.splitn(4, ' ').nth(3).ok_or_else(|| format!("incomplete line {line:?} after line {last}"))?;
         if content.starts_with("[pinmon: ") {
-            noted = true;
+            has_notice = true;
             continue;
         }
         let (word, number) = content.split_once(' ').unwrap_or((content, ""));
         let number: u64 = number.parse().map_err(|_| format!("unknown line {line:?} after line {last}"))?;
         let expected = last + u64::from(word == "line");
         match (word, number) {
-            (_, number) if found.complete || number < expected => {
-                return Err(format!("{content:?} after line {last}: doubled"));
+            (_, number) if result.complete || number < expected => {
+                return Err(format!("{content:?} after line {last}: duplicated"));
             }
-            (_, number) if number > expected && !noted => return Err(format!("{content:?} after line {last}: lost")),
+            (_, number) if number > expected && !has_notice => {
+                return Err(format!("{content:?} after line {last}: lost"));
+            }
             ("total", number) => {
-                found.dropped += number - last;
-                found.complete = true;
+                result.dropped += number - last;
+                result.complete = true;
             }
             (_, number) => {
-                found.dropped += number - expected;
-                found.lines += 1;
+                result.dropped += number - expected;
+                result.lines += 1;
                 last = number;
-                noted = false;
+                has_notice = false;
             }
         }
     }
-    Ok(found)
+    Ok(result)
 }
 
 #[cfg(test)]
@@ -63,9 +66,9 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_needs_a_notice() {
-        let whole = LogCheck { lines: 2, dropped: 0, complete: true };
-        assert_eq!(log(&["line 1", "line 2", "total 2"]), Ok(whole));
+    fn a_gap_requires_a_notice() {
+        let complete = LogCheck { lines: 2, dropped: 0, complete: true };
+        assert_eq!(log(&["line 1", "line 2", "total 2"]), Ok(complete));
         assert!(log(&["line 1", "line 3"]).is_err());
         assert!(log(&["line 1", "line 1"]).is_err());
         assert!(log(&["line 1", "total 2"]).is_err());

@@ -2,22 +2,22 @@ use std::{fmt, fs};
 
 use system_tests::{Node, Process};
 
-/// Daemon and monitor, and what they used when the campaign began.
+/// The daemon and the monitor, with their resource usage since the campaign started.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
-    daemon: Watched,
-    monitor: Watched,
+    daemon: WatchedProcess,
+    monitor: WatchedProcess,
 }
 
 #[derive(Clone, Debug)]
-struct Watched {
+struct WatchedProcess {
     process: Process,
-    started: Option<String>,
+    start_time: Option<String>,
     first: Usage,
-    most: Usage,
+    max: Usage,
 }
 
-/// What a process uses.
+/// The resource usage of a process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     /// Resident set size in KiB.
@@ -29,44 +29,47 @@ pub(crate) struct Usage {
 }
 
 impl Programs {
-    /// Daemon and monitor of a quiet node.
+    /// Returns the daemon and the monitor of an idle node.
     pub(crate) fn of(node: &Node) -> Self {
-        Self { daemon: Watched::new(node.process("pinion")), monitor: Watched::new(node.process("pinmon")) }
+        Self {
+            daemon: WatchedProcess::new(node.process("pinion")),
+            monitor: WatchedProcess::new(node.process("pinmon")),
+        }
     }
 
-    /// Measures both; an error if one of them is not the process that it was at the beginning.
+    /// Measures both programs.
     ///
     /// # Errors
-    /// The name of the program that died.
+    /// The name of a program whose process has exited since the start.
     pub(crate) fn check(&mut self) -> Result<(), String> {
         self.daemon.check().and(self.monitor.check())
     }
 
-    /// An error if one of them grew by more than so many KiB since the beginning.
+    /// Checks that neither program has grown by more than `growth_kib` since the start.
     ///
     /// # Errors
-    /// The name of the program and its memory.
-    pub(crate) fn check_memory(&self, most_kib: u64) -> Result<(), String> {
-        for watched in [&self.daemon, &self.monitor] {
-            let now = watched.usage();
-            if now.rss > watched.first.rss + most_kib || now.pss > watched.first.pss + most_kib {
-                return Err(format!("{} grew from {} to {now}", watched.process.name, watched.first));
+    /// The name of a program that has grown more, and its memory.
+    pub(crate) fn check_memory(&self, growth_kib: u64) -> Result<(), String> {
+        for program in [&self.daemon, &self.monitor] {
+            let now = program.usage();
+            if now.rss > program.first.rss + growth_kib || now.pss > program.first.pss + growth_kib {
+                return Err(format!("{} grew from {} to {now}", program.process.name, program.first));
             }
         }
         Ok(())
     }
 }
 
-impl Watched {
+impl WatchedProcess {
     fn new(process: Process) -> Self {
-        let mut watched = Self { started: None, first: Usage::default(), most: Usage::default(), process };
-        watched.started = watched.start_time();
-        watched.first = watched.usage();
-        watched
+        let mut program = Self { start_time: None, first: Usage::default(), max: Usage::default(), process };
+        program.start_time = program.read_start_time();
+        program.first = program.usage();
+        program
     }
 
-    /// Field 22 of proc_pid_stat(5): it distinguishes a process from another with the same pid.
-    fn start_time(&self) -> Option<String> {
+    /// Reads field 22 of proc_pid_stat(5), which distinguishes a process from a later one with the same pid.
+    fn read_start_time(&self) -> Option<String> {
         let stat = fs::read_to_string(self.process.directory.join("stat")).ok()?;
         stat.rsplit_once(')')?.1.split_whitespace().nth(19).map(str::to_owned)
     }
@@ -83,12 +86,12 @@ impl Watched {
 
     fn check(&mut self) -> Result<(), String> {
         let usage = self.usage();
-        if self.start_time() != self.started || usage.rss == 0 {
-            return Err(format!("{} (pid {}) died", self.process.name, self.process.pid));
+        if self.read_start_time() != self.start_time || usage.rss == 0 {
+            return Err(format!("{} (pid {}) exited", self.process.name, self.process.pid));
         }
-        self.most.rss = self.most.rss.max(usage.rss);
-        self.most.pss = self.most.pss.max(usage.pss);
-        self.most.descriptors = self.most.descriptors.max(usage.descriptors);
+        self.max.rss = self.max.rss.max(usage.rss);
+        self.max.pss = self.max.pss.max(usage.pss);
+        self.max.descriptors = self.max.descriptors.max(usage.descriptors);
         Ok(())
     }
 }
@@ -102,9 +105,9 @@ impl fmt::Display for Usage {
 
 impl fmt::Display for Programs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for watched in [&self.daemon, &self.monitor] {
-            let (first, most, now) = (watched.first, watched.most, watched.usage());
-            writeln!(f, "{:>7}: {first}; at most {most}; now {now}", watched.process.name)?;
+        for program in [&self.daemon, &self.monitor] {
+            let (first, max, now) = (program.first, program.max, program.usage());
+            writeln!(f, "{:>7}: {first}; maximum {max}; now {now}", program.process.name)?;
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
-//! The short form of the campaign of attackers.
+//! The short form of the attack campaign.
 
 use campaign_tests::hostile::{self, Plan};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_attacker_at_once_harms_no_other_pod() {
-    let faults = hostile::run(&Plan::short()).await.expect("the campaign runs");
+async fn all_attackers_at_once_affect_no_other_pod() {
+    let faults = hostile::run(&Plan::short()).await.expect("run the campaign");
     assert!(faults.is_empty(), "{faults:#?}");
 }

@@ -1,11 +1,11 @@
-"""A kubelet without an API server, its static pods, and what is asked of them.
+"""A kubelet without an API server, and tests of its static pods.
 
-    kubelet.py    the kubelet itself: built, started, killed, asked over its HTTPS interface
-    pods.py       manifests, and what their containers say
-    client/       exec, attach and port-forward as kubectl does them (Go)
-    life.py       pods start: kinds of containers, namespaces, security, volumes, limits, hooks
-    probes.py     probes, restarts, exit codes
-    streams.py    exec, attach, port-forward, logs
-    figures.py    stats and metrics, without and with PodAndContainerStatsFromCRI; the evented PLEG
-    deaths.py     kubelet, daemon and monitor restarted and killed under running pods; pods removed
+    kubelet.py     the kubelet: build, start, stop, kill, requests to its HTTPS interface
+    pods.py        manifests of static pods, and the status, logs and execs of their containers
+    client/        exec, attach and port-forward like kubectl (Go)
+    features.py    features of pods: kinds of containers, namespaces, security, volumes, limits, hooks
+    probes.py      probes, restarts, exit codes, image pulls
+    streams.py     exec, attach, port-forward, logs
+    statistics.py  stats and metrics, without and with PodAndContainerStatsFromCRI; the evented PLEG
+    restarts.py    kubelet, daemon and monitor are restarted and killed while pods are running; removal of pods
 """

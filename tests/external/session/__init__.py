@@ -1,24 +1,26 @@
-"""What every session in this directory stands on.
+"""Shared code of the sessions.
 
-    steps.py      a step is one line of output: ok, or not ok with what was seen
-    program.py    programs with a time limit, their results, waiting for a condition
-    terminal.py   programs on a real terminal, typed at and read from
-    room.py       throwaway namespaces and cgroups in which a session runs, and what it left in them
-    cgroups.py    the groups of that room, on v1, v2 and hybrid machines
-    sources.py    Debian packages, programs from Go modules, the image, a registry
-    runtime.py    which OCI runtime is tried
-    adapted.py    other runtimes where root lacks a capability
-    podman.py     Podman, as root or as an ordinary user
+    steps.py      test steps; each prints one line of output: ok, or not ok with the reason
+    program.py    programs with a time limit, their results, assertions, waiting for a condition
+    terminal.py   programs on a pseudoterminal
+    isolation.py  throwaway namespaces and cgroups in which a session runs, and the check for leftovers
+    cgroups.py    the cgroups of a session, on v1, v2 and hybrid machines
+    sources.py    Debian packages, programs from Go modules, the test image, a registry
+    images.py     container images for test suites of the CRI
+    engines.py    CRI engines: Pinion and containerd
+    runtime.py    the OCI runtime under test
+    wrapper.py    a wrapper for other runtimes on machines where root lacks a capability
+    podman.py     Podman, as root or as an unprivileged user
 """
 
 import sys
 
 sys.dont_write_bytecode = True
 
-from .program import Failed, run, spawn, until
-from .room import demand, hold
+from .isolation import check_requirements, run_session
+from .program import Failure, run, spawn, wait_until
 from .runtime import RUNTIME
 from .steps import Steps
 from .terminal import Terminal
 
-__all__ = ["Failed", "RUNTIME", "Steps", "Terminal", "demand", "hold", "run", "spawn", "until"]
+__all__ = ["Failure", "RUNTIME", "Steps", "Terminal", "check_requirements", "run", "run_session", "spawn", "wait_until"]

@@ -1,4 +1,4 @@
-"""Groups of our own in every cgroup hierarchy of the machine, which become the roots of a session's cgroup namespace."""
+"""Cgroups of a session, one in every hierarchy of the machine. They become the roots of its cgroup namespace."""
 
 import os
 import signal
@@ -7,60 +7,60 @@ from pathlib import Path
 
 
 class Hierarchy:
-    """One mounted hierarchy: `kind` is `cgroup` (v1) or `cgroup2`, `options` those it must be mounted with."""
+    """A mounted hierarchy: `kind` is `cgroup` (v1) or `cgroup2`; `options` are the mount options that select it."""
 
-    def __init__(self, point, kind, options):
-        self.point, self.kind, self.options = Path(point), kind, options
+    def __init__(self, mount_point, kind, options):
+        self.mount_point, self.kind, self.options = Path(mount_point), kind, options
 
 
 def hierarchies():
-    """Those the machine has mounted under /sys/fs/cgroup."""
-    found = {}
+    """Lists the hierarchies that are mounted under /sys/fs/cgroup."""
+    by_mount_point = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, after = line.split(" - ", 1)
-        point, (kind, _, options) = before.split(" ")[4], after.split(" ")[:3]
-        if kind in ("cgroup", "cgroup2") and point.startswith("/sys/fs/cgroup"):
-            words = [word for word in options.split(",") if word not in ("rw", "ro")]
-            if any(word.startswith("name=") for word in words):
-                words = ["none", *words]
-            found[point] = Hierarchy(point, kind, ",".join(words) if kind == "cgroup" else "")
-    return list(found.values())
+        mount_point, (kind, _, options) = before.split(" ")[4], after.split(" ")[:3]
+        if kind in ("cgroup", "cgroup2") and mount_point.startswith("/sys/fs/cgroup"):
+            selected = [option for option in options.split(",") if option not in ("rw", "ro")]
+            if any(option.startswith("name=") for option in selected):
+                selected = ["none", *selected]
+            by_mount_point[mount_point] = Hierarchy(mount_point, kind, ",".join(selected) if kind == "cgroup" else "")
+    return list(by_mount_point.values())
 
 
 class Groups:
-    """`<hierarchy>/<name>` in each."""
+    """The cgroups `<hierarchy>/<name>` in each hierarchy."""
 
     def __init__(self, paths):
         self.paths = paths
 
     @classmethod
-    def make(cls, name):
-        """Makes them."""
+    def create(cls, name):
+        """Creates the cgroups."""
         paths = []
         for hierarchy in hierarchies():
-            path = hierarchy.point / name
+            path = hierarchy.mount_point / name
             path.mkdir()
             paths.append(path)
-            # A v1 cpuset is empty at first, and an empty one takes no process.
+            # A new v1 cpuset is empty, and processes cannot join an empty cpuset.
             for file in ("cpuset.cpus", "cpuset.mems"):
                 if hierarchy.kind == "cgroup" and (path / file).exists():
-                    (path / file).write_text((hierarchy.point / file).read_text())
+                    (path / file).write_text((hierarchy.mount_point / file).read_text())
         return cls(paths)
 
     @classmethod
     def stale(cls, prefix):
-        """Those of this beginning whose name ends with the pid of a process that is gone."""
+        """Finds the cgroups with a prefix whose name ends with the pid of a process that does not exist anymore."""
         for hierarchy in hierarchies():
-            paths = [path for path in hierarchy.point.glob(f"{prefix}*") if path.is_dir()]
+            paths = [path for path in hierarchy.mount_point.glob(f"{prefix}*") if path.is_dir()]
             yield cls([path for path in paths if not Path("/proc", path.name.rsplit("-", 1)[1]).exists()])
 
     def join(self):
-        """Moves the calling process into all of them."""
+        """Moves the calling process into all of the cgroups."""
         for path in self.paths:
             (path / "cgroup.procs").write_text("0")
 
     def remove(self):
-        """Ends whatever is still in them and takes them away."""
+        """Kills the processes in the cgroups and removes the cgroups."""
         for path in self.paths:
             for _ in range(100):
                 directories = [Path(directory) for directory, _, _ in os.walk(path, topdown=False)]
@@ -81,23 +81,23 @@ def _empty(directory):
             if int(pid) > 0:
                 os.kill(int(pid), signal.SIGKILL)
         directory.rmdir()
-    except OSError:  # still busy: the caller comes again
+    except OSError:  # still busy; the caller retries
         pass
 
 
-def below():
-    """All groups under the roots that the calling process sees."""
-    roots = [hierarchy.point for hierarchy in hierarchies()]
-    found = set()
+def child_cgroups():
+    """Returns the paths of all cgroups below the roots of the cgroup namespace."""
+    roots = [hierarchy.mount_point for hierarchy in hierarchies()]
+    paths = set()
     for root in roots:
         for directory, _, _ in os.walk(root):
             if directory != str(root) and Path(directory) not in roots:
-                found.add(directory)
-    return found
+                paths.add(directory)
+    return paths
 
 
-def settle_on_v2():
-    """On a machine with cgroup v2 alone: moves the caller into a leaf, and hands every controller to the groups beside it."""
+def prepare_v2():
+    """On a machine with cgroup v2 only: moves the caller into a leaf, and enables every controller for its siblings."""
     root = Path("/sys/fs/cgroup")
     if not (root / "cgroup.controllers").exists():
         return
@@ -119,19 +119,19 @@ def _group(pid, controller):
 
 
 def limit_of(pid, key):
-    """The limit that the kernel holds for a process: `memory` (bytes), `cpu` (quota, period), `pids`, `cpuset` (a list)."""
+    """Reads a limit of a process's cgroup: `memory` (bytes), `cpu` ((quota, period) in µs), `pids` or `cpuset`."""
     group = _group(pid, key)
 
     def read(v1, v2):
         for name in (v2, v1):
             if (group / name).exists():
                 return (group / name).read_text().strip()
-        raise KeyError(f"{group}: neither {v1} nor {v2}")
+        raise KeyError(f"{group} has neither {v1} nor {v2}")
 
     if key == "memory":
         return int(read("memory.limit_in_bytes", "memory.max"))
     if key == "cpu":
         if (group / "cpu.max").exists():
             return tuple(int(word) for word in (group / "cpu.max").read_text().split())
-        return tuple(int((group / f"cpu.cfs_{what}_us").read_text()) for what in ("quota", "period"))
+        return tuple(int((group / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
     return int(read("pids.max", "pids.max")) if key == "pids" else read("cpuset.cpus", "cpuset.cpus")

@@ -1,32 +1,32 @@
-"""CRI engines with directories, networks and sockets of their own, in a room: Pinion, and others to compare with."""
+"""CRI engines with separate directories, networks and sockets: Pinion, and containerd to compare with."""
 
 import os
 import shutil
 import signal
 from pathlib import Path
 
-from .program import Failed, run, spawn, until
+from .program import Failure, run, spawn, wait_until
 from .runtime import REPOSITORY, TARGET
-from .sources import packages
+from .sources import install_packages
 
-# Registries whose names the test suites use.
+# Registries of the images that the test suites use.
 UPSTREAM = ("registry.k8s.io", "k8s.gcr.io", "gcr.io")
 
 
-def engine(name, work, **options):
-    """One by its name, not started yet."""
+def create_engine(name, work, **options):
+    """Returns the engine of a name, without starting it."""
     kinds = {"pinion": Pinion, "containerd": Containerd}
     if name not in kinds:
-        raise SystemExit(f"external: no engine named {name} (have: {', '.join(kinds)})")
+        raise SystemExit(f"external: unknown engine {name}; known engines: {', '.join(kinds)}")
     return kinds[name](work, **options)
 
 
 class Engine:
-    """A daemon that serves the CRI. `socket` is its address, `log` what it writes."""
+    """A daemon that serves the CRI. `socket` is the path of its socket, `log` its log file."""
 
     name = ""
-    # What it keeps when it has ended (patterns of what the room finds).
-    stays = ()
+    # Patterns of objects that may still exist after the engine was stopped (see isolation.py).
+    allowed_leftovers = ()
 
     def __init__(self, work, registry):
         self.work = Path(work) / self.name
@@ -41,54 +41,54 @@ class Engine:
         return f"unix://{self.socket}"
 
     def start(self):
-        """Starts it and waits until it answers."""
+        """Starts the engine and waits until it responds."""
         self.process = spawn(*self.command(), log=self.log, env=self.environment())
-        until(f"{self.name} answers", lambda: self._alive() and self.crictl("version", timeout=10).code == 0, 60)
+        wait_until(f"{self.name} responds", lambda: self._alive() and self.crictl("version", timeout=10).code == 0, 60)
         return self
 
     def _alive(self):
         if self.process.poll() is not None:
-            raise SystemExit(f"external: {self.name} did not start; its log ends:\n" + "\n".join(self.log.read_text().splitlines()[-15:]))
+            raise SystemExit(f"external: start {self.name}: it exited; end of its log:\n" + "\n".join(self.log.read_text().splitlines()[-15:]))
         return True
 
     def environment(self):
         return {}
 
     def crictl(self, *argv, timeout=60, **options):
-        """crictl for this socket."""
+        """Runs crictl with the socket of the engine."""
         program = os.environ.get("CRICTL", str(TARGET / "tools/crictl"))
         return run(program, "-t", "50s", "-r", self.address, "-i", self.address, *argv, timeout=timeout, **options)
 
     def kill(self):
-        """Without a warning."""
+        """Kills the engine with SIGKILL."""
         self.process.kill()
         self.process.wait()
 
     def stop(self):
-        """Politely."""
+        """Stops the engine with SIGTERM."""
         if self.process and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(60)
 
-    def end(self):
-        """Stops it and takes away what it keeps between two starts."""
+    def clean_up(self):
+        """Stops the engine and removes the state that it keeps between two starts."""
         self.stop()
 
 
 class Pinion(Engine):
-    """`pinion` and `pinmon` of PINION_BIN, else the built ones."""
+    """`pinion` and `pinmon` in the directory PINION_BIN, or the ones built in this repository."""
 
     name = "pinion"
-    # The machine's directory of network namespaces.
-    stays = ("/run/netns",)
-    # What it has while it runs: the network that came with the first pod, namespaces made ahead of the next one.
-    at_rest = ("/run/pinion/.*", "pinion0", "table ip pinion", *stays)
+    # The directory for pins of network namespaces.
+    allowed_leftovers = ("/run/netns",)
+    # Objects that exist while the daemon is running without pods: the bridge, and the pool of network namespaces.
+    allowed_without_pods = ("/run/pinion/.*", "pinion0", "table ip pinion", *allowed_leftovers)
     programs = Path(os.environ.get("PINION_BIN", TARGET / "dist"))
 
     @classmethod
     def prepare(cls):
         if not (cls.programs / "pinion").exists():
-            raise SystemExit(f"external: there is no {cls.programs}/pinion; build it (make build) or name its directory with PINION_BIN=")
+            raise SystemExit(f"external: {cls.programs}/pinion does not exist; build it with `make build`, or set PINION_BIN to its directory")
 
     def configure(self, registry):
         self.socket = "/run/pinion/pinion.sock"
@@ -104,27 +104,27 @@ class Pinion(Engine):
         return [self.programs / "pinion", "serve", "--config", self.config]
 
     def __call__(self, *argv, **options):
-        """`pinion` as people call it."""
+        """Runs the `pinion` command line."""
         return run(self.programs / "pinion", *argv, **options)
 
     def monitors(self):
-        """Pids of the monitor: one, but while it is being replaced."""
+        """Returns the pids of the monitor: one, or several while it is being replaced."""
         return [int(pid) for pid in run("pgrep", "-x", "pinmon").out.split()]
 
-    def end(self):
-        super().end()
-        self("reset", "--yes", "--config", self.config).must()
+    def clean_up(self):
+        super().clean_up()
+        self("reset", "--yes", "--config", self.config).check()
 
 
 class Containerd(Engine):
-    """containerd: Debian's, or of the directory CONTAINERD (containerd, containerd-shim-runc-v2, runc)."""
+    """containerd of Debian, or of the directory CONTAINERD (containerd, containerd-shim-runc-v2, runc)."""
 
     name = "containerd"
-    stays = ("/run/(containerd|runc|xtables|lock|netns|cni).*", "engine0", "table ip6? nat", "/sys/fs/cgroup/.*")
+    allowed_leftovers = ("/run/(containerd|runc|xtables|lock|netns|cni).*", "engine0", "table ip6? nat", "/sys/fs/cgroup/.*")
 
     @classmethod
     def prepare(cls):
-        packages("containerd", "runc", "containernetworking-plugins", "iptables")
+        install_packages("containerd", "runc", "containernetworking-plugins", "iptables")
 
     def environment(self):
         return {"PATH": os.pathsep.join(filter(None, [os.environ.get("CONTAINERD"), os.environ["PATH"]]))}
@@ -143,11 +143,11 @@ class Containerd(Engine):
             ' "hairpinMode": true, "ipam": {"type": "host-local", "dataDir": "%s", "ranges": [[{"subnet": "10.188.0.0/16"}]],'
             ' "routes": [{"dst": "0.0.0.0/0"}]}}, {"type": "portmap", "capabilities": {"portMappings": true}}]}' % (self.work / "addresses")
         )
-        new = run(self._program("containerd"), "--version").must().out.split()[2].lstrip("v").split(".")[0] != "1"
+        is_v2 = run(self._program("containerd"), "--version").check().out.split()[2].lstrip("v").split(".")[0] != "1"
         self.config = self.work / "config.toml"
-        self.config.write_text(self._new_config() if new else self._old_config())
+        self.config.write_text(self._config_v3() if is_v2 else self._config_v2())
 
-    def _head(self, version):
+    def _common_config(self, version):
         return f"""version = {version}
 root = '{self.work}/root'
 state = '/run/containerd/state'
@@ -158,8 +158,8 @@ imports = []
   path = '{self.work}/opt'
 """
 
-    def _new_config(self):
-        return self._head(3) + f"""
+    def _config_v3(self):
+        return self._common_config(3) + f"""
 [plugins.'io.containerd.cri.v1.images'.registry]
   config_path = '{self.work}/certs.d'
 [plugins.'io.containerd.cri.v1.runtime']
@@ -175,8 +175,8 @@ imports = []
   disable = true
 """
 
-    def _old_config(self):
-        return self._head(2) + f"""
+    def _config_v2(self):
+        return self._common_config(2) + f"""
 [plugins.'io.containerd.grpc.v1.cri']
   restrict_oom_score_adj = true
   sandbox_image = 'registry.k8s.io/pause:3.10'
@@ -192,7 +192,7 @@ imports = []
 
 
 def crictl():
-    """Builds crictl where it is not there yet."""
+    """Builds crictl unless it exists."""
     program = os.environ.get("CRICTL", str(TARGET / "tools/crictl"))
     if run(REPOSITORY / "scripts/crictl", program, timeout=600).code:
-        raise Failed("crictl could not be built")
+        raise Failure("build crictl: scripts/crictl failed")

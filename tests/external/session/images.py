@@ -1,4 +1,4 @@
-"""Container images made of files, byte for byte the same each time, and pushed to a registry."""
+"""Builds reproducible container images from files, and pushes them to a registry."""
 
 import gzip
 import hashlib
@@ -12,7 +12,7 @@ import urllib.request
 from pathlib import Path
 
 from .program import run
-from .sources import packages_unpacked
+from .sources import unpack_packages
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -20,11 +20,11 @@ ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, o
 
 
 class Layer:
-    """Files of one layer. Directories above a file come by themselves."""
+    """The files of one layer. Parent directories of a file are added automatically."""
 
     def __init__(self):
         self.entries = {}
-        self._packed = None
+        self._compressed = None
 
     def directory(self, *paths, mode=0o755):
         for path in paths:
@@ -38,92 +38,92 @@ class Layer:
     def copy(self, source, path, mode=0o755):
         return self.file(path, Path(source).read_bytes(), mode)
 
-    def same(self, path, to):
-        """A hard link."""
-        self.entries[path] = (tarfile.LNKTYPE, b"", to, 0o755)
+    def hard_link(self, path, target):
+        """Adds a hard link."""
+        self.entries[path] = (tarfile.LNKTYPE, b"", target, 0o755)
         return self
 
-    def link(self, path, to):
-        """A symbolic link."""
-        self.entries[path] = (tarfile.SYMTYPE, b"", to, 0o777)
+    def symlink(self, path, target):
+        """Adds a symbolic link."""
+        self.entries[path] = (tarfile.SYMTYPE, b"", target, 0o777)
         return self
 
     def program(self, source, path):
-        """A program and the libraries that the machine's loader finds for it."""
+        """Adds a program and the libraries that the machine's loader finds for it."""
         self.copy(source, path)
-        told = run("ldd", source).out
-        if lacking := re.findall(r"(\S+) => not found", told):
-            raise SystemExit(f"images: {source} needs {', '.join(lacking)}, which this machine does not have")
-        for library in re.findall(r"(/\S+) \(0x", told):
+        output = run("ldd", source).out
+        if missing := re.findall(r"(\S+) => not found", output):
+            raise SystemExit(f"images: {source} needs {', '.join(missing)}, which this machine does not have")
+        for library in re.findall(r"(/\S+) \(0x", output):
             self.copy(os.path.realpath(library), library.lstrip("/"))
         return self
 
-    def packed(self):
-        """(bytes, digest unpacked): gzip over tar, without time stamps or names."""
-        if not self._packed:
+    def compressed(self):
+        """Returns the layer as gzip-compressed tar, without time stamps and user names, and the digest of the tar."""
+        if not self._compressed:
             stream = io.BytesIO()
             with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-                for path in sorted(self._whole(), key=lambda path: (self.entries.get(path, (b"",))[0] == tarfile.LNKTYPE, path)):
-                    kind, content, to, mode = self.entries.get(path, (tarfile.DIRTYPE, b"", "", 0o755))
-                    head = tarfile.TarInfo(path)
-                    head.type, head.size, head.linkname, head.mode = kind, len(content), to, mode
-                    archive.addfile(head, io.BytesIO(content))
-            plain = stream.getvalue()
-            self._packed = (gzip.compress(plain, 6, mtime=0), _digest(plain))
-        return self._packed
+                for path in sorted(self._all_paths(), key=lambda path: (self.entries.get(path, (b"",))[0] == tarfile.LNKTYPE, path)):
+                    kind, content, target, mode = self.entries.get(path, (tarfile.DIRTYPE, b"", "", 0o755))
+                    header = tarfile.TarInfo(path)
+                    header.type, header.size, header.linkname, header.mode = kind, len(content), target, mode
+                    archive.addfile(header, io.BytesIO(content))
+            tar = stream.getvalue()
+            self._compressed = (gzip.compress(tar, 6, mtime=0), _digest(tar))
+        return self._compressed
 
-    def _whole(self):
+    def _all_paths(self):
         parents = {str(parent) for path in self.entries for parent in Path(path).parents}
         return (set(self.entries) | parents) - {"."}
 
 
 class Image:
-    """Layers and a configuration (`Cmd`, `User`, …)."""
+    """An image: layers and a configuration (`Cmd`, `User`, …)."""
 
     def __init__(self, layers, **config):
         self.layers = layers
         self.config = {"Env": [PATH], **config}
 
-    def parts(self):
-        """(blobs by digest, manifest)."""
-        blobs, described, plain = {}, [], []
+    def blobs_and_manifest(self):
+        """Returns the blobs by digest, and the manifest."""
+        blobs, descriptors, diff_ids = {}, [], []
         for layer in self.layers:
-            packed, unpacked = layer.packed()
-            described.append(_describe(blobs, packed, "application/vnd.oci.image.layer.v1.tar+gzip"))
-            plain.append(unpacked)
-        config = {"architecture": ARCHITECTURE, "os": "linux", "config": self.config, "rootfs": {"type": "layers", "diff_ids": plain}, "history": []}
-        config = _describe(blobs, json.dumps(config, sort_keys=True).encode(), "application/vnd.oci.image.config.v1+json")
-        manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": described}
+            compressed, diff_id = layer.compressed()
+            descriptors.append(_add_blob(blobs, compressed, "application/vnd.oci.image.layer.v1.tar+gzip"))
+            diff_ids.append(diff_id)
+        config = {"architecture": ARCHITECTURE, "os": "linux", "config": self.config, "rootfs": {"type": "layers", "diff_ids": diff_ids}, "history": []}
+        config = _add_blob(blobs, json.dumps(config, sort_keys=True).encode(), "application/vnd.oci.image.config.v1+json")
+        manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": descriptors}
         return blobs, json.dumps(manifest, sort_keys=True).encode()
 
     @property
     def digest(self):
-        return _digest(self.parts()[1])
+        return _digest(self.blobs_and_manifest()[1])
 
     def push(self, host, repository, *tags):
-        """Pushes it under every tag."""
+        """Pushes the image with every tag."""
         base = f"http://{host}/v2/{repository}"
-        blobs, manifest = self.parts()
+        blobs, manifest = self.blobs_and_manifest()
         for digest, blob in blobs.items():
             try:
-                _ask("HEAD", f"{base}/blobs/{digest}")
+                _request("HEAD", f"{base}/blobs/{digest}")
             except urllib.error.HTTPError:
-                where = _ask("POST", f"{base}/blobs/uploads/", b"").headers["Location"]
-                _ask("PUT", f"{where}{'&' if '?' in where else '?'}digest={digest}", blob, "application/octet-stream")
+                location = _request("POST", f"{base}/blobs/uploads/", b"").headers["Location"]
+                _request("PUT", f"{location}{'&' if '?' in location else '?'}digest={digest}", blob, "application/octet-stream")
         for tag in tags:
-            _ask("PUT", f"{base}/manifests/{tag}", manifest, MANIFEST)
+            _request("PUT", f"{base}/manifests/{tag}", manifest, MANIFEST)
 
 
 def busybox(directory):
-    """A layer of Debian's busybox, the dynamic one: the shell of the static one runs its applets inside itself.
+    """Returns a layer of Debian's dynamically linked busybox; the shell of the static one runs applets without exec.
 
-    Applets are hard links, so that each is a file of its own right. `ipcs` is util-linux's; `pgrep NAME` is pidof.
+    Applets are hard links, so that each of them is a regular file. `ipcs` is from util-linux; `pgrep NAME` calls pidof.
     """
-    program = packages_unpacked(directory, "busybox") / "bin/busybox"
+    program = unpack_packages(directory, "busybox") / "bin/busybox"
     layer = Layer().program(program, "bin/busybox").program("/usr/bin/ipcs", "usr/bin/ipcs")
-    for applet in run(program, "--list").must().out.split():
+    for applet in run(program, "--list").check().out.split():
         if applet != "busybox":
-            layer.same(f"bin/{applet}", "bin/busybox")
+            layer.hard_link(f"bin/{applet}", "bin/busybox")
     layer.file("bin/pgrep", '#!/bin/sh\nexec pidof "$@"\n', 0o755)
     layer.directory("dev", "proc", "sys", "root", "home", "run", "var/run", "var/www", "mnt").directory("tmp", mode=0o1777)
     layer.file("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nwww-data:x:33:33:www-data:/var/www:/bin/false\nnobody:x:65534:65534:nobody:/home:/bin/false\n")
@@ -131,8 +131,8 @@ def busybox(directory):
 
 
 def nginx(directory, port=80):
-    """A layer of Debian's nginx, serving one page on a port."""
-    layer = Layer().program(packages_unpacked(directory, "nginx") / "usr/sbin/nginx", "usr/sbin/nginx")
+    """Returns a layer of Debian's nginx that serves one page on a port."""
+    layer = Layer().program(unpack_packages(directory, "nginx") / "usr/sbin/nginx", "usr/sbin/nginx")
     layer.directory("var/log/nginx", "var/lib/nginx", "var/run")
     layer.file("usr/share/nginx/html/index.html", "<html><title>Welcome to nginx!</title></html>\n")
     return layer.file("etc/nginx/nginx.conf", f"""user root;
@@ -144,11 +144,11 @@ http {{ access_log /dev/stdout; server {{ listen {port}; root /usr/share/nginx/h
 """)
 
 
-def compiled(directory, name, source):
-    """A small static program out of C."""
+def compile_c(directory, name, source):
+    """Compiles a small static program from C source, and returns its path."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / f"{name}.c").write_text(source)
-    run("gcc", "-Os", "-static", "-s", "-o", directory / name, directory / f"{name}.c").must()
+    run("gcc", "-Os", "-static", "-s", "-o", directory / name, directory / f"{name}.c").check()
     return directory / name
 
 
@@ -169,15 +169,16 @@ int main(void) {
 """
 
 
-def _describe(blobs, content, kind):
+def _add_blob(blobs, content, media_type):
+    """Adds a blob and returns its descriptor."""
     blobs[_digest(content)] = content
-    return {"mediaType": kind, "digest": _digest(content), "size": len(content)}
+    return {"mediaType": media_type, "digest": _digest(content), "size": len(content)}
 
 
 def _digest(content):
     return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
-def _ask(method, url, data=None, kind=None):
-    request = urllib.request.Request(url, data, {"Content-Type": kind} if kind else {}, method=method)
+def _request(method, url, data=None, content_type=None):
+    request = urllib.request.Request(url, data, {"Content-Type": content_type} if content_type else {}, method=method)
     return urllib.request.urlopen(request, timeout=30)

@@ -1,4 +1,4 @@
-"""Podman on directories of its own, as root or as an ordinary user."""
+"""Podman with separate directories, as root or as an unprivileged user."""
 
 import json
 import os
@@ -14,7 +14,7 @@ _RUNTIME_NAME = os.path.basename(RUNTIME)
 
 
 class Podman:
-    """`podman(…)` runs it. `user` is (uid, home): an ordinary user."""
+    """The podman command line: `podman(…)` runs a command. `user` is (uid, home) of an unprivileged user."""
 
     def __init__(self, work, user=None):
         self.work, self.user = work, user
@@ -43,7 +43,7 @@ class Podman:
         Path("/etc/containers").mkdir(exist_ok=True)
         Path("/etc/containers/policy.json").write_text('{"default":[{"type":"insecureAcceptAnything"}]}')
         if not user:
-            # Where --userns auto takes its ranges from.
+            # --userns auto allocates its ranges from the user `containers`.
             for file in ("/etc/subuid", "/etc/subgid"):
                 with open(file, "a", encoding="ascii") as ranges:
                     ranges.write("containers:300000:1000000\n")
@@ -52,37 +52,37 @@ class Podman:
         return run("podman", *flags, *argv, env={**self.env, **(env or {})}, user=self.user and self.user[0], **options)
 
     def terminal(self, *argv):
-        """Podman on a terminal."""
+        """Runs podman on a terminal."""
         return Terminal("podman", *argv, env=self.env, user=self.user and self.user[0])
 
     def run(self, *command, options=(), **more):
-        """`podman run --rm` without a network."""
+        """Runs `podman run --rm` without a network."""
         return self("run", "--rm", "--network", "none", *options, IMAGE, *command, **more)
 
     def start(self, *command, options=(), name=None):
-        """`podman run -d` without a network; gives the name."""
-        named = ["--name", name] if name else []
-        return self("run", "-d", "--network", "none", *named, *options, IMAGE, *command).must().word
+        """Runs `podman run -d` without a network, and returns the id."""
+        name_options = ["--name", name] if name else []
+        return self("run", "-d", "--network", "none", *name_options, *options, IMAGE, *command).check().text
 
     def inspect(self, name):
-        """What podman knows of a container."""
-        return json.loads(self("container", "inspect", name).must().out)[0]
+        """Returns the output of `podman container inspect`."""
+        return json.loads(self("container", "inspect", name).check().out)[0]
 
     def limit(self, name, key):
-        """What the kernel says of a running container's limit."""
+        """Returns a limit of a running container as set in the kernel."""
         return limit_of(self.inspect(name)["State"]["Pid"], key)
 
     def has_image(self):
-        """Whether the image is known by its name."""
+        """Whether the image exists under its name."""
         return self("image", "exists", IMAGE).code == 0
 
     def clean(self):
-        """Ends and takes away everything, with what the engine itself keeps."""
+        """Removes all pods and containers, the user's namespace and the storage mounts."""
         self("pod", "rm", "-af", "-t", "0", timeout=120)
         self("rm", "-af", "-t", "0", timeout=120)
         self("unmount", "-af")
         if self.user:
-            self("system", "migrate")  # ends the process that holds the user's namespace for the next container
+            self("system", "migrate")  # stops the process that keeps the user namespace for the next container
         storage = Path(self.user[1]) / "storage" if self.user else self.work / "podman/storage"
         for mount in (storage / "overlay", storage / "overlay-containers", storage):
             run("umount", mount)

@@ -1,4 +1,4 @@
-"""Programs with a time limit, and what they answered."""
+"""Programs with a time limit, their results, and assertions."""
 
 import json
 import os
@@ -8,51 +8,54 @@ import subprocess
 import time
 
 
-class Failed(Exception):
-    """Something was not as it must be. Its text says what was seen."""
+class Failure(Exception):
+    """A check failed. The message contains the expected and the actual result."""
 
 
 class Result:
-    """What a program answered."""
+    """Exit code and output of a program."""
 
     def __init__(self, argv, code, out, err):
         self.argv, self.code, self.out, self.err = argv, code, out, err
 
     def __str__(self):
-        shown = " ".join(self.argv)
-        return f"$ {shown[:1500]}\nexit code {self.code}\n{self.out[-4000:]}{self.err[-4000:]}"
+        command = " ".join(self.argv)
+        return f"$ {command[:1500]}\nexit code {self.code}\n{self.out[-4000:]}{self.err[-4000:]}"
 
-    def must(self, code=0, out=None, err=None, both=None):
-        """Fails unless the exit code is this one and the patterns (regular expressions) are found in what was written."""
+    def check(self, code=0, out=None, err=None, both=None):
+        """Fails unless the exit code is `code` and the patterns (regular expressions) match the output.
+
+        `out` is searched in standard output, `err` in standard error, and `both` in the two together.
+        """
         if self.code != code:
-            raise Failed(f"exit code {code} was expected\n{self}")
-        for name, pattern, text in (("output", out, self.out), ("errors", err, self.err), ("either", both, self.out + self.err)):
+            raise Failure(f"expected exit code {code}\n{self}")
+        for name, pattern, text in (("stdout", out, self.out), ("stderr", err, self.err), ("stdout or stderr", both, self.out + self.err)):
             if pattern is not None and not re.search(pattern, text, re.MULTILINE):
-                raise Failed(f"{pattern!r} was expected in the {name}\n{self}")
+                raise Failure(f"expected {pattern!r} in {name}\n{self}")
         return self
 
-    def fails(self, both=None):
-        """Fails unless the program did."""
+    def check_fails(self, both=None):
+        """Fails unless the exit code is not 0, and `both` matches the output."""
         if self.code == 0:
-            raise Failed(f"an error was expected\n{self}")
-        return self.must(self.code, both=both)
+            raise Failure(f"expected an error\n{self}")
+        return self.check(self.code, both=both)
 
     @property
-    def word(self):
-        """The output without white space around it."""
+    def text(self):
+        """Standard output without leading and trailing white space."""
         return self.out.strip()
 
     @property
     def json(self):
-        """The output, parsed."""
+        """Standard output, parsed as JSON."""
         try:
             return json.loads(self.out)
         except ValueError as error:
-            raise Failed(f"JSON was expected: {error}\n{self}") from error
+            raise Failure(f"expected JSON: {error}\n{self}") from error
 
 
 def run(*argv, timeout=60, stdin=None, env=None, user=None, cwd=None):
-    """Runs a program to its end. One that takes too long is killed, with its whole process group, and fails the step."""
+    """Runs a program until it exits. After `timeout` seconds its process group is killed and the step fails."""
     argv = [str(part) for part in argv]
     process = subprocess.Popen(
         argv, stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -66,13 +69,13 @@ def run(*argv, timeout=60, stdin=None, env=None, user=None, cwd=None):
         try:
             out, err = process.communicate(timeout=5)
         except subprocess.TimeoutExpired:
-            out, err = "", "(its output is still open)"
-        raise Failed(f"no end within {timeout} s\n{Result(argv, 'none', out, err)}") from None
+            out, err = "", "(another process keeps its output open)"
+        raise Failure(f"timed out after {timeout} s\n{Result(argv, 'none', out, err)}") from None
     return Result(argv, process.returncode, out, err)
 
 
 def spawn(*argv, log, env=None):
-    """Starts a program that stays (a daemon), its output in a file."""
+    """Starts a program that keeps running, such as a daemon, with its output in a file."""
     with open(log, "ab") as sink:
         return subprocess.Popen(
             [str(part) for part in argv], stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
@@ -80,22 +83,22 @@ def spawn(*argv, log, env=None):
         )
 
 
-def until(what, condition, seconds=20):
-    """Asks until the answer is true, and gives it; fails after this long. An error while asking counts as no."""
+def wait_until(description, condition, seconds=20):
+    """Waits until `condition()` is true and returns its value; fails after `seconds`. Errors of it count as false."""
     last, end = None, time.monotonic() + seconds
     while time.monotonic() < end:
         try:
-            answer = condition()
-            if answer:
-                return answer
-            last = answer
-        except (Failed, OSError, KeyError, IndexError) as error:
+            value = condition()
+            if value:
+                return value
+            last = value
+        except (Failure, OSError, KeyError, IndexError) as error:
             last = error
         time.sleep(0.05)
-    raise Failed(f"{what}: not within {seconds} s; last seen: {last}")
+    raise Failure(f"{description}: timed out after {seconds} s; last result: {last}")
 
 
-def equal(seen, wanted, what):
-    """Fails unless both are equal."""
-    if seen != wanted:
-        raise Failed(f"{what}: {wanted!r} was expected, seen: {seen!r}")
+def assert_equal(actual, expected, description):
+    """Fails unless both values are equal."""
+    if actual != expected:
+        raise Failure(f"{description}: expected {expected!r}, got {actual!r}")

@@ -1,10 +1,10 @@
-"""A step is one line of output: `ok 3 - name (0.4 s)`, or `not ok` with what was seen below it."""
+"""Test steps. Each prints one line: `ok 3 - name (0.4 s)`, or `not ok 3 - name` followed by the reason."""
 
 import contextlib
 import time
 import traceback
 
-from .program import Failed
+from .program import Failure
 
 
 class Steps:
@@ -16,20 +16,20 @@ class Steps:
 
     @contextlib.contextmanager
     def step(self, name):
-        """The step passes if the block does not raise. A failed step does not end the session: the next ones are tried."""
+        """Runs a block as a step, which passes if the block does not raise. A failed step does not end the session."""
         self.count += 1
         begin = time.monotonic()
         try:
             yield
-        except Failed as failure:
+        except Failure as failure:
             self._not_ok(name, str(failure))
-        except Exception:  # noqa: BLE001: a mistake in the test, or what follows from a step that failed before
+        except Exception:  # noqa: BLE001: a bug in the test, or a consequence of an earlier failed step
             self._not_ok(name, traceback.format_exc(limit=-2))
         else:
             print(f"ok {self.count} - {name} ({time.monotonic() - begin:.1f} s)", flush=True)
 
-    def expect_failure(self, name, reason):
-        """Says in the output what this machine cannot do, beside the step that showed it."""
+    def note(self, name, reason):
+        """Prints a note about a limitation of this machine."""
         print(f"# {name}: {reason}", flush=True)
 
     def _not_ok(self, name, text):
@@ -39,7 +39,7 @@ class Steps:
             print(f"#   {line}", flush=True)
 
     def summary(self):
-        """Prints the last line; gives the exit code."""
+        """Prints the last line and returns the exit code."""
         if self.failed:
             print(f"# {len(self.failed)} of {self.count} steps failed: " + "; ".join(self.failed), flush=True)
             return 1

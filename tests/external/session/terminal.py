@@ -1,4 +1,4 @@
-"""Programs on a real terminal, typed at and read from."""
+"""Programs on a pseudoterminal."""
 
 import fcntl
 import os
@@ -11,7 +11,7 @@ import subprocess
 import termios
 import time
 
-from .program import Failed
+from .program import Failure
 
 
 class Terminal:
@@ -20,7 +20,7 @@ class Terminal:
     with Terminal("podman", "run", "-it", ...) as terminal:
         terminal.wait_for("#")
         terminal.type("exit 5\\n")
-        terminal.ends_with(5)
+        terminal.expect_exit(5)
     """
 
     def __init__(self, *argv, rows=24, columns=80, env=None, user=None):
@@ -45,34 +45,34 @@ class Terminal:
         os.close(self.master)
 
     def resize(self, rows, columns):
-        """Gives the terminal another size, as a window does."""
+        """Changes the size of the terminal."""
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def type(self, text):
-        """Types."""
+        """Writes text to the terminal, as a user types it."""
         os.write(self.master, text.encode())
 
     def wait_for(self, pattern, seconds=20):
-        """Reads until the pattern is found in what came since the last find; gives the match."""
+        """Reads until the pattern matches the output after the previous match; returns the match."""
         end = time.monotonic() + seconds
         while True:
-            if found := re.search(pattern, self.text, re.MULTILINE):
-                self.text = self.text[found.end():]
-                return found
+            if match := re.search(pattern, self.text, re.MULTILINE):
+                self.text = self.text[match.end():]
+                return match
             if not self._read(end):
-                raise Failed(f"{pattern!r} was expected on the terminal of {' '.join(self.argv)}; seen: {self.text[-2000:]!r}")
+                raise Failure(f"expected {pattern!r} on the terminal of {' '.join(self.argv)}; output: {self.text[-2000:]!r}")
 
-    def ends_with(self, code, seconds=20):
-        """Reads to the end; fails unless the program ends with this exit code."""
+    def expect_exit(self, code, seconds=20):
+        """Reads until the program exits; fails unless its exit code is `code`."""
         end = time.monotonic() + seconds
         while self._read(end):
             pass
         try:
-            seen = self.process.wait(max(0.1, end - time.monotonic()))
+            exit_code = self.process.wait(max(0.1, end - time.monotonic()))
         except subprocess.TimeoutExpired:
-            raise Failed(f"no end of {' '.join(self.argv)} within {seconds} s; seen: {self.text[-2000:]!r}") from None
-        if seen != code:
-            raise Failed(f"exit code {code} was expected of {' '.join(self.argv)}, not {seen}; seen: {self.text[-2000:]!r}")
+            raise Failure(f"{' '.join(self.argv)}: still running after {seconds} s; output: {self.text[-2000:]!r}") from None
+        if exit_code != code:
+            raise Failure(f"{' '.join(self.argv)}: expected exit code {code}, got {exit_code}; output: {self.text[-2000:]!r}")
 
     def _read(self, end):
         ready, _, _ = select.select([self.master], [], [], max(0.0, end - time.monotonic()))
@@ -80,7 +80,7 @@ class Terminal:
             return False
         try:
             data = os.read(self.master, 65536)
-        except OSError:  # EIO: nobody holds the other end any more
+        except OSError:  # EIO: the other end is closed
             return False
         self.text += data.decode(errors="replace")
         return bool(data)

@@ -1,3 +1,3 @@
-//! Fault campaigns against the real daemon and monitor: all of the code is in `tests/campaign`; see docs/campaigns.md.
+//! Fault campaigns against the real daemon and monitor. All code is in `tests/campaign`; see docs/campaigns.md.
 
 #![forbid(unsafe_code)]

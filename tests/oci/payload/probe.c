@@ -1,18 +1,18 @@
-/* What a shell cannot ask the kernel. One command per call; prints one line per answer.
+/* System calls that a shell cannot make. One command per call; prints one line per result.
  *
  *   syscall NR [ARG…]     a system call: "RESULT ERRNO"; an ARG of @text is a pointer to the text
- *   call32 NR [ARG…]      the same through the i386 entry
- *   fds                   every open descriptor: "N TARGET"; /proc is not needed to find them
+ *   call32 NR [ARG…]      a system call through the i386 entry: "RESULT ERRNO"
+ *   fds                   every open descriptor: "N TARGET"; works without /proc, with empty targets
  *   scheduler             "POLICY NICE PRIORITY RUNTIME DEADLINE PERIOD FLAGS"
  *   ioprio                "CLASS PRIORITY"
  *   mempolicy             "MODE MASK"
  *   clock                 "MONOTONIC BOOTTIME" in seconds
- *   affinity              the mask of CPUs, hexadecimal
- *   agent COUNT ERRNO     answers COUNT seccomp notifications of descriptor 0 with ERRNO (0: 'continue')
- *   exchange A B          swaps two names for ever (renameat2)
- *   ptrace                attaches to every process it sees that is not its own child, for ever; prints whom it got
- *   rewrite               as pid 1: waits for other processes and tries to write to their /proc/N/exe, for ever; but only
- *                         to copies that a case made (and memory files), never to a program of the machine
+ *   affinity              the CPU affinity mask in hexadecimal
+ *   agent COUNT ERRNO     responds to COUNT seccomp notifications of descriptor 0 with ERRNO (0: continue the call)
+ *   exchange A B          swaps two names forever (renameat2)
+ *   ptrace                attaches to every other process in a loop, forever; prints the pids that it attached to
+ *   rewrite               as pid 1: tries to write to /proc/N/exe of every other process in a loop, forever; writes only
+ *                         to copies that belong to a test case and to memory files, never to a program of the machine
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -111,15 +111,15 @@ static int do_affinity(void) {
 static int do_agent(int n, char **a) {
     long count = n > 0 ? number(a[0]) : 1, error = n > 1 ? number(a[1]) : 0;
     struct { struct seccomp_notif n; char more[512]; } request;
-    struct { struct seccomp_notif_resp r; char more[512]; } answer;
+    struct { struct seccomp_notif_resp r; char more[512]; } response;
     for (long i = 0; i < count; i++) {
         memset(&request, 0, sizeof request);
-        memset(&answer, 0, sizeof answer);
+        memset(&response, 0, sizeof response);
         if (ioctl(0, SECCOMP_IOCTL_NOTIF_RECV, &request)) return perror("SECCOMP_IOCTL_NOTIF_RECV"), 1;
-        answer.r.id = request.n.id;
-        answer.r.error = -(int)error;
-        answer.r.flags = error ? 0 : SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-        if (ioctl(0, SECCOMP_IOCTL_NOTIF_SEND, &answer)) return perror("SECCOMP_IOCTL_NOTIF_SEND"), 1;
+        response.r.id = request.n.id;
+        response.r.error = -(int)error;
+        response.r.flags = error ? 0 : SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+        if (ioctl(0, SECCOMP_IOCTL_NOTIF_SEND, &response)) return perror("SECCOMP_IOCTL_NOTIF_SEND"), 1;
         printf("%d %u\n", request.n.data.nr, request.n.pid);
         fflush(stdout);
     }
@@ -156,23 +156,23 @@ static void attach(int pid) {
 }
 
 static void rewrite(int pid) {
-    static char known[1 << 16];
+    static char reported[1 << 16];
     char path[64], to[256];
     snprintf(path, sizeof path, "/proc/%d/exe", pid);
-    /* The way of the proof of concept: hold it by descriptor, and write as soon as nobody executes it. */
-    int held = open(path, O_PATH);
-    if (held < 0) return;
+    /* Like the proof of concept: open the program with O_PATH, and write to it as soon as no process executes it. */
+    int program = open(path, O_PATH);
+    if (program < 0) return;
     ssize_t n = readlink(path, to, sizeof to - 1);
     to[n < 0 ? 0 : n] = 0;
-    snprintf(path, sizeof path, "/proc/self/fd/%d", held);
-    if (pid < (int)sizeof known && !known[pid]) {
-        known[pid] = 1;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", program);
+    if (pid < (int)sizeof reported && !reported[pid]) {
+        reported[pid] = 1;
         printf("saw %s\n", to);
         fflush(stdout);
     }
-    /* The attack does work: it must find nothing but what it may break. */
-    int ours = strstr(to, "/pinion-oci-") != NULL || strstr(to, "memfd:") != NULL;
-    for (int i = 0; ours && i < 2000000; i++) {
+    /* The attack does work on unprotected programs, so it is limited to copies and memory files. */
+    int expendable = strstr(to, "/pinion-oci-") != NULL || strstr(to, "memfd:") != NULL;
+    for (int i = 0; expendable && i < 2000000; i++) {
         int fd = open(path, O_WRONLY);
         if (fd < 0 && errno == ETXTBSY) continue;
         if (fd >= 0) {
@@ -183,7 +183,7 @@ static void rewrite(int pid) {
         }
         break;
     }
-    close(held);
+    close(program);
 }
 
 int main(int n, char **a) {

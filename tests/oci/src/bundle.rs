@@ -8,24 +8,25 @@ use serde_json::{Value, json};
 
 use crate::{PROBE, Runtime};
 
-/// The applets that scripts use.
+/// The busybox applets that scripts use.
 const APPLETS: &str = "sh cat ls echo id grep mount umount mkdir rm touch stat sleep true false kill env hostname ip tty \
     stty head cut awk sed find readlink ln chmod chown dd mknod wc sort ps test pwd printf tr df nproc nohup setsid trap \
     date uname seq timeout top yes mkfifo tail nice cp mv rmdir od sync basename";
 
-/// A directory with a root file system and the `config.json` to be.
+/// A bundle: a directory with a root file system, and the content of its `config.json`.
 ///
-/// The root holds busybox (`/bin`), [`PROBE`] (`/bin/probe`), `/etc/passwd` and `/etc/group`, and empty mount points.
+/// The root contains busybox (`/bin`), [`PROBE`] (`/bin/probe`), `/etc/passwd` and `/etc/group`, and empty mount
+/// points.
 #[derive(Debug)]
 pub struct Bundle {
-    /// The directory.
+    /// Directory of the bundle.
     pub directory: PathBuf,
-    /// What `config.json` will hold: everything a usual engine asks for but seccomp, limits and ids.
+    /// Content of `config.json`: what engines usually request, without seccomp, limits and ids.
     pub spec: Value,
 }
 
 impl Bundle {
-    pub(crate) fn make(directory: PathBuf, runtime: Runtime, tag: &str) -> Self {
+    pub(crate) fn create(directory: PathBuf, runtime: Runtime, tag: &str) -> Self {
         let root = directory.join("root");
         for name in ["bin", "etc", "dev", "proc", "sys", "tmp", "run", "mnt", "home/user"] {
             create_directory(&root.join(name));
@@ -33,28 +34,28 @@ impl Bundle {
         chmod(&root.join("tmp"), 0o1777);
         write(&root.join("etc/passwd"), "root:x:0:0:root:/:/bin/sh\nuser:x:1000:1000:user:/home/user:/bin/sh\n");
         write(&root.join("etc/group"), "root:x:0:\nuser:x:1000:\nextra:x:2000:user\n");
-        // A copy: what a container does to it must reach neither the machine nor another case.
+        // A copy, because a container must not be able to change the busybox of the machine or of another case.
         fs::copy("/bin/busybox", root.join("bin/busybox")).expect("busybox-static is installed: scripts/setup test");
-        fs::write(root.join("bin/probe"), PROBE).expect("the root is writable");
+        fs::write(root.join("bin/probe"), PROBE).expect("write to the root file system");
         chmod(&root.join("bin/probe"), 0o755);
         for applet in APPLETS.split_whitespace() {
-            symlink("busybox", root.join("bin").join(applet)).expect("the root is writable");
+            symlink("busybox", root.join("bin").join(applet)).expect("write to the root file system");
         }
         Self { directory, spec: base_spec(runtime, tag) }
     }
 
-    /// A path of the root file system, from the outside.
+    /// Returns the host path of a path in the root file system.
     pub fn path(&self, inside: &str) -> PathBuf {
         self.directory.join("root").join(inside.trim_start_matches('/'))
     }
 
-    /// What the container executes.
+    /// Sets the program and arguments that the container executes.
     pub fn args(&mut self, args: &[&str]) -> &mut Self {
         self.spec["process"]["args"] = json!(args);
         self
     }
 
-    /// A shell script for the container to execute.
+    /// Sets a shell script that the container executes.
     pub fn script(&mut self, script: &str) -> &mut Self {
         self.args(&["/bin/sh", "-c", script])
     }
@@ -66,7 +67,7 @@ impl Bundle {
         self
     }
 
-    /// Leaves out a namespace.
+    /// Removes the namespace of a type.
     pub fn without_namespace(&mut self, kind: &str) -> &mut Self {
         self.spec["linux"]["namespaces"]
             .as_array_mut()
@@ -75,7 +76,7 @@ impl Bundle {
         self
     }
 
-    /// Adds a namespace, in place of one of its type.
+    /// Adds a namespace, or replaces the one of the same type.
     pub fn namespace(&mut self, kind: &str, path: Option<&str>) -> &mut Self {
         self.without_namespace(kind);
         let namespace = path.map_or_else(|| json!({ "type": kind }), |path| json!({ "type": kind, "path": path }));
@@ -83,7 +84,7 @@ impl Bundle {
         self
     }
 
-    /// Gives these capabilities in the sets that count.
+    /// Sets these capabilities as the bounding, effective and permitted sets.
     pub fn capabilities(&mut self, names: &[&str]) -> &mut Self {
         self.spec["process"]["capabilities"] = json!({ "bounding": names, "effective": names, "permitted": names });
         self
@@ -95,7 +96,7 @@ impl Bundle {
     }
 }
 
-/// A closure that changes a spec, with its type given.
+/// Boxes a closure that changes a bundle, so that its type can be inferred.
 pub fn change(change: impl Fn(&mut Bundle) + 'static) -> Box<dyn Fn(&mut Bundle)> {
     Box::new(change)
 }

@@ -16,63 +16,63 @@ use rustix::{
 
 use crate::Case;
 
-/// A listener to which a runtime sends descriptors: what `--console-socket` names.
+/// A socket to which a runtime sends a terminal: the argument of `--console-socket`.
 #[derive(Debug)]
 pub struct Console {
     listener: UnixListener,
     path: PathBuf,
 }
 
-/// What came over a socket at once.
+/// Bytes and descriptors that were received with one recvmsg(2).
 type Message = (Vec<u8>, Vec<OwnedFd>);
 
 impl Console {
-    /// A listener in the case's directory.
+    /// Listens in the directory of the case.
     pub fn listen(case: &Case) -> Self {
         let path = case.directory().join("console");
-        let listener = UnixListener::bind(&path).expect("a socket in the case's directory");
+        let listener = UnixListener::bind(&path).expect("bind a socket in the directory of the case");
         Self { listener, path }
     }
 
-    /// The path to name.
+    /// Returns the path of the socket.
     pub fn path(&self) -> &str {
-        self.path.to_str().expect("a directory of ASCII")
+        self.path.to_str().expect("the path is ASCII")
     }
 
-    /// The master of the terminal that was sent.
+    /// Receives the master of the terminal.
     #[track_caller]
     pub fn master(&self) -> File {
         let (_, mut descriptors) = receive(&accept(&self.listener));
-        assert_eq!(descriptors.len(), 1, "exactly the terminal is sent");
+        assert_eq!(descriptors.len(), 1, "only the terminal must be sent");
         let master = descriptors.remove(0);
-        assert!(rustix::termios::isatty(&master), "what was sent is a terminal");
-        rustix::pty::ptsname(&master, Vec::new()).expect("what was sent is a master");
+        assert!(rustix::termios::isatty(&master), "the descriptor must be a terminal");
+        rustix::pty::ptsname(&master, Vec::new()).expect("the descriptor is a pty master");
         master.into()
     }
 }
 
-/// A seccomp agent: what `linux.seccomp.listenerPath` names.
+/// The socket of a seccomp agent: the value of `linux.seccomp.listenerPath`.
 #[derive(Debug)]
 pub struct Agent(Console);
 
 impl Agent {
-    /// A listener in the case's directory.
+    /// Listens in the directory of the case.
     pub fn listen(case: &Case) -> Self {
         Self(Console::listen(case))
     }
 
-    /// The path to name.
+    /// Returns the path of the socket.
     pub fn path(&self) -> &str {
         self.0.path()
     }
 
-    /// The container process state and the descriptors that came with it, for whoever is sent.
+    /// Receives the container process state and the descriptors that are sent with it.
     #[track_caller]
     pub fn receive(&self) -> (serde_json::Value, Vec<OwnedFd>) {
         let stream = accept(&self.0.listener);
         let (mut text, descriptors) = receive(&stream);
-        // The rest, if it came in parts: who sends closes.
-        (&stream).read_to_end(&mut text).expect("the state is readable");
+        // The state may arrive in parts; the runtime closes the connection after the last one.
+        (&stream).read_to_end(&mut text).expect("read the state");
         let text = String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned();
         (serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")), descriptors)
     }
@@ -81,8 +81,8 @@ impl Agent {
 #[track_caller]
 fn accept(listener: &UnixListener) -> UnixStream {
     let ready = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&Timespec { tv_sec: 40, tv_nsec: 0 }));
-    assert_eq!(ready, Ok(1), "the runtime connects");
-    listener.accept().expect("a connection").0
+    assert_eq!(ready, Ok(1), "the runtime did not connect within 40 s");
+    listener.accept().expect("accept the connection").0
 }
 
 #[track_caller]
@@ -91,7 +91,7 @@ fn receive(stream: &UnixStream) -> Message {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = recvmsg(stream, &mut [IoSliceMut::new(&mut text)], &mut ancillary, RecvFlags::CMSG_CLOEXEC);
-    text.truncate(received.expect("a message").bytes);
+    text.truncate(received.expect("receive a message").bytes);
     let rights = ancillary.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,

@@ -4,14 +4,14 @@ use serde_json::Value;
 
 use crate::{Bundle, Case, Cgroup, Outcome, reaper, wait_until};
 
-/// One id on one runtime.
+/// A container: one id on one runtime.
 #[derive(Debug)]
 pub struct Container<'a> {
-    /// The case it belongs to.
+    /// The case that the container belongs to.
     pub case: &'a Case,
-    /// Its id.
+    /// Container id.
     pub id: String,
-    /// Its bundle.
+    /// Bundle of the container.
     pub bundle: Bundle,
 }
 
@@ -21,76 +21,76 @@ impl<'a> Container<'a> {
     }
 
     fn bundle_path(&self) -> &str {
-        self.bundle.directory.to_str().expect("a directory of ASCII")
+        self.bundle.directory.to_str().expect("the path is ASCII")
     }
 
-    /// `<command> <flags> <id>`
+    /// Calls `<command> <flags> <id>`.
     pub fn call(&self, command: &str, flags: &[&str]) -> Outcome {
         self.case.call(&[&[command], flags, &[&self.id]].concat())
     }
 
-    /// `<command> --bundle <bundle> <flags> <id>`, with the call changed before.
+    /// Calls `<command> --bundle <bundle> <flags> <id>` after changing the command.
     pub fn call_with_bundle(&self, command: &str, flags: &[&str], change: impl FnOnce(&mut Command)) -> Outcome {
         self.case.call_with(&[&[command, "--bundle", self.bundle_path()], flags, &[&self.id]].concat(), change)
     }
 
-    /// `run`
+    /// Calls `run`.
     pub fn run(&self) -> Outcome {
         self.call_with_bundle("run", &[], |_| {})
     }
 
-    /// `create`
+    /// Calls `create`.
     pub fn create(&self) -> Outcome {
         self.create_with(&[])
     }
 
-    /// `create` with flags.
+    /// Calls `create` with flags.
     pub fn create_with(&self, flags: &[&str]) -> Outcome {
         self.call_with_bundle("create", flags, |_| {})
     }
 
-    /// `start`
+    /// Calls `start`.
     pub fn start(&self) -> Outcome {
         self.call("start", &[])
     }
 
-    /// Creates and starts it; returns the creation, to whose files the container writes.
+    /// Creates and starts the container.
     #[track_caller]
-    pub fn started(&self) -> &Self {
+    pub fn create_and_start(&self) -> &Self {
         self.create().ok();
         self.start().ok();
         self
     }
 
-    /// `state` as JSON.
+    /// Calls `state` and returns its JSON.
     #[track_caller]
     pub fn state(&self) -> Value {
         self.call("state", &[]).json()
     }
 
-    /// `status` of its state.
+    /// Returns the `status` of `state`.
     #[track_caller]
     pub fn status(&self) -> String {
         self.state()["status"].as_str().expect("status").to_owned()
     }
 
-    /// `pid` of its state.
+    /// Returns the `pid` of `state`.
     #[track_caller]
     pub fn pid(&self) -> i32 {
         self.state()["pid"].as_i64().expect("pid") as i32
     }
 
-    /// `kill <id> <signal>`
+    /// Calls `kill <id> <signal>`.
     pub fn kill(&self, signal: &str) -> Outcome {
         self.case.call(&["kill", &self.id, signal])
     }
 
-    /// `delete`
+    /// Calls `delete`.
     pub fn delete(&self) -> Outcome {
         self.call("delete", &[])
     }
 
-    /// Kills and removes it.
+    /// Kills and deletes the container.
     #[track_caller]
     pub fn remove(&self) {
         let pid = self.pid();
@@ -99,33 +99,34 @@ impl<'a> Container<'a> {
         self.delete().ok();
     }
 
-    /// Waits until its process ended; its exit code, or 128 and the signal, where it fell to us.
+    /// Waits until a process of the container has exited. Returns its exit code, or 128 + the signal, if it was
+    /// reparented to this process.
     #[track_caller]
     pub fn wait(&self, pid: i32) -> Option<i32> {
-        reaper::wait(pid).unwrap_or_else(|()| panic!("{} did not end", self.id))
+        reaper::wait(pid).unwrap_or_else(|()| panic!("process {pid} of {} did not exit", self.id))
     }
 
-    /// `exec <flags> <id> <args>`
+    /// Calls `exec <flags> <id> <args>`.
     pub fn exec(&self, flags: &[&str], args: &[&str]) -> Outcome {
         self.case.call(&[&["exec"], flags, &[&self.id], args].concat())
     }
 
-    /// The output of a script in the container.
+    /// Runs a script in the container by `exec` and returns its output.
     #[track_caller]
-    pub fn inside(&self, script: &str) -> String {
+    pub fn exec_script(&self, script: &str) -> String {
         self.exec(&[], &["/bin/sh", "-c", script]).ok().to_owned()
     }
 
-    /// Its cgroup.
+    /// Returns the cgroup of the container.
     pub fn cgroup(&self) -> Cgroup {
         Cgroup::new(self.bundle.spec["linux"]["cgroupsPath"].as_str().expect("cgroupsPath"))
     }
 
-    /// What a file of its root holds; waits until it is there with a whole line.
+    /// Waits until a file of the root file system contains a complete line, and returns its content.
     #[track_caller]
-    pub fn line(&self, inside: &str) -> String {
+    pub fn wait_for_line(&self, inside: &str) -> String {
         let path = self.bundle.path(inside);
         wait_until(&format!("a line in {inside}"), || fs::read_to_string(&path).is_ok_and(|text| text.ends_with('\n')));
-        fs::read_to_string(path).expect("it was there").trim().to_owned()
+        fs::read_to_string(path).expect("the file exists").trim().to_owned()
     }
 }

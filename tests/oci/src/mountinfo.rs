@@ -3,48 +3,49 @@ use std::fs;
 /// One line of a mountinfo file, proc(5).
 #[derive(Clone, Debug)]
 pub struct Mount {
-    /// What of the file system is mounted.
+    /// Path in the file system that is the root of the mount.
     pub root: String,
-    /// Where.
-    pub at: String,
+    /// Mount point.
+    pub mount_point: String,
     /// Options of the mount.
     pub options: Vec<String>,
-    /// `shared:N`, `master:N`, `unbindable`; nothing for a private mount.
+    /// `shared:N`, `master:N`, `unbindable`; empty for a private mount.
     pub propagation: Vec<String>,
     /// Type of the file system.
     pub kind: String,
-    /// What was named as its source.
+    /// Source that was passed to mount(2).
     pub source: String,
     /// Options of the file system.
     pub filesystem_options: Vec<String>,
 }
 
 impl Mount {
-    /// Reads the lines of a mountinfo file.
+    /// Parses the lines of a mountinfo file.
     pub fn parse(text: &str) -> Vec<Self> {
         let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         let line = |line: &str| {
-            let (left, right) = line.split_once(" - ")?;
-            let (left, right): (Vec<&str>, Vec<&str>) = (left.split(' ').collect(), right.split(' ').collect());
+            let (mount, filesystem) = line.split_once(" - ")?;
+            let mount: Vec<&str> = mount.split(' ').collect();
+            let filesystem: Vec<&str> = filesystem.split(' ').collect();
             Some(Self {
-                root: (*left.get(3)?).to_owned(),
-                at: (*left.get(4)?).to_owned(),
-                options: list(left.get(5)?),
-                propagation: left[6..].iter().map(|word| (*word).to_owned()).collect(),
-                kind: (*right.first()?).to_owned(),
-                source: (*right.get(1)?).to_owned(),
-                filesystem_options: list(right.get(2)?),
+                root: (*mount.get(3)?).to_owned(),
+                mount_point: (*mount.get(4)?).to_owned(),
+                options: list(mount.get(5)?),
+                propagation: mount[6..].iter().map(|word| (*word).to_owned()).collect(),
+                kind: (*filesystem.first()?).to_owned(),
+                source: (*filesystem.get(1)?).to_owned(),
+                filesystem_options: list(filesystem.get(2)?),
             })
         };
         text.lines().filter_map(line).collect()
     }
 
-    /// Whether it has an option.
+    /// Whether the mount or its file system has an option.
     pub fn has(&self, option: &str) -> bool {
         self.options.iter().any(|word| word == option) || self.filesystem_options.iter().any(|word| word == option)
     }
 
-    /// `shared`, `slave`, `shared,slave`, `unbindable` or `private`.
+    /// Returns `shared`, `slave`, `shared,slave`, `unbindable` or `private`.
     pub fn propagation(&self) -> String {
         let word = |text: &String| match text.split(':').next()? {
             "shared" => Some("shared"),
@@ -57,7 +58,7 @@ impl Mount {
     }
 }
 
-/// The mounts that a process sees; those of a process that is gone are none.
+/// Lists the mounts that a process sees; empty if the process does not exist.
 pub fn mounts_of(pid: i32) -> Vec<Mount> {
     Mount::parse(&fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default())
 }

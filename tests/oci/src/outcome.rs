@@ -8,12 +8,12 @@ use std::{
 
 use crate::reaper::{self, DEADLINE};
 
-/// How a call ended and what it printed.
+/// Exit code and output of a call.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The command line, for messages.
+    /// Command line, for messages.
     pub command: String,
-    /// Exit code, or 128 and the signal.
+    /// Exit code, or 128 + the signal.
     pub code: i32,
     /// Standard output.
     pub stdout: String,
@@ -22,11 +22,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Runs a command with its output in two files of `directory`: a container that goes on holds no pipe that we wait
-    /// for.
+    /// Runs a command with its output in two files of `directory`. With pipes, a container that keeps running would
+    /// keep them open, and reading them would not end.
     #[track_caller]
-    #[expect(clippy::zombie_processes, reason = "the reaper waits for all")]
-    pub(crate) fn of(command: &mut Command, directory: &Path, name: &str) -> Self {
+    #[expect(clippy::zombie_processes, reason = "the reaper waits for all children")]
+    pub(crate) fn run(command: &mut Command, directory: &Path, name: &str) -> Self {
         let (out, err) = (directory.join(format!("{name}.out")), directory.join(format!("{name}.err")));
         let create = |path: &Path| File::create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let line = format!("{command:?}");
@@ -36,25 +36,25 @@ impl Outcome {
             let _ = child.kill();
             panic!("still running after {DEADLINE:?}: {line}");
         };
-        let code = code.expect("a child is ours");
+        let code = code.expect("the exit code of a child");
         let read = |path: &Path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
         Self { command: line, code, stdout: read(&out), stderr: read(&err) }
     }
 
-    /// Standard output; panics unless the call succeeded.
+    /// Returns standard output. Panics unless the call succeeded.
     #[track_caller]
     pub fn ok(&self) -> &str {
         assert_eq!(self.code, 0, "{}\nstdout: {}\nstderr: {}", self.command, self.stdout, self.stderr);
         &self.stdout
     }
 
-    /// Standard output as JSON; panics unless the call succeeded.
+    /// Returns standard output as JSON. Panics unless the call succeeded.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(self.ok()).unwrap_or_else(|error| panic!("{}: {error}\n{}", self.command, self.stdout))
     }
 
-    /// Standard error; panics if the call succeeded or said nothing.
+    /// Returns standard error. Panics if the call succeeded or printed no error.
     #[track_caller]
     pub fn error(&self) -> &str {
         assert_ne!(self.code, 0, "succeeded: {}\n{}{}", self.command, self.stdout, self.stderr);
@@ -62,9 +62,9 @@ impl Outcome {
         &self.stderr
     }
 
-    /// Panics unless the call failed and said one of the words.
+    /// Panics unless the call failed and its message contains one of the words.
     ///
-    /// crun tells of its own broken pipe in place of the reason, where its child ends before it has read all.
+    /// crun reports a broken pipe instead of the reason if its child exits before it has read everything.
     #[track_caller]
     pub fn error_with(&self, words: &[&str]) {
         let text = self.error().to_lowercase();
@@ -73,12 +73,12 @@ impl Outcome {
         }
         assert!(
             words.iter().any(|word| text.contains(&word.to_lowercase())),
-            "{}\nnone of {words:?} in: {text}",
+            "{}\nexpected one of {words:?} in: {text}",
             self.command
         );
     }
 
-    /// Panics unless the exit code is this.
+    /// Panics unless the exit code is `code`.
     #[track_caller]
     pub fn exits(&self, code: i32) -> &Self {
         assert_eq!(self.code, code, "{}\nstdout: {}\nstderr: {}", self.command, self.stdout, self.stderr);
@@ -86,12 +86,12 @@ impl Outcome {
     }
 }
 
-/// Waits until a condition holds; panics with what was waited for.
+/// Waits until a condition holds. Panics with `description` after 20 s.
 #[track_caller]
-pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+pub fn wait_until(description: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + DEADLINE;
     while !condition() {
-        assert!(Instant::now() < end, "did not happen within {DEADLINE:?}: {what}");
+        assert!(Instant::now() < end, "timed out after {DEADLINE:?}: {description}");
         thread::sleep(Duration::from_millis(2));
     }
 }

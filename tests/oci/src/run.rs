@@ -3,27 +3,27 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
 };
 
-use crate::{Case, Runtime, known, left};
+use crate::{Case, Runtime, known_failure, leftovers};
 
-/// Runs a case, checks that nothing stays, and holds the result against what is known of the runtime.
+/// Runs a case, checks for leftovers, and compares the result with the known failures of the runtime.
 ///
-/// `module` is the path of the module that the case's tests are in: `suite::lifecycle::double_create`.
+/// `module` is the path of the module that contains the tests of the case: `suite::lifecycle::double_create`.
 ///
 /// # Panics
-/// If the case fails and is not known to, or is known to fail and does not.
+/// If the case fails and is not a known failure, or passes and is one.
 pub fn run(runtime: Runtime, module: &str, body: fn(&Case)) {
     let name = module.split_once("::").map_or(module, |(_, name)| name);
     let case = Case::new(runtime);
     let result = catch_unwind(AssertUnwindSafe(|| {
         body(&case);
-        case.nothing_is_left();
+        case.assert_no_leftovers();
     }));
-    left::clean(&case.tag, case.directory());
-    match (known(runtime, name), result) {
+    leftovers::remove(&case.tag, case.directory());
+    match (known_failure(runtime, name), result) {
         (None, Ok(())) => {}
         (None, Err(failure)) => resume_unwind(failure),
-        (Some(reason), Err(failure)) => println!("known: {reason}\n{}", text(failure.as_ref())),
-        (Some(reason), Ok(())) => panic!("passes, so the entry in known.rs is wrong: {reason}"),
+        (Some(reason), Err(failure)) => println!("known failure: {reason}\n{}", text(failure.as_ref())),
+        (Some(reason), Ok(())) => panic!("the case passes; remove its entry from known_failures.rs: {reason}"),
     }
 }
 

@@ -7,21 +7,21 @@ use std::{
 /// A runtime under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runtime {
-    /// Ours.
+    /// The runtime of this repository.
     Pinrun,
-    /// The reference.
+    /// The reference implementation.
     Runc,
-    /// The fastest peer.
+    /// The fastest other runtime.
     Crun,
 }
 
-/// Takes the version 2 tree of a hybrid machine away, in a mount namespace of its own, and becomes the runtime.
+/// Unmounts the v2 tree of a hybrid machine in a new mount namespace, and executes the runtime.
 ///
-/// The tree is made private before: the removal must reach no other namespace.
+/// The mount is made private first, so that the unmount does not propagate to other namespaces.
 const WITHOUT_V2: &str = r#"mount --make-rprivate /sys/fs/cgroup && umount /sys/fs/cgroup/unified && exec "$0" "$@""#;
 
 impl Runtime {
-    /// Its name, as in the list of tests.
+    /// Returns the name of the runtime, as in the list of tests.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pinrun => "pinrun",
@@ -30,7 +30,7 @@ impl Runtime {
         }
     }
 
-    /// The program itself.
+    /// Returns the path of the program.
     pub fn program(self) -> PathBuf {
         if let Some(path) = env::var_os(format!("PINION_OCI_{}", self.name().to_uppercase())) {
             return path.into();
@@ -38,18 +38,18 @@ impl Runtime {
         match self {
             Self::Pinrun => {
                 let directory =
-                    env::var_os("PINION_BIN").expect("PINION_BIN: the directory with pinrun (scripts/build dev DIR)");
+                    env::var_os("PINION_BIN").expect("PINION_BIN is not set; build pinrun with scripts/build dev DIR");
                 PathBuf::from(directory).join("pinrun")
             }
             Self::Runc | Self::Crun => ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"]
                 .iter()
                 .map(|directory| PathBuf::from(directory).join(self.name()))
                 .find(|path| path.exists())
-                .unwrap_or_else(|| panic!("{} is not installed: scripts/setup test", self.name())),
+                .unwrap_or_else(|| panic!("{} is not installed; run scripts/setup test", self.name())),
         }
     }
 
-    /// The version of the specification that its bundles name.
+    /// Returns the version of the specification for `ociVersion` of its bundles.
     pub fn specification(self) -> &'static str {
         match self {
             Self::Pinrun => "1.3.0",
@@ -57,13 +57,13 @@ impl Runtime {
         }
     }
 
-    /// A call of it, without arguments yet.
+    /// Returns a command of the runtime without arguments.
     pub fn command(self) -> Command {
-        self.command_of(&self.program())
+        self.command_for(&self.program())
     }
 
-    /// A call of another copy of it.
-    pub fn command_of(self, program: &Path) -> Command {
+    /// Returns a command of another copy of the runtime without arguments.
+    pub fn command_for(self, program: &Path) -> Command {
         if self == Self::Crun && is_hybrid() {
             let mut command = Command::new("unshare");
             command.args(["--mount", "--propagation", "unchanged", "sh", "-c", WITHOUT_V2]).arg(program);

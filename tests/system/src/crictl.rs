@@ -4,16 +4,17 @@ use serde_json::{Value, json};
 
 use crate::{Node, Outcome};
 
-/// A pod as `crictl runp` takes it.
+/// The configuration of a pod for `crictl runp`.
 #[derive(Debug)]
 pub struct PodSpec(pub Value);
 
-/// A container as `crictl create` takes it.
+/// The configuration of a container for `crictl create`.
 #[derive(Debug)]
 pub struct ContainerSpec(pub Value);
 
 impl PodSpec {
-    /// A pod of this name; containers have PID namespaces of their own, as a kubelet asks for.
+    /// Returns a pod with this name. Its containers have PID namespaces of their own, as the kubelet requests by
+    /// default.
     pub fn named(node: &Node, name: &str) -> Self {
         Self(json!({
             "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"), "attempt": 0},
@@ -24,7 +25,7 @@ impl PodSpec {
 }
 
 impl ContainerSpec {
-    /// A container of the demonstration image that runs this command.
+    /// Returns a container that runs this command.
     pub fn new(name: &str, image: &str, command: &[&str]) -> Self {
         Self(json!({
             "metadata": {"name": name, "attempt": 0},
@@ -58,14 +59,14 @@ impl Node {
         path.to_str().expect("UTF-8").to_owned()
     }
 
-    /// `crictl runp`: the pod's id.
+    /// Runs `crictl runp` and returns the id of the pod.
     #[track_caller]
     pub fn run_pod(&self, pod: &PodSpec) -> String {
         let file = self.pod_file(pod);
         self.crictl(&["runp", &file]).ok()
     }
 
-    /// `crictl create` and `start`: the container's id.
+    /// Runs `crictl create` and `crictl start`, and returns the id of the container.
     #[track_caller]
     pub fn run_container(&self, pod_id: &str, pod: &PodSpec, container: &ContainerSpec) -> String {
         let id = self.create_container(pod_id, pod, container).ok();
@@ -73,7 +74,7 @@ impl Node {
         id
     }
 
-    /// `crictl create`.
+    /// Runs `crictl create`.
     pub fn create_container(&self, pod_id: &str, pod: &PodSpec, container: &ContainerSpec) -> Outcome {
         let name = container.0["metadata"]["name"].as_str().unwrap_or("container");
         let file = self.file(&format!("{pod_id}-{name}.json"), &container.0);

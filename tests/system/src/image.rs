@@ -6,10 +6,10 @@ use std::{
 
 use crate::{Node, Outcome, wait_until};
 
-/// Debian's registry inside a node, on 127.0.0.1:5000 of the node's own network namespace.
+/// Debian's docker-registry inside a node, on 127.0.0.1:5000 of the node's network namespace.
 pub struct Registry {
     server: Child,
-    /// The OCI layout that was pushed last.
+    /// The OCI layout of the demonstration image.
     pub layout: PathBuf,
 }
 
@@ -17,14 +17,14 @@ impl Registry {
     /// Starts the registry and pushes the demonstration image as `127.0.0.1:5000/demo:1`.
     pub fn start(node: &Node) -> Self {
         let dir = node.dir.path().join("registry");
-        fs::create_dir(&dir).expect("the registry's directory");
+        fs::create_dir(&dir).expect("create the directory of the registry");
         let config = dir.join("config.yml");
         let text = format!(
             "version: 0.1\nlog: {{level: error}}\nstorage:\n  filesystem: {{rootdirectory: {}/data}}\nhttp:\n  addr: 127.0.0.1:5000\n",
             dir.display()
         );
-        fs::write(&config, text).expect("the registry's configuration");
-        let log = fs::File::create(dir.join("log")).expect("the registry's log");
+        fs::write(&config, text).expect("write the configuration of the registry");
+        let log = fs::File::create(dir.join("log")).expect("create the log of the registry");
         let server = node
             .command("docker-registry")
             .arg("serve")
@@ -33,7 +33,7 @@ impl Registry {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .expect("docker-registry starts: scripts/setup test installs it");
+            .expect("start docker-registry; scripts/setup test installs it");
         wait_until("the registry answers", || node.run("curl", &["-fsS", "http://127.0.0.1:5000/v2/"]).code == Some(0));
         make_image(&dir, "127.0.0.1:5000/demo:1");
         let registry = Self { server, layout: dir.join("layout") };
@@ -47,13 +47,13 @@ impl Registry {
         Outcome::of(node.command(script).arg(&self.layout).args(["127.0.0.1:5000", repository, tag])).ok();
     }
 
-    /// Where the registry keeps the data of a blob, for tests that damage it.
+    /// Returns the file that contains the data of a blob, for tests that damage it.
     pub fn blob(&self, node: &Node, digest: &str) -> PathBuf {
         let hex = digest.strip_prefix("sha256:").unwrap_or(digest);
         node.dir.path().join("registry/data/docker/registry/v2/blobs/sha256").join(&hex[..2]).join(hex).join("data")
     }
 
-    /// Ends the registry.
+    /// Stops the registry.
     pub fn stop(&mut self, node: &Node) {
         node.kill(&node.process("docker-registry"));
         let _ = self.server.wait();
@@ -64,7 +64,7 @@ impl Node {
     /// Loads the demonstration image (`docker.io/library/demo:1`) without a registry.
     pub fn load_image(&self) {
         let dir = self.dir.path().join("image");
-        fs::create_dir_all(&dir).expect("the image's directory");
+        fs::create_dir_all(&dir).expect("create the directory of the image");
         make_image(&dir, "docker.io/library/demo:1");
         self.pinion(&["load", "-i", dir.join("image.tar").to_str().expect("UTF-8")]).ok();
     }

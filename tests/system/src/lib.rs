@@ -1,9 +1,9 @@
-//! A node for a test: the real daemon and monitor in mount, network and PID namespaces of their own, with a registry
-//! and `crictl` beside them.
+//! A node for a test: the real daemon and monitor in new mount, network and PID namespaces, with a registry and
+//! `crictl`.
 //!
-//! In its PID namespace `/proc` lists the node's processes and nothing else, so that a test can count them; when the
-//! test ends, the namespace's first process is killed and the kernel takes everything else with it. What would survive
-//! (cgroups, files) is checked by [`Node::end`].
+//! `/proc` of its PID namespace lists only the node's processes, so that a test can count them. When the test ends, the
+//! init process of the namespace is killed, and with it the kernel kills all others. [`Node::end`] checks for leaked
+//! objects that would survive (cgroups, files).
 //!
 //! The programs come from `PINION_BIN` (a directory with `pinion` and `pinmon`) and `CRICTL`; `make test` sets both.
 

@@ -10,27 +10,27 @@ use tempfile::TempDir;
 
 use crate::{Outcome, Process, wait_until};
 
-/// What the first shell of a node waits for.
+/// The command that the init process of a node, a shell, waits for.
 const WAIT: &str = "sleep 3600";
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// What a test may want different from the defaults.
+/// Options of a node that differ from the defaults.
 #[derive(Debug, Default)]
 pub struct Options {
     /// Lines added to the daemon's configuration file.
     pub config: String,
-    /// Files placed into the directory of CNI configurations: name and text.
+    /// Files in the directory of CNI configurations: names and contents.
     pub cni: Vec<(String, String)>,
-    /// Environment of the daemon.
+    /// Environment variables of the daemon.
     pub env: Vec<(String, String)>,
 }
 
-/// A node of its own: namespaces, directories, daemon, monitor.
+/// A node: namespaces, directories, a daemon and a monitor.
 pub struct Node {
-    /// Everything of this node on disk.
+    /// Directory with all files of this node.
     pub dir: TempDir,
-    /// Number of this node in the process, for names that must differ.
+    /// Number of this node in the test process, for unique names.
     pub number: u32,
     anchor: Child,
     daemon: Option<Child>,
@@ -38,30 +38,30 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node with a running daemon.
+    /// Creates a node with a running daemon.
     pub fn start() -> Self {
         Self::with(Options::default())
     }
 
-    /// A node with a running daemon and other options.
+    /// Creates a node with a running daemon and options.
     pub fn with(options: Options) -> Self {
-        let mut node = Self::cold(options);
+        let mut node = Self::new(options);
         node.start_daemon();
         node
     }
 
-    /// A node whose daemon is not started yet.
-    pub fn cold(options: Options) -> Self {
-        let dir = tempfile::Builder::new().prefix("pinion-test-").tempdir().expect("a temporary directory");
-        // Containers of other users pass through here.
+    /// Creates a node whose daemon is not started yet.
+    pub fn new(options: Options) -> Self {
+        let dir = tempfile::Builder::new().prefix("pinion-test-").tempdir().expect("create a temporary directory");
+        // Containers of other users must be able to traverse it.
         fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711))
             .expect("chmod of the node's directory");
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         for directory in ["cni", "data", "logs"] {
-            fs::create_dir(dir.path().join(directory)).expect("a directory of the node");
+            fs::create_dir(dir.path().join(directory)).expect("create a directory of the node");
         }
         for (name, text) in &options.cni {
-            fs::write(dir.path().join("cni").join(name), text).expect("a CNI configuration");
+            fs::write(dir.path().join("cni").join(name), text).expect("write a CNI configuration");
         }
         let mut node = Self { anchor: anchor(), dir, number, daemon: None, options };
         node.write_config();
@@ -75,37 +75,39 @@ impl Node {
             self.cgroup_parent(),
             self.options.config
         );
-        fs::write(self.config(), text).expect("the configuration file");
+        fs::write(self.config(), text).expect("write the configuration file");
     }
 
-    /// The cgroup under which this node's pods are, when they name none.
+    /// Returns the default parent cgroup of this node's pods.
     pub fn cgroup_parent(&self) -> String {
         format!("/pinion-test-{}-{}", std::process::id(), self.number)
     }
 
-    /// The configuration file.
+    /// Returns the path of the configuration file.
     pub fn config(&self) -> PathBuf {
         self.dir.path().join("config.toml")
     }
 
-    /// A directory for pod logs.
+    /// Returns the directory for pod logs.
     pub fn logs(&self) -> PathBuf {
         self.dir.path().join("logs")
     }
 
-    /// The first process of the node's PID namespace.
-    pub fn first(&self) -> i32 {
+    /// Returns the pid, as seen from the test, of the init process of the node's PID namespace.
+    pub fn init_pid(&self) -> i32 {
         let children = format!("/proc/{0}/task/{0}/children", self.anchor.id());
         fs::read_to_string(children)
             .ok()
             .and_then(|text| text.split_whitespace().next()?.parse().ok())
-            .expect("the node lives")
+            .expect("the node is running")
     }
 
-    /// A command inside the node.
+    /// Returns a command that runs a program inside the node.
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new("nsenter");
-        command.args(["--target", &self.first().to_string(), "--mount", "--net", "--pid", "--"]).arg(program.as_ref());
+        command
+            .args(["--target", &self.init_pid().to_string(), "--mount", "--net", "--pid", "--"])
+            .arg(program.as_ref());
         command
     }
 
@@ -119,24 +121,24 @@ impl Node {
         Outcome::of(self.command(program("pinion")).args(args))
     }
 
-    /// Starts the daemon and waits until it answers.
+    /// Starts the daemon and waits until it is ready.
     pub fn start_daemon(&mut self) {
         self.spawn_daemon(&[]);
-        wait_until("the daemon answers", || {
-            if let Some(status) = self.daemon_ended() {
-                panic!("the daemon ended ({status}):\n{}", self.daemon_log());
+        wait_until("the daemon is ready", || {
+            if let Some(status) = self.daemon_status() {
+                panic!("the daemon exited ({status}):\n{}", self.daemon_log());
             }
             self.pinion(&["version"]).code == Some(0)
         });
     }
 
-    /// Starts the daemon through a wrapper (a program and its arguments; none: directly), without waiting for it.
+    /// Starts the daemon through a wrapper (a program and its arguments; directly if empty), without waiting for it.
     pub fn spawn_daemon(&mut self, wrapper: &[String]) {
         let log = fs::File::options()
             .create(true)
             .append(true)
             .open(self.dir.path().join("daemon.log"))
-            .expect("the daemon's log");
+            .expect("create the log of the daemon");
         let pinion = program("pinion");
         let mut command = match wrapper.split_first() {
             Some((wrapper, arguments)) => {
@@ -144,7 +146,7 @@ impl Node {
                 command.args(arguments).arg(pinion);
                 command
             }
-            // In a session of its own, as a service manager starts it.
+            // In a new session, as a service manager starts it.
             None => {
                 let mut command = self.command("setsid");
                 command.arg(pinion);
@@ -156,31 +158,31 @@ impl Node {
         self.daemon = Some(command.spawn().expect("nsenter starts"));
     }
 
-    /// How the daemon (or its wrapper) ended; `None` while it runs, and where none was started.
-    pub fn daemon_ended(&mut self) -> Option<ExitStatus> {
+    /// Returns the exit status of the daemon (or its wrapper); `None` if it is running or was not started.
+    pub fn daemon_status(&mut self) -> Option<ExitStatus> {
         self.daemon.as_mut().and_then(|daemon| daemon.try_wait().ok().flatten())
     }
 
-    /// What the daemon logged.
+    /// Returns the log of the daemon.
     pub fn daemon_log(&self) -> String {
         fs::read_to_string(self.dir.path().join("daemon.log")).unwrap_or_default()
     }
 
-    /// The one process of this name; panics if there is not exactly one. What it started of the same name, as a program
-    /// asked for its version, is not meant, nor are zombies.
+    /// Returns the process with this name; panics if there is not exactly one. Zombies are ignored, and so are children
+    /// with the same name, such as a program that is executed to check its version.
     #[track_caller]
     pub fn process(&self, name: &str) -> Process {
-        let mut found: Vec<_> =
+        let mut matches: Vec<_> =
             self.processes().into_iter().filter(|process| process.name == name && process.state != 'Z').collect();
-        let pids: Vec<i32> = found.iter().map(|process| process.pid).collect();
-        found.retain(|process| !pids.contains(&process.parent));
-        assert_eq!(found.len(), 1, "processes named {name}: {found:?}");
-        found[0].clone()
+        let pids: Vec<i32> = matches.iter().map(|process| process.pid).collect();
+        matches.retain(|process| !pids.contains(&process.parent));
+        assert_eq!(matches.len(), 1, "processes named {name}: {matches:?}");
+        matches[0].clone()
     }
 
-    /// Every process of the node but its first shell and what that shell waits for.
+    /// Returns all processes of the node except its init process and the command that this waits for.
     pub fn processes(&self) -> Vec<Process> {
-        let procfs = PathBuf::from(format!("/proc/{}/root/proc", self.first()));
+        let procfs = PathBuf::from(format!("/proc/{}/root/proc", self.init_pid()));
         Process::all(&procfs).into_iter().filter(|process| process.pid != 1 && process.command_line() != WAIT).collect()
     }
 
@@ -189,42 +191,42 @@ impl Node {
         self.run("kill", &["-KILL", &process.pid.to_string()]).ok();
     }
 
-    /// Kills the daemon without a warning and waits for its end.
+    /// Kills the daemon with SIGKILL and waits for its exit.
     pub fn kill_daemon(&mut self) {
         self.kill(&self.process("pinion"));
         let _ = self.daemon.take().map(|mut daemon| daemon.wait());
     }
 
-    /// Reaps a daemon that a test killed by itself.
-    pub fn forget_daemon(&mut self) {
+    /// Reaps a daemon that the test itself has killed.
+    pub fn reap_daemon(&mut self) {
         let _ = self.daemon.take().map(|mut daemon| daemon.wait());
     }
 
-    /// Ends the daemon politely.
+    /// Stops the daemon with SIGTERM and waits for its exit.
     pub fn stop_daemon(&mut self) {
         self.run("kill", &[&self.process("pinion").pid.to_string()]).ok();
         let _ = self.daemon.take().map(|mut daemon| daemon.wait());
     }
 
-    /// Kills the monitor without a warning and waits until another one is there.
+    /// Kills the monitor with SIGKILL and waits until another one is running.
     pub fn kill_monitor(&self) {
         let old = self.process("pinmon");
         self.kill(&old);
         let old = old.pid;
-        wait_until("another monitor is there", || {
+        wait_until("another monitor is running", || {
             self.processes()
                 .iter()
-                .any(|process| process.name == "pinmon" && process.pid != old && process.takes_signals())
+                .any(|process| process.name == "pinmon" && process.pid != old && process.has_signalfd())
         });
     }
 
-    /// The node's mountinfo, as its daemon sees it.
+    /// Returns the lines of `mountinfo` in the mount namespace of the daemon.
     pub fn mountinfo(&self) -> Vec<String> {
-        let text = fs::read_to_string(format!("/proc/{}/mountinfo", self.first())).expect("mountinfo of the node");
+        let text = fs::read_to_string(format!("/proc/{}/mountinfo", self.init_pid())).expect("mountinfo of the node");
         text.lines().map(str::to_owned).collect()
     }
 
-    /// cgroups that this node made and that are still there.
+    /// Returns the cgroups of this node that exist.
     pub fn cgroups(&self) -> Vec<PathBuf> {
         let name = self.cgroup_parent();
         let trees = fs::read_dir("/sys/fs/cgroup").expect("cgroups are mounted").flatten().map(|entry| entry.path());
@@ -232,53 +234,53 @@ impl Node {
         all.map(|tree| tree.join(&name[1..])).filter(|path| path.exists()).collect()
     }
 
-    /// Ends the node; panics if anything of it is left: pods must have been removed before.
+    /// Stops the node; panics if it leaked anything. All pods must have been removed before.
     #[track_caller]
     pub fn end(mut self) {
-        self.nothing_is_left();
+        self.assert_nothing_leaked();
         self.stop_daemon();
     }
 
-    /// The same where the test ended the daemon itself.
+    /// Like [`end`](Self::end), for a test that has stopped the daemon itself.
     #[track_caller]
     pub fn end_without_daemon(self) {
-        self.nothing_is_left();
+        self.assert_nothing_leaked();
     }
 
     #[track_caller]
-    fn nothing_is_left(&self) {
-        wait_until("no cgroup of the node is left", || self.cgroups().is_empty());
+    fn assert_nothing_leaked(&self) {
+        wait_until("the node has no cgroups", || self.cgroups().is_empty());
         let pins = self.run("sh", &["-c", "ls -A /run/netns 2>/dev/null"]).stdout;
-        assert_eq!(pins.trim(), "", "pins are left");
+        assert_eq!(pins.trim(), "", "leaked pins");
         let links = self.run("sh", &["-c", "ip -o link | grep -c veth"]).stdout;
-        assert_eq!(links.trim(), "0", "veth links are left");
-        let left = self.run("sh", &["-c", "ls -A /run/pinion/container /run/pinion/sandbox | grep -v :"]).stdout;
-        assert_eq!(left.trim(), "", "state is left");
+        assert_eq!(links.trim(), "0", "leaked veth links");
+        let state = self.run("sh", &["-c", "ls -A /run/pinion/container /run/pinion/sandbox | grep -v :"]).stdout;
+        assert_eq!(state.trim(), "", "leaked state");
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("the daemon said:\n{}", self.daemon_log());
+            eprintln!("log of the daemon:\n{}", self.daemon_log());
             if env::var_os("PINION_TEST_KEEP").is_some() {
-                eprintln!("kept for you: {}, first process {}", self.dir.path().display(), self.first());
+                eprintln!("kept: directory {}, init process {}", self.dir.path().display(), self.init_pid());
                 self.dir.disable_cleanup(true);
                 return;
             }
         }
-        // With the first process of a PID namespace the kernel ends all others.
-        let _ = Command::new("kill").args(["-KILL", &self.first().to_string()]).status();
+        // When the init process of a PID namespace is killed, the kernel kills all others.
+        let _ = Command::new("kill").args(["-KILL", &self.init_pid().to_string()]).status();
         let _ = self.anchor.wait();
         let _ = self.daemon.take().map(|mut daemon| daemon.wait());
-        // A test that failed leaves groups: they are empty now, and no other test's.
+        // A failed test leaves cgroups behind. They are empty now, and no other test uses them.
         for group in self.cgroups() {
             let _ = Command::new("find").arg(group).args(["-depth", "-type", "d", "-delete"]).status();
         }
     }
 }
 
-/// The first process of new namespaces: a shell that reaps whatever falls to it.
+/// Starts the init process of new namespaces: a shell that reaps orphaned processes.
 fn anchor() -> Child {
     let script = format!(
         "mount -t tmpfs -o mode=755 tmpfs /run && ip link set lo up && echo ready && while :; do {WAIT} & wait; done"
@@ -299,21 +301,21 @@ fn anchor() -> Child {
         ])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        // unshare grumbles when its child is killed, which is how a node ends.
+        // unshare reports that its child was killed, which is how a node is stopped.
         .stderr(Stdio::null())
         .spawn()
-        .expect("unshare starts (as root)");
+        .expect("start unshare (requires root)");
     let mut line = String::new();
     let _ = BufReader::new(anchor.stdout.take().expect("a pipe")).read_line(&mut line);
-    assert_eq!(line, "ready\n", "namespaces for the node");
+    assert_eq!(line, "ready\n", "create the namespaces of the node");
     anchor
 }
 
-/// A program under test.
+/// Returns the path of a program under test.
 pub(crate) fn program(name: &str) -> PathBuf {
     let directory =
         env::var_os("PINION_BIN").expect("PINION_BIN names the directory of the programs under test: run `make test`");
     let path = PathBuf::from(directory).join(name);
-    assert!(path.is_file(), "{} is not there: run `make test`", path.display());
+    assert!(path.is_file(), "{} does not exist: run `make test`", path.display());
     path
 }

@@ -6,22 +6,22 @@ use std::{
 /// A process of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Pid in the node's PID namespace.
+    /// The pid in the PID namespace of the node.
     pub pid: i32,
-    /// Name (`comm`).
+    /// The name (`comm`).
     pub name: String,
-    /// `Z` for a zombie, as in proc(5).
+    /// The state as in proc_pid_stat(5), for example `Z` for a zombie.
     pub state: char,
-    /// Its parent's pid there; 0 for one from outside.
+    /// The pid of the parent in that namespace; 0 if the parent is outside of it.
     pub parent: i32,
-    /// Its directory in the node's procfs, as seen from the test.
+    /// The directory in the procfs of the node, as seen from the test.
     pub directory: PathBuf,
 }
 
 impl Process {
-    /// Every process of a PID namespace, by a procfs of that namespace.
+    /// Returns all processes of a PID namespace, given a procfs of that namespace.
     pub(crate) fn all(procfs: &Path) -> Vec<Self> {
-        let entries = fs::read_dir(procfs).expect("the node's procfs is readable").flatten();
+        let entries = fs::read_dir(procfs).expect("read the procfs of the node").flatten();
         entries.filter_map(|entry| Self::read(entry.file_name().to_str()?.parse().ok()?, entry.path())).collect()
     }
 
@@ -32,25 +32,27 @@ impl Process {
         Some(Self { pid, name, state, parent: field("PPid:")?.parse().ok()?, directory })
     }
 
-    /// Whether it takes signals from a descriptor, as a monitor does, and not what it cloned that did not come to its
-    /// program.
-    pub fn takes_signals(&self) -> bool {
+    /// Whether the process has a signalfd, as a monitor does. A child that the monitor cloned and that has not executed
+    /// its program yet has none.
+    pub fn has_signalfd(&self) -> bool {
         let files = fs::read_dir(self.directory.join("fd")).into_iter().flatten().flatten();
-        files.filter_map(|file| fs::read_link(file.path()).ok()).any(|to| to.as_os_str() == "anon_inode:[signalfd]")
+        files
+            .filter_map(|file| fs::read_link(file.path()).ok())
+            .any(|target| target.as_os_str() == "anon_inode:[signalfd]")
     }
 
-    /// Its command line, words separated by spaces.
+    /// Returns the command line, separated by spaces.
     pub fn command_line(&self) -> String {
         let bytes = fs::read(self.directory.join("cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).trim_end_matches('\0').replace('\0', " ")
     }
 
-    /// A path as this process sees it.
+    /// Returns the path of a file that has the path `inside` in the mount namespace of the process.
     pub fn path(&self, inside: &str) -> PathBuf {
         self.directory.join("root").join(inside.trim_start_matches('/'))
     }
 
-    /// Proportional set size in KiB.
+    /// Returns the proportional set size in KiB.
     pub fn pss_kib(&self) -> u64 {
         let rollup = fs::read_to_string(self.directory.join("smaps_rollup")).unwrap_or_default();
         let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));

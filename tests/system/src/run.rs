@@ -4,12 +4,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a program printed, and how it ended.
+/// The output and exit code of a program.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The command line, for messages.
+    /// The command line, for error messages.
     pub command: String,
-    /// Exit code; `None` if a signal ended it.
+    /// Exit code; `None` if a signal killed the program.
     pub code: Option<i32>,
     /// Standard output.
     pub stdout: String,
@@ -29,21 +29,21 @@ impl Outcome {
         }
     }
 
-    /// Standard output, trimmed; panics unless the program succeeded.
+    /// Returns the trimmed standard output; panics if the program failed.
     #[track_caller]
     pub fn ok(&self) -> String {
         assert_eq!(self.code, Some(0), "{}\nstdout: {}\nstderr: {}", self.command, self.stdout, self.stderr);
         self.stdout.trim().to_owned()
     }
 
-    /// Standard output as JSON; panics unless the program succeeded.
+    /// Returns the standard output as JSON; panics if the program failed.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
         let text = self.ok();
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}\n{text}", self.command))
     }
 
-    /// Standard error; panics if the program succeeded.
+    /// Returns the trimmed standard error; panics if the program succeeded.
     #[track_caller]
     pub fn error(&self) -> String {
         assert_ne!(self.code, Some(0), "{} succeeded: {}", self.command, self.stdout);
@@ -51,12 +51,12 @@ impl Outcome {
     }
 }
 
-/// Waits until a condition holds; panics with what was waited for after 20 s (a bound for a broken run, not a measure).
+/// Waits until a condition holds. Panics with its description after 20 s, which is only a bound for failing tests.
 #[track_caller]
-pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+pub fn wait_until(description: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
     while !condition() {
-        assert!(Instant::now() < end, "did not happen within 20 s: {what}");
+        assert!(Instant::now() < deadline, "timed out after 20 s waiting until {description}");
         thread::sleep(Duration::from_millis(5));
     }
 }

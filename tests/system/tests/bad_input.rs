@@ -1,4 +1,4 @@
-//! Bad input gets a clear error that names the thing, and nothing is left behind.
+//! Invalid input is refused with an error that names the object, and nothing is left behind.
 
 use std::fs;
 
@@ -6,42 +6,49 @@ use serde_json::json;
 use system_tests::{ContainerSpec, Node, Options, PodSpec, Registry};
 
 #[track_caller]
-fn names(error: &str, things: &[&str]) {
-    for thing in things {
-        assert!(error.contains(thing), "the error does not name {thing:?}: {error}");
+fn assert_names(error: &str, objects: &[&str]) {
+    for object in objects {
+        assert!(error.contains(object), "the error does not name {object:?}: {error}");
     }
 }
 
-/// After a failed creation nothing but the pod itself may be there.
-fn nothing_but_pods(node: &Node) {
+/// Checks that nothing but the pod itself exists after a failed creation.
+fn assert_only_pods(node: &Node) {
     assert_eq!(node.crictl(&["ps", "-a", "-q"]).ok(), "");
     assert_eq!(node.run("sh", &["-c", "ls -A /run/pinion/container"]).stdout.trim(), "");
     let snapshots = node.run("sh", &["-c", &format!("ls -A {}/data/snapshots 2>/dev/null", node.dir.path().display())]);
-    assert_eq!(snapshots.stdout.trim(), "", "writable layers are left");
+    assert_eq!(snapshots.stdout.trim(), "", "leaked writable layers");
     assert!(node.processes().iter().all(|process| process.name.starts_with("pin")), "{:?}", node.processes());
 }
 
 #[test]
-fn a_broken_configuration_names_file_line_and_key() {
-    let node = Node::cold(Options::default());
+fn an_invalid_configuration_is_reported_with_file_line_and_key() {
+    let node = Node::new(Options::default());
     let config = node.config();
     let path = config.to_str().unwrap();
     fs::write(&config, "data_dir = \"/var/lib/pinion\"\n[network]\nbrigde = \"x\"\n").unwrap();
-    names(&node.pinion(&["serve", "--config", path]).error(), &[path, "brigde", "3"]);
+    assert_names(&node.pinion(&["serve", "--config", path]).error(), &[path, "brigde", "3"]);
     fs::write(&config, "data_dir = \n").unwrap();
-    names(&node.pinion(&["serve", "--config", path]).error(), &[path, "1"]);
+    assert_names(&node.pinion(&["serve", "--config", path]).error(), &[path, "1"]);
     fs::write(&config, "[network]\nsubnet = \"10.300.0.0/16\"\n").unwrap();
-    names(&node.pinion(&["serve", "--config", path]).error(), &["subnet", "10.300.0.0/16"]);
-    assert_eq!(node.run("sh", &["-c", "ls -A /run"]).stdout.trim(), "", "a daemon that did not start left something");
+    assert_names(&node.pinion(&["serve", "--config", path]).error(), &["subnet", "10.300.0.0/16"]);
+    assert_eq!(
+        node.run("sh", &["-c", "ls -A /run"]).stdout.trim(),
+        "",
+        "a daemon that failed to start left something behind"
+    );
 }
 
 #[test]
-fn images_that_cannot_be_had() {
+fn images_that_cannot_be_pulled() {
     let node = Node::start();
     let mut registry = Registry::start(&node);
-    names(&node.crictl(&["pull", "127.0.0.1:5000/nope:1"]).error(), &["127.0.0.1:5000/nope:1", "not found"]);
-    names(&node.crictl(&["pull", "127.0.0.1:5000/demo:none"]).error(), &["127.0.0.1:5000/demo:none", "not found"]);
-    names(&node.crictl(&["pull", "127.0.0.1:5000/UPPER:1"]).error(), &["127.0.0.1:5000/UPPER:1"]);
+    assert_names(&node.crictl(&["pull", "127.0.0.1:5000/nope:1"]).error(), &["127.0.0.1:5000/nope:1", "not found"]);
+    assert_names(
+        &node.crictl(&["pull", "127.0.0.1:5000/demo:none"]).error(),
+        &["127.0.0.1:5000/demo:none", "not found"],
+    );
+    assert_names(&node.crictl(&["pull", "127.0.0.1:5000/UPPER:1"]).error(), &["127.0.0.1:5000/UPPER:1"]);
 
     let layer = fs::read_dir(registry.layout.join("blobs/sha256"))
         .unwrap()
@@ -53,16 +60,16 @@ fn images_that_cannot_be_had() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0xff;
     fs::write(&data, &bytes).unwrap();
-    names(&node.crictl(&["pull", "127.0.0.1:5000/demo:1"]).error(), &[&digest]);
+    assert_names(&node.crictl(&["pull", "127.0.0.1:5000/demo:1"]).error(), &[&digest]);
     assert_eq!(node.crictl(&["images", "-q"]).ok(), "", "a corrupt image is listed");
 
     registry.stop(&node);
-    names(&node.crictl(&["pull", "127.0.0.1:5000/demo:1"]).error(), &["127.0.0.1:5000", "refused"]);
+    assert_names(&node.crictl(&["pull", "127.0.0.1:5000/demo:1"]).error(), &["127.0.0.1:5000", "refused"]);
     node.end();
 }
 
 #[test]
-fn containers_that_cannot_be_made() {
+fn containers_that_cannot_be_created() {
     let node = Node::start();
     node.load_image();
     let pod = PodSpec::named(&node, "bad");
@@ -71,28 +78,28 @@ fn containers_that_cannot_be_made() {
     let missing = ContainerSpec::new("missing", "demo:1", &["no-such-program", "-x"]);
     let id = node.create_container(&pod_id, &pod, &missing);
     let error = if id.code == Some(0) { node.crictl(&["start", id.stdout.trim()]).error() } else { id.error() };
-    names(&error, &["no-such-program", "not found"]);
+    assert_names(&error, &["no-such-program", "not found"]);
     node.crictl(&["rm", "-a", "-f"]);
-    nothing_but_pods(&node);
+    assert_only_pods(&node);
 
     let mut bind = ContainerSpec::new("bind", "demo:1", &["true"]);
     bind.0["mounts"] = json!([{"host_path": "/proc/no/such", "container_path": "/data"}]);
-    names(&node.create_container(&pod_id, &pod, &bind).error(), &["/proc/no/such", "cannot be created"]);
-    nothing_but_pods(&node);
+    assert_names(&node.create_container(&pod_id, &pod, &bind).error(), &["/proc/no/such", "cannot be created"]);
+    assert_only_pods(&node);
 
     let mut capability = ContainerSpec::new("capability", "demo:1", &["true"]);
     capability.0["linux"] = json!({"security_context": {"namespace_options": {"pid": 1}, "capabilities": {"add_capabilities": ["NOT_A_CAPABILITY"]}}});
-    names(&node.create_container(&pod_id, &pod, &capability).error(), &["NOT_A_CAPABILITY"]);
-    nothing_but_pods(&node);
+    assert_names(&node.create_container(&pod_id, &pod, &capability).error(), &["NOT_A_CAPABILITY"]);
+    assert_only_pods(&node);
 
     let mut user = ContainerSpec::new("user", "demo:1", &["true"]);
     user.0["linux"] = json!({"security_context": {"namespace_options": {"pid": 1}, "run_as_username": "nobody-knows"}});
-    names(&node.create_container(&pod_id, &pod, &user).error(), &["nobody-knows"]);
-    nothing_but_pods(&node);
+    assert_names(&node.create_container(&pod_id, &pod, &user).error(), &["nobody-knows"]);
+    assert_only_pods(&node);
 
     let image = ContainerSpec::new("image", "not-pulled:1", &["true"]);
-    names(&node.create_container(&pod_id, &pod, &image).error(), &["not-pulled:1"]);
-    nothing_but_pods(&node);
+    assert_names(&node.create_container(&pod_id, &pod, &image).error(), &["not-pulled:1"]);
+    assert_only_pods(&node);
     node.remove_all_pods();
     node.end();
 }
@@ -102,18 +109,18 @@ fn a_cni_configuration_that_is_not_json() {
     let cni = vec![("10-broken.conflist".to_owned(), "{\"cniVersion\": \"1.0.0\",\n  \"name\": broken\n".to_owned())];
     let node = Node::with(Options { cni, ..Options::default() });
     let file = node.file("pod.json", &PodSpec::named(&node, "nonet").0);
-    names(&node.crictl(&["runp", &file]).error(), &["10-broken.conflist", "2"]);
+    assert_names(&node.crictl(&["runp", &file]).error(), &["10-broken.conflist", "2"]);
     let info = node.crictl(&["info"]).json();
     let network =
         info["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "NetworkReady").unwrap().clone();
     assert_eq!(network["status"], false, "{network}");
-    names(network["message"].as_str().unwrap(), &["10-broken.conflist"]);
+    assert_names(network["message"].as_str().unwrap(), &["10-broken.conflist"]);
     assert_eq!(node.crictl(&["pods", "-q"]).ok(), "");
     node.end();
 }
 
 #[test]
-fn no_daemon_says_how_to_start_one() {
-    let node = Node::cold(Options::default());
-    names(&node.pinion(&["ps"]).error(), &["/run/pinion/pinion.sock", "pinion serve"]);
+fn without_a_daemon_the_error_explains_how_to_start_one() {
+    let node = Node::new(Options::default());
+    assert_names(&node.pinion(&["ps"]).error(), &["/run/pinion/pinion.sock", "pinion serve"]);
 }

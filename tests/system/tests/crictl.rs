@@ -1,4 +1,4 @@
-//! Every verb of crictl that an operator types, in the order of a pod's life.
+//! The crictl commands that operators use, in the order of a pod's life cycle.
 
 use serde_json::Value;
 use system_tests::{ContainerSpec, Node, PodSpec, Registry, wait_until};
@@ -6,7 +6,7 @@ use system_tests::{ContainerSpec, Node, PodSpec, Registry, wait_until};
 const IMAGE: &str = "127.0.0.1:5000/demo:1";
 
 #[test]
-fn images_come_and_go() {
+fn images_are_pulled_listed_and_removed() {
     let node = Node::start();
     let _registry = Registry::start(&node);
     let pulled = node.crictl(&["pull", IMAGE]).ok();
@@ -29,7 +29,7 @@ fn images_come_and_go() {
 }
 
 #[test]
-fn a_pod_lives_and_dies() {
+fn a_pod_goes_through_its_life_cycle() {
     let node = Node::start();
     let _registry = Registry::start(&node);
     node.crictl(&["pull", IMAGE]).ok();
@@ -56,7 +56,7 @@ fn a_pod_lives_and_dies() {
     });
     assert_eq!(node.crictl(&["exec", "-s", &id, "echo", "in", "the", "container"]).ok(), "in the container");
     let failed = node.crictl(&["exec", "-s", &id, "sh", "-c", "echo out; echo err >&2; exit 3"]);
-    // crictl prints no output of a command that failed, only what the engine told of it.
+    // crictl does not print the output of a command that failed, only the error of the engine.
     assert!(failed.code != Some(0) && failed.stderr.contains('3'), "{failed:?}");
 
     let inspect = node.crictl(&["inspect", &id]).json();
@@ -77,14 +77,14 @@ fn a_pod_lives_and_dies() {
 }
 
 #[test]
-fn logs_are_what_the_container_wrote() {
+fn logs_contain_the_output_of_the_container() {
     let node = Node::start();
     node.load_image();
     let pod = PodSpec::named(&node, "talk");
     let pod_id = node.run_pod(&pod);
     let spec = ContainerSpec::new("talker", "demo:1", &["sh", "-c", "echo one; echo two >&2; printf three"]);
     let id = node.run_container(&pod_id, &pod, &spec);
-    wait_until("the container ends", || state(&node, &id) == "CONTAINER_EXITED");
+    wait_until("the container has exited", || state(&node, &id) == "CONTAINER_EXITED");
     let logs = node.crictl(&["logs", &id]);
     assert_eq!(logs.stdout, "one\nthree");
     assert_eq!(logs.stderr.trim(), "two");
@@ -97,7 +97,7 @@ fn logs_are_what_the_container_wrote() {
 }
 
 #[test]
-fn info_and_version_are_true() {
+fn info_and_version_are_correct() {
     let node = Node::start();
     let info = node.crictl(&["info"]).json();
     for condition in info["status"]["conditions"].as_array().unwrap() {

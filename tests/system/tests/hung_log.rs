@@ -1,4 +1,4 @@
-//! The file system that some pods' logs are on hangs: other pods, and the programs' own restarts, do not wait for it.
+//! The file system of some pods' logs hangs: other pods, and restarts of the programs, are not delayed.
 
 use std::{
     fs,
@@ -8,13 +8,13 @@ use std::{
 
 use system_tests::{ContainerSpec, Node, PodSpec, wait_until};
 
-/// Prints numbered lines until a file is there, then ends with code 7.
+/// Prints numbered lines until a file exists, then exits with code 7.
 const COUNTER: &str = "i=0; while [ ! -e /tmp/stop ]; do i=$((i+1)); echo line $i; done; echo total $i; exit 7";
 const SIZE: u64 = 256 << 20;
 
-/// ext4 on a loop device, mounted in the node.
+/// An ext4 file system on a loop device, mounted in the node.
 struct Disk {
-    first: i32,
+    init_pid: i32,
     device: String,
     path: PathBuf,
 }
@@ -26,39 +26,40 @@ impl Disk {
         let image = text(&image);
         node.run("mkfs.ext4", &["-q", "-F", image]).ok();
         let device = node.run("losetup", &["--find", "--show", image]).ok();
-        let disk = Self { first: node.first(), device, path };
+        let disk = Self { init_pid: node.init_pid(), device, path };
         fs::create_dir_all(&disk.path).expect("a directory");
         node.run("mount", &[&disk.device, text(&disk.path)]).ok();
         disk
     }
 
-    /// Outside of the node's PID namespace: works also when its processes hang or are gone.
-    fn inside(&self, program: &str, arguments: &[&str]) -> bool {
+    /// Runs a program in the mount namespace of the node but outside of its PID namespace, so that it check even if the
+    /// processes of the node hang or are killed.
+    fn run(&self, program: &str, arguments: &[&str]) -> bool {
         let mut command = std::process::Command::new("nsenter");
-        command.args(["--target", &self.first.to_string(), "--mount", "--", program]).args(arguments);
+        command.args(["--target", &self.init_pid.to_string(), "--mount", "--", program]).args(arguments);
         command.output().is_ok_and(|output| output.status.success())
     }
 
     fn freeze(&self) {
-        assert!(self.inside("fsfreeze", &["--freeze", text(&self.path)]));
+        assert!(self.run("fsfreeze", &["--freeze", text(&self.path)]));
     }
 
     fn thaw(&self) {
-        assert!(self.inside("fsfreeze", &["--unfreeze", text(&self.path)]));
+        assert!(self.run("fsfreeze", &["--unfreeze", text(&self.path)]));
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Frozen or not.
-        self.inside("fsfreeze", &["--unfreeze", text(&self.path)]);
-        self.inside("umount", &["--lazy", text(&self.path)]);
+        // The file system may be frozen or not.
+        self.run("fsfreeze", &["--unfreeze", text(&self.path)]);
+        self.run("umount", &["--lazy", text(&self.path)]);
         let _ = std::process::Command::new("losetup").args(["--detach", &self.device]).output();
     }
 }
 
 fn text(path: &Path) -> &str {
-    path.to_str().expect("text")
+    path.to_str().expect("UTF-8")
 }
 
 fn counter(node: &Node, name: &str, logs: PathBuf) -> String {
@@ -68,31 +69,31 @@ fn counter(node: &Node, name: &str, logs: PathBuf) -> String {
     node.run_container(&pod_id, &pod, &ContainerSpec::new("counter", "demo:1", &["sh", "-c", COUNTER]))
 }
 
-/// All of its lines are in the log once and in order.
+/// Stops the counter and checks that the log contains each line once and in order.
 fn finish(node: &Node, id: &str, logs: &Path) {
-    // The container may end, and this command with it, before it can say so.
+    // The container may exit, and kill this command, before it returns.
     node.crictl(&["exec", "-s", id, "touch", "/tmp/stop"]);
-    wait_until("the container is known to have ended", || {
+    wait_until("the exit of the container is reported", || {
         node.crictl(&["inspect", id]).json()["status"]["state"] == "CONTAINER_EXITED"
     });
     assert_eq!(node.crictl(&["inspect", id]).json()["status"]["exitCode"], 7);
     let log = node.run("cat", &[text(&logs.join("counter.log"))]).ok();
     let lines: Vec<&str> = log.lines().map(|line| line.splitn(4, ' ').nth(3).expect("four fields")).collect();
     let (total, lines) = lines.split_last().expect("lines");
-    assert_eq!(*total, format!("total {}", lines.len()), "lines were lost or doubled");
+    assert_eq!(*total, format!("total {}", lines.len()), "lines were lost or duplicated");
     for (n, line) in (1..).zip(lines) {
-        assert_eq!(*line, format!("line {n}"), "a line is lost or doubled");
+        assert_eq!(*line, format!("line {n}"), "a line is lost or duplicated");
     }
 }
 
-fn wait_until_a_writer_hangs(node: &Node) {
+fn wait_for_hung_writer(node: &Node) {
     wait_until("a log writer hangs", || {
         node.processes().iter().any(|process| process.name == "pinmon-log" && process.state == 'D')
     });
 }
 
 #[test]
-fn nobody_waits_for_it_whatever_is_killed_meanwhile() {
+fn a_hung_log_delays_nothing_else_even_after_kills() {
     let mut node = Node::start();
     node.load_image();
     let disk = Disk::mount(&node, node.logs().join("disk"));
@@ -100,31 +101,31 @@ fn nobody_waits_for_it_whatever_is_killed_meanwhile() {
     let hung = counter(&node, "hung", hung_logs.clone());
     let bystander = counter(&node, "bystander", logs.clone());
     disk.freeze();
-    wait_until_a_writer_hangs(&node);
-    let works = |node: &Node| {
+    wait_for_hung_writer(&node);
+    let check = |node: &Node| {
         for id in [&hung, &bystander] {
             assert_eq!(node.crictl(&["exec", "-s", id, "echo", "alive"]).ok(), "alive");
         }
         assert_eq!(node.crictl(&["ps", "-q"]).ok().lines().count(), 2);
     };
-    works(&node);
+    check(&node);
     node.kill_monitor();
     wait_until("exec works again", || node.crictl(&["exec", "-s", &hung, "echo", "alive"]).stdout.trim() == "alive");
-    works(&node);
+    check(&node);
     let [monitor, daemon] = [node.process("pinmon"), node.process("pinion")].map(|process| process.pid.to_string());
     node.run("kill", &["-KILL", &monitor, &daemon]).ok();
-    node.forget_daemon();
+    node.reap_daemon();
     node.start_daemon();
-    works(&node);
+    check(&node);
     node.kill_daemon();
     node.start_daemon();
-    works(&node);
+    check(&node);
     std::thread::sleep(Duration::from_millis(200));
     disk.thaw();
     finish(&node, &hung, &hung_logs);
     finish(&node, &bystander, &logs);
     node.remove_all_pods();
-    wait_until("killed writers are gone", || {
+    wait_until("killed log writers are gone", || {
         node.processes().iter().filter(|process| process.name == "pinmon-log" && process.state != 'Z').count() <= 2
     });
     drop(disk);

@@ -1,4 +1,4 @@
-//! Images of every kind that registries and archives hold, and what becomes of them.
+//! Images in all formats of registries and archives: pull, run, save, load and removal.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+
 const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// The manifest that the registry's demonstration image has.
+/// Returns the manifest of the demonstration image in the registry.
 fn manifest(registry: &Registry) -> Value {
     let index = read(&registry.layout.join("index.json"));
     read(&blob(registry, index["manifests"][0]["digest"].as_str().unwrap()))
@@ -27,7 +27,7 @@ fn read(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
-/// Writes a manifest into the registry's `demo`, with this media type: its descriptor.
+/// Uploads a manifest with this media type to the repository `demo`. Returns its descriptor.
 fn put_manifest(node: &Node, tag: &str, kind: &str, manifest: &Value) -> Value {
     let file = node.file(&format!("manifest-{tag}"), manifest);
     let header = format!("Content-Type: {kind}");
@@ -42,7 +42,7 @@ fn descriptor(node: &Node, kind: &str, file: &Path) -> Value {
     json!({"mediaType": kind, "digest": digest, "size": fs::metadata(file).unwrap().len()})
 }
 
-/// Writes a blob into the registry's `demo`: its descriptor.
+/// Uploads a blob to the repository `demo`. Returns its descriptor.
 fn put_blob(node: &Node, kind: &str, file: &Path) -> Value {
     let descriptor = descriptor(node, kind, file);
     let script = format!(
@@ -55,14 +55,14 @@ fn put_blob(node: &Node, kind: &str, file: &Path) -> Value {
     descriptor
 }
 
-/// This machine's architecture, and another one, as images name them.
+/// Returns the architecture of this machine, and another one, in the notation of images.
 fn architectures() -> (&'static str, &'static str) {
     if cfg!(target_arch = "x86_64") { ("amd64", "arm64") } else { ("arm64", "amd64") }
 }
 
 #[track_caller]
-fn runs(node: &Node, image: &str) {
-    assert_eq!(node.pinion(&["run", "--rm", "--pull", "never", image, "echo", "it runs"]).ok(), "it runs");
+fn assert_runs(node: &Node, image: &str) {
+    assert_eq!(node.pinion(&["run", "--rm", "--pull", "never", image, "echo", "it works"]).ok(), "it works");
 }
 
 fn end(node: Node) {
@@ -71,16 +71,16 @@ fn end(node: Node) {
         node.pinion(&["rmi", "-f", id]).ok();
     }
     assert_eq!(node.pinion(&["images", "-q"]).ok(), "");
-    no_content(&node);
+    assert_no_content(&node);
     node.end();
 }
 
-/// With no image, no blob and no layer is kept: of what is large only the index and the reserve are there.
+/// Checks that no blob and no layer exists: the only large files are the index and the reserve.
 #[track_caller]
-fn no_content(node: &Node) {
+fn assert_no_content(node: &Node) {
     let find =
         format!("find {} -type f -size +4k ! -name index.redb ! -name reserve", node.dir.path().join("data").display());
-    wait_until("no content is left", || node.run("sh", &["-c", &find]).stdout.is_empty());
+    wait_until("there is no content", || node.run("sh", &["-c", &find]).stdout.is_empty());
 }
 
 #[test]
@@ -95,46 +95,50 @@ fn docker_manifests_lists_and_digests() {
     let ours = put_manifest(&node, "schema2", DOCKER_MANIFEST, &docker);
     let id = oci["config"]["digest"].as_str().unwrap();
     assert_eq!(node.pinion(&["pull", "-q", "127.0.0.1:5000/demo:schema2"]).ok(), id);
-    runs(&node, "127.0.0.1:5000/demo:schema2");
+    assert_runs(&node, "127.0.0.1:5000/demo:schema2");
     node.pinion(&["rmi", "127.0.0.1:5000/demo:schema2"]).ok();
 
-    // For another machine: the same but for its bytes, so that taking it would show.
-    let (here, there) = architectures();
-    docker["annotations"] = json!({"for": there});
+    // An image for another architecture: only its digest differs, so that selecting it would be noticed.
+    let (here, foreign) = architectures();
+    docker["annotations"] = json!({"for": foreign});
     let other = put_manifest(&node, "other", DOCKER_MANIFEST, &docker);
     for (tag, kind, ours, other) in [("list", DOCKER_LIST, &ours, &other), ("index", OCI_INDEX, &ours, &other)] {
-        let of = |descriptor: &Value, architecture: &str| {
+        let entry = |descriptor: &Value, architecture: &str| {
             let mut entry = descriptor.clone();
             entry["platform"] = json!({"os": "linux", "architecture": architecture});
             entry
         };
-        let list = json!({"schemaVersion": 2, "mediaType": kind, "manifests": [of(other, there), of(ours, here)]});
+        let list =
+            json!({"schemaVersion": 2, "mediaType": kind, "manifests": [entry(other, foreign), entry(ours, here)]});
         let list = put_manifest(&node, tag, kind, &list);
         let name = format!("127.0.0.1:5000/demo:{tag}");
         assert_eq!(node.pinion(&["pull", "-q", &name]).ok(), id);
         let image = node.pinion(&["inspect", &name]).json()[0].clone();
         let pinned = format!("127.0.0.1:5000/demo@{}", list["digest"].as_str().unwrap());
         assert!(image["digests"].as_array().unwrap().contains(&json!(pinned)), "{image}");
-        runs(&node, &name);
+        assert_runs(&node, &name);
         node.pinion(&["rmi", "-f", id]).ok();
-        // By digest alone: an image without a tag, to be had by that name.
+        // A pull by digest: the image has no tag, and can be used by that name.
         assert_eq!(node.pinion(&["pull", "-q", &pinned]).ok(), id);
         let image = node.pinion(&["images", "--json"]).json()[0].clone();
         assert_eq!((&image["tags"], &image["digests"]), (&json!([]), &json!([pinned])), "{image}");
-        runs(&node, &pinned);
+        assert_runs(&node, &pinned);
         node.pinion(&["rmi", &pinned]).ok();
         assert_eq!(node.pinion(&["images", "-q"]).ok(), "");
-        let only = json!({"schemaVersion": 2, "mediaType": kind, "manifests": [of(other, there)]});
+        let only = json!({"schemaVersion": 2, "mediaType": kind, "manifests": [entry(other, foreign)]});
         put_manifest(&node, &format!("{tag}-other"), kind, &only);
         let error = node.pinion(&["pull", &format!("127.0.0.1:5000/demo:{tag}-other")]).error();
-        assert!(error.contains(here) && error.contains(there), "what is wanted and what there is: {error}");
+        assert!(
+            error.contains(here) && error.contains(foreign),
+            "the error names the required and the available architecture: {error}"
+        );
     }
-    let wrong = format!("127.0.0.1:5000/demo@sha256:{}", "0".repeat(64));
-    assert!(node.pinion(&["pull", &wrong]).error().contains(&wrong));
+    let unknown = format!("127.0.0.1:5000/demo@sha256:{}", "0".repeat(64));
+    assert!(node.pinion(&["pull", &unknown]).error().contains(&unknown));
     end(node);
 }
 
-/// A zstd frame that holds its content as it is (RFC 8878: one segment, raw blocks of up to 128 KiB).
+/// Returns a zstd frame with uncompressed content (RFC 8878: a single segment, raw blocks of up to 128 KiB).
 fn zstd_frame(content: &[u8]) -> Vec<u8> {
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0xe0];
     frame.extend((content.len() as u64).to_le_bytes());
@@ -160,19 +164,19 @@ fn a_zstd_layer() {
     oci["layers"][0] = put_blob(&node, "application/vnd.oci.image.layer.v1.tar+zstd", &file);
     put_manifest(&node, "zstd", OCI_MANIFEST, &oci);
     node.pinion(&["pull", "127.0.0.1:5000/demo:zstd"]).ok();
-    runs(&node, "127.0.0.1:5000/demo:zstd");
+    assert_runs(&node, "127.0.0.1:5000/demo:zstd");
     end(node);
 }
 
 #[test]
-fn a_mirror_stands_in_for_its_registry() {
+fn a_mirror_is_used_instead_of_its_registry() {
     let config = "[registries.mirrors]\n\"mirror.test\" = [\"http://127.0.0.1:1\", \"http://127.0.0.1:5000\"]\n";
     let node = Node::with(Options { config: config.to_owned(), ..Options::default() });
     let mut registry = Registry::start(&node);
     node.pinion(&["pull", "mirror.test/demo:1"]).ok();
     let image = node.pinion(&["images", "--json"]).json()[0].clone();
-    assert_eq!(image["tags"], json!(["mirror.test/demo:1"]), "known by the name that was asked for");
-    runs(&node, "mirror.test/demo:1");
+    assert_eq!(image["tags"], json!(["mirror.test/demo:1"]), "the image has the requested name");
+    assert_runs(&node, "mirror.test/demo:1");
     registry.stop(&node);
     let error = node.pinion(&["pull", "mirror.test/demo:2"]).error();
     assert!(error.contains("mirror.test/demo:2"), "{error}");
@@ -180,41 +184,41 @@ fn a_mirror_stands_in_for_its_registry() {
 }
 
 #[test]
-fn saved_here_loaded_there() {
-    let (here, there) = (Node::start(), Node::start());
-    here.load_image();
-    let archive = here.dir.path().join("saved.tar");
+fn a_saved_image_is_loaded_on_another_node() {
+    let (source, target) = (Node::start(), Node::start());
+    source.load_image();
+    let archive = source.dir.path().join("saved.tar");
     let path = archive.to_str().unwrap();
-    here.pinion(&["save", "-o", path, "demo:1"]).ok();
+    source.pinion(&["save", "-o", path, "demo:1"]).ok();
     let image = |node: &Node| {
         let image = node.pinion(&["inspect", "demo:1"]).json()[0].clone();
         (image["id"].clone(), image["tags"].clone(), image["digests"].clone())
     };
-    assert_eq!(there.pinion(&["load", "-i", path]).ok(), "loaded docker.io/library/demo:1");
-    assert_eq!(image(&there), image(&here));
-    runs(&there, "demo:1");
-    let loaded = there.pinion(&["load", "--json", "-i", path]).json();
-    assert_eq!(loaded, json!(["docker.io/library/demo:1"]), "a second time is no harm");
+    assert_eq!(target.pinion(&["load", "-i", path]).ok(), "loaded docker.io/library/demo:1");
+    assert_eq!(image(&target), image(&source));
+    assert_runs(&target, "demo:1");
+    let loaded = target.pinion(&["load", "--json", "-i", path]).json();
+    assert_eq!(loaded, json!(["docker.io/library/demo:1"]), "loading it again succeeds");
 
-    let none = here.pinion(&["save", "-o", here.dir.path().join("none.tar").to_str().unwrap(), "nope:1"]);
+    let none = source.pinion(&["save", "-o", source.dir.path().join("none.tar").to_str().unwrap(), "nope:1"]);
     assert!(none.error().contains("nope:1"));
-    assert!(!here.dir.path().join("none.tar").exists(), "half an archive is left");
-    let error = there.pinion(&["load", "-i", "/etc/passwd"]).error();
+    assert!(!source.dir.path().join("none.tar").exists(), "an incomplete archive is left");
+    let error = target.pinion(&["load", "-i", "/etc/passwd"]).error();
     assert!(error.contains("not an archive"), "{error}");
-    let error = there.pinion(&["load", "-i", "/no/such/file"]).error();
+    let error = target.pinion(&["load", "-i", "/no/such/file"]).error();
     assert!(error.contains("/no/such/file"), "{error}");
-    let cut = here.dir.path().join("cut.tar");
+    let truncated = source.dir.path().join("truncated.tar");
     let bytes = fs::read(&archive).unwrap();
-    fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
-    there.pinion(&["rmi", "demo:1"]).ok();
-    there.pinion(&["load", "-i", cut.to_str().unwrap()]).error();
-    assert_eq!(there.pinion(&["images", "-q"]).ok(), "");
-    end(here);
-    end(there);
+    fs::write(&truncated, &bytes[..bytes.len() / 2]).unwrap();
+    target.pinion(&["rmi", "demo:1"]).ok();
+    target.pinion(&["load", "-i", truncated.to_str().unwrap()]).error();
+    assert_eq!(target.pinion(&["images", "-q"]).ok(), "");
+    end(source);
+    end(target);
 }
 
 #[test]
-fn an_image_in_use_is_not_pulled_from_under_a_container() {
+fn removing_an_image_in_use_does_not_affect_its_container() {
     let node = Node::start();
     node.load_image();
     node.pinion(&["run", "-d", "--name", "user", "demo:1", "sleep", "1000"]).ok();
@@ -226,10 +230,10 @@ fn an_image_in_use_is_not_pulled_from_under_a_container() {
     assert!(node.pinion(&read).ok().contains("hello from a pod"));
     node.pinion(&["run", "--rm", "--pull", "never", "demo:1", "true"]).error();
     node.pinion(&["rm", "-f", "user"]).ok();
-    // With its last user the content goes, too, at the latest when something is collected.
+    // The content is removed with its last container, or by the next garbage collection.
     node.load_image();
     node.pinion(&["rmi", "demo:1"]).ok();
-    no_content(&node);
+    assert_no_content(&node);
     node.end();
 }
 
@@ -244,12 +248,12 @@ fn two_names_of_one_image() {
     }
     let images = node.pinion(&["images", "--json"]).json();
     assert_eq!((images.as_array().unwrap().len(), &images[0]["tags"]), (1, &json!(names)));
-    assert_eq!(node.pinion(&["images"]).ok().lines().count(), 3, "a head, and a line per name");
+    assert_eq!(node.pinion(&["images"]).ok().lines().count(), 3, "a heading, and a line for each name");
     let archive = node.dir.path().join("both.tar");
     node.pinion(&["save", "-o", archive.to_str().unwrap(), names[0], names[1]]).ok();
-    runs(&node, names[0]);
-    runs(&node, names[1]);
-    // For people one tag goes; for the CRI an image goes with all its names.
+    assert_runs(&node, names[0]);
+    assert_runs(&node, names[1]);
+    // `pinion rmi` removes one tag; RemoveImage of the CRI removes the image with all its names.
     node.pinion(&["rmi", names[1]]).ok();
     assert_eq!(node.pinion(&["images", "--json"]).json()[0]["tags"], json!([names[0]]));
     node.pinion(&["pull", names[1]]).ok();

@@ -1,19 +1,19 @@
-//! Kill anything, at any time: nothing is lost, leaked or stuck.
+//! Any process may be killed at any time: nothing is lost, leaked or stuck.
 
 use std::{fs, path::PathBuf, thread, time::Duration};
 
 use system_tests::{ContainerSpec, Node, PodSpec, wait_until};
 
-/// Prints numbered lines without a pause, some in pieces, and waits for a file before it ends with code 7.
+/// Prints numbered lines without a pause, some in two writes, until a file exists; then exits with code 7.
 const COUNTER: &str = "i=0; while [ ! -e /tmp/stop ]; do i=$((i+1)); echo line $i; printf 'pie'; printf 'ce %d\\n' $i; done; echo total $i; exit 7";
 
 #[test]
-fn the_daemon_may_die_at_any_moment() {
+fn the_daemon_may_be_killed_at_any_time() {
     let mut node = Node::start();
     node.load_image();
     let (pod_id, id) = counter(&node);
     for round in 0..12u64 {
-        thread::sleep(Duration::from_millis(17 * round % 90)); // another moment each time
+        thread::sleep(Duration::from_millis(17 * round % 90)); // a different time in each round
         node.kill_daemon();
         node.start_daemon();
         assert_eq!(node.crictl(&["ps", "-q"]).ok(), id);
@@ -25,7 +25,7 @@ fn the_daemon_may_die_at_any_moment() {
 }
 
 #[test]
-fn the_monitor_may_die_at_any_moment() {
+fn the_monitor_may_be_killed_at_any_time() {
     let node = Node::start();
     node.load_image();
     let (_, id) = counter(&node);
@@ -39,11 +39,11 @@ fn the_monitor_may_die_at_any_moment() {
 }
 
 #[test]
-fn a_container_that_ends_while_no_monitor_lives_keeps_its_exit_code() {
+fn the_exit_code_is_known_if_a_container_exits_while_no_monitor_runs() {
     let mut node = Node::start();
     node.load_image();
     let (_, id) = counter(&node);
-    // The daemon restarted: it is no ancestor of the container any more, so waitid cannot tell.
+    // The restarted daemon is not an ancestor of the container, so it cannot use waitid(2).
     node.kill_daemon();
     node.start_daemon();
     node.kill_monitor();
@@ -51,52 +51,53 @@ fn a_container_that_ends_while_no_monitor_lives_keeps_its_exit_code() {
     node.end();
 }
 
-/// One that neither reads nor writes does not notice by itself; what an earlier one left behind is the container's.
+/// A command that neither reads nor writes does not notice that its client is gone. A background process of an earlier
+/// command belongs to the container and is not killed.
 #[test]
-fn a_command_does_not_outlive_who_asked_for_it() {
+fn a_command_does_not_outlive_its_client() {
     let mut node = Node::start();
     node.load_image();
     let (_, id) = counter(&node);
     node.crictl(&["exec", "-s", &id, "sh", "-c", "sleep 8001 >/dev/null 2>&1 &"]).ok();
     thread::scope(|scope| {
         scope.spawn(|| node.crictl(&["exec", "-s", &id, "sleep", "8002"]));
-        wait_until("the command runs", || sleeps(&node, 8002));
+        wait_until("the command is running", || sleeps(&node, 8002));
         let [monitor, daemon] = [node.process("pinmon"), node.process("pinion")].map(|process| process.pid.to_string());
-        // At once: the monitor would end commands of a daemon that died.
+        // Both at once, because the monitor kills the commands of a daemon that exits.
         node.run("kill", &["-KILL", &monitor, &daemon]).ok();
     });
     assert!(sleeps(&node, 8002) && sleeps(&node, 8001));
-    node.forget_daemon();
+    node.reap_daemon();
     node.start_daemon();
-    wait_until("the command was ended", || !sleeps(&node, 8002));
-    assert!(sleeps(&node, 8001), "what a command left is the container's");
+    wait_until("the command was killed", || !sleeps(&node, 8002));
+    assert!(sleeps(&node, 8001), "a background process belongs to the container");
     finish(&node, &id);
     node.end();
 }
 
-/// The container's group in the v2 tree, or in the only one.
-fn group_v2(node: &Node, id: &str) -> PathBuf {
+/// Returns the cgroup of the container in the v2 hierarchy.
+fn cgroup_v2(node: &Node, id: &str) -> PathBuf {
     let trees = node.cgroups().into_iter().filter(|group| group.join("cgroup.freeze").exists());
-    let mut below: Vec<PathBuf> = trees.collect();
-    while let Some(group) = below.pop() {
+    let mut groups: Vec<PathBuf> = trees.collect();
+    while let Some(group) = groups.pop() {
         if group.file_name().is_some_and(|name| name.to_string_lossy().contains(id)) {
             return group;
         }
-        let entries = fs::read_dir(&group).expect("a group").flatten().map(|entry| entry.path());
-        below.extend(entries.filter(|path| path.is_dir()));
+        let entries = fs::read_dir(&group).expect("a cgroup").flatten().map(|entry| entry.path());
+        groups.extend(entries.filter(|path| path.is_dir()));
     }
-    panic!("container {id} has no group in the v2 tree");
+    panic!("container {id} has no cgroup in the v2 hierarchy");
 }
 
-/// The monitor dies between a command's clone and its answer; the daemon lives on.
+/// The monitor is killed between the clone of a command and its response; the daemon keeps running.
 #[test]
-fn a_command_whose_start_was_never_answered_is_ended() {
+fn a_command_whose_start_got_no_response_is_killed() {
     let node = Node::start();
     node.load_image();
     let (_, id) = counter(&node);
-    let group = group_v2(&node, &id);
+    let group = cgroup_v2(&node, &id);
     let freeze = |value: &str| fs::write(group.join("cgroup.freeze"), value).expect("freeze");
-    let commands = || fs::read_dir(&group).expect("groups").flatten().filter(|entry| entry.path().is_dir()).count();
+    let commands = || fs::read_dir(&group).expect("cgroups").flatten().filter(|entry| entry.path().is_dir()).count();
     thread::scope(|scope| {
         freeze("1");
         let exec = scope.spawn(|| node.crictl(&["exec", "-s", &id, "sleep", "8003"]));
@@ -105,28 +106,29 @@ fn a_command_whose_start_was_never_answered_is_ended() {
         freeze("0");
         exec.join().expect("crictl").error();
     });
-    wait_until("the command was ended", || !sleeps(&node, 8003) && commands() == 0);
+    wait_until("the command was killed", || !sleeps(&node, 8003) && commands() == 0);
     finish(&node, &id);
     node.end();
 }
 
 #[test]
-fn a_container_that_ends_while_no_daemon_lives_is_known_afterwards() {
+fn the_exit_of_a_container_while_no_daemon_runs_is_reported_later() {
     let mut node = Node::start();
     node.load_image();
     let (_, id) = counter(&node);
     node.kill_daemon();
-    let container = node.processes().into_iter().find(|process| process.name == "sh").expect("the container's process");
+    let container =
+        node.processes().into_iter().find(|process| process.name == "sh").expect("the process of the container");
     fs::write(container.path("/tmp/stop"), "").unwrap();
-    wait_until("the container ends", || !node.processes().iter().any(|process| process.name == "sh"));
+    wait_until("the container has exited", || !node.processes().iter().any(|process| process.name == "sh"));
     node.start_daemon();
-    check_end(&node, &id);
+    check_exit(&node, &id);
     node.remove_all_pods();
     node.end();
 }
 
 #[test]
-fn requests_in_flight_when_the_daemon_dies_leave_nothing() {
+fn requests_in_flight_when_the_daemon_is_killed_leak_nothing() {
     let mut node = Node::start();
     node.load_image();
     for round in 0..8u64 {
@@ -145,7 +147,7 @@ fn requests_in_flight_when_the_daemon_dies_leave_nothing() {
             node.kill(&node.process("pinion"));
             runner.join().unwrap();
         });
-        node.forget_daemon();
+        node.reap_daemon();
         node.start_daemon();
         node.remove_all_pods();
     }
@@ -164,19 +166,19 @@ fn counter(node: &Node) -> (String, String) {
     (pod_id, id)
 }
 
-/// Lets the counter end, checks its log and code, and removes it.
+/// Lets the counter exit, checks its log and exit code, and removes it.
 fn finish(node: &Node, id: &str) {
-    wait_until("the counter is told to end", || {
-        // What ends with its container may have been quick enough to do its work.
+    wait_until("the counter is signalled", || {
+        // The command may have created the file before it was killed by the exit of the container.
         node.crictl(&["exec", "-s", id, "touch", "/tmp/stop"]).code == Some(0)
             || node.crictl(&["inspect", id]).json()["status"]["state"] == "CONTAINER_EXITED"
     });
-    check_end(node, id);
+    check_exit(node, id);
     node.remove_all_pods();
 }
 
-fn check_end(node: &Node, id: &str) {
-    wait_until("the container is known to have ended", || {
+fn check_exit(node: &Node, id: &str) {
+    wait_until("the exit of the container is reported", || {
         node.crictl(&["inspect", id]).json()["status"]["state"] == "CONTAINER_EXITED"
     });
     let status = node.crictl(&["inspect", id]).json();
@@ -190,8 +192,8 @@ fn check_end(node: &Node, id: &str) {
             break total.parse::<u64>().unwrap();
         }
         expected += 1;
-        assert_eq!(line, format!("line {expected}"), "a line is lost or doubled");
-        assert_eq!(lines.next(), Some(format!("piece {expected}").as_str()), "a line is lost or doubled");
+        assert_eq!(line, format!("line {expected}"), "a line is lost or duplicated");
+        assert_eq!(lines.next(), Some(format!("piece {expected}").as_str()), "a line is lost or duplicated");
     };
     assert_eq!(total, expected);
     assert_eq!(lines.next(), None);

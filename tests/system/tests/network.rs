@@ -1,4 +1,5 @@
-//! What a pod's processes see of the network, what the node and others see of the pod, and what is left of it: nothing.
+//! Networking of pods: connections between pods, the node and other machines, configuration files, CNI plugins, and
+//! that nothing is leaked.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -10,18 +11,18 @@ const SERVE: [&str; 6] = ["httpd", "-f", "-p", "80", "-h", "/www"];
 fn node() -> Node {
     let node = Node::start();
     node.load_image();
-    // What leads to other machines.
+    // The uplink to other machines.
     node.run("sh", &["-c", "ip link add up0 type bridge && ip addr add 192.0.2.1/24 dev up0 && ip link set up0 up"])
         .ok();
     node
 }
 
-/// A pod with a web server.
+/// Runs a pod with a web server. Returns its address and the id of the container.
 fn web(node: &Node, pod: &PodSpec) -> (String, String) {
     let pod_id = node.run_pod(pod);
     let id = node.run_container(&pod_id, pod, &ContainerSpec::new("server", "demo:1", &SERVE));
     let address = address(node, &pod_id);
-    answers(node, &format!("http://{address}/"));
+    wait_for_page(node, &format!("http://{address}/"));
     (address, id)
 }
 
@@ -29,20 +30,20 @@ fn address(node: &Node, pod_id: &str) -> String {
     node.crictl(&["inspectp", pod_id]).json()["status"]["network"]["ip"].as_str().unwrap().to_owned()
 }
 
-fn answers(node: &Node, url: &str) {
-    wait_until(&format!("{url} answers"), || {
+fn wait_for_page(node: &Node, url: &str) {
+    wait_until(&format!("{url} responds"), || {
         node.run("curl", &["-fsS", "-m", "2", url]).stdout.contains("hello from a pod")
     });
 }
 
-/// Nothing of any pod is on the node's network.
+/// Checks that no object of a pod is left on the network of the node.
 #[track_caller]
-fn no_trace(node: &Node) {
-    // A link goes, and its address with it, by and by: nobody waits for that.
+fn assert_nothing_left(node: &Node) {
+    // Links and their addresses are removed asynchronously.
     let links = "ip -o link | grep -cvE '^[0-9]+: (lo|up0|pinion0):'";
-    wait_until("no link of a pod is left", || node.run("sh", &["-c", links]).stdout.trim() == "0");
+    wait_until("no link of a pod exists", || node.run("sh", &["-c", links]).stdout.trim() == "0");
     let find = "find /run/pinion/network -type f \\( -name '[0-9]*.[0-9]*' -o -name '*.json' \\)";
-    wait_until("no address is given, no attachment written down", || node.run("sh", &["-c", find]).stdout.is_empty());
+    wait_until("there are no address leases or attachment records", || node.run("sh", &["-c", find]).stdout.is_empty());
     assert_eq!(node.run("sh", &["-c", "ls -A /run/netns"]).stdout, "");
 }
 
@@ -53,52 +54,52 @@ fn containers_of_a_pod_share_localhost_and_pods_reach_each_other() {
     let pod_id = node.run_pod(&pod);
     node.run_container(&pod_id, &pod, &ContainerSpec::new("server", "demo:1", &SERVE));
     let client = node.run_container(&pod_id, &pod, &ContainerSpec::new("client", "demo:1", &["sleep", "1000"]));
-    wait_until("the client hears the server on localhost", || {
-        let heard = node.crictl(&["exec", "-s", &client, "wget", "-qO-", "http://127.0.0.1/"]);
-        heard.stdout.contains("hello from a pod")
+    wait_until("the client reaches the server on localhost", || {
+        let page = node.crictl(&["exec", "-s", &client, "wget", "-qO-", "http://127.0.0.1/"]);
+        page.stdout.contains("hello from a pod")
     });
     let other = PodSpec::named(&node, "other");
     let other_id = node.run_pod(&other);
     let far = node.run_container(&other_id, &other, &ContainerSpec::new("far", "demo:1", &["sleep", "1000"]));
     let address = address(&node, &pod_id);
-    let heard = node.crictl(&["exec", "-s", &far, "wget", "-qO-", &format!("http://{address}/")]).ok();
-    assert!(heard.contains("hello from a pod"), "{heard}");
-    let alone = node.crictl(&["exec", "-s", &far, "wget", "-qO-", "-T", "2", "http://127.0.0.1/"]);
-    assert_ne!(alone.code, Some(0), "another pod's localhost is another");
+    let page = node.crictl(&["exec", "-s", &far, "wget", "-qO-", &format!("http://{address}/")]).ok();
+    assert!(page.contains("hello from a pod"), "{page}");
+    let localhost = node.crictl(&["exec", "-s", &far, "wget", "-qO-", "-T", "2", "http://127.0.0.1/"]);
+    assert_ne!(localhost.code, Some(0), "the localhost of another pod is separate");
     node.remove_all_pods();
-    no_trace(&node);
+    assert_nothing_left(&node);
     node.end();
 }
 
 #[test]
-fn ports_of_the_node_lead_to_pods() {
+fn host_ports_are_forwarded_to_pods() {
     let node = node();
     let mut pod = PodSpec::named(&node, "web");
     pod.0["port_mappings"] = json!([{"protocol": 0, "container_port": 80, "host_port": 8080}]);
     web(&node, &pod);
     for host in ["192.0.2.1", "127.0.0.1", "10.85.0.1"] {
-        answers(&node, &format!("http://{host}:8080/"));
+        wait_for_page(&node, &format!("http://{host}:8080/"));
     }
 
     // From another pod, and from another machine.
     let other = PodSpec::named(&node, "other");
     let other_id = node.run_pod(&other);
     let far = node.run_container(&other_id, &other, &ContainerSpec::new("far", "demo:1", &["sleep", "1000"]));
-    let heard = node.crictl(&["exec", "-s", &far, "wget", "-qO-", "http://192.0.2.1:8080/"]).ok();
-    assert!(heard.contains("hello from a pod"), "{heard}");
-    let machine = Machine::beside(&node);
-    let heard = machine.run(&node, "curl -fsS -m 5 http://198.51.100.1:8080/");
-    assert!(heard.contains("hello from a pod"), "{heard}");
-    // What a pod sends away comes from the node's address.
-    // The server there shows its connections to whoever connects (proc_net_tcp: addresses in hexadecimal).
+    let page = node.crictl(&["exec", "-s", &far, "wget", "-qO-", "http://192.0.2.1:8080/"]).ok();
+    assert!(page.contains("hello from a pod"), "{page}");
+    let machine = Machine::connect(&node);
+    let page = machine.run(&node, "curl -fsS -m 5 http://198.51.100.1:8080/");
+    assert!(page.contains("hello from a pod"), "{page}");
+    // Connections of a pod to other machines come from the address of the node. The server there sends a list of its
+    // connections to every client (proc_net_tcp(5): addresses in hexadecimal).
     machine.run(&node, "busybox nc -ll -p 7000 -e cat /proc/net/tcp /proc/net/tcp6 >/dev/null 2>&1 &");
     let from = format!("{:08X}:", u32::from_ne_bytes([198, 51, 100, 1]));
-    wait_until("the other machine hears the pod under the node's address", || {
+    wait_until("the other machine sees the connection from the address of the node", || {
         node.crictl(&["exec", "-s", &far, "nc", "198.51.100.2", "7000"]).stdout.contains(&from)
     });
-    machine.end(&node);
+    machine.stop(&node);
 
-    // One port, one pod.
+    // A port can be mapped to only one pod.
     let mut second = PodSpec::named(&node, "second");
     second.0["port_mappings"] = json!([{"protocol": 0, "container_port": 80, "host_port": 8080}]);
     let file = node.file("second.json", &second.0);
@@ -107,27 +108,31 @@ fn ports_of_the_node_lead_to_pods() {
     assert!(error.contains("8080") && error.contains(&first[..12]), "{error}");
     assert_eq!(node.crictl(&["pods", "--name", "second", "-q"]).ok(), "");
     node.crictl(&["rmp", "-f", &first]).ok();
-    assert_ne!(node.run("curl", &["-fsS", "-m", "2", "http://192.0.2.1:8080/"]).code, Some(0), "the port leads on");
+    assert_ne!(
+        node.run("curl", &["-fsS", "-m", "2", "http://192.0.2.1:8080/"]).code,
+        Some(0),
+        "the port is still forwarded"
+    );
     web(&node, &second);
-    answers(&node, "http://192.0.2.1:8080/");
+    wait_for_page(&node, "http://192.0.2.1:8080/");
     node.remove_all_pods();
-    no_trace(&node);
+    assert_nothing_left(&node);
     node.end();
 }
 
-/// Another machine, one hop from the node: 198.51.100.2 behind 198.51.100.1.
+/// Another machine, one hop from the node: 198.51.100.2, connected to 198.51.100.1.
 struct Machine {
     pid: i32,
 }
 
 impl Machine {
-    fn beside(node: &Node) -> Self {
+    fn connect(node: &Node) -> Self {
         let script = "unshare --net sleep 1000 >/dev/null 2>&1 & echo $!";
         let pid: i32 = node.run("sh", &["-c", script]).ok().parse().unwrap();
-        let wire = format!(
+        let link = format!(
             "ip link add ext0 type veth peer name ext1 && ip link set ext1 netns {pid} && ip addr add 198.51.100.1/24 dev ext0 && ip link set ext0 up"
         );
-        wait_until("the other machine is there", || {
+        wait_until("the other machine is running", || {
             node.run(
                 "sh",
                 &["-c", &format!("test \"$(readlink /proc/{pid}/ns/net)\" != \"$(readlink /proc/self/ns/net)\"")],
@@ -135,7 +140,7 @@ impl Machine {
             .code
                 == Some(0)
         });
-        node.run("sh", &["-c", &wire]).ok();
+        node.run("sh", &["-c", &link]).ok();
         let machine = Self { pid };
         machine.run(node, "ip link set lo up; ip addr add 198.51.100.2/24 dev ext1; ip link set ext1 up");
         machine
@@ -145,19 +150,19 @@ impl Machine {
         node.run("nsenter", &["--target", &self.pid.to_string(), "--net", "sh", "-c", script]).ok()
     }
 
-    fn end(&self, node: &Node) {
+    fn stop(&self, node: &Node) {
         node.run("ip", &["link", "del", "ext0"]).ok();
-        let everything = node.processes().into_iter().filter(|process| !process.name.starts_with("pin"));
-        let here = fs::read_link(format!("/proc/{}/ns/net", node.first())).unwrap();
-        for process in everything.filter(|process| process.pid == self.pid || process.name == "busybox") {
-            assert_ne!(fs::read_link(process.directory.join("ns/net")).unwrap(), here);
+        let processes = node.processes().into_iter().filter(|process| !process.name.starts_with("pin"));
+        let node_netns = fs::read_link(format!("/proc/{}/ns/net", node.init_pid())).unwrap();
+        for process in processes.filter(|process| process.pid == self.pid || process.name == "busybox") {
+            assert_ne!(fs::read_link(process.directory.join("ns/net")).unwrap(), node_netns);
             node.kill(&process);
         }
     }
 }
 
 #[test]
-fn a_pod_on_the_nodes_network() {
+fn a_pod_in_the_network_namespace_of_the_node() {
     let node = node();
     let mut pod = PodSpec::named(&node, "host");
     pod.0["linux"]["security_context"]["namespace_options"]["network"] = json!(2);
@@ -165,12 +170,12 @@ fn a_pod_on_the_nodes_network() {
     let mut spec = ContainerSpec::new("host", "demo:1", &["httpd", "-f", "-p", "8081", "-h", "/www"]);
     spec.0["linux"]["security_context"]["namespace_options"]["network"] = json!(2);
     let id = node.run_container(&pod_id, &pod, &spec);
-    answers(&node, "http://192.0.2.1:8081/");
+    wait_for_page(&node, "http://192.0.2.1:8081/");
     let inside = node.crictl(&["exec", "-s", &id, "readlink", "/proc/self/ns/net"]).ok();
     assert_eq!(inside, node.run("readlink", &["/proc/self/ns/net"]).ok());
     assert_eq!(node.crictl(&["exec", "-s", &id, "hostname"]).ok(), node.run("hostname", &[]).ok());
     node.remove_all_pods();
-    no_trace(&node);
+    assert_nothing_left(&node);
     node.end();
 }
 
@@ -190,33 +195,33 @@ fn names_and_sysctls_of_a_pod() {
     assert_eq!(node.crictl(&["exec", "-s", &id, "hostname"]).ok(), "web-1");
     let address = address(&node, &pod_id);
     let hosts = read("/etc/hosts");
-    let known = |ip: &str, name: &str| {
+    let has_entry = |ip: &str, name: &str| {
         hosts.lines().any(|line| {
             let mut words = line.split_whitespace();
             words.next() == Some(ip) && words.any(|word| word == name)
         })
     };
-    assert!(known("127.0.0.1", "localhost") && known(&address, "web-1"), "{hosts}");
+    assert!(has_entry("127.0.0.1", "localhost") && has_entry(&address, "web-1"), "{hosts}");
     let resolver = read("/etc/resolv.conf");
     assert_eq!(resolver, "search a.test b.test\nnameserver 192.0.2.53\noptions ndots:2");
     assert_eq!(read("/proc/sys/net/core/somaxconn"), "517");
     assert_eq!(read("/proc/sys/net/ipv4/ip_unprivileged_port_start"), "0");
-    assert_ne!(fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim(), "517", "the node's own");
+    assert_ne!(fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim(), "517", "the value of the node");
 
     for (key, value) in [("vm.swappiness", "10"), ("net.core.no_such_thing", "1"), ("net.core.somaxconn", "many")] {
-        let mut wrong = PodSpec::named(&node, "wrong");
-        wrong.0["linux"]["sysctls"] = json!({key: value});
-        let file = node.file("wrong.json", &wrong.0);
+        let mut invalid = PodSpec::named(&node, "invalid");
+        invalid.0["linux"]["sysctls"] = json!({key: value});
+        let file = node.file("invalid.json", &invalid.0);
         let error = node.crictl(&["runp", &file]).error();
         assert!(error.contains(key), "{error}");
     }
-    assert_eq!(node.crictl(&["pods", "--name", "wrong", "-q"]).ok(), "");
+    assert_eq!(node.crictl(&["pods", "--name", "invalid", "-q"]).ok(), "");
     node.remove_all_pods();
-    no_trace(&node);
+    assert_nothing_left(&node);
     node.end();
 }
 
-/// A CNI plugin as somebody else might write it: it notes its calls and gives the pod an interface.
+/// A third-party CNI plugin: records its calls and adds an interface to the pod.
 const PLUGIN: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 echo "$CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME" >> "$here/calls"
@@ -242,7 +247,7 @@ esac
 "#;
 
 #[test]
-fn a_network_of_somebody_elses_plugin() {
+fn a_network_of_a_third_party_plugin() {
     let plugins = tempfile::tempdir().unwrap();
     let program = plugins.path().join("noted");
     fs::write(&program, PLUGIN).unwrap();
@@ -260,14 +265,17 @@ fn a_network_of_somebody_elses_plugin() {
     pod.0["port_mappings"] = json!([{"protocol": 0, "container_port": 80, "host_port": 8080}]);
     let pod_id = node.run_pod(&pod);
     assert_eq!(address(&node, &pod_id), "203.0.113.7");
-    let asked = read_json(&plugins.path().join("ADD.json"));
-    assert_eq!((&asked["name"], &asked["type"], &asked["color"]), (&json!("theirs"), &json!("noted"), &json!("blue")));
-    assert_eq!(asked["runtimeConfig"]["portMappings"][0]["hostPort"], 8080, "{asked}");
+    let request = read_json(&plugins.path().join("ADD.json"));
+    assert_eq!(
+        (&request["name"], &request["type"], &request["color"]),
+        (&json!("theirs"), &json!("noted"), &json!("blue"))
+    );
+    assert_eq!(request["runtimeConfig"]["portMappings"][0]["hostPort"], 8080, "{request}");
     let id = node.run_container(&pod_id, &pod, &ContainerSpec::new("c", "demo:1", &["sleep", "1000"]));
     assert!(node.crictl(&["exec", "-s", &id, "ip", "addr", "show", "eth0"]).ok().contains("203.0.113.7/24"));
     node.crictl(&["stopp", &pod_id]).ok();
-    let told = read_json(&plugins.path().join("DEL.json"));
-    assert_eq!(told["prevResult"]["ips"][0]["address"], "203.0.113.7/24", "{told}");
+    let request = read_json(&plugins.path().join("DEL.json"));
+    assert_eq!(request["prevResult"]["ips"][0]["address"], "203.0.113.7/24", "{request}");
     let calls = |command: &str| {
         let line = format!("{command} {pod_id} eth0");
         fs::read_to_string(plugins.path().join("calls")).unwrap().lines().filter(|call| *call == line).count()
@@ -276,7 +284,7 @@ fn a_network_of_somebody_elses_plugin() {
     node.crictl(&["rmp", &pod_id]).ok();
     assert_eq!((calls("ADD"), calls("DEL")), (1, 1));
 
-    // A refusal is told in the plugin's words, and what it may have begun is taken back.
+    // An error contains the plugin's message, and the attachment is rolled back with DEL.
     fs::write(plugins.path().join("full"), "").unwrap();
     let file = node.file("full.json", &PodSpec::named(&node, "full").0);
     let error = node.crictl(&["runp", &file]).error();
@@ -286,16 +294,16 @@ fn a_network_of_somebody_elses_plugin() {
     assert!(last[0].starts_with("DEL ") && last[1].starts_with("ADD "), "{all}");
     assert_eq!(node.crictl(&["pods", "-q"]).ok(), "");
 
-    // What cannot be undone at first is undone soon, and not with the reconciler's next minute only.
+    // A rollback that fails is retried soon, and not only by the reconciler a minute later.
     let busy = plugins.path().join("busy");
     fs::write(&busy, "").unwrap();
     let file = node.file("busy.json", &PodSpec::named(&node, "busy").0);
     let error = node.crictl(&["runp", &file]).error();
     assert!(error.contains("no address is free") && error.contains("busy, try again"), "{error}");
-    assert_ne!(node.crictl(&["pods", "-q"]).ok(), "", "it is there until it is undone");
+    assert_ne!(node.crictl(&["pods", "-q"]).ok(), "", "it exists until it is rolled back");
     fs::remove_file(busy).unwrap();
-    wait_until("the pod is gone", || node.crictl(&["pods", "-q"]).ok().is_empty());
-    no_trace(&node);
+    wait_until("the pod is removed", || node.crictl(&["pods", "-q"]).ok().is_empty());
+    assert_nothing_left(&node);
     node.end();
 }
 

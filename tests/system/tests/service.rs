@@ -1,5 +1,5 @@
-//! What a service manager does with the daemon: sd_notify(3), sd_listen_fds(3), its descriptor store. The test is the
-//! manager.
+//! The interface to the service manager: sd_notify(3), sd_listen_fds(3) and the descriptor store. The test acts as the
+//! service manager.
 
 use std::{
     fs,
@@ -18,9 +18,9 @@ use rustix::{
 };
 use system_tests::{Node, Options, wait_until};
 
-/// A node whose daemon is this test's to start; its socket lies where the test can reach it.
+/// Returns a node whose daemon is not started yet, with a socket that the test can reach, and the notification socket.
 fn node() -> (Node, PathBuf, UnixDatagram) {
-    let node = Node::cold(Options::default());
+    let node = Node::new(Options::default());
     let socket = node.dir.path().join("pinion.sock");
     let config = fs::read_to_string(node.config()).expect("read");
     fs::write(node.config(), format!("socket = {socket:?}\n{config}")).expect("written");
@@ -29,7 +29,7 @@ fn node() -> (Node, PathBuf, UnixDatagram) {
     (node, socket, notify)
 }
 
-/// As systemd does: `listener` becomes descriptor 3.
+/// Starts the daemon as systemd does: `listener` becomes descriptor 3.
 fn start(node: &Node, listener: Option<OwnedFd>) -> Child {
     let log = fs::File::options().create(true).append(true).open(node.dir.path().join("daemon.log")).expect("a log");
     start_logging_to(node, listener, log)
@@ -45,20 +45,20 @@ fn start_logging_to(node: &Node, listener: Option<OwnedFd>, log: impl Into<Stdio
     command.spawn().expect("nsenter starts")
 }
 
-/// The next word that begins so, and the descriptor that came with it.
-fn heard(notify: &UnixDatagram, word: &str) -> Option<OwnedFd> {
+/// Waits for the next notification that starts with `prefix`, and returns the descriptor that it contains.
+fn receive(notify: &UnixDatagram, prefix: &str) -> Option<OwnedFd> {
     loop {
         let mut text = [0; 4096];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let got = recvmsg(notify, &mut [IoSliceMut::new(&mut text)], &mut control, RecvFlags::CMSG_CLOEXEC);
-        let length = got.unwrap_or_else(|error| panic!("{word} never came: {error}")).bytes;
+        let result = recvmsg(notify, &mut [IoSliceMut::new(&mut text)], &mut control, RecvFlags::CMSG_CLOEXEC);
+        let length = result.unwrap_or_else(|error| panic!("receive {prefix}: {error}")).bytes;
         let mut files = control.drain().filter_map(|message| match message {
             RecvAncillaryMessage::ScmRights(files) => Some(files),
             _ => None,
         });
         let file = files.next().and_then(|mut files| files.next());
-        if text[..length].starts_with(word.as_bytes()) {
+        if text[..length].starts_with(prefix.as_bytes()) {
             return file;
         }
     }
@@ -66,79 +66,79 @@ fn heard(notify: &UnixDatagram, word: &str) -> Option<OwnedFd> {
 
 fn stop(node: &Node, daemon: &mut Child) {
     node.run("kill", &[&node.process("pinion").pid.to_string()]).ok();
-    daemon.wait().expect("it ends");
+    daemon.wait().expect("it exits");
 }
 
-/// Whether a daemon answers on a connection that was made before: HTTP/2 begins with a SETTINGS frame of its own.
-fn answers(mut connection: UnixStream) {
+/// Checks that a daemon serves this connection: an HTTP/2 server starts with a SETTINGS frame.
+fn assert_served(mut connection: UnixStream) {
     connection.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("written");
     connection.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
     let mut frame = [0; 9];
-    connection.read_exact(&mut frame).expect("an answer");
+    connection.read_exact(&mut frame).expect("a response");
     assert_eq!(frame[3], 4, "a SETTINGS frame");
 }
 
 #[test]
-fn the_socket_outlives_the_daemon_in_the_store() {
+fn the_socket_is_stored_while_the_daemon_restarts() {
     let (node, socket, notify) = node();
     let mut daemon = start(&node, None);
-    let stored = heard(&notify, "FDSTORE=1\nFDNAME=socket").expect("the socket comes with it");
-    heard(&notify, "READY=1");
-    heard(&notify, "WATCHDOG=1");
-    heard(&notify, "STATUS=0 pods, 0 containers");
-    heard(&notify, "WATCHDOG=1");
+    let stored = receive(&notify, "FDSTORE=1\nFDNAME=socket").expect("the notification contains the socket");
+    receive(&notify, "READY=1");
+    receive(&notify, "WATCHDOG=1");
+    receive(&notify, "STATUS=0 pods, 0 containers");
+    receive(&notify, "WATCHDOG=1");
     node.run("kill", &["-HUP", &node.process("pinion").pid.to_string()]).ok();
-    heard(&notify, "RELOADING=1\nMONOTONIC_USEC=");
-    heard(&notify, "READY=1");
+    receive(&notify, "RELOADING=1\nMONOTONIC_USEC=");
+    receive(&notify, "READY=1");
     stop(&node, &mut daemon);
-    heard(&notify, "STOPPING=1");
-    // Nobody runs: who connects waits.
-    let waiting = UnixStream::connect(&socket).expect("not refused");
+    receive(&notify, "STOPPING=1");
+    // No daemon is running: connections are queued.
+    let queued = UnixStream::connect(&socket).expect("not refused");
     let mut daemon = start(&node, Some(stored));
-    heard(&notify, "READY=1");
-    answers(waiting);
-    answers(UnixStream::connect(&socket).expect("connects"));
+    receive(&notify, "READY=1");
+    assert_served(queued);
+    assert_served(UnixStream::connect(&socket).expect("connects"));
     stop(&node, &mut daemon);
     node.end_without_daemon();
 }
 
 #[test]
-fn a_socket_that_the_manager_listens_on_is_taken() {
+fn a_socket_of_the_service_manager_is_used() {
     let (node, socket, notify) = node();
     let listener = UnixListener::bind(&socket).expect("bound");
-    let waiting = UnixStream::connect(&socket).expect("connects");
+    let queued = UnixStream::connect(&socket).expect("connects");
     let mut daemon = start(&node, Some(listener.into()));
-    heard(&notify, "READY=1");
-    answers(waiting);
-    // It gives way to itself, and the connection made meanwhile is answered.
+    receive(&notify, "READY=1");
+    assert_served(queued);
+    // The daemon executes itself, and serves the connection that was queued in the meantime.
     let before = node.process("pinion").pid;
     node.run("kill", &["-USR2", &before.to_string()]).ok();
-    heard(&notify, "RELOADING=1");
-    let waiting = UnixStream::connect(&socket).expect("not refused");
-    heard(&notify, "READY=1");
-    answers(waiting);
+    receive(&notify, "RELOADING=1");
+    let queued = UnixStream::connect(&socket).expect("not refused");
+    receive(&notify, "READY=1");
+    assert_served(queued);
     assert_eq!(node.process("pinion").pid, before);
-    wait_until("both daemons said that they are ready", || node.daemon_log().matches(" ready ").count() == 2);
+    wait_until("both daemons are ready", || node.daemon_log().matches(" ready ").count() == 2);
     stop(&node, &mut daemon);
-    // One that is bound elsewhere is none of ours.
+    // A socket that is bound to another path is not used.
     let other = UnixListener::bind(node.dir.path().join("other.sock")).expect("bound");
     let mut daemon = start(&node, Some(other.into()));
-    heard(&notify, "READY=1");
-    answers(UnixStream::connect(&socket).expect("its own"));
+    receive(&notify, "READY=1");
+    assert_served(UnixStream::connect(&socket).expect("connects"));
     stop(&node, &mut daemon);
     node.end_without_daemon();
 }
 
-/// Waits longer than for what takes no time.
-fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(90);
+/// Like [`wait_until`], but with a longer timeout.
+fn eventually(description: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(90);
     while !condition() {
-        assert!(Instant::now() < end, "did not happen within 90 s: {what}");
+        assert!(Instant::now() < deadline, "timed out after 90 s waiting until {description}");
         thread::sleep(Duration::from_millis(200));
     }
 }
 
-/// A data directory on a file system of its own that can be frozen.
+/// A separate file system for the data directory, which can be frozen.
 struct Disk<'a>(&'a Node);
 
 impl<'a> Disk<'a> {
@@ -151,47 +151,47 @@ impl<'a> Disk<'a> {
         Self(node)
     }
 
-    fn change(&self, how: &str) {
-        self.0.run("fsfreeze", &[how, &self.0.dir.path().join("data").display().to_string()]).ok();
+    fn fsfreeze(&self, option: &str) {
+        self.0.run("fsfreeze", &[option, &self.0.dir.path().join("data").display().to_string()]).ok();
     }
 }
 
 impl Drop for Disk<'_> {
     fn drop(&mut self) {
-        // What hangs in a frozen file system cannot even be killed.
+        // Processes that are blocked in a frozen file system cannot be killed.
         self.0.run("fsfreeze", &["-u", &self.0.dir.path().join("data").display().to_string()]);
     }
 }
 
 #[test]
-fn a_monitor_and_a_disk_that_hang_are_reported_and_the_watchdog_goes_on() {
+fn a_hung_monitor_and_disk_are_reported_and_the_watchdog_keeps_running() {
     let (node, socket, notify) = node();
     let disk = Disk::mount(&node);
     let mut daemon = start(&node, None);
-    heard(&notify, "READY=1");
+    receive(&notify, "READY=1");
     let info = || node.pinion(&["--socket", &socket.display().to_string(), "--json", "info"]).json();
-    eventually("all is well", || info()["runtime"]["ready"] == true);
+    eventually("the runtime is ready", || info()["runtime"]["ready"] == true);
     let monitor = node.process("pinmon").pid.to_string();
     node.run("kill", &["-STOP", &monitor]).ok();
-    disk.change("-f");
+    disk.fsfreeze("-f");
     eventually("both are reported", || {
         let info = info();
         info["runtime"]["reason"] == "MonitorNotAnswering"
             && info["runtime"]["ready"] == false
             && info["health"]["dataDisk"]["reason"] == "DataDiskNotAnswering"
     });
-    // What waited since then, and one more.
+    // Drain the queued notifications and wait for a new one.
     notify.set_nonblocking(true).expect("set");
     while notify.recv(&mut [0; 4096]).is_ok() {}
     notify.set_nonblocking(false).expect("set");
-    heard(&notify, "WATCHDOG=1");
+    receive(&notify, "WATCHDOG=1");
     node.run("kill", &["-CONT", &monitor]).ok();
-    disk.change("-u");
-    eventually("both answer again", || {
+    disk.fsfreeze("-u");
+    eventually("both respond again", || {
         let info = info();
         info["runtime"]["ready"] == true && info["health"]["dataDisk"]["ready"] == true
     });
-    for line in ["the monitor does not answer", "the monitor answers again", "the data disk answers again"] {
+    for line in ["the monitor does not respond", "the monitor responds again", "the data disk responds again"] {
         eventually(line, || node.daemon_log().contains(line));
     }
     stop(&node, &mut daemon);
@@ -200,7 +200,7 @@ fn a_monitor_and_a_disk_that_hang_are_reported_and_the_watchdog_goes_on() {
 }
 
 #[test]
-fn a_log_that_nobody_reads_delays_nobody_and_reports_what_is_missing() {
+fn an_unread_log_delays_no_request_and_reports_dropped_lines() {
     const PINGS: usize = 200;
     const ROUNDS: usize = 60;
     let (node, socket, notify) = node();
@@ -208,35 +208,35 @@ fn a_log_that_nobody_reads_delays_nobody_and_reports_what_is_missing() {
     fs::write(node.config(), format!("log.level = \"info,h2=trace\"\n{config}")).expect("written");
     let (log, stderr) = io::pipe().expect("a pipe");
     let mut daemon = start_logging_to(&node, None, stderr);
-    heard(&notify, "READY=1");
-    // Each frame is some lines at this level; no answer waits for them.
+    receive(&notify, "READY=1");
+    // Each frame causes several log lines at this level; no response waits for them.
     let mut connection = UnixStream::connect(&socket).expect("connects");
     connection.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
     connection.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("written");
     let ping = b"\0\0\x08\x06\0\0\0\0\0pinion!!".repeat(PINGS);
-    let mut answered = 0;
+    let mut responses = 0;
     for _ in 0..ROUNDS {
         connection.write_all(&ping).expect("written");
         for _ in 0..PINGS {
             while frame(&mut connection) != (6, 1) {}
-            answered += 1;
+            responses += 1;
         }
     }
-    assert_eq!(answered, PINGS * ROUNDS);
+    assert_eq!(responses, PINGS * ROUNDS);
     let info = node.pinion(&["--socket", &socket.display().to_string(), "info"]);
     assert_eq!(info.code, Some(0), "{info:?}");
-    let missing = BufReader::new(&log).lines().map(|line| line.expect("text")).find_map(|line| {
+    let dropped = BufReader::new(&log).lines().map(|line| line.expect("text")).find_map(|line| {
         let number = line.split_once("log lines were dropped")?.1.split_once("lines=")?.1.parse::<u64>();
         Some(number.expect("a number"))
     });
-    assert!(missing.is_some_and(|lines| lines > 0), "{missing:?}");
-    // Nobody reads again: it ends all the same.
+    assert!(dropped.is_some_and(|lines| lines > 0), "{dropped:?}");
+    // The log is not read any longer; the daemon exits nevertheless.
     drop(connection);
     stop(&node, &mut daemon);
     node.end_without_daemon();
 }
 
-/// Type and flags of the next HTTP/2 frame.
+/// Reads the next HTTP/2 frame and returns its type and flags.
 fn frame(connection: &mut UnixStream) -> (u8, u8) {
     let mut head = [0; 9];
     connection.read_exact(&mut head).expect("a frame");

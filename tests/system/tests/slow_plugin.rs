@@ -1,7 +1,8 @@
-//! A plugin of the network that sleeps, and a client that asks again and again: one pod, one id, and nobody else waits.
+//! A CNI plugin that sleeps, and a client that repeats its request: one pod with one id is created, and other pods are
+//! not delayed.
 //!
-//! Short by itself. `tests/external/slow-cni` runs it as operators meet it: a plugin that sleeps for five minutes, a
-//! hundred requests with a deadline of four seconds each.
+//! The test is short by default. `tests/external/slow-cni` runs it with realistic times: a plugin that sleeps for five
+//! minutes, and a hundred requests with a deadline of four seconds each.
 
 use std::{
     env, fs,
@@ -16,38 +17,38 @@ use tokio::{task::JoinHandle, time::timeout};
 use tonic::{Code, Request, transport::Channel};
 
 const LIST: &str = r#"{"cniVersion": "1.0.0", "name": "slow", "plugins": [{"type": "slow"}]}"#;
-/// A bound for a broken run, not a measure.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A bound for failing tests.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long the plugin sleeps, how often it is asked for the pod, and with which deadline.
-struct Pace {
-    /// `None`: until it is let go.
+/// How long the plugin sleeps, and the number and deadline of the requests for the pod.
+struct Timing {
+    /// Seconds; `None`: until it is released.
     sleep: Option<u64>,
     deadline: Duration,
     requests: u32,
 }
 
-impl Pace {
-    fn of_environment() -> Self {
+impl Timing {
+    fn from_environment() -> Self {
         let number = |name: &str| env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
         Self {
             sleep: number("SLOW_CNI_SLEEP"),
             deadline: Duration::from_millis(number("SLOW_CNI_DEADLINE_MS").unwrap_or(100)),
-            requests: number("SLOW_CNI_REQUESTS").map_or(10, |n| u32::try_from(n).expect("not so many")),
+            requests: number("SLOW_CNI_REQUESTS").map_or(10, |n| u32::try_from(n).expect("a smaller number")),
         }
     }
 }
 
-struct Slow {
+struct SlowNode {
     node: Node,
     runtime: RuntimeServiceClient<Channel>,
 }
 
-impl Slow {
-    /// A node whose plugin sleeps when it attaches a pod whose name begins with `slow`.
-    async fn node(sleep: Option<u64>) -> Self {
+impl SlowNode {
+    /// Starts a node whose plugin sleeps when it attaches a pod whose name starts with `slow`.
+    async fn start(sleep: Option<u64>) -> Self {
         let cni = vec![("10-slow.conflist".to_owned(), LIST.to_owned())];
-        let mut node = Node::cold(Options { cni, ..Options::default() });
+        let mut node = Node::new(Options { cni, ..Options::default() });
         let dir = node.dir.path().to_owned();
         let config = fs::read_to_string(node.config()).expect("configuration");
         fs::write(node.config(), format!("{config}network.cni_bin_dirs = [\"{}/bin\"]\n", dir.display()))
@@ -68,8 +69,8 @@ impl Slow {
         node.run("mkfifo", &[dir.join("go").to_str().expect("UTF-8")]).ok();
         node.start_daemon();
         node.load_image();
-        let socket = format!("/proc/{}/root/run/pinion/pinion.sock", node.first());
-        let channel = cri_proto::connect(socket).await.expect("the daemon answers");
+        let socket = format!("/proc/{}/root/run/pinion/pinion.sock", node.init_pid());
+        let channel = cri_proto::connect(socket).await.expect("connect to the daemon");
         Self { node, runtime: RuntimeServiceClient::new(channel) }
     }
 
@@ -77,19 +78,19 @@ impl Slow {
         self.node.dir.path().join(name)
     }
 
-    /// How often plugins were called with this command since the file was last removed.
+    /// Returns how often plugins were called with this command since the file was removed last.
     fn calls(&self, command: &str) -> usize {
         fs::read_to_string(self.path("calls")).unwrap_or_default().lines().filter(|line| *line == command).count()
     }
 
-    fn ask(&self, name: &str) -> JoinHandle<Result<String, tonic::Status>> {
+    fn run_pod(&self, name: &str) -> JoinHandle<Result<String, tonic::Status>> {
         let mut runtime = self.runtime.clone();
         let request = v1::RunPodSandboxRequest { config: Some(pod(name)), runtime_handler: String::new() };
         tokio::spawn(async move { Ok(runtime.run_pod_sandbox(request).await?.into_inner().pod_sandbox_id) })
     }
 
-    /// As a client of gRPC does it: the deadline is in the request, and is watched here.
-    async fn ask_within(&self, name: &str, deadline: Duration) -> Result<String, tonic::Status> {
+    /// Sends the deadline with the request and enforces it in the client, as gRPC clients do.
+    async fn run_pod_within(&self, name: &str, deadline: Duration) -> Result<String, tonic::Status> {
         let mut runtime = self.runtime.clone();
         let mut request =
             Request::new(v1::RunPodSandboxRequest { config: Some(pod(name)), runtime_handler: String::new() });
@@ -97,28 +98,29 @@ impl Slow {
         Ok(runtime.run_pod_sandbox(request).await?.into_inner().pod_sandbox_id)
     }
 
-    /// The id of the pod that is being made.
-    fn making(&self) -> String {
-        wait_until("the plugin runs", || self.calls("ADD") > 0);
-        let said = self.node.pinion(&["why", "--json"]).json();
-        let all = said.as_array().expect("a list");
-        let slow: Vec<_> =
-            all.iter().filter(|one| one["state"] == "being made" && one["name"] == "default/slow").collect();
-        assert_eq!(slow.len(), 1, "{said}");
+    /// Returns the id of the pod that is being created.
+    fn pending_pod(&self) -> String {
+        wait_until("the plugin is running", || self.calls("ADD") > 0);
+        let why = self.node.pinion(&["why", "--json"]).json();
+        let objects = why.as_array().expect("a list");
+        let is_pending =
+            |object: &&serde_json::Value| object["state"] == "being created" && object["name"] == "default/slow";
+        let slow: Vec<_> = objects.iter().filter(is_pending).collect();
+        assert_eq!(slow.len(), 1, "{why}");
         slow[0]["id"].as_str().expect("its id").to_owned()
     }
 
-    /// The life of another pod: made, listed, probed, stopped, removed. The longest request of it.
+    /// Creates, lists, probes, stops and removes another pod. Returns the duration of the longest request.
     async fn another_pod(&self, name: &str) -> Duration {
         let mut runtime = self.runtime.clone();
         let mut longest = Duration::ZERO;
-        let mut begin = Instant::now();
+        let mut start = Instant::now();
         let mut lap = || {
-            longest = longest.max(begin.elapsed());
-            begin = Instant::now();
+            longest = longest.max(start.elapsed());
+            start = Instant::now();
             longest
         };
-        let id = self.ask(name).await.expect("task").expect("another pod");
+        let id = self.run_pod(name).await.expect("task").expect("another pod");
         lap();
         let request = v1::CreateContainerRequest {
             pod_sandbox_id: id.clone(),
@@ -150,7 +152,7 @@ impl Slow {
         self.node.run("ls", &["/run/netns"]).ok().lines().count()
     }
 
-    fn no_plugin_runs(&self) {
+    fn assert_no_plugin(&self) {
         let all = self.node.processes();
         assert!(!all.iter().any(|process| process.command_line().contains("/bin/slow")), "{all:?}");
     }
@@ -178,90 +180,90 @@ fn container() -> v1::ContainerConfig {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_that_time_out_and_come_again_make_one_pod() {
-    let pace = Pace::of_environment();
-    let slow = Slow::node(pace.sleep).await;
-    let (mut timed_out, mut answers, mut longest, mut lives) = (0, Vec::new(), Duration::ZERO, 0u32);
-    let begin = Instant::now();
-    for number in 0..pace.requests {
+async fn requests_that_time_out_and_are_repeated_create_one_pod() {
+    let timing = Timing::from_environment();
+    let slow = SlowNode::start(timing.sleep).await;
+    let (mut timed_out, mut ids, mut longest, mut others) = (0, Vec::new(), Duration::ZERO, 0u32);
+    let start = Instant::now();
+    for number in 0..timing.requests {
         let round = Instant::now();
         let quick = format!("quick{number}");
-        let (asked, other) = tokio::join!(slow.ask_within("slow", pace.deadline), slow.another_pod(&quick));
-        (longest, lives) = (longest.max(other), lives + 1);
-        match asked {
-            Ok(id) => answers.push(id),
+        let (result, duration) = tokio::join!(slow.run_pod_within("slow", timing.deadline), slow.another_pod(&quick));
+        (longest, others) = (longest.max(duration), others + 1);
+        match result {
+            Ok(id) => ids.push(id),
             Err(status) => {
                 assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status:?}");
                 assert!(status.message().contains("imeout") || status.message().contains("deadline"), "{status:?}");
                 timed_out += 1;
             }
         }
-        // A client that was answered does not ask again at once.
-        tokio::time::sleep(pace.deadline.saturating_sub(round.elapsed())).await;
+        // A client that got a response does not repeat its request immediately.
+        tokio::time::sleep(timing.deadline.saturating_sub(round.elapsed())).await;
     }
-    let id = if pace.sleep.is_none() {
-        assert_eq!((timed_out, answers.len()), (pace.requests, 0));
-        let id = slow.making();
+    let id = if timing.sleep.is_none() {
+        assert_eq!((timed_out, ids.len()), (timing.requests, 0));
+        let id = slow.pending_pod();
         let waits = slow.node.pinion(&["why", "slow"]).ok();
-        assert!(waits.contains("CNI plugin slow ADD, which runs"), "{waits}");
-        let last = slow.ask("slow");
-        fs::write(slow.path("go"), "\n").expect("it is let go");
-        answers.push(timeout(PATIENCE, last).await.expect("an answer").expect("task").expect("the pod"));
+        assert!(waits.contains("CNI plugin slow ADD, which is running"), "{waits}");
+        let last = slow.run_pod("slow");
+        fs::write(slow.path("go"), "\n").expect("released");
+        ids.push(timeout(TIMEOUT, last).await.expect("a response").expect("task").expect("the pod"));
         id
     } else {
-        answers[0].clone()
+        ids[0].clone()
     };
     println!(
-        "{timed_out} of {} requests met their deadline in {} s, {} got the id; {lives} other pods meanwhile, longest request {} ms",
-        pace.requests,
-        begin.elapsed().as_secs(),
-        answers.len(),
+        "{timed_out} of {} requests timed out within {} s, {} got the id; {others} other pods in the meantime, longest request {} ms",
+        timing.requests,
+        start.elapsed().as_secs(),
+        ids.len(),
         longest.as_millis()
     );
-    assert!(answers.iter().all(|answer| *answer == id), "{answers:?}");
-    // Its own ADD, and those of the others.
-    assert_eq!(slow.calls("ADD"), 1 + lives as usize);
+    assert!(ids.iter().all(|other| *other == id), "{ids:?}");
+    // One ADD of this pod, and those of the other pods.
+    assert_eq!(slow.calls("ADD"), 1 + others as usize);
     let mut runtime = slow.runtime.clone();
     let pods = runtime.list_pod_sandbox(v1::ListPodSandboxRequest::default()).await.expect("list").into_inner().items;
     assert_eq!(pods.iter().map(|pod| (&pod.id, pod.state)).collect::<Vec<_>>(), [(&id, 0)]);
     assert_eq!(slow.pins(), 1);
-    slow.no_plugin_runs();
+    slow.assert_no_plugin();
     slow.node.remove_all_pods();
-    assert_eq!(slow.calls("DEL"), 1 + lives as usize);
+    assert_eq!(slow.calls("DEL"), 1 + others as usize);
     slow.node.end();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_whose_plugin_sleeps_is_stopped_or_removed_at_once() {
-    let slow = Slow::node(Some(100_000)).await;
+    let slow = SlowNode::start(Some(100_000)).await;
     let mut runtime = slow.runtime.clone();
     for verb in ["stop", "remove", "stop by another client, whose call is cancelled"] {
         let _ = fs::remove_file(slow.path("calls"));
-        let made = slow.ask("slow");
-        let id = slow.making();
+        let task = slow.run_pod("slow");
+        let id = slow.pending_pod();
         let stop = v1::StopPodSandboxRequest { pod_sandbox_id: id.clone() };
         match verb {
-            "stop" => drop(timeout(PATIENCE, runtime.stop_pod_sandbox(stop)).await.expect("at once").expect(verb)),
+            "stop" => drop(timeout(TIMEOUT, runtime.stop_pod_sandbox(stop)).await.expect("immediately").expect(verb)),
             "remove" => {
                 let remove = v1::RemovePodSandboxRequest { pod_sandbox_id: id.clone() };
-                timeout(PATIENCE, runtime.remove_pod_sandbox(remove)).await.expect("at once").expect(verb);
+                timeout(TIMEOUT, runtime.remove_pod_sandbox(remove)).await.expect("immediately").expect(verb);
             }
-            // A call that is cancelled before it was sent is none: it is made until one arrives.
+            // A call that is cancelled before it was sent has no effect: it is repeated until one arrives.
             _ => {
-                let begin = Instant::now();
-                while !made.is_finished() && begin.elapsed() < PATIENCE {
+                let start = Instant::now();
+                while !task.is_finished() && start.elapsed() < TIMEOUT {
                     drop(timeout(Duration::from_millis(1), runtime.stop_pod_sandbox(stop.clone())).await);
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }
         }
-        let status = timeout(PATIENCE, made).await.expect("it does not hang").expect("task").expect_err("taken back");
+        let status = timeout(TIMEOUT, task).await.expect("it does not hang").expect("task").expect_err("rolled back");
         assert_eq!(status.code(), Code::FailedPrecondition, "{verb}: {status:?}");
-        assert!(status.message().contains("it was stopped while it was being made"), "{verb}: {status:?}");
+        assert!(status.message().contains("it was stopped while it was being created"), "{verb}: {status:?}");
         let pods = runtime.list_pod_sandbox(v1::ListPodSandboxRequest::default()).await.expect("list").into_inner();
         assert_eq!(pods.items, [], "{verb}");
         assert_eq!((slow.calls("ADD"), slow.calls("DEL"), slow.pins()), (1, 1, 0), "{verb}");
-        slow.no_plugin_runs();
+        slow.assert_no_plugin();
     }
     slow.node.end();
 }

@@ -1,4 +1,4 @@
-//! Both programs are replaced under running containers: no line, exit code, command or connection is lost.
+//! Both programs are upgraded while containers run: no log line, exit code, exec or connection is lost.
 
 use std::{
     fs,
@@ -10,12 +10,12 @@ use std::{
 
 use system_tests::{ContainerSpec, Node, Options, PodSpec, wait_until};
 
-/// Prints numbered lines without a pause until a file is there, then ends with code 7.
+/// Prints numbered lines without a pause until a file exists, then exits with code 7.
 const COUNTER: &str = "i=0; while [ ! -e /tmp/stop ]; do i=$((i+1)); echo line $i; done; echo total $i; exit 7";
 
-/// A node whose monitor program is a copy that can be replaced.
+/// Returns a node whose monitor program is a copy that can be replaced.
 fn node() -> (Node, PathBuf) {
-    let node = Node::cold(Options::default());
+    let node = Node::new(Options::default());
     let monitor = node.dir.path().join("pinmon");
     fs::copy(installed("pinmon"), &monitor).expect("a copy");
     let config = fs::read_to_string(node.config()).expect("read");
@@ -31,12 +31,12 @@ fn installed(name: &str) -> PathBuf {
     PathBuf::from(std::env::var_os("PINION_BIN").expect("PINION_BIN: run `make test`")).join(name)
 }
 
-/// Another program that does the same: bytes behind the end of an ELF file are nobody's.
+/// Replaces the monitor by a different file with the same behaviour: bytes after the end of an ELF file are ignored.
 fn replace(monitor: &PathBuf) {
-    let fresh = monitor.with_extension("new");
-    fs::copy(monitor, &fresh).expect("a copy");
-    fs::File::options().append(true).open(&fresh).and_then(|mut file| file.write_all(b"+")).expect("written");
-    fs::rename(fresh, monitor).expect("renamed");
+    let copy = monitor.with_extension("new");
+    fs::copy(monitor, &copy).expect("copied");
+    fs::File::options().append(true).open(&copy).and_then(|mut file| file.write_all(b"+")).expect("written");
+    fs::rename(copy, monitor).expect("renamed");
 }
 
 fn counter(node: &Node) -> String {
@@ -46,24 +46,24 @@ fn counter(node: &Node) -> String {
 }
 
 fn finish(node: &Node, id: &str) {
-    // The container may end, and this command with it, before it can say so.
+    // The container may exit, and kill this command, before it returns.
     node.crictl(&["exec", "-s", id, "touch", "/tmp/stop"]);
-    wait_until("the container is known to have ended", || {
+    wait_until("the exit of the container is reported", || {
         node.crictl(&["inspect", id]).json()["status"]["state"] == "CONTAINER_EXITED"
     });
     assert_eq!(node.crictl(&["inspect", id]).json()["status"]["exitCode"], 7);
     let log = fs::read_to_string(node.logs().join("counter/counter.log")).expect("a log");
     let lines: Vec<&str> = log.lines().map(|line| line.splitn(4, ' ').nth(3).expect("four fields")).collect();
     let (total, lines) = lines.split_last().expect("lines");
-    assert_eq!(*total, format!("total {}", lines.len()), "lines were lost or doubled");
+    assert_eq!(*total, format!("total {}", lines.len()), "lines were lost or duplicated");
     for (n, line) in (1..).zip(lines) {
-        assert_eq!(*line, format!("line {n}"), "a line is lost or doubled");
+        assert_eq!(*line, format!("line {n}"), "a line is lost or duplicated");
     }
     node.remove_all_pods();
 }
 
 #[test]
-fn the_monitor_is_replaced_under_containers_and_commands() {
+fn the_monitor_is_upgraded_under_containers_and_execs() {
     let (node, monitor) = node();
     let id = counter(&node);
     let before = node.process("pinmon").pid;
@@ -75,11 +75,11 @@ fn the_monitor_is_replaced_under_containers_and_commands() {
         });
         for _ in 0..6 {
             replace(&monitor);
-            let said = node.pinion(&["upgrade", "monitor"]).ok();
-            assert!(said.contains(" became "), "{said}");
+            let output = node.pinion(&["upgrade", "monitor"]).ok();
+            assert!(output.contains(" now runs "), "{output}");
         }
-        let said = node.pinion(&["upgrade", "monitor"]).ok();
-        assert!(said.contains("is already"), "{said}");
+        let output = node.pinion(&["upgrade", "monitor"]).ok();
+        assert!(output.contains("already runs"), "{output}");
         node.crictl(&["exec", "-s", &id, "touch", "/tmp/go"]).ok();
         assert_eq!(command.join().expect("it returns").ok(), "gone");
     });
@@ -87,44 +87,44 @@ fn the_monitor_is_replaced_under_containers_and_commands() {
     fs::write(&monitor, "#!/bin/sh\n").expect("written");
     let refused = node.pinion(&["upgrade", "monitor"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("goes on"), "{refused:?}");
-    fs::copy(installed("pinmon"), &monitor).expect("mended");
+    assert!(refused.stderr.contains("keeps running"), "{refused:?}");
+    fs::copy(installed("pinmon"), &monitor).expect("restored");
     finish(&node, &id);
     node.end();
 }
 
 #[test]
-fn the_daemon_gives_way_without_refusing_anybody() {
+fn the_daemon_is_upgraded_without_refusing_a_connection() {
     let (mut node, monitor) = node();
     let id = counter(&node);
     let before = node.process("pinion").pid;
-    let over = AtomicBool::new(false);
+    let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let asking = scope.spawn(|| {
-            let mut asked = 0;
-            while !over.load(Ordering::Relaxed) {
-                let answer = node.pinion(&["version"]);
-                assert!(!answer.stderr.contains("no daemon answers"), "refused: {answer:?}");
-                asked += 1;
+        let client = scope.spawn(|| {
+            let mut requests = 0;
+            while !done.load(Ordering::Relaxed) {
+                let outcome = node.pinion(&["version"]);
+                assert!(!outcome.stderr.contains("no daemon is listening"), "refused: {outcome:?}");
+                requests += 1;
             }
-            asked
+            requests
         });
         for round in 1..=4 {
             node.pinion(&["upgrade", "daemon"]).ok();
             wait_until("the next daemon is ready", || node.daemon_log().matches(" ready ").count() > round);
         }
-        over.store(true, Ordering::Relaxed);
-        assert!(asking.join().expect("never refused") > 4);
+        done.store(true, Ordering::Relaxed);
+        assert!(client.join().expect("never refused") > 4);
     });
     assert_eq!(node.process("pinion").pid, before, "the same process");
     assert_eq!(node.crictl(&["exec", "-s", &id, "echo", "alive"]).ok(), "alive");
-    // A configuration that the next daemon would refuse: this one goes on.
+    // The next daemon would refuse this configuration, so this one keeps running.
     let good = fs::read_to_string(node.config()).expect("read");
     fs::write(node.config(), "nonsense").expect("written");
     let refused = node.pinion(&["upgrade", "daemon"]);
-    assert!(refused.code == Some(1) && refused.stderr.contains("this daemon goes on"), "{refused:?}");
-    fs::write(node.config(), good.replace("\"manual\"", "\"auto\"")).expect("mended");
-    // By itself, when it starts.
+    assert!(refused.code == Some(1) && refused.stderr.contains("this daemon keeps running"), "{refused:?}");
+    fs::write(node.config(), good.replace("\"manual\"", "\"auto\"")).expect("restored");
+    // The monitor is upgraded automatically when a daemon starts.
     replace(&monitor);
     node.stop_daemon();
     node.start_daemon();

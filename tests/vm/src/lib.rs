@@ -1,2 +1,2 @@
-//! Tests for the inside of a virtual machine; see `tests/vm/run`.
+//! Tests that run inside a virtual machine; see `tests/vm/run`.
 #![forbid(unsafe_code)]

@@ -32,36 +32,39 @@ devices:
 #[test]
 fn a_field_without_a_value_is_absent() {
     let json = GPU.replace(r#""env": ["GPU=yes"]"#, r#""env": null, "hooks": null"#);
-    let spec = crate::file::parse(json.as_bytes(), false).expect("valid");
+    let spec = crate::file::parse(json.as_bytes(), false).expect("parse the specification");
     assert!(spec.container_edits.env.is_empty() && spec.devices.len() == 2);
     let yaml = NET.replace("    netDevices:\n", "    env:\n    hooks: null\n    netDevices:\n");
-    let spec = crate::file::parse(yaml.as_bytes(), true).expect("valid");
+    let spec = crate::file::parse(yaml.as_bytes(), true).expect("parse the specification");
     assert_eq!(spec.devices[0].container_edits.net_devices[0].name, "net1");
     assert_eq!(spec.devices[0].container_edits.device_nodes[0].file_mode, Some(0o660));
-    let wrong = crate::file::parse(NET.replace("name: net1", "name: [1]").as_bytes(), true).expect_err("a list");
-    assert!(wrong.contains("line"), "it says where: {wrong}");
+    let wrong =
+        crate::file::parse(NET.replace("name: net1", "name: [1]").as_bytes(), true).expect_err("the value is a list");
+    assert!(wrong.contains("line"), "the error contains no position: {wrong}");
 }
 
-/// Two directories, the second with the higher priority.
+/// Creates two directories, the second with the higher priority.
 fn directories() -> (tempfile::TempDir, PathBuf, PathBuf, Registry) {
-    let dir = tempfile::tempdir().expect("directory");
+    let dir = tempfile::tempdir().expect("create a directory");
     let (low, high) = (dir.path().join("etc"), dir.path().join("run"));
-    fs::create_dir(&low).expect("directory");
-    fs::create_dir(&high).expect("directory");
+    fs::create_dir(&low).expect("create a directory");
+    fs::create_dir(&high).expect("create a directory");
     let registry = Registry::new(vec![low.clone(), high.clone()]);
     (dir, low, high, registry)
 }
 
 fn names(list: &[&str]) -> Vec<Name> {
-    list.iter().map(|name| Name::parse(name).expect("a name")).collect()
+    list.iter().map(|name| Name::parse(name).expect("parse the name")).collect()
 }
 
 #[test]
-fn a_files_own_edits_come_once_before_those_of_its_devices() {
+fn edits_of_a_file_are_applied_once_before_those_of_its_devices() {
     let (_dir, low, high, registry) = directories();
-    fs::write(low.join("gpu.json"), GPU).expect("write");
-    fs::write(high.join("net.yaml"), NET).expect("write");
-    let edits = registry.resolve(&names(&["vendor.com/gpu=1", "vendor.com/net=a", "vendor.com/gpu=0"])).expect("known");
+    fs::write(low.join("gpu.json"), GPU).expect("write the file");
+    fs::write(high.join("net.yaml"), NET).expect("write the file");
+    let edits = registry
+        .resolve(&names(&["vendor.com/gpu=1", "vendor.com/net=a", "vendor.com/gpu=0"]))
+        .expect("resolve the devices");
     assert_eq!(edits.env, ["GPU=yes", "N=1"]);
     assert_eq!((edits.mounts.len(), edits.hooks.len(), edits.device_nodes.len()), (1, 1, 2));
     assert_eq!(edits.device_nodes[0].file_mode, Some(0o660), "octal, as in Go's YAML");
@@ -74,31 +77,36 @@ fn a_files_own_edits_come_once_before_those_of_its_devices() {
 }
 
 #[test]
-fn files_may_come_go_and_change_at_any_time() {
+fn changes_of_files_are_detected() {
     let (_dir, low, high, registry) = directories();
     let gpu = names(&["vendor.com/gpu=0"]);
     assert!(matches!(registry.resolve(&gpu), Err(Error::Unknown { .. })));
-    fs::write(low.join("gpu.json"), GPU).expect("write");
-    assert_eq!(registry.resolve(&gpu).expect("known").env, ["GPU=yes"]);
-    // The same length, within the same tick of the clock: the inode's own time of change tells.
-    fs::write(low.join("new"), GPU.replace("GPU=yes", "GPU=no!")).expect("write");
-    fs::rename(low.join("new"), low.join("gpu.json")).expect("rename");
-    assert_eq!(registry.resolve(&gpu).expect("known").env, ["GPU=no!"]);
-    fs::write(high.join("other.json"), GPU.replace("GPU=yes", "GPU=run")).expect("write");
-    assert_eq!(registry.resolve(&gpu).expect("known").env, ["GPU=run"], "the later directory wins");
-    fs::remove_file(high.join("other.json")).expect("remove");
-    assert_eq!(registry.resolve(&gpu).expect("known").env, ["GPU=no!"]);
-    fs::remove_dir_all(&low).expect("remove");
-    let gone = registry.resolve(&gpu).expect_err("gone").to_string();
-    assert!(gone.contains("vendor.com/gpu=0") && gone.contains("no file in"), "{gone}");
+    fs::write(low.join("gpu.json"), GPU).expect("write the file");
+    assert_eq!(registry.resolve(&gpu).expect("resolve the devices").env, ["GPU=yes"]);
+    // The file has the same length and may have the same mtime: the change is detected by the inode and its ctime.
+    fs::write(low.join("new"), GPU.replace("GPU=yes", "GPU=no!")).expect("write the file");
+    fs::rename(low.join("new"), low.join("gpu.json")).expect("rename the file");
+    assert_eq!(registry.resolve(&gpu).expect("resolve the devices").env, ["GPU=no!"]);
+    fs::write(high.join("other.json"), GPU.replace("GPU=yes", "GPU=run")).expect("write the file");
+    assert_eq!(
+        registry.resolve(&gpu).expect("resolve the devices").env,
+        ["GPU=run"],
+        "the later directory has the higher priority"
+    );
+    fs::remove_file(high.join("other.json")).expect("remove the file");
+    assert_eq!(registry.resolve(&gpu).expect("resolve the devices").env, ["GPU=no!"]);
+    fs::remove_dir_all(&low).expect("remove the file");
+    let unknown = registry.resolve(&gpu).expect_err("the directory was removed").to_string();
+    assert!(unknown.contains("vendor.com/gpu=0") && unknown.contains("no file in"), "{unknown}");
 }
 
 #[test]
-fn two_files_of_one_directory_are_a_conflict_of_that_device_alone() {
+fn a_device_in_two_files_of_one_directory_is_a_conflict() {
     let (_dir, low, _high, registry) = directories();
-    fs::write(low.join("a.json"), GPU).expect("write");
-    fs::write(low.join("b.json"), GPU.replace(r#""name": "1""#, r#""name": "2""#)).expect("write");
-    let conflict = registry.resolve(&names(&["vendor.com/gpu=0"])).expect_err("twice").to_string();
+    fs::write(low.join("a.json"), GPU).expect("write the file");
+    fs::write(low.join("b.json"), GPU.replace(r#""name": "1""#, r#""name": "2""#)).expect("write the file");
+    let conflict =
+        registry.resolve(&names(&["vendor.com/gpu=0"])).expect_err("the device is defined twice").to_string();
     assert!(conflict.contains("a.json and ") && conflict.contains("b.json"), "{conflict}");
     assert!(
         registry.resolve(&names(&["vendor.com/gpu=1"])).is_ok()
@@ -108,15 +116,15 @@ fn two_files_of_one_directory_are_a_conflict_of_that_device_alone() {
 }
 
 #[test]
-fn a_broken_file_breaks_nothing_else() {
+fn an_invalid_file_does_not_affect_other_files() {
     let (_dir, low, _high, registry) = directories();
-    fs::write(low.join("gpu.json"), GPU).expect("write");
+    fs::write(low.join("gpu.json"), GPU).expect("write the file");
     let broken = [
         ("no-json", "{".to_owned(), "EOF"),
         ("unknown-field", GPU.replace("\"annotations\"", "\"extra\""), "unknown field"),
         ("kind", GPU.replace("vendor.com/gpu", "gpu"), "kind: "),
         ("version", GPU.replace("0.6.0", "9.9.9"), "cdiVersion: "),
-        ("too-old", GPU.replace("0.6.0", "0.5.0"), "annotations, which came with 0.6.0"),
+        ("too-old", GPU.replace("0.6.0", "0.5.0"), "annotations, which requires 0.6.0"),
         ("device", GPU.replace("\"name\": \"0\"", "\"name\": \"-\""), "devices[0].name: "),
         ("twice", GPU.replace("\"name\": \"0\"", "\"name\": \"1\""), "devices[1].name: "),
         (
@@ -125,7 +133,7 @@ fn a_broken_file_breaks_nothing_else() {
                 "\"env\": [\"N=1\"], \"hooks\": [{\"hookName\": \"createContainer\", \"path\": \"/bin/true\"}]",
                 "",
             ),
-            "changes nothing",
+            "has no edits",
         ),
         ("env", GPU.replace("N=1", "=1"), "devices[1].containerEdits.env[0]: "),
         ("hook", GPU.replace("createContainer", "atLunch"), "hooks[0].hookName: "),
@@ -137,31 +145,31 @@ fn a_broken_file_breaks_nothing_else() {
             "containerEdits.mounts[0].hostPath: ",
         ),
     ];
-    for (name, text, want) in &broken {
+    for (name, text, message) in &broken {
         let path = low.join(format!("{name}.json"));
-        fs::write(&path, text).expect("write");
+        fs::write(&path, text).expect("write the file");
         let problems = registry.problems();
-        let told = problems.get(&path.display().to_string()).unwrap_or_else(|| panic!("{name}: {problems:?}"));
-        assert!(told.contains(want), "{name}: {told:?} lacks {want:?}");
+        let problem = problems.get(&path.display().to_string()).unwrap_or_else(|| panic!("{name}: {problems:?}"));
+        assert!(problem.contains(message), "{name}: {problem:?} does not contain {message:?}");
         assert!(registry.resolve(&names(&["vendor.com/gpu=0"])).is_ok(), "{name}");
-        let unknown = registry.resolve(&names(&["vendor.com/gpu=9"])).expect_err("unknown").to_string();
+        let unknown = registry.resolve(&names(&["vendor.com/gpu=9"])).expect_err("the device is not known").to_string();
         assert!(unknown.contains(&format!("{name}.json cannot be read")), "{unknown}");
-        fs::remove_file(&path).expect("remove");
+        fs::remove_file(&path).expect("remove the file");
     }
     assert!(registry.problems().is_empty());
 }
 
 #[test]
-fn bombs_and_odd_files_are_refused() {
+fn bombs_and_irregular_files_are_refused() {
     let (_dir, low, _high, registry) = directories();
     let bomb = (1..40).fold("a0: &a0 [x, x]\n".to_owned(), |text, n| {
         format!("{text}a{n}: &a{n} [*a{0}, *a{0}, *a{0}, *a{0}]\n", n - 1)
     });
-    fs::write(low.join("bomb.yaml"), bomb).expect("write");
+    fs::write(low.join("bomb.yaml"), bomb).expect("write the file");
     let deep = "[".repeat(100_000);
-    fs::write(low.join("deep.json"), &deep).expect("write");
-    fs::write(low.join("deep.yaml"), &deep).expect("write");
-    fs::write(low.join("long.json"), vec![b' '; (8 << 20) + 1]).expect("write");
+    fs::write(low.join("deep.json"), &deep).expect("write the file");
+    fs::write(low.join("deep.yaml"), &deep).expect("write the file");
+    fs::write(low.join("long.json"), vec![b' '; (8 << 20) + 1]).expect("write the file");
     rustix::fs::mknodat(
         rustix::fs::CWD,
         low.join("pipe.json"),
@@ -169,8 +177,8 @@ fn bombs_and_odd_files_are_refused() {
         rustix::fs::Mode::from_raw_mode(0o600),
         0,
     )
-    .expect("fifo");
-    fs::create_dir(low.join("directory.json")).expect("directory");
-    std::os::unix::fs::symlink("/nowhere", low.join("nowhere.json")).expect("symlink");
+    .expect("create a FIFO");
+    fs::create_dir(low.join("directory.json")).expect("create a directory");
+    std::os::unix::fs::symlink("/nowhere", low.join("nowhere.json")).expect("create a symlink");
     assert_eq!(registry.problems().len(), 6, "{:?}", registry.problems());
 }

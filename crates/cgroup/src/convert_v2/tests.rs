@@ -7,7 +7,7 @@ use super::*;
 use crate::{Group, GroupPath, Hierarchies, controller::Controllers, tree::Tree};
 
 #[test]
-fn shares_hit_ends_and_default() {
+fn shares_are_converted_at_ends_and_default() {
     let pairs = [(0, 1), (2, 1), (1024, 100), (262_144, 10_000), (512, 59), (2048, 174)];
     for (shares, weight) in pairs {
         assert_eq!(weight_of_shares(shares), weight, "{shares}");
@@ -16,7 +16,7 @@ fn shares_hit_ends_and_default() {
     assert_eq!([10, 500, 1000].map(weight_of_blkio), [1, 4950, 10_000]);
 }
 
-/// A plain directory in place of a v2 group: which file gets which value.
+/// A regular directory in place of a v2 group, to check which value is written to which file.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -27,7 +27,7 @@ impl Directory {
             fs::write(root.join("g").join(file), "").unwrap();
         }
         let fd = rustix::fs::open(&root, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let controllers = Controllers::of_v2_list("cpuset cpu io memory hugetlb pids rdma misc");
+        let controllers = Controllers::from_v2_list("cpuset cpu io memory hugetlb pids rdma misc");
         let trees =
             Hierarchies { trees: [Tree { name: "unified".into(), v2: true, controllers, root: fd }.into()].into() };
         let group = Group::new(&trees, GroupPath::parse("/g").unwrap(), None);
@@ -46,7 +46,7 @@ impl Drop for Directory {
 }
 
 #[test]
-fn every_value_in_its_file() {
+fn every_value_is_written_to_its_file() {
     let expected = [
         ("cpu.weight", "59"),
         ("cpu.max", "50000 200000"),
@@ -94,13 +94,13 @@ fn every_value_in_its_file() {
     };
     group.apply(&Limits::from_spec(&resources).unwrap()).unwrap();
     for (file, value) in expected {
-        // A plain file keeps the tail of longer values written before.
+        // A regular file keeps the tail of longer values written before.
         assert!(directory.read(file).starts_with(value), "{file}: {:?} is not {value:?}", directory.read(file));
     }
 }
 
 #[test]
-fn missing_file_names_field_and_controller() {
+fn a_missing_file_is_reported_with_field_and_controller() {
     let (_directory, group) = Directory::new("missing", &[]);
     let resources = Resources { pids: Some(Pids { limit: Some(5) }), ..Resources::default() };
     let error = group.apply(&Limits::from_spec(&resources).unwrap()).unwrap_err().to_string();
@@ -108,7 +108,7 @@ fn missing_file_names_field_and_controller() {
 }
 
 #[test]
-fn unlimited_and_partial() {
+fn unlimited_and_partial_values_are_converted() {
     let one = |resources: Resources, controller| {
         let settings = settings(&Limits::from_spec(&resources).unwrap(), controller);
         settings.into_iter().map(|s| s.choices[0].clone()).collect::<Vec<_>>()
@@ -131,7 +131,7 @@ fn unlimited_and_partial() {
 }
 
 #[test]
-fn what_v2_cannot_do_is_told() {
+fn limits_without_v2_equivalent_are_refused() {
     let refused = [
         Resources { cpu: Some(Cpu { realtime_runtime: Some(1), ..Cpu::default() }), ..Resources::default() },
         Resources {

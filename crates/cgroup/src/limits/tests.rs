@@ -11,7 +11,7 @@ fn with_cpu(cpu: Cpu) -> Resources {
 }
 
 #[test]
-fn zero_is_not_set_and_minus_one_is_no_limit() {
+fn zero_means_not_set_and_minus_one_no_limit() {
     let resources = Resources {
         pids: Some(Pids { limit: Some(-1) }),
         cpu: Some(Cpu {
@@ -42,7 +42,7 @@ fn a_limit_of_zero_tasks_is_a_limit() {
 }
 
 #[test]
-fn refuses_by_field() {
+fn errors_name_the_field() {
     let huge = |size: &str| {
         let hugepage_limits = vec![HugepageLimit { page_size: size.into(), limit: 1 }];
         Resources { hugepage_limits, ..Resources::default() }
@@ -78,7 +78,7 @@ fn refuses_by_field() {
 }
 
 #[test]
-fn takes_lists_and_pages() {
+fn valid_lists_and_page_sizes_are_accepted() {
     for list in ["0", "0-3,7", " 1,2 "] {
         assert!(Limits::from_spec(&with_cpu(Cpu { cpus: Some(list.into()), ..Cpu::default() })).is_ok(), "{list}");
     }

@@ -1,4 +1,4 @@
-//! Texts of the kernel's files.
+//! Parses the statistics files of the kernel.
 
 use super::{DeviceIo, Pressure, Stats};
 
@@ -34,8 +34,8 @@ pub(super) fn memory_stat_v1(text: &str, stats: &mut Stats) {
             "total_pgfault" => stats.page_faults = value,
             "total_pgmajfault" => stats.major_page_faults = value,
             "total_swap" => stats.swap_usage = Some(value),
-            "hierarchical_memory_limit" => limit = bounded(value),
-            "hierarchical_memsw_limit" => both = bounded(value),
+            "hierarchical_memory_limit" => limit = limit_v1(value),
+            "hierarchical_memsw_limit" => both = limit_v1(value),
             "total_cache" => stats.memory_file = value,
             "total_mapped_file" => stats.memory_mapped_file = value,
             "total_dirty" => stats.memory_file_dirty = value,
@@ -53,8 +53,8 @@ pub(super) fn memory_stat_v1(text: &str, stats: &mut Stats) {
     stats.swap_limit = limit.zip(both).map(|(limit, both)| both.saturating_sub(limit));
 }
 
-/// v1 says "no limit" with the largest number of bytes in whole pages, whatever the page size.
-fn bounded(bytes: u64) -> Option<u64> {
+/// Converts a limit of v1, where "no limit" is the largest number of bytes in whole pages, for any page size.
+fn limit_v1(bytes: u64) -> Option<u64> {
     Some(bytes).filter(|bytes| *bytes < i64::MAX as u64 - (1 << 20))
 }
 
@@ -62,11 +62,11 @@ pub(super) fn pairs(text: &str) -> impl Iterator<Item = (&str, u64)> {
     text.lines().filter_map(|line| line.split_once(' ')).filter_map(|(key, value)| Some((key, value.parse().ok()?)))
 }
 
-/// `8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0`, a line per device.
+/// Parses `8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0`, one line per device.
 pub(super) fn io_v2(text: &str) -> Vec<DeviceIo> {
     let device = |line: &str| {
         let mut words = line.split_ascii_whitespace();
-        let mut io = DeviceIo::of(words.next()?)?;
+        let mut io = DeviceIo::parse(words.next()?)?;
         for (key, value) in words.filter_map(|word| word.split_once('=')) {
             let value = value.parse().unwrap_or(0);
             match key {
@@ -82,34 +82,34 @@ pub(super) fn io_v2(text: &str) -> Vec<DeviceIo> {
     text.lines().filter_map(device).collect()
 }
 
-/// `8:0 Read 1`, a line per device and operation, in one file for bytes and one for operations.
-pub(super) fn io_v1(text: &str, found: &mut Vec<DeviceIo>, set: impl Fn(&mut DeviceIo, &str, u64)) {
+/// Parses `8:0 Read 1`, one line per device and operation; one file has bytes, another one operations.
+pub(super) fn io_v1(text: &str, devices: &mut Vec<DeviceIo>, set: impl Fn(&mut DeviceIo, &str, u64)) {
     for line in text.lines() {
         let mut words = line.split(' ');
         let (Some(device), Some(operation), Some(Ok(value))) =
-            (words.next().and_then(DeviceIo::of), words.next(), words.next().map(str::parse))
+            (words.next().and_then(DeviceIo::parse), words.next(), words.next().map(str::parse))
         else {
             continue;
         };
         let same = |io: &&mut DeviceIo| (io.major, io.minor) == (device.major, device.minor);
-        match found.iter_mut().find(same) {
+        match devices.iter_mut().find(same) {
             Some(io) => set(io, operation, value),
             None => {
-                found.push(device);
-                found.last_mut().into_iter().for_each(|io| set(io, operation, value));
+                devices.push(device);
+                devices.last_mut().into_iter().for_each(|io| set(io, operation, value));
             }
         }
     }
 }
 
 impl DeviceIo {
-    fn of(numbers: &str) -> Option<Self> {
+    fn parse(numbers: &str) -> Option<Self> {
         let (major, minor) = numbers.split_once(':')?;
         Some(Self { major: major.parse().ok()?, minor: minor.parse().ok()?, ..Self::default() })
     }
 }
 
-/// `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`, and `full …`; total is in microseconds.
+/// Parses `some avg10=0.00 avg60=0.00 avg300=0.00 total=0` and `full …`; `total` is in microseconds.
 pub(super) fn pressure(text: &str) -> Option<Pressure> {
     let mut pressure = Pressure::default();
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! The files of a group's statistics, kept open: a look is one pread each, whatever the size of the tree.
+//! Keeps the statistics files of a group open, so that reading costs one pread per file, whatever the size of the tree.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,8 +15,8 @@ use crate::{
     tree::{Tree, read_all},
 };
 
-/// Files kept open in this process, by all groups.
-static KEPT: AtomicUsize = AtomicUsize::new(0);
+/// The number of files that all groups of this process keep open.
+static OPEN_FILES: AtomicUsize = AtomicUsize::new(0);
 
 /// The files of [`Stats`](super::Stats).
 #[derive(Debug)]
@@ -47,32 +47,31 @@ const V1_OPERATIONS: [&str; 2] = ["blkio.throttle.io_serviced_recursive", "blkio
 impl Readers {
     pub(super) fn open(group: &Group) -> Result<Self, Error> {
         let v2 = |controller| group.trees.with(controller).is_none_or(|tree| tree.v2);
-        // v2 counts CPU time in every group, with or without the controller: in a hybrid the v1 tree has it.
+        // v2 counts CPU time in every group, with or without the controller; in a hybrid layout the v1 tree is used.
         let cpu_v2 = v2(Controller::Cpuacct) && v2(Controller::Cpu);
         let (memory_v2, io_v2) = (v2(Controller::Memory), v2(Controller::Blkio));
-        let only = |wanted: bool, controller: Controller, files: &[&str]| match wanted {
+        let open_if = |condition: bool, controller: Controller, files: &[&str]| match condition {
             true => Reader::open(group, Reader::tree(group, controller), files),
             false => Ok(Reader::default()),
         };
-        // Pressure is told in every group of the v2 tree, whether or not it has a controller (kernel 4.20; 5.2 for
-        // cgroups).
+        // Every group of the v2 tree has pressure files, with or without controllers (Linux 4.20; 5.2 for cgroups).
         let pressure = |file| Reader::open(group, group.trees.v2(), &[file]);
         Ok(Self {
             cpu_v2,
             memory_v2,
             io_v2,
-            cpu_stat: only(true, Controller::Cpu, &["cpu.stat"])?,
-            cpuacct_usage: only(!cpu_v2, Controller::Cpuacct, &["cpuacct.usage"])?,
-            cpuacct_stat: only(!cpu_v2, Controller::Cpuacct, &["cpuacct.stat"])?,
-            memory_usage: only(true, Controller::Memory, &["memory.current", "memory.usage_in_bytes"])?,
-            memory_stat: only(true, Controller::Memory, &["memory.stat"])?,
-            memory_max: only(memory_v2, Controller::Memory, &["memory.max"])?,
-            swap_usage: only(memory_v2, Controller::Memory, &["memory.swap.current"])?,
-            swap_max: only(memory_v2, Controller::Memory, &["memory.swap.max"])?,
-            pids_usage: only(true, Controller::Pids, &["pids.current"])?,
-            pids_max: only(true, Controller::Pids, &["pids.max"])?,
-            io_bytes: only(true, Controller::Blkio, if io_v2 { &["io.stat"] } else { &V1_IO })?,
-            io_operations: only(!io_v2, Controller::Blkio, &V1_OPERATIONS)?,
+            cpu_stat: open_if(true, Controller::Cpu, &["cpu.stat"])?,
+            cpuacct_usage: open_if(!cpu_v2, Controller::Cpuacct, &["cpuacct.usage"])?,
+            cpuacct_stat: open_if(!cpu_v2, Controller::Cpuacct, &["cpuacct.stat"])?,
+            memory_usage: open_if(true, Controller::Memory, &["memory.current", "memory.usage_in_bytes"])?,
+            memory_stat: open_if(true, Controller::Memory, &["memory.stat"])?,
+            memory_max: open_if(memory_v2, Controller::Memory, &["memory.max"])?,
+            swap_usage: open_if(memory_v2, Controller::Memory, &["memory.swap.current"])?,
+            swap_max: open_if(memory_v2, Controller::Memory, &["memory.swap.max"])?,
+            pids_usage: open_if(true, Controller::Pids, &["pids.current"])?,
+            pids_max: open_if(true, Controller::Pids, &["pids.max"])?,
+            io_bytes: open_if(true, Controller::Blkio, if io_v2 { &["io.stat"] } else { &V1_IO })?,
+            io_operations: open_if(!io_v2, Controller::Blkio, &V1_OPERATIONS)?,
             cpu_pressure: pressure("cpu.pressure")?,
             memory_pressure: pressure("memory.pressure")?,
             io_pressure: pressure("io.pressure")?,
@@ -80,12 +79,12 @@ impl Readers {
     }
 }
 
-/// One file, or nothing where the machine does not have it.
+/// One file, or no file if the machine does not have it.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
-    kept: Option<Kept>,
-    /// Whether its tree is v2, and its path there, where no descriptor is to be kept: then it is opened each time.
-    elsewhere: Option<(Controller, bool, String)>,
+    open: Option<CountedFd>,
+    /// A controller of the tree, whether the tree is v2, and the path, if the file is opened for each read.
+    reopened: Option<(Controller, bool, String)>,
 }
 
 impl Reader {
@@ -95,42 +94,42 @@ impl Reader {
             let path = group.file(tree, file);
             match tree.open(&path, OFlags::RDONLY) {
                 Ok(fd) => {
-                    return Ok(match Kept::within_budget(fd) {
-                        Some(kept) => Self { kept: Some(kept), elsewhere: None },
-                        None => Self::elsewhere(tree, path),
+                    return Ok(match CountedFd::within_budget(fd) {
+                        Some(fd) => Self { open: Some(fd), reopened: None },
+                        None => Self::reopened(tree, path),
                     });
                 }
                 Err(Errno::NOENT) => {}
-                Err(Errno::MFILE | Errno::NFILE) => return Ok(Self::elsewhere(tree, path)),
+                Err(Errno::MFILE | Errno::NFILE) => return Ok(Self::reopened(tree, path)),
                 Err(errno) => return Err(Error::io("open", tree.describe(&path), errno)),
             }
         }
         Ok(Self::default())
     }
 
-    fn elsewhere(tree: &Tree, path: String) -> Self {
+    fn reopened(tree: &Tree, path: String) -> Self {
         let controller = tree.controllers.iter().next().unwrap_or(Controller::Cpuacct);
-        Self { kept: None, elsewhere: Some((controller, tree.v2, path)) }
+        Self { open: None, reopened: Some((controller, tree.v2, path)) }
     }
 
-    /// CPU time is in every v2 group.
+    /// Returns the tree of a controller, else the v2 tree, which has CPU time in every group.
     fn tree(group: &Group, controller: Controller) -> Option<&Tree> {
         group.trees.with(controller).or_else(|| group.trees.v2())
     }
 
-    /// Hands its text to `parse`; the empty text where there is no such file.
+    /// Reads the file and passes its text to `parse`; an empty text if the file does not exist.
     pub(super) fn read<T>(&self, group: &Group, parse: impl FnOnce(&str) -> T) -> Result<T, Error> {
         let failed = |errno| match errno {
             Errno::NODEV | Errno::NOENT => Error::Missing { path: group.path.to_string(), tree: "stats".into() },
             errno => Error::io("read statistics of", group.path.to_string(), errno),
         };
-        match (&self.kept, &self.elsewhere) {
-            (Some(kept), _) => short(&kept.0, parse).map_err(failed),
+        match (&self.open, &self.reopened) {
+            (Some(fd), _) => read_short(&fd.0, parse).map_err(failed),
             (None, Some((controller, v2, path))) => {
                 let tree = if *v2 { group.trees.v2() } else { Self::tree(group, *controller) };
                 let Some(tree) = tree else { return Ok(parse("")) };
                 let file = tree.open(path, OFlags::RDONLY).map_err(failed)?;
-                short(&file, parse).map_err(failed)
+                read_short(&file, parse).map_err(failed)
             }
             (None, None) => Ok(parse("")),
         }
@@ -141,13 +140,13 @@ impl Reader {
     }
 }
 
-/// A file that is nearly always one page at most: the kernel gives it in one read.
-fn short<T>(file: &OwnedFd, parse: impl FnOnce(&str) -> T) -> Result<T, Errno> {
+/// Reads a file that nearly always fits into one page, so that one read is enough.
+fn read_short<T>(file: &OwnedFd, parse: impl FnOnce(&str) -> T) -> Result<T, Errno> {
     let mut page = [0; 4096];
     let length = loop {
         match rustix::io::pread(file, &mut page, 0) {
             Err(Errno::INTR) => {}
-            // A kernel without PSI in its command line, and a file that its controller does not fill for a root.
+            // PSI is disabled on the kernel command line, or the file is not supported in a root cgroup.
             Err(Errno::OPNOTSUPP) => break 0,
             read => break read?,
         }
@@ -158,24 +157,24 @@ fn short<T>(file: &OwnedFd, parse: impl FnOnce(&str) -> T) -> Result<T, Errno> {
     Ok(parse(std::str::from_utf8(&page[..length]).unwrap_or_default()))
 }
 
-/// A descriptor that is counted: those kept for statistics take at most half of what the process may have, since new
-/// containers need descriptors too.
+/// A descriptor that counts against the budget: files for statistics use at most half of RLIMIT_NOFILE, since new
+/// containers need descriptors, too.
 #[derive(Debug)]
-struct Kept(OwnedFd);
+struct CountedFd(OwnedFd);
 
-impl Kept {
+impl CountedFd {
     fn within_budget(fd: OwnedFd) -> Option<Self> {
-        let most = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize / 2);
-        if KEPT.fetch_add(1, Ordering::Relaxed) >= most {
-            KEPT.fetch_sub(1, Ordering::Relaxed);
+        let budget = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize / 2);
+        if OPEN_FILES.fetch_add(1, Ordering::Relaxed) >= budget {
+            OPEN_FILES.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
         Some(Self(fd))
     }
 }
 
-impl Drop for Kept {
+impl Drop for CountedFd {
     fn drop(&mut self) {
-        KEPT.fetch_sub(1, Ordering::Relaxed);
+        OPEN_FILES.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,5 +1,4 @@
-//! A connection to systemd: calls that wait for their answer, and the signals that come in between. One socket, no
-//! thread.
+//! A connection to systemd: blocking calls, and the signals that arrive in between. One socket, no thread.
 
 use std::{
     collections::VecDeque,
@@ -15,51 +14,51 @@ use super::{
     value::{Reader, Value, Writer},
 };
 
-/// How long systemd may take to answer, and to finish a job.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Most signals kept while an answer is waited for.
+/// How long systemd may take to reply, and to finish a job.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum number of signals that are queued while waiting for a reply.
 const SIGNALS_MAX: usize = 4096;
-/// Longest line of the authentication.
+/// The longest line of the authentication, in bytes.
 const LINE_MAX: usize = 512;
 
 const SYSTEMD: &str = "org.freedesktop.systemd1";
 
-/// Whose systemd.
+/// Which systemd instance is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// The machine's.
+    /// The system instance.
     System,
-    /// The calling user's own (`systemd --user`).
+    /// The instance of the calling user (`systemd --user`).
     User,
 }
 
-/// What systemd answered, or why it did not.
+/// Why a call failed.
 #[derive(Debug)]
-pub(super) enum Refusal {
-    /// It said no: name of the error, and its words.
-    Said(String, String),
-    /// It did not answer.
+pub(super) enum CallError {
+    /// systemd replied with an error: its name and message.
+    Refused(String, String),
+    /// The connection failed, or the reply was invalid.
     Broken(String),
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for CallError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Said(name, text) => write!(f, "systemd refused: {text} ({name})"),
+            Self::Refused(name, text) => write!(f, "systemd refused: {text} ({name})"),
             Self::Broken(text) => f.write_str(text),
         }
     }
 }
 
-fn broken(doing: &str, error: &io::Error) -> Refusal {
+fn broken(operation: &str, error: &io::Error) -> CallError {
     let cause = match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => format!("no answer within {} s", PATIENCE.as_secs()),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => format!("no reply within {} s", TIMEOUT.as_secs()),
         _ => error.to_string(),
     };
-    Refusal::Broken(format!("{doing}: {cause}"))
+    CallError::Broken(format!("{operation}: {cause}"))
 }
 
-/// A connection.
+/// A connection to systemd, direct or over a message bus.
 #[derive(Debug)]
 pub(super) struct Bus {
     stream: UnixStream,
@@ -68,55 +67,55 @@ pub(super) struct Bus {
 }
 
 impl Bus {
-    /// Connects: directly, which works without a message bus, else over the bus.
-    pub(super) fn connect(owner: Owner) -> Result<Self, Refusal> {
-        let mut tried = Vec::new();
+    /// Connects directly, which does not need a message bus, else over the bus.
+    pub(super) fn connect(owner: Owner) -> Result<Self, CallError> {
+        let mut errors = Vec::new();
         if let Some(path) = private_socket(owner) {
             match UnixStream::connect(&path) {
                 Ok(stream) => return Self::open(stream, &path.display().to_string()),
-                Err(error) => tried.push(format!("{}: {error}", path.display())),
+                Err(error) => errors.push(format!("{}: {error}", path.display())),
             }
         }
         for address in bus_addresses(owner) {
             match connect_to(&address) {
                 Ok(stream) => {
                     let mut bus = Self::open(stream, &address)?;
-                    bus.introduce()?;
+                    bus.register()?;
                     return Ok(bus);
                 }
-                Err(error) => tried.push(format!("{address}: {error}")),
+                Err(error) => errors.push(format!("{address}: {error}")),
             }
         }
-        let way_out = match owner {
-            Owner::System => "is systemd running? else use the cgroupfs driver",
-            Owner::User => "has the user a session (loginctl enable-linger)? is XDG_RUNTIME_DIR set?",
+        let advice = match owner {
+            Owner::System => "if systemd is not running, use the cgroupfs driver",
+            Owner::User => "check that the user has a session (loginctl enable-linger) and XDG_RUNTIME_DIR is set",
         };
-        Err(Refusal::Broken(format!("cannot reach systemd ({}); {way_out}", tried.join(", "))))
+        Err(CallError::Broken(format!("cannot reach systemd ({}); {advice}", errors.join(", "))))
     }
 
-    /// Authenticates as whoever the kernel says we are: no user id is sent, so that it is right in a user namespace
-    /// too.
-    fn open(mut stream: UnixStream, name: &str) -> Result<Self, Refusal> {
-        let doing = format!("authenticate at {name}");
+    /// Authenticates by the credentials that the kernel reports: no uid is sent, so that this also works in a user
+    /// namespace.
+    fn open(mut stream: UnixStream, name: &str) -> Result<Self, CallError> {
+        let operation = format!("authenticate at {name}");
         let result = (|| {
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
+            stream.set_write_timeout(Some(TIMEOUT))?;
             stream.write_all(b"\0AUTH EXTERNAL\r\nDATA\r\nBEGIN\r\n")?;
             loop {
                 let line = read_line(&mut stream)?;
                 match line.split(' ').next() {
                     Some("OK") => return Ok(()),
                     Some("DATA") => {}
-                    _ => return Err(io::Error::other(format!("it said {line:?}"))),
+                    _ => return Err(io::Error::other(format!("unexpected reply {line:?}"))),
                 }
             }
         })();
-        result.map_err(|error| broken(&doing, &error))?;
+        result.map_err(|error| broken(&operation, &error))?;
         Ok(Self { stream, serial: 0, signals: VecDeque::new() })
     }
 
-    /// On a message bus: says hello, and asks for the ends of jobs.
-    fn introduce(&mut self) -> Result<(), Refusal> {
+    /// Registers with a message bus, and subscribes to the signal `JobRemoved`.
+    fn register(&mut self) -> Result<(), CallError> {
         let bus = |name| Method {
             destination: "org.freedesktop.DBus",
             path: "/org/freedesktop/DBus",
@@ -130,7 +129,7 @@ impl Bus {
     }
 
     /// Calls a method of systemd's manager.
-    pub(super) fn manager(&mut self, name: &str, arguments: &[Value]) -> Result<Message, Refusal> {
+    pub(super) fn manager(&mut self, name: &str, arguments: &[Value]) -> Result<Message, CallError> {
         let method = Method {
             destination: SYSTEMD,
             path: "/org/freedesktop/systemd1",
@@ -140,30 +139,31 @@ impl Bus {
         self.call(&method, arguments)
     }
 
-    /// Calls a method that starts a job, and waits for the job's end; gives its result, `done` where it succeeded.
-    pub(super) fn job(&mut self, name: &str, arguments: &[Value]) -> Result<String, Refusal> {
-        let answer = self.manager(name, arguments)?;
-        let job = Reader::new(&answer.body).string().filter(|_| answer.signature == "o");
-        let job = job.ok_or_else(|| Refusal::Broken(format!("{name}: systemd answered without a job")))?;
+    /// Calls a method that starts a job, and waits for the job to finish. Returns its result, which is `done` on
+    /// success.
+    pub(super) fn job(&mut self, name: &str, arguments: &[Value]) -> Result<String, CallError> {
+        let reply = self.manager(name, arguments)?;
+        let job = Reader::new(&reply.body).string().filter(|_| reply.signature == "o");
+        let job = job.ok_or_else(|| CallError::Broken(format!("{name}: the reply of systemd contains no job")))?;
         self.wait_for(job)
     }
 
-    fn call(&mut self, method: &Method<'_>, arguments: &[Value]) -> Result<Message, Refusal> {
+    fn call(&mut self, method: &Method<'_>, arguments: &[Value]) -> Result<Message, CallError> {
         self.serial += 1;
         let mut body = Writer::default();
         arguments.iter().for_each(|argument| body.value(argument));
         let signature: String = arguments.iter().map(Value::signature).collect();
-        let doing = format!("call {} of {}", method.name, method.destination);
+        let operation = format!("call {} of {}", method.name, method.destination);
         let bytes = message::call(self.serial, method, &signature, &body.bytes);
-        self.stream.write_all(&bytes).map_err(|error| broken(&doing, &error))?;
-        let deadline = Instant::now() + PATIENCE;
+        self.stream.write_all(&bytes).map_err(|error| broken(&operation, &error))?;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
-            let message = self.read(deadline).map_err(|error| broken(&doing, &error))?;
+            let message = self.read(deadline).map_err(|error| broken(&operation, &error))?;
             match message.kind {
-                Kind::Return if message.answers == self.serial => return Ok(message),
-                Kind::Error if message.answers == self.serial => {
-                    let text = Reader::new(&message.body).string().unwrap_or("it gave no reason").to_owned();
-                    return Err(Refusal::Said(message.error, text));
+                Kind::Return if message.reply_serial == self.serial => return Ok(message),
+                Kind::Error if message.reply_serial == self.serial => {
+                    let text = Reader::new(&message.body).string().unwrap_or("no reason given").to_owned();
+                    return Err(CallError::Refused(message.error, text));
                 }
                 Kind::Signal if self.signals.len() < SIGNALS_MAX => self.signals.push_back(message),
                 _ => {}
@@ -171,9 +171,9 @@ impl Bus {
         }
     }
 
-    /// `JobRemoved(u id, o job, s unit, s result)`.
-    fn wait_for(&mut self, job: &str) -> Result<String, Refusal> {
-        let deadline = Instant::now() + PATIENCE;
+    /// Waits for the signal `JobRemoved(u id, o job, s unit, s result)`.
+    fn wait_for(&mut self, job: &str) -> Result<String, CallError> {
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let message = match self.signals.pop_front() {
                 Some(message) => message,
@@ -194,22 +194,22 @@ impl Bus {
     fn read(&mut self, deadline: Instant) -> io::Result<Message> {
         let mut bytes = vec![0; message::FIXED];
         self.fill(&mut bytes, deadline)?;
-        let length = message::length(&bytes).ok_or_else(|| io::Error::other("what came is no D-Bus message"))?;
+        let length = message::length(&bytes).ok_or_else(|| io::Error::other("the reply is not a D-Bus message"))?;
         bytes.resize(length, 0);
         self.fill(&mut bytes[message::FIXED..], deadline)?;
-        message::parse(&bytes).ok_or_else(|| io::Error::other("a D-Bus message that came is malformed"))
+        message::parse(&bytes).ok_or_else(|| io::Error::other("received a malformed D-Bus message"))
     }
 
-    fn fill(&mut self, mut into: &mut [u8], deadline: Instant) -> io::Result<()> {
-        while !into.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+    fn fill(&mut self, mut buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
+        while !buffer.is_empty() {
+            let timeout = deadline.saturating_duration_since(Instant::now());
+            if timeout.is_zero() {
                 return Err(ErrorKind::TimedOut.into());
             }
-            self.stream.set_read_timeout(Some(left))?;
-            match self.stream.read(into) {
+            self.stream.set_read_timeout(Some(timeout))?;
+            match self.stream.read(buffer) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(count) => into = &mut into[count..],
+                Ok(count) => buffer = &mut buffer[count..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -218,13 +218,13 @@ impl Bus {
     }
 }
 
-/// Byte by byte: what follows the last line belongs to the messages.
+/// Reads a line byte by byte, because the bytes after the last line belong to messages.
 fn read_line(stream: &mut UnixStream) -> io::Result<String> {
     let mut line = Vec::new();
     let mut byte = [0];
     while !line.ends_with(b"\r\n") {
         if line.len() > LINE_MAX {
-            return Err(io::Error::other("its answer is too long"));
+            return Err(io::Error::other("the reply is too long"));
         }
         match stream.read(&mut byte) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
@@ -241,7 +241,7 @@ fn runtime_dir() -> Option<PathBuf> {
     std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from)
 }
 
-/// Where systemd itself listens, for its owner only.
+/// Returns the socket on which systemd itself listens, for its owner only.
 fn private_socket(owner: Owner) -> Option<PathBuf> {
     match owner {
         Owner::System => Some(Path::new("/run/systemd/private").to_owned()),
@@ -249,20 +249,20 @@ fn private_socket(owner: Owner) -> Option<PathBuf> {
     }
 }
 
-/// Addresses of the message bus, as D-Bus writes them.
+/// Returns the addresses of the message bus, in D-Bus format.
 fn bus_addresses(owner: Owner) -> Vec<String> {
-    let (variable, usual) = match owner {
+    let (variable, default) = match owner {
         Owner::System => ("DBUS_SYSTEM_BUS_ADDRESS", Some(PathBuf::from("/run/dbus/system_bus_socket"))),
         Owner::User => ("DBUS_SESSION_BUS_ADDRESS", runtime_dir().map(|dir| dir.join("bus"))),
     };
     match std::env::var(variable) {
         Ok(list) if !list.is_empty() => list.split(';').map(str::to_owned).collect(),
-        _ => usual.into_iter().map(|path| format!("unix:path={}", path.display())).collect(),
+        _ => default.into_iter().map(|path| format!("unix:path={}", path.display())).collect(),
     }
 }
 
 fn connect_to(address: &str) -> io::Result<UnixStream> {
-    let unknown = || io::Error::other("is not unix:path=… or unix:abstract=…");
+    let unknown = || io::Error::other("not of the form unix:path=… or unix:abstract=…");
     let keys = address.strip_prefix("unix:").ok_or_else(unknown)?;
     for pair in keys.split(',') {
         match pair.split_once('=') {
@@ -276,7 +276,7 @@ fn connect_to(address: &str) -> io::Result<UnixStream> {
     Err(unknown())
 }
 
-/// `%20` is a space.
+/// Decodes percent escapes.
 fn unescape(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

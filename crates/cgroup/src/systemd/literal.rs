@@ -1,4 +1,4 @@
-//! Annotations `org.systemd.property.<Name>`, whose value is written as GVariant text: `uint64 30`, `'words'`,
+//! Parses annotations `org.systemd.property.<Name>`, whose values are in GVariant text format: `uint64 30`, `'words'`,
 //! `['a','b']`, `[('/dev/null', 'rw')]`.
 
 use std::collections::BTreeMap;
@@ -7,28 +7,29 @@ use super::value::Value;
 use crate::Error;
 
 const PREFIX: &str = "org.systemd.property.";
-/// Longest value, bytes.
+/// The longest value, in bytes.
 const LENGTH_MAX: usize = 4096;
-/// Deepest nesting.
+/// The maximum nesting depth.
 const DEPTH_MAX: u32 = 8;
 
-/// The properties that annotations ask for. A name that ends in `Sec` is one of time in seconds; systemd's own is in
-/// microseconds, and ends in `USec`.
+/// Returns the properties that annotations set. A property whose name ends in `Sec` is a time in seconds; it is
+/// converted to systemd's property in microseconds, whose name ends in `USec`.
 pub(super) fn properties(annotations: &BTreeMap<String, String>) -> Result<Vec<(String, Value)>, Error> {
     let mut out = Vec::new();
     for (key, text) in annotations {
         let Some(name) = key.strip_prefix(PREFIX) else { continue };
         let wrong = |reason: &str| Error::Annotation { key: key.clone(), reason: reason.into() };
         if name.len() < 3 || !name.chars().all(|c| c.is_ascii_alphabetic()) {
-            return Err(wrong("a property's name is of three letters or more"));
+            return Err(wrong("the name of the property must consist of three or more letters"));
         }
-        let value =
-            parse(text).ok_or_else(|| wrong("its value is no GVariant text such as uint64 30, 'words' or true"))?;
+        let value = parse(text)
+            .ok_or_else(|| wrong("the value is not in GVariant text format, such as uint64 30, 'words' or true"))?;
         let seconds = name.strip_suffix("Sec").filter(|stem| stem.ends_with(|c: char| c.is_ascii_lowercase()));
         out.push(match seconds {
-            Some(stem) => {
-                (format!("{stem}USec"), microseconds(&value).ok_or_else(|| wrong("is no number of seconds"))?)
-            }
+            Some(stem) => (
+                format!("{stem}USec"),
+                microseconds(&value).ok_or_else(|| wrong("the value is not a number of seconds"))?,
+            ),
             None => (name.to_owned(), value),
         });
     }
@@ -50,7 +51,7 @@ fn microseconds(seconds: &Value) -> Option<Value> {
     }
 }
 
-/// The whole text is one value.
+/// Parses a text that consists of one value.
 fn parse(text: &str) -> Option<Value> {
     if text.len() > LENGTH_MAX {
         return None;
@@ -76,7 +77,7 @@ impl<'a> Parser<'a> {
         after.is_some()
     }
 
-    /// Letters, digits, and what numbers are made of.
+    /// Reads a keyword or a number.
     fn word(&mut self) -> &'a str {
         self.skip_space();
         let end =
@@ -86,7 +87,7 @@ impl<'a> Parser<'a> {
         word
     }
 
-    /// `kind`: the type that stood before it, such as `uint64`.
+    /// Parses a value. `kind` is the type keyword that preceded it, such as `uint64`.
     fn value(&mut self, kind: Option<&str>, depth: u32) -> Option<Value> {
         let depth = depth.checked_sub(1)?;
         self.skip_space();
@@ -124,7 +125,7 @@ impl<'a> Parser<'a> {
         Some(values)
     }
 
-    /// Elements without a type of their own have that of the first: `[uint32 1, 2]`.
+    /// Parses a list. Elements without a type keyword have the type of the first: `[uint32 1, 2]`.
     fn list(&mut self, depth: u32) -> Option<Value> {
         let mut values = self.sequence('[', ']', depth)?;
         let element = values.first()?.signature();
@@ -167,7 +168,7 @@ impl<'a> Parser<'a> {
 const KINDS: [&str; 11] =
     ["boolean", "byte", "int16", "uint16", "int32", "uint32", "int64", "uint64", "double", "string", "objectpath"];
 
-/// Without a type: a 32-bit number, or one with a point.
+/// Parses a number. Without a type it is an int32 or a double.
 fn parse_number(text: &str, kind: Option<&str>) -> Option<Value> {
     let hex = text.strip_prefix("0x").and_then(|digits| i128::from_str_radix(digits, 16).ok());
     let number = hex.or_else(|| text.parse::<i128>().ok());
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_people_write() {
+    fn values_are_parsed() {
         for (text, value) in [
             ("true", Value::Bool(true)),
             ("7", Value::I32(7)),
@@ -219,18 +220,18 @@ mod tests {
 
     #[test]
     fn seconds_become_microseconds() {
-        let made = one("org.systemd.property.TimeoutStopSec", "uint32 2").unwrap();
-        assert_eq!(made, [("TimeoutStopUSec".to_owned(), Value::U64(2_000_000))]);
-        let made = one("org.systemd.property.TimeoutStopSec", "0.5").unwrap();
-        assert_eq!(made, [("TimeoutStopUSec".to_owned(), Value::U64(500_000))]);
-        let made = one("org.systemd.property.TimeoutStopUSec", "uint64 2").unwrap();
-        assert_eq!(made, [("TimeoutStopUSec".to_owned(), Value::U64(2))]);
+        let properties = one("org.systemd.property.TimeoutStopSec", "uint32 2").unwrap();
+        assert_eq!(properties, [("TimeoutStopUSec".to_owned(), Value::U64(2_000_000))]);
+        let properties = one("org.systemd.property.TimeoutStopSec", "0.5").unwrap();
+        assert_eq!(properties, [("TimeoutStopUSec".to_owned(), Value::U64(500_000))]);
+        let properties = one("org.systemd.property.TimeoutStopUSec", "uint64 2").unwrap();
+        assert_eq!(properties, [("TimeoutStopUSec".to_owned(), Value::U64(2))]);
         assert!(one("org.systemd.property.TimeoutStopSec", "-1").is_err());
         assert!(one("org.systemd.property.TimeoutStopSec", "'x'").is_err());
     }
 
     #[test]
-    fn refuses() {
+    fn invalid_values_are_refused() {
         for text in [
             "",
             "'",

@@ -1,10 +1,10 @@
-//! One D-Bus message (D-Bus specification, "Message Format").
+//! D-Bus messages (D-Bus specification, "Message Format").
 
 use super::value::{Reader, Value, Writer};
 
-/// Longest message taken; systemd's answers are of a few hundred bytes.
+/// The longest message that is accepted, in bytes; replies of systemd have a few hundred bytes.
 pub(super) const LENGTH_MAX: usize = 1 << 20;
-/// Length of the part of the header that tells the lengths of the others.
+/// The length of the fixed part of the header, which contains the lengths of the other parts.
 pub(super) const FIXED: usize = 16;
 
 const BYTE_ORDER: u8 = if cfg!(target_endian = "little") { b'l' } else { b'B' };
@@ -14,14 +14,14 @@ const METHOD_CALL: u8 = 1;
 /// A method of an object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Method<'a> {
-    /// Who on the bus; not on a connection of two.
+    /// The bus name; ignored on a direct connection.
     pub(super) destination: &'a str,
     pub(super) path: &'a str,
     pub(super) interface: &'a str,
     pub(super) name: &'a str,
 }
 
-/// Writes a method call. `body` with its signature.
+/// Encodes a method call; `signature` is that of `body`.
 pub(super) fn call(serial: u32, method: &Method<'_>, signature: &str, body: &[u8]) -> Vec<u8> {
     let mut out = Writer::default();
     out.bytes.extend([BYTE_ORDER, METHOD_CALL, 0, VERSION]);
@@ -49,31 +49,31 @@ pub(super) fn call(serial: u32, method: &Method<'_>, signature: &str, body: &[u8
     out.bytes
 }
 
-/// What kind of message came.
+/// The type of a received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Return,
     Error,
     Signal,
-    /// A call to us, or something newer than this code: to be passed over.
+    /// A method call, or a newer type; ignored.
     Other,
 }
 
-/// A message that came, as far as it is of interest.
+/// A received message, with the header fields that are used.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) kind: Kind,
-    /// Serial of the call that this answers; 0: none.
-    pub(super) answers: u32,
-    /// Name of the signal.
+    /// The serial of the call to which this is the reply; 0 if it is not a reply.
+    pub(super) reply_serial: u32,
+    /// The name of a signal.
     pub(super) member: String,
-    /// Name of the error.
+    /// The name of an error.
     pub(super) error: String,
     pub(super) signature: String,
     pub(super) body: Vec<u8>,
 }
 
-/// The length of a whole message by its first [`FIXED`] bytes; `None`: not a message, or too long.
+/// Returns the length of a message from its first [`FIXED`] bytes, or `None` if it is not a message or too long.
 pub(super) fn length(start: &[u8]) -> Option<usize> {
     let mut reader = Reader::new(start);
     if (reader.byte()?, reader.byte().is_some(), reader.byte().is_some(), reader.byte()?)
@@ -88,7 +88,7 @@ pub(super) fn length(start: &[u8]) -> Option<usize> {
     header.checked_add(body).filter(|length| *length <= LENGTH_MAX)
 }
 
-/// Reads a whole message.
+/// Decodes a message.
 pub(super) fn parse(bytes: &[u8]) -> Option<Message> {
     let mut reader = Reader::new(bytes);
     reader.byte()?;
@@ -99,7 +99,8 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Message> {
         _ => Kind::Other,
     };
     let text = String::new;
-    let mut message = Message { kind, answers: 0, member: text(), error: text(), signature: text(), body: Vec::new() };
+    let mut message =
+        Message { kind, reply_serial: 0, member: text(), error: text(), signature: text(), body: Vec::new() };
     let mut reader = Reader::new(bytes.get(..)?);
     for _ in 0..FIXED - 4 {
         reader.byte()?;
@@ -109,7 +110,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Message> {
         reader.align(8);
         let code = reader.byte()?;
         match (code, reader.signature()?) {
-            (5, "u") => message.answers = reader.u32()?,
+            (5, "u") => message.reply_serial = reader.u32()?,
             (3, "s") => message.member = reader.string()?.to_owned(),
             (4, "s") => message.error = reader.string()?.to_owned(),
             (8, "g") => message.signature = reader.signature()?.to_owned(),
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_whole() {
+    fn calls_are_encoded() {
         let method = Method { destination: "a.b", path: "/a", interface: "a.b.C", name: "Do" };
         let mut body = Writer::default();
         body.string("x");
@@ -139,13 +140,13 @@ mod tests {
         assert_eq!((message.kind, message.member.as_str(), message.signature.as_str()), (Kind::Other, "Do", "s"));
         assert_eq!(message.body, body.bytes);
         for cut in 0..bytes.len() {
-            // Whatever is cut off must not be read beyond; a shorter body is the only thing that may parse.
+            // Truncated messages must not be read beyond their end; they may parse if only the body is shorter.
             let _ = (length(&bytes[..cut]), parse(&bytes[..cut]));
         }
     }
 
     #[test]
-    fn refuses_what_is_no_message() {
+    fn invalid_messages_are_refused() {
         assert_eq!(length(b"GET / HTTP/1.1\r\n\r\n"), None);
         let mut long = call(1, &Method { destination: "a", path: "/", interface: "a.b", name: "c" }, "", &[]);
         long[4..8].copy_from_slice(&u32::MAX.to_ne_bytes());

@@ -1,5 +1,6 @@
-//! Limits as properties of a unit (systemd.resource-control(5); `org.freedesktop.systemd1.Scope`). All of them are
-//! written into the kernel's files as well: systemd has to know them so that it writes the same when it comes by again.
+//! Converts limits to properties of a unit (systemd.resource-control(5), `org.freedesktop.systemd1.Scope`). All limits
+//! are also written to the kernel files; systemd needs them so that it writes the same values when it applies its
+//! properties again.
 
 use super::value::Value;
 use crate::{
@@ -8,18 +9,18 @@ use crate::{
     limits::{Bound, Limits},
 };
 
-/// "No limit", of memory, tasks and CPU time.
+/// The value for "no limit" of memory, tasks and CPU time.
 const INFINITY: u64 = u64::MAX;
-/// The period the kernel starts with, µs.
+/// The default CPU period of the kernel, µs.
 const DEFAULT_PERIOD: u64 = 100_000;
-/// systemd keeps a CPU quota in steps of 10 ms per second.
+/// systemd stores a CPU quota in steps of 10 ms per second.
 const QUOTA_STEP: u64 = 10_000;
 
 pub(super) type Properties = Vec<(String, Value)>;
 
-/// What of `limits` systemd has a word for. `v2`: where the controllers are.
-pub(super) fn of_limits(limits: &Limits, v2: bool) -> Properties {
-    let mut out = Out(Vec::new());
+/// Converts the limits that systemd supports. `v2` is whether the controllers are in the v2 tree.
+pub(super) fn from_limits(limits: &Limits, v2: bool) -> Properties {
+    let mut out = PropertyList(Vec::new());
     if let Some(policy) = &limits.devices {
         devices(policy, &mut out);
     }
@@ -43,11 +44,11 @@ pub(super) fn of_limits(limits: &Limits, v2: bool) -> Properties {
     out.0
 }
 
-struct Out(Properties);
+struct PropertyList(Properties);
 
-impl Out {
+impl PropertyList {
     fn number(&mut self, name: &str, number: u64) {
-        // A later word, of `unified`, replaces an earlier one.
+        // A later value, from `unified`, replaces an earlier one.
         self.0.retain(|(known, _)| known != name);
         self.0.push((name.into(), Value::U64(number)));
     }
@@ -60,7 +61,7 @@ fn bytes(bound: Bound) -> u64 {
     }
 }
 
-fn memory(limits: &Limits, v2: bool, out: &mut Out) {
+fn memory(limits: &Limits, v2: bool, out: &mut PropertyList) {
     let memory = &limits.memory;
     if let Some(limit) = memory.limit {
         out.number(if v2 { "MemoryMax" } else { "MemoryLimit" }, bytes(limit));
@@ -78,10 +79,10 @@ fn memory(limits: &Limits, v2: bool, out: &mut Out) {
     }
 }
 
-fn cpu(limits: &Limits, v2: bool, out: &mut Out) {
+fn cpu(limits: &Limits, v2: bool, out: &mut PropertyList) {
     let cpu = &limits.cpu;
     match (v2, cpu.idle, cpu.shares) {
-        // Since systemd 252; an older one refuses, and goes without.
+        // Since systemd 252; for an older version the property is dropped after it was refused.
         (true, Some(true), _) => out.number("CPUWeight", 0),
         (true, _, Some(shares)) => out.number("CPUWeight", weight_of_shares(shares)),
         (false, idle, Some(shares)) if idle != Some(true) => out.number("CPUShares", shares),
@@ -92,7 +93,7 @@ fn cpu(limits: &Limits, v2: bool, out: &mut Out) {
     }
 }
 
-fn quota(quota: Bound, period: u64, out: &mut Out) {
+fn quota(quota: Bound, period: u64, out: &mut PropertyList) {
     if period != DEFAULT_PERIOD {
         out.number("CPUQuotaPeriodUSec", period);
     }
@@ -103,8 +104,8 @@ fn quota(quota: Bound, period: u64, out: &mut Out) {
     out.number("CPUQuotaPerSecUSec", per_second);
 }
 
-/// Entries of `unified` that systemd has a word for; the others it leaves alone.
-fn unified(limits: &Limits, out: &mut Out) {
+/// Converts the entries of `unified` that systemd supports; it does not change the files of the others.
+fn unified(limits: &Limits, out: &mut PropertyList) {
     for (_, file, value) in &limits.unified {
         let value = value.trim();
         let number = if value == "max" { Some(INFINITY) } else { value.parse().ok() };
@@ -134,7 +135,8 @@ fn unified(limits: &Limits, out: &mut Out) {
     }
 }
 
-/// `0-3,7` with bit n of byte n / 8 for number n. What is no list is left to the kernel to refuse.
+/// Converts a list such as `0-3,7` to a bit mask: number n is bit n % 8 of byte n / 8. An invalid list is not reported
+/// here, because the kernel refuses it.
 fn bit_mask(list: &str) -> Vec<u8> {
     let mut mask = Vec::new();
     for part in list.split(',') {
@@ -150,21 +152,21 @@ fn bit_mask(list: &str) -> Vec<u8> {
     mask
 }
 
-/// A list of what is allowed, as systemd writes it. A list of what is denied it cannot say: it is told to leave devices
-/// alone then, and the kernel gets the list from us.
-fn devices(policy: &DevicePolicy, out: &mut Out) {
+/// Converts a device policy to systemd's list of allowed devices. systemd does not support a list of denied devices:
+/// the policy is `auto` then, and the list is applied only through the kernel.
+fn devices(policy: &DevicePolicy, out: &mut PropertyList) {
     let entry = |(name, access): (String, String)| Value::Struct(vec![Value::Text(name), Value::Text(access)]);
     let allowed =
         if policy.allow { Vec::new() } else { policy.exceptions.iter().filter_map(device).map(entry).collect() };
     out.0.push(("DevicePolicy".into(), Value::text(if policy.allow { "auto" } else { "strict" })));
-    // Empties the list first: an update replaces.
+    // An empty assignment clears the list, so that an update replaces it.
     out.0.push(("DeviceAllow".into(), Value::List("(ss)".into(), Vec::new())));
     if !allowed.is_empty() {
         out.0.push(("DeviceAllow".into(), Value::List("(ss)".into(), allowed)));
     }
 }
 
-/// `/dev/char/1:3 rwm`, `char-pts rwm`, `char-* m`. `None`: no word for it.
+/// Formats an exception: `/dev/char/1:3 rwm`, `char-pts rwm`, `char-* m`. Returns `None` if systemd cannot express it.
 fn device(exception: &Exception) -> Option<(String, String)> {
     let kind = if exception.kind == Kind::Char { "char" } else { "block" };
     let name = match (exception.major, exception.minor) {
@@ -176,7 +178,7 @@ fn device(exception: &Exception) -> Option<(String, String)> {
     Some((name, exception.access.text()))
 }
 
-/// The name of a major number in proc_devices(5).
+/// Looks up the driver name of a major number in proc_devices(5).
 fn driver(kind: Kind, major: u32) -> Option<String> {
     let list = std::fs::read_to_string("/proc/devices").ok()?;
     let heading = if kind == Kind::Char { "Character devices:" } else { "Block devices:" };
@@ -185,15 +187,15 @@ fn driver(kind: Kind, major: u32) -> Option<String> {
     drivers.find(|(number, _)| number.parse() == Ok(major)).map(|(_, name)| name.to_owned())
 }
 
-/// The switches for counting that make systemd hand the controllers to the unit.
+/// Returns the accounting properties that make systemd enable the controllers for the unit.
 pub(super) fn accounting(v2: bool) -> Properties {
     let io = if v2 { "IOAccounting" } else { "BlockIOAccounting" };
     ["MemoryAccounting", "CPUAccounting", "TasksAccounting", io].map(|name| (name.into(), Value::Bool(true))).into()
 }
 
-/// Whether a property comes from limits only, so that a systemd too old to know it (or the value) can go without: the
-/// limit stands in the kernel's files anyway.
-pub(super) fn may_go_without(name: &str) -> bool {
+/// Reports whether a property can be dropped if this version of systemd does not support it or its value: it comes only
+/// from limits, which are also written to the kernel files.
+pub(super) fn is_optional(name: &str) -> bool {
     const OPTIONAL: [&str; 6] =
         ["AllowedCPUs", "AllowedMemoryNodes", "CPUQuotaPeriodUSec", "CPUWeight", "MemoryMin", "BlockIOAccounting"];
     OPTIONAL.contains(&name)

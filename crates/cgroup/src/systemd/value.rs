@@ -1,6 +1,6 @@
-//! Values of D-Bus and their wire form (D-Bus specification, "Marshaling").
+//! D-Bus values and their wire format (D-Bus specification, "Marshaling").
 
-/// A value that a property of a unit may have.
+/// The value of a property of a unit.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Byte(u8),
@@ -15,7 +15,7 @@ pub(super) enum Value {
     Text(String),
     /// An object path.
     Object(String),
-    /// Signature of the elements, which an empty list needs too; the elements.
+    /// The signature of the elements (an empty list needs it, too), and the elements.
     List(String, Vec<Value>),
     Struct(Vec<Value>),
     Variant(Box<Value>),
@@ -26,12 +26,12 @@ impl Value {
         Self::Text(text.into())
     }
 
-    /// `as`.
+    /// Returns a value of type `as`.
     pub(super) fn texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         Self::List("s".into(), texts.into_iter().map(Self::text).collect())
     }
 
-    /// `ay`.
+    /// Returns a value of type `ay`.
     pub(super) fn bytes(bytes: &[u8]) -> Self {
         Self::List("y".into(), bytes.iter().copied().map(Self::Byte).collect())
     }
@@ -56,7 +56,7 @@ impl Value {
     }
 }
 
-/// Alignment of the type that a signature starts with.
+/// Returns the alignment of the first type of a signature.
 fn alignment(signature: &str) -> usize {
     match signature.as_bytes().first() {
         Some(b'n' | b'q') => 2,
@@ -66,7 +66,7 @@ fn alignment(signature: &str) -> usize {
     }
 }
 
-/// Bytes of a message being written, in this machine's byte order.
+/// Encodes a message in this machine's byte order.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     pub(super) bytes: Vec<u8>,
@@ -94,7 +94,7 @@ impl Writer {
         self.bytes.push(0);
     }
 
-    /// A list whose elements `write` writes; `element` is their signature.
+    /// Appends a list whose elements are appended by `write`; `element` is their signature.
     pub(super) fn list(&mut self, element: &str, write: impl FnOnce(&mut Self)) {
         self.u32(0);
         let length_at = self.bytes.len() - 4;
@@ -130,7 +130,7 @@ impl Writer {
     }
 }
 
-/// Bytes of a message being read; everything in it is checked against its end.
+/// Decodes a message; every access is bounds-checked.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
@@ -151,9 +151,9 @@ impl<'a> Reader<'a> {
     }
 
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let taken = self.bytes.get(self.at..self.at.checked_add(count)?)?;
+        let bytes = self.bytes.get(self.at..self.at.checked_add(count)?)?;
         self.at += count;
-        Some(taken)
+        Some(bytes)
     }
 
     pub(super) fn byte(&mut self) -> Option<u8> {
@@ -165,7 +165,7 @@ impl<'a> Reader<'a> {
         self.take(4)?.try_into().ok().map(u32::from_ne_bytes)
     }
 
-    /// Also an object path.
+    /// Reads a string or an object path.
     pub(super) fn string(&mut self) -> Option<&'a str> {
         let length = self.u32()? as usize;
         self.text(length)
@@ -187,15 +187,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn aligns_and_counts() {
+    fn values_are_aligned() {
         let mut out = Writer::default();
         out.value(&Value::Byte(7));
         out.value(&Value::List("t".into(), vec![Value::U64(1)]));
-        assert_eq!(out.bytes.len(), 24 - 8, "1 byte, 3 of padding, the length, then 8: aligned already");
+        assert_eq!(out.bytes.len(), 24 - 8, "1 byte, 3 of padding, 4 of length, then 8 that are already aligned");
         assert_eq!(out.bytes[4..8], 8u32.to_ne_bytes());
         let mut out = Writer::default();
         out.value(&Value::List("(ss)".into(), Vec::new()));
-        assert_eq!(out.bytes, [0; 8], "an empty list is padded to its elements, and that is not counted");
+        assert_eq!(
+            out.bytes, [0; 8],
+            "an empty list is padded to the alignment of its elements, and the padding does not count"
+        );
         let mut out = Writer::default();
         out.variant(&Value::Bool(true));
         assert_eq!(out.bytes[..4], [1, b'b', 0, 0]);
@@ -203,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_was_written_and_nothing_beyond() {
+    fn reads_are_bounds_checked() {
         let mut out = Writer::default();
         out.string("hello");
         out.u32(5);
         let mut reader = Reader::new(&out.bytes);
         assert_eq!((reader.string(), reader.u32(), reader.u32()), (Some("hello"), Some(5), None));
-        let lie = [255u8; 8];
-        assert_eq!(Reader::new(&lie).string(), None);
-        assert_eq!(Reader::new(&lie).signature(), None);
+        let overlong = [255u8; 8];
+        assert_eq!(Reader::new(&overlong).string(), None);
+        assert_eq!(Reader::new(&overlong).signature(), None);
     }
 }

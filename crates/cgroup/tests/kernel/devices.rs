@@ -10,11 +10,11 @@ fn rule(allow: bool, kind: &str, major: i64, minor: i64, access: &str) -> Device
     DeviceRule { allow, kind: Some(kind.to_owned()), major: number(major), minor: number(minor), access }
 }
 
-fn rules_hold(fixture: &Fixture) {
+fn assert_rules_are_applied(fixture: &Fixture) {
     let denied = Errno::PERM.raw_os_error();
     let devices = vec![rule(false, "a", -1, -1, "rwm"), rule(true, "c", 1, 11, "r")];
     let group = fixture.group(&Resources { devices, ..Resources::default() });
-    assert_eq!(open_in(&group, "/dev/null", OFlags::RDWR), 0, "always there");
+    assert_eq!(open_in(&group, "/dev/null", OFlags::RDWR), 0, "/dev/null is always allowed");
     assert_eq!(open_in(&group, "/dev/kmsg", OFlags::RDONLY | OFlags::NONBLOCK), 0);
     assert_eq!(open_in(&group, "/dev/kmsg", OFlags::WRONLY), denied);
     let update =
@@ -27,12 +27,12 @@ fn rules_hold(fixture: &Fixture) {
     assert_eq!(open_in(&group, "/dev/zero", OFlags::RDWR), denied);
 }
 
-/// v1's files, or on v2 a BPF program.
+/// Device rules through v1 files, or on v2 through a BPF program.
 pub(crate) fn devices() {
-    rules_hold(&Fixture::new("devices"));
+    assert_rules_are_applied(&Fixture::new("devices"));
 }
 
-/// Where no v1 tree has the devices, a BPF program on the v2 group decides.
+/// Device rules through a BPF program on the v2 group if no v1 tree has the devices controller.
 pub(crate) fn devices_bpf() {
-    without_trees(|point| point.ends_with("/devices"), || rules_hold(&Fixture::new("devices-bpf")));
+    without_trees(|point| point.ends_with("/devices"), || assert_rules_are_applied(&Fixture::new("devices-bpf")));
 }

@@ -1,4 +1,4 @@
-//! A group of one's own per test, processes in it, and mount namespaces with other layouts of trees.
+//! A separate group per test, processes in it, and mount namespaces with other layouts of trees.
 
 use std::{fs, path::PathBuf};
 
@@ -18,17 +18,17 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) fn new(name: &str) -> Self {
-        let trees = Hierarchies::open().expect("the trees open");
-        let path = GroupPath::parse(&format!("/pinion-test-{}/{name}", std::process::id())).expect("a valid path");
+        let trees = Hierarchies::open().expect("open the trees");
+        let path = GroupPath::parse(&format!("/pinion-test-{}/{name}", std::process::id())).expect("parse the path");
         Self { trees, path }
     }
 
     pub(crate) fn group(&self, resources: &oci::Resources) -> Group {
-        let limits = Limits::from_spec(resources).expect("valid limits");
-        Group::create(&self.trees, &self.path, &limits).expect("the group is made")
+        let limits = Limits::from_spec(resources).expect("parse the limits");
+        Group::create(&self.trees, &self.path, &limits).expect("create the group")
     }
 
-    /// Path of a file of the group, as mounted in this test's mount namespace.
+    /// Returns the path of a file of the group in this test's mount namespace.
     pub(crate) fn file(&self, tree: &str, name: &str) -> PathBuf {
         PathBuf::from(format!("/sys/fs/cgroup/{tree}{}/{name}", self.path))
     }
@@ -44,14 +44,14 @@ impl Drop for Fixture {
         if let Ok(group) = Group::open(&self.trees, &self.path) {
             let _ = group.kill();
             if let Err(error) = group.remove() {
-                eprintln!("left behind: {error}");
+                eprintln!("leftover group: {error}");
             }
         }
         self.trees.remove_empty_parents(&self.path, None);
     }
 }
 
-/// A child that is reaped.
+/// A child process, which is killed and reaped when dropped.
 pub(crate) struct Process {
     pub(crate) pid: i32,
     pidfd: OwnedFd,
@@ -67,7 +67,7 @@ impl Process {
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
     }
 
-    /// Exit code, or 128 + signal.
+    /// Waits for the process and returns its exit code, or 128 plus the signal number.
     pub(crate) fn wait(mut self) -> i32 {
         self.reap()
     }
@@ -76,8 +76,8 @@ impl Process {
         self.reaped = true;
         let status: WaitIdStatus = rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
             .expect("waitid")
-            .expect("a status");
-        status.exit_status().or(status.terminating_signal().map(|s| s + 128)).expect("exited or killed")
+            .expect("a wait status");
+        status.exit_status().or(status.terminating_signal().map(|s| s + 128)).expect("an exit code or a signal")
     }
 }
 
@@ -90,7 +90,7 @@ impl Drop for Process {
     }
 }
 
-/// Runs `work` in a process that was born in or joined the group; returns when it has joined.
+/// Runs `work` in a process of the group; returns after the process has joined.
 pub(crate) fn run_in(joiner: &Joiner, work: impl FnOnce() -> i32) -> Process {
     let (reader, writer) = rustix::pipe::pipe().expect("pipe");
     let child = Clone3 { namespaces: None, cgroup: joiner.v2_dir() }.fork(|| {
@@ -103,23 +103,23 @@ pub(crate) fn run_in(joiner: &Joiner, work: impl FnOnce() -> i32) -> Process {
     });
     let process = Process::new(child.expect("clone3"));
     drop(writer);
-    assert_eq!(rustix::io::read(&reader, &mut [0; 1][..]).expect("read"), 1, "the child joined");
+    assert_eq!(rustix::io::read(&reader, &mut [0; 1][..]).expect("read"), 1, "the child has not joined");
     process
 }
 
-/// A process in the caller's own group.
-pub(crate) fn lone(work: impl FnOnce() -> i32) -> Process {
+/// Runs `work` in a process in the caller's group.
+pub(crate) fn run_outside(work: impl FnOnce() -> i32) -> Process {
     Process::new(Clone3::default().fork(work).expect("clone3"))
 }
 
-/// The same as the first of a PID namespace, which only SIGKILL ends.
-pub(crate) fn init(work: impl FnOnce() -> i32) -> Process {
+/// Runs `work` in the init of a PID namespace, which only SIGKILL kills.
+pub(crate) fn run_as_init(work: impl FnOnce() -> i32) -> Process {
     Process::new(Clone3 { namespaces: Some(UnshareFlags::NEWPID), cgroup: None }.fork(work).expect("clone3"))
 }
 
-/// errno of opening a file in a group, 0: it opened.
+/// Opens a file in a process of the group; returns 0 or the errno.
 pub(crate) fn open_in(group: &Group, path: &'static str, flags: rustix::fs::OFlags) -> i32 {
-    let joiner = group.joiner().expect("a joiner");
+    let joiner = group.joiner().expect("open the joiner");
     run_in(&joiner, || match rustix::fs::open(path, flags, rustix::fs::Mode::empty()) {
         Ok(_) => 0,
         Err(errno) => errno.raw_os_error(),
@@ -127,17 +127,18 @@ pub(crate) fn open_in(group: &Group, path: &'static str, flags: rustix::fs::OFla
     .wait()
 }
 
-/// Waits for a signal for ever.
+/// Waits forever for a signal.
 pub(crate) fn pause() -> i32 {
     loop {
         let _ = rustix::event::poll(&mut [], None);
     }
 }
 
-/// Runs a test in a process with a mount namespace of its own, from which some trees are unmounted first.
+/// Runs a test in a process with a new mount namespace, from which some trees are unmounted first.
 pub(crate) fn without_trees(unmount: impl Fn(&str) -> bool, test: impl FnOnce()) {
     let child = Clone3 { namespaces: Some(UnshareFlags::NEWNS), cgroup: None }.fork(|| {
-        rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).expect("private");
+        rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+            .expect("make mounts private");
         for point in mount_points().iter().rev().filter(|point| unmount(point)) {
             rustix::mount::unmount(point.as_str(), UnmountFlags::DETACH)
                 .unwrap_or_else(|e| panic!("umount {point}: {e}"));
@@ -145,12 +146,12 @@ pub(crate) fn without_trees(unmount: impl Fn(&str) -> bool, test: impl FnOnce())
         test();
         0
     });
-    assert_eq!(Process::new(child.expect("clone3")).wait(), 0, "the test in a mount namespace of its own passes");
+    assert_eq!(Process::new(child.expect("clone3")).wait(), 0, "the test in a new mount namespace failed");
 }
 
-/// Where cgroup trees are mounted.
+/// Returns the mountpoints of the cgroup trees.
 fn mount_points() -> Vec<String> {
-    let mountinfo = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+    let mountinfo = fs::read_to_string("/proc/self/mountinfo").expect("read mountinfo");
     let cgroup = |line: &&str| line.contains(" - cgroup ") || line.contains(" - cgroup2 ");
     mountinfo.lines().filter(cgroup).filter_map(|line| line.split(' ').nth(4)).map(str::to_owned).collect()
 }

@@ -6,14 +6,14 @@ use crate::{
     processes,
 };
 
-/// The monitor's mount namespace has no cgroup file system: descriptors are enough.
-pub(crate) fn no_tree_in_sight() {
+/// Descriptors are sufficient in a mount namespace without cgroup mounts, such as the monitor's.
+pub(crate) fn trees_are_used_by_descriptor() {
     let trees = Hierarchies::open().unwrap();
     let path = GroupPath::parse(&format!("/pinion-test-{}/blind/group", std::process::id())).unwrap();
     without_trees(
         |_| true,
         || {
-            assert!(matches!(Hierarchies::open(), Err(Error::NoTree)), "none is mounted here");
+            assert!(matches!(Hierarchies::open(), Err(Error::NoTree)), "no tree is mounted here");
             let memory = Memory { limit: Some(64 << 20), ..Memory::default() };
             let limits = Limits::from_spec(&Resources { memory: Some(memory), ..Resources::default() }).unwrap();
             let group = Group::create(&trees, &path, &limits).unwrap();
@@ -34,16 +34,16 @@ pub(crate) fn no_tree_in_sight() {
     assert!(!trees.contains(&path.parent().unwrap()));
 }
 
-/// The v2 tree alone. It has none of the usual controllers here, so limits must be refused by name.
+/// Only the v2 tree is mounted. It does not have the usual controllers here, so limits must be refused by name.
 pub(crate) fn pure_v2() {
     without_trees(
         |point| !point.ends_with("/unified"),
         || {
             assert_eq!(Hierarchies::open().unwrap().layout(), Layout::V2);
-            processes::join_every_tree_v2();
+            processes::join_v2();
             processes::kill_all();
             processes::kill_while_frozen();
-            processes::exec_group_alone();
+            processes::exec_group();
             let fixture = Fixture::new("v2");
             let memory = Memory { limit: Some(64 << 20), ..Memory::default() };
             let limits = Limits::from_spec(&Resources { memory: Some(memory), ..Resources::default() }).unwrap();
@@ -54,7 +54,7 @@ pub(crate) fn pure_v2() {
     );
 }
 
-/// No v2 tree: the freezer is what stops and kills.
+/// Without a v2 tree the v1 freezer freezes and kills.
 pub(crate) fn pure_v1() {
     without_trees(
         |point| point.ends_with("/unified"),
@@ -63,9 +63,9 @@ pub(crate) fn pure_v1() {
             processes::kill_all();
             processes::kill_while_frozen();
             processes::freeze_and_thaw();
-            processes::exec_group_alone();
+            processes::exec_group();
             processes::oom_kill_is_counted();
-            crate::lifecycle::remove_waits_for_the_killed();
+            crate::lifecycle::remove_waits_for_killed_processes();
         },
     );
 }

@@ -1,30 +1,30 @@
 use std::fs;
 
-use cgroup::{Error, Group, GroupPath, Limits, Nesting, Removing};
+use cgroup::{Error, Group, GroupPath, Limits, Nesting, RemovalStatus};
 use oci::Resources;
 
 use crate::fixture::{Fixture, pause, run_in};
 
-pub(crate) fn occupied_names_the_process() {
+pub(crate) fn occupied_group_error_names_the_process() {
     let fixture = Fixture::new("occupied");
     let group = fixture.group(&Resources::default());
     let process = run_in(&group.joiner().unwrap(), pause);
     let error = Group::create(&fixture.trees, &fixture.path, &Limits::default()).unwrap_err();
     assert!(matches!(error, Error::Occupied { .. }), "{error}");
-    assert!(error.to_string().contains(&format!("process {} ", process.pid)), "{error}");
-    assert_eq!(group.pids().unwrap(), [process.pid], "nothing changed");
+    assert!(error.to_string().contains(&format!("process {};", process.pid)), "{error}");
+    assert_eq!(group.pids().unwrap(), [process.pid], "the group was changed");
 
     let parent = fixture.path.parent().unwrap();
     let error = Group::create(&fixture.trees, &parent, &Limits::default()).unwrap_err();
     assert!(matches!(error, Error::Occupied { .. }), "{error}");
 }
 
-pub(crate) fn unused_group_is_made_anew() {
-    let fixture = Fixture::new("anew");
+pub(crate) fn unused_group_is_created_again() {
+    let fixture = Fixture::new("again");
     drop(fixture.group(&Resources { pids: Some(oci::Pids { limit: Some(5) }), ..Resources::default() }));
     assert_eq!(fixture.read("pids", "pids.max"), "5");
     drop(fixture.group(&Resources::default()));
-    assert_eq!(fixture.read("pids", "pids.max"), "max", "no limit of the former group lives on");
+    assert_eq!(fixture.read("pids", "pids.max"), "max", "the limit of the previous group is still in effect");
 }
 
 pub(crate) fn remove_nested() {
@@ -45,7 +45,7 @@ pub(crate) fn remove_nested() {
     Group::open(&fixture.trees, &fixture.path).unwrap_err();
 }
 
-/// As many as a container could make, each below the one before, and each with one beside.
+/// Groups as a container could create them: each below the previous one, and each with a sibling.
 pub(crate) fn removal_is_one_pass_in_bounded_steps() {
     const DEEP: u64 = 750;
     const STEP: u64 = 20;
@@ -65,23 +65,23 @@ pub(crate) fn removal_is_one_pass_in_bounded_steps() {
     let (mut steps, mut before) = (0, 0);
     loop {
         let step = removal.step(STEP as usize).unwrap();
-        assert!(removal.removed() - before <= STEP, "a step is bounded");
+        assert!(removal.removed() - before <= STEP, "a step removed too many groups");
         before = removal.removed();
         steps += 1;
         match step {
-            Removing::Done => break,
-            Removing::Pending => {}
-            Removing::Busy => panic!("no process is in it"),
+            RemovalStatus::Done => break,
+            RemovalStatus::Pending => {}
+            RemovalStatus::Busy => panic!("the group contains no process"),
         }
     }
-    // Each group is listed, entered, left and removed a fixed number of times, however many there are.
+    // Each group is listed, entered, left and removed a fixed number of times, however many groups there are.
     assert!(steps * STEP < 12 * DEEP, "{steps} steps for {DEEP} levels");
     assert!(!fixture.trees.contains(&fixture.path));
 }
 
-/// Deep and wide, and with names of equal hash, among which a position in a directory is ambiguous: kernfs orders names
-/// by `name_hash`, in which each "b`" counts as much as "ak".
-pub(crate) fn thaw_below_is_one_pass_in_bounded_steps() {
+/// Deep and wide groups, and names with equal hashes, among which a directory position is ambiguous: kernfs orders
+/// names by `name_hash`, in which "b`" and "ak" have the same value.
+pub(crate) fn thaw_descendants_is_one_pass_in_bounded_steps() {
     const DEEP: usize = 300;
     const WIDE: usize = 300;
     const STEP: usize = 20;
@@ -103,7 +103,7 @@ pub(crate) fn thaw_below_is_one_pass_in_bounded_steps() {
         fs::create_dir(path).unwrap();
         fs::write(path.join("freezer.state"), "FROZEN").unwrap();
     }
-    let mut pass = group.thaw_below().unwrap();
+    let mut pass = group.thaw_descendants().unwrap();
     let mut steps = 1;
     while !pass.step(STEP).unwrap() {
         steps += 1;
@@ -126,16 +126,20 @@ pub(crate) fn nesting_is_limited() {
         fs::create_dir(&path).unwrap();
         path.push("b");
     }
-    assert_eq!(fs::create_dir(&path).unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "EAGAIN: deeper than 3");
+    assert_eq!(
+        fs::create_dir(&path).unwrap_err().kind(),
+        std::io::ErrorKind::WouldBlock,
+        "EAGAIN for a depth of more than 3"
+    );
     for name in ["exec", "more"] {
         group.exec_group(name).unwrap();
     }
     let error = group.exec_group("another").unwrap_err();
-    assert_eq!(error.errno(), Some(rustix::io::Errno::AGAIN), "more than 5: {error}");
+    assert_eq!(error.errno(), Some(rustix::io::Errno::AGAIN), "EAGAIN for more than 5 descendants: {error}");
     group.remove().unwrap();
 }
 
-pub(crate) fn remove_waits_for_the_killed() {
+pub(crate) fn remove_waits_for_killed_processes() {
     let fixture = Fixture::new("wait");
     for _ in 0..20 {
         let group = fixture.group(&Resources::default());
@@ -144,23 +148,23 @@ pub(crate) fn remove_waits_for_the_killed() {
         let processes: Vec<_> = (0..3).map(|_| run_in(&joiner, pause)).collect();
         group.kill().unwrap();
         group.remove().unwrap();
-        again.kill().expect("killing a group that is gone is fine");
-        again.remove().expect("removing a group that is gone is fine");
+        again.kill().expect("kill a group that does not exist");
+        again.remove().expect("remove a group that does not exist");
         drop(processes);
     }
 }
 
-pub(crate) fn sweep_parents() {
+pub(crate) fn remove_empty_parents() {
     let fixture = Fixture::new("parent");
     let base = fixture.path.parent().unwrap();
-    let make = |path: &str| {
+    let create = |path: &str| {
         let path = GroupPath::parse(&format!("{}/{path}", fixture.path)).unwrap();
         (Group::create(&fixture.trees, &path, &Limits::default()).unwrap(), path)
     };
-    let ((one, first), (two, second)) = (make("pod/one"), make("pod/two"));
+    let ((one, first), (two, second)) = (create("pod/one"), create("pod/two"));
     one.remove().unwrap();
     fixture.trees.remove_empty_parents(&first, None);
-    assert!(fixture.trees.contains(&second), "a parent with a child stays");
+    assert!(fixture.trees.contains(&second), "a parent with a child was removed");
     two.remove().unwrap();
     fixture.trees.remove_empty_parents(&second, Some(&fixture.path));
     assert!(fixture.trees.contains(&fixture.path) && !fixture.trees.contains(&second.parent().unwrap()));
@@ -168,7 +172,7 @@ pub(crate) fn sweep_parents() {
     assert!(!fixture.trees.contains(&base));
 }
 
-pub(crate) fn missing_is_told() {
+pub(crate) fn missing_group_is_reported() {
     let fixture = Fixture::new("missing");
     let error = Group::open(&fixture.trees, &fixture.path).unwrap_err();
     assert!(matches!(error, Error::Missing { .. }), "{error}");

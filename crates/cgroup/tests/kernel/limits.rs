@@ -20,8 +20,8 @@ fn resources(memory: i64, swap: i64) -> Resources {
     }
 }
 
-/// On this layout of trees: v1 has the controllers.
-pub(crate) fn limits_stand() {
+/// Limits in a layout in which v1 has the controllers.
+pub(crate) fn limits_are_written() {
     let fixture = Fixture::new("limits");
     let group = fixture.group(&resources(32 << 20, 48 << 20));
     for (tree, file, value) in [
@@ -42,14 +42,14 @@ pub(crate) fn limits_stand() {
     assert_eq!((stats.memory_limit, stats.swap_limit), (Some(32 << 20), Some(16 << 20)));
 }
 
-pub(crate) fn update_both_ways() {
+pub(crate) fn limits_are_raised_and_lowered() {
     let fixture = Fixture::new("update");
     let group = fixture.group(&resources(32 << 20, 32 << 20));
     for (memory, swap) in [(64 << 20, 96 << 20), (16 << 20, 16 << 20), (-1, -1), (24 << 20, 24 << 20)] {
         group.update(&Limits::from_spec(&resources(memory, swap)).unwrap()).unwrap();
-        let shown = |bytes: i64| if bytes < 0 { "9223372036854771712".to_owned() } else { bytes.to_string() };
-        assert_eq!(fixture.read("memory", "memory.limit_in_bytes"), shown(memory));
-        assert_eq!(fixture.read("memory", "memory.memsw.limit_in_bytes"), shown(swap));
+        let value_of = |bytes: i64| if bytes < 0 { "9223372036854771712".to_owned() } else { bytes.to_string() };
+        assert_eq!(fixture.read("memory", "memory.limit_in_bytes"), value_of(memory));
+        assert_eq!(fixture.read("memory", "memory.memsw.limit_in_bytes"), value_of(swap));
     }
     let idle = |idle| Resources {
         cpu: Some(Cpu { idle: Some(idle), shares: Some(300), ..Cpu::default() }),
@@ -60,10 +60,10 @@ pub(crate) fn update_both_ways() {
         assert_eq!(fixture.read("cpu", "cpu.idle"), value.to_string());
         assert_eq!(fixture.read("cpu", "cpu.shares"), shares);
     }
-    assert_eq!(fixture.read("pids", "pids.max"), "77", "what an update does not name stays");
+    assert_eq!(fixture.read("pids", "pids.max"), "77", "an update changed a limit that it does not set");
 }
 
-pub(crate) fn refused_limit_leaves_nothing() {
+pub(crate) fn refused_limit_leaves_no_group() {
     let fixture = Fixture::new("refused");
     let refused = [Cpu { cpus: Some("60000".into()), ..Cpu::default() }, Cpu { quota: Some(1), ..Cpu::default() }];
     for cpu in refused {
@@ -72,7 +72,7 @@ pub(crate) fn refused_limit_leaves_nothing() {
         assert!(matches!(error, Error::Io { .. }), "{error}");
         assert!(error.to_string().contains(fixture.path.as_str()), "{error}");
         assert!(!fixture.trees.contains(&fixture.path));
-        assert!(!fixture.trees.contains(&fixture.path.parent().unwrap()), "the parent it made is gone too");
+        assert!(!fixture.trees.contains(&fixture.path.parent().unwrap()), "the created parent was not removed");
     }
     let unified = [("memory.high".to_owned(), "1000000".to_owned())].into();
     let limits = Limits::from_spec(&Resources { unified, ..Resources::default() }).unwrap();
@@ -81,12 +81,16 @@ pub(crate) fn refused_limit_leaves_nothing() {
     assert!(!fixture.trees.contains(&fixture.path.parent().unwrap()));
     let class = oci::Network { class_id: Some(7), ..oci::Network::default() };
     let limits = Limits::from_spec(&Resources { network: Some(class), ..Resources::default() }).unwrap();
-    let made = Group::create(&fixture.trees, &fixture.path, &limits);
+    let created = Group::create(&fixture.trees, &fixture.path, &limits);
     if std::path::Path::new("/sys/fs/cgroup/net_cls").exists() {
-        drop(made.unwrap());
-        return assert_eq!(fixture.read("net_cls", "net_cls.classid"), "7", "Debian's kernel has it, others do not");
+        drop(created.unwrap());
+        return assert_eq!(
+            fixture.read("net_cls", "net_cls.classid"),
+            "7",
+            "net_cls is available, as on Debian's kernel"
+        );
     }
-    let error = made.unwrap_err();
+    let error = created.unwrap_err();
     assert!(matches!(&error, Error::Unavailable { controller: "net_cls", .. }), "{error}");
     assert!(!fixture.trees.contains(&fixture.path.parent().unwrap()));
 }

@@ -16,8 +16,8 @@ pub(crate) fn join_every_tree() {
     assert!(!group.is_empty().unwrap());
 }
 
-/// Only the v2 tree is in sight: the child is born in its group and joins nothing.
-pub(crate) fn join_every_tree_v2() {
+/// Only the v2 tree is mounted: the child is cloned into its group and joins no other tree.
+pub(crate) fn join_v2() {
     let fixture = Fixture::new("join-v2");
     let group = fixture.group(&Resources::default());
     let process = run_in(&group.joiner().unwrap(), pause);
@@ -49,8 +49,8 @@ pub(crate) fn kill_while_frozen() {
     assert_eq!(process.wait(), 128 + 9);
 }
 
-/// By the v1 freezer, beside a v2 tree.
-pub(crate) fn kill_while_frozen_by_others() {
+/// Another program has frozen the group in the v1 freezer, next to a v2 tree.
+pub(crate) fn kill_while_frozen_in_v1() {
     let fixture = Fixture::new("kill-frozen-by-others");
     let group = fixture.group(&Resources::default());
     let process = run_in(&group.joiner().unwrap(), pause);
@@ -64,9 +64,8 @@ pub(crate) fn kill_while_frozen_by_others() {
     assert_eq!(process.wait(), 128 + 9);
 }
 
-/// As a container can that mounts the v1 freezer: what it froze in a group of its own is killed, and dies once it is
-/// thawed.
-pub(crate) fn removal_thaws_what_was_frozen_below() {
+/// Processes that a container has frozen in a child group of the v1 freezer are killed, and die after they are thawed.
+pub(crate) fn removal_thaws_descendants() {
     let fixture = Fixture::new("frozen-below");
     let group = fixture.group(&Resources::default());
     let processes: Vec<_> = (0..3).map(|_| run_in(&group.joiner().unwrap(), pause)).collect();
@@ -85,8 +84,8 @@ pub(crate) fn removal_thaws_what_was_frozen_below() {
     assert!(processes.into_iter().all(|process| process.wait() == 128 + 9));
 }
 
-/// The same without a removal, which a container's group has to wait with until its processes ended.
-pub(crate) fn what_is_frozen_below_dies_after_a_thaw() {
+/// Thaws frozen processes without a removal: a container's group is removed only after its processes have exited.
+pub(crate) fn killed_descendants_die_after_thaw() {
     let fixture = Fixture::new("thaw-below");
     let group = fixture.group(&Resources::default());
     let processes: Vec<_> = (0..3).map(|_| run_in(&group.joiner().unwrap(), pause)).collect();
@@ -100,8 +99,8 @@ pub(crate) fn what_is_frozen_below_dies_after_a_thaw() {
         }
     }
     group.kill().unwrap();
-    assert!(!group.is_empty().unwrap(), "is the attack one?");
-    let mut pass = group.thaw_below().expect("a v1 freezer");
+    assert!(!group.is_empty().unwrap(), "the frozen processes died without a thaw: the test is void");
+    let mut pass = group.thaw_descendants().expect("the v1 freezer is mounted");
     while !pass.step(2).unwrap() {}
     assert!(processes.into_iter().all(|process| process.wait() == 128 + 9));
     group.remove().unwrap();
@@ -110,7 +109,7 @@ pub(crate) fn what_is_frozen_below_dies_after_a_thaw() {
 pub(crate) fn freeze_and_thaw() {
     let fixture = Fixture::new("freeze");
     let group = fixture.group(&Resources::default());
-    // Turns without end, so its CPU time tells whether it runs.
+    // The process spins, so that its CPU time shows whether it is running.
     let _process = run_in(&group.joiner().unwrap(), || {
         loop {
             std::hint::spin_loop();
@@ -122,7 +121,7 @@ pub(crate) fn freeze_and_thaw() {
     for _ in 0..100 {
         rustix::thread::sched_yield();
     }
-    assert_eq!(group.stats().unwrap().cpu_usage_ns, before, "it does not run");
+    assert_eq!(group.stats().unwrap().cpu_usage_ns, before, "a frozen process is running");
     group.thaw().unwrap();
     assert!(!group.is_frozen().unwrap());
     while group.stats().unwrap().cpu_usage_ns == before {
@@ -130,7 +129,7 @@ pub(crate) fn freeze_and_thaw() {
     }
 }
 
-pub(crate) fn signal_each() {
+pub(crate) fn signal_reaches_all_processes() {
     let fixture = Fixture::new("signal");
     let group = fixture.group(&Resources::default());
     let joiner = group.joiner().unwrap();
@@ -147,7 +146,7 @@ pub(crate) fn signal_each() {
     }
 }
 
-pub(crate) fn exec_group_alone() {
+pub(crate) fn exec_group() {
     let fixture = Fixture::new("exec");
     let group = fixture.group(&Resources::default());
     let init = run_in(&group.joiner().unwrap(), pause);
@@ -157,13 +156,13 @@ pub(crate) fn exec_group_alone() {
     let mut both = vec![init.pid, process.pid];
     both.sort_unstable();
     assert_eq!(group.pids().unwrap(), both);
-    assert!(group.exec_group("exec-1").is_err(), "one group, one command");
+    assert!(group.exec_group("exec-1").is_err(), "an exec group was created twice");
     assert!(group.exec_group("../x").is_err());
     let again = group.open_exec_group("exec-1").unwrap();
     again.kill().unwrap();
     assert_eq!(process.wait(), 128 + 9);
     command.remove().unwrap();
-    assert_eq!(group.pids().unwrap(), [init.pid], "the container lives on");
+    assert_eq!(group.pids().unwrap(), [init.pid], "the init of the container was killed, too");
     assert!(group.open_exec_group("exec-1").is_err());
 }
 
@@ -181,7 +180,7 @@ pub(crate) fn oom_kill_is_counted() {
     assert_eq!(group.oom_kills(), 1);
 }
 
-pub(crate) fn stats_follow() {
+pub(crate) fn stats_reflect_usage() {
     const SIZE: usize = 24 << 20;
     let fixture = Fixture::new("stats");
     let limit = 256 << 20;
@@ -205,7 +204,7 @@ pub(crate) fn stats_follow() {
     assert_eq!(after.pids, 1);
     drop(process);
     let again = cgroup::Group::open(&fixture.trees, &fixture.path).unwrap();
-    assert_eq!(again.stats().unwrap().pids_limit, Some(50), "another process's view");
+    assert_eq!(again.stats().unwrap().pids_limit, Some(50), "statistics of a group that was opened again");
     group.remove().unwrap();
-    assert!(matches!(again.stats(), Err(cgroup::Error::Missing { .. })), "a group that went is told");
+    assert!(matches!(again.stats(), Err(cgroup::Error::Missing { .. })), "statistics of a removed group");
 }

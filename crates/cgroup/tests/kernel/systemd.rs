@@ -1,4 +1,4 @@
-//! Scopes that the machine's systemd makes.
+//! Scopes of the system's systemd.
 
 use std::{collections::BTreeMap, fs, process::Command};
 
@@ -6,9 +6,9 @@ use cgroup::{Error, Group, Limits, systemd::Unit};
 use oci::{Cpu, DeviceRule, HugepageLimit, Memory, Pids, Resources};
 use rustix::fs::OFlags;
 
-use crate::fixture::{Fixture, Process, init, lone, open_in, pause};
+use crate::fixture::{Fixture, Process, open_in, pause, run_as_init, run_outside};
 
-/// A scope of its own per test, stopped at the end.
+/// A separate scope per test, which is stopped when dropped.
 struct Scope {
     fixture: Fixture,
     unit: Unit,
@@ -21,32 +21,33 @@ impl Scope {
         Self { fixture: Fixture::new(name), unit }
     }
 
-    /// A waiting process, and its group.
+    /// Starts a scope with a waiting process.
     fn start(&self, resources: &Resources) -> (Process, Group) {
-        let process = lone(pause);
+        let process = run_outside(pause);
         let limits = Limits::from_spec(resources).unwrap();
         let group = self.unit.start(&self.fixture.trees, process.pid, &limits).unwrap();
         (process, group)
     }
 
-    /// A property as systemd shows it.
-    fn shown(&self, property: &str) -> String {
+    /// Returns a property as systemd shows it.
+    fn property(&self, property: &str) -> String {
         show(self.unit.name(), property)
     }
 }
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        let path = self.unit.expected_path().expect("a path");
-        let group = Unit::open(self.unit.name(), &self.fixture.trees, &path).expect("found");
-        group.remove().expect("the scope is stopped");
+        let path = self.unit.expected_path().expect("compute the path");
+        let group = Unit::open(self.unit.name(), &self.fixture.trees, &path).expect("open the unit");
+        group.remove().expect("stop the scope");
         let _ = Command::new("systemctl").args(["stop", "pinion-test.slice"]).status();
     }
 }
 
 fn show(unit: &str, property: &str) -> String {
-    let out = Command::new("systemctl").args(["show", "--value", "-p", property, unit]).output().expect("systemctl");
-    String::from_utf8(out.stdout).expect("text").trim().to_owned()
+    let out =
+        Command::new("systemctl").args(["show", "--value", "-p", property, unit]).output().expect("run systemctl");
+    String::from_utf8(out.stdout).expect("the output is UTF-8").trim().to_owned()
 }
 
 fn read(group: &Group, file: &str) -> String {
@@ -70,7 +71,7 @@ fn resources() -> Resources {
     }
 }
 
-/// systemd was told, the kernel was told, and the process is where the unit says.
+/// The limits are set in systemd and in the kernel, and the process is in the cgroup of the unit.
 pub(crate) fn scope_has_its_limits() {
     let scope = Scope::new("limits");
     let (process, group) = scope.start(&resources());
@@ -86,9 +87,9 @@ pub(crate) fn scope_has_its_limits() {
         ("TasksMax", "33"),
         ("AllowedCPUs", "0"),
     ] {
-        assert_eq!(scope.shown(property), value, "{property}");
+        assert_eq!(scope.property(property), value, "{property}");
     }
-    let weight = scope.shown("CPUWeight");
+    let weight = scope.property("CPUWeight");
     for (file, value) in [
         ("memory.max", "67108864"),
         ("memory.swap.max", "0"),
@@ -100,19 +101,19 @@ pub(crate) fn scope_has_its_limits() {
     ] {
         assert_eq!(read(&group, file), value, "{file}");
     }
-    // Commands of the container find a place below it.
+    // Exec groups can be created in the scope.
     let command = group.exec_group("exec-1").unwrap();
     command.remove().unwrap();
 }
 
-/// What was said last stands, also after systemd wrote all its own again.
+/// An update is in effect, also after systemd has applied its properties again.
 pub(crate) fn update_survives_a_reload() {
     let scope = Scope::new("update");
     let (_process, group) = scope.start(&resources());
     let memory = Memory { limit: Some(32 << 20), swap: Some(48 << 20), ..Memory::default() };
     let update = Resources { memory: Some(memory), pids: Some(Pids { limit: Some(-1) }), ..Resources::default() };
     group.update(&Limits::from_spec(&update).unwrap()).unwrap();
-    let stands = || {
+    let assert_limits = || {
         for (file, value) in [
             ("memory.max", "33554432"),
             ("memory.swap.max", "16777216"),
@@ -123,17 +124,17 @@ pub(crate) fn update_survives_a_reload() {
             assert_eq!(read(&group, file), value, "{file}");
         }
     };
-    stands();
-    assert_eq!((scope.shown("MemoryMax").as_str(), scope.shown("TasksMax").as_str()), ("33554432", "infinity"));
-    assert!(Command::new("systemctl").arg("daemon-reload").status().expect("systemctl").success());
-    stands();
+    assert_limits();
+    assert_eq!((scope.property("MemoryMax").as_str(), scope.property("TasksMax").as_str()), ("33554432", "infinity"));
+    assert!(Command::new("systemctl").arg("daemon-reload").status().expect("run systemctl").success());
+    assert_limits();
 }
 
 pub(crate) fn devices_are_denied() {
     let scope = Scope::new("devices");
     let deny = DeviceRule { allow: false, access: Some("rwm".into()), ..DeviceRule::default() };
     let (_process, group) = scope.start(&Resources { devices: vec![deny], ..Resources::default() });
-    assert_eq!(scope.shown("DevicePolicy"), "strict");
+    assert_eq!(scope.property("DevicePolicy"), "strict");
     let kmsg = || open_in(&group, "/dev/kmsg", OFlags::RDONLY | OFlags::NONBLOCK);
     assert_eq!(open_in(&group, "/dev/null", OFlags::RDWR), 0);
     assert_ne!(kmsg(), 0);
@@ -143,59 +144,59 @@ pub(crate) fn devices_are_denied() {
     let update = Resources { devices: vec![deny, allow], ..Resources::default() };
     group.update(&Limits::from_spec(&update).unwrap()).unwrap();
     assert_eq!(kmsg(), 0);
-    assert!(scope.shown("DeviceAllow").contains("/dev/char/1:11 r"), "{}", scope.shown("DeviceAllow"));
+    assert!(scope.property("DeviceAllow").contains("/dev/char/1:11 r"), "{}", scope.property("DeviceAllow"));
 }
 
-/// `org.systemd.property.*`; one that systemd refuses leaves neither scope nor group.
+/// `org.systemd.property.*`; a property that systemd refuses leaves neither a scope nor a cgroup.
 pub(crate) fn annotations_reach_the_unit() {
     let scope = Scope::new("annotated");
     let annotated = |key: &str, value: &str| {
         let annotations = BTreeMap::from([(format!("org.systemd.property.{key}"), value.to_owned())]);
         scope.unit.clone().with_annotations(&annotations).unwrap()
     };
-    let process = lone(pause);
+    let process = run_outside(pause);
     let error =
         annotated("NoSuchThing", "true").start(&scope.fixture.trees, process.pid, &Limits::default()).unwrap_err();
     assert!(matches!(&error, Error::Systemd { .. }) && error.to_string().contains("NoSuchThing"), "{error}");
     assert!(!scope.fixture.trees.contains(&scope.unit.expected_path().unwrap()));
     let unit = annotated("TimeoutStopSec", "uint64 7");
     unit.start(&scope.fixture.trees, process.pid, &Limits::default()).unwrap();
-    assert_eq!(scope.shown("TimeoutStopUSec"), "7s");
+    assert_eq!(scope.property("TimeoutStopUSec"), "7s");
 }
 
-/// One name, one scope; a limit that the kernel refuses takes the scope away again.
-pub(crate) fn failures_leave_nothing() {
+/// A name can be used for one scope only; a limit that the kernel refuses removes the scope again.
+pub(crate) fn failures_leave_no_scope() {
     let scope = Scope::new("failed");
     let trees = &scope.fixture.trees;
-    let process = init(pause);
+    let process = run_as_init(pause);
     let unified = [("memory.none".to_owned(), "1".to_owned())].into();
     let limits = Limits::from_spec(&Resources { unified, ..Resources::default() }).unwrap();
     let error = scope.unit.start(trees, process.pid, &limits).unwrap_err();
     assert!(error.to_string().contains("memory.none"), "{error}");
-    assert!(!trees.contains(&scope.unit.expected_path().unwrap()), "the scope is gone");
+    assert!(!trees.contains(&scope.unit.expected_path().unwrap()), "the scope still exists");
     drop(process);
     let (first, _group) = scope.start(&Resources::default());
-    let second = lone(pause);
+    let second = run_outside(pause);
     let error = scope.unit.start(trees, second.pid, &Limits::default()).unwrap_err();
     assert!(error.to_string().contains(scope.unit.name()), "{error}");
-    assert_eq!(scope.shown("ActiveState"), "active", "the first one's goes on");
+    assert_eq!(scope.property("ActiveState"), "active", "the first scope is not active anymore");
     drop((first, second));
     let gone = scope.unit.start(trees, i32::MAX, &Limits::default()).unwrap_err();
     assert!(matches!(gone, Error::Systemd { .. }), "{gone}");
 }
 
-/// Its end kills what is in it, and a second end is fine.
-pub(crate) fn stop_ends_all() {
+/// Stopping a scope kills its processes; stopping it again is not an error.
+pub(crate) fn stop_kills_all_processes() {
     let scope = Scope::new("stop");
     let (process, group) = scope.start(&Resources::default());
     let open = || Unit::open(group.unit_name().unwrap(), &scope.fixture.trees, group.path()).unwrap();
     open().remove().unwrap();
-    assert!(process.wait() > 128, "it was killed");
+    assert!(process.wait() > 128, "the process was not killed");
     assert!(!scope.fixture.trees.contains(group.path()));
     open().kill().unwrap();
     assert!(open().is_empty().unwrap());
     open().remove().unwrap();
-    assert_eq!(scope.shown("LoadState"), "not-found");
+    assert_eq!(scope.property("LoadState"), "not-found");
 }
 
 fn v1_file(group: &Group, tree: &str, file: &str) -> String {
@@ -216,7 +217,7 @@ fn v1_resources() -> Resources {
     Resources { memory: Some(memory), cpu: Some(cpu), pids, ..Resources::default() }
 }
 
-fn v1_stands(group: &Group, memory: &str) {
+fn assert_v1_limits(group: &Group, memory: &str) {
     for (tree, file, value) in [
         ("memory", "memory.limit_in_bytes", memory),
         ("memory", "memory.swappiness", "7"),
@@ -229,13 +230,13 @@ fn v1_stands(group: &Group, memory: &str) {
     }
 }
 
-/// systemd makes some of the groups, we the others; the process is in all of them.
+/// systemd creates some of the cgroups, this crate the others; the process is in all of them.
 pub(crate) fn v1_scope_has_its_limits() {
     let scope = Scope::new("v1");
     let (process, group) = scope.start(&v1_resources());
     assert_eq!(group.path(), &scope.unit.expected_path().unwrap());
-    v1_stands(&group, "67108864");
-    assert_eq!(scope.shown("MemoryLimit"), "67108864");
+    assert_v1_limits(&group, "67108864");
+    assert_eq!(scope.property("MemoryLimit"), "67108864");
     let membership = fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).unwrap();
     for line in membership.lines() {
         assert!(line.ends_with(group.path().as_str()), "{line} is not {}", group.path());
@@ -246,7 +247,7 @@ pub(crate) fn v1_scope_has_its_limits() {
     assert_eq!(process.wait(), 128 + 9);
     let path = group.path().clone();
     group.remove().unwrap();
-    assert!(!scope.fixture.trees.contains(&path), "in no tree");
+    assert!(!scope.fixture.trees.contains(&path), "the cgroup still exists in a tree");
 }
 
 pub(crate) fn v1_update_survives_a_reload() {
@@ -257,17 +258,17 @@ pub(crate) fn v1_update_survives_a_reload() {
     let update = Resources { memory: Some(memory), devices: vec![deny], ..Resources::default() };
     group.update(&Limits::from_spec(&update).unwrap()).unwrap();
     let denied = || assert_ne!(open_in(&group, "/dev/kmsg", OFlags::RDONLY | OFlags::NONBLOCK), 0);
-    v1_stands(&group, "33554432");
+    assert_v1_limits(&group, "33554432");
     denied();
-    assert!(Command::new("systemctl").arg("daemon-reload").status().expect("systemctl").success());
-    v1_stands(&group, "33554432");
+    assert!(Command::new("systemctl").arg("daemon-reload").status().expect("run systemctl").success());
+    assert_v1_limits(&group, "33554432");
     denied();
 }
 
-/// Where systemd does not run, the error says so and what to do; nothing was made.
-pub(crate) fn none_is_told() {
+/// Without systemd the error states that and what to do; nothing is created.
+pub(crate) fn missing_systemd_is_reported() {
     let fixture = Fixture::new("none");
-    let process = lone(pause);
+    let process = run_outside(pause);
     let unit = Unit::parse(Some("pinion-test.slice:test:none"), "none").unwrap();
     let error = unit.start(&fixture.trees, process.pid, &Limits::default()).unwrap_err();
     assert!(matches!(error, Error::Systemd { .. }), "{error}");

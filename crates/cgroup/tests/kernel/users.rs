@@ -1,18 +1,18 @@
-//! Users who are not the machine's root.
+//! Unprivileged users.
 
 use std::os::unix::fs::chown;
 
 use cgroup::{Error, Group, GroupPath, Hierarchies, Limits};
 use oci::{Pids, Resources};
 
-use crate::fixture::{Fixture, lone, pause, run_in};
+use crate::fixture::{Fixture, pause, run_in, run_outside};
 
-/// Nobody of note on any machine.
+/// A uid that is not in use.
 const USER: u32 = 54_321;
 
-/// Runs a test as that user.
+/// Runs a test as an unprivileged user.
 fn as_user(test: impl FnOnce()) {
-    let process = lone(|| {
+    let process = run_outside(|| {
         rustix::thread::set_thread_res_gid(gid(), gid(), gid()).expect("setresgid");
         rustix::thread::set_thread_groups(&[]).expect("setgroups");
         let user = rustix::fs::Uid::from_raw(USER);
@@ -20,7 +20,7 @@ fn as_user(test: impl FnOnce()) {
         test();
         0
     });
-    assert_eq!(process.wait(), 0, "the test as another user passes");
+    assert_eq!(process.wait(), 0, "the test as another user failed");
 }
 
 fn gid() -> rustix::fs::Gid {
@@ -31,18 +31,18 @@ fn limited() -> Limits {
     Limits::from_spec(&Resources { pids: Some(Pids { limit: Some(9) }), ..Resources::default() }).unwrap()
 }
 
-/// Without limits a container does without a group; a limit is refused by its controller's name.
-pub(crate) fn user_without_a_group() {
+/// A container without limits does not need a cgroup; a limit is refused with an error that names its controller.
+pub(crate) fn user_without_delegation() {
     let path = Fixture::new("user").path.clone();
     as_user(|| {
         let trees = Hierarchies::open().unwrap();
         let group = Group::create(&trees, &path, &Limits::default()).unwrap();
-        assert!(!group.is_real() && !trees.contains(&path));
+        assert!(!group.has_directory() && !trees.contains(&path));
         let process = run_in(&group.joiner().unwrap(), pause);
         for error in [group.pids().unwrap_err(), group.freeze().unwrap_err(), group.kill().unwrap_err()] {
             assert!(matches!(error, Error::NoGroup { .. }), "{error}");
         }
-        assert!(!group.exec_group("exec").unwrap().is_real());
+        assert!(!group.exec_group("exec").unwrap().has_directory());
         drop(process);
         group.remove().unwrap();
         let error = Group::create(&trees, &path, &limited()).unwrap_err();
@@ -50,8 +50,8 @@ pub(crate) fn user_without_a_group() {
     });
 }
 
-/// A group that was given to the user, as systemd does with `Delegate=`.
-pub(crate) fn user_with_a_group() {
+/// A cgroup that is delegated to the user, as systemd does with `Delegate=`.
+pub(crate) fn user_with_delegation() {
     let fixture = Fixture::new("delegated");
     let group = fixture.group(&Resources::default());
     let files = ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"];
@@ -60,7 +60,7 @@ pub(crate) fn user_with_a_group() {
     }
     let below: GroupPath = fixture.path.join("inner").unwrap();
     let init = fixture.path.join("shell").unwrap();
-    // Only who is in a delegated group already may move about in it.
+    // Only a process that is already in the delegated cgroup may migrate processes within it.
     let shell = Group::create(&fixture.trees, &init, &Limits::default()).unwrap();
     chown(fixture.file("", "shell/cgroup.procs"), Some(USER), Some(USER)).expect("chown");
     let process = run_in(&shell.joiner().unwrap(), || {

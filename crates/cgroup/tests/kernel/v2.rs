@@ -1,4 +1,4 @@
-//! The v2 tree with all its controllers, and no other.
+//! The v2 tree with all controllers, without v1 trees.
 
 use cgroup::{Error, Group, Limits};
 use oci::{BlockIo, Cpu, HugepageLimit, Memory, Pids, Rdma, Resources, ThrottleDevice};
@@ -22,8 +22,8 @@ fn resources(memory: i64, swap: i64) -> Resources {
     }
 }
 
-/// Every field that v2 has a word for stands in its file.
-pub(crate) fn limits_stand() {
+/// Every field that v2 supports is written to its file.
+pub(crate) fn limits_are_written() {
     let fixture = Fixture::new("limits");
     let throttle = |rate| vec![ThrottleDevice { major: 259, minor: 0, rate }];
     let unified = [("memory.high", "16777216"), ("memory.oom.group", "1"), ("cpu.weight.nice", "3")];
@@ -57,21 +57,22 @@ pub(crate) fn limits_stand() {
         assert_eq!(fixture.read("", file), value, "{file}");
     }
     let weights: Vec<_> = ["io.bfq.weight", "io.weight"].map(|file| fixture.file("", file)).into();
-    let weight = weights.iter().find_map(|path| std::fs::read_to_string(path).ok()).expect("io has weights here");
+    let weight =
+        weights.iter().find_map(|path| std::fs::read_to_string(path).ok()).expect("the io controller has weights");
     assert!(["default 500\n", "default 4950\n", "500\n"].contains(&weight.as_str()), "{weight:?}");
     let stats = group.stats().unwrap();
     assert_eq!((stats.memory_limit, stats.swap_limit), (Some(32 << 20), Some(16 << 20)));
     assert_eq!(stats.pids_limit, Some(77));
 }
 
-pub(crate) fn update_both_ways() {
+pub(crate) fn limits_are_raised_and_lowered() {
     let fixture = Fixture::new("update");
     let group = fixture.group(&resources(32 << 20, 32 << 20));
     for (memory, swap) in [(64 << 20, 96 << 20), (16 << 20, 16 << 20), (-1, -1), (24 << 20, 24 << 20)] {
         group.update(&Limits::from_spec(&resources(memory, swap)).unwrap()).unwrap();
-        let shown = |bytes: i64| if bytes < 0 { "max".to_owned() } else { bytes.to_string() };
-        assert_eq!(fixture.read("", "memory.max"), shown(memory));
-        assert_eq!(fixture.read("", "memory.swap.max"), shown(if swap < 0 { swap } else { swap - memory }));
+        let value_of = |bytes: i64| if bytes < 0 { "max".to_owned() } else { bytes.to_string() };
+        assert_eq!(fixture.read("", "memory.max"), value_of(memory));
+        assert_eq!(fixture.read("", "memory.swap.max"), value_of(if swap < 0 { swap } else { swap - memory }));
     }
     let idle = |idle| Resources {
         cpu: Some(Cpu { idle: Some(idle), shares: Some(1024), ..Cpu::default() }),
@@ -82,10 +83,10 @@ pub(crate) fn update_both_ways() {
         assert_eq!(fixture.read("", "cpu.idle"), value.to_string());
         assert_eq!(fixture.read("", "cpu.weight"), weight);
     }
-    assert_eq!(fixture.read("", "pids.max"), "77", "what an update does not name stays");
+    assert_eq!(fixture.read("", "pids.max"), "77", "an update changed a limit that it does not set");
 }
 
-/// `memory.checkBeforeUpdate`: nothing is killed, the update is refused.
+/// `memory.checkBeforeUpdate`: the update is refused, and no process is killed.
 pub(crate) fn update_is_checked() {
     let fixture = Fixture::new("checked");
     let group = fixture.group(&Resources::default());
@@ -102,13 +103,16 @@ pub(crate) fn update_is_checked() {
     assert!(error.to_string().contains("memory.limit"), "{error}");
     assert_eq!(fixture.read("", "memory.max"), "max");
     group.update(&limits(false)).unwrap();
-    assert_eq!(process.wait(), 128 + 9, "without the check the kernel kills");
+    assert_eq!(process.wait(), 128 + 9, "the process was not killed without the check");
     assert_eq!(group.oom_kills(), 1);
 }
 
-pub(crate) fn refused_limit_leaves_nothing() {
+pub(crate) fn refused_limit_leaves_no_group() {
     let fixture = Fixture::new("refused");
-    let nothing_left = || assert!(!fixture.trees.contains(&fixture.path.parent().unwrap()), "the parent went too");
+    let assert_removed = || {
+        let parent = fixture.path.parent().unwrap();
+        assert!(!fixture.trees.contains(&parent), "the created parent was not removed");
+    };
     let class = oci::Network { class_id: Some(7), ..oci::Network::default() };
     let old = Cpu { realtime_runtime: Some(1000), ..Cpu::default() };
     let pages = HugepageLimit { page_size: "3MB".into(), limit: 1 };
@@ -127,12 +131,13 @@ pub(crate) fn refused_limit_leaves_nothing() {
         let limits = Limits::from_spec(&resources).unwrap();
         let error = Group::create(&fixture.trees, &fixture.path, &limits).unwrap_err();
         assert!(error.to_string().contains(word), "{word}: {error}");
-        nothing_left();
+        assert_removed();
     }
 }
 
-/// A process in the way of the controllers is named: v2 has no processes in groups whose children have limits.
-pub(crate) fn a_process_in_the_way_is_named() {
+/// The error names a process that prevents enabling controllers: on v2, a group whose children have limits cannot
+/// contain processes.
+pub(crate) fn process_in_parent_is_named() {
     let fixture = Fixture::new("busy");
     let group = fixture.group(&Resources::default());
     let process = crate::fixture::run_in(&group.joiner().unwrap(), crate::fixture::pause);
@@ -142,10 +147,10 @@ pub(crate) fn a_process_in_the_way_is_named() {
     assert!(error.to_string().contains(&process.pid.to_string()), "{error}");
 }
 
-pub(crate) fn unused_group_is_made_anew() {
-    let fixture = Fixture::new("anew");
+pub(crate) fn unused_group_is_created_again() {
+    let fixture = Fixture::new("again");
     drop(fixture.group(&Resources { pids: Some(Pids { limit: Some(5) }), ..Resources::default() }));
     assert_eq!(fixture.read("", "pids.max"), "5");
     drop(fixture.group(&Resources::default()));
-    assert_eq!(fixture.read("", "pids.max"), "max", "no limit of the former group lives on");
+    assert_eq!(fixture.read("", "pids.max"), "max", "the limit of the previous group is still in effect");
 }

@@ -1,4 +1,4 @@
-//! One hook as a program: what it gets, and how long it may take.
+//! The program of one hook: its input, its environment, and its timeout.
 
 use std::{
     ffi::CString,
@@ -18,79 +18,80 @@ use rustix::{
 use super::{Hook, Output};
 use crate::{Error, error::During};
 
-/// Most of a failed hook's output that its error shows.
+/// Maximum number of bytes of a failed hook's output that its error shows.
 const OUTPUT_MAX: u64 = 4096;
 
-/// What a hook's program gets that its entry does not say.
+/// Context of a hook's program in addition to its entry in the spec.
 #[derive(Clone, Copy)]
-pub(super) struct Surroundings<'a> {
+pub(super) struct HookContext<'a> {
     pub(super) output: &'a Output,
-    /// Of a hook without one; `None`: the environment of this process.
+    /// The environment of a hook without one of its own; `None`: the environment of this process.
     pub(super) environment: Option<&'a [CString]>,
-    /// When nobody holds its other end anymore, the hook is killed.
+    /// A socket; the hook is killed when its other end is closed.
     pub(super) caller: Option<BorrowedFd<'a>>,
 }
 
-/// The environment of this process, as it was given to it.
-fn own_environment() -> Vec<CString> {
+/// Returns the environment that this process was started with.
+fn inherited_environment() -> Vec<CString> {
     let variables = std::env::vars_os().map(|(name, value)| [name.into_vec(), value.into_vec()].join(&b'='));
-    // None has a NUL byte: they came as C strings.
+    // No variable has a NUL byte: the kernel passed them as C strings.
     variables.filter_map(|variable| CString::new(variable).ok()).collect()
 }
 
 impl Hook {
-    pub(super) fn run(&self, state: &oci::State, status: oci::Status, around: &Surroundings<'_>) -> Result<(), Error> {
-        self.try_run(&oci::State { status, ..state.clone() }, around)
+    pub(super) fn run(&self, state: &oci::State, status: oci::Status, context: &HookContext<'_>) -> Result<(), Error> {
+        self.try_run(&oci::State { status, ..state.clone() }, context)
             .map_err(|error| error.within(format!("run {} ({:?})", self.field, self.path)))
     }
 
-    fn try_run(&self, state: &oci::State, around: &Surroundings<'_>) -> Result<(), Error> {
+    fn try_run(&self, state: &oci::State, context: &HookContext<'_>) -> Result<(), Error> {
         let input = self.input(state)?;
         let output = memory_file(c"hook-output")?;
-        let pid = self.spawn(&input, &output, around)?;
+        let pid = self.spawn(&input, &output, context)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).during(|| "open its pidfd")?;
-        let waited = self.wait(&pidfd, around.caller);
-        if !matches!(waited, Ok(Waited::Ended)) {
-            // It leads a group of its own: what it started goes with it.
+        let waited = self.wait(&pidfd, context.caller);
+        if !matches!(waited, Ok(WaitResult::Exited)) {
+            // The hook leads its own process group, so its children are killed too.
             let _ = kill_process_group(pid, Signal::KILL);
         }
-        let ended = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED).during(|| "wait for its end")?;
+        let status = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED).during(|| "wait for its end")?;
         match waited? {
-            Waited::Ended => {}
-            Waited::Late => {
+            WaitResult::Exited => {}
+            WaitResult::TimedOut => {
                 let seconds = self.timeout.unwrap_or_default().as_secs();
-                return Err(Error::system(format!("it took more than {seconds} s and was killed"), Errno::TIMEDOUT));
+                return Err(failure(format!("timed out after {seconds} s; it was killed")));
             }
-            Waited::Alone => return Err(Error::system("nobody waits for it anymore; it was killed", Errno::CANCELED)),
+            WaitResult::CallerGone => return Err(failure("its caller ended; it was killed".to_owned())),
         }
-        let how = match ended.and_then(|status| status.exit_status().map(Ok).or(status.terminating_signal().map(Err))) {
+        let how = match status.and_then(|status| status.exit_status().map(Ok).or(status.terminating_signal().map(Err)))
+        {
             Some(Ok(0)) => return Ok(()),
             Some(Ok(code)) => format!("exit code {code}"),
             Some(Err(signal)) => format!("ended by signal {signal}"),
-            None => "ended in an unknown way".to_owned(),
+            None => "ended with an unknown status".to_owned(),
         };
-        Err(Error { kind: crate::ErrorKind::System, message: format!("{how}{}", said(output)) })
+        Err(failure(format!("{how}{}", output_excerpt(output))))
     }
 
-    fn spawn(&self, input: &File, output: &OwnedFd, around: &Surroundings<'_>) -> Result<Pid, Error> {
-        let stdout = around.output.stdout.as_ref().unwrap_or(output);
-        let stderr = around.output.stderr.as_ref().unwrap_or(output);
+    fn spawn(&self, input: &File, output: &OwnedFd, context: &HookContext<'_>) -> Result<Pid, Error> {
+        let stdout = context.output.stdout.as_ref().unwrap_or(output);
+        let stderr = context.output.stderr.as_ref().unwrap_or(output);
         let files = [input.as_fd(), stdout.as_fd(), stderr.as_fd()];
-        let own;
-        let environment = match (&self.environment, around.environment) {
+        let inherited;
+        let environment = match (&self.environment, context.environment) {
             (Some(given), _) => given.as_slice(),
             (None, Some(default)) => default,
             (None, None) => {
-                own = own_environment();
-                own.as_slice()
+                inherited = inherited_environment();
+                inherited.as_slice()
             }
         };
         let pid = syscall::spawn::spawn(&self.path, &self.arguments, environment, &files);
         pid.map_err(|error| Error::system("start it", error))
     }
 
-    /// The state as JSON, to be read from standard input: a file in memory, so that a hook that reads nothing holds
-    /// nobody up.
+    /// Returns the state as JSON for the hook's standard input. It is a file in memory and not a pipe, so that a hook
+    /// that does not read it blocks no writer.
     fn input(&self, state: &oci::State) -> Result<File, Error> {
         let text =
             serde_json::to_vec(state).map_err(|error| Error::system("write the state", std::io::Error::from(error)))?;
@@ -99,18 +100,18 @@ impl Hook {
         Ok(file)
     }
 
-    /// Until it ends, its time is over, or nobody wants it anymore.
-    fn wait(&self, pidfd: &OwnedFd, caller: Option<BorrowedFd<'_>>) -> Result<Waited, Error> {
+    /// Waits until the hook exits, its timeout expires, or its caller closes the socket.
+    fn wait(&self, pidfd: &OwnedFd, caller: Option<BorrowedFd<'_>>) -> Result<WaitResult, Error> {
         let timeout = self.timeout.map(|timeout| Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: 0 });
         let mut fds = vec![PollFd::new(pidfd, PollFlags::IN)];
-        // HUP comes unasked.
+        // poll(2) reports POLLHUP without a request.
         fds.extend(caller.map(|caller| PollFd::from_borrowed_fd(caller, PollFlags::empty())));
         loop {
             match poll(&mut fds, timeout.as_ref()) {
-                Ok(0) => return Ok(Waited::Late),
-                Ok(_) if !fds[0].revents().is_empty() => return Ok(Waited::Ended),
-                Ok(_) => return Ok(Waited::Alone),
-                // No signal is handled by who runs hooks; a stop and continuation may interrupt.
+                Ok(0) => return Ok(WaitResult::TimedOut),
+                Ok(_) if !fds[0].revents().is_empty() => return Ok(WaitResult::Exited),
+                Ok(_) => return Ok(WaitResult::CallerGone),
+                // A process that runs hooks handles no signals, but SIGSTOP and SIGCONT may interrupt the call.
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(Error::system("wait for its end", errno)),
             }
@@ -118,19 +119,23 @@ impl Hook {
     }
 }
 
-/// What ended the waiting for a hook.
-enum Waited {
-    Ended,
-    Late,
-    Alone,
+/// Result of waiting for a hook.
+enum WaitResult {
+    Exited,
+    TimedOut,
+    CallerGone,
+}
+
+fn failure(message: String) -> Error {
+    Error { kind: crate::ErrorKind::System, message }
 }
 
 fn memory_file(name: &std::ffi::CStr) -> Result<OwnedFd, Error> {
     memfd_create(name, MemfdFlags::CLOEXEC).during(|| "make a file in memory")
 }
 
-/// The beginning of what it wrote.
-fn said(output: OwnedFd) -> String {
+/// Returns the beginning of the hook's output.
+fn output_excerpt(output: OwnedFd) -> String {
     let mut file = File::from(output);
     let mut text = Vec::new();
     let read = file.rewind().and_then(|()| file.take(OUTPUT_MAX).read_to_end(&mut text));

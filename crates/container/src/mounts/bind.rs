@@ -1,4 +1,4 @@
-//! Bind mounts: a clone of a tree of the host, or one that the caller gave.
+//! Bind mounts: a clone of a mount tree of the host, or a mount given by the caller.
 
 use std::{
     ffi::{CStr, CString},
@@ -17,34 +17,35 @@ use crate::{
     destination::Shape,
     error::{During, cause_text},
     mounts::{
-        Detached,
+        MountFd,
         idmap::{IdMap, Maps},
         option::Options,
     },
 };
 
-/// What is bound.
+/// The source of a bind mount.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(super) tree: Tree,
-    /// Whether the container has a user namespace of its own, whose root may take no flag off what the host shows it.
+    /// Whether the container has another user namespace than the caller, whose root may not clear mount flags set by
+    /// the host.
     pub(super) locked: bool,
 }
 
-/// Where it comes from.
+/// The mount tree of a source.
 #[derive(Debug)]
 pub(crate) enum Tree {
-    /// A detached mount.
+    /// A detached mount given by the caller or opened in it.
     Given(OwnedFd),
-    /// A path, as the caller sees it.
+    /// A path as the caller sees it.
     Path {
         path: CString,
-        /// With what is mounted below.
+        /// Whether mounts below are cloned too.
         recursive: bool,
     },
 }
 
-/// Flags that a bind mount loses where its options name any flag, and not these.
+/// Flags of the source that a bind mount does not inherit if its options set any flag.
 const NOT_INHERITED: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID
     .union(MountAttrFlags::MOUNT_ATTR_NODEV)
     .union(MountAttrFlags::MOUNT_ATTR_NOEXEC)
@@ -58,7 +59,7 @@ impl Source {
         }
     }
 
-    /// Once opened.
+    /// Applies an id map; the source must be opened.
     pub(crate) fn map_ids(&self, map: &IdMap, maps: &mut Maps<'_>) -> Result<(), Error> {
         match &self.tree {
             Tree::Given(tree) => maps.apply(map, tree.as_fd()),
@@ -66,8 +67,8 @@ impl Source {
         }
     }
 
-    /// In the caller, where the host's paths are: a path becomes a detached clone, which may then be attached in any
-    /// namespace. As a slave it still receives what the host mounts below later.
+    /// Replaces a path by a detached clone, which can be attached in any mount namespace. Runs in the caller, which
+    /// sees the host's paths. As a slave it still receives mounts that the host makes below it later.
     pub(crate) fn open(&mut self, slave: bool) -> Result<(), Error> {
         let Tree::Path { path, recursive } = &self.tree else { return Ok(()) };
         let tree = clone(path, *recursive)?;
@@ -79,73 +80,73 @@ impl Source {
         Ok(())
     }
 
-    /// The detached mount with its attributes, and whether it is a directory.
-    pub(crate) fn make(&self, options: &Options) -> Result<(Detached<'_>, Shape), Error> {
+    /// Returns the detached mount with its attributes, and whether it is a directory.
+    pub(crate) fn make(&self, options: &Options) -> Result<(MountFd<'_>, Shape), Error> {
         let tree = match &self.tree {
-            Tree::Given(fd) => Detached::Opened(fd.as_fd()),
-            Tree::Path { path, recursive } => Detached::Made(clone(path, *recursive)?),
+            Tree::Given(fd) => MountFd::Borrowed(fd.as_fd()),
+            Tree::Path { path, recursive } => MountFd::Owned(clone(path, *recursive)?),
         };
-        if !options.own.is_empty() {
-            self.set_own(options.own, tree.as_fd())?;
+        if !options.attributes.is_empty() {
+            self.set_attributes(options.attributes, tree.as_fd())?;
         }
-        if !options.recursive.is_empty() {
-            self.set(options.recursive, tree.as_fd(), true)?;
+        if !options.recursive_attributes.is_empty() {
+            self.set(options.recursive_attributes, tree.as_fd(), true)?;
         }
-        let kind = FileType::from_raw_mode(fstat(&tree).during(|| "ask what the bind source is")?.st_mode);
+        let kind = FileType::from_raw_mode(fstat(&tree).during(|| "stat the bind source")?.st_mode);
         Ok((tree, if kind == FileType::Directory { Shape::Directory } else { Shape::File }))
     }
 
-    /// As runc and crun: where any flag is named, `nosuid`, `nodev`, `noexec` and `nosymfollow` are as named and not as
-    /// on the host, so that a volume of a host whose file systems have them works as one of any other host. Not so
-    /// `ro`, which only `rw` clears; a locked flag is never cleared.
-    fn set_own(&self, named: MountAttributes, tree: BorrowedFd<'_>) -> Result<(), Error> {
-        let all = MountAttributes { clear: named.clear | (NOT_INHERITED - named.set), ..named };
-        if !self.locked && all.clear != named.clear {
+    /// Sets the attributes of the mount itself. Like runc and crun, once the options set any flag, `nosuid`, `nodev`,
+    /// `noexec` and `nosymfollow` are taken from the options and not from the host's mount, so that volumes behave the
+    /// same on hosts whose file systems have these flags. `ro` is cleared only by `rw`; a locked flag is never cleared.
+    fn set_attributes(&self, requested: MountAttributes, tree: BorrowedFd<'_>) -> Result<(), Error> {
+        let all = MountAttributes { clear: requested.clear | (NOT_INHERITED - requested.set), ..requested };
+        if !self.locked && all.clear != requested.clear {
             match all.apply(tree, false) {
-                // The caller is in a user namespace, and what another one put on the mount stays.
+                // The caller is in a user namespace, and flags set from another one are locked.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
                 result => return result.during(|| format!("set {all:?} of the bind mount")),
             }
         }
-        self.set(named, tree, false)
+        self.set(requested, tree, false)
     }
 
-    /// Sets what is named, or refuses: a container that is not what its spec says would be worse than none.
-    fn set(&self, named: MountAttributes, tree: BorrowedFd<'_>, recursive: bool) -> Result<(), Error> {
-        let clears = Locked::of(named.clear);
-        // The kernel has locked nothing of a detached clone that the host made.
+    /// Sets the requested attributes, or fails: a container must not run with other flags than its spec requires.
+    fn set(&self, requested: MountAttributes, tree: BorrowedFd<'_>, recursive: bool) -> Result<(), Error> {
+        let clears = LockedFlags::of(requested.clear);
+        // The kernel locks no flags of a detached clone made on the host, so locked flags are checked here.
         let checked = self.locked && !clears.0.is_empty() && matches!(self.tree, Tree::Given(_));
         if checked && recursive {
-            return Err(clears.refused("the mounts below the source may have the flag"));
+            return Err(clears.error("the mounts below the source may have the flag"));
         }
-        let before = if checked { clears.on(tree)? } else { Locked::NONE };
-        match named.apply(tree, recursive) {
+        let before = if checked { clears.on(tree)? } else { LockedFlags::NONE };
+        match requested.apply(tree, recursive) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                let held = clears.on(tree)?;
-                let locked = if held.0.is_empty() { clears } else { held };
-                let why = format!("flags of the source are locked: {}", cause_text(&error));
+                let present = clears.on(tree)?;
+                let locked = if present.0.is_empty() { clears } else { present };
+                let reason = format!("flags of the source are locked: {}", cause_text(&error));
                 return Err(if locked.0.is_empty() {
-                    Error::system(format!("set {named:?} of the bind mount (access times may be locked)"), error)
+                    Error::system(format!("set {requested:?} of the bind mount (access times may be locked)"), error)
                 } else {
-                    locked.refused(&why)
+                    locked.error(&reason)
                 });
             }
-            result => result.during(|| format!("set {named:?} of the bind mount"))?,
+            result => result.during(|| format!("set {requested:?} of the bind mount"))?,
         }
-        // A file system that is read-only itself is still so: that was no flag of the mount.
-        let cleared = if before.0.is_empty() { before } else { Locked(before.0 - before.on(tree)?.0) };
-        if cleared.0.is_empty() { Ok(()) } else { Err(cleared.refused("the source has the flag")) }
+        // A file system that is read-only itself still shows the flag afterwards; that is not a flag of the mount.
+        let cleared = if before.0.is_empty() { before } else { LockedFlags(before.0 - before.on(tree)?.0) };
+        if cleared.0.is_empty() { Ok(()) } else { Err(cleared.error("the source has the flag")) }
     }
 }
 
-/// Flags that the kernel locks when a mount is copied into a user namespace with fewer rights (`MNT_LOCK_*`).
+/// Flags that the kernel locks when a mount is copied into a user namespace with fewer privileges (`MNT_LOCK_*`).
 #[derive(Clone, Copy)]
-struct Locked(StatVfsMountFlags);
+struct LockedFlags(StatVfsMountFlags);
 
-impl Locked {
+impl LockedFlags {
     const NONE: Self = Self(StatVfsMountFlags::empty());
 
-    /// As statfs(2) shows them, as they are cleared, and the option that does it.
+    /// Each flag as shown by statfs(2), as cleared by mount_setattr(2), and the option that clears it.
     const ALL: [(StatVfsMountFlags, MountAttrFlags, &str); 4] = [
         (StatVfsMountFlags::RDONLY, MountAttrFlags::MOUNT_ATTR_RDONLY, "rw"),
         (StatVfsMountFlags::NOSUID, MountAttrFlags::MOUNT_ATTR_NOSUID, "suid"),
@@ -158,16 +159,16 @@ impl Locked {
         Self(flags.fold(StatVfsMountFlags::empty(), |all, (flag, ..)| all | *flag))
     }
 
-    /// Those of them that a mount has.
+    /// Returns those of the flags that a mount has.
     fn on(self, tree: BorrowedFd<'_>) -> Result<Self, Error> {
         Ok(Self(self.0 & fstatvfs(tree).during(|| "read the flags of the bind source")?.f_flag))
     }
 
-    fn refused(self, why: &str) -> Error {
+    fn error(self, reason: &str) -> Error {
         let options = Self::ALL.iter().filter(|(flag, ..)| self.0.contains(*flag)).map(|(.., option)| *option);
         let options = options.collect::<Vec<_>>().join(",");
         Error::invalid(format!(
-            "option {options:?} cannot be had in a user namespace: {why}; leave the option out, or change the source"
+            "option {options:?} is not permitted in a user namespace: {reason}; remove the option, or change the source"
         ))
     }
 }

@@ -1,5 +1,5 @@
-//! `/sys/fs/cgroup` in a container: the v2 tree, or on v1 and hybrid hosts a tmpfs with the container's own group of
-//! every v1 tree, as a container would see them on a host.
+//! `/sys/fs/cgroup` in a container: the v2 hierarchy, or on v1 and hybrid hosts a tmpfs with the container's group of
+//! every v1 hierarchy, laid out as on a host.
 
 use std::ffi::CString;
 
@@ -17,21 +17,21 @@ use syscall::mount_attributes::MountAttributes;
 use crate::{
     Error,
     error::During,
-    gathered,
     mounts::{SCRATCH, filesystem::FileSystem, option::Options},
+    preopened,
 };
 
-/// The v1 trees of this host and where the container is in them.
+/// The v1 hierarchies of this host, and the container's group in them.
 #[derive(Debug)]
-pub(crate) struct V1Trees {
-    /// As in `/proc/self/cgroup`: `cpu,cpuacct`, `name=systemd`.
+pub(crate) struct V1Hierarchies {
+    /// Names as in `/proc/self/cgroup`: `cpu,cpuacct`, `name=systemd`.
     names: Vec<CString>,
-    /// The container's group below every tree's root, from the scratch mount point: `/proc/pinion/x`.
+    /// The container's group below every hierarchy's root, with the scratch mount point in front: `/proc/pinion/x`.
     group: CString,
 }
 
-impl V1Trees {
-    /// Asks the kernel which v1 trees there are; `None` where the v2 tree has the controllers.
+impl V1Hierarchies {
+    /// Reads the v1 hierarchies from the kernel; `None` if the v2 hierarchy has all controllers.
     pub(crate) fn find(group: &cgroup::GroupPath) -> Result<Option<Self>, Error> {
         let text = syscall::proc_file::read("/proc/self/cgroup").during(|| "read /proc/self/cgroup")?;
         let names: Vec<&str> =
@@ -39,15 +39,18 @@ impl V1Trees {
         if !names.iter().any(|name| !name.starts_with("name=")) {
             return Ok(None);
         }
-        let names =
-            names.iter().map(|name| crate::text::c_string("/proc/self/cgroup", name)).collect::<Result<_, _>>()?;
-        let group = crate::text::c_string("linux.cgroupsPath", &format!("/proc{}", group.as_str()))?;
+        let names = names
+            .iter()
+            .map(|name| crate::spec_string::c_string("/proc/self/cgroup", name))
+            .collect::<Result<_, _>>()?;
+        let group = crate::spec_string::c_string("linux.cgroupsPath", &format!("/proc{}", group.as_str()))?;
         Ok(Some(Self { names, group }))
     }
 
-    /// The container's group of every tree, detached; where `whole` trees may not be mounted, what the host shows.
-    pub(crate) fn gather(&self, whole: bool) -> Result<Groups, Error> {
-        if whole { Ok(Groups::Trees(self.clone_groups()?)) } else { hosts() }
+    /// Opens detached mounts of the container's group of every hierarchy; if hierarchies may not be mounted
+    /// (`may_mount`), of the host's `/sys/fs/cgroup`.
+    pub(crate) fn open(&self, may_mount: bool) -> Result<CgroupMounts, Error> {
+        if may_mount { Ok(CgroupMounts::Hierarchies(self.clone_groups()?)) } else { clone_hosts() }
     }
 
     fn clone_groups(&self) -> Result<Vec<(String, OwnedFd)>, Error> {
@@ -56,12 +59,12 @@ impl V1Trees {
         for name in &self.names {
             let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
             mount(c"cgroup", SCRATCH, c"cgroup", flags, Some(name.as_c_str()))
-                .during(|| format!("mount the cgroup tree {name:?}"))?;
+                .during(|| format!("mount the cgroup hierarchy {name:?}"))?;
             let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
             let tree = match open_tree(CWD, self.group.as_c_str(), flags) {
-                // A tree that the host has nowhere mounted: nobody made a group in it.
+                // The container has no group in a hierarchy that is not mounted on the host.
                 Err(Errno::NOENT) => continue,
-                tree => tree.during(|| format!("clone the container's group of the cgroup tree {name:?}"))?,
+                tree => tree.during(|| format!("clone the container's group of the cgroup hierarchy {name:?}"))?,
             };
             let name = name.to_str().unwrap_or_default();
             trees.push((name.strip_prefix("name=").unwrap_or(name).to_owned(), tree));
@@ -70,87 +73,88 @@ impl V1Trees {
     }
 }
 
-/// What a container is to see on `/sys/fs/cgroup`.
+/// Detached mounts for a container's `/sys/fs/cgroup`.
 #[derive(Debug)]
-pub(crate) enum Groups {
-    /// Its group of each tree, by the tree's name.
-    Trees(Vec<(String, OwnedFd)>),
-    /// What the host has there.
+pub(crate) enum CgroupMounts {
+    /// Its group of each hierarchy, by the hierarchy's name.
+    Hierarchies(Vec<(String, OwnedFd)>),
+    /// A clone of the host's.
     Host(OwnedFd),
 }
 
-impl Groups {
+impl CgroupMounts {
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let (trees, host) = match self {
-            Self::Trees(trees) => (trees.as_slice(), None),
+            Self::Hierarchies(trees) => (trees.as_slice(), None),
             Self::Host(host) => (&[][..], Some(host)),
         };
         trees.iter().map(|(_, tree)| tree).chain(host).map(AsFd::as_fd)
     }
 
     fn duplicate(&self) -> Result<Self, Error> {
-        let copy = |fd: &OwnedFd| fd.try_clone().during(|| "duplicate a cgroup tree");
+        let copy = |fd: &OwnedFd| fd.try_clone().during(|| "duplicate the descriptor of a cgroup hierarchy");
         Ok(match self {
-            Self::Trees(trees) => {
+            Self::Hierarchies(trees) => {
                 let copies = trees.iter().map(|(name, tree)| Ok((name.clone(), copy(tree)?)));
-                Self::Trees(copies.collect::<Result<_, Error>>()?)
+                Self::Hierarchies(copies.collect::<Result<_, Error>>()?)
             }
             Self::Host(host) => Self::Host(copy(host)?),
         })
     }
 }
 
-/// What the host shows on `/sys/fs/cgroup`, for nobody to write: a caller without rights over the trees has no other.
-pub(crate) fn hosts() -> Result<Groups, Error> {
-    let tree = gathered::clone(c"/sys/fs/cgroup", true)?;
+/// Clones the host's `/sys/fs/cgroup` read-only, for a caller that may not mount the hierarchies.
+fn clone_hosts() -> Result<CgroupMounts, Error> {
+    let tree = preopened::clone_host_mount(c"/sys/fs/cgroup", true)?;
     let attributes = MountAttributes { set: MountAttrFlags::MOUNT_ATTR_RDONLY, ..Default::default() };
     attributes.apply(&tree, true).during(|| "make the host's /sys/fs/cgroup read-only")?;
-    Ok(Groups::Host(tree))
+    Ok(CgroupMounts::Host(tree))
 }
 
-/// The trees, ready to be put on the tmpfs when that is attached (the kernel refuses it before, until Linux 6.15).
+/// Hierarchies to attach on the tmpfs once that is attached: before Linux 6.15, nothing can be mounted on a detached
+/// mount.
 pub(crate) struct V1Mount {
     trees: Vec<(String, OwnedFd)>,
     attributes: MountAttributes,
 }
 
-/// A new tmpfs, and what goes onto it; or what the host has.
+/// Makes the mount for `/sys/fs/cgroup`: a new tmpfs and the hierarchies to attach on it, or a clone of the host's.
 pub(crate) fn make_v1(
-    trees: &V1Trees,
+    trees: &V1Hierarchies,
     options: &Options,
-    gathered: Option<&Groups>,
+    preopened: Option<&CgroupMounts>,
 ) -> Result<(OwnedFd, Option<V1Mount>), Error> {
-    let groups = match gathered {
-        Some(groups) => groups.duplicate()?,
-        None => trees.gather(true)?,
+    let mounts = match preopened {
+        Some(mounts) => mounts.duplicate()?,
+        None => trees.open(true)?,
     };
-    let trees = match groups {
-        Groups::Host(tree) => {
-            options.own.apply(&tree, true).during(|| "set the attributes of the cgroup trees")?;
+    let trees = match mounts {
+        CgroupMounts::Host(tree) => {
+            options.attributes.apply(&tree, true).during(|| "set the attributes of the cgroup hierarchies")?;
             return Ok((tree, None));
         }
-        Groups::Trees(trees) => trees,
+        CgroupMounts::Hierarchies(trees) => trees,
     };
     let tmpfs = FileSystem { kind: c"tmpfs".into(), source: Some(c"cgroup".into()) };
-    let mut own = Options { data: vec![("mode".to_owned(), Some("755".to_owned()))], ..Options::default() };
-    own.own.set = options.own.set - MountAttrFlags::MOUNT_ATTR_RDONLY;
-    let root = tmpfs.make(&own)?;
-    Ok((root, Some(V1Mount { trees, attributes: options.own })))
+    let mut root_options = Options { data: vec![("mode".to_owned(), Some("755".to_owned()))], ..Options::default() };
+    root_options.attributes.set = options.attributes.set - MountAttrFlags::MOUNT_ATTR_RDONLY;
+    let root = tmpfs.make(&root_options)?;
+    Ok((root, Some(V1Mount { trees, attributes: options.attributes })))
 }
 
 impl V1Mount {
-    /// Puts the trees onto their tmpfs, with a symlink per controller where several share a tree.
+    /// Attaches the hierarchies on their tmpfs, with a symlink per controller where several share a hierarchy.
     pub(crate) fn attach(&self, tmpfs: BorrowedFd<'_>) -> Result<(), Error> {
         for (name, tree) in &self.trees {
             mkdirat(tmpfs, name.as_str(), Mode::from_raw_mode(0o755))
-                .during(|| format!("create the directory of cgroup tree {name}"))?;
+                .during(|| format!("create the directory of cgroup hierarchy {name}"))?;
             move_mount(tree, c"", tmpfs, name.as_str(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-                .during(|| format!("attach the cgroup tree {name}"))?;
+                .during(|| format!("attach the cgroup hierarchy {name}"))?;
             for controller in name.split(',').filter(|controller| controller != name) {
                 symlinkat(name.as_str(), tmpfs, controller)
                     .during(|| format!("create the symlink of controller {controller}"))?;
             }
         }
-        self.attributes.apply(tmpfs, true).during(|| "set the attributes of the cgroup trees")
+        self.attributes.apply(tmpfs, true).during(|| "set the attributes of the cgroup hierarchies")
     }
 }

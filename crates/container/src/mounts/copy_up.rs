@@ -1,4 +1,4 @@
-//! `tmpcopyup`: what the image has at the destination is copied into the new tmpfs.
+//! `tmpcopyup`: copies the image's files at the destination into the new tmpfs.
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
@@ -9,13 +9,13 @@ use rustix::{
     io::Errno,
 };
 
-/// Deepest tree that is copied.
+/// Maximum depth of a tree that is copied.
 const DEPTH_MAX: usize = 64;
 
 const OPEN_DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const OPEN_FILE: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
-/// Copies the tree at directory `from` into directory `to`, which keeps its own mode.
+/// Copies the contents of directory `from` into directory `to`, whose mode is not changed.
 pub(crate) fn copy_tree(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Errno> {
     let from = openat(from, c".", OPEN_DIRECTORY, Mode::empty())?;
     copy_directory(&from, to, DEPTH_MAX)
@@ -31,8 +31,8 @@ fn copy_directory(from: &OwnedFd, to: BorrowedFd<'_>, depth: usize) -> Result<()
         if name == c"." || name == c".." {
             continue;
         }
-        let at = openat(from, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-        let stat = fstat(&at)?;
+        let fd = openat(from, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let stat = fstat(&fd)?;
         let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
@@ -40,35 +40,35 @@ fn copy_directory(from: &OwnedFd, to: BorrowedFd<'_>, depth: usize) -> Result<()
                 mkdirat(to, name, Mode::RWXU)?;
                 let to = openat(to, name, OPEN_DIRECTORY, Mode::empty())?;
                 copy_directory(&from, to.as_fd(), depth - 1)?;
-                own(&to, &stat, mode)?;
+                set_owner_and_mode(&to, &stat, mode)?;
             }
             FileType::RegularFile => {
                 let from = openat(from, name, OPEN_FILE, Mode::empty())?;
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let to = openat(to, name, flags, Mode::RUSR | Mode::WUSR)?;
                 copy_data(&from, &to)?;
-                own(&to, &stat, mode)?;
+                set_owner_and_mode(&to, &stat, mode)?;
             }
             FileType::Symlink => {
-                let target = readlinkat(&at, c"", Vec::new())?;
+                let target = readlinkat(&fd, c"", Vec::new())?;
                 symlinkat(target.as_c_str(), to, name)?;
-                own_at(to, name, &stat)?;
+                set_owner_at(to, name, &stat)?;
             }
             kind => {
                 mknodat(to, name, kind, mode, stat.st_rdev)?;
-                own_at(to, name, &stat)?;
+                set_owner_at(to, name, &stat)?;
             }
         }
     }
     Ok(())
 }
 
-fn own(file: &OwnedFd, stat: &Stat, mode: Mode) -> Result<(), Errno> {
+fn set_owner_and_mode(file: &OwnedFd, stat: &Stat, mode: Mode) -> Result<(), Errno> {
     fchown(file, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid)))?;
     fchmod(file, mode)
 }
 
-fn own_at(directory: BorrowedFd<'_>, name: &std::ffi::CStr, stat: &Stat) -> Result<(), Errno> {
+fn set_owner_at(directory: BorrowedFd<'_>, name: &std::ffi::CStr, stat: &Stat) -> Result<(), Errno> {
     let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
     chownat(directory, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
 }

@@ -1,4 +1,4 @@
-//! New instances of file systems, made detached: fsopen, fsconfig, fsmount.
+//! New file system instances as detached mounts: fsopen, fsconfig, fsmount.
 
 use std::ffi::{CStr, CString};
 
@@ -16,11 +16,11 @@ use syscall::mount_attributes::MountAttributes;
 use crate::{
     Error, descriptors,
     error::During,
-    gathered,
     mounts::{long_options, option::Options},
+    preopened,
 };
 
-/// Options of the file systems every container has, so that a wrong word is told before anything is made.
+/// Options of the file systems that every container has, so that an unknown option is reported before anything is made.
 const KNOWN: [(&str, &[&str]); 7] = [
     ("proc", &["hidepid", "gid", "subset"]),
     ("sysfs", &[]),
@@ -50,12 +50,12 @@ const KNOWN: [(&str, &[&str]); 7] = [
     ),
 ];
 
-/// The options a file system takes; `None`: the kernel will tell.
+/// Returns the options that a file system accepts; `None`: unknown, only the kernel checks them.
 pub(crate) fn known_options(kind: &str) -> Option<&'static [&'static str]> {
     KNOWN.iter().find(|(name, _)| *name == kind).map(|(_, options)| *options)
 }
 
-/// A file system to make.
+/// The type and source of a file system to make.
 #[derive(Debug)]
 pub(crate) struct FileSystem {
     pub(crate) kind: CString,
@@ -63,20 +63,21 @@ pub(crate) struct FileSystem {
 }
 
 impl FileSystem {
-    /// Whether it is made of directories or a device of the host: its source or an option is a path there.
-    /// `//server/share` is none, and what is of a namespace (proc, …) or of memory has no such path whatever its source
-    /// is.
-    pub(crate) fn is_of_host(&self, options: &Options) -> bool {
+    /// Whether it is made of directories or a device of the host, that is, its source or an option is a path of the
+    /// host. `//server/share` is not such a path, and file systems that show a namespace (proc, …) or are in memory
+    /// never have one, whatever their source is.
+    pub(crate) fn is_host_file_system(&self, options: &Options) -> bool {
         let kind = self.kind.to_str().unwrap_or_default();
         if known_options(kind).is_some() {
             return false;
         }
         let source = self.source.as_ref().map_or(&[][..], |source| source.to_bytes());
-        let path = |(_, value): &(String, Option<String>)| value.as_ref().is_some_and(|value| value.starts_with('/'));
-        kind == "overlay" || source.starts_with(b"/") && !source.starts_with(b"//") || options.data.iter().any(path)
+        let is_path =
+            |(_, value): &(String, Option<String>)| value.as_ref().is_some_and(|value| value.starts_with('/'));
+        kind == "overlay" || source.starts_with(b"/") && !source.starts_with(b"//") || options.data.iter().any(is_path)
     }
 
-    /// A detached mount of a new instance.
+    /// Makes a new instance and returns a detached mount of it.
     pub(crate) fn make(&self, options: &Options) -> Result<OwnedFd, Error> {
         if long_options::are_long(&self.source, options) {
             return long_options::make(self, options);
@@ -84,14 +85,15 @@ impl FileSystem {
         self.make_new(options, true)
     }
 
-    /// Engines say `gid=5` of a devpts, a group that a small user namespace does not have: then without. The kernel
-    /// says so at the option or, before devpts took options one by one (as in Linux 6.1), at the creation.
+    /// Makes a new instance. Engines set `gid=5` for devpts, a group that a small user namespace does not map; then the
+    /// option is left out (`tty_group` is false). The kernel refuses the option itself or, on kernels whose devpts does
+    /// not parse options one by one (such as Linux 6.1), the creation.
     fn make_new(&self, options: &Options, tty_group: bool) -> Result<OwnedFd, Error> {
-        let context = match (fsopen(self.kind.as_c_str(), FsOpenFlags::FSOPEN_CLOEXEC), self.hosts_place()) {
-            (Err(Errno::PERM), Some(place)) => return self.bind_hosts(place, options),
+        let context = match (fsopen(self.kind.as_c_str(), FsOpenFlags::FSOPEN_CLOEXEC), self.host_mount_point()) {
+            (Err(Errno::PERM), Some(mount_point)) => return self.bind_hosts(mount_point, options),
             (Err(Errno::NODEV), _) => {
-                let what = format!("open file system {:?}: this kernel has none of that name", self.kind);
-                return Err(Error::system(what, Errno::NODEV));
+                let operation = format!("open file system {:?}: this kernel does not support it", self.kind);
+                return Err(Error::system(operation, Errno::NODEV));
             }
             (context, _) => context.during(|| format!("open file system {:?}", self.kind))?,
         };
@@ -101,7 +103,7 @@ impl FileSystem {
         }
         for (key, value) in &options.data {
             match value {
-                // Every instance has been new since Linux 4.7.
+                // Since Linux 4.7 every devpts mount is a new instance.
                 None if key == "newinstance" => Ok(()),
                 None => fsconfig_set_flag(context.as_fd(), key.as_str()),
                 Some(value) if !tty_group && self.is_tty_group(key, value) => Ok(()),
@@ -112,14 +114,14 @@ impl FileSystem {
             }
             .during(|| format!("set option {key}={} of {:?}", value.as_deref().unwrap_or(""), self.kind))?;
         }
-        // As with mount(2): a device that is read-only can only be mounted so.
-        if options.own.set.contains(MountAttrFlags::MOUNT_ATTR_RDONLY) && self.is_of_host(options) {
+        // As with mount(2): a read-only device can only be mounted read-only.
+        if options.attributes.set.contains(MountAttrFlags::MOUNT_ATTR_RDONLY) && self.is_host_file_system(options) {
             fsconfig_set_flag(context.as_fd(), c"ro").during(|| format!("set option ro of {:?}", self.kind))?;
         }
-        match (fsconfig_create(context.as_fd()), self.hosts_place()) {
-            (Err(Errno::PERM), Some(place)) => {
+        match (fsconfig_create(context.as_fd()), self.host_mount_point()) {
+            (Err(Errno::PERM), Some(mount_point)) => {
                 descriptors::leave(context);
-                return self.bind_hosts(place, options);
+                return self.bind_hosts(mount_point, options);
             }
             (Err(Errno::INVAL), _) if tty_group && self.has_tty_group(options) => {
                 descriptors::leave(context);
@@ -127,8 +129,8 @@ impl FileSystem {
             }
             (created, _) => created.during(|| format!("make a new {:?}", self.kind))?,
         }
-        let tree = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, options.own.set)
-            .during(|| format!("mount a new {:?} with {:?}", self.kind, options.own.set))?;
+        let tree = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, options.attributes.set)
+            .during(|| format!("mount a new {:?} with {:?}", self.kind, options.attributes.set))?;
         descriptors::leave(context);
         Ok(tree)
     }
@@ -141,9 +143,9 @@ impl FileSystem {
         options.data.iter().any(|(key, value)| value.as_ref().is_some_and(|value| self.is_tty_group(key, value)))
     }
 
-    /// Where the host has a file system that shows a namespace (sysfs the network, proc the processes, mqueue the
-    /// queues): a user namespace that does not own that may not make one.
-    fn hosts_place(&self) -> Option<&'static CStr> {
+    /// Returns the host's mount point of a file system that shows a namespace (sysfs network, proc PID, mqueue IPC). A
+    /// process in a user namespace that does not own that namespace may not mount a new instance.
+    fn host_mount_point(&self) -> Option<&'static CStr> {
         match self.kind.to_bytes() {
             b"sysfs" => Some(c"/sys"),
             b"proc" => Some(c"/proc"),
@@ -152,22 +154,22 @@ impl FileSystem {
         }
     }
 
-    /// In place of a new one: what is shown is the same namespace.
-    fn bind_hosts(&self, place: &CStr, options: &Options) -> Result<OwnedFd, Error> {
-        let why = || {
+    /// Binds the host's instance in place of a new one; it shows the same namespace.
+    fn bind_hosts(&self, mount_point: &CStr, options: &Options) -> Result<OwnedFd, Error> {
+        let operation = || {
             format!(
                 "mount {:?} of a namespace that the container's user namespace does not own: bind the host's",
                 self.kind
             )
         };
-        let tree = gathered::clone(place, true).map_err(|error| error.within(why()))?;
+        let tree = preopened::clone_host_mount(mount_point, true).map_err(|error| error.within(operation()))?;
         let mut attributes =
-            MountAttributes { set: options.own.set & !MountAttrFlags::MOUNT_ATTR__ATIME, ..Default::default() };
+            MountAttributes { set: options.attributes.set & !MountAttrFlags::MOUNT_ATTR__ATIME, ..Default::default() };
         if self.kind.as_c_str() == c"sysfs" {
             attributes.set |= MountAttrFlags::MOUNT_ATTR_RDONLY;
         }
         if !attributes.is_empty() {
-            attributes.apply(&tree, true).during(why)?;
+            attributes.apply(&tree, true).during(operation)?;
         }
         Ok(tree)
     }
@@ -178,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_of_the_host_are_known() {
+    fn host_paths_are_recognised() {
         for (kind, source, words, expected) in [
             ("overlay", "overlay", &["lowerdir=relative"][..], true),
             ("ext4", "/dev/sda1", &[], true),
@@ -192,7 +194,7 @@ mod tests {
             let options = Options::parse("/x", &words, None).unwrap();
             let [kind, source] = [kind, source].map(|text| CString::new(text).unwrap());
             let fs = FileSystem { kind, source: Some(source) };
-            assert_eq!(fs.is_of_host(&options), expected, "{fs:?}");
+            assert_eq!(fs.is_host_file_system(&options), expected, "{fs:?}");
         }
     }
 }

@@ -1,7 +1,6 @@
-//! `mounts[].uidMappings`, `gidMappings` and the options `idmap` and `ridmap`: bind mounts that show their files'
-//! owners through a map. Linux 5.12.
+//! `mounts[].uidMappings`, `gidMappings` and the options `idmap` and `ridmap`: id-mapped bind mounts. Needs Linux 5.12.
 //!
-//! The kernel takes the map from a user namespace. One is made for each different pair of maps, and nobody is ever in
+//! The kernel takes the map from a user namespace. One is made for each different pair of maps; no process ever enters
 //! it.
 
 use rustix::{
@@ -23,32 +22,34 @@ use crate::{
 /// The map of one mount.
 #[derive(Debug)]
 pub(crate) struct IdMap {
-    /// Its own; none: the container's.
+    /// The mount's maps; `None`: the container's.
     mappings: Option<IdMappings>,
-    /// Mounts below too.
+    /// Whether mounts below are mapped too.
     recursive: bool,
 }
 
 impl IdMap {
-    /// `option`: `idmap` (false) or `ridmap` (true); `other_users`: whether the container has a user namespace.
+    /// Parses the map of an entry. `option`: `idmap` (false) or `ridmap` (true). `user_namespace`: whether the
+    /// container has another user namespace than the caller.
     pub(crate) fn parse(
         entry: &oci::Mount,
         option: Option<bool>,
         bind: bool,
-        other_users: bool,
+        user_namespace: bool,
     ) -> Result<Option<Self>, Error> {
         let field = format!("mount {}", entry.destination);
-        let own = !entry.uid_mappings.is_empty() || !entry.gid_mappings.is_empty();
-        if !own && option.is_none() {
+        let has_maps = !entry.uid_mappings.is_empty() || !entry.gid_mappings.is_empty();
+        if !has_maps && option.is_none() {
             return Ok(None);
         }
         if !bind {
             return Err(Error::invalid(format!("{field}: only bind mounts can be id-mapped")));
         }
-        let mappings = own.then(|| IdMappings::parse(&field, &entry.uid_mappings, &entry.gid_mappings)).transpose()?;
-        if mappings.is_none() && !other_users {
-            let way = "give uidMappings and gidMappings, or the container a user namespace";
-            return Err(Error::invalid(format!("{field}: idmap without a map: {way}")));
+        let mappings =
+            has_maps.then(|| IdMappings::parse(&field, &entry.uid_mappings, &entry.gid_mappings)).transpose()?;
+        if mappings.is_none() && !user_namespace {
+            let fix = "set uidMappings and gidMappings, or give the container a user namespace";
+            return Err(Error::invalid(format!("{field}: idmap without a map: {fix}")));
         }
         Ok(Some(Self { mappings, recursive: option == Some(true) }))
     }
@@ -57,77 +58,82 @@ impl IdMap {
 /// User namespaces for the maps of a container's mounts.
 pub(crate) struct Maps<'a> {
     container: &'a UserNamespace,
-    made: Vec<(IdMappings, OwnedFd)>,
+    namespaces: Vec<(IdMappings, OwnedFd)>,
 }
 
 impl<'a> Maps<'a> {
     pub(crate) fn new(container: &'a UserNamespace) -> Self {
-        Self { container, made: Vec::new() }
+        Self { container, namespaces: Vec::new() }
     }
 
-    /// Gives a detached mount its map.
+    /// Applies a map to a detached mount.
     pub(crate) fn apply(&mut self, map: &IdMap, tree: BorrowedFd<'_>) -> Result<(), Error> {
         let namespace = self.namespace(map)?;
         syscall::idmapped_mount::map_ids(tree, namespace, map.recursive).map_err(|error| {
             let cause = Errno::from_io_error(&error);
             let place = || file_system(tree).unwrap_or_else(|| "this file system".to_owned());
             let below = if map.recursive { " or one mounted below it" } else { "" };
-            let what = match cause {
+            let operation = match cause {
                 Some(Errno::INVAL) => format!("map ids: {}{below} cannot be id-mapped on this kernel", place()),
-                Some(Errno::PERM) => format!("map ids: {} is id-mapped already, or not the caller's to map", place()),
+                Some(Errno::PERM) => {
+                    format!("map ids: {} is id-mapped already, or the caller lacks the privileges", place())
+                }
                 Some(Errno::NOSYS) => "map ids: needs Linux 5.12".to_owned(),
                 _ => format!("map ids of {}", place()),
             };
-            Error::system(what, error)
+            Error::system(operation, error)
         })
     }
 
     fn namespace(&mut self, map: &IdMap) -> Result<BorrowedFd<'_>, Error> {
         let mappings = match (&map.mappings, self.container) {
-            // An engine repeats the container's for each volume: nothing has to be made for it.
-            (Some(mappings), UserNamespace::Join(fd, Some(own))) if mappings == own => return Ok(fd.as_fd()),
+            // Engines repeat the container's maps for each volume; its user namespace then serves.
+            (Some(mappings), UserNamespace::Join(fd, Some(containers))) if mappings == containers => {
+                return Ok(fd.as_fd());
+            }
             (Some(mappings), _) | (None, UserNamespace::New(mappings)) => mappings,
             (None, UserNamespace::Join(fd, _)) => return Ok(fd.as_fd()),
             (None, UserNamespace::Same) => return Err(Error::invalid("idmap: the container has no user namespace")),
         };
-        let known = self.made.iter().position(|(made, _)| made == mappings);
-        let at = match known {
-            Some(at) => at,
+        let existing = self.namespaces.iter().position(|(maps, _)| maps == mappings);
+        let index = match existing {
+            Some(index) => index,
             None => {
-                self.made.push((mappings.clone(), user_namespace::make(mappings)?));
-                self.made.len() - 1
+                self.namespaces.push((mappings.clone(), user_namespace::make(mappings)?));
+                self.namespaces.len() - 1
             }
         };
-        Ok(self.made[at].1.as_fd())
+        Ok(self.namespaces[index].1.as_fd())
     }
 }
 
-/// What kind the file system is that this is on. A process of its own asks, for a moment: a server in a container
-/// (FUSE) may never answer.
+/// Returns the type of the file system that a mount is on, for messages. A separate process asks, with a timeout,
+/// because a FUSE server in a container may never answer.
 fn file_system(tree: BorrowedFd<'_>) -> Option<String> {
-    let moment = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    let timeout = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     let (answer, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
-    let asking = Clone3::default().fork(|| {
-        let kept = syscall::descriptors::close_all_but(&mut [tree.as_raw_fd(), write.as_raw_fd()]);
-        let name = as_mounted(tree).or_else(|| by_magic(tree).map(str::to_owned)).unwrap_or_default();
-        i32::from(kept.is_err() || rustix::io::write(&write, name.as_bytes()).is_err())
+    let child = Clone3::default().fork(|| {
+        let closed = syscall::descriptors::close_all_except(&mut [tree.as_raw_fd(), write.as_raw_fd()]);
+        let name = from_mountinfo(tree).or_else(|| from_magic(tree).map(str::to_owned)).unwrap_or_default();
+        i32::from(closed.is_err() || rustix::io::write(&write, name.as_bytes()).is_err())
     });
     drop(write);
-    let _ = poll(&mut [PollFd::new(&answer, PollFlags::IN)], Some(&moment));
+    let _ = poll(&mut [PollFd::new(&answer, PollFlags::IN)], Some(&timeout));
     let mut name = [0; 64];
     let length = rustix::io::read(&answer, &mut name).unwrap_or(0);
-    if let Ok(asking) = asking {
-        let _ = pidfd_send_signal(&asking.pidfd, Signal::KILL);
-        // One that is not gone yet is reaped by the process that reaps the caller's children.
-        let _ = waitid(WaitId::PidFd(asking.pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+    if let Ok(child) = child {
+        let _ = pidfd_send_signal(&child.pidfd, Signal::KILL);
+        // If it has not exited yet, the process that reaps the caller's children reaps it later.
+        let _ = waitid(WaitId::PidFd(child.pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
     }
     let name = std::str::from_utf8(&name[..length]).ok().filter(|name| !name.is_empty());
     name.map(|name| format!("file system {name:?}"))
 }
 
-/// By its number, for one whose mounts the caller does not see: a monitor has three mounts of its own. What has no
-/// mapping on any kernel comes first, then what has none on older ones (statfs(2), include/uapi/linux/magic.h).
-fn by_magic(tree: BorrowedFd<'_>) -> Option<&'static str> {
+/// Returns the type by its magic number, for file systems that are not in the caller's mountinfo: a monitor has only
+/// three mounts. First those that no kernel can id-map, then those that older kernels cannot (statfs(2),
+/// include/uapi/linux/magic.h).
+fn from_magic(tree: BorrowedFd<'_>) -> Option<&'static str> {
     const KINDS: [(u32, &str); 22] = [
         (0x9fa0, "proc"),
         (0x6265_6572, "sysfs"),
@@ -156,8 +162,8 @@ fn by_magic(tree: BorrowedFd<'_>) -> Option<&'static str> {
     KINDS.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name)
 }
 
-/// As mountinfo has it.
-fn as_mounted(tree: BorrowedFd<'_>) -> Option<String> {
+/// Returns the type that mountinfo shows.
+fn from_mountinfo(tree: BorrowedFd<'_>) -> Option<String> {
     let device = fstat(tree).ok()?.st_dev;
     let number = format!("{}:{}", major(device), minor(device));
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -173,7 +179,7 @@ mod tests {
     fn file_systems_are_named_as_mountinfo_names_them() {
         for path in ["/proc/sys", "/sys/kernel", "/dev/pts"] {
             let file = std::fs::File::open(path).expect(path);
-            assert_eq!(by_magic(file.as_fd()), as_mounted(file.as_fd()).as_deref(), "{path}");
+            assert_eq!(from_magic(file.as_fd()), from_mountinfo(file.as_fd()).as_deref(), "{path}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! File systems with an option that fsconfig(2) does not take: its strings end at 255 bytes, and the list of an
-//! overlay's lower directories is easily longer. mount(2) takes a page of options, but attaches what it makes: so a
-//! process of its own does it, in a mount namespace that nobody sees, and hands over a detached clone.
+//! File systems with an option that is too long for fsconfig(2): its strings are limited to 255 bytes, and the list of
+//! an overlay's lower directories is often longer. mount(2) accepts a page of options, but attaches the mount. So a
+//! separate process calls it in a private mount namespace, and hands over a detached clone.
 
 use std::{ffi::CString, mem::MaybeUninit};
 
@@ -23,11 +23,11 @@ use crate::{
     Error,
     error::During,
     mounts::{SCRATCH, filesystem::FileSystem, option::Options},
+    spec_string::c_string,
     sync,
-    text::c_string,
 };
 
-/// Longest string of fsconfig(2), without its NUL.
+/// Maximum length in bytes of a string of fsconfig(2), without its NUL.
 const STRING_MAX: usize = 255;
 
 /// Whether the source or an option is too long for fsconfig(2).
@@ -36,35 +36,35 @@ pub(super) fn are_long(source: &Option<CString>, options: &Options) -> bool {
     source.as_ref().is_some_and(|source| source.to_bytes().len() > STRING_MAX) || options.data.iter().any(long)
 }
 
-/// A detached mount of a new instance.
+/// Makes a new instance with mount(2) and returns a detached mount of it.
 pub(super) fn make(fs: &FileSystem, options: &Options) -> Result<OwnedFd, Error> {
-    let words: Vec<String> = options.data.iter().map(word).collect();
-    let data = c_string("mounts: options", &words.join(","))?;
-    // mount(2) cuts off what is beyond a page, without an error.
-    let (length, most) = (data.to_bytes().len(), page_size() - 1);
-    if length > most {
+    let strings: Vec<String> = options.data.iter().map(option_string).collect();
+    let data = c_string("mounts: options", &strings.join(","))?;
+    // mount(2) truncates data longer than a page without an error.
+    let (length, maximum) = (data.to_bytes().len(), page_size() - 1);
+    if length > maximum {
         return Err(Error::invalid(format!(
-            "mount a new {:?}: its options have {length} bytes, at most {most} are possible",
+            "mount a new {:?}: its options have {length} bytes, more than the {maximum} that mount(2) accepts",
             fs.kind
         )));
     }
     let flags = superblock_flags(options);
-    let (ours, childs) = sync::pair()?;
-    let alone = Clone3 { namespaces: Some(UnshareFlags::NEWNS), cgroup: None };
-    let child = alone.fork(|| {
-        let error = match mount_and_clone(fs, flags, &data) {
-            Ok(tree) => send(&childs, &[], Some(&tree)).err(),
-            Err(errno) => send(&childs, &errno.raw_os_error().to_ne_bytes(), None).err(),
+    let (ours, child_socket) = sync::pair()?;
+    let private = Clone3 { namespaces: Some(UnshareFlags::NEWNS), cgroup: None };
+    let child = private.fork(|| {
+        let send_error = match mount_and_clone(fs, flags, &data) {
+            Ok(tree) => send(&child_socket, &[], Some(&tree)).err(),
+            Err(errno) => send(&child_socket, &errno.raw_os_error().to_ne_bytes(), None).err(),
         };
-        i32::from(error.is_some())
+        i32::from(send_error.is_some())
     });
     let child = child.during(|| "clone a process that mounts a file system with long options")?;
-    drop(childs);
+    drop(child_socket);
     let received = receive(&ours);
-    // Reaped whatever it has sent.
+    // Reap the child whether or not it succeeded.
     let _ = waitid(WaitId::PidFd(child.pidfd.as_fd()), WaitIdOptions::EXITED);
     let tree = received.during(|| format!("mount a new {:?} with {data:?}", fs.kind))?;
-    let attributes = MountAttributes { set: options.own.set, ..MountAttributes::default() };
+    let attributes = MountAttributes { set: options.attributes.set, ..MountAttributes::default() };
     if !attributes.is_empty() {
         let times = MountAttrFlags::MOUNT_ATTR__ATIME;
         MountAttributes { clear: times, ..attributes }.apply(&tree, false).during(|| format!("set {attributes:?}"))?;
@@ -72,16 +72,16 @@ pub(super) fn make(fs: &FileSystem, options: &Options) -> Result<OwnedFd, Error>
     Ok(tree)
 }
 
-fn word((key, value): &(String, Option<String>)) -> String {
+fn option_string((key, value): &(String, Option<String>)) -> String {
     match value {
         Some(value) => format!("{key}={value}"),
         None => key.clone(),
     }
 }
 
-/// What fsconfig(2) takes as options of their own.
+/// Returns the superblock flags, which fsconfig(2) would take as separate options.
 fn superblock_flags(options: &Options) -> MountFlags {
-    let read_only = options.own.set.contains(MountAttrFlags::MOUNT_ATTR_RDONLY);
+    let read_only = options.attributes.set.contains(MountAttrFlags::MOUNT_ATTR_RDONLY);
     if read_only { MountFlags::RDONLY } else { MountFlags::empty() }
 }
 
@@ -92,7 +92,7 @@ fn mount_and_clone(fs: &FileSystem, flags: MountFlags, data: &CString) -> Result
     open_tree(CWD, SCRATCH, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)
 }
 
-fn send(to: &OwnedFd, data: &[u8], tree: Option<&OwnedFd>) -> Result<(), Errno> {
+fn send(socket: &OwnedFd, data: &[u8], tree: Option<&OwnedFd>) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let fds = tree.map(AsFd::as_fd);
@@ -100,16 +100,16 @@ fn send(to: &OwnedFd, data: &[u8], tree: Option<&OwnedFd>) -> Result<(), Errno> 
         ancillary.push(SendAncillaryMessage::ScmRights(fds.as_slice()));
     }
     let marked = [&[0][..], data].concat();
-    sendmsg(to, &[IoSlice::new(&marked)], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
+    sendmsg(socket, &[IoSlice::new(&marked)], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
 }
 
-/// The mount, or the kernel's reason.
-fn receive(from: &OwnedFd) -> Result<OwnedFd, Errno> {
+/// Receives the mount, or the error of mount(2).
+fn receive(socket: &OwnedFd) -> Result<OwnedFd, Errno> {
     let mut data = [0u8; 5];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let got = loop {
-        match recvmsg(from, &mut [IoSliceMut::new(&mut data)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+    let length = loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut data)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
             Err(Errno::INTR) => {}
             result => break result?.bytes,
         }
@@ -118,7 +118,7 @@ fn receive(from: &OwnedFd) -> Result<OwnedFd, Errno> {
         RecvAncillaryMessage::ScmRights(mut received) => received.next(),
         _ => None,
     });
-    match (fds.next(), &data[..got]) {
+    match (fds.next(), &data[..length]) {
         (Some(tree), _) => Ok(tree),
         (None, [0, a, b, c, d]) => Err(Errno::from_raw_os_error(i32::from_ne_bytes([*a, *b, *c, *d]))),
         _ => Err(Errno::CHILD),

@@ -1,4 +1,4 @@
-//! Mount options: the words of the specification's table, fstab(5) and mount(8), as what the mount API takes.
+//! Mount options of the specification's table, fstab(5) and mount(8), converted for the mount API.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use syscall::mount_attributes::MountAttributes;
 
 use crate::Error;
 
-/// How mounts pass on to and from other namespaces.
+/// Propagation of mounts to and from other mount namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Propagation {
     pub(crate) flags: MountPropagationFlags,
@@ -23,38 +23,38 @@ impl Propagation {
     }
 }
 
-/// What a mount's options say.
+/// The parsed options of a mount.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
-    /// For the mount itself.
-    pub(crate) own: MountAttributes,
-    /// For all mounts below too (`rro`, …).
-    pub(crate) recursive: MountAttributes,
+    /// Attributes of the mount itself.
+    pub(crate) attributes: MountAttributes,
+    /// Attributes of the mount and all mounts below it (`rro`, …).
+    pub(crate) recursive_attributes: MountAttributes,
     pub(crate) propagation: Option<Propagation>,
-    /// `bind` (false) or `rbind` (true).
+    /// The option `bind` (false) or `rbind` (true).
     pub(crate) bind: Option<bool>,
-    /// `tmpcopyup`
+    /// The option `tmpcopyup`.
     pub(crate) copy_up: bool,
-    /// `idmap` (false) or `ridmap` (true)
+    /// The option `idmap` (false) or `ridmap` (true).
     pub(crate) idmap: Option<bool>,
-    /// `remount`
+    /// The option `remount`.
     pub(crate) remount: bool,
-    /// For the file system: key, value.
+    /// Options of the file system: key and value.
     pub(crate) data: Vec<(String, Option<String>)>,
 }
 
-/// One attribute: the flag and whether the word sets it.
+/// An option that sets or clears an attribute flag.
 struct Attribute {
-    word: &'static str,
+    name: &'static str,
     flag: MountAttrFlags,
     set: bool,
 }
 
-const fn attribute(word: &'static str, flag: MountAttrFlags, set: bool) -> Attribute {
-    Attribute { word, flag, set }
+const fn attribute(option: &'static str, flag: MountAttrFlags, set: bool) -> Attribute {
+    Attribute { name: option, flag, set }
 }
 
-/// Words that have a recursive twin with an `r` in front.
+/// Attribute options. Each also has a recursive form with the prefix `r`.
 const ATTRIBUTES: [Attribute; 16] = [
     attribute("ro", MountAttrFlags::MOUNT_ATTR_RDONLY, true),
     attribute("rw", MountAttrFlags::MOUNT_ATTR_RDONLY, false),
@@ -74,7 +74,7 @@ const ATTRIBUTES: [Attribute; 16] = [
     attribute("nostrictatime", MountAttrFlags::MOUNT_ATTR_STRICTATIME, false),
 ];
 
-/// Words without an effect here: defaults, or what util-linux keeps for itself.
+/// Options without effect here: defaults, or options that util-linux handles itself.
 const NO_EFFECT: [&str; 17] = [
     "defaults",
     "async",
@@ -89,70 +89,70 @@ const NO_EFFECT: [&str; 17] = [
     "_netdev",
     "nolazytime",
     "nodirsync",
-    // Each file system decides by itself whether it counts changes of inodes.
+    // Each file system decides itself whether it counts changes of inodes.
     "iversion",
     "noiversion",
     "user",
     "nouser",
 ];
 
-/// Words that make the *file system* (not the mount) behave; flags of fsconfig(2).
+/// Options of the *file system* (not the mount); flags of fsconfig(2).
 const SUPERBLOCK_FLAGS: [&str; 4] = ["sync", "dirsync", "lazytime", "mand"];
 
 impl Options {
-    /// Reads the words of one mount. `known` are the keys its file system takes; `None`: any.
-    pub(crate) fn parse(destination: &str, words: &[String], known: Option<&[&str]>) -> Result<Self, Error> {
+    /// Parses the options of one mount. `known` are the keys that its file system accepts; `None`: any key.
+    pub(crate) fn parse(destination: &str, strings: &[String], known: Option<&[&str]>) -> Result<Self, Error> {
         let mut options = Self::default();
-        for word in words {
-            if word.contains('\0') {
-                return Err(Error::invalid(format!("mount {destination}: option {word:?} has a NUL byte")));
+        for option in strings {
+            if option.contains('\0') {
+                return Err(Error::invalid(format!("mount {destination}: option {option:?} has a NUL byte")));
             }
-            // A bind mount has the file system that it has.
-            let ignored = SUPERBLOCK_FLAGS.contains(&word.as_str()) && known.is_some_and(<[_]>::is_empty);
-            if !ignored && !options.take(word) {
-                options.take_data(destination, word, known)?;
+            // A bind mount cannot change its file system.
+            let ignored = SUPERBLOCK_FLAGS.contains(&option.as_str()) && known.is_some_and(<[_]>::is_empty);
+            if !ignored && !options.parse_mount_option(option) {
+                options.add_data(destination, option, known)?;
             }
         }
         if options.bind.is_some() && !options.data.is_empty() {
-            let word = &options.data[0].0;
-            return Err(Error::invalid(format!("mount {destination}: {word:?} is no option of a bind mount")));
+            let option = &options.data[0].0;
+            return Err(Error::invalid(format!("mount {destination}: {option:?} is not an option of a bind mount")));
         }
         Ok(options)
     }
 
-    /// On a new file system nothing is mounted below: what is recursive is its own.
-    pub(crate) fn nothing_below(&mut self) {
-        let recursive = std::mem::take(&mut self.recursive);
-        self.own.set = (self.own.set - recursive.clear) | recursive.set;
-        self.own.clear = (self.own.clear - recursive.set) | recursive.clear;
+    /// Merges the recursive attributes into the mount's own, for a new file system, which has no mounts below it.
+    pub(crate) fn merge_recursive(&mut self) {
+        let recursive = std::mem::take(&mut self.recursive_attributes);
+        self.attributes.set = (self.attributes.set - recursive.clear) | recursive.set;
+        self.attributes.clear = (self.attributes.clear - recursive.set) | recursive.clear;
     }
 
-    /// Whether the file system is given this option.
+    /// Whether the options for the file system include this key.
     pub(crate) fn has_data(&self, key: &str) -> bool {
         self.data.iter().any(|(known, _)| known == key)
     }
 
-    /// Takes a word that is no option of a file system.
-    fn take(&mut self, word: &str) -> bool {
-        if NO_EFFECT.contains(&word) {
+    /// Applies an option that is not one of the file system; `false`: it is not such an option.
+    fn parse_mount_option(&mut self, option: &str) -> bool {
+        if NO_EFFECT.contains(&option) {
             return true;
         }
-        match word {
+        match option {
             "bind" => self.bind = Some(self.bind.unwrap_or(false)),
             "rbind" => self.bind = Some(true),
             "tmpcopyup" => self.copy_up = true,
             "idmap" => self.idmap = Some(self.idmap.unwrap_or(false)),
             "ridmap" => self.idmap = Some(true),
             "remount" => self.remount = true,
-            "relatime" => set_access_times(&mut self.own, MountAttrFlags::MOUNT_ATTR_RELATIME),
-            "rrelatime" => set_access_times(&mut self.recursive, MountAttrFlags::MOUNT_ATTR_RELATIME),
+            "relatime" => set_access_times(&mut self.attributes, MountAttrFlags::MOUNT_ATTR_RELATIME),
+            "rrelatime" => set_access_times(&mut self.recursive_attributes, MountAttrFlags::MOUNT_ATTR_RELATIME),
             _ => {
-                if let Some(propagation) = propagation(word) {
+                if let Some(propagation) = propagation(option) {
                     self.propagation = Some(propagation);
-                } else if let Some(found) = ATTRIBUTES.iter().find(|a| a.word == word) {
-                    found.add(&mut self.own);
-                } else if let Some(found) = ATTRIBUTES.iter().find(|a| word.strip_prefix('r') == Some(a.word)) {
-                    found.add(&mut self.recursive);
+                } else if let Some(attribute) = ATTRIBUTES.iter().find(|a| a.name == option) {
+                    attribute.add(&mut self.attributes);
+                } else if let Some(attribute) = ATTRIBUTES.iter().find(|a| option.strip_prefix('r') == Some(a.name)) {
+                    attribute.add(&mut self.recursive_attributes);
                 } else {
                     return false;
                 }
@@ -161,14 +161,14 @@ impl Options {
         true
     }
 
-    fn take_data(&mut self, destination: &str, word: &str, known: Option<&[&str]>) -> Result<(), Error> {
-        let (key, value) = match word.split_once('=') {
+    fn add_data(&mut self, destination: &str, option: &str, known: Option<&[&str]>) -> Result<(), Error> {
+        let (key, value) = match option.split_once('=') {
             Some((key, value)) => (key, Some(value)),
-            None => (word, None),
+            None => (option, None),
         };
         let flag = value.is_none() && SUPERBLOCK_FLAGS.contains(&key);
         if !flag && known.is_some_and(|known| !known.contains(&key)) {
-            return Err(Error::invalid(format!("mount {destination}: unknown mount option {word:?}")));
+            return Err(Error::invalid(format!("mount {destination}: unknown mount option {option:?}")));
         }
         self.data.push((key.to_owned(), value.map(str::to_owned)));
         Ok(())
@@ -179,7 +179,7 @@ impl Attribute {
     fn add(&self, attributes: &mut MountAttributes) {
         let times = MountAttrFlags::MOUNT_ATTR_NOATIME | MountAttrFlags::MOUNT_ATTR_STRICTATIME;
         if times.contains(self.flag) {
-            // Three kinds in two bits: leaving one goes back to the default.
+            // Clearing one of these modes selects the default mode; they are not independent flags.
             let kind = if self.set { self.flag } else { MountAttrFlags::MOUNT_ATTR_RELATIME };
             set_access_times(attributes, kind);
         } else if self.set {
@@ -197,11 +197,11 @@ fn set_access_times(attributes: &mut MountAttributes, kind: MountAttrFlags) {
     attributes.set = (attributes.set - MountAttrFlags::MOUNT_ATTR__ATIME) | kind;
 }
 
-/// `rslave`, `private`, …
-pub(crate) fn propagation(word: &str) -> Option<Propagation> {
-    let (recursive, plain) = match word.strip_prefix('r') {
+/// Parses a propagation option (`rslave`, `private`, …).
+pub(crate) fn propagation(option: &str) -> Option<Propagation> {
+    let (recursive, plain) = match option.strip_prefix('r') {
         Some(plain) => (true, plain),
-        None => (false, word),
+        None => (false, option),
     };
     let flags = match plain {
         "shared" => MountPropagationFlags::SHARED,
@@ -213,58 +213,61 @@ pub(crate) fn propagation(word: &str) -> Option<Propagation> {
     Some(Propagation { flags, recursive })
 }
 
-/// Every word that is taken without a look at the file system, for `features`.
+/// Returns every option that is accepted regardless of the file system, sorted; for `features`.
 pub(crate) fn known() -> Vec<String> {
     const PROPAGATIONS: [&str; 4] = ["private", "shared", "slave", "unbindable"];
-    let recursive = |word: &str| format!("r{word}");
-    let attributes = ATTRIBUTES.iter().map(|attribute| attribute.word).chain(["relatime"]);
-    let own = ["bind", "rbind", "tmpcopyup", "idmap", "ridmap", "remount"];
-    let mut words: Vec<String> = own.map(str::to_owned).into();
-    words.extend(NO_EFFECT.into_iter().chain(SUPERBLOCK_FLAGS).map(str::to_owned));
-    for word in attributes.chain(PROPAGATIONS) {
-        words.extend([word.to_owned(), recursive(word)]);
+    let recursive = |option: &str| format!("r{option}");
+    let attributes = ATTRIBUTES.iter().map(|attribute| attribute.name).chain(["relatime"]);
+    let others = ["bind", "rbind", "tmpcopyup", "idmap", "ridmap", "remount"];
+    let mut strings: Vec<String> = others.map(str::to_owned).into();
+    strings.extend(NO_EFFECT.into_iter().chain(SUPERBLOCK_FLAGS).map(str::to_owned));
+    for option in attributes.chain(PROPAGATIONS) {
+        strings.extend([option.to_owned(), recursive(option)]);
     }
-    words.sort();
-    words
+    strings.sort();
+    strings
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str], known: Option<&[&str]>) -> Result<Options, Error> {
-        let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
-        Options::parse("/x", &words, known)
+    fn parse(strings: &[&str], known: Option<&[&str]>) -> Result<Options, Error> {
+        let strings: Vec<String> = strings.iter().map(|w| (*w).to_owned()).collect();
+        Options::parse("/x", &strings, known)
     }
 
     #[test]
-    fn later_words_win() {
+    fn later_options_win() {
         let options = parse(&["ro", "nosuid", "rw", "noexec"], None).unwrap();
-        assert_eq!(options.own.set, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC);
-        assert_eq!(options.own.clear, MountAttrFlags::MOUNT_ATTR_RDONLY);
+        assert_eq!(options.attributes.set, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC);
+        assert_eq!(options.attributes.clear, MountAttrFlags::MOUNT_ATTR_RDONLY);
         let options = parse(&["noatime", "strictatime"], None).unwrap();
-        assert_eq!(options.own.set, MountAttrFlags::MOUNT_ATTR_STRICTATIME);
-        assert_eq!(options.own.clear, MountAttrFlags::MOUNT_ATTR__ATIME);
-        assert_eq!(parse(&["noatime", "relatime"], None).unwrap().own.set, MountAttrFlags::empty());
+        assert_eq!(options.attributes.set, MountAttrFlags::MOUNT_ATTR_STRICTATIME);
+        assert_eq!(options.attributes.clear, MountAttrFlags::MOUNT_ATTR__ATIME);
+        assert_eq!(parse(&["noatime", "relatime"], None).unwrap().attributes.set, MountAttrFlags::empty());
     }
 
     #[test]
-    fn an_r_makes_it_recursive() {
+    fn the_prefix_r_makes_an_option_recursive() {
         let options = parse(&["rbind", "rro", "rnosuid", "rslave"], Some(&[])).unwrap();
         assert_eq!(options.bind, Some(true));
-        assert!(options.own.is_empty());
-        assert_eq!(options.recursive.set, MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID);
+        assert!(options.attributes.is_empty());
+        assert_eq!(
+            options.recursive_attributes.set,
+            MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID
+        );
         assert_eq!(options.propagation, propagation("rslave"));
         assert!(options.propagation.unwrap().recursive);
         assert!(!propagation("shared").unwrap().recursive);
     }
 
     #[test]
-    fn unknown_words_are_named() {
+    fn unknown_options_are_named() {
         let error = parse(&["ro", "sizee=1"], Some(&["size"])).unwrap_err();
         assert_eq!(error.message, "mount /x: unknown mount option \"sizee=1\"");
         let error = parse(&["bind", "size=1"], None).unwrap_err();
-        assert_eq!(error.message, "mount /x: \"size\" is no option of a bind mount");
+        assert_eq!(error.message, "mount /x: \"size\" is not an option of a bind mount");
         let data = parse(&["size=1k", "mode=755", "tmpcopyup", "sync"], Some(&["size", "mode"])).unwrap();
         assert!(data.copy_up);
         assert_eq!(data.data.len(), 3);

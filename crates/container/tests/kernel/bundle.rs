@@ -1,9 +1,9 @@
-//! A spec as engines write it.
+//! Specs like those that engines write.
 
 use oci::DEFAULT_CAPABILITIES;
 use serde_json::json;
 
-/// The process of a command.
+/// Returns a process with these arguments.
 pub(crate) fn process(args: &[&str]) -> oci::Process {
     let process = json!({
         "args": args, "cwd": "/", "env": ["PATH=/usr/bin:/bin", "TERM=xterm"],
@@ -16,7 +16,7 @@ pub(crate) fn process(args: &[&str]) -> oci::Process {
     serde_json::from_value(process).expect("a process")
 }
 
-/// A container of a command.
+/// Returns the spec of a container that runs these arguments.
 pub(crate) fn spec(args: &[&str]) -> oci::Spec {
     let spec = json!({
         "ociVersion": "1.3.0",

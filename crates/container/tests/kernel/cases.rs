@@ -1,8 +1,7 @@
-//! What is shown, by subject.
+//! The test cases, by subject.
 
 mod basics;
 mod clocks;
-mod commands;
 mod credentials;
 mod escapes;
 mod files;
@@ -13,6 +12,7 @@ mod mount_options;
 mod namespaces;
 mod net_devices;
 mod notify;
+mod programs;
 mod refused;
 mod rootless;
 mod staging;
@@ -20,11 +20,11 @@ mod user_namespaces;
 
 use crate::Case;
 
-/// Every case.
+/// Returns every case.
 pub(crate) fn all() -> impl Iterator<Item = Case> {
     [
         basics::CASES,
-        commands::CASES,
+        programs::CASES,
         credentials::CASES,
         escapes::CASES,
         files::CASES,

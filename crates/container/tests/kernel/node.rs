@@ -1,4 +1,4 @@
-//! The place containers are run from, and one container's run.
+//! The environment that containers are run from, and helpers that run one container.
 
 use std::{
     cell::Cell,
@@ -9,7 +9,7 @@ use std::{
 };
 
 use cgroup::{GroupPath, Hierarchies};
-use container::{Error, Inputs, Nascent, Plan, Progress, Rootfs, Stdio, Target};
+use container::{ContainerSetup, Error, Inputs, Plan, Progress, Rootfs, Stdio, Target};
 use rustix::{
     fd::{AsFd, AsRawFd, OwnedFd},
     fs::{AtFlags, Mode, OFlags},
@@ -17,18 +17,19 @@ use rustix::{
     process::{WaitId, WaitIdOptions, waitid},
 };
 
-/// The test's process, in its own mount namespace.
+/// The test process, in its own mount namespace.
 pub(crate) struct Node {
     pub(crate) trees: Hierarchies,
     pub(crate) parent: GroupPath,
     busybox: Vec<u8>,
     next: Cell<u32>,
-    /// The host's directory that holds the one on `/disk`.
+    /// The host's directory that contains the directory mounted on `/disk`.
     host: OwnedFd,
+    /// The name of that directory.
     disk: String,
 }
 
-/// How a container or command ended.
+/// The result of a container or an exec'd process.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) stdout: String,
@@ -45,7 +46,7 @@ impl Node {
         let (host, disk) = (std::env::temp_dir(), format!("pinion-test-container-{}", std::process::id()));
         fs::create_dir(host.join(&disk)).expect("a temporary directory");
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let held = rustix::fs::open(&host, flags, Mode::empty()).expect("the temporary directory's parent");
+        let parent_directory = rustix::fs::open(&host, flags, Mode::empty()).expect("the temporary directory's parent");
         syscall::mount_namespace::unshare_mounts().expect("a new mount namespace (are you root?)");
         mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).expect("private mounts");
         mount(c"tmpfs", c"/mnt", c"tmpfs", MountFlags::empty(), None).expect("a tmpfs root");
@@ -60,39 +61,40 @@ impl Node {
         unmount(".", UnmountFlags::DETACH).expect("old root");
         std::env::set_current_dir("/").expect("new root");
         let parent = GroupPath::parse(&format!("/pinion-test-container-{}", std::process::id())).expect("a path");
-        Self { trees, parent, busybox, next: Cell::new(0), host: held, disk }
+        Self { trees, parent, busybox, next: Cell::new(0), host: parent_directory, disk }
     }
 
-    /// A directory for file systems whose mounts may have id maps: the root's, which is a tmpfs (Linux 6.3), else the
-    /// host's.
+    /// Returns a path prefix on a file system that can be id-mapped: the root, which is a tmpfs (Linux 6.3), otherwise
+    /// the host's file system.
     pub(crate) fn mappable(&self) -> &'static str {
         let release = rustix::system::uname().release().to_string_lossy().into_owned();
         let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
         if (numbers.next(), numbers.next()) >= (Some(6), Some(3)) { "" } else { "/disk" }
     }
 
-    /// Ends and removes what a failed case left; says whether there was anything.
-    pub(crate) fn leave(&self) -> bool {
-        let left = cgroup::Group::open(&self.trees, &self.parent).ok().filter(|_| self.trees.contains(&self.parent));
-        let pids = left.as_ref().is_some_and(|group| group.pids().is_ok_and(|pids| !pids.is_empty()));
-        if let Some(group) = left {
-            group.kill().expect("kill what was left");
-            group.remove().expect("remove what was left");
+    /// Kills and removes everything that a failed case left over; returns whether processes were left.
+    pub(crate) fn clean_up(&self) -> bool {
+        let leftover =
+            cgroup::Group::open(&self.trees, &self.parent).ok().filter(|_| self.trees.contains(&self.parent));
+        let has_pids = leftover.as_ref().is_some_and(|group| group.pids().is_ok_and(|pids| !pids.is_empty()));
+        if let Some(group) = leftover {
+            group.kill().expect("kill leftover processes");
+            group.remove().expect("remove leftover cgroups");
         }
         for entry in fs::read_dir("/disk").expect("the host's directory").flatten() {
-            fs::remove_dir_all(entry.path()).expect("what cases made on the host's file system");
+            fs::remove_dir_all(entry.path()).expect("remove files that cases made on the host's file system");
         }
         rustix::fs::unlinkat(&self.host, self.disk.as_str(), AtFlags::REMOVEDIR).expect("the temporary directory");
-        pids
+        has_pids
     }
 
-    /// A number that no other container has.
+    /// Returns a number that no other container has.
     pub(crate) fn number(&self) -> u32 {
         self.next.set(self.next.get() + 1);
         self.next.get()
     }
 
-    /// A directory with busybox and its applets.
+    /// Makes a root directory with busybox and its applets.
     pub(crate) fn image(&self) -> PathBuf {
         let root = PathBuf::from(format!("/image-{}", self.number()));
         for directory in ["bin", "etc", "tmp", "proc", "sys", "dev"] {
@@ -110,7 +112,7 @@ impl Node {
         root
     }
 
-    /// Inputs with a fresh image.
+    /// Returns inputs with a new image.
     pub(crate) fn inputs(&self) -> Inputs {
         self.inputs_of(&self.image())
     }
@@ -126,44 +128,48 @@ impl Node {
         }
     }
 
-    /// Creates and waits until it is set up.
-    pub(crate) fn create(&self, mut spec: oci::Spec, inputs: Inputs) -> Result<(Nascent, Option<OwnedFd>), Error> {
+    /// Creates a container and waits until it is set up.
+    pub(crate) fn create(
+        &self,
+        mut spec: oci::Spec,
+        inputs: Inputs,
+    ) -> Result<(ContainerSetup, Option<OwnedFd>), Error> {
         let linux = spec.linux.get_or_insert_default();
         if linux.cgroups_path.is_none() {
             linux.cgroups_path = Some(self.parent.join(&self.number().to_string()).expect("path").as_str().to_owned());
         }
         let plan = Plan::new(&spec, inputs)?;
-        let mut nascent = container::create(&self.trees, plan)?;
-        let cloned = nascent.wait_until_cloned();
-        match cloned.and_then(|()| next(&mut nascent)) {
-            Ok(Progress::Ready { terminal }) => Ok((nascent, terminal)),
+        let mut setup = container::create(&self.trees, plan)?;
+        let cloned = setup.wait_until_cloned();
+        match cloned.and_then(|()| next(&mut setup)) {
+            Ok(Progress::Ready { terminal }) => Ok((setup, terminal)),
             Ok(other) => panic!("not ready: {other:?}"),
             Err(error) => {
-                reap(&nascent);
-                nascent.group.remove().expect("group of a failed container");
+                reap(&setup);
+                setup.group.remove().expect("group of a failed container");
                 Err(error)
             }
         }
     }
 
-    /// Creates, starts, collects output, waits, removes.
+    /// Creates and starts a container, collects its output, reaps it and removes its group.
     pub(crate) fn run(&self, spec: oci::Spec, mut inputs: Inputs) -> Result<Outcome, Error> {
         let output = Output::new(&mut inputs.stdio);
-        let (mut nascent, _terminal) = self.create(spec, inputs)?;
-        let started = nascent.start().and_then(|()| next(&mut nascent));
+        let (mut setup, _terminal) = self.create(spec, inputs)?;
+        let started = setup.start().and_then(|()| next(&mut setup));
         let result = match started {
-            Ok(Progress::Executed) => Ok(output.collect(&nascent)),
+            Ok(Progress::Executed) => Ok(output.collect(&setup)),
             Ok(other) => panic!("not executed: {other:?}"),
             Err(error) => {
-                reap(&nascent);
+                reap(&setup);
                 Err(error)
             }
         };
-        // A user's container may have none.
-        if nascent.group.is_real() {
-            nascent.group.kill().expect("kill");
+        // A container of an unprivileged user may not have a group of its own.
+        if setup.group.has_directory() {
+            setup.group.kill().expect("kill");
         }
-        nascent.group.remove().expect("remove the group");
+        setup.group.remove().expect("remove the group");
         result
     }
 
@@ -174,56 +180,61 @@ impl Node {
         self.run(spec, self.inputs()).expect("the container runs")
     }
 
-    /// A process in a copy of this mount namespace; it ends with the descriptor.
+    /// Starts a process in a copy of this mount namespace. It ends when the returned descriptor is closed.
     pub(crate) fn with_mount_namespace(&self) -> (OwnedFd, syscall::clone::Child) {
-        let (told, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("pipe");
-        let raw = tell.as_raw_fd();
+        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("pipe");
+        let raw = write.as_raw_fd();
         let namespaces = Some(rustix::thread::UnshareFlags::NEWNS);
         let child = syscall::clone::Clone3 { namespaces, cgroup: None }.fork(|| {
-            let _ = syscall::descriptors::close_all_but(&mut [0, 1, 2, told.as_raw_fd()]);
-            assert_ne!(raw, told.as_raw_fd());
-            let _ = rustix::io::read(&told, &mut [0u8; 1]);
+            let _ = syscall::descriptors::close_all_except(&mut [0, 1, 2, read.as_raw_fd()]);
+            assert_ne!(raw, read.as_raw_fd());
+            let _ = rustix::io::read(&read, &mut [0u8; 1]);
             0
         });
-        (tell, child.expect("a process"))
+        (write, child.expect("a process"))
     }
 
-    /// A command in a running container.
-    pub(crate) fn exec(&self, target: &Nascent, process: &oci::Process) -> Result<Outcome, Error> {
+    /// Executes a process in a running container.
+    pub(crate) fn exec(&self, target: &ContainerSetup, process: &oci::Process) -> Result<Outcome, Error> {
         self.exec_in(target, target.pidfd.as_fd().into(), process)
     }
 
-    /// The same, with what is said of the container.
-    pub(crate) fn exec_in(&self, target: &Nascent, of: Target<'_>, process: &oci::Process) -> Result<Outcome, Error> {
+    /// Executes a process in a running container with the given target.
+    pub(crate) fn exec_in(
+        &self,
+        target: &ContainerSetup,
+        exec_target: Target<'_>,
+        process: &oci::Process,
+    ) -> Result<Outcome, Error> {
         let mut stdio = Stdio::default();
         let output = Output::new(&mut stdio);
         let group = target.group.exec_group(&format!("exec-{}", self.number())).expect("exec group");
-        let mut nascent = container::exec(group, of, process, stdio, None)?;
-        let cloned = nascent.wait_until_cloned();
-        let result = cloned.and_then(|()| next(&mut nascent)).and_then(|progress| {
+        let mut setup = container::exec(group, exec_target, process, stdio, None)?;
+        let cloned = setup.wait_until_cloned();
+        let result = cloned.and_then(|()| next(&mut setup)).and_then(|progress| {
             assert!(matches!(progress, Progress::Ready { .. }), "{progress:?}");
-            next(&mut nascent)
+            next(&mut setup)
         });
         let result = match result {
-            Ok(_) => Ok(output.collect(&nascent)),
+            Ok(_) => Ok(output.collect(&setup)),
             Err(error) => {
-                reap(&nascent);
+                reap(&setup);
                 Err(error)
             }
         };
-        nascent.group.remove().expect("remove the exec group");
+        setup.group.remove().expect("remove the exec group");
         result
     }
 
-    /// Ends a container.
-    pub(crate) fn end(&self, nascent: Nascent) {
-        nascent.group.kill().expect("kill");
-        reap(&nascent);
-        nascent.group.remove().expect("remove the group");
+    /// Kills a container, reaps it and removes its group.
+    pub(crate) fn end(&self, setup: ContainerSetup) {
+        setup.group.kill().expect("kill");
+        reap(&setup);
+        setup.group.remove().expect("remove the group");
     }
 }
 
-/// Pipes for output.
+/// The read ends of pipes for stdout and stderr.
 pub(crate) struct Output {
     stdout: OwnedFd,
     stderr: OwnedFd,
@@ -238,7 +249,7 @@ impl Output {
         Self { stdout, stderr }
     }
 
-    pub(crate) fn collect(self, nascent: &Nascent) -> Outcome {
+    pub(crate) fn collect(self, setup: &ContainerSetup) -> Outcome {
         let read = |fd: OwnedFd| {
             let mut text = Vec::new();
             fs::File::from(fd).read_to_end(&mut text).expect("read output");
@@ -246,24 +257,23 @@ impl Output {
         };
         // Small outputs only: both fit into their pipes.
         let (stdout, stderr) = (read(self.stdout), read(self.stderr));
-        Outcome { stdout, stderr, code: reap(nascent) }
+        Outcome { stdout, stderr, code: reap(setup) }
     }
 }
 
-/// Waits for the child's next word.
-pub(crate) fn next(nascent: &mut Nascent) -> Result<Progress, Error> {
+/// Waits until the child reports progress.
+pub(crate) fn next(setup: &mut ContainerSetup) -> Result<Progress, Error> {
     loop {
-        match nascent.advance()? {
-            Progress::Pending => nascent.wait().expect("poll"),
+        match setup.advance()? {
+            Progress::Pending => setup.wait().expect("poll"),
             progress => return Ok(progress),
         }
     }
 }
 
-/// Waits for the end: exit code, or 128 + signal.
-pub(crate) fn reap(nascent: &Nascent) -> i32 {
-    let status =
-        waitid(WaitId::PidFd(nascent.pidfd.as_fd()), WaitIdOptions::EXITED).expect("waitid").expect("a status");
+/// Reaps the child; returns its exit code, or 128 + signal.
+pub(crate) fn reap(setup: &ContainerSetup) -> i32 {
+    let status = waitid(WaitId::PidFd(setup.pidfd.as_fd()), WaitIdOptions::EXITED).expect("waitid").expect("a status");
     status.exit_status().unwrap_or_else(|| 128 + status.terminating_signal().unwrap_or(0))
 }
 

@@ -45,7 +45,7 @@ const KNOWN: [&str; 41] = [
     "CHECKPOINT_RESTORE",
 ];
 
-/// `net_raw`, `NET_RAW`, `CAP_NET_RAW` → `CAP_NET_RAW`; `all` → `ALL`.
+/// Normalizes capability names: `net_raw`, `NET_RAW`, `CAP_NET_RAW` → `CAP_NET_RAW`; `all` → `ALL`.
 pub(super) fn capabilities(field: &str, names: &[String]) -> Result<Vec<String>, Failure> {
     names.iter().enumerate().map(|(index, name)| capability(&format!("{field}[{index}]"), name)).collect()
 }

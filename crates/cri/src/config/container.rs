@@ -4,7 +4,7 @@ use pod::ContainerConfig;
 use super::{cdi, field, limits, mount, security, signal};
 use crate::Failure;
 
-/// The configuration of a container.
+/// Validates the configuration of a container.
 pub(crate) fn container(message: v1::ContainerConfig) -> Result<ContainerConfig, Failure> {
     let metadata = message.metadata.ok_or_else(|| Failure::invalid("config.metadata", "is missing"))?;
     let image = message.image.unwrap_or_default();
@@ -15,7 +15,7 @@ pub(crate) fn container(message: v1::ContainerConfig) -> Result<ContainerConfig,
         attempt: metadata.attempt,
         user_specified_image: match image.user_specified_image.as_str() {
             "" => image.image.clone(),
-            asked => asked.to_owned(),
+            image => image.to_owned(),
         },
         image: field::word("config.image.image", &image.image)?,
         command: arguments("config.command", message.command)?,
@@ -49,7 +49,8 @@ fn arguments(at: &str, values: Vec<String>) -> Result<Vec<String>, Failure> {
     Ok(values)
 }
 
-/// Names and values. The values are bytes in the message, but a runtime spec is JSON: only UTF-8 has a form in it.
+/// Converts environment variables. The values are bytes in the message, but the runtime specification is JSON, so they
+/// must be UTF-8.
 fn environment(messages: Vec<v1::KeyValue>) -> Result<Vec<(String, String)>, Failure> {
     messages.into_iter().enumerate().map(|(index, pair)| variable(&format!("config.envs[{index}]"), pair)).collect()
 }
@@ -57,10 +58,10 @@ fn environment(messages: Vec<v1::KeyValue>) -> Result<Vec<(String, String)>, Fai
 fn variable(at: &str, pair: v1::KeyValue) -> Result<(String, String), Failure> {
     let at_key = format!("{at}.key");
     if pair.key.is_empty() || pair.key.contains('=') {
-        return Err(Failure::invalid(&at_key, format_args!("{:?} is not the name of a variable", pair.key)));
+        return Err(Failure::invalid(&at_key, format_args!("{:?} is not a valid variable name", pair.key)));
     }
     let key = field::text(&at_key, &pair.key)?;
     let value = String::from_utf8(pair.value)
-        .map_err(|_| Failure::invalid(&format!("{at}.value"), format_args!("of {key:?} is not UTF-8")))?;
+        .map_err(|_| Failure::invalid(&format!("{at}.value"), format_args!("value of {key:?} is not UTF-8")))?;
     Ok((key, field::text(&format!("{at}.value"), &value)?))
 }

@@ -1,4 +1,4 @@
-//! Messages in, valid configurations out. Every refusal names the field as the message has it.
+//! Converts messages to valid configurations. Every error names the field as it is called in the message.
 
 mod capability;
 mod cdi;

@@ -6,12 +6,11 @@ use pod::{DeviceMapping, ImageVolume, MOUNTS_MAX, Propagation, Volume, oci};
 use super::field;
 use crate::Failure;
 
-/// Most devices of one container.
+/// Maximum devices of one container.
 const MAX: usize = 4096;
-/// Most ranges in one map of ids: the kernel's own bound (user_namespaces(7)).
+/// Maximum ranges in one id mapping, which is the kernel's limit (user_namespaces(7)).
 const MAPPINGS_MAX: usize = 340;
-/// What a bind mount can be told (runtime specification, "Linux mount options"); each also for all below, with an `r`
-/// before.
+/// Options of bind mounts (runtime specification, "Linux mount options"). With the prefix `r` each applies recursively.
 const OPTIONS: [&str; 17] = [
     "ro",
     "rw",
@@ -32,7 +31,7 @@ const OPTIONS: [&str; 17] = [
     "symfollow",
 ];
 
-/// The mounts of a container.
+/// Validates the mounts of a container.
 pub(super) fn volumes(at: &str, messages: &[v1::Mount]) -> Result<Vec<Volume>, Failure> {
     bounded(at, messages.len(), MOUNTS_MAX)?;
     messages.iter().enumerate().map(|(index, message)| volume(&format!("{at}[{index}]"), message)).collect()
@@ -42,7 +41,7 @@ fn volume(at: &str, message: &v1::Mount) -> Result<Volume, Failure> {
     let at_container = format!("{at}.container_path");
     let container_path = field::path_inside(&at_container, &message.container_path)?;
     if Path::new(&container_path).parent().is_none() {
-        return Err(Failure::invalid(&at_container, "\"/\" is the container's root itself"));
+        return Err(Failure::invalid(&at_container, "\"/\" is the root of the container and cannot be a mount point"));
     }
     let image = image(at, message)?;
     let propagation = match field::known(&format!("{at}.propagation"), message.propagation)? {
@@ -50,10 +49,13 @@ fn volume(at: &str, message: &v1::Mount) -> Result<Volume, Failure> {
         v1::MountPropagation::PropagationHostToContainer => Propagation::HostToContainer,
         v1::MountPropagation::PropagationBidirectional => Propagation::Bidirectional,
     };
-    // All image mounts are read-only, whatever is said.
+    // Image mounts are always read-only.
     let readonly = message.readonly || image.is_some();
     if message.recursive_read_only && (!readonly || propagation != Propagation::Private) {
-        return Err(Failure::invalid(&format!("{at}.recursive_read_only"), "needs readonly and private propagation"));
+        return Err(Failure::invalid(
+            &format!("{at}.recursive_read_only"),
+            "requires readonly and private propagation",
+        ));
     }
     let (uid_mappings, gid_mappings) = mappings(at, message)?;
     Ok(Volume {
@@ -73,21 +75,21 @@ fn volume(at: &str, message: &v1::Mount) -> Result<Volume, Failure> {
     })
 }
 
-/// `image` and `image_sub_path`, which exclude `host_path` and whatever would write.
+/// Validates `image` and `image_sub_path`, which exclude `host_path` and propagation.
 fn image(at: &str, message: &v1::Mount) -> Result<Option<ImageVolume>, Failure> {
-    // A client that writes the field empty means none.
+    // Some clients set the field to an empty message, which means that no image is requested.
     let Some(image) = message.image.as_ref().filter(|image| !image.image.is_empty() || message.host_path.is_empty())
     else {
         return match message.image_sub_path.is_empty() {
             true => Ok(None),
-            false => Err(Failure::invalid(&format!("{at}.image_sub_path"), "needs image")),
+            false => Err(Failure::invalid(&format!("{at}.image_sub_path"), "requires image")),
         };
     };
     if !message.host_path.is_empty() {
-        return Err(Failure::invalid(&format!("{at}.host_path"), "must be empty where image is given"));
+        return Err(Failure::invalid(&format!("{at}.host_path"), "must be empty if image is set"));
     }
     if message.propagation != v1::MountPropagation::PropagationPrivate as i32 {
-        return Err(Failure::invalid(&format!("{at}.propagation"), "of an image must be private"));
+        return Err(Failure::invalid(&format!("{at}.propagation"), "must be private for an image"));
     }
     Ok(Some(ImageVolume {
         image: field::word(&format!("{at}.image.image"), &image.image)?,
@@ -104,11 +106,11 @@ fn options(at: &str, words: &[String], readonly: bool) -> Result<Vec<String>, Fa
         if !OPTIONS.contains(&bare) {
             return Err(Failure::invalid(
                 &at,
-                format_args!("{word:?} says nothing of a bind mount; known are {}", OPTIONS.join(", ")),
+                format_args!("{word:?} is not a supported option of a bind mount; supported: {}", OPTIONS.join(", ")),
             ));
         }
         if readonly && bare == "rw" {
-            return Err(Failure::invalid(&at, format_args!("{word:?} contradicts readonly")));
+            return Err(Failure::invalid(&at, format_args!("{word:?} conflicts with readonly")));
         }
     }
     Ok(words.to_vec())
@@ -118,8 +120,8 @@ fn mappings(at: &str, message: &v1::Mount) -> Result<(Vec<oci::IdMapping>, Vec<o
     let uids = ids(&format!("{at}.uidMappings"), &message.uid_mappings)?;
     let gids = ids(&format!("{at}.gidMappings"), &message.gid_mappings)?;
     match (uids.is_empty(), gids.is_empty()) {
-        (true, false) => Err(Failure::invalid(&format!("{at}.uidMappings"), "is needed beside gidMappings")),
-        (false, true) => Err(Failure::invalid(&format!("{at}.gidMappings"), "is needed beside uidMappings")),
+        (true, false) => Err(Failure::invalid(&format!("{at}.uidMappings"), "is required if gidMappings is set")),
+        (false, true) => Err(Failure::invalid(&format!("{at}.gidMappings"), "is required if uidMappings is set")),
         _ => Ok((uids, gids)),
     }
 }
@@ -132,7 +134,10 @@ fn ids(at: &str, messages: &[v1::IdMapping]) -> Result<Vec<oci::IdMapping>, Fail
         if message.length == 0 || ends.contains(&None) {
             return Err(Failure::invalid(
                 &format!("{at}.length"),
-                format_args!("{} ids from {} and {}", message.length, message.host_id, message.container_id),
+                format_args!(
+                    "{} ids from {} and {} are not a valid range",
+                    message.length, message.host_id, message.container_id
+                ),
             ));
         }
         let v1::IdMapping { host_id, container_id, length } = *message;
@@ -141,7 +146,7 @@ fn ids(at: &str, messages: &[v1::IdMapping]) -> Result<Vec<oci::IdMapping>, Fail
     messages.iter().enumerate().map(range).collect()
 }
 
-/// The devices of a container.
+/// Validates the devices of a container.
 pub(super) fn devices(at: &str, messages: &[v1::Device]) -> Result<Vec<DeviceMapping>, Failure> {
     bounded(at, messages.len(), MAX)?;
     messages.iter().enumerate().map(|(index, message)| device(&format!("{at}[{index}]"), message)).collect()
@@ -160,15 +165,15 @@ fn device(at: &str, message: &v1::Device) -> Result<DeviceMapping, Failure> {
     if let Some(bad) = permissions.chars().find(|c| !matches!(c, 'r' | 'w' | 'm')) {
         return Err(Failure::invalid(
             &format!("{at}.permissions"),
-            format_args!("{permissions:?} contains {bad:?}; of \"rwm\" only"),
+            format_args!("{permissions:?} contains {bad:?}; only r, w and m are allowed"),
         ));
     }
     Ok(DeviceMapping { container_path, host_path, permissions: permissions.to_owned() })
 }
 
-fn bounded(at: &str, count: usize, most: usize) -> Result<(), Failure> {
-    match count > most {
-        true => Err(Failure::invalid(at, format_args!("{count} entries; at most {most}"))),
+fn bounded(at: &str, count: usize, max: usize) -> Result<(), Failure> {
+    match count > max {
+        true => Err(Failure::invalid(at, format_args!("{count} entries; at most {max}"))),
         false => Ok(()),
     }
 }

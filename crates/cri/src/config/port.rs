@@ -4,7 +4,7 @@ use pod::{PortMapping, Protocol};
 use super::field;
 use crate::Failure;
 
-/// Mappings with a host port; those without publish nothing and are left out.
+/// Validates port mappings. Mappings without a host port have no effect and are omitted.
 pub(super) fn ports(at: &str, messages: &[v1::PortMapping]) -> Result<Vec<PortMapping>, Failure> {
     let mut ports = Vec::new();
     for (index, message) in messages.iter().enumerate() {

@@ -4,13 +4,13 @@ use pod::oci;
 use super::field;
 use crate::Failure;
 
-/// The resources of a container, and what the CRI mixes in with them.
+/// The resources of a container, and its OOM score, which the CRI puts into the same message.
 pub(crate) struct Limits {
     pub(crate) resources: oci::Resources,
     pub(crate) oom_score_adj: i32,
 }
 
-/// `LinuxContainerResources`: 0 means "not said" for every number.
+/// Validates a `LinuxContainerResources`, in which 0 means "not set" for every number.
 pub(crate) fn limits(at: &str, message: &v1::LinuxContainerResources) -> Result<Limits, Failure> {
     let oom_score_adj =
         i32::try_from(message.oom_score_adj).ok().filter(|score| (-1000..=1000).contains(score)).ok_or_else(|| {
@@ -40,7 +40,7 @@ fn cpu(at: &str, message: &v1::LinuxContainerResources) -> Result<Option<oci::Cp
         quota => {
             return Err(Failure::invalid(
                 &format!("{at}.cpu_quota"),
-                format_args!("{quota} is negative; -1 is no limit"),
+                format_args!("{quota} is negative; only -1 (no limit) is allowed"),
             ));
         }
     };
@@ -68,18 +68,18 @@ fn memory(at: &str, message: &v1::LinuxContainerResources) -> Result<Option<oci:
         let at = format!("{at}.memory_swap_limit_in_bytes");
         return Err(Failure::invalid(
             &at,
-            format_args!("{swap} is memory and swap together, but less than the memory limit {limit}"),
+            format_args!("{swap} is the limit of memory plus swap and must not be less than the memory limit {limit}"),
         ));
     }
     Ok((memory != oci::Memory::default()).then_some(memory))
 }
 
-/// 0 is "not said", -1 "no limit".
+/// Converts a limit: 0 means "not set", -1 "no limit".
 fn limit(at: &str, value: i64) -> Result<Option<i64>, Failure> {
     match value {
         0 => Ok(None),
         -1.. => Ok(Some(value)),
-        _ => Err(Failure::invalid(at, format_args!("{value} is negative; -1 is no limit"))),
+        _ => Err(Failure::invalid(at, format_args!("{value} is negative; only -1 (no limit) is allowed"))),
     }
 }
 
@@ -88,22 +88,22 @@ fn positive(at: &str, value: i64) -> Result<Option<u64>, Failure> {
     Ok((value != 0).then_some(value))
 }
 
-/// `0-3,7`.
+/// Validates a list of CPUs or memory nodes: `0-3,7`.
 fn cpu_list(at: &str, value: &str) -> Result<Option<String>, Failure> {
     if value.is_empty() {
         return Ok(None);
     }
-    let good = value.split(',').all(|range| {
+    let valid = value.split(',').all(|range| {
         let ends: Vec<Option<u32>> = range.splitn(2, '-').map(|end| end.trim().parse().ok()).collect();
         matches!(ends[..], [Some(_)]) || matches!(ends[..], [Some(first), Some(last)] if first <= last)
     });
-    match good {
+    match valid {
         true => Ok(Some(value.to_owned())),
         false => Err(Failure::invalid(at, format_args!("{value:?} is not a list like 0-3,7"))),
     }
 }
 
-/// Names of cgroup files: one component each.
+/// Validates the names of cgroup files: each is a single path component.
 fn unified(
     at: &str,
     message: &v1::LinuxContainerResources,
@@ -111,7 +111,10 @@ fn unified(
     for name in message.unified.keys() {
         field::name(&format!("{at}.unified"), name)?;
         if name.starts_with('.') {
-            return Err(Failure::invalid(&format!("{at}.unified"), format_args!("{name:?} is not a cgroup file")));
+            return Err(Failure::invalid(
+                &format!("{at}.unified"),
+                format_args!("{name:?} is not the name of a cgroup file"),
+            ));
         }
     }
     Ok(message.unified.clone().into_iter().collect())

@@ -6,10 +6,10 @@ use pod::{Dns, Name, SandboxConfig};
 use super::{field, limits, namespace, port};
 use crate::Failure;
 
-/// Most entries of each kind in a resolv.conf that we write.
+/// Maximum entries of each kind in the resolv.conf of a pod.
 const DNS_MAX: usize = 64;
 
-/// The configuration of a pod.
+/// Validates the configuration of a pod.
 pub(crate) fn sandbox(message: v1::PodSandboxConfig, runtime_handler: String) -> Result<SandboxConfig, Failure> {
     let linux = message.linux.unwrap_or_default();
     let security = linux.security_context.unwrap_or_default();
@@ -18,7 +18,10 @@ pub(crate) fn sandbox(message: v1::PodSandboxConfig, runtime_handler: String) ->
         &security.namespace_options.unwrap_or_default(),
     )?;
     if security.privileged && namespaces.user.is_some() {
-        return Err(Failure::invalid("config.linux.security_context.privileged", "cannot be with a user namespace"));
+        return Err(Failure::invalid(
+            "config.linux.security_context.privileged",
+            "cannot be combined with a user namespace",
+        ));
     }
     Ok(SandboxConfig {
         name: name(message.metadata)?,
@@ -95,12 +98,12 @@ fn cgroup_parent(path: &str) -> Result<String, Failure> {
 fn sysctls(messages: HashMap<String, String>) -> Result<BTreeMap<String, String>, Failure> {
     let at = "config.linux.sysctls";
     for (name, value) in &messages {
-        let good = !name.is_empty()
+        let valid = !name.is_empty()
             && !name.contains("..")
             && !name.starts_with(['.', '/'])
             && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/'));
-        if !good {
-            return Err(Failure::invalid(at, format_args!("{name:?} is not the name of a sysctl")));
+        if !valid {
+            return Err(Failure::invalid(at, format_args!("{name:?} is not a valid sysctl name")));
         }
         field::text(&format!("{at}[{name}]"), value)?;
     }

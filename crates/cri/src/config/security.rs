@@ -6,8 +6,8 @@ use crate::Failure;
 
 const AT: &str = "config.linux.security_context";
 
-/// The security context of a container. One that is missing altogether hides what containers must not see by default;
-/// in one that is there, empty lists say that nothing is hidden (`procMount: Unmasked`).
+/// Validates the security context of a container. If the message is missing, the default paths are masked and
+/// read-only. If it is present, its lists apply as they are, so empty lists mask nothing (`procMount: Unmasked`).
 pub(super) fn security(message: Option<v1::LinuxContainerSecurityContext>) -> Result<Security, Failure> {
     let missing = message.is_none();
     let message = message.unwrap_or_default();
@@ -25,9 +25,9 @@ pub(super) fn security(message: Option<v1::LinuxContainerSecurityContext>) -> Re
     let namespaces =
         namespace::of_container(&format!("{AT}.namespace_options"), &message.namespace_options.unwrap_or_default())?;
     if message.privileged && namespaces.user.is_some() {
-        return Err(Failure::invalid(&format!("{AT}.privileged"), "cannot be with a user namespace"));
+        return Err(Failure::invalid(&format!("{AT}.privileged"), "cannot be combined with a user namespace"));
     }
-    let asked = message.capabilities.unwrap_or_default();
+    let requested = message.capabilities.unwrap_or_default();
     Ok(Security {
         user,
         supplemental_groups,
@@ -35,11 +35,11 @@ pub(super) fn security(message: Option<v1::LinuxContainerSecurityContext>) -> Re
         privileged: message.privileged,
         readonly_rootfs: message.readonly_rootfs,
         no_new_privileges: message.no_new_privs,
-        add_capabilities: capabilities(&format!("{AT}.capabilities.add_capabilities"), &asked.add_capabilities)?,
-        drop_capabilities: capabilities(&format!("{AT}.capabilities.drop_capabilities"), &asked.drop_capabilities)?,
+        add_capabilities: capabilities(&format!("{AT}.capabilities.add_capabilities"), &requested.add_capabilities)?,
+        drop_capabilities: capabilities(&format!("{AT}.capabilities.drop_capabilities"), &requested.drop_capabilities)?,
         add_ambient_capabilities: capabilities(
             &format!("{AT}.capabilities.add_ambient_capabilities"),
-            &asked.add_ambient_capabilities,
+            &requested.add_ambient_capabilities,
         )?,
         seccomp,
         apparmor,
@@ -61,11 +61,11 @@ fn user(message: &v1::LinuxContainerSecurityContext) -> Result<UserChoice, Failu
         (Some(uid), "", gid) => Ok(UserChoice::Uid { uid, gid }),
         (Some(_), name, _) => Err(Failure::invalid(
             &format!("{AT}.run_as_username"),
-            format_args!("{name:?} beside run_as_user: only one of both can be given"),
+            format_args!("{name:?} conflicts with run_as_user; set only one of them"),
         )),
         (None, "", None) => Ok(UserChoice::Image),
         (None, "", Some(_)) => {
-            Err(Failure::invalid(&format!("{AT}.run_as_group"), "needs run_as_user or run_as_username"))
+            Err(Failure::invalid(&format!("{AT}.run_as_group"), "requires run_as_user or run_as_username"))
         }
         (None, name, gid) => {
             let name = field::name(&format!("{AT}.run_as_username"), name)?;
@@ -74,8 +74,8 @@ fn user(message: &v1::LinuxContainerSecurityContext) -> Result<UserChoice, Failu
     }
 }
 
-/// The field, else its deprecated forerunner, else no filter, as the CRI has it (kubelet asks for `RuntimeDefault`
-/// where it wants it); nothing at all for a privileged container.
+/// Returns the seccomp profile: from the field, else from the deprecated field, else unconfined, as the CRI specifies
+/// (kubelet sets `RuntimeDefault` explicitly). A privileged container is always unconfined.
 fn seccomp(message: &v1::LinuxContainerSecurityContext) -> Result<SeccompChoice, Failure> {
     if message.privileged {
         return Ok(SeccompChoice::Unconfined);
@@ -108,11 +108,11 @@ fn seccomp(message: &v1::LinuxContainerSecurityContext) -> Result<SeccompChoice,
     }
 }
 
-/// `localhost_ref` "must only be set" for `Localhost`.
+/// Rejects a `localhost_ref`, which must only be set for `Localhost`.
 fn no_reference(at: &str, profile: &v1::SecurityProfile) -> Result<(), Failure> {
     match profile.localhost_ref.is_empty() {
         true => Ok(()),
-        false => Err(Failure::invalid(&format!("{at}.localhost_ref"), "is for profile_type Localhost only")),
+        false => Err(Failure::invalid(&format!("{at}.localhost_ref"), "must only be set for profile_type Localhost")),
     }
 }
 
@@ -120,7 +120,7 @@ fn localhost(at: &str, path: &str) -> Result<SeccompChoice, Failure> {
     field::absolute_path(at, path).map(SeccompChoice::Localhost)
 }
 
-/// `None`: the runtime's default. `Some("unconfined")` or the name of a loaded profile.
+/// Returns the AppArmor profile: `None` for the runtime's default, else `unconfined` or the name of a loaded profile.
 fn apparmor(message: &v1::LinuxContainerSecurityContext) -> Result<Option<String>, Failure> {
     if message.privileged {
         return Ok(Some("unconfined".to_owned()));
@@ -151,7 +151,7 @@ fn apparmor(message: &v1::LinuxContainerSecurityContext) -> Result<Option<String
     }
 }
 
-/// `user:role:type:level`; missing parts are taken from the usual label of containers.
+/// Returns the SELinux label `user:role:type:level`; missing parts get the defaults of containers.
 fn selinux(options: Option<v1::SeLinuxOption>) -> Result<Option<String>, Failure> {
     let Some(options) = options.filter(|o| *o != v1::SeLinuxOption::default()) else { return Ok(None) };
     let at = format!("{AT}.selinux_options");

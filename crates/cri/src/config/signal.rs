@@ -1,17 +1,17 @@
 use cri_proto::v1;
 
-/// Names of the classic signals, in the order of their numbers on x86-64 and arm64, from 1 (signal(7)).
+/// Names of the standard signals, in the order of their numbers on x86-64 and arm64, from 1 (signal(7)).
 const CLASSIC: [&str; 31] = [
     "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
     "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO",
     "PWR", "SYS",
 ];
-/// Other names of the same.
+/// Synonyms of standard signals.
 const ALIASES: [(&str, i32); 3] = [("CLD", 17), ("IOT", 6), ("POLL", 29)];
-/// What a C library leaves to programs.
+/// Real-time signals that the C library does not use itself.
 const REALTIME: std::ops::RangeInclusive<i32> = 34..=64;
 
-/// The kernel's number; `None` for `SIGNAL_RUNTIME_DEFAULT`.
+/// Returns the kernel's number of a signal; `None` for `SIGNAL_RUNTIME_DEFAULT`.
 pub(crate) fn number(signal: v1::Signal) -> Option<i32> {
     let name = signal.as_str_name().strip_prefix("SIGNAL_SIG")?;
     if let Some(at) = CLASSIC.iter().position(|classic| *classic == name) {
@@ -29,7 +29,7 @@ pub(crate) fn number(signal: v1::Signal) -> Option<i32> {
     }
 }
 
-/// The message's value for a kernel number.
+/// Returns the enum value for a signal number of the kernel.
 pub(crate) fn message(signal: i32) -> v1::Signal {
     (1..=65)
         .filter_map(|value| v1::Signal::try_from(value).ok())

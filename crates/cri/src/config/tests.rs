@@ -35,7 +35,7 @@ fn with_security(change: impl FnOnce(&mut v1::LinuxContainerSecurityContext)) ->
 }
 
 #[track_caller]
-fn refused_pod(change: impl FnOnce(&mut v1::PodSandboxConfig), field: &str) {
+fn assert_pod_refused(change: impl FnOnce(&mut v1::PodSandboxConfig), field: &str) {
     let mut message = pod();
     change(&mut message);
     let failure = sandbox(message, String::new()).expect_err("must be refused").to_string();
@@ -43,13 +43,13 @@ fn refused_pod(change: impl FnOnce(&mut v1::PodSandboxConfig), field: &str) {
 }
 
 #[track_caller]
-fn refused(message: v1::ContainerConfig, field: &str) {
+fn assert_refused(message: v1::ContainerConfig, field: &str) {
     let failure = container(message).expect_err("must be refused").to_string();
     assert!(failure.starts_with(&format!("InvalidArgument: {field}: ")), "{failure:?} does not name {field}");
 }
 
 #[test]
-fn the_smallest_pod_is_valid() {
+fn a_minimal_pod_is_valid() {
     let config = sandbox(pod(), String::new()).expect("valid");
     assert_eq!((config.name.name.as_str(), config.name.attempt), ("web", 1));
     assert_eq!(config.pid, PidMode::Pod);
@@ -57,37 +57,37 @@ fn the_smallest_pod_is_valid() {
 }
 
 #[test]
-fn a_wrong_pod_is_refused_by_field() {
-    refused_pod(|m| m.metadata = None, "config.metadata");
-    refused_pod(|m| m.metadata.as_mut().expect("set").name.clear(), "config.metadata.name");
-    refused_pod(|m| m.metadata.as_mut().expect("set").name = "../up".into(), "config.metadata.name");
-    refused_pod(|m| m.hostname = "a b".into(), "config.hostname");
-    refused_pod(|m| m.hostname = "x".repeat(65), "config.hostname");
-    refused_pod(|m| m.log_directory = "logs".into(), "config.log_directory");
-    refused_pod(|m| m.log_directory = "/var/../etc".into(), "config.log_directory");
+fn an_invalid_pod_is_refused_by_field() {
+    assert_pod_refused(|m| m.metadata = None, "config.metadata");
+    assert_pod_refused(|m| m.metadata.as_mut().expect("set").name.clear(), "config.metadata.name");
+    assert_pod_refused(|m| m.metadata.as_mut().expect("set").name = "../up".into(), "config.metadata.name");
+    assert_pod_refused(|m| m.hostname = "a b".into(), "config.hostname");
+    assert_pod_refused(|m| m.hostname = "x".repeat(65), "config.hostname");
+    assert_pod_refused(|m| m.log_directory = "logs".into(), "config.log_directory");
+    assert_pod_refused(|m| m.log_directory = "/var/../etc".into(), "config.log_directory");
     let port = |container_port, host_port, host_ip: &str| v1::PortMapping {
         container_port,
         host_port,
         host_ip: host_ip.into(),
         protocol: 0,
     };
-    refused_pod(|m| m.port_mappings = vec![port(80, 70000, "")], "config.port_mappings[0].host_port");
-    refused_pod(|m| m.port_mappings = vec![port(0, 80, "")], "config.port_mappings[0].container_port");
-    refused_pod(|m| m.port_mappings = vec![port(80, 80, "here")], "config.port_mappings[0].host_ip");
+    assert_pod_refused(|m| m.port_mappings = vec![port(80, 70000, "")], "config.port_mappings[0].host_port");
+    assert_pod_refused(|m| m.port_mappings = vec![port(0, 80, "")], "config.port_mappings[0].container_port");
+    assert_pod_refused(|m| m.port_mappings = vec![port(80, 80, "nowhere")], "config.port_mappings[0].host_ip");
     let dns = |server: &str, search: &str| {
         Some(v1::DnsConfig { servers: vec![server.into()], searches: vec![search.into()], options: vec![] })
     };
-    refused_pod(|m| m.dns_config = dns("ns1", "a"), "config.dns_config.servers[0]");
-    refused_pod(|m| m.dns_config = dns("10.0.0.1", "a\nnameserver 6.6.6.6"), "config.dns_config.searches[0]");
+    assert_pod_refused(|m| m.dns_config = dns("ns1", "a"), "config.dns_config.servers[0]");
+    assert_pod_refused(|m| m.dns_config = dns("10.0.0.1", "a\nnameserver 6.6.6.6"), "config.dns_config.searches[0]");
     let linux = |cgroup_parent: &str| {
         Some(v1::LinuxPodSandboxConfig { cgroup_parent: cgroup_parent.into(), ..Default::default() })
     };
-    refused_pod(|m| m.linux = linux("kubepods.slice"), "config.linux.cgroup_parent");
-    refused_pod(|m| m.linux = linux("/a/../b"), "config.linux.cgroup_parent");
+    assert_pod_refused(|m| m.linux = linux("kubepods.slice"), "config.linux.cgroup_parent");
+    assert_pod_refused(|m| m.linux = linux("/a/../b"), "config.linux.cgroup_parent");
 }
 
 #[test]
-fn ports_without_a_host_port_publish_nothing() {
+fn ports_without_a_host_port_are_omitted() {
     let port = |host_port| v1::PortMapping { container_port: 80, host_port, ..Default::default() };
     let config = sandbox(v1::PodSandboxConfig { port_mappings: vec![port(0), port(8080)], ..pod() }, String::new())
         .expect("valid");
@@ -95,31 +95,31 @@ fn ports_without_a_host_port_publish_nothing() {
 }
 
 #[test]
-fn namespaces_that_make_no_sense_are_refused() {
+fn invalid_namespaces_are_refused() {
     let with = |options: v1::NamespaceOption| {
         let security = v1::LinuxSandboxSecurityContext { namespace_options: Some(options), ..Default::default() };
         Some(v1::LinuxPodSandboxConfig { security_context: Some(security), ..Default::default() })
     };
     let at = "config.linux.security_context.namespace_options";
     let options = v1::NamespaceOption::default;
-    refused_pod(
+    assert_pod_refused(
         |m| m.linux = with(v1::NamespaceOption { network: v1::NamespaceMode::Container.into(), ..options() }),
         &format!("{at}.network"),
     );
-    refused_pod(
+    assert_pod_refused(
         |m| m.linux = with(v1::NamespaceOption { pid: v1::NamespaceMode::Target.into(), ..options() }),
         &format!("{at}.pid"),
     );
-    refused_pod(|m| m.linux = with(v1::NamespaceOption { ipc: 9, ..options() }), &format!("{at}.ipc"));
+    assert_pod_refused(|m| m.linux = with(v1::NamespaceOption { ipc: 9, ..options() }), &format!("{at}.ipc"));
     let user = v1::UserNamespace { mode: v1::NamespaceMode::Pod.into(), ..Default::default() };
-    refused_pod(
+    assert_pod_refused(
         |m| m.linux = with(v1::NamespaceOption { userns_options: Some(user), ..options() }),
         &format!("{at}.userns_options.uids"),
     );
 }
 
 #[test]
-fn maps_of_user_namespaces_are_checked_whole() {
+fn user_namespace_mappings_are_validated() {
     let range = |container_id, host_id, length| v1::IdMapping { container_id, host_id, length };
     let good = || vec![range(0, 65536, 1000), range(1000, 200_000, 64_536)];
     let pod_with = |mode: v1::NamespaceMode,
@@ -173,33 +173,39 @@ fn maps_of_user_namespaces_are_checked_whole() {
 }
 
 #[test]
-fn a_wrong_container_is_refused_by_field() {
-    refused(v1::ContainerConfig { metadata: None, ..plain() }, "config.metadata");
-    refused(v1::ContainerConfig { image: None, ..plain() }, "config.image.image");
-    refused(v1::ContainerConfig { working_dir: "tmp".into(), ..plain() }, "config.working_dir");
-    refused(v1::ContainerConfig { log_path: "/etc/passwd".into(), ..plain() }, "config.log_path");
-    refused(v1::ContainerConfig { log_path: "../x".into(), ..plain() }, "config.log_path");
-    refused(v1::ContainerConfig { stop_signal: 99, ..plain() }, "config.stop_signal");
+fn an_invalid_container_is_refused_by_field() {
+    assert_refused(v1::ContainerConfig { metadata: None, ..plain() }, "config.metadata");
+    assert_refused(v1::ContainerConfig { image: None, ..plain() }, "config.image.image");
+    assert_refused(v1::ContainerConfig { working_dir: "tmp".into(), ..plain() }, "config.working_dir");
+    assert_refused(v1::ContainerConfig { log_path: "/etc/passwd".into(), ..plain() }, "config.log_path");
+    assert_refused(v1::ContainerConfig { log_path: "../x".into(), ..plain() }, "config.log_path");
+    assert_refused(v1::ContainerConfig { stop_signal: 99, ..plain() }, "config.stop_signal");
     let pair = |key: &str, value: &[u8]| vec![v1::KeyValue { key: key.into(), value: value.into() }];
-    refused(v1::ContainerConfig { envs: pair("A=B", b""), ..plain() }, "config.envs[0].key");
-    refused(v1::ContainerConfig { envs: pair("A", b"\xff"), ..plain() }, "config.envs[0].value");
+    assert_refused(v1::ContainerConfig { envs: pair("A=B", b""), ..plain() }, "config.envs[0].key");
+    assert_refused(v1::ContainerConfig { envs: pair("A", b"\xff"), ..plain() }, "config.envs[0].value");
     let mount = |container_path: &str, host_path: &str| v1::Mount {
         container_path: container_path.into(),
         host_path: host_path.into(),
         ..Default::default()
     };
-    refused(v1::ContainerConfig { mounts: vec![mount("data", "/data")], ..plain() }, "config.mounts[0].container_path");
-    refused(v1::ContainerConfig { mounts: vec![mount("/", "/data")], ..plain() }, "config.mounts[0].container_path");
-    refused(v1::ContainerConfig { mounts: vec![mount("/data", "")], ..plain() }, "config.mounts[0].host_path");
+    assert_refused(
+        v1::ContainerConfig { mounts: vec![mount("data", "/data")], ..plain() },
+        "config.mounts[0].container_path",
+    );
+    assert_refused(
+        v1::ContainerConfig { mounts: vec![mount("/", "/data")], ..plain() },
+        "config.mounts[0].container_path",
+    );
+    assert_refused(v1::ContainerConfig { mounts: vec![mount("/data", "")], ..plain() }, "config.mounts[0].host_path");
     let recursive = v1::Mount { recursive_read_only: true, ..mount("/data", "/data") };
-    refused(v1::ContainerConfig { mounts: vec![recursive], ..plain() }, "config.mounts[0].recursive_read_only");
+    assert_refused(v1::ContainerConfig { mounts: vec![recursive], ..plain() }, "config.mounts[0].recursive_read_only");
     let device = v1::Device { host_path: "/dev/null".into(), permissions: "rx".into(), ..Default::default() };
-    refused(v1::ContainerConfig { devices: vec![device], ..plain() }, "config.devices[0].permissions");
+    assert_refused(v1::ContainerConfig { devices: vec![device], ..plain() }, "config.devices[0].permissions");
 }
 
 #[test]
-fn capabilities_are_known_and_have_one_form() {
-    let asked = |names: &[&str]| {
+fn capabilities_are_validated_and_normalized() {
+    let with_capabilities = |names: &[&str]| {
         with_security(|s| {
             s.capabilities = Some(v1::Capability {
                 add_capabilities: names.iter().map(|n| (*n).to_owned()).collect(),
@@ -207,9 +213,12 @@ fn capabilities_are_known_and_have_one_form() {
             })
         })
     };
-    let config = container(asked(&["net_raw", "CAP_SYS_ADMIN", "ALL"])).expect("valid");
+    let config = container(with_capabilities(&["net_raw", "CAP_SYS_ADMIN", "ALL"])).expect("valid");
     assert_eq!(config.security.add_capabilities, ["CAP_NET_RAW", "CAP_SYS_ADMIN", "ALL"]);
-    refused(asked(&["CHOWN", "CAP_NOPE"]), "config.linux.security_context.capabilities.add_capabilities[1]");
+    assert_refused(
+        with_capabilities(&["CHOWN", "CAP_NOPE"]),
+        "config.linux.security_context.capabilities.add_capabilities[1]",
+    );
 }
 
 #[test]
@@ -222,9 +231,9 @@ fn users_are_ids_or_names() {
     assert_eq!(choice(|s| s.run_as_username = "www".into()), UserChoice::Name("www".into()));
     let both = with_security(|s| (s.run_as_user, s.run_as_group) = (value(7), value(8)));
     assert_eq!(container(both).expect("valid").security.user, UserChoice::Uid { uid: 7, gid: Some(8) });
-    refused(with_security(|s| s.run_as_user = value(-1)), "config.linux.security_context.run_as_user");
-    refused(with_security(|s| s.run_as_group = value(1)), "config.linux.security_context.run_as_group");
-    refused(
+    assert_refused(with_security(|s| s.run_as_user = value(-1)), "config.linux.security_context.run_as_user");
+    assert_refused(with_security(|s| s.run_as_group = value(1)), "config.linux.security_context.run_as_group");
+    assert_refused(
         with_security(|s| s.supplemental_groups = vec![1 << 40]),
         "config.linux.security_context.supplemental_groups",
     );
@@ -232,7 +241,7 @@ fn users_are_ids_or_names() {
 
 #[test]
 #[allow(deprecated)]
-fn seccomp_is_off_unless_it_is_asked_for() {
+fn seccomp_is_unconfined_unless_requested() {
     let choice = |change: fn(&mut v1::LinuxContainerSecurityContext)| {
         container(with_security(change)).expect("valid").security.seccomp
     };
@@ -244,16 +253,19 @@ fn seccomp_is_off_unless_it_is_asked_for() {
         choice(|s| s.seccomp_profile_path = "localhost//p.json".into()),
         SeccompChoice::Localhost("/p.json".into())
     );
-    refused(
+    assert_refused(
         with_security(|s| s.seccomp_profile_path = "other".into()),
         "config.linux.security_context.seccomp_profile_path",
     );
     let relative = v1::SecurityProfile { profile_type: 2, localhost_ref: "p.json".into() };
-    refused(with_security(|s| s.seccomp = Some(relative)), "config.linux.security_context.seccomp.localhost_ref");
+    assert_refused(
+        with_security(|s| s.seccomp = Some(relative)),
+        "config.linux.security_context.seccomp.localhost_ref",
+    );
 }
 
 #[test]
-fn resources_of_zero_are_not_said() {
+fn resources_of_zero_are_not_set() {
     let at = "linux";
     let none = limits(at, &v1::LinuxContainerResources::default()).expect("valid");
     assert_eq!(none.resources, pod::oci::Resources::default());
@@ -272,9 +284,9 @@ fn resources_of_zero_are_not_said() {
 }
 
 #[test]
-fn resources_that_make_no_sense_are_refused() {
+fn invalid_resources_are_refused() {
     let zero = v1::LinuxContainerResources::default;
-    let wrong = [
+    let invalid = [
         (v1::LinuxContainerResources { cpu_shares: -1, ..zero() }, "cpu_shares"),
         (v1::LinuxContainerResources { cpu_quota: -2, ..zero() }, "cpu_quota"),
         (v1::LinuxContainerResources { memory_limit_in_bytes: -2, ..zero() }, "memory_limit_in_bytes"),
@@ -286,14 +298,14 @@ fn resources_that_make_no_sense_are_refused() {
         (v1::LinuxContainerResources { cpuset_cpus: "3-1".into(), ..zero() }, "cpuset_cpus"),
         (v1::LinuxContainerResources { unified: [("../x".to_owned(), String::new())].into(), ..zero() }, "unified"),
     ];
-    for (message, field) in wrong {
+    for (message, field) in invalid {
         let failure = limits("linux", &message).err().expect("must be refused").to_string();
         assert!(failure.starts_with(&format!("InvalidArgument: linux.{field}: ")), "{failure}");
     }
 }
 
 #[test]
-fn every_signal_has_its_number_and_back() {
+fn signals_and_numbers_convert_both_ways() {
     assert_eq!(signal::number(v1::Signal::RuntimeDefault), None);
     let numbers = [
         (v1::Signal::Sigterm, 15),

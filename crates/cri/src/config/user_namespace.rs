@@ -4,10 +4,10 @@ use pod::{UserMappings, oci};
 use super::field;
 use crate::Failure;
 
-/// Most ranges in one map: the kernel's own bound (user_namespaces(7)).
+/// Maximum ranges in one id mapping, which is the kernel's limit (user_namespaces(7)).
 const RANGES_MAX: usize = 340;
 
-/// The user namespace of a pod, or the same as a container of it repeats it; `None`: the node's users.
+/// Validates the user namespace of a pod, which the messages of its containers repeat. `None`: no user namespace.
 pub(super) fn mappings(at: &str, options: Option<&UserNamespace>) -> Result<Option<UserMappings>, Failure> {
     let Some(options) = options else { return Ok(None) };
     let mode = format!("{at}.mode");
@@ -19,19 +19,21 @@ pub(super) fn mappings(at: &str, options: Option<&UserNamespace>) -> Result<Opti
         NamespaceMode::Node => {
             for (name, ranges) in [("uids", &options.uids), ("gids", &options.gids)] {
                 if !ranges.is_empty() {
-                    return Err(Failure::invalid(&format!("{at}.{name}"), "must be empty where mode is NODE"));
+                    return Err(Failure::invalid(&format!("{at}.{name}"), "must be empty if mode is NODE"));
                 }
             }
             Ok(None)
         }
-        other => Err(Failure::invalid(&mode, format_args!("{} is not allowed here; POD or NODE", other.as_str_name()))),
+        other => {
+            Err(Failure::invalid(&mode, format_args!("{} is not allowed here; use POD or NODE", other.as_str_name())))
+        }
     }
 }
 
-/// Checked as the kernel would when the map is written, and so that the pod's root is nobody special on the node.
+/// Validates a map as the kernel does when the map is written, and rejects maps that include root of the node.
 fn map(at: &str, messages: &[IdMapping]) -> Result<Vec<oci::IdMapping>, Failure> {
     if messages.is_empty() {
-        return Err(Failure::invalid(at, "is missing; a user namespace needs both maps"));
+        return Err(Failure::invalid(at, "is missing; a user namespace requires uids and gids"));
     }
     if messages.len() > RANGES_MAX {
         return Err(Failure::invalid(at, format_args!("{} entries; at most {RANGES_MAX}", messages.len())));
@@ -40,34 +42,37 @@ fn map(at: &str, messages: &[IdMapping]) -> Result<Vec<oci::IdMapping>, Failure>
         range(&format!("{at}[{index}]"), message)?;
     }
     if !messages.iter().any(|message| message.container_id == 0) {
-        return Err(Failure::invalid(at, "container id 0 is not mapped; what is set up in a container belongs to it"));
+        return Err(Failure::invalid(
+            at,
+            "container id 0 is not mapped, but root owns the files that are set up in a container",
+        ));
     }
-    apart(at, "container", messages.iter().map(|message| (message.container_id, message.length)))?;
-    apart(at, "host", messages.iter().map(|message| (message.host_id, message.length)))?;
+    reject_overlaps(at, "container", messages.iter().map(|message| (message.container_id, message.length)))?;
+    reject_overlaps(at, "host", messages.iter().map(|message| (message.host_id, message.length)))?;
     let range = |m: &IdMapping| oci::IdMapping { container_id: m.container_id, host_id: m.host_id, size: m.length };
     Ok(messages.iter().map(range).collect())
 }
 
 fn range(at: &str, message: &IdMapping) -> Result<(), Failure> {
     if message.length == 0 {
-        return Err(Failure::invalid(&format!("{at}.length"), "must be more than 0"));
+        return Err(Failure::invalid(&format!("{at}.length"), "must be greater than 0"));
     }
     for (name, first) in [("container_id", message.container_id), ("host_id", message.host_id)] {
-        // 2^32 - 1 is no id.
+        // 2^32 - 1 is not a valid id.
         if u64::from(first) + u64::from(message.length) > u64::from(u32::MAX) {
             return Err(Failure::invalid(
                 &format!("{at}.{name}"),
-                format_args!("{} ids from {first} go beyond the last id, {}", message.length, u32::MAX - 1),
+                format_args!("{} ids from {first} exceed the last id, {}", message.length, u32::MAX - 1),
             ));
         }
     }
     match message.host_id {
-        0 => Err(Failure::invalid(&format!("{at}.host_id"), "0 is root of the node; a pod's user cannot be that")),
+        0 => Err(Failure::invalid(&format!("{at}.host_id"), "0 is root of the node and cannot be mapped into a pod")),
         _ => Ok(()),
     }
 }
 
-fn apart(at: &str, side: &str, ranges: impl Iterator<Item = (u32, u32)>) -> Result<(), Failure> {
+fn reject_overlaps(at: &str, side: &str, ranges: impl Iterator<Item = (u32, u32)>) -> Result<(), Failure> {
     let mut ranges: Vec<(u32, u32)> = ranges.collect();
     ranges.sort_unstable();
     match ranges.windows(2).find(|pair| pair[1].0 - pair[0].0 < pair[0].1) {

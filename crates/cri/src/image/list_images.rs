@@ -1,16 +1,16 @@
 use cri_proto::v1;
 
 use crate::{
-    answer::{Outcome, Shared},
+    handler::{Outcome, Shared},
     status::image,
 };
 
-/// All images, or the one that the filter names.
-pub(super) async fn answer(state: Shared, request: v1::ListImagesRequest) -> Outcome<v1::ListImagesResponse> {
+/// Lists all images, or the image that the filter names.
+pub(super) async fn handle(state: Shared, request: v1::ListImagesRequest) -> Outcome<v1::ListImagesResponse> {
     let name = request.filter.and_then(|f| f.image).map(|spec| spec.image).unwrap_or_default();
-    let found = match name.as_str() {
+    let images = match name.as_str() {
         "" => state.engine.images().list(),
         name => state.engine.images().find(name)?.into_iter().collect(),
     };
-    Ok(v1::ListImagesResponse { images: found.iter().map(image).collect() })
+    Ok(v1::ListImagesResponse { images: images.iter().map(image).collect() })
 }

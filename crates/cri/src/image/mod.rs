@@ -1,4 +1,4 @@
-//! `ImageService`: this file only says which function answers which RPC.
+//! `ImageService`: maps each RPC to the function that handles it.
 
 mod image_fs_info;
 mod image_status;
@@ -12,40 +12,40 @@ use tonic::Request;
 
 use crate::{
     Failure,
-    answer::{Answer, Shared, Streamed, changing, reading, streaming},
+    handler::{RpcResult, Shared, Streamed, handle_cancellable, handle_stream, handle_to_completion},
     rpc::Rpc,
 };
 
-/// Answers the image half of the CRI.
+/// Implements the image service of the CRI.
 pub(crate) struct Images(pub(crate) Shared);
 
 #[tonic::async_trait]
 impl ImageService for Images {
-    async fn list_images(&self, request: Request<v1::ListImagesRequest>) -> Answer<v1::ListImagesResponse> {
-        reading(Rpc::ListImages, &self.0, request, list_images::answer).await
+    async fn list_images(&self, request: Request<v1::ListImagesRequest>) -> RpcResult<v1::ListImagesResponse> {
+        handle_cancellable(Rpc::ListImages, &self.0, request, list_images::handle).await
     }
-    async fn image_status(&self, request: Request<v1::ImageStatusRequest>) -> Answer<v1::ImageStatusResponse> {
-        reading(Rpc::ImageStatus, &self.0, request, image_status::answer).await
+    async fn image_status(&self, request: Request<v1::ImageStatusRequest>) -> RpcResult<v1::ImageStatusResponse> {
+        handle_cancellable(Rpc::ImageStatus, &self.0, request, image_status::handle).await
     }
-    async fn pull_image(&self, request: Request<v1::PullImageRequest>) -> Answer<v1::PullImageResponse> {
-        // The pull itself outlives a caller that comes back soon.
-        reading(Rpc::PullImage, &self.0, request, pull_image::answer).await
+    async fn pull_image(&self, request: Request<v1::PullImageRequest>) -> RpcResult<v1::PullImageResponse> {
+        // Cancelling the request does not cancel the pull at once, so that a client that retries soon joins it.
+        handle_cancellable(Rpc::PullImage, &self.0, request, pull_image::handle).await
     }
-    async fn remove_image(&self, request: Request<v1::RemoveImageRequest>) -> Answer<v1::RemoveImageResponse> {
-        changing(Rpc::RemoveImage, &self.0, request, remove_image::answer).await
+    async fn remove_image(&self, request: Request<v1::RemoveImageRequest>) -> RpcResult<v1::RemoveImageResponse> {
+        handle_to_completion(Rpc::RemoveImage, &self.0, request, remove_image::handle).await
     }
-    async fn image_fs_info(&self, request: Request<v1::ImageFsInfoRequest>) -> Answer<v1::ImageFsInfoResponse> {
-        reading(Rpc::ImageFsInfo, &self.0, request, image_fs_info::answer).await
+    async fn image_fs_info(&self, request: Request<v1::ImageFsInfoRequest>) -> RpcResult<v1::ImageFsInfoResponse> {
+        handle_cancellable(Rpc::ImageFsInfo, &self.0, request, image_fs_info::handle).await
     }
 
     type StreamImagesStream = Streamed<v1::StreamImagesResponse>;
-    async fn stream_images(&self, request: Request<v1::StreamImagesRequest>) -> Answer<Self::StreamImagesStream> {
-        streaming(Rpc::StreamImages, &self.0, request, stream_images::answer).await
+    async fn stream_images(&self, request: Request<v1::StreamImagesRequest>) -> RpcResult<Self::StreamImagesStream> {
+        handle_stream(Rpc::StreamImages, &self.0, request, stream_images::handle).await
     }
 }
 
-/// The image that a request names.
-fn named(spec: Option<v1::ImageSpec>) -> Result<String, Failure> {
+/// Returns the image reference of a request.
+fn reference(spec: Option<v1::ImageSpec>) -> Result<String, Failure> {
     match spec {
         Some(spec) if !spec.image.is_empty() => Ok(spec.image),
         _ => Err(Failure::invalid("image.image", "must not be empty")),

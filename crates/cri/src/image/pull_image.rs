@@ -2,19 +2,19 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use cri_proto::v1;
 use pod::Credentials;
 
-use super::named;
+use super::reference;
 use crate::{
     Failure,
-    answer::{Outcome, Shared},
+    handler::{Outcome, Shared},
     status::now,
 };
 
-/// What Docker's own registry is called, in references and in stored credentials.
+/// Names of Docker Hub in references and in stored credentials.
 const DOCKER_HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
 
-/// Pulls an image and answers with its id.
-pub(super) async fn answer(state: Shared, request: v1::PullImageRequest) -> Outcome<v1::PullImageResponse> {
-    let name = named(request.image)?;
+/// Pulls an image and returns its id.
+pub(super) async fn handle(state: Shared, request: v1::PullImageRequest) -> Outcome<v1::PullImageResponse> {
+    let name = reference(request.image)?;
     let credentials = match request.auth {
         Some(auth) if is_for(&auth.server_address, &name) => credentials(auth)?,
         _ => None,
@@ -25,7 +25,8 @@ pub(super) async fn answer(state: Shared, request: v1::PullImageRequest) -> Outc
     Ok(v1::PullImageResponse { image_ref: image.id })
 }
 
-/// What the node's credential helpers gave: a name and password, both in one base64 text, or a token. Empty: none.
+/// Returns the credentials that kubelet or crictl sent: user name and password, both in one base64 string, or a token.
+/// `None` if all are empty.
 fn credentials(auth: v1::AuthConfig) -> Result<Option<Credentials>, Failure> {
     let mut credentials = Credentials {
         username: auth.username,
@@ -36,21 +37,21 @@ fn credentials(auth: v1::AuthConfig) -> Result<Option<Credentials>, Failure> {
     if credentials.username.is_empty() && credentials.password.is_empty() && !auth.auth.is_empty() {
         (credentials.username, credentials.password) = basic(&auth.auth)?;
     }
-    let empty =
+    let fields =
         [&credentials.username, &credentials.password, &credentials.identity_token, &credentials.registry_token];
-    Ok((!empty.iter().all(|text| text.is_empty())).then_some(credentials))
+    Ok((!fields.iter().all(|text| text.is_fields())).then_some(credentials))
 }
 
-/// `base64(user:password)`, as Docker's configuration has it. The text itself never reaches a message.
+/// Decodes `base64(user:password)`, the format of Docker's configuration. Error messages never contain the input.
 fn basic(text: &str) -> Result<(String, String), Failure> {
-    let wrong = |why: &str| Failure::invalid("auth.auth", why);
-    let bytes = STANDARD.decode(text.trim()).map_err(|_| wrong("is not base64"))?;
-    let text = String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8 in base64"))?;
-    let (user, password) = text.split_once(':').ok_or_else(|| wrong("is not user:password in base64"))?;
+    let invalid = |reason: &str| Failure::invalid("auth.auth", reason);
+    let bytes = STANDARD.decode(text.trim()).map_err(|_| invalid("is not base64"))?;
+    let text = String::from_utf8(bytes).map_err(|_| invalid("is not UTF-8 in base64"))?;
+    let (user, password) = text.split_once(':').ok_or_else(|| invalid("is not user:password in base64"))?;
     Ok((user.to_owned(), password.trim_end_matches('\0').to_owned()))
 }
 
-/// Whether credentials given for `server` may be used for `image`: a node's secret for one registry is no other's.
+/// Reports whether credentials for `server` may be used for `image`: they must never be sent to another registry.
 fn is_for(server: &str, image: &str) -> bool {
     let server = server.strip_prefix("https://").or_else(|| server.strip_prefix("http://")).unwrap_or(server);
     let server = server.split('/').next().unwrap_or("");
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn one_text_holds_name_and_password() {
+    fn name_and_password_can_be_in_one_string() {
         let text = STANDARD.encode("user:pass:word");
         let found = auth(v1::AuthConfig { auth: text, ..Default::default() });
         assert_eq!(found, Some(("user".to_owned(), "pass:word".to_owned())));
@@ -78,10 +79,10 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_text_is_named_but_not_shown() {
+    fn an_invalid_string_is_reported_without_its_content() {
         for text in ["%%%", "dXNlcg=="] {
             let failure =
-                credentials(v1::AuthConfig { auth: text.to_owned(), ..Default::default() }).expect_err("broken");
+                credentials(v1::AuthConfig { auth: text.to_owned(), ..Default::default() }).expect_err("invalid");
             assert!(failure.to_string().contains("auth.auth") && !failure.to_string().contains(text), "{failure}");
         }
     }

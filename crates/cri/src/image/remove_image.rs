@@ -1,10 +1,10 @@
 use cri_proto::v1;
 
-use super::named;
-use crate::answer::{Outcome, Shared};
+use super::reference;
+use crate::handler::{Outcome, Shared};
 
-/// Removes an image with all its names; one that is not there is removed.
-pub(super) async fn answer(state: Shared, request: v1::RemoveImageRequest) -> Outcome<v1::RemoveImageResponse> {
-    state.engine.images().remove(&named(request.image)?).await?;
+/// Removes an image with all its tags; a missing image is not an error.
+pub(super) async fn handle(state: Shared, request: v1::RemoveImageRequest) -> Outcome<v1::RemoveImageResponse> {
+    state.engine.images().remove(&reference(request.image)?).await?;
     Ok(v1::RemoveImageResponse {})
 }

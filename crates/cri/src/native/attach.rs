@@ -4,12 +4,12 @@ use tonic::Streaming;
 
 use super::{Outgoing, session};
 use crate::{
-    answer::{Outcome, Shared},
-    attached::Attached,
+    attached_clients::AttachedClients,
+    handler::{Outcome, Shared},
 };
 
-/// Connects to a container's streams; the container goes on when the client leaves.
-pub(super) async fn answer(
+/// Attaches to a container's streams. The container keeps running when the client disconnects.
+pub(super) async fn handle(
     state: Shared,
     mut input: Streaming<proto::SessionInput>,
 ) -> Outcome<Outgoing<proto::SessionOutput>> {
@@ -26,7 +26,7 @@ pub(super) async fn answer(
         stderr: !container.config.tty,
         size: start.size.map(session::size),
     };
-    let client = Attached::enter(&state, &container.id);
+    let client = AttachedClients::register(&state, &container.id);
     let session = state.engine.attach(&container.id, request).await?;
     Ok(session::run(session, input, Some(client)))
 }

@@ -5,17 +5,17 @@ use tonic::Streaming;
 use super::{Outgoing, session};
 use crate::{
     Failure,
-    answer::{Outcome, Shared},
+    handler::{Outcome, Shared},
 };
 
-/// Runs a command in a container; it ends with its client.
-pub(super) async fn answer(
+/// Executes a command in a container; it is killed when its client disconnects.
+pub(super) async fn handle(
     state: Shared,
     mut input: Streaming<proto::SessionInput>,
 ) -> Outcome<Outgoing<proto::SessionOutput>> {
     let start = session::first(&mut input).await?;
     if start.command.is_empty() {
-        return Err(Failure::invalid("start.command", "is empty"));
+        return Err(Failure::invalid("start.command", "must not be empty"));
     }
     let request = ExecRequest {
         env: start.env.iter().map(|pair| variable(pair)).collect::<Result<_, _>>()?,
@@ -39,12 +39,12 @@ fn variable(pair: &str) -> Outcome<(String, String)> {
     }
 }
 
-/// `1000`, `1000:1000`, `www`, `www:www`.
+/// Parses `1000`, `1000:1000`, `www` or `www:www`.
 fn user(text: &str) -> Outcome<UserChoice> {
     let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
     match (user.parse::<u32>(), group.map(str::parse::<u32>).transpose()) {
         _ if text.is_empty() => Ok(UserChoice::Image),
-        _ if user.is_empty() => Err(Failure::invalid("start.user", format_args!("{text:?} names no user"))),
+        _ if user.is_empty() => Err(Failure::invalid("start.user", format_args!("{text:?} contains no user"))),
         (Ok(uid), Ok(gid)) => Ok(UserChoice::Uid { uid: uid.into(), gid: gid.map(i64::from) }),
         _ => Ok(UserChoice::Name(text.to_owned())),
     }

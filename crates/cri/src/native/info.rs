@@ -3,11 +3,11 @@ use serde_json::{Value, json};
 
 use crate::{
     RUNTIME_VERSION,
-    answer::{Outcome, Shared},
+    handler::{Outcome, Shared},
 };
 
-/// One JSON object: versions, conditions, and whatever the engine tells of itself.
-pub(super) async fn answer(state: Shared, _: proto::InfoRequest) -> Outcome<proto::InfoResponse> {
+/// Returns a JSON object with versions, conditions and the information of the engine.
+pub(super) async fn handle(state: Shared, _: proto::InfoRequest) -> Outcome<proto::InfoResponse> {
     let status = state.engine.status().await;
     let condition = |c: &pod::Condition| json!({"ready": c.ready, "reason": c.reason, "message": c.message});
     let mut info = serde_json::Map::from_iter(status.info.clone());

@@ -5,10 +5,10 @@ use tokio_stream::StreamExt;
 use tokio_util::{bytes::Bytes, io::StreamReader};
 use tonic::Streaming;
 
-use crate::answer::{Outcome, Shared};
+use crate::handler::{Outcome, Shared};
 
-/// Imports an archive as it arrives; nothing of it is listed before all of it is verified.
-pub(super) async fn answer(state: Shared, chunks: Streaming<proto::Chunk>) -> Outcome<proto::LoadResponse> {
+/// Imports an archive while it is received. No image is listed before the whole archive is verified.
+pub(super) async fn handle(state: Shared, chunks: Streaming<proto::Chunk>) -> Outcome<proto::LoadResponse> {
     let bytes = chunks.map(|chunk| {
         chunk.map(|c| Bytes::from(c.data)).map_err(|status| io::Error::other(status.message().to_owned()))
     });

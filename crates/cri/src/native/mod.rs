@@ -1,4 +1,4 @@
-//! `pinion.v1`: what people's command line needs and the CRI has not. One RPC, one file.
+//! `pinion.v1`: what the command line needs and the CRI lacks. Each RPC has a file.
 
 mod attach;
 mod config;
@@ -20,81 +20,81 @@ use cri_proto::pinion::{self as proto, pinion_server::Pinion};
 use tonic::{Request, Streaming};
 
 use crate::{
-    answer::{Answer, Shared, Streamed, changing, reading, streaming},
+    handler::{RpcResult, Shared, Streamed, handle_cancellable, handle_stream, handle_to_completion},
     rpc::Rpc,
 };
 
-/// Answers people's command line.
+/// Implements the service of the command line.
 pub(crate) struct Native(pub(crate) Shared);
 
-/// Messages to the client, as they come.
+/// A stream of messages to the client.
 pub(crate) type Outgoing<T> = Streamed<T>;
 
 #[tonic::async_trait]
 impl Pinion for Native {
     type PullStream = Outgoing<proto::PullProgress>;
-    async fn pull(&self, request: Request<proto::PullRequest>) -> Answer<Self::PullStream> {
-        streaming(Rpc::NativePull, &self.0, request, async |state, message| pull::answer(state, message)).await
+    async fn pull(&self, request: Request<proto::PullRequest>) -> RpcResult<Self::PullStream> {
+        handle_stream(Rpc::NativePull, &self.0, request, async |state, message| pull::handle(state, message)).await
     }
 
-    async fn load(&self, request: Request<Streaming<proto::Chunk>>) -> Answer<proto::LoadResponse> {
-        reading(Rpc::NativeLoad, &self.0, request, load::answer).await
+    async fn load(&self, request: Request<Streaming<proto::Chunk>>) -> RpcResult<proto::LoadResponse> {
+        handle_cancellable(Rpc::NativeLoad, &self.0, request, load::handle).await
     }
 
     type SaveStream = Outgoing<proto::Chunk>;
-    async fn save(&self, request: Request<proto::SaveRequest>) -> Answer<Self::SaveStream> {
-        streaming(Rpc::NativeSave, &self.0, request, async |state, message| save::answer(state, message)).await
+    async fn save(&self, request: Request<proto::SaveRequest>) -> RpcResult<Self::SaveStream> {
+        handle_stream(Rpc::NativeSave, &self.0, request, async |state, message| save::handle(state, message)).await
     }
 
     type ExecStream = Outgoing<proto::SessionOutput>;
-    async fn exec(&self, request: Request<Streaming<proto::SessionInput>>) -> Answer<Self::ExecStream> {
-        streaming(Rpc::NativeExec, &self.0, request, exec::answer).await
+    async fn exec(&self, request: Request<Streaming<proto::SessionInput>>) -> RpcResult<Self::ExecStream> {
+        handle_stream(Rpc::NativeExec, &self.0, request, exec::handle).await
     }
 
     type AttachStream = Outgoing<proto::SessionOutput>;
-    async fn attach(&self, request: Request<Streaming<proto::SessionInput>>) -> Answer<Self::AttachStream> {
-        streaming(Rpc::NativeAttach, &self.0, request, attach::answer).await
+    async fn attach(&self, request: Request<Streaming<proto::SessionInput>>) -> RpcResult<Self::AttachStream> {
+        handle_stream(Rpc::NativeAttach, &self.0, request, attach::handle).await
     }
 
-    async fn untag(&self, request: Request<proto::UntagRequest>) -> Answer<proto::UntagResponse> {
-        changing(Rpc::NativeUntag, &self.0, request, untag::answer).await
+    async fn untag(&self, request: Request<proto::UntagRequest>) -> RpcResult<proto::UntagResponse> {
+        handle_to_completion(Rpc::NativeUntag, &self.0, request, untag::handle).await
     }
 
-    async fn kill(&self, request: Request<proto::KillRequest>) -> Answer<proto::KillResponse> {
-        changing(Rpc::NativeKill, &self.0, request, kill::answer).await
+    async fn kill(&self, request: Request<proto::KillRequest>) -> RpcResult<proto::KillResponse> {
+        handle_to_completion(Rpc::NativeKill, &self.0, request, kill::handle).await
     }
 
-    async fn wait(&self, request: Request<proto::WaitRequest>) -> Answer<proto::WaitResponse> {
-        reading(Rpc::NativeWait, &self.0, request, wait::answer).await
+    async fn wait(&self, request: Request<proto::WaitRequest>) -> RpcResult<proto::WaitResponse> {
+        handle_cancellable(Rpc::NativeWait, &self.0, request, wait::handle).await
     }
 
-    async fn info(&self, request: Request<proto::InfoRequest>) -> Answer<proto::InfoResponse> {
-        reading(Rpc::NativeInfo, &self.0, request, info::answer).await
+    async fn info(&self, request: Request<proto::InfoRequest>) -> RpcResult<proto::InfoResponse> {
+        handle_cancellable(Rpc::NativeInfo, &self.0, request, info::handle).await
     }
 
-    async fn config(&self, request: Request<proto::ConfigRequest>) -> Answer<proto::ConfigResponse> {
-        reading(Rpc::NativeConfig, &self.0, request, config::answer).await
+    async fn config(&self, request: Request<proto::ConfigRequest>) -> RpcResult<proto::ConfigResponse> {
+        handle_cancellable(Rpc::NativeConfig, &self.0, request, config::handle).await
     }
 
-    async fn reload(&self, request: Request<proto::ReloadRequest>) -> Answer<proto::ReloadResponse> {
-        changing(Rpc::NativeReload, &self.0, request, reload::answer).await
+    async fn reload(&self, request: Request<proto::ReloadRequest>) -> RpcResult<proto::ReloadResponse> {
+        handle_to_completion(Rpc::NativeReload, &self.0, request, reload::handle).await
     }
 
     async fn upgrade_monitor(
         &self,
         request: Request<proto::UpgradeMonitorRequest>,
-    ) -> Answer<proto::UpgradeMonitorResponse> {
-        changing(Rpc::NativeUpgradeMonitor, &self.0, request, upgrade_monitor::answer).await
+    ) -> RpcResult<proto::UpgradeMonitorResponse> {
+        handle_to_completion(Rpc::NativeUpgradeMonitor, &self.0, request, upgrade_monitor::handle).await
     }
 
     async fn upgrade_daemon(
         &self,
         request: Request<proto::UpgradeDaemonRequest>,
-    ) -> Answer<proto::UpgradeDaemonResponse> {
-        changing(Rpc::NativeUpgradeDaemon, &self.0, request, upgrade_daemon::answer).await
+    ) -> RpcResult<proto::UpgradeDaemonResponse> {
+        handle_to_completion(Rpc::NativeUpgradeDaemon, &self.0, request, upgrade_daemon::handle).await
     }
 
-    async fn why(&self, request: Request<proto::WhyRequest>) -> Answer<proto::WhyResponse> {
-        reading(Rpc::NativeWhy, &self.0, request, why::answer).await
+    async fn why(&self, request: Request<proto::WhyRequest>) -> RpcResult<proto::WhyResponse> {
+        handle_cancellable(Rpc::NativeWhy, &self.0, request, why::handle).await
     }
 }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use cri_proto::pinion::{self as proto, pull_progress::Stage as Shown};
+use cri_proto::pinion::{self as proto, pull_progress::Stage as ProtoStage};
 use pod::{Credentials, LayerProgress, Stage};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -9,15 +9,15 @@ use tonic::Status;
 use super::Outgoing;
 use crate::{
     Failure,
-    answer::{Outcome, Shared},
+    handler::{Outcome, Shared},
     status::now,
 };
 
 type Sender = mpsc::Sender<Result<proto::PullProgress, Status>>;
 
-/// Pulls, telling each layer's progress; the last message has the image's id. Ends with its client, as people expect of
-/// Ctrl-C; layers that are done stay for the next try.
-pub(super) fn answer(state: Shared, request: proto::PullRequest) -> Outcome<Outgoing<proto::PullProgress>> {
+/// Pulls an image and reports the progress of each layer; the last message has the image's id. The pull is cancelled
+/// when its client disconnects, as users expect of Ctrl-C; finished layers are kept for the next attempt.
+pub(super) fn handle(state: Shared, request: proto::PullRequest) -> Outcome<Outgoing<proto::PullProgress>> {
     if request.reference.is_empty() {
         return Err(Failure::invalid("reference", "must not be empty"));
     }
@@ -39,8 +39,8 @@ async fn pull(state: Shared, request: proto::PullRequest, sender: &Sender) {
     });
     let progress = {
         let sender = sender.clone();
-        // A slow client misses steps in between; the pull never waits for it.
-        Arc::new(move |layer: LayerProgress| drop(sender.try_send(Ok(shown(layer)))))
+        // A slow client misses intermediate steps; the pull never waits for it.
+        Arc::new(move |layer: LayerProgress| drop(sender.try_send(Ok(message(layer)))))
     };
     let began = u64::try_from(now()).unwrap_or(0);
     let pulled = state.engine.images().pull(&request.reference, credentials.as_ref(), Some(progress)).await;
@@ -51,17 +51,17 @@ async fn pull(state: Shared, request: proto::PullRequest, sender: &Sender) {
         }
         Err(error) => Err(Failure::from(error).into()),
     };
-    // A client that is gone needs no answer.
+    // The client may have disconnected.
     let _ = sender.send(last).await;
 }
 
-fn shown(layer: LayerProgress) -> proto::PullProgress {
+fn message(layer: LayerProgress) -> proto::PullProgress {
     let stage = match layer.stage {
-        Stage::Waiting => Shown::Waiting,
-        Stage::Downloading => Shown::Downloading,
-        Stage::Unpacking => Shown::Unpacking,
-        Stage::Done => Shown::Done,
-        Stage::Exists => Shown::Exists,
+        Stage::Waiting => ProtoStage::Waiting,
+        Stage::Downloading => ProtoStage::Downloading,
+        Stage::Unpacking => ProtoStage::Unpacking,
+        Stage::Done => ProtoStage::Done,
+        Stage::Exists => ProtoStage::Exists,
     };
     proto::PullProgress {
         layer: layer.digest,

@@ -6,20 +6,20 @@ use tonic::Status;
 use super::Outgoing;
 use crate::{
     Failure,
-    answer::{Outcome, Shared},
+    handler::{Outcome, Shared},
 };
 
-/// Bytes of one message.
+/// Bytes per message.
 const CHUNK: usize = 256 * 1024;
 
-/// Sends images as one tar. A failure after the first byte ends the stream with its status.
-pub(super) fn answer(state: Shared, request: proto::SaveRequest) -> Outcome<Outgoing<proto::Chunk>> {
+/// Exports images as one tar archive. A failure after the first byte ends the stream with its status.
+pub(super) fn handle(state: Shared, request: proto::SaveRequest) -> Outcome<Outgoing<proto::Chunk>> {
     if request.names.is_empty() {
-        return Err(Failure::invalid("names", "is empty"));
+        return Err(Failure::invalid("names", "must not be empty"));
     }
     for name in &request.names {
         if state.engine.images().find(name)?.is_none() {
-            return Err(Failure::not_found(format!("save image {name:?}: there is no such image; see pinion images")));
+            return Err(Failure::not_found(format!("save image {name:?}: no such image; see pinion images")));
         }
     }
     let (sender, receiver) = mpsc::channel(4);
@@ -27,7 +27,7 @@ pub(super) fn answer(state: Shared, request: proto::SaveRequest) -> Outcome<Outg
     Ok(Box::pin(ReceiverStream::new(receiver)))
 }
 
-/// The export writes into a pipe; this reads its other end. When the client is gone, both are dropped.
+/// Sends what the export writes into a pipe. When the client disconnects, both ends of the pipe are dropped.
 async fn send(state: Shared, names: Vec<String>, sender: mpsc::Sender<Result<proto::Chunk, Status>>) {
     let (mut writer, mut reader) = tokio::io::duplex(CHUNK);
     let export = async move { state.engine.images().export(&names, &mut writer).await };

@@ -1,4 +1,4 @@
-//! A command's or a container's streams over one gRPC stream each way.
+//! The streams of an exec'd process or a container over a bidirectional gRPC stream.
 //!
 //! ```text
 //! client                         daemon
@@ -6,11 +6,11 @@
 //!   │ ◀──────────────────── started  │
 //!   │ stdin*, resize*, stdin_close ▶ │
 //!   │ ◀──────────── stdout*, stderr* │
-//!   │ ◀────────────────── exit_code  │  after both outputs ended
+//!   │ ◀────────────────── exit_code  │  after both outputs are closed
 //! ```
 
 use cri_proto::pinion::{self as proto, SessionOutput, session_input::Input, session_output::Output};
-use pod::{Ended, Session, SessionControl};
+use pod::{Session, SessionControl, SessionExit};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::mpsc,
@@ -19,14 +19,14 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::Outgoing;
-use crate::{Failure, answer::Outcome, attached::AttachedClient};
+use crate::{Failure, attached_clients::AttachedClient, handler::Outcome};
 
-/// Most bytes of output in one message.
+/// Maximum bytes of output per message.
 const CHUNK: usize = 32 * 1024;
 
 type Sender = mpsc::Sender<Result<SessionOutput, Status>>;
 
-/// The message that says what to run or attach to.
+/// Receives the first message, which states what to run or to attach to.
 pub(super) async fn first(input: &mut Streaming<proto::SessionInput>) -> Outcome<proto::SessionStart> {
     let message = input.message().await.map_err(|status| Failure::invalid("start", status.message()))?;
     match message.and_then(|m| m.input) {
@@ -36,14 +36,14 @@ pub(super) async fn first(input: &mut Streaming<proto::SessionInput>) -> Outcome
     }
 }
 
-/// Columns and rows; more than a terminal can have is the most it can have.
+/// Converts a terminal size to columns and rows, limited to the maximum that a terminal can have.
 pub(super) fn size(size: proto::TerminalSize) -> (u16, u16) {
     let clamp = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
     (clamp(size.width), clamp(size.height))
 }
 
-/// Carries a session until it ended or the client left; dropping it then ends a command, not a container. `client` is
-/// dropped when the client read all of it, or left.
+/// Transfers a session's streams until it ends or the client disconnects. Dropping the session then kills an exec'd
+/// process, but not a container. `client` is dropped when the client has read all output or has disconnected.
 pub(super) fn run(
     session: Session,
     input: Streaming<proto::SessionInput>,
@@ -54,39 +54,40 @@ pub(super) fn run(
         let _client = client;
         tokio::select! {
             () = sender.closed() => {}
-            () = carry(session, input, &sender) => {}
+            () = transfer(session, input, &sender) => {}
         }
     });
     Box::pin(ReceiverStream::new(receiver))
 }
 
-async fn carry(session: Session, input: Streaming<proto::SessionInput>, sender: &Sender) {
+async fn transfer(session: Session, input: Streaming<proto::SessionInput>, sender: &Sender) {
     let Session { stdin, stdout, stderr, control } = session;
     if sender.send(Ok(message(Output::Started(true)))).await.is_err() {
         return;
     }
-    // Lives as long as this function: a client that says no more is not one that left.
+    // Stays alive until this function returns, because a client that only ends its input is still connected.
     let feed = feed(input, stdin, control.clone());
     let drain = async {
         tokio::join!(drain(stdout, sender, Output::Stdout), drain(stderr, sender, Output::Stderr));
         control.wait().await
     };
     tokio::pin!(feed, drain);
-    let ended = tokio::select! {
-        ended = &mut drain => ended,
+    let exit = tokio::select! {
+        exit = &mut drain => exit,
         () = &mut feed => drain.await,
     };
-    let last = match ended {
-        Ok(Ended { code, oom_killed }) => {
+    let last = match exit {
+        Ok(SessionExit { code, oom_killed }) => {
             Ok(SessionOutput { out_of_memory: oom_killed, ..message(Output::ExitCode(code)) })
         }
         Err(error) => Err(Failure::from(error).into()),
     };
-    // A client that is gone needs no answer.
+    // The client may have disconnected.
     let _ = sender.send(last).await;
 }
 
-/// Client to program. Ends with the client's messages; an ended program only stops what goes to its input.
+/// Forwards input from the client to the program until the client's messages end. If the program exits first, only its
+/// input is discarded.
 async fn feed(
     mut input: Streaming<proto::SessionInput>,
     mut stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
@@ -102,7 +103,7 @@ async fn feed(
                 }
             }
             Some(Input::StdinClose(_)) => close(stdin.take()).await,
-            // A terminal that is gone has no size.
+            // Resizing fails if the terminal is closed; then the size does not matter.
             Some(Input::Resize(to)) => {
                 let (columns, rows) = size(to);
                 let _ = control.resize(columns, rows).await;
@@ -115,16 +116,16 @@ async fn feed(
 
 async fn close(stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>) {
     if let Some(mut open) = stdin {
-        // The program may have closed its side already.
+        // The program may have closed its end already.
         let _ = open.shutdown().await;
     }
 }
 
-/// Program to client, until end of file.
+/// Sends output of the program to the client until end of file.
 async fn drain(stream: Option<Box<dyn AsyncRead + Send + Unpin>>, sender: &Sender, wrap: fn(Vec<u8>) -> Output) {
     let Some(mut stream) = stream else { return };
     let mut buffer = vec![0; CHUNK];
-    // A terminal whose other side closed gives EIO, which is its end of file.
+    // Reading a terminal whose other end is closed fails with EIO, which is its end of file.
     while let Ok(read @ 1..) = stream.read(&mut buffer).await {
         if sender.send(Ok(message(wrap(buffer[..read].to_vec())))).await.is_err() {
             return;

@@ -2,11 +2,11 @@ use cri_proto::pinion as proto;
 
 use crate::{
     Failure,
-    answer::{Outcome, Shared},
+    handler::{Outcome, Shared},
 };
 
-/// Puts another program in the place of the running monitor.
-pub(super) async fn answer(
+/// Replaces the running monitor by another program.
+pub(super) async fn handle(
     state: Shared,
     request: proto::UpgradeMonitorRequest,
 ) -> Outcome<proto::UpgradeMonitorResponse> {

@@ -1,4 +1,4 @@
-//! Fields of rows that are written as bytes.
+//! Fields of rows that are encoded without generated code.
 
 use cri_proto::v1;
 use pod::{ContainerStats, SandboxStats};
@@ -9,22 +9,22 @@ use prost::{
 
 use crate::status::{attributes_of_container, attributes_of_sandbox};
 
-/// Of `LinuxPodSandboxStats`; a test compares these numbers with the messages.
+/// Tag in `LinuxPodSandboxStats`; a test compares these tags with the generated messages.
 pub(super) const CONTAINERS: u32 = 5;
-/// Of `PodSandboxStats`.
+/// Tag in `PodSandboxStats`.
 pub(super) const LINUX: u32 = 2;
 
-/// The field `attributes` of `ContainerStats`.
+/// Encodes the field `attributes` of `ContainerStats`.
 pub(super) fn container_attributes(stats: &ContainerStats) -> Vec<u8> {
     v1::ContainerStats { attributes: Some(attributes_of_container(stats)), ..Default::default() }.encode_to_vec()
 }
 
-/// The field `attributes` of `PodSandboxStats`.
+/// Encodes the field `attributes` of `PodSandboxStats`.
 pub(super) fn sandbox_attributes(stats: &SandboxStats) -> Vec<u8> {
     v1::PodSandboxStats { attributes: Some(attributes_of_sandbox(stats)), ..Default::default() }.encode_to_vec()
 }
 
-/// A message in parts, as a field.
+/// Appends a message, given in parts, as a field.
 pub(super) fn nested(tag: u32, parts: &[&[u8]], out: &mut Vec<u8>) {
     encode_key(tag, WireType::LengthDelimited, out);
     encode_varint(parts.iter().map(|part| part.len() as u64).sum(), out);

@@ -1,8 +1,8 @@
-//! Rows that are made of samples, encoded when there are new ones.
+//! Lists of sampled values, which are encoded when there are new samples.
 //!
-//! A pod has some fifty metrics, ten kilobytes; a thousand pods ten megabytes, which take longer to encode than an
-//! answer may take. So while somebody asks for a list, a task makes it anew after each round of samples, and an answer
-//! copies. Small nodes have no rounds: there whoever asks encodes what was measured for it, within a millisecond.
+//! A pod has about fifty metrics, which take 10 KB; a thousand pods have 10 MB, and encoding them takes longer than a
+//! response may take. So while clients request a list, a task encodes it after each round of samples, and requests only
+//! copy it. Small nodes do not sample in rounds: there each request encodes its own samples, within a millisecond.
 
 use std::{
     sync::{
@@ -13,122 +13,123 @@ use std::{
 };
 
 use cri_proto::encoded::Row;
-use pod::{ContainerStats, Hold, SandboxStats};
+use pod::{ContainerStats, SandboxStats, Validity};
 use prost::Message;
 use tokio::sync::Notify;
 
 use super::{
     Rows, field,
     field::{container_attributes, nested, sandbox_attributes},
-    kept::Kept,
+    list_cache::ListCache,
     root,
-    whole::Whole,
+    row_cache::RowCache,
 };
 use crate::{
-    answer::{Shared, State},
+    handler::{Shared, State},
     status::{Filesystem, sandbox_metrics, usage_of_container, usage_of_sandbox},
 };
 
-/// Nothing is kept when nobody asked for so long.
+/// A list that was not requested for this long is dropped.
 const QUIET: Duration = Duration::from_secs(120);
-/// How often it is looked whether anybody asked.
-const LOOK: Duration = Duration::from_secs(30);
-/// Free space and inodes are asked for again after this.
+/// How often the task checks whether lists are still requested.
+const CHECK: Duration = Duration::from_secs(30);
+/// After this time the free space and inodes are queried again.
 const FILESYSTEM: Duration = Duration::from_secs(5);
-/// As long a list waits for a disk that does not tell them; what was known before is given then.
-const ASK: Duration = Duration::from_millis(200);
+/// How long a list waits for the file system's statistics; if the disk does not respond in time, the previous values
+/// are used.
+const QUERY_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// See the module.
+/// The sampled lists and what their rows are made of.
 #[derive(Default)]
-pub(super) struct Sampled {
-    /// The field `attributes` of `ContainerStats`, which never changes.
-    of_containers: Kept<(), Vec<u8>>,
-    /// The field `attributes` of `PodSandboxStats`.
-    of_sandboxes: Kept<(), Vec<u8>>,
-    /// By the times of the pod's samples.
-    metrics_of: Kept<u64, Row>,
-    containers: Wanted,
-    sandboxes: Wanted,
-    metrics: Wanted,
+pub(super) struct SampledLists {
+    /// The field `attributes` of `ContainerStats`, which never changes, by container.
+    container_attributes: RowCache<(), Vec<u8>>,
+    /// The field `attributes` of `PodSandboxStats`, by pod.
+    sandbox_attributes: RowCache<(), Vec<u8>>,
+    /// Metrics by pod; the key is a hash of the times of its samples.
+    metrics_rows: RowCache<u64, Row>,
+    containers: SampledList,
+    sandboxes: SampledList,
+    metrics: SampledList,
     filesystem: Arc<LastFilesystem>,
     preparing: AtomicBool,
 }
 
-/// What was known last of the file system of writable layers.
+/// The last known statistics of the file system with the writable layers.
 #[derive(Default)]
 struct LastFilesystem {
     known: Mutex<Option<(Instant, Arc<Filesystem>)>>,
-    /// Its disk is asked, and has not answered.
-    asked: AtomicBool,
-    answered: Notify,
+    /// Whether a query is running on the disk's thread.
+    querying: AtomicBool,
+    updated: Notify,
 }
 
-/// A list, and when it was asked for.
+/// A list, and when it was last requested.
 #[derive(Default)]
-struct Wanted {
-    whole: Whole<Hold>,
-    asked: Mutex<Option<Instant>>,
+struct SampledList {
+    cache: ListCache<Validity>,
+    requested_at: Mutex<Option<Instant>>,
 }
 
-impl Wanted {
-    /// What was prepared for it.
-    fn ask(&self, state: &State) -> Option<Rows> {
-        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        self.whole.get(|hold| state.engine.holds(hold))
+impl SampledList {
+    /// Records a request for the list, and returns the rows if they are current.
+    fn request(&self, state: &State) -> Option<Rows> {
+        *self.requested_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        self.cache.get(|validity| state.engine.is_valid(validity))
     }
 
-    fn keep(&self, hold: Option<Hold>, rows: Rows) -> Rows {
-        self.whole.keep(hold, &rows);
+    fn set(&self, validity: Option<Validity>, rows: Rows) -> Rows {
+        self.cache.set(validity, &rows);
         rows
     }
 
     fn is_quiet(&self) -> bool {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.is_none_or(|asked| asked.elapsed() > QUIET)
+        let requested_at = self.requested_at.lock().unwrap_or_else(PoisonError::into_inner);
+        requested_at.is_none_or(|at| at.elapsed() > QUIET)
     }
 }
 
-impl Sampled {
+impl SampledLists {
     pub(super) async fn container_stats(&self, state: &Shared) -> Rows {
-        if let Some(rows) = self.containers.ask(state) {
+        if let Some(rows) = self.containers.request(state) {
             return rows;
         }
         self.prepare(state);
         let all = state.engine.all_container_stats().await;
-        self.containers.keep(all.hold, self.encode_containers(&all.stats, &root(state)))
+        self.containers.set(all.validity, self.encode_containers(&all.stats, &root(state)))
     }
 
     pub(super) async fn sandbox_stats(&self, state: &Shared) -> Rows {
-        if let Some(rows) = self.sandboxes.ask(state) {
+        if let Some(rows) = self.sandboxes.request(state) {
             return rows;
         }
         self.prepare(state);
         let all = state.engine.all_sandbox_stats().await;
-        self.sandboxes.keep(all.hold, self.encode_sandboxes(&all.stats, &root(state)))
+        self.sandboxes.set(all.validity, self.encode_sandboxes(&all.stats, &root(state)))
     }
 
     pub(super) async fn metrics(&self, state: &Shared) -> Rows {
-        if let Some(rows) = self.metrics.ask(state) {
+        if let Some(rows) = self.metrics.request(state) {
             return rows;
         }
         self.prepare(state);
-        self.ask_filesystem(state).await;
+        self.query_filesystem(state).await;
         let all = state.engine.all_sandbox_stats().await;
-        self.metrics.keep(all.hold, self.encode_metrics(&all.stats))
+        self.metrics.set(all.validity, self.encode_metrics(&all.stats))
     }
 
     pub(super) fn encode_containers(&self, all: &[Arc<ContainerStats>], root: &str) -> Rows {
-        let (mut kept, mut usage) = (self.of_containers.open(), Vec::new());
+        let (mut attributes, mut usage) = (self.container_attributes.open(), Vec::new());
         let mut row = |stats: &ContainerStats| {
             usage.clear();
             usage_of_container(stats, root).encode_raw(&mut usage);
-            Row::of_encoded(&[kept.get(&stats.container.id, (), || container_attributes(stats)), &usage])
+            Row::from_encoded(&[attributes.get(&stats.container.id, (), || container_attributes(stats)), &usage])
         };
         all.iter().map(|stats| row(stats)).collect()
     }
 
     pub(super) fn encode_sandboxes(&self, all: &[SandboxStats], root: &str) -> Rows {
-        let (mut pods, mut containers) = (self.of_sandboxes.open(), self.of_containers.open());
+        let (mut pods, mut containers) = (self.sandbox_attributes.open(), self.container_attributes.open());
         let row = |stats: &SandboxStats| {
             let mut linux = usage_of_sandbox(stats).encode_to_vec();
             for container in &stats.containers {
@@ -138,77 +139,77 @@ impl Sampled {
             }
             let mut whole = Vec::with_capacity(linux.len() + 8);
             nested(field::LINUX, &[&linux], &mut whole);
-            Row::of_encoded(&[pods.get(&stats.sample.sandbox.id, (), || sandbox_attributes(stats)), &whole])
+            Row::from_encoded(&[pods.get(&stats.sample.sandbox.id, (), || sandbox_attributes(stats)), &whole])
         };
         all.iter().map(row).collect()
     }
 
     fn encode_metrics(&self, all: &[SandboxStats]) -> Rows {
         let filesystem = self.filesystem.get();
-        let mut kept = self.metrics_of.open();
+        let mut cache = self.metrics_rows.open();
         let mut row = |stats: &SandboxStats| {
             let row = || sandbox_metrics(stats, &filesystem);
-            kept.get(&stats.sample.sandbox.id, times(stats), row).clone()
+            cache.get(&stats.sample.sandbox.id, times(stats), row).clone()
         };
         all.iter().map(&mut row).collect()
     }
 
-    /// Has [`Self::filesystem`] be fresh, where its disk answers: one that does not holds one thread, and nobody for
-    /// long.
-    async fn ask_filesystem(&self, state: &State) {
+    /// Refreshes [`Self::filesystem`] if its disk responds. A disk that does not respond blocks one thread, and each
+    /// caller only for [`QUERY_TIMEOUT`].
+    async fn query_filesystem(&self, state: &State) {
         let last = Arc::clone(&self.filesystem);
         if last.is_fresh() {
             return;
         }
-        let answered = last.answered.notified();
-        tokio::pin!(answered);
-        answered.as_mut().enable();
-        if last.asked.swap(true, Ordering::AcqRel) {
-            let _ = tokio::time::timeout(ASK, answered).await;
+        let updated = last.updated.notified();
+        tokio::pin!(updated);
+        updated.as_mut().enable();
+        if last.querying.swap(true, Ordering::AcqRel) {
+            let _ = tokio::time::timeout(QUERY_TIMEOUT, updated).await;
             return;
         }
-        let (images, asked) = (state.engine.images().clone(), Asked(Arc::clone(&last)));
+        let (images, guard) = (state.engine.images().clone(), QueryGuard(Arc::clone(&last)));
         let disk = images.disk().clone();
-        // Not `run`: its limit is for a disk that answers nothing, and this answers from memory.
-        let ask = disk.run_long(move || {
-            asked.0.set(Filesystem::of(images.root()));
+        // Not `run`: its time limit is for callers that depend on the disk, and this one falls back to cached values.
+        let query = disk.run_long(move || {
+            guard.0.set(Filesystem::of(images.root()));
             Ok::<_, pod::Error>(())
         });
-        // An error is a disk that is silent, too.
-        let _ = tokio::time::timeout(ASK, ask).await;
+        // An error counts as a disk that does not respond.
+        let _ = tokio::time::timeout(QUERY_TIMEOUT, query).await;
     }
 
-    /// Has lists made after each round from now on.
+    /// Starts the task that encodes the lists after each round of samples.
     fn prepare(&self, state: &Shared) {
         if !self.preparing.swap(true, Ordering::Relaxed) {
             tokio::spawn(after_each_round(Arc::downgrade(state)));
         }
     }
 
-    /// Makes those that were asked for of late anew.
-    fn make(&self, state: &Shared) {
+    /// Encodes the lists that were requested recently.
+    fn encode_requested(&self, state: &Shared) {
         if !self.containers.is_quiet() {
             let all = state.engine.last_container_stats();
-            self.containers.keep(all.hold, self.encode_containers(&all.stats, &root(state)));
+            self.containers.set(all.validity, self.encode_containers(&all.stats, &root(state)));
         }
         if self.sandboxes.is_quiet() && self.metrics.is_quiet() {
             return;
         }
         let all = state.engine.last_sandbox_stats();
         if !self.sandboxes.is_quiet() {
-            self.sandboxes.keep(all.hold, self.encode_sandboxes(&all.stats, &root(state)));
+            self.sandboxes.set(all.validity, self.encode_sandboxes(&all.stats, &root(state)));
         }
         if !self.metrics.is_quiet() {
-            self.metrics.keep(all.hold, self.encode_metrics(&all.stats));
+            self.metrics.set(all.validity, self.encode_metrics(&all.stats));
         }
     }
 
-    /// Forgets what nobody asks for any more; `false`: that is everything.
+    /// Drops lists that are not requested any longer. Returns `false` if no list is left.
     fn tidy(&self) -> bool {
         let all = [&self.containers, &self.sandboxes, &self.metrics];
-        all.iter().filter(|list| list.is_quiet()).for_each(|list| list.whole.clear());
+        all.iter().filter(|list| list.is_quiet()).for_each(|list| list.cache.clear());
         if self.metrics.is_quiet() {
-            self.metrics_of.clear();
+            self.metrics_rows.clear();
         }
         all.iter().any(|list| !list.is_quiet())
     }
@@ -232,17 +233,17 @@ impl LastFilesystem {
     }
 }
 
-/// The question, until it is answered or nobody asks it any more.
-struct Asked(Arc<LastFilesystem>);
+/// A running query; dropping it wakes the tasks that wait for it.
+struct QueryGuard(Arc<LastFilesystem>);
 
-impl Drop for Asked {
+impl Drop for QueryGuard {
     fn drop(&mut self) {
-        self.0.asked.store(false, Ordering::Release);
-        self.0.answered.notify_waiters();
+        self.0.querying.store(false, Ordering::Release);
+        self.0.updated.notify_waiters();
     }
 }
 
-/// Tells one set of samples from the next: each has a time of its own.
+/// Returns a hash of the times of all samples, which differs between sets of samples.
 fn times(stats: &SandboxStats) -> u64 {
     let mix = |sum: u64, at: u64| sum.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(at);
     stats.containers.iter().fold(stats.sample.at, |sum, container| mix(sum, container.at))
@@ -251,7 +252,7 @@ fn times(stats: &SandboxStats) -> u64 {
 async fn after_each_round(state: Weak<State>) {
     let Some(mut rounds) = state.upgrade().map(|state| state.engine.stats_rounds()) else { return };
     loop {
-        let round = tokio::time::timeout(LOOK, rounds.changed()).await;
+        let round = tokio::time::timeout(CHECK, rounds.changed()).await;
         let Some(state) = state.upgrade() else { return };
         if !state.rows.sampled.tidy() || matches!(round, Ok(Err(_))) {
             state.rows.sampled.preparing.store(false, Ordering::Relaxed);
@@ -259,10 +260,10 @@ async fn after_each_round(state: Weak<State>) {
         }
         if round.is_ok() {
             if !state.rows.sampled.metrics.is_quiet() {
-                state.rows.sampled.ask_filesystem(&state).await;
+                state.rows.sampled.query_filesystem(&state).await;
             }
-            // Whoever asks next encodes what this did not.
-            let _ = tokio::task::spawn_blocking(move || state.rows.sampled.make(&state)).await;
+            // If this panics, the next request encodes the lists.
+            let _ = tokio::task::spawn_blocking(move || state.rows.sampled.encode_requested(&state)).await;
         }
     }
 }

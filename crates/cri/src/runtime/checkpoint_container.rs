@@ -4,11 +4,11 @@ use cri_proto::v1;
 
 use crate::{
     Failure,
-    answer::{Outcome, Shared},
+    handler::{Outcome, Shared},
 };
 
-/// Writes the state of a running container into an archive; the container runs on.
-pub(super) async fn answer(
+/// Writes a checkpoint of a running container to an archive; the container keeps running.
+pub(super) async fn handle(
     state: Shared,
     request: v1::CheckpointContainerRequest,
 ) -> Outcome<v1::CheckpointContainerResponse> {

@@ -6,13 +6,13 @@ use pod::{Event, EventKind, EventStream};
 use tonic::Status;
 
 use crate::{
-    answer::{Outcome, Shared, Streamed},
+    handler::{Outcome, Shared, Streamed},
     status::{container_status, sandbox_status, time},
 };
 
-/// What happens to pods and containers from now on. It ends with its client; one that is too slow is told so and lists
-/// anew.
-pub(super) async fn answer(state: Shared, _: v1::GetEventsRequest) -> Outcome<Streamed<v1::ContainerEventResponse>> {
+/// Streams the events of pods and containers from now on, until the client disconnects. The stream of a client that is
+/// too slow ends with an error, and the client has to list again.
+pub(super) async fn handle(state: Shared, _: v1::GetEventsRequest) -> Outcome<Streamed<v1::ContainerEventResponse>> {
     let events = state.engine.events();
     Ok(Box::pin(stream::unfold(Some((events, state)), |open| async {
         let (mut events, state) = open?;

@@ -1,12 +1,12 @@
 use cri_proto::v1;
 
 use crate::{
-    answer::{Outcome, Shared},
+    handler::{Outcome, Shared},
     status::descriptors,
 };
 
-/// What every metric of `ListPodSandboxMetrics` is described by; always the same.
-pub(super) async fn answer(
+/// Returns the descriptors of all metrics of `ListPodSandboxMetrics`, which never change.
+pub(super) async fn handle(
     _: Shared,
     _: v1::ListMetricDescriptorsRequest,
 ) -> Outcome<v1::ListMetricDescriptorsResponse> {

@@ -1,12 +1,12 @@
 use cri_proto::{encoded, v1};
 
 use crate::{
-    answer::{Outcome, Shared},
+    handler::{Outcome, Shared},
     rows,
 };
 
-/// Metrics of all ready pods.
-pub(super) async fn answer(
+/// Lists the metrics of all ready pods.
+pub(super) async fn handle(
     state: Shared,
     _: v1::ListPodSandboxMetricsRequest,
 ) -> Outcome<encoded::ListPodSandboxMetricsResponse> {

@@ -1,12 +1,12 @@
 use cri_proto::{encoded, v1};
 
 use crate::{
-    answer::{Outcome, Shared},
+    handler::{Outcome, Shared},
     rows,
 };
 
-/// What ready pods use, of those that the filter lets through.
-pub(super) async fn answer(
+/// Lists the resource usage of ready pods that match the filter.
+pub(super) async fn handle(
     state: Shared,
     request: v1::ListPodSandboxStatsRequest,
 ) -> Outcome<encoded::ListPodSandboxStatsResponse> {

@@ -4,17 +4,17 @@ use cri_proto::v1;
 use pod::ContainerStatus;
 
 use crate::{
-    answer::{Outcome, Shared},
+    handler::{Outcome, Shared},
     status::{container_status, sandbox_info, sandbox_status},
 };
 
-/// No time: kubelet then asks `ContainerStatus` of each container. With one, and its gate `EventedPLEG`, it takes the
-/// statuses beside it instead; but (1.37) it does not see by them that a pod's init containers are done, and starts
-/// them again.
-const NOT_INSTEAD: i64 = 0;
+/// Timestamp 0, which makes kubelet call `ContainerStatus` for each container. With a timestamp and the feature gate
+/// `EventedPLEG` kubelet uses the container statuses of this response instead; but then kubelet 1.37 does not notice
+/// that a pod's init containers are done, and starts them again.
+const NO_TIMESTAMP: i64 = 0;
 
-/// One pod, with its containers; `verbose` adds all that is known.
-pub(super) async fn answer(
+/// Returns the status of a pod and its containers; `verbose` adds all details.
+pub(super) async fn handle(
     state: Shared,
     request: v1::PodSandboxStatusRequest,
 ) -> Outcome<v1::PodSandboxStatusResponse> {
@@ -27,12 +27,13 @@ pub(super) async fn answer(
     let image = |id: &str| state.engine.images().find(id).ok().flatten();
     let containers_statuses = containers.iter().map(|c| container_status(c, image(&c.image_id).as_ref())).collect();
     let status = Some(sandbox_status(&sandbox));
-    Ok(v1::PodSandboxStatusResponse { status, info, containers_statuses, timestamp: NOT_INSTEAD })
+    Ok(v1::PodSandboxStatusResponse { status, info, containers_statuses, timestamp: NO_TIMESTAMP })
 }
 
-/// Those of one pod. Kubelet takes the first of a name for its present state.
+/// Returns the containers of a pod, the newest first: of several containers with the same name, kubelet takes the first
+/// as the current one.
 fn newest_first(mut containers: Vec<ContainerStatus>, sandbox: &str) -> Vec<ContainerStatus> {
-    containers.retain(|container| container.sandbox == sandbox && !container.making);
+    containers.retain(|container| container.sandbox == sandbox && !container.creating);
     containers.sort_by_key(|container| Reverse(container.created_at));
     containers
 }
@@ -43,14 +44,19 @@ mod tests {
     use crate::status::samples;
 
     #[test]
-    fn the_newest_of_a_name_comes_first() {
-        let made = |id: &str, sandbox: &str, created_at| ContainerStatus {
+    fn the_newest_container_of_a_name_comes_first() {
+        let container = |id: &str, sandbox: &str, created_at| ContainerStatus {
             id: id.to_owned(),
             sandbox: sandbox.to_owned(),
             created_at,
             ..samples::container(Default::default())
         };
-        let all = vec![made("old", "p", 1), made("other", "q", 2), made("new", "p", 3), made("middle", "p", 2)];
+        let all = vec![
+            container("old", "p", 1),
+            container("other", "q", 2),
+            container("new", "p", 3),
+            container("middle", "p", 2),
+        ];
         let ids: Vec<String> = newest_first(all, "p").into_iter().map(|container| container.id).collect();
         assert_eq!(ids, ["new", "middle", "old"]);
     }

@@ -1,12 +1,12 @@
 use cri_proto::v1;
 
-use crate::answer::{Outcome, Shared, gone_is_fine};
+use crate::handler::{Outcome, Shared, ignore_not_found};
 
-/// Removes a pod and its containers; a pod that is not there is removed.
-pub(super) async fn answer(
+/// Removes a pod and its containers; a missing pod is not an error.
+pub(super) async fn handle(
     state: Shared,
     request: v1::RemovePodSandboxRequest,
 ) -> Outcome<v1::RemovePodSandboxResponse> {
-    gone_is_fine(state.engine.remove_sandbox(&request.pod_sandbox_id).await)?;
+    ignore_not_found(state.engine.remove_sandbox(&request.pod_sandbox_id).await)?;
     Ok(v1::RemovePodSandboxResponse {})
 }

@@ -1,9 +1,9 @@
 use cri_proto::v1;
 
-use crate::answer::{Outcome, Shared};
+use crate::handler::{Outcome, Shared};
 
-/// After the log was renamed: goes on in a new file of the old name.
-pub(super) async fn answer(
+/// Creates a new log file at the container's log path, after kubelet renamed the old one.
+pub(super) async fn handle(
     state: Shared,
     request: v1::ReopenContainerLogRequest,
 ) -> Outcome<v1::ReopenContainerLogResponse> {

@@ -2,12 +2,13 @@ use cri_proto::v1;
 
 use crate::{
     Failure,
-    answer::{Outcome, Shared},
+    handler::{Outcome, Shared},
 };
 
-pub(super) async fn answer(_: Shared, _: v1::RestorePodRequest) -> Outcome<v1::RestorePodResponse> {
+/// Refuses `RestorePod`, which is alpha in Kubernetes 1.37.
+pub(super) async fn handle(_: Shared, _: v1::RestorePodRequest) -> Outcome<v1::RestorePodResponse> {
     Err(Failure::unimplemented(
         "RestorePod",
-        "checkpoints are for a look at them; a container cannot be made from one yet",
+        "checkpoints can only be inspected; containers cannot be restored from them",
     ))
 }

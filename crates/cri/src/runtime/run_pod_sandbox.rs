@@ -1,13 +1,12 @@
 use cri_proto::v1;
 
 use crate::{
-    Failure,
-    answer::{Outcome, Shared},
-    config,
+    Failure, config,
+    handler::{Outcome, Shared},
 };
 
-/// Makes a pod and answers when it is ready.
-pub(super) async fn answer(state: Shared, request: v1::RunPodSandboxRequest) -> Outcome<v1::RunPodSandboxResponse> {
+/// Creates a pod and returns when it is ready.
+pub(super) async fn handle(state: Shared, request: v1::RunPodSandboxRequest) -> Outcome<v1::RunPodSandboxResponse> {
     let message = request.config.ok_or_else(|| Failure::invalid("config", "is missing"))?;
     let config = config::sandbox(message, request.runtime_handler)?;
     let pod_sandbox_id = state.engine.run_sandbox(config).await?;

@@ -1,15 +1,15 @@
 use cri_proto::v1;
 
 use crate::{
-    answer::{Outcome, Shared},
-    ended,
+    after_exit,
+    handler::{Outcome, Shared},
 };
 
-/// Answers when the container's program runs, or could not be run.
-pub(super) async fn answer(state: Shared, request: v1::StartContainerRequest) -> Outcome<v1::StartContainerResponse> {
+/// Starts a container; returns when its program has been executed, or has failed to execute.
+pub(super) async fn handle(state: Shared, request: v1::StartContainerRequest) -> Outcome<v1::StartContainerResponse> {
     let started = state.engine.start_container(&request.container_id).await;
-    // One that could not be started ended, too.
-    ended::started(&state, &request.container_id);
+    // A container that failed to start has exited, so the cleanup applies to it too.
+    after_exit::container_started(&state, &request.container_id);
     started?;
     Ok(v1::StartContainerResponse {})
 }

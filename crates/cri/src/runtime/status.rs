@@ -2,10 +2,10 @@ use std::collections::HashMap;
 
 use cri_proto::v1;
 
-use crate::answer::{Outcome, Shared};
+use crate::handler::{Outcome, Shared};
 
-/// Whether pods can be run, and what handlers can do; `verbose` adds versions, paths and configuration.
-pub(super) async fn answer(state: Shared, request: v1::StatusRequest) -> Outcome<v1::StatusResponse> {
+/// Returns the runtime's conditions and features; `verbose` adds versions, paths and configuration.
+pub(super) async fn handle(state: Shared, request: v1::StatusRequest) -> Outcome<v1::StatusResponse> {
     let status = state.engine.status().await;
     let users = status.user_namespaces.ready;
     let conditions = vec![condition("RuntimeReady", status.runtime), condition("NetworkReady", status.network)];
@@ -33,7 +33,7 @@ fn condition(kind: &str, condition: pod::Condition) -> v1::RuntimeCondition {
     v1::RuntimeCondition { r#type: kind.to_owned(), status: ready, reason, message }
 }
 
-/// Kubelet asks for features before it lets a pod use them: say only what is there.
+/// Returns the features of a handler. Kubelet relies on them, so only supported ones may be set.
 fn handler(name: String, user_namespaces: bool) -> v1::RuntimeHandler {
     v1::RuntimeHandler {
         name,

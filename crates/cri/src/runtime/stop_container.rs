@@ -2,12 +2,12 @@ use std::time::Duration;
 
 use cri_proto::v1;
 
-use crate::answer::{Outcome, Shared, gone_is_fine};
+use crate::handler::{Outcome, Shared, ignore_not_found};
 
-/// Ends a container, by force after the grace; one that is not there is stopped.
-pub(super) async fn answer(state: Shared, request: v1::StopContainerRequest) -> Outcome<v1::StopContainerResponse> {
-    // 0 is "at once", and so is nonsense below it.
+/// Stops a container, and kills it after the grace period; a missing container is not an error.
+pub(super) async fn handle(state: Shared, request: v1::StopContainerRequest) -> Outcome<v1::StopContainerResponse> {
+    // 0 means "kill at once"; negative values are treated the same.
     let grace = Duration::from_secs(u64::try_from(request.timeout).unwrap_or(0));
-    gone_is_fine(state.engine.stop_container(&request.container_id, grace).await)?;
+    ignore_not_found(state.engine.stop_container(&request.container_id, grace).await)?;
     Ok(v1::StopContainerResponse {})
 }

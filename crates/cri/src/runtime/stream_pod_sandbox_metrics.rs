@@ -1,12 +1,12 @@
 use cri_proto::{encoded, v1};
 
 use crate::{
-    answer::{Outcome, Shared, Streamed},
+    handler::{Outcome, Shared, Streamed},
     rows,
 };
 
-/// The rows of `ListPodSandboxMetrics` in parts, each of a bounded size.
-pub(super) async fn answer(
+/// Sends the rows of `ListPodSandboxMetrics` in messages of bounded size.
+pub(super) async fn handle(
     state: Shared,
     _: v1::StreamPodSandboxMetricsRequest,
 ) -> Outcome<Streamed<encoded::StreamPodSandboxMetricsResponse>> {

@@ -1,12 +1,12 @@
 use cri_proto::{encoded, v1};
 
 use crate::{
-    answer::{Outcome, Shared, Streamed},
+    handler::{Outcome, Shared, Streamed},
     rows,
 };
 
-/// The rows of `ListPodSandbox` in parts, each of a bounded size.
-pub(super) async fn answer(
+/// Sends the rows of `ListPodSandbox` in messages of bounded size.
+pub(super) async fn handle(
     state: Shared,
     request: v1::StreamPodSandboxesRequest,
 ) -> Outcome<Streamed<encoded::StreamPodSandboxesResponse>> {

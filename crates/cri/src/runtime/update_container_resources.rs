@@ -1,18 +1,17 @@
 use cri_proto::v1;
 
 use crate::{
-    Failure,
-    answer::{Outcome, Shared},
-    config,
+    Failure, config,
+    handler::{Outcome, Shared},
 };
 
-/// Changes limits; what is zero or empty stays as it is. Annotations ask for nothing that this runtime knows.
-pub(super) async fn answer(
+/// Updates the limits of a container; values that are zero or empty do not change. Annotations are ignored.
+pub(super) async fn handle(
     state: Shared,
     request: v1::UpdateContainerResourcesRequest,
 ) -> Outcome<v1::UpdateContainerResourcesResponse> {
     if request.windows.is_some() {
-        return Err(Failure::invalid("windows", "this is Linux"));
+        return Err(Failure::invalid("windows", "is not supported on Linux"));
     }
     let Some(linux) = request.linux else { return Ok(v1::UpdateContainerResourcesResponse {}) };
     let limits = config::limits("linux", &linux)?;

@@ -1,12 +1,13 @@
 use cri_proto::v1;
 
 use crate::{
-    answer::{Outcome, Shared},
     config,
+    handler::{Outcome, Shared},
 };
 
-/// Remembers the limits of the pod as a whole, and keeps to them where the pod's cgroup is ours and not the caller's.
-pub(super) async fn answer(
+/// Updates the limits of a pod. They are applied if the runtime manages the pod's cgroup; if the caller does, they are
+/// only recorded.
+pub(super) async fn handle(
     state: Shared,
     request: v1::UpdatePodSandboxResourcesRequest,
 ) -> Outcome<v1::UpdatePodSandboxResourcesResponse> {

@@ -1,8 +1,8 @@
 use cri_proto::v1;
 
-use crate::answer::{Outcome, Shared};
+use crate::handler::{Outcome, Shared};
 
-/// Accepted: the node's pod CIDR concerns CNI plugins that read it from elsewhere.
-pub(super) async fn answer(_: Shared, _: v1::UpdateRuntimeConfigRequest) -> Outcome<v1::UpdateRuntimeConfigResponse> {
+/// Accepts and ignores the node's pod CIDR: CNI plugins that need it read it from other sources.
+pub(super) async fn handle(_: Shared, _: v1::UpdateRuntimeConfigRequest) -> Outcome<v1::UpdateRuntimeConfigResponse> {
     Ok(v1::UpdateRuntimeConfigResponse {})
 }

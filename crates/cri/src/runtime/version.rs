@@ -2,13 +2,13 @@ use cri_proto::v1;
 
 use crate::{
     RUNTIME_NAME, RUNTIME_VERSION,
-    answer::{Outcome, Shared},
+    handler::{Outcome, Shared},
 };
 
-/// What speaks here.
-pub(super) async fn answer(_: Shared, _: v1::VersionRequest) -> Outcome<v1::VersionResponse> {
+/// Returns the versions of the runtime and its API.
+pub(super) async fn handle(_: Shared, _: v1::VersionRequest) -> Outcome<v1::VersionResponse> {
     Ok(v1::VersionResponse {
-        // The version of kubelet's own API for runtimes; kubelet refuses any other.
+        // The version of kubelet's runtime API; kubelet requires exactly this one.
         version: "0.1.0".to_owned(),
         runtime_name: RUNTIME_NAME.to_owned(),
         runtime_version: RUNTIME_VERSION.to_owned(),

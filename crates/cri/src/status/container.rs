@@ -1,14 +1,14 @@
 use cri_proto::v1;
-use pod::{ContainerConfig, ContainerGlance, ContainerState, ContainerStatus, Image, Propagation, Volume, oci};
+use pod::{ContainerConfig, ContainerState, ContainerStatus, ContainerSummary, Image, Propagation, Volume, oci};
 
 use super::time;
 use crate::config::signal_message;
 
-/// Exit code of a container whose end nobody saw.
+/// Exit code of a container whose exit nothing observed.
 const UNKNOWN_EXIT: i32 = 255;
 
-/// One row of `ListContainers`.
-pub(crate) fn listed(container: &ContainerGlance<'_>) -> v1::Container {
+/// Converts to a row of `ListContainers`.
+pub(crate) fn listed(container: &ContainerSummary<'_>) -> v1::Container {
     let config = container.config;
     v1::Container {
         id: container.id.to_owned(),
@@ -24,7 +24,7 @@ pub(crate) fn listed(container: &ContainerGlance<'_>) -> v1::Container {
     }
 }
 
-/// `ContainerStatus`; `image` is what the container was made from, while the store still has it.
+/// Converts to a `ContainerStatus`; `image` is the image of the container if it still exists.
 pub(crate) fn status(container: &ContainerStatus, image: Option<&Image>) -> v1::ContainerStatus {
     let config = &container.config;
     let tag = image.and_then(|i| i.repo_tags.first().or(i.repo_digests.first())).unwrap_or(&config.image);
@@ -107,7 +107,7 @@ fn mapping(mapping: &oci::IdMapping) -> v1::IdMapping {
     v1::IdMapping { host_id: mapping.host_id, container_id: mapping.container_id, length: mapping.size }
 }
 
-/// The limits as they are, in the CRI's terms: 0 for what was not said.
+/// Converts the current limits; 0 stands for a limit that is not set.
 fn resources(resources: &oci::Resources, oom_score_adj: i64) -> v1::LinuxContainerResources {
     let oci::Resources { cpu, memory, hugepage_limits, unified, .. } = resources.clone();
     let (cpu, memory) = (cpu.unwrap_or_default(), memory.unwrap_or_default());

@@ -1,18 +1,18 @@
 use std::collections::{BTreeMap, HashMap};
 
 use cri_proto::v1;
-use pod::{ContainerGlance, SandboxGlance};
+use pod::{ContainerSummary, SandboxSummary};
 
 use super::{container, sandbox};
 
 type Labels = BTreeMap<String, String>;
 
-/// Whether all of `wanted` are there. An empty filter fits everything.
-fn has_labels(labels: &Labels, wanted: &HashMap<String, String>) -> bool {
-    wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
+/// Reports whether `labels` contains all labels of `selector`. An empty selector matches everything.
+fn has_labels(labels: &Labels, selector: &HashMap<String, String>) -> bool {
+    selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
-/// `PodSandboxFilter`: an id prefix, a state, labels.
+/// `PodSandboxFilter` and `PodSandboxStatsFilter`: an id prefix, a state, labels.
 #[derive(Default)]
 pub(crate) struct SandboxFilter {
     id: String,
@@ -35,26 +35,27 @@ impl From<Option<v1::PodSandboxStatsFilter>> for SandboxFilter {
 }
 
 impl SandboxFilter {
-    /// Whether it lets everything through.
+    /// Reports whether the filter matches everything.
     pub(crate) fn is_none(&self) -> bool {
         self.id.is_empty() && self.state.is_none() && self.labels.is_empty()
     }
 
-    /// By id and labels alone.
-    pub(crate) fn names(&self, id: &str, labels: &Labels) -> bool {
+    /// Matches the id and the labels, but not the state.
+    pub(crate) fn matches_labels(&self, id: &str, labels: &Labels) -> bool {
         id.starts_with(&self.id) && has_labels(labels, &self.labels)
     }
 
-    pub(crate) fn fits(&self, pod: &SandboxGlance<'_>) -> bool {
-        // One that is only just being made has no id that anybody could know: its maker, who asks again, joins. Shown
-        // as not ready, it would make a kubelet give it up and ask for the next attempt.
-        (!pod.making || !self.id.is_empty())
+    pub(crate) fn matches(&self, pod: &SandboxSummary<'_>) -> bool {
+        // The id of a pod that is being created is not known to any client yet: a client that repeats its request joins
+        // the creation. If the list contained the pod, in the state NOTREADY, kubelet would give it up and request the
+        // next attempt.
+        (!pod.creating || !self.id.is_empty())
             && self.state.is_none_or(|state| state == sandbox::state(pod.state) as i32)
-            && self.names(pod.id, &pod.config.labels)
+            && self.matches_labels(pod.id, &pod.config.labels)
     }
 }
 
-/// `ContainerFilter` and `ContainerStatsFilter`: prefixes of the ids of container and pod, a state, labels.
+/// `ContainerFilter` and `ContainerStatsFilter`: id prefixes of the container and its pod, a state, labels.
 #[derive(Default)]
 pub(crate) struct ContainerFilter {
     id: String,
@@ -83,19 +84,19 @@ impl From<Option<v1::ContainerStatsFilter>> for ContainerFilter {
 }
 
 impl ContainerFilter {
-    /// Whether it lets everything through.
+    /// Reports whether the filter matches everything.
     pub(crate) fn is_none(&self) -> bool {
         self.id.is_empty() && self.sandbox.is_empty() && self.state.is_none() && self.labels.is_empty()
     }
 
-    /// By the ids and labels alone.
-    pub(crate) fn names(&self, id: &str, sandbox: &str, labels: &Labels) -> bool {
+    /// Matches the ids and the labels, but not the state.
+    pub(crate) fn matches_labels(&self, id: &str, sandbox: &str, labels: &Labels) -> bool {
         id.starts_with(&self.id) && sandbox.starts_with(&self.sandbox) && has_labels(labels, &self.labels)
     }
 
-    pub(crate) fn fits(&self, container: &ContainerGlance<'_>) -> bool {
-        (!container.making || !self.id.is_empty())
+    pub(crate) fn matches(&self, container: &ContainerSummary<'_>) -> bool {
+        (!container.creating || !self.id.is_empty())
             && self.state.is_none_or(|state| state == container::state(container.state) as i32)
-            && self.names(container.id, container.sandbox, &container.config.labels)
+            && self.matches_labels(container.id, container.sandbox, &container.config.labels)
     }
 }

@@ -1,7 +1,7 @@
 use cri_proto::v1;
 use pod::Image;
 
-/// An image as `ListImages` and `ImageStatus` tell it.
+/// Converts to the `Image` of `ListImages` and `ImageStatus`.
 pub(crate) fn image(image: &Image) -> v1::Image {
     let (uid, username) = user(&image.config.user);
     v1::Image {
@@ -16,8 +16,8 @@ pub(crate) fn image(image: &Image) -> v1::Image {
     }
 }
 
-/// `1000:1000` → the uid; `www:www` → the name; kubelet needs them to judge `runAsNonRoot`. No user is neither,
-/// which kubelet takes for root.
+/// Splits the user of an image: `1000:1000` → the uid; `www:www` → the name. Kubelet needs them to check
+/// `runAsNonRoot`. If both are empty, kubelet assumes root.
 pub(super) fn user(user: &str) -> (Option<i64>, String) {
     let name = user.split_once(':').map_or(user, |(name, _group)| name);
     match name.parse() {

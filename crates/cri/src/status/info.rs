@@ -1,26 +1,26 @@
-//! The `info` of verbose answers: one JSON text under the key `info`, with the names that containerd's has, so that
-//! what people have written around `crictl inspect` goes on working.
+//! The `info` of verbose responses: a JSON object under the key `info`. It uses the names of containerd's, so that
+//! scripts around `crictl inspect` keep working.
 
 use std::collections::HashMap;
 
 use pod::{ContainerConfig, ContainerStatus, Image, SandboxConfig, SandboxStatus};
 use serde_json::{Map, Value, json};
 
-use super::{container as answer, sandbox as pod_answer};
+use super::{container as container_message, sandbox as sandbox_message};
 
-/// `inspectp`: what the engine knows, and the configuration as it was asked for.
+/// Returns the info of `crictl inspectp`: the state of the engine, and the requested configuration.
 pub(crate) fn sandbox(status: &SandboxStatus, known: Value) -> HashMap<String, String> {
     let mut info = object(known);
-    info.insert("config".to_owned(), said(sandbox_config(&status.config)));
+    info.insert("config".to_owned(), without_empty(sandbox_config(&status.config)));
     info.entry("runtimeHandler").or_insert_with(|| json!(status.config.runtime_handler));
     info.entry("stage").or_insert_with(|| json!(status.stage));
     keyed(info)
 }
 
-/// `inspect`.
+/// Returns the info of `crictl inspect`: the state of the engine, and the requested configuration.
 pub(crate) fn container(status: &ContainerStatus, known: Value) -> HashMap<String, String> {
     let mut info = object(known);
-    info.insert("config".to_owned(), said(container_config(&status.config)));
+    info.insert("config".to_owned(), without_empty(container_config(&status.config)));
     info.insert("sandboxID".to_owned(), json!(status.sandbox));
     info.insert("pid".to_owned(), json!(status.pid.unwrap_or(0)));
     info.entry("removing").or_insert(json!(false));
@@ -28,18 +28,18 @@ pub(crate) fn container(status: &ContainerStatus, known: Value) -> HashMap<Strin
     keyed(info)
 }
 
-/// `inspecti`: the image's configuration as its author wrote it.
+/// Returns the info of `crictl inspecti`: the image's configuration, unmodified.
 pub(crate) fn image(image: &Image) -> HashMap<String, String> {
     let mut info = Map::new();
     info.insert("imageSpec".to_owned(), image.raw_config.as_ref().clone());
     keyed(info)
 }
 
-/// Without what was not said: the names that are left are the ones that were asked for.
-pub(super) fn said(value: Value) -> Value {
+/// Removes empty members and zeros recursively, so that only settings remain that the client made.
+pub(super) fn without_empty(value: Value) -> Value {
     let empty = |value: &Value| match value {
         Value::Null => true,
-        Value::Bool(told) => !told,
+        Value::Bool(flag) => !flag,
         Value::Number(number) => number.as_i64() == Some(0),
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
@@ -47,10 +47,11 @@ pub(super) fn said(value: Value) -> Value {
     };
     match value {
         Value::Object(map) => {
-            let kept = map.into_iter().map(|(key, value)| (key, said(value))).filter(|(_, value)| !empty(value));
-            Value::Object(kept.collect())
+            let members =
+                map.into_iter().map(|(key, value)| (key, without_empty(value))).filter(|(_, value)| !empty(value));
+            Value::Object(members.collect())
         }
-        Value::Array(items) => Value::Array(items.into_iter().map(said).collect()),
+        Value::Array(items) => Value::Array(items.into_iter().map(without_empty).collect()),
         other => other,
     }
 }
@@ -67,8 +68,8 @@ fn keyed(info: Map<String, Value>) -> HashMap<String, String> {
 }
 
 fn sandbox_config(config: &SandboxConfig) -> Value {
-    let metadata = pod_answer::metadata(config);
-    let namespaces = pod_answer::namespaces(config);
+    let metadata = sandbox_message::metadata(config);
+    let namespaces = sandbox_message::namespaces(config);
     let dns = config.dns.as_ref().map(|d| json!({"servers": d.servers, "searches": d.searches, "options": d.options}));
     let ports: Vec<Value> = config
         .ports
@@ -104,7 +105,7 @@ fn container_config(config: &ContainerConfig) -> Value {
         .iter()
         .map(|v| {
             json!({"container_path": v.container_path, "host_path": v.host_path, "readonly": v.readonly,
-                "propagation": answer::mount(v).propagation().as_str_name(), "recursive_read_only": v.recursive_readonly,
+                "propagation": container_message::mount(v).propagation().as_str_name(), "recursive_read_only": v.recursive_readonly,
                 "selinux_relabel": v.selinux_relabel, "mount_options": v.options, "uidMappings": v.uid_mappings,
                 "gidMappings": v.gid_mappings, "image": v.image.as_ref().map(|image| json!({"image": image.image})),
                 "image_sub_path": v.image.as_ref().map(|image| &image.sub_path)})

@@ -1,4 +1,4 @@
-//! What the engine knows, as messages.
+//! Converts the state of the engine to messages.
 
 mod container;
 mod filter;
@@ -19,12 +19,12 @@ pub(crate) use stats::{
     of_sandbox as sandbox_stats, usage_of_container, usage_of_sandbox,
 };
 
-/// Nanoseconds since 1970 as the CRI has them: signed.
+/// Converts nanoseconds since the epoch to the signed integer of the CRI.
 pub(crate) fn time(nanoseconds: u64) -> i64 {
     i64::try_from(nanoseconds).unwrap_or(i64::MAX)
 }
 
-/// Now, in the same unit.
+/// Returns the current time in nanoseconds since the epoch.
 pub(crate) fn now() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)

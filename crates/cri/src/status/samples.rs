@@ -1,10 +1,10 @@
-//! A pod with all figures, for tests.
+//! A pod with all statistics, for tests.
 
 use std::sync::Arc;
 
 use cri_proto::v1;
 use pod::{
-    ContainerState, ContainerStats, ContainerStatus, Counters, DeviceIo, HugePages, Occasional, Pressure,
+    ContainerState, ContainerStats, ContainerStatus, Counters, DeviceIo, ExpensiveStats, HugePages, Pressure,
     SandboxSample, SandboxState, SandboxStats, SandboxStatus, Stalls, Stats, Usage, oci,
 };
 
@@ -37,7 +37,7 @@ pub(crate) fn container(resources: oci::Resources) -> ContainerStatus {
         stop_signal: 15,
         user: oci::User::default(),
         stage: String::new(),
-        making: false,
+        creating: false,
     }
 }
 
@@ -53,7 +53,7 @@ fn sandbox() -> SandboxStatus {
         ips: Vec::new(),
         netns: None,
         stage: String::new(),
-        making: false,
+        creating: false,
     }
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn pod() -> SandboxStats {
         memory: Some(oci::Memory { limit: Some(80_000_000), swap: Some(-1), ..oci::Memory::default() }),
         ..oci::Resources::default()
     };
-    let occasional = Occasional {
+    let expensive = ExpensiveStats {
         processes: 2,
         open_files: Some(5),
         sockets: Some(2),
@@ -87,7 +87,7 @@ pub(crate) fn pod() -> SandboxStats {
         memory_max_usage: Some(8192),
         oom_kills: 1,
         huge_pages: vec![HugePages { size: "2MB".into(), usage: 2 << 20, max_usage: 4 << 20 }],
-        ..Occasional::default()
+        ..ExpensiveStats::default()
     };
     let container = ContainerStats {
         container: container(resources),
@@ -95,7 +95,7 @@ pub(crate) fn pod() -> SandboxStats {
         cgroup: stats(),
         cpu_rate: Some(5),
         writable_layer: Usage { bytes: 777, inodes: 3 },
-        occasional: Arc::new(occasional),
+        expensive: Arc::new(expensive),
     };
     let network = vec![Counters { interface: "eth0".into(), rx_bytes: 10, tx_dropped: 2, ..Counters::default() }];
     let sample =

@@ -1,10 +1,10 @@
 use cri_proto::v1;
-use pod::{PidMode, SandboxConfig, SandboxGlance, SandboxState, SandboxStatus, SharedMode, UserMappings, oci};
+use pod::{PidMode, SandboxConfig, SandboxState, SandboxStatus, SandboxSummary, SharedMode, UserMappings, oci};
 
 use super::time;
 
-/// One row of `ListPodSandbox`.
-pub(crate) fn listed(sandbox: &SandboxGlance<'_>) -> v1::PodSandbox {
+/// Converts to a row of `ListPodSandbox`.
+pub(crate) fn listed(sandbox: &SandboxSummary<'_>) -> v1::PodSandbox {
     let config = sandbox.config;
     v1::PodSandbox {
         id: sandbox.id.to_owned(),
@@ -17,7 +17,7 @@ pub(crate) fn listed(sandbox: &SandboxGlance<'_>) -> v1::PodSandbox {
     }
 }
 
-/// `PodSandboxStatus`.
+/// Converts to a `PodSandboxStatus`.
 pub(crate) fn status(sandbox: &SandboxStatus) -> v1::PodSandboxStatus {
     let config = &sandbox.config;
     v1::PodSandboxStatus {
@@ -52,7 +52,7 @@ pub(super) fn state(state: SandboxState) -> v1::PodSandboxState {
     }
 }
 
-/// A pod on the node's network has no address of its own; kubelet fills in the node's.
+/// Returns the addresses of a pod. For a pod in the node's network both are empty; kubelet then uses the node's.
 fn network(sandbox: &SandboxStatus) -> v1::PodSandboxNetworkStatus {
     let mut ips = sandbox.ips.iter().map(ToString::to_string);
     v1::PodSandboxNetworkStatus {

@@ -1,16 +1,16 @@
-//! What containers and pods use, as the CRI tells it.
+//! Converts the resource usage of containers and pods.
 
 use cri_proto::v1;
 use pod::{ContainerStats, Counters, Pressure, SandboxStats, Stalls, Stats, Usage};
 
 use super::{container, sandbox, time};
 
-/// `ContainerStats`; `root` is the directory of the writable layers.
+/// Converts to `ContainerStats`; `root` is the directory of the writable layers.
 pub(crate) fn of_container(stats: &ContainerStats, root: &str) -> v1::ContainerStats {
     v1::ContainerStats { attributes: Some(attributes_of_container(stats)), ..usage_of_container(stats, root) }
 }
 
-/// Who it is: always the same.
+/// Returns the identity of a container, which never changes.
 pub(crate) fn attributes_of_container(stats: &ContainerStats) -> v1::ContainerAttributes {
     let config = &stats.container.config;
     v1::ContainerAttributes {
@@ -21,7 +21,7 @@ pub(crate) fn attributes_of_container(stats: &ContainerStats) -> v1::ContainerAt
     }
 }
 
-/// What it uses.
+/// Returns the resource usage of a container without its attributes.
 pub(crate) fn usage_of_container(stats: &ContainerStats, root: &str) -> v1::ContainerStats {
     let at = time(stats.at);
     v1::ContainerStats {
@@ -34,14 +34,14 @@ pub(crate) fn usage_of_container(stats: &ContainerStats, root: &str) -> v1::Cont
     }
 }
 
-/// `PodSandboxStats`, with the pod's running containers in it.
+/// Converts to `PodSandboxStats`, including the pod's running containers.
 pub(crate) fn of_sandbox(stats: &SandboxStats, root: &str) -> v1::PodSandboxStats {
     let mut linux = usage_of_sandbox(stats);
     linux.containers = stats.containers.iter().map(|container| of_container(container, root)).collect();
     v1::PodSandboxStats { attributes: Some(attributes_of_sandbox(stats)), linux: Some(linux), windows: None }
 }
 
-/// Who it is: always the same.
+/// Returns the identity of a pod, which never changes.
 pub(crate) fn attributes_of_sandbox(stats: &SandboxStats) -> v1::PodSandboxAttributes {
     let config = &stats.sample.sandbox.config;
     v1::PodSandboxAttributes {
@@ -52,7 +52,7 @@ pub(crate) fn attributes_of_sandbox(stats: &SandboxStats) -> v1::PodSandboxAttri
     }
 }
 
-/// What it uses, without its containers.
+/// Returns the resource usage of a pod without its containers.
 pub(crate) fn usage_of_sandbox(stats: &SandboxStats) -> v1::LinuxPodSandboxStats {
     let (at, cgroup) = (time(stats.sample.at), stats.cgroup());
     v1::LinuxPodSandboxStats {
@@ -78,7 +78,7 @@ fn memory(at: i64, stats: &Stats) -> v1::MemoryUsage {
     v1::MemoryUsage {
         timestamp: at,
         working_set_bytes: value(stats.memory_working_set),
-        available_bytes: value(below(stats.memory_limit, stats.memory_working_set)),
+        available_bytes: value(available(stats.memory_limit, stats.memory_working_set)),
         usage_bytes: value(stats.memory_usage),
         rss_bytes: value(stats.memory_rss),
         page_faults: value(stats.page_faults),
@@ -87,17 +87,17 @@ fn memory(at: i64, stats: &Stats) -> v1::MemoryUsage {
     }
 }
 
-/// What is left below a limit; 0 without one, as containerd and CRI-O report it. Clients take an absent value for one
-/// that could not be measured.
-fn below(limit: Option<u64>, used: u64) -> u64 {
+/// Returns the difference between a limit and the usage; 0 without a limit, as containerd and CRI-O report it. Clients
+/// treat an absent value as one that could not be measured.
+fn available(limit: Option<u64>, used: u64) -> u64 {
     limit.map_or(0, |limit| limit.saturating_sub(used))
 }
 
-/// Absent where the kernel does not count swap.
+/// Returns the swap usage; `None` if the kernel does not account swap.
 fn swap(at: i64, stats: &Stats) -> Option<v1::SwapUsage> {
     stats.swap_usage.map(|used| v1::SwapUsage {
         timestamp: at,
-        swap_available_bytes: value(below(stats.swap_limit, used)),
+        swap_available_bytes: value(available(stats.swap_limit, used)),
         swap_usage_bytes: value(used),
     })
 }
@@ -113,7 +113,7 @@ fn psi(pressure: &Pressure) -> v1::PsiStats {
     v1::PsiStats { full: data(&pressure.full), some: data(&pressure.some) }
 }
 
-/// Absent for a pod on the node's network.
+/// Returns the network usage; `None` for a pod in the node's network.
 fn network(at: i64, interfaces: &[Counters]) -> Option<v1::NetworkUsage> {
     let usage = |counters: &Counters| v1::NetworkInterfaceUsage {
         name: counters.interface.clone(),
@@ -130,7 +130,7 @@ fn network(at: i64, interfaces: &[Counters]) -> Option<v1::NetworkUsage> {
     })
 }
 
-/// What lies under one directory.
+/// Returns the disk usage of a directory.
 pub(crate) fn filesystem(at: i64, root: &str, usage: Usage) -> v1::FilesystemUsage {
     v1::FilesystemUsage {
         timestamp: at,

@@ -19,18 +19,18 @@ fn without_a_limit_nothing_is_available() {
     let value = |value| Some(v1::UInt64Value { value });
     assert_eq!(available(container), (value(40), value(4)));
     container.cgroup.memory_limit = Some(50);
-    assert_eq!(available(container).0, zero, "a limit that was lowered below what is in use");
+    assert_eq!(available(container).0, zero, "a limit that was lowered below the usage");
 }
 
 #[test]
-fn an_image_tells_its_user_as_kubelet_wants_it() {
+fn an_image_has_either_a_uid_or_a_user_name() {
     assert_eq!(image::user(""), (None, String::new()));
     assert_eq!(image::user("1000:50"), (Some(1000), String::new()));
     assert_eq!(image::user("www:www"), (None, "www".to_owned()));
 }
 
 #[test]
-fn a_configuration_shows_what_was_said() {
+fn a_configuration_is_shown_without_unset_fields() {
     let value = serde_json::json!({"a": {"b": null, "c": ""}, "d": [0, {"e": false}], "f": 1, "g": true});
-    assert_eq!(super::info::said(value), serde_json::json!({"d": [0, {}], "f": 1, "g": true}));
+    assert_eq!(super::info::without_empty(value), serde_json::json!({"d": [0, {}], "f": 1, "g": true}));
 }

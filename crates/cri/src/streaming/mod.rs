@@ -1,4 +1,4 @@
-//! Exec, attach and port-forward: what [`streaming`] carries, done by [`pod`].
+//! Exec, attach and port-forward: connects the server of [`streaming`] with the engine.
 
 mod request;
 mod session;
@@ -6,34 +6,34 @@ mod session;
 use std::sync::Arc;
 
 use pod::Engine;
-use streaming::{Attach, Counts, Error, Exec, Request, Runtime, Server, Session, TooMany};
+use streaming::{Attach, Counts, Error, Exec, Request, Runtime, Server, Session, TokenError};
 use tokio::net::TcpStream;
 
 pub(crate) use request::{container_streams, ports};
 pub use streaming::{BindError, Counts as SessionCounts, Options as StreamingOptions};
 
-/// The listener that exec, attach and port-forward are served on. Cheap to clone.
+/// The listener of exec, attach and port-forward. Clones share it and are cheap.
 #[derive(Clone)]
 pub struct Streaming(Arc<Server<Streams>>);
 
-/// What [`streaming`] serves.
+/// Implements the operations of [`streaming`] with the engine.
 struct Streams(Engine);
 
 impl Streaming {
-    /// Listens.
+    /// Binds the listener.
     ///
     /// # Errors
-    /// When the address cannot be had.
+    /// When the address cannot be bound.
     pub async fn bind(options: StreamingOptions, engine: Engine) -> Result<Self, BindError> {
         Ok(Self(Arc::new(Server::bind(options, Streams(engine)).await?)))
     }
 
-    /// How many sessions there are and were.
+    /// Returns the numbers of current and past sessions.
     pub fn counts(&self) -> Counts {
         self.0.counts()
     }
 
-    pub(crate) fn url(&self, request: Request) -> Result<String, TooMany> {
+    pub(crate) fn url(&self, request: Request) -> Result<String, TokenError> {
         self.0.url(request)
     }
 
@@ -44,15 +44,15 @@ impl Streaming {
 
 impl Runtime for Streams {
     async fn exec(&self, request: &Exec) -> Result<Session, Error> {
-        let asked = session::request(request.command.clone(), request.streams);
-        Ok(session::of_command(self.0.exec(&request.container, asked).await?))
+        let exec_request = session::request(request.command.clone(), request.streams);
+        Ok(session::for_exec(self.0.exec(&request.container, exec_request).await?))
     }
 
     async fn attach(&self, request: &Attach) -> Result<Session, Error> {
         let container = self.0.container(&request.container)?;
-        let asked = session::request(Vec::new(), request.streams);
-        let attached = self.0.attach(&container.id, asked).await?;
-        Ok(session::of_container(attached, &container.config))
+        let attach_request = session::request(Vec::new(), request.streams);
+        let session = self.0.attach(&container.id, attach_request).await?;
+        Ok(session::for_attach(session, &container.config))
     }
 
     async fn connect(&self, sandbox: &str, port: u16) -> Result<TcpStream, Error> {

@@ -3,19 +3,20 @@ use std::{future::Future, pin::Pin};
 use pod::{ContainerConfig, ExecRequest, SessionControl, UserChoice};
 use streaming::{Control, Error, Session, Size, Streams};
 
-struct Controlled(SessionControl);
+/// Adapts [`SessionControl`] to [`streaming`].
+struct PodControl(SessionControl);
 
 type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-impl Control for Controlled {
+impl Control for PodControl {
     fn resize(&self, size: Size) -> Later<'_, ()> {
         Box::pin(async move {
-            // A terminal that is gone has no size.
+            // Resizing fails if the terminal is closed; then the size does not matter.
             let _ = self.0.resize(size.columns, size.rows).await;
         })
     }
 
-    fn ended(&self) -> Later<'_, Result<i32, Error>> {
+    fn wait(&self) -> Later<'_, Result<i32, Error>> {
         Box::pin(async { Ok(self.0.wait().await?.code) })
     }
 }
@@ -34,15 +35,16 @@ pub(super) fn request(command: Vec<String>, streams: Streams) -> ExecRequest {
     }
 }
 
-/// Its end is the command's.
-pub(super) fn of_command(session: pod::Session) -> Session {
+/// Converts the session of an exec'd process. It ends when the process exits.
+pub(super) fn for_exec(session: pod::Session) -> Session {
     let pod::Session { stdin, stdout, stderr, control } = session;
-    Session { stdin, stdout, stderr, control: Box::new(Controlled(control)), ends_with_input: false }
+    Session { stdin, stdout, stderr, control: Box::new(PodControl(control)), ends_with_input: false }
 }
 
-/// A client that has no more input has left, unless the container's input ends with it: then its output is waited for.
-pub(super) fn of_container(session: pod::Session, config: &ContainerConfig) -> Session {
-    let passes_on_its_end = config.stdin_once && !config.tty;
-    let ends_with_input = session.stdin.is_some() && !passes_on_its_end;
-    Session { ends_with_input, ..of_command(session) }
+/// Converts the session of an attached container. The end of the client's input means that the client has disconnected,
+/// unless the container's input ends with it: then the container's remaining output is awaited.
+pub(super) fn for_attach(session: pod::Session, config: &ContainerConfig) -> Session {
+    let closes_container_stdin = config.stdin_once && !config.tty;
+    let ends_with_input = session.stdin.is_some() && !closes_container_stdin;
+    Session { ends_with_input, ..for_exec(session) }
 }

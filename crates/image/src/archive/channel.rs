@@ -1,4 +1,4 @@
-//! Between async streams and threads that block.
+//! Adapters between async streams and blocking threads.
 
 use std::io::{self, Read, Write};
 
@@ -10,12 +10,12 @@ use tokio::{
 
 use crate::{Disk, Error};
 
-/// Size of one piece.
+/// Size of one piece, in bytes.
 const PIECE: usize = 256 * 1024;
-/// Pieces under way.
+/// Pieces that may wait in the queue.
 const QUEUE: usize = 4;
 
-/// The blocking end of [`feed`].
+/// The reading side of [`feed`], for a blocking thread.
 pub(super) struct Reader {
     queue: mpsc::Receiver<io::Result<Bytes>>,
     current: Bytes,
@@ -35,7 +35,7 @@ impl Read for Reader {
     }
 }
 
-/// Runs `work` on a thread of its own, reading what `source` gives.
+/// Runs `work` on its own thread, with a reader of the bytes of `source`.
 pub(super) async fn feed<T: Send + 'static>(
     disk: &Disk,
     source: &mut (dyn AsyncRead + Send + Unpin),
@@ -52,14 +52,14 @@ pub(super) async fn feed<T: Send + 'static>(
                 Err(cause) => Err(cause),
             };
             if pieces.send(piece).await.is_err() {
-                return; // the reader has seen enough
+                return; // the reader needs no more
             }
         }
     };
     tokio::join!(working, feeding).0
 }
 
-/// The blocking end of [`drain`].
+/// The writing side of [`drain`], for a blocking thread.
 pub(super) struct Writer {
     queue: mpsc::Sender<Bytes>,
     current: BytesMut,
@@ -80,7 +80,7 @@ impl Write for Writer {
     }
 }
 
-/// Runs `work` on a thread of its own, and gives `sink` what it writes.
+/// Runs `work` on its own thread, and copies what it writes to `sink`.
 pub(super) async fn drain(
     disk: &Disk,
     sink: &mut (dyn AsyncWrite + Send + Unpin),

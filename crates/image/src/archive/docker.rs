@@ -1,10 +1,10 @@
-//! A docker archive's images (`manifest.json`), given OCI manifests.
+//! Images of a docker archive (`manifest.json`), converted to OCI manifests.
 
 use serde::Deserialize;
 
 use super::{
-    layout::{Found, IMAGES_MAX},
-    received::{Part, Received},
+    files::{ArchiveFile, ArchiveFiles},
+    layout::{ArchiveImage, IMAGES_MAX},
 };
 use crate::{
     Digest, Error,
@@ -19,21 +19,21 @@ struct Entry {
     layers: Vec<String>,
 }
 
-pub(super) fn images(received: &Received) -> Result<Vec<Found>, Error> {
-    let text = received.json(received.file("manifest.json")?)?;
+pub(super) fn images(files: &ArchiveFiles) -> Result<Vec<ArchiveImage>, Error> {
+    let text = files.json(files.file("manifest.json")?)?;
     let entries: Vec<Entry> = serde_json::from_slice(&text)
         .map_err(|cause| Error::invalid(format!("manifest.json of the docker archive is not valid: {cause}")))?;
     if entries.len() > IMAGES_MAX {
         return Err(Error::invalid(format!("more than {IMAGES_MAX} images in the archive")));
     }
-    entries.into_iter().map(|entry| image(received, entry)).collect()
+    entries.into_iter().map(|entry| image(files, entry)).collect()
 }
 
-fn image(received: &Received, entry: Entry) -> Result<Found, Error> {
-    let descriptor = |part: &Part, media_type: &str| Descriptor {
+fn image(files: &ArchiveFiles, entry: Entry) -> Result<ArchiveImage, Error> {
+    let descriptor = |archive_file: &ArchiveFile, media_type: &str| Descriptor {
         media_type: media_type.to_owned(),
-        digest: part.digest.clone(),
-        size: part.size,
+        digest: archive_file.digest.clone(),
+        size: archive_file.size,
         platform: None,
         annotations: Default::default(),
     };
@@ -44,22 +44,24 @@ fn image(received: &Received, entry: Entry) -> Result<Found, Error> {
     let layers: Result<Vec<_>, Error> = entry
         .layers
         .iter()
-        .map(|name| received.file(name).map(|part| descriptor(part, "application/vnd.oci.image.layer.v1.tar")))
+        .map(|name| {
+            files.file(name).map(|archive_file| descriptor(archive_file, "application/vnd.oci.image.layer.v1.tar"))
+        })
         .collect();
     let manifest = Manifest {
         schema_version: 2,
         media_type: OCI_MANIFEST.to_owned(),
-        config: descriptor(received.file(&entry.config)?, OCI_CONFIG),
+        config: descriptor(files.file(&entry.config)?, OCI_CONFIG),
         layers: layers?,
     };
     let text = serde_json::to_vec(&manifest).map_err(|cause| Error::system(format!("encode a manifest: {cause}")))?;
     let digest = Digest::of(&text);
-    Ok(Found {
+    Ok(ArchiveImage {
         manifest,
         digest: digest.clone(),
         documents: vec![digest],
         names: entry.repo_tags.unwrap_or_default(),
         target: None,
-        made: Some(text),
+        generated_manifest: Some(text),
     })
 }

@@ -10,16 +10,16 @@ use serde_json::json;
 
 use super::channel;
 use crate::{
-    Digest, Error, ErrorKind, Image, Store, digest::Hasher, error::at, index::ImageRecord, manifest::OCI_MANIFEST,
-    state::Lease, store::Inner,
+    Digest, Error, ErrorKind, Image, Store, digest::Hasher, error::failed_to, index::ImageRecord,
+    manifest::OCI_MANIFEST, state::Lease, store::Inner,
 };
 
 impl Store {
-    /// Writes images, by any of their names, with all of their tags. `docker load`, `ctr images import` and
-    /// [`Store::import`] read it.
+    /// Writes images, each given by any of its names, with all of their tags. `docker load`, `ctr images import` and
+    /// [`Store::import`] read the archive.
     ///
     /// # Errors
-    /// An image is not here, a blob is damaged (the archive is not to be used then), or `out` fails.
+    /// An image is not in the store, a blob is damaged (then the archive must not be used), or writing to `out` fails.
     pub async fn export(
         &self,
         names: &[String],
@@ -36,7 +36,7 @@ impl Store {
             }
         }
         let (store, lease) = (self.inner.clone(), self.lease(&images));
-        let _turn = self.inner.pulls.archives.acquire().await;
+        let _permit = self.inner.pulls.archives.acquire().await;
         let result = channel::drain(&self.inner.disk, out, move |writer| {
             let written = write(&store, &images, writer);
             drop(lease);
@@ -102,7 +102,7 @@ fn file_name(blob: &Digest) -> String {
     format!("blobs/sha256/{}", blob.hex())
 }
 
-/// The same bytes for the same images: no times, no users.
+/// Returns a header without times and owners, so that exports of the same images are identical.
 fn header(size: u64) -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.set_mode(0o644);
@@ -117,14 +117,14 @@ fn append(store: &Inner, tar: &mut tar::Builder<channel::Writer>, blob: &Digest)
     let path = store.content.path(blob);
     let file = File::open(&path).map_err(|cause| match cause.kind() {
         io::ErrorKind::NotFound => {
-            io::Error::other(Error::not_found(format!("blob {blob} is gone from the store; pull the image again")))
+            io::Error::other(Error::not_found(format!("blob {blob} is missing from the store; pull the image again")))
         }
-        _ => io::Error::other(at("open", &path)(cause)),
+        _ => io::Error::other(failed_to("open", &path)(cause)),
     })?;
     let size = file.metadata()?.len();
-    let mut checked = Checked { file, hasher: Hasher::new() };
-    tar.append_data(&mut header(size), file_name(blob), &mut checked)?;
-    match &checked.hasher.finish() == blob {
+    let mut reader = DigestingReader { file, hasher: Hasher::new() };
+    tar.append_data(&mut header(size), file_name(blob), &mut reader)?;
+    match &reader.hasher.finish() == blob {
         true => Ok(()),
         false => Err(io::Error::other(Error::new(
             ErrorKind::Corrupt,
@@ -133,13 +133,13 @@ fn append(store: &Inner, tar: &mut tar::Builder<channel::Writer>, blob: &Digest)
     }
 }
 
-/// Digests what is read through it.
-struct Checked {
+/// A reader that computes the digest of what is read through it.
+struct DigestingReader {
     file: File,
     hasher: Hasher,
 }
 
-impl Read for Checked {
+impl Read for DigestingReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.file.read(buffer)?;
         self.hasher.update(&buffer[..count]);

@@ -1,58 +1,59 @@
-//! Import: an archive's images into the store.
+//! Import: adds the images of an archive to the store.
 
 use std::{collections::BTreeSet, path::Path, sync::Arc};
 
-use super::{channel, docker, layout, layout::Found, received::Received};
+use super::{channel, docker, files::ArchiveFiles, layout, layout::ArchiveImage};
 use crate::{
     Digest, Error, Image, Store,
-    flight::Cancel,
-    image::{Parsed, parse_config},
+    image::{ParsedConfig, parse_config},
     index::{ImageRecord, LayerRef},
     manifest,
     progress::Listeners,
     pull::{Source, check_platform},
+    single_flight::CancelToken,
     state::Lease,
     store::Inner,
 };
 
-/// An image that an archive brought.
+/// An image that was imported from an archive.
 #[derive(Clone, Debug)]
-pub struct Imported {
-    /// As the store has it now.
+pub struct ImportedImage {
+    /// The image as it is in the store now.
     pub image: Image,
-    /// Tags that it has in the archive. The store may know it by others, too.
+    /// Tags that the archive gives the image. In the store it may have others, too.
     pub tags: Vec<String>,
 }
 
 impl Store {
-    /// Takes in every image of a docker archive or an OCI layout in a tar, plain, gzip or zstd. An image without a name
-    /// gets none: it is known by its id.
+    /// Imports every image of a docker archive or an OCI layout in a tar, plain, gzip or zstd. An image without a name
+    /// in the archive is listed by its id only.
     ///
     /// # Errors
-    /// The archive is neither, or damaged, or has nothing for this machine. Nothing is left of it then.
+    /// The archive is neither of the two, is damaged, or has no image for this machine. Nothing of it is kept then.
     pub async fn import(
         &self,
         archive: &mut (dyn tokio::io::AsyncRead + Send + Unpin),
-    ) -> Result<Vec<Imported>, Error> {
-        let _turn = self.inner.pulls.archives.acquire().await;
+    ) -> Result<Vec<ImportedImage>, Error> {
+        let _permit = self.inner.pulls.archives.acquire().await;
         let store = self.inner.clone();
-        let received = channel::feed(&self.inner.disk, archive, move |reader| Received::from_tar(&store, reader)).await;
-        let images = match received {
-            Ok(received) => self.inner.clone().take_in(received).await,
+        let files =
+            channel::feed(&self.inner.disk, archive, move |reader| ArchiveFiles::from_tar(&store, reader)).await;
+        let images = match files {
+            Ok(files) => self.inner.clone().import_images(files).await,
             Err(error) => Err(error),
         };
         images.map_err(|error| error.during("import archive"))
     }
 
-    /// As [`Store::import`], from an OCI layout that is a directory.
+    /// Imports every image of an OCI layout in a directory.
     ///
     /// # Errors
-    /// As [`Store::import`].
-    pub async fn import_directory(&self, directory: &Path) -> Result<Vec<Imported>, Error> {
+    /// See [`Store::import`].
+    pub async fn import_directory(&self, directory: &Path) -> Result<Vec<ImportedImage>, Error> {
         let (store, dir) = (self.inner.clone(), directory.to_owned());
-        let received = self.inner.disk.run_long(move || Received::from_directory(&store, &dir)).await;
-        let images = match received {
-            Ok(received) => self.inner.clone().take_in(received).await,
+        let files = self.inner.disk.run_long(move || ArchiveFiles::from_directory(&store, &dir)).await;
+        let images = match files {
+            Ok(files) => self.inner.clone().import_images(files).await,
             Err(error) => Err(error),
         };
         images.map_err(|error| error.during(format!("import OCI layout {}", directory.display())))
@@ -60,8 +61,8 @@ impl Store {
 }
 
 impl Inner {
-    async fn take_in(self: Arc<Self>, received: Received) -> Result<Vec<Imported>, Error> {
-        let images = self.take_all(&Arc::new(received)).await;
+    async fn import_images(self: Arc<Self>, files: ArchiveFiles) -> Result<Vec<ImportedImage>, Error> {
+        let images = self.import_all(&Arc::new(files)).await;
         if images.is_err() {
             let store = self.clone();
             self.disk.run_long(move || store.collect()).await?;
@@ -69,100 +70,104 @@ impl Inner {
         images
     }
 
-    async fn take_all(self: &Arc<Self>, received: &Arc<Received>) -> Result<Vec<Imported>, Error> {
-        let archive = received.clone();
-        let found = self.disk.run_long(move || find_images(&archive)).await?;
-        let mut images: Vec<Imported> = Vec::with_capacity(found.len());
-        for found in found {
-            let digest = found.digest.clone();
-            let Imported { image, tags } =
-                self.take_one(received, found).await.map_err(|error| error.during(format!("image {digest}")))?;
-            // One image may be there several times, under different names.
+    async fn import_all(self: &Arc<Self>, files: &Arc<ArchiveFiles>) -> Result<Vec<ImportedImage>, Error> {
+        let archive = files.clone();
+        let archive_images = self.disk.run_long(move || find_images(&archive)).await?;
+        let mut images: Vec<ImportedImage> = Vec::with_capacity(archive_images.len());
+        for archive_image in archive_images {
+            let digest = archive_image.digest.clone();
+            let ImportedImage { image, tags } =
+                self.import_one(files, archive_image).await.map_err(|error| error.during(format!("image {digest}")))?;
+            // An archive may list one image several times, under different names.
             match images.iter_mut().find(|earlier| earlier.image.id == image.id) {
                 Some(earlier) => {
                     earlier.image = image;
                     earlier.tags.extend(tags);
                 }
-                None => images.push(Imported { image, tags }),
+                None => images.push(ImportedImage { image, tags }),
             }
         }
         Ok(images)
     }
 
-    async fn take_one(self: &Arc<Self>, received: &Arc<Received>, found: Found) -> Result<Imported, Error> {
-        let (store, archive) = (self.clone(), received.clone());
-        let taken = self.disk.run_long(move || store.take_blobs(&archive, found)).await?;
-        let Taken { record, parsed, names, tags, lease } = taken;
-        let no_one = (&Listeners::default(), &Cancel::never());
-        let ready = self.bring_layers(&record.layers, &Source::Store, no_one.0, no_one.1).await?;
+    async fn import_one(
+        self: &Arc<Self>,
+        files: &Arc<ArchiveFiles>,
+        archive_image: ArchiveImage,
+    ) -> Result<ImportedImage, Error> {
+        let (store, archive) = (self.clone(), files.clone());
+        let moved = self.disk.run_long(move || store.move_blobs(&archive, archive_image)).await?;
+        let ImportedBlobs { record, parsed, names, tags, lease } = moved;
+        let (listeners, cancel) = (Listeners::default(), CancelToken::never());
+        let ready = self.ensure_layers(&record.layers, &Source::Store, &listeners, &cancel).await?;
         let store = self.clone();
         let list = move || {
             let image = store.list_image(record, parsed, names, ready);
             drop(lease);
             image
         };
-        Ok(Imported { image: self.disk.run_long(list).await?, tags })
+        Ok(ImportedImage { image: self.disk.run_long(list).await?, tags })
     }
 
     /// Moves an image's blobs to the content store. Blocks.
-    fn take_blobs(&self, received: &Received, found: Found) -> Result<Taken, Error> {
+    fn move_blobs(&self, files: &ArchiveFiles, archive_image: ArchiveImage) -> Result<ImportedBlobs, Error> {
         let missing = |digest: &Digest| Error::invalid(format!("blob {digest} is not in the archive"));
-        let config = &found.manifest.config.digest;
-        let part = received.blob(config).ok_or_else(|| missing(config))?;
-        let parsed = parse_config(&received.json_or_kept(self, part)?)?;
+        let config = &archive_image.manifest.config.digest;
+        let archive_file = files.blob(config).ok_or_else(|| missing(config))?;
+        let parsed = parse_config(&files.json_or_stored(self, archive_file)?)?;
         check_platform(&parsed)?;
-        let layers = manifest::layers(&found.manifest, &parsed.diff_ids)?;
+        let layers = manifest::layers(&archive_image.manifest, &parsed.diff_ids)?;
         let (mut names, mut tags) = (Vec::new(), Vec::new());
-        for name in &found.names {
+        for name in &archive_image.names {
             let reference = self.reference(name)?;
             tags.extend(reference.tagged());
             names.extend(reference.tagged());
-            names.extend(found.target.as_ref().map(|target| reference.pinned(target)));
+            names.extend(archive_image.target.as_ref().map(|target| reference.pinned(target)));
         }
         let blobs: BTreeSet<Digest> = layers
             .iter()
             .map(|layer| layer.blob.clone())
-            .chain(found.documents.iter().cloned())
+            .chain(archive_image.documents.iter().cloned())
             .chain([config.clone()])
             .collect();
         let lease = self.state.lease(blobs.iter().cloned().chain(layers.iter().map(|layer| layer.chain.clone())));
-        if let Some(text) = &found.made {
+        if let Some(text) = &archive_image.generated_manifest {
             self.content.put(text)?;
         }
         for blob in &blobs {
-            match received.blob(blob) {
-                Some(part) => received.keep(self, part)?,
+            match files.blob(blob) {
+                Some(archive_file) => files.move_to_content(self, archive_file)?,
                 None if self.content.present(blob).is_some() => {}
                 None => return Err(missing(blob)),
             }
         }
-        Ok(Taken { record: record(&found, blobs, layers, self), parsed, names, tags, lease })
+        Ok(ImportedBlobs { record: record(&archive_image, blobs, layers, self), parsed, names, tags, lease })
     }
 }
 
 /// An image whose blobs are in the content store.
-struct Taken {
+struct ImportedBlobs {
     record: ImageRecord,
-    parsed: Parsed,
+    parsed: ParsedConfig,
     names: Vec<String>,
     tags: Vec<String>,
     lease: Lease,
 }
 
-fn find_images(received: &Received) -> Result<Vec<Found>, Error> {
-    match (received.file("index.json").is_ok(), received.file("manifest.json").is_ok()) {
-        (true, _) => layout::images(received),
-        (false, true) => docker::images(received),
+fn find_images(files: &ArchiveFiles) -> Result<Vec<ArchiveImage>, Error> {
+    match (files.file("index.json").is_ok(), files.file("manifest.json").is_ok()) {
+        (true, _) => layout::images(files),
+        (false, true) => docker::images(files),
         (false, false) => Err(Error::invalid(
-            "neither index.json (OCI layout) nor manifest.json (docker archive) is in it: not an image",
+            "not an image archive: it has neither index.json (OCI layout) nor manifest.json (docker archive)",
         )),
     }
 }
 
-fn record(found: &Found, blobs: BTreeSet<Digest>, layers: Vec<LayerRef>, store: &Inner) -> ImageRecord {
+fn record(archive_image: &ArchiveImage, blobs: BTreeSet<Digest>, layers: Vec<LayerRef>, store: &Inner) -> ImageRecord {
     ImageRecord {
-        id: found.manifest.config.digest.clone(),
-        manifest: found.digest.clone(),
+        id: archive_image.manifest.config.digest.clone(),
+        manifest: archive_image.digest.clone(),
         size: blobs.iter().filter_map(|blob| store.content.size(blob)).sum(),
         layers,
         blobs,

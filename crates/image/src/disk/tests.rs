@@ -21,20 +21,20 @@ fn hang(disk: &Disk) -> Vec<std::sync::mpsc::Sender<()>> {
     holding
 }
 
-/// Whether every thread has begun what it hangs in.
+/// Whether every thread is blocked in its work.
 fn is_busy(disk: &Disk) -> bool {
     let state = disk.short.lock();
     state.threads == THREADS_MAX && state.idle == 0 && state.jobs.is_empty()
 }
 
 #[tokio::test]
-async fn a_disk_that_hangs_refuses_and_then_goes_on() {
+async fn a_disk_that_hangs_refuses_requests_and_then_continues() {
     let disk = Disk::new("/data".as_ref());
     let holding = hang(&disk);
     while !is_busy(&disk) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // Long work, and streams, have threads of their own.
+    // Long work and streams have their own threads.
     assert_eq!(disk.run_long(|| Ok::<_, Error>(1)).await.unwrap(), 1);
     assert_eq!(disk.thread("t", || Ok(2)).await.unwrap(), 2);
     let waiting: Vec<_> = (0..WAITING_MAX).map(|at| disk.submit(&disk.short, move || Ok::<_, Error>(at))).collect();
@@ -50,7 +50,7 @@ async fn a_disk_that_hangs_refuses_and_then_goes_on() {
 }
 
 #[tokio::test]
-async fn silence_is_an_error_after_its_time() {
+async fn a_disk_that_does_not_respond_is_an_error_after_the_timeout() {
     let disk = Disk { answer_timeout: Duration::from_millis(300), ..Disk::new("/data".as_ref()) };
     let _holding = hang(&disk);
     while !is_busy(&disk) {
@@ -62,7 +62,7 @@ async fn silence_is_an_error_after_its_time() {
 }
 
 #[tokio::test]
-async fn a_panic_is_an_error_of_its_caller_alone() {
+async fn a_panic_is_an_error_of_its_caller_only() {
     let disk = Disk::new("/data".as_ref());
     let error = disk.run(|| -> Result<(), Error> { panic!("on purpose") }).await.unwrap_err();
     assert!(error.message.contains("panicked"), "{error}");

@@ -1,8 +1,8 @@
-//! An image becomes visible: whole, on disk, with all of its layers, in one step.
+//! Commit of an image: it becomes visible in one step with all of its layers, after everything is on disk.
 //!
 //! The order is: the bytes of layers, blobs and records (one `syncfs`, however many layers there are), their names (an
-//! fsync of each directory), the index (one transaction), the answer. So what has its name in `layers/` or among the
-//! records is whole, also without the index.
+//! fsync of each directory), the index (one transaction), the reply. So everything that has its name in `layers/` or
+//! among the records is complete, even without the index.
 
 use std::{collections::HashMap, fs, path::Path};
 
@@ -12,40 +12,46 @@ use rustix::{
     io::Errno,
 };
 
-use super::layer::{Directory, Ready, Scratch, open_directory};
+use super::layer::{ReadyLayer, Scratch, UnpackedLayer, open_directory};
 use crate::{
     Digest, Error, Image, durable,
-    error::at,
+    error::failed_to,
     hooks,
-    image::Parsed,
+    image::ParsedConfig,
     index::{Change, Form, ImageRecord, LayerRecord},
-    state::Known,
+    state::StoredImage,
     store::Inner,
     tree_digest::{Pace, tree_digest},
-    unpack::{Attributes, Unpacked, set_attributes},
+    unpack::{Attributes, UnpackResult, set_attributes},
     usage::measure,
 };
 
-/// A layer of an image that is about to be listed.
-pub(crate) type Layered = (Digest, Ready);
+/// A layer of an image that is about to be listed, with its chain id.
+pub(crate) type LayerEntry = (Digest, ReadyLayer);
 
 impl Inner {
-    /// Finishes an unpacked layer. Directories that its archive only implies get the attributes that they have below,
-    /// because overlayfs shows those of the upper one. `lower` is lowest first.
-    pub(super) fn settle(&self, scratch: Scratch, unpacked: &Unpacked, lower: &[Layered]) -> Result<Directory, Error> {
+    /// Finishes an unpacked layer. Directories that its archive only implies get the attributes that they have in the
+    /// layers below, because overlayfs shows those of the uppermost one. `lower` is ordered from the lowest.
+    pub(super) fn finish_layer(
+        &self,
+        scratch: Scratch,
+        unpacked: &UnpackResult,
+        lower: &[LayerEntry],
+    ) -> Result<UnpackedLayer, Error> {
         let root = open_directory(&scratch.0)?;
-        let below: Result<Vec<OwnedFd>, Error> =
+        let lower_directories: Result<Vec<OwnedFd>, Error> =
             lower.iter().rev().map(|(chain, ready)| self.open_layer(chain, ready)).collect();
-        let below = below?;
+        let lower_directories = lower_directories?;
         for path in &unpacked.implied {
-            let like = below.iter().find_map(|layer| attributes(layer, path)).flatten();
-            let like = like.unwrap_or(Attributes { mode: 0o755, ..Attributes::default() });
-            let shown = String::from_utf8_lossy(path);
-            let own = open_at(&root, path).map_err(|cause| Error::system(format!("{shown}: open: {cause}")))?;
-            set_attributes(own.as_fd(), path, &like, u32::MAX)?;
+            let existing = lower_directories.iter().find_map(|layer| attributes(layer, path)).flatten();
+            let attributes = existing.unwrap_or(Attributes { mode: 0o755, ..Attributes::default() });
+            let printable = String::from_utf8_lossy(path);
+            let directory =
+                open_at(&root, path).map_err(|cause| Error::system(format!("{printable}: open: {cause}")))?;
+            set_attributes(directory.as_fd(), path, &attributes, u32::MAX)?;
         }
-        let measured = measure(root.as_fd()).map_err(at("measure", &scratch.0))?;
-        let digest = tree_digest(root.as_fd(), Pace::Full).map_err(at("compute the digest of", &scratch.0))?;
+        let measured = measure(root.as_fd()).map_err(failed_to("measure", &scratch.0))?;
+        let digest = tree_digest(root.as_fd(), Pace::Full).map_err(failed_to("compute the digest of", &scratch.0))?;
         let record = LayerRecord {
             parent: lower.last().map(|(chain, _)| chain.clone()),
             form: Form::Directory,
@@ -55,40 +61,45 @@ impl Inner {
             digest: Some(digest),
             damaged: false,
         };
-        Ok(Directory { scratch, record })
+        Ok(UnpackedLayer { scratch, record })
     }
 
-    /// Another pull may have made it visible meanwhile.
-    fn open_layer(&self, chain: &Digest, ready: &Ready) -> Result<OwnedFd, Error> {
+    /// Opens the directory of a layer, which another pull may have made visible in the meantime.
+    fn open_layer(&self, chain: &Digest, ready: &ReadyLayer) -> Result<OwnedFd, Error> {
         match ready {
-            // It is renamed back if listing it fails.
-            Ready::Unpacked(directory) => open_directory(&directory.scratch.0)
+            // It is renamed back if listing it fails, so the first path is tried twice.
+            ReadyLayer::Unpacked(directory) => open_directory(&directory.scratch.0)
                 .or_else(|_| open_directory(&self.layer_path(chain)))
                 .or_else(|_| open_directory(&directory.scratch.0)),
-            Ready::Listed => open_directory(&self.layer_path(chain)),
+            ReadyLayer::Listed => open_directory(&self.layer_path(chain)),
         }
     }
 
-    /// Makes an image and its new layers (all of its layers, lowest first) visible, at once. `errors` was read from
-    /// [`Inner::disk_errors`] before the first byte of them was written. Blocks.
+    /// Makes an image and its new layers visible at once. `layers` are all layers of the image, lowest first. Fails if
+    /// a sync failed since the first byte of a new layer was written. Blocks.
     pub(crate) fn list_image(
         &self,
         record: ImageRecord,
-        parsed: Parsed,
+        parsed: ParsedConfig,
         names: Vec<String>,
-        layers: Vec<Layered>,
+        layers: Vec<LayerEntry>,
     ) -> Result<Image, Error> {
-        let errors = layers.iter().filter_map(|(_, ready)| ready.errors()).min();
-        self.sync.sync(errors.unwrap_or_else(|| self.sync.errors()))?;
+        let failed_syncs = layers.iter().filter_map(|(_, ready)| ready.failed_syncs()).min();
+        self.sync.sync(failed_syncs.unwrap_or_else(|| self.sync.failed_syncs()))?;
         let _writer = self.writer();
         self.list_synced(record, parsed, names, &layers)
     }
 
-    /// Shows a hidden image again with the layers that were unpacked for it, unless it was removed or pulled in the
+    /// Lists a hidden image again with the layers that were unpacked for it, unless it was removed or pulled in the
     /// meantime. Blocks.
-    pub(crate) fn list_again(&self, hidden: ImageRecord, parsed: Parsed, layers: &[Layered]) -> Result<(), Error> {
-        let errors = layers.iter().filter_map(|(_, ready)| ready.errors()).min();
-        self.sync.sync(errors.unwrap_or_else(|| self.sync.errors()))?;
+    pub(crate) fn list_again(
+        &self,
+        hidden: ImageRecord,
+        parsed: ParsedConfig,
+        layers: &[LayerEntry],
+    ) -> Result<(), Error> {
+        let failed_syncs = layers.iter().filter_map(|(_, ready)| ready.failed_syncs()).min();
+        self.sync.sync(failed_syncs.unwrap_or_else(|| self.sync.failed_syncs()))?;
         let _writer = self.writer();
         if self.state.lock().incomplete.contains_key(&hidden.id) {
             let record = ImageRecord { incomplete: false, ..hidden };
@@ -97,21 +108,21 @@ impl Inner {
         Ok(())
     }
 
-    /// Lists an image whose layers are on disk. The caller holds the writer's lock.
+    /// Lists an image whose layers are on disk. The caller holds the writer lock.
     fn list_synced(
         &self,
         mut record: ImageRecord,
-        parsed: Parsed,
+        parsed: ParsedConfig,
         mut names: Vec<String>,
-        layers: &[Layered],
+        layers: &[LayerEntry],
     ) -> Result<Image, Error> {
         let id = record.id.clone();
         let known: Vec<String> = {
             let state = self.state.lock();
-            let lost = |(chain, ready): &&Layered| matches!(ready, Ready::Listed) && !state.has_intact(chain);
+            let lost = |(chain, ready): &&LayerEntry| matches!(ready, ReadyLayer::Listed) && !state.has_intact(chain);
             if let Some((chain, _)) = layers.iter().find(lost) {
-                let why = "found to be damaged in the meantime; pull the image again";
-                return Err(Error::unavailable(format!("layer {chain}: {why}")));
+                let reason = "found to be damaged in the meantime; pull the image again";
+                return Err(Error::unavailable(format!("layer {chain}: {reason}")));
             }
             if let Some(known) = state.images.get(&id) {
                 record.blobs.extend(known.record.blobs.iter().cloned());
@@ -122,7 +133,7 @@ impl Inner {
             tags.into_iter().chain(digests).collect()
         };
         let (mut new, losing) = (Vec::new(), self.losing_names(&names, &id));
-        let listed = self.name_layers(layers, &mut new).and_then(|()| {
+        let listed = self.rename_layers(layers, &mut new).and_then(|()| {
             self.write_records(&record, &names, known, &new, &losing)?;
             self.commit(&Change {
                 put_names: names.iter().map(|name| (name.clone(), id.clone())).collect(),
@@ -132,7 +143,7 @@ impl Inner {
             })
         });
         if let Err(error) = listed {
-            // What replaced a damaged layer stays.
+            // A directory that replaced a damaged layer stays.
             new.retain(|(chain, _)| !self.state.lock().layers.contains_key(chain));
             self.withdraw_layers(layers, &new);
             self.restore_records(&id, &new, losing.keys());
@@ -143,13 +154,13 @@ impl Inner {
         state.incomplete.remove(&id);
         state.incomplete.values_mut().for_each(|image| image.names.retain(|name| !names.contains(name)));
         names.into_iter().for_each(|name| drop(state.names.insert(name, id.clone())));
-        let known = Known { record: record.into(), config: parsed.config.into(), raw: parsed.raw.into() };
+        let known = StoredImage { record: record.into(), config: parsed.config.into(), raw: parsed.raw.into() };
         state.images.insert(id.clone(), known);
-        state.image(&id).ok_or_else(|| Error::system("the image vanished"))
+        state.image(&id).ok_or_else(|| Error::system(format!("image {id}: it is not listed after its commit")))
     }
 
-    /// Puts on disk: the names of new layers, then the records of all of it. The image that has a name comes before the
-    /// one that loses it, so that it is never lost.
+    /// Syncs the names of new layers, then writes and syncs all records. The image that gets a name is written before
+    /// the one that loses it, so that the name is never lost.
     fn write_records(
         &self,
         record: &ImageRecord,
@@ -164,13 +175,13 @@ impl Inner {
         known.sort();
         known.dedup();
         self.records.put_image(record, known)?;
-        for (image, kept) in losing.values() {
-            self.records.put_image(image, kept.clone())?;
+        for (image, remaining) in losing.values() {
+            self.records.put_image(image, remaining.clone())?;
         }
         self.records.sync()
     }
 
-    /// Makes the records describe what the index lists after it could not be changed.
+    /// Restores the records to what the index lists, after the index could not be changed.
     fn restore_records<'a>(
         &self,
         id: &'a Digest,
@@ -189,19 +200,19 @@ impl Inner {
         }
     }
 
-    /// Renames unpacked layers to their places, and adds each to `new`, also those before an error. The caller holds
-    /// the writer's lock.
-    fn name_layers(&self, layers: &[Layered], new: &mut Vec<(Digest, LayerRecord)>) -> Result<(), Error> {
+    /// Renames unpacked layers to their final names, and adds each to `new`, also if a later one fails. The caller
+    /// holds the writer lock.
+    fn rename_layers(&self, layers: &[LayerEntry], new: &mut Vec<(Digest, LayerRecord)>) -> Result<(), Error> {
         for (chain, ready) in layers {
-            let Ready::Unpacked(directory) = ready else { continue };
+            let ReadyLayer::Unpacked(directory) = ready else { continue };
             let damaged = self.state.lock().layers.get(chain).map(|layer| layer.damaged);
             match damaged {
                 Some(false) => continue,
                 Some(true) => self.supersede(chain, &directory.scratch.0, &directory.record)?,
                 None => {
                     let path = self.layer_path(chain);
-                    self.make_room(chain, &path)?;
-                    fs::rename(&directory.scratch.0, &path).map_err(at("rename to", &path))?;
+                    self.remove_leftover(chain, &path)?;
+                    fs::rename(&directory.scratch.0, &path).map_err(failed_to("rename to", &path))?;
                     hooks::reached("layer renamed");
                 }
             }
@@ -211,32 +222,32 @@ impl Inner {
     }
 
     /// Renames layers that could not be listed back: another pull may be about to list the same directory, and the last
-    /// one removes it. The caller holds the writer's lock.
-    fn withdraw_layers(&self, layers: &[Layered], new: &[(Digest, LayerRecord)]) {
+    /// one removes it. The caller holds the writer lock.
+    fn withdraw_layers(&self, layers: &[LayerEntry], new: &[(Digest, LayerRecord)]) {
         for (chain, ready) in layers {
-            let Ready::Unpacked(directory) = ready else { continue };
+            let ReadyLayer::Unpacked(directory) = ready else { continue };
             if !new.iter().any(|(renamed, _)| renamed == chain) {
                 continue;
             }
             let path = self.layer_path(chain);
             if fs::rename(&path, &directory.scratch.0).is_err()
-                && let Err(error) = self.trash.take(&path)
+                && let Err(error) = self.trash.remove(&path)
             {
                 tracing::warn!("layer {chain}: it could not be listed, and removing it failed: {error}");
             }
         }
     }
 
-    /// Takes away a leftover that nothing lists.
-    fn make_room(&self, chain: &Digest, path: &Path) -> Result<(), Error> {
+    /// Removes a leftover that the index does not list.
+    fn remove_leftover(&self, chain: &Digest, path: &Path) -> Result<(), Error> {
         let state = self.state.lock();
-        let used = !state.unreadable.is_empty() || state.layers_in_snapshots().contains(chain);
+        let used = !state.unreadable_snapshots.is_empty() || state.layers_in_snapshots().contains(chain);
         drop(state);
         match used && path.exists() {
             true => {
                 Err(Error::system(format!("replace {}: a container uses it; remove the container", path.display())))
             }
-            false => self.trash.take(path),
+            false => self.trash.remove(path),
         }
     }
 }
@@ -247,17 +258,18 @@ fn open_at(root: &OwnedFd, path: &[u8]) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat2(root, if path.is_empty() { b"." } else { path }, flags, Mode::empty(), resolve)
 }
 
-/// What a layer says of a path: nothing (`None`), that it is no directory (`Some(None)`), or its attributes.
+/// Returns the attributes of a directory in a layer: `None` if nothing exists at `path`, `Some(None)` if it is not a
+/// directory.
 fn attributes(layer: &OwnedFd, path: &[u8]) -> Option<Option<Attributes>> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let at = if path.is_empty() { b"." } else { path };
-    let found = match rustix::fs::openat2(layer, at, flags, Mode::empty(), resolve) {
-        Ok(found) => found,
+    let fd = match rustix::fs::openat2(layer, at, flags, Mode::empty(), resolve) {
+        Ok(fd) => fd,
         Err(Errno::NOENT) => return None,
         Err(_) => return Some(None),
     };
-    let stat = rustix::fs::statat(&found, c"", AtFlags::EMPTY_PATH).ok()?;
+    let stat = rustix::fs::statat(&fd, c"", AtFlags::EMPTY_PATH).ok()?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
         return Some(None);
     }

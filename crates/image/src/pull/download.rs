@@ -1,4 +1,4 @@
-//! Blobs from the registry to the disk: size and digest checked on the way.
+//! Downloads of blobs, whose size and digest are verified while they are received.
 
 use std::{
     fs::File,
@@ -8,22 +8,22 @@ use std::{
 
 use tokio::sync::mpsc;
 
-use super::growing::Writer;
+use super::growing_file::Writer;
 use crate::{
     Digest, Disk, Error, Stage,
     digest::Hasher,
-    error::at,
-    flight::Cancel,
+    error::failed_to,
     index::LayerRef,
     manifest::Descriptor,
     progress::Meter,
     registry::{BlobStream, Session},
+    single_flight::CancelToken,
 };
 
-/// Chunks on their way from the network to the disk.
+/// Chunks that may be queued between the network and the disk.
 const QUEUE: usize = 32;
 
-/// A small blob, into memory.
+/// Downloads a blob of at most `most` bytes into memory, from the endpoint `first` before the others.
 pub(super) async fn small(
     session: &Session,
     descriptor: &Descriptor,
@@ -37,7 +37,7 @@ pub(super) async fn small(
     let mut bytes = Vec::with_capacity(descriptor.size as usize);
     while let Some(chunk) = stream.next().await? {
         if bytes.len() as u64 + chunk.len() as u64 > descriptor.size {
-            return Err(Error::corrupt(format!("more than the {} bytes that the manifest says", descriptor.size)));
+            return Err(Error::corrupt(format!("more than the {} bytes that the manifest states", descriptor.size)));
         }
         bytes.extend_from_slice(&chunk);
     }
@@ -45,35 +45,35 @@ pub(super) async fn small(
     Ok(bytes)
 }
 
-/// Size and digest of what arrived.
-fn check(wanted: &Digest, got: &Digest, size: u64, length: u64) -> Result<(), Error> {
+/// Checks size and digest of what was received.
+fn check(expected: &Digest, got: &Digest, size: u64, length: u64) -> Result<(), Error> {
     if length != size {
-        return Err(Error::corrupt(format!("{length} bytes arrived, the manifest says {size}")));
+        return Err(Error::corrupt(format!("{length} bytes received, the manifest states {size}")));
     }
-    match got == wanted {
+    match got == expected {
         true => Ok(()),
         false => {
-            Err(Error::corrupt(format!("digest mismatch: got {got}, want {wanted}; the registry's copy is damaged")))
+            Err(Error::corrupt(format!("digest mismatch: got {got}, want {expected}; the registry's copy is damaged")))
         }
     }
 }
 
-/// A layer's blob, into the file `path`, of which `writer` notifies the unpacking side.
+/// Downloads the blob of a layer into the file of `target`, whose writer notifies the unpacking side.
 pub(super) async fn layer(
     (session, stream): (&Session, BlobStream<'_>),
     layer: &LayerRef,
     target: (PathBuf, Writer),
     disk: &Disk,
     meter: &Meter,
-    cancel: &Cancel,
+    cancel: &CancelToken,
 ) -> Result<(), Error> {
     let (chunks, queue) = mpsc::channel(QUEUE);
     let (path, writer) = target;
-    let own = layer.clone();
-    let sink = disk.thread("image-blob", move || sink(&path, &own, queue, &writer));
+    let blob = layer.clone();
+    let sink = disk.thread("image-blob", move || sink(&path, &blob, queue, &writer));
     let receive = cancel.guard(receive((session, stream), layer, chunks, meter));
     let (stored, received) = tokio::join!(sink, receive);
-    // A full disk closes the queue; the network's end then says nothing.
+    // A full disk closes the queue, after which the result of the network side is meaningless.
     match (stored, received) {
         (Ok(()), received) => received,
         (Err(error), Ok(())) => Err(error),
@@ -87,44 +87,45 @@ async fn receive(
     chunks: mpsc::Sender<Option<bytes::Bytes>>,
     meter: &Meter,
 ) -> Result<(), Error> {
-    let fetched = &session.figures().fetched;
+    let fetched_bytes = &session.metrics().fetched_bytes;
     let mut arrived: u64 = 0;
     meter.report(Stage::Downloading, 0);
     while let Some(chunk) = stream.next().await? {
         arrived += chunk.len() as u64;
-        fetched.add(chunk.len() as u64);
+        fetched_bytes.add(chunk.len() as u64);
         if arrived > layer.size {
-            return Err(Error::corrupt(format!("more than the {} bytes that the manifest says", layer.size)));
+            return Err(Error::corrupt(format!("more than the {} bytes that the manifest states", layer.size)));
         }
         meter.report(Stage::Downloading, arrived);
         if chunks.send(Some(chunk)).await.is_err() {
-            return Ok(()); // the disk's error is the one to tell
+            return Ok(()); // the error of the disk is reported instead
         }
     }
     let _ = chunks.send(None).await;
     Ok(())
 }
 
-/// Writes and digests on a thread of its own. Without the closing `None`, the download failed.
+/// Writes the chunks to the file and digests them, on a blocking thread. A queue that is closed without the final
+/// `None` means that the download failed.
 fn sink(
     path: &Path,
     layer: &LayerRef,
     mut queue: mpsc::Receiver<Option<bytes::Bytes>>,
     writer: &Writer,
 ) -> Result<(), Error> {
-    let mut file = File::options().write(true).open(path).map_err(at("open", path))?;
+    let mut file = File::options().write(true).open(path).map_err(failed_to("open", path))?;
     let mut hasher = Hasher::new();
     let mut length = 0;
     loop {
         match queue.blocking_recv() {
             Some(Some(chunk)) => {
-                file.write_all(&chunk).map_err(at("write", path))?;
+                file.write_all(&chunk).map_err(failed_to("write", path))?;
                 hasher.update(&chunk);
                 length += chunk.len() as u64;
                 writer.written(chunk.len() as u64);
             }
             Some(None) => break,
-            None => return Err(Error::unavailable("the download was given up")),
+            None => return Err(Error::unavailable("the download was aborted")),
         }
     }
     let checked = check(&layer.blob, &hasher.finish(), layer.size, length);

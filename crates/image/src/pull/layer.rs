@@ -1,4 +1,5 @@
-//! One layer: downloaded, unpacked while it arrives, verified twice, made visible after the one below it.
+//! One layer: downloaded, unpacked at the same time, verified twice (blob and diff id), and visible after the layer
+//! below it.
 
 use std::{
     fs::{self, File},
@@ -13,31 +14,31 @@ use tracing::{Instrument, debug_span};
 
 use super::{
     download,
-    growing::{self, Reader, Writer},
+    growing_file::{self, Reader, Writer},
 };
 use crate::{
     Digest, Error, ErrorKind, Stage,
-    error::at,
-    flight::{Cancel, Landing},
+    error::failed_to,
     index::{LayerRecord, LayerRef},
     progress::{Listeners, Meter},
     registry::Session,
+    single_flight::{CancelToken, Waiter},
     store::Inner,
     trash::Trash,
-    unpack::{self, Unpacked, unpack},
+    unpack::{self, UnpackResult, unpack},
 };
 
-/// Where a layer's blob comes from, if it is not here.
+/// Where a layer's blob comes from if it is not in the content store.
 #[derive(Clone)]
 pub(crate) enum Source {
-    /// A registry; the endpoint that had the manifest is asked first.
+    /// A registry. The endpoint that had the manifest is tried first.
     Registry { session: Arc<Session>, endpoint: usize },
-    /// An archive that was read into the content store before.
+    /// The content store, for imported archives and repairs.
     Store,
 }
 
 impl Source {
-    /// The registry, and the repository in it, as the reference names them.
+    /// Returns the registry, and the repository in it, as named by the reference.
     pub(super) fn scopes(&self) -> (String, String) {
         match self {
             Self::Registry { session, .. } => {
@@ -48,35 +49,35 @@ impl Source {
     }
 }
 
-/// A file or directory on its way in; removed unless it was renamed.
-/// With the failed syncs counted before its first byte was written.
+/// A temporary file or directory, which is deleted unless it was renamed. The number is the count of failed syncs
+/// before its first byte was written.
 pub(super) struct Scratch(pub(super) PathBuf, Arc<Trash>, u64);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Not here: this may be an async thread. What can't be removed is found when the store is opened next.
-        self.1.leave(std::mem::take(&mut self.0));
+        // Not deleted here, because this may be an async thread. What cannot be deleted is found at the next opening.
+        self.1.delete_later(std::mem::take(&mut self.0));
     }
 }
 
-/// An unpacked layer that is not visible yet: no one's but its pulls'.
-pub(crate) struct Directory {
+/// An unpacked layer that is not visible yet and belongs to the pulls that share it.
+pub(crate) struct UnpackedLayer {
     pub(super) scratch: Scratch,
     pub(super) record: LayerRecord,
 }
 
 /// A layer that can be committed.
 #[derive(Clone)]
-pub(crate) enum Ready {
-    /// Was visible before.
+pub(crate) enum ReadyLayer {
+    /// The layer was visible before.
     Listed,
-    /// Whole, but perhaps not on disk.
-    Unpacked(Arc<Directory>),
+    /// The layer is complete, but it may not be on disk yet.
+    Unpacked(Arc<UnpackedLayer>),
 }
 
-impl Ready {
-    /// The failed syncs counted before it was written; `None`: it was on disk before.
-    pub(super) fn errors(&self) -> Option<u64> {
+impl ReadyLayer {
+    /// Returns the count of failed syncs before it was written; `None` if it was on disk before.
+    pub(super) fn failed_syncs(&self) -> Option<u64> {
         match self {
             Self::Listed => None,
             Self::Unpacked(directory) => Some(directory.scratch.2),
@@ -84,65 +85,65 @@ impl Ready {
     }
 }
 
-/// A layer to be fetched.
+/// A request to fetch a layer.
 #[derive(Clone, Copy)]
-struct Wanted<'a> {
+struct LayerRequest<'a> {
     layer: &'a LayerRef,
-    /// Not only its blob.
-    unpacked: bool,
+    /// Whether to unpack it; otherwise only its blob is fetched.
+    unpack: bool,
     meter: &'a Meter,
-    cancel: &'a Cancel,
+    cancel: &'a CancelToken,
 }
 
-/// Layers below one, lowest first.
-pub(super) type Below = Vec<(Digest, Landing<Ready>)>;
+/// The layers below a layer, lowest first.
+pub(super) type LowerWaiters = Vec<(Digest, Waiter<ReadyLayer>)>;
 
 impl Inner {
-    pub(super) async fn bring_layer(
+    pub(super) async fn ensure_layer(
         self: Arc<Self>,
         layer: LayerRef,
         source: Source,
-        below: Below,
-        (listeners, cancel): (Listeners, Cancel),
-    ) -> Result<Ready, Error> {
+        lower_waiters: LowerWaiters,
+        (listeners, cancel): (Listeners, CancelToken),
+    ) -> Result<ReadyLayer, Error> {
         let meter = Meter::new(&layer.blob, layer.size, &listeners);
         let named = |error: Error| error.during(format!("layer {}", layer.blob));
         let listed = self.state.lock().has_intact(&layer.chain);
         let stored = self.is_stored(&layer).await?;
         if listed && stored {
             meter.end(Stage::Exists);
-            return Ok(Ready::Listed);
+            return Ok(ReadyLayer::Listed);
         }
         let unpacked = match (&source, stored) {
             (Source::Registry { session, endpoint }, false) => {
-                let wanted = Wanted { layer: &layer, unpacked: !listed, meter: &meter, cancel: &cancel };
-                self.fetch_from_any(wanted, session, *endpoint).await.map_err(named)?
+                let request = LayerRequest { layer: &layer, unpack: !listed, meter: &meter, cancel: &cancel };
+                self.fetch_from_any(request, session, *endpoint).await.map_err(named)?
             }
             _ if listed => None,
             (source, _) => {
                 meter.report(Stage::Unpacking, 0);
                 let path = self.content.path(&layer.blob);
                 match (self.unpack_file(path, (&layer, true), &cancel).await, source) {
-                    // Its size is right and its bytes are not: it is replaced by the registry's.
+                    // The blob has the right size but damaged bytes: it is replaced by that of the registry.
                     (Err(error), Source::Registry { session, endpoint }) if error.kind == ErrorKind::Corrupt => {
-                        tracing::warn!("layer {}: {error}; it is fetched again", layer.blob);
-                        let wanted = Wanted { layer: &layer, unpacked: true, meter: &meter, cancel: &cancel };
-                        self.fetch_from_any(wanted, session, *endpoint).await.map_err(named)?
+                        tracing::warn!("layer {}: {error}; fetching it again", layer.blob);
+                        let request = LayerRequest { layer: &layer, unpack: true, meter: &meter, cancel: &cancel };
+                        self.fetch_from_any(request, session, *endpoint).await.map_err(named)?
                     }
                     (unpacked, _) => unpacked.map_err(named)?,
                 }
             }
         };
         let ready = match unpacked {
-            None => Ready::Listed,
+            None => ReadyLayer::Listed,
             Some((scratch, unpacked)) => {
-                let mut lower = Vec::with_capacity(below.len());
-                for (chain, landing) in below {
-                    lower.push((chain, cancel.guard(landing.wait()).await?));
+                let mut lower = Vec::with_capacity(lower_waiters.len());
+                for (chain, waiter) in lower_waiters {
+                    lower.push((chain, cancel.guard(waiter.wait()).await?));
                 }
                 let store = self.clone();
-                let settled = self.disk.run_long(move || store.settle(scratch, &unpacked, &lower)).await;
-                Ready::Unpacked(Arc::new(settled.map_err(named)?))
+                let finished = self.disk.run_long(move || store.finish_layer(scratch, &unpacked, &lower)).await;
+                ReadyLayer::Unpacked(Arc::new(finished.map_err(named)?))
             }
         };
         meter.end(Stage::Done);
@@ -154,39 +155,39 @@ impl Inner {
         self.disk.run(move || Ok(store.content.present(&blob) == Some(size))).await
     }
 
-    /// From one endpoint after the other, while what they have is damaged.
+    /// Fetches a layer from one endpoint after the other, as long as their blobs are damaged.
     async fn fetch_from_any(
         self: &Arc<Self>,
-        wanted: Wanted<'_>,
+        request: LayerRequest<'_>,
         session: &Arc<Session>,
         mut first: usize,
-    ) -> Result<Option<(Scratch, Unpacked)>, Error> {
+    ) -> Result<Option<(Scratch, UnpackResult)>, Error> {
         for _ in 1..session.endpoints.len() {
-            match self.fetch(wanted, session, first).await {
+            match self.fetch(request, session, first).await {
                 Err(error) if error.kind == ErrorKind::Corrupt => {
-                    let shown = session.endpoints[first].shown();
-                    tracing::warn!("layer {} from {shown}: {error}", wanted.layer.blob);
+                    let server = session.endpoints[first].display_name();
+                    tracing::warn!("layer {} from {server}: {error}", request.layer.blob);
                     first = (first + 1) % session.endpoints.len();
                 }
                 other => return other,
             }
         }
-        self.fetch(wanted, session, first).await
+        self.fetch(request, session, first).await
     }
 
-    /// Downloads, and unpacks or verifies meanwhile.
+    /// Downloads a layer, and unpacks or verifies it at the same time.
     async fn fetch(
         self: &Arc<Self>,
-        wanted: Wanted<'_>,
+        request: LayerRequest<'_>,
         session: &Arc<Session>,
         first: usize,
-    ) -> Result<Option<(Scratch, Unpacked)>, Error> {
-        let Wanted { layer, meter, cancel, .. } = wanted;
+    ) -> Result<Option<(Scratch, UnpackResult)>, Error> {
+        let LayerRequest { layer, meter, cancel, .. } = request;
         let mut stream = session.blob(&layer.blob, first);
         cancel.guard(stream.open()).await?;
         let (file, writer, reader) = self.create_download().await?;
-        let gave_way = reader.gave_way();
-        let unpacking = self.unpack_from(reader, (layer, wanted.unpacked), cancel);
+        let yielded = reader.yielded();
+        let unpacking = self.unpack_from(reader, (layer, request.unpack), cancel);
         let downloading = async {
             let target = (file.0.clone(), writer);
             let work = download::layer((session, stream), layer, target, &self.disk, meter, cancel);
@@ -195,10 +196,10 @@ impl Inner {
             result
         };
         let (downloaded, mut unpacked) = tokio::join!(downloading, unpacking);
-        // In this order: an archive that makes no sense is most likely a damaged download.
+        // The error of the download comes first: an invalid archive is most likely a damaged download.
         downloaded?;
-        if unpacked.is_err() && gave_way.load(Ordering::Relaxed) {
-            unpacked = self.unpack_file(file.0.clone(), (layer, wanted.unpacked), cancel).await;
+        if unpacked.is_err() && yielded.load(Ordering::Relaxed) {
+            unpacked = self.unpack_file(file.0.clone(), (layer, request.unpack), cancel).await;
         }
         let unpacked = unpacked?;
         let (store, blob) = (self.clone(), layer.blob.clone());
@@ -206,71 +207,72 @@ impl Inner {
         Ok(unpacked)
     }
 
-    /// A file for a download, and both ends of it.
+    /// Creates the file for a download, with its writing and its reading side.
     async fn create_download(self: &Arc<Self>) -> Result<(Scratch, Writer, Reader), Error> {
         let store = self.clone();
         let create = move || {
             let path = store.content.temporary("download");
-            File::create_new(&path).map_err(at("create", &path))?;
-            let file = Scratch(path.clone(), store.trash.clone(), store.sync.errors());
-            let (writer, reader) = growing::pair(&path, store.pulls.unpacks.clone()).map_err(at("open", &path))?;
+            File::create_new(&path).map_err(failed_to("create", &path))?;
+            let file = Scratch(path.clone(), store.trash.clone(), store.sync.failed_syncs());
+            let (writer, reader) =
+                growing_file::pair(&path, store.pulls.unpacks.clone()).map_err(failed_to("open", &path))?;
             Ok((file, writer, reader))
         };
         self.disk.run(create).await
     }
 
-    /// Unpacks a file that is whole.
+    /// Unpacks a complete file.
     async fn unpack_file(
         &self,
         path: PathBuf,
-        wanted: (&LayerRef, bool),
-        cancel: &Cancel,
-    ) -> Result<Option<(Scratch, Unpacked)>, Error> {
-        let open = move || File::open(&path).map_err(at("open", &path));
-        self.unpack_from(self.disk.run(open).await?, wanted, cancel).await
+        layer: (&LayerRef, bool),
+        cancel: &CancelToken,
+    ) -> Result<Option<(Scratch, UnpackResult)>, Error> {
+        let open = move || File::open(&path).map_err(failed_to("open", &path));
+        self.unpack_from(self.disk.run(open).await?, layer, cancel).await
     }
 
-    /// Unpacks into a new directory, and compares the digest with what the configuration says. Where the layer is here
-    /// and only its blob is not, the comparison is all: a blob that is not the layer's must not get into the image's
-    /// record.
+    /// Unpacks into a new directory, and compares the diff id with that in the configuration. If the layer exists and
+    /// only its blob is missing, nothing is unpacked and only the diff id is compared: the blob of another layer must
+    /// not get into the image's record.
     async fn unpack_from(
         &self,
         source: impl std::io::Read + Send + 'static,
-        (layer, wanted): (&LayerRef, bool),
-        cancel: &Cancel,
-    ) -> Result<Option<(Scratch, Unpacked)>, Error> {
-        let _turn = self.pulls.unpacks.take().await?;
+        (layer, unpacks): (&LayerRef, bool),
+        cancel: &CancelToken,
+    ) -> Result<Option<(Scratch, UnpackResult)>, Error> {
+        let _permit = self.pulls.unpacks.acquire().await?;
         let (path, limits, diff_id) = (self.content.temporary("layer"), self.limits(), layer.diff_id.clone());
-        let (trash, errors) = (self.trash.clone(), self.sync.errors());
-        let (began, cancel) = (Instant::now(), cancel.clone());
+        let (trash, failed_syncs) = (self.trash.clone(), self.sync.failed_syncs());
+        let (start, cancel) = (Instant::now(), cancel.clone());
         let unpacking = self.disk.thread("image-layer", move || {
-            if !wanted {
+            if !unpacks {
                 return is_same(&unpack::diff_id(source, limits, &cancel)?, &diff_id).map(|()| None);
             }
-            fs::DirBuilder::new().mode(0o700).create(&path).map_err(at("create", &path))?;
-            let directory = Scratch(path, trash, errors);
+            fs::DirBuilder::new().mode(0o700).create(&path).map_err(failed_to("create", &path))?;
+            let directory = Scratch(path, trash, failed_syncs);
             let root = open_directory(&directory.0)?;
             let unpacked = unpack(source, root, limits, &cancel).map_err(|error| error.during("unpack"))?;
             is_same(&unpacked.diff_id, &diff_id).map(|()| Some((directory, unpacked)))
         });
         let unpacked = unpacking.instrument(debug_span!("unpack")).await;
         if unpacked.is_ok() {
-            self.figures.unpack_took.observe(began.elapsed());
+            self.metrics.unpack_duration.observe(start.elapsed());
         }
         unpacked
     }
 }
 
-fn is_same(got: &Digest, wanted: &Digest) -> Result<(), Error> {
-    match got == wanted {
+fn is_same(got: &Digest, expected: &Digest) -> Result<(), Error> {
+    match got == expected {
         true => Ok(()),
         false => Err(Error::corrupt(format!(
-            "digest mismatch after decompression: got {got}, the image's configuration says {wanted}"
+            "digest mismatch after decompression: got {got}, the image's configuration has {expected}"
         ))),
     }
 }
 
 pub(super) fn open_directory(path: &Path) -> Result<rustix::fd::OwnedFd, Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::open(path, flags, Mode::empty()).map_err(at("open", path))
+    rustix::fs::open(path, flags, Mode::empty()).map_err(failed_to("open", path))
 }

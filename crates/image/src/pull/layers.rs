@@ -1,4 +1,4 @@
-//! All layers of an image at once.
+//! The layers of an image, all of which are fetched at the same time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,47 +6,49 @@ use futures_util::future::try_join_all;
 use tracing::{Instrument, debug_span};
 
 use super::{
-    Layered,
-    layer::{Ready, Source},
+    LayerEntry,
+    layer::{ReadyLayer, Source},
 };
 use crate::{
     Digest, Error,
-    flight::{Cancel, Landing},
     index::LayerRef,
     progress::Listeners,
+    single_flight::{CancelToken, Waiter},
     store::Inner,
 };
 
-/// What a layer is joined by: where it comes from, and a digest of all that is claimed of it and of the layers below
-/// (chain id, blob, size). An image that claims what is not so of another image's layer is on its own with that.
+/// The single-flight key of a layer: where it comes from, and a digest of everything that is claimed about it and the
+/// layers below (chain id, blob, size). An image with false claims about the layers of another image shares none of
+/// that image's operations.
 pub(crate) type LayerKey = (String, Digest);
 
 /// Layers that an image waits for, lowest first.
-struct Landings {
-    all: Vec<(Digest, Landing<Ready>)>,
-    /// Whether another image began one of them.
-    joined: bool,
+struct LayerWaiters {
+    all: Vec<(Digest, Waiter<ReadyLayer>)>,
+    /// Whether one of them was started by another pull.
+    shared: bool,
 }
 
 impl Inner {
-    /// All layers, lowest first, at once. None is visible before [`Inner::list_image`]. After a failure nothing still
-    /// runs that no other pull waits for.
-    pub(crate) async fn bring_layers(
+    /// Fetches and unpacks all layers that are missing, at the same time, and returns all layers, lowest first. None of
+    /// them is visible before [`Inner::list_image`]. After a failure only operations that other pulls wait for are
+    /// still running.
+    pub(crate) async fn ensure_layers(
         self: &Arc<Self>,
         layers: &[LayerRef],
         source: &Source,
         listeners: &Listeners,
-        cancel: &Cancel,
-    ) -> Result<Vec<Layered>, Error> {
+        cancel: &CancelToken,
+    ) -> Result<Vec<LayerEntry>, Error> {
         let (registry, repository) = source.scopes();
-        let landings = self.start_layers(layers, (source, registry), listeners);
-        let joined = landings.joined;
-        match landings.wait(cancel).await {
-            // The other image's repository may have been at fault: its rights, or what it has.
-            Err(_) if joined && !cancel.is_cancelled() => {
+        let waiters = self.start_layers(layers, (source, registry), listeners);
+        let shared = waiters.shared;
+        match waiters.wait(cancel).await {
+            // The other pull's repository may be the cause: its permissions, or its blobs.
+            Err(_) if shared && !cancel.is_cancelled() => {
                 self.start_layers(layers, (source, repository), listeners).wait(cancel).await
             }
-            ended => ended,
+            result => result,
         }
     }
 
@@ -55,37 +57,38 @@ impl Inner {
         layers: &[LayerRef],
         (source, scope): (&Source, String),
         listeners: &Listeners,
-    ) -> Landings {
-        let mut landings = Landings { all: Vec::with_capacity(layers.len()), joined: false };
+    ) -> LayerWaiters {
+        let mut waiters = LayerWaiters { all: Vec::with_capacity(layers.len()), shared: false };
         let mut claims = Digest::of(b"");
         for layer in layers {
             claims = Digest::of(format!("{claims} {} {} {}", layer.chain, layer.blob, layer.size).as_bytes());
-            let (store, own, source, below) = (self.clone(), layer.clone(), source.clone(), landings.all.clone());
+            let (store, source, lower_waiters) = (self.clone(), source.clone(), waiters.all.clone());
+            let layer_ref = layer.clone();
             let start = |listeners, cancel| async move {
-                let span = debug_span!("layer", digest = %own.blob, bytes = own.size);
-                store.bring_layer(own, source, below, (listeners, cancel)).instrument(span).await
+                let span = debug_span!("layer", digest = %layer_ref.blob, bytes = layer_ref.size);
+                store.ensure_layer(layer_ref, source, lower_waiters, (listeners, cancel)).instrument(span).await
             };
             let key = (scope.clone(), claims.clone());
-            let (landing, joined) = self.pulls.layers.join(key, listeners, Duration::ZERO, start);
-            landings.joined |= joined;
-            landings.all.push((layer.chain.clone(), landing));
+            let (waiter, shared) = self.pulls.layers.attach_or_start(key, listeners, Duration::ZERO, start);
+            waiters.shared |= shared;
+            waiters.all.push((layer.chain.clone(), waiter));
         }
-        landings
+        waiters
     }
 }
 
-impl Landings {
-    async fn wait(self, cancel: &Cancel) -> Result<Vec<Layered>, Error> {
-        let waiting = self.all.iter().map(|(chain, landing)| async { Ok((chain.clone(), landing.wait().await?)) });
-        let ended = cancel.guard(try_join_all(waiting)).await;
-        if ended.is_err() {
-            // From the top: a layer waits for those below it.
-            for (_, landing) in self.all.into_iter().rev() {
-                if let Some(ending) = landing.release() {
-                    let _ = ending.await;
+impl LayerWaiters {
+    async fn wait(self, cancel: &CancelToken) -> Result<Vec<LayerEntry>, Error> {
+        let waiting = self.all.iter().map(|(chain, waiter)| async { Ok((chain.clone(), waiter.wait().await?)) });
+        let result = cancel.guard(try_join_all(waiting)).await;
+        if result.is_err() {
+            // From the top, because a layer waits for those below it.
+            for (_, waiter) in self.all.into_iter().rev() {
+                if let Some(pending) = waiter.release() {
+                    let _ = pending.await;
                 }
             }
         }
-        ended
+        result
     }
 }

@@ -1,13 +1,13 @@
-//! A pull: resolve, fetch manifest and configuration, bring every layer, list the image.
+//! Pulls: resolve the reference, fetch manifest and configuration, fetch every layer, list the image.
 
 mod commit;
 mod download;
-mod growing;
+mod growing_file;
 mod layer;
 mod layers;
 mod slots;
 mod sync;
-mod turns;
+mod unpack_limit;
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
@@ -15,39 +15,39 @@ use telemetry::Gauge;
 use tokio::sync::Semaphore;
 use tracing::{Instrument, debug_span};
 
-pub(crate) use self::{commit::Layered, layer::Source, slots::Slot, sync::Sync};
-use self::{layer::Ready, layers::LayerKey, slots::Slots, turns::Turns};
+pub(crate) use self::{commit::LayerEntry, layer::Source, slots::Slot, sync::FileSystemSync};
+use self::{layer::ReadyLayer, layers::LayerKey, slots::Slots, unpack_limit::UnpackLimit};
 use crate::{
-    Credentials, Digest, Error, Image, Progress, Reference, Store,
-    flight::{Cancel, Flights},
-    image::{Parsed, parse_config},
+    Credentials, Digest, Error, Image, ProgressCallback, Reference, Store,
+    image::{ParsedConfig, parse_config},
     index::{ImageRecord, LayerRef},
     manifest::{self, Descriptor, Document, Manifest},
-    platform::{Platform, wrong},
+    platform::{Platform, no_match},
     progress::Listeners,
     recovery::CONFIG_MAX,
-    registry::{Fetched, Session},
+    registry::{FetchedManifest, Session},
+    single_flight::{CancelToken, SingleFlight},
     state::Lease,
     store::Inner,
 };
 
-/// Archives that are read or written at the same time: each has a thread, and waits for its client.
+/// Archives that are imported or exported at the same time. Each has a thread, and waits for its client.
 const ARCHIVES_MAX: usize = 8;
 
-/// Running pulls.
+/// The running pulls, and the limits that they share.
 pub(crate) struct Pulls {
-    images: Flights<String, Arc<Image>>,
-    layers: Flights<LayerKey, Ready>,
+    images: SingleFlight<String, Arc<Image>>,
+    layers: SingleFlight<LayerKey, ReadyLayer>,
     pub(crate) slots: Slots,
-    unpacks: Arc<Turns>,
+    unpacks: Arc<UnpackLimit>,
     pub(crate) archives: Semaphore,
 }
 
 impl Default for Pulls {
     fn default() -> Self {
         Self {
-            images: Flights::default(),
-            layers: Flights::default(),
+            images: SingleFlight::default(),
+            layers: SingleFlight::default(),
             slots: Slots::default(),
             unpacks: Arc::default(),
             archives: Semaphore::new(ARCHIVES_MAX),
@@ -56,47 +56,48 @@ impl Default for Pulls {
 }
 
 impl Store {
-    /// Resolves, downloads, verifies, unpacks. Pulls of one image at the same time join, and so do pulls of one layer
-    /// from one registry. A pull whose last caller hung up waits for that caller's retry for
-    /// [`crate::Transfers::grace`], and is cancelled then. An image that is here is returned only after the registry
-    /// confirmed that the caller may pull it.
+    /// Pulls an image: resolves, downloads, verifies and unpacks it. Concurrent pulls of one image share one operation
+    /// (single-flight), and so do pulls of one layer from one registry. A pull without callers continues for
+    /// [`crate::TransferLimits::grace`], so that a retry finds it, and is then cancelled. An image that is in the store
+    /// is returned only after the registry confirmed that the caller may pull it.
     ///
     /// # Errors
-    /// See [`crate::ErrorKind`]; the message names the image, the registry or layer, and the way out. What was fetched
-    /// whole before a failure is freed again.
+    /// See [`crate::ErrorKind`]; the message names the image, the registry or layer, and what to do. Layers that were
+    /// complete before a failure are removed.
     pub async fn pull(
         &self,
         reference: &str,
         credentials: Option<&Credentials>,
-        progress: Option<Progress>,
+        progress: Option<ProgressCallback>,
     ) -> Result<Image, Error> {
         let reference = self.inner.reference(reference)?;
         let listeners = Listeners::default();
         if let Some(progress) = progress {
             listeners.add(progress);
         }
-        // Who brings other credentials must succeed with them.
+        // A caller with other credentials must succeed with those.
         let key = format!("{reference} {}", fingerprint(credentials));
         let (store, credentials) = (self.inner.clone(), credentials.cloned());
         let grace = store.clients().registries.transfers.grace;
-        let (landing, _) = self.inner.pulls.images.join(key, &listeners, grace, |listeners, cancel| async move {
-            let name = reference.to_string();
-            let (began, running) = (Instant::now(), Gauge::hold(&store.figures.pulling));
-            let work = store.clone().pull_image(reference, credentials, listeners, cancel);
-            let pulled = work.instrument(debug_span!("pull", image = name)).await;
-            drop(running);
-            store.figures.pulled(&pulled);
-            if pulled.is_ok() {
-                store.figures.pull_took.observe(began.elapsed());
-            }
-            if pulled.is_err() {
-                // Layers that were complete belong to no image.
-                let disk = store.disk.clone();
-                disk.run_long(move || store.collect()).await?;
-            }
-            pulled.map(Arc::new).map_err(|error| error.during(format!("pull image {name}")))
-        });
-        landing.wait().await.map(|image| (*image).clone())
+        let (waiter, _) =
+            self.inner.pulls.images.attach_or_start(key, &listeners, grace, |listeners, cancel| async move {
+                let name = reference.to_string();
+                let (start, running) = (Instant::now(), Gauge::hold(&store.metrics.pulls_running));
+                let work = store.clone().pull_image(reference, credentials, listeners, cancel);
+                let pulled = work.instrument(debug_span!("pull", image = name)).await;
+                drop(running);
+                store.metrics.count_pull(&pulled);
+                if pulled.is_ok() {
+                    store.metrics.pull_duration.observe(start.elapsed());
+                }
+                if pulled.is_err() {
+                    // Layers that were complete do not belong to any image.
+                    let disk = store.disk.clone();
+                    disk.run_long(move || store.collect()).await?;
+                }
+                pulled.map(Arc::new).map_err(|error| error.during(format!("pull image {name}")))
+            });
+        waiter.wait().await.map(|image| (*image).clone())
     }
 }
 
@@ -107,13 +108,13 @@ fn fingerprint(credentials: Option<&Credentials>) -> String {
     })
 }
 
-/// The manifest for this machine, and what it was found through.
-struct Resolved {
-    /// Digest that the reference means: of the index, if there is one.
+/// The manifest for this machine, and how it was found.
+struct ResolvedManifest {
+    /// Digest that the reference resolves to: that of the index, if there is one.
     target: Digest,
     digest: Digest,
     manifest: Manifest,
-    /// Manifests on the way, to be stored.
+    /// Texts of the index and the manifest, which are to be stored.
     documents: Vec<Vec<u8>>,
     endpoint: usize,
 }
@@ -124,10 +125,10 @@ impl Inner {
         reference: Reference,
         credentials: Option<Credentials>,
         listeners: Listeners,
-        cancel: Cancel,
+        cancel: CancelToken,
     ) -> Result<Image, Error> {
         let session = Arc::new(Session::open(self.clone(), &reference, credentials.as_ref()).await?);
-        if let Some(image) = cancel.guard(self.have(&reference, &session)).await? {
+        if let Some(image) = cancel.guard(self.find_current(&reference, &session)).await? {
             return Ok(image);
         }
         let resolving = resolve(&session, reference.target()).instrument(debug_span!("resolve"));
@@ -141,7 +142,7 @@ impl Inner {
         let mut blobs: BTreeSet<Digest> = layers.iter().map(|layer| layer.blob.clone()).collect();
         blobs.extend(self.put_documents(config, resolved.documents).await?);
         let source = Source::Registry { session, endpoint: resolved.endpoint };
-        let ready = self.bring_layers(&layers, &source, &listeners, &cancel).await?;
+        let ready = self.ensure_layers(&layers, &source, &listeners, &cancel).await?;
         let record = ImageRecord {
             id: resolved.manifest.config.digest.clone(),
             manifest: resolved.digest,
@@ -160,8 +161,9 @@ impl Inner {
         list.instrument(debug_span!("commit")).await
     }
 
-    /// The image, if the reference still means what is here whole, and if the registry lets this caller have it.
-    async fn have(self: &Arc<Self>, reference: &Reference, session: &Session) -> Result<Option<Image>, Error> {
+    /// Returns the image if the reference still resolves to it, all of its blobs are in the store, and the registry
+    /// allows this caller to pull it.
+    async fn find_current(self: &Arc<Self>, reference: &Reference, session: &Session) -> Result<Option<Image>, Error> {
         let tagged = reference.tagged();
         let digest = match (reference.digest(), &tagged) {
             (Some(digest), _) => Some(digest.clone()),
@@ -171,21 +173,23 @@ impl Inner {
             _ => None,
         };
         let Some(digest) = digest else { return Ok(None) };
-        let Some((image, blobs)) = self.listed(tagged.as_deref(), &reference.pinned(&digest)) else { return Ok(None) };
+        let Some((image, blobs)) = self.find_listed(tagged.as_deref(), &reference.pinned(&digest)) else {
+            return Ok(None);
+        };
         let store = self.clone();
-        let whole = move || Ok::<_, Error>(blobs.iter().all(|blob| store.content.size(blob).is_some()));
-        if !self.disk.run(whole).await? {
+        let all_exist = move || Ok::<_, Error>(blobs.iter().all(|blob| store.content.size(blob).is_some()));
+        if !self.disk.run(all_exist).await? {
             return Ok(None);
         }
         if reference.digest().is_some() {
-            // The registry's answer to the tag's HEAD is its leave; a digest has got none yet.
+            // The registry's response to HEAD of the tag was its permission. For a digest there was no request yet.
             session.authorize_pull(&digest).await?;
         }
         Ok(Some(image))
     }
 
-    /// The image of this full name with its blobs, if the tag means the same.
-    fn listed(&self, tagged: Option<&str>, pinned: &str) -> Option<(Image, BTreeSet<Digest>)> {
+    /// Returns the image of this full name and its blobs, if the tag refers to the same image.
+    fn find_listed(&self, tagged: Option<&str>, pinned: &str) -> Option<(Image, BTreeSet<Digest>)> {
         let state = self.state.lock();
         let id = state.names.get(pinned)?;
         if tagged.is_some_and(|tagged| state.names.get(tagged) != Some(id)) {
@@ -194,23 +198,23 @@ impl Inner {
         Some((state.image(id)?, state.images.get(id)?.record.blobs.clone()))
     }
 
-    /// Stores the small blobs of an image.
+    /// Stores the configuration and the manifests of an image.
     async fn put_documents(self: &Arc<Self>, config: Vec<u8>, documents: Vec<Vec<u8>>) -> Result<Vec<Digest>, Error> {
         let store = self.clone();
         let put = move || [config].iter().chain(&documents).map(|bytes| store.content.put(bytes)).collect();
         self.disk.run(put).await
     }
 
-    fn lease_for(&self, resolved: &Resolved, layers: &[LayerRef]) -> Lease {
+    fn lease_for(&self, resolved: &ResolvedManifest, layers: &[LayerRef]) -> Lease {
         let documents = resolved.documents.iter().map(|bytes| Digest::of(bytes));
         let layers = layers.iter().flat_map(|layer| [layer.blob.clone(), layer.chain.clone()]);
         self.state.lease(documents.chain(layers).chain([resolved.manifest.config.digest.clone()]))
     }
 
-    async fn config(self: &Arc<Self>, session: &Session, resolved: &Resolved) -> Result<Vec<u8>, Error> {
+    async fn config(self: &Arc<Self>, session: &Session, resolved: &ResolvedManifest) -> Result<Vec<u8>, Error> {
         let descriptor = &resolved.manifest.config;
         let (store, digest) = (self.clone(), descriptor.digest.clone());
-        // What is damaged is fetched again.
+        // A damaged blob is fetched again.
         let stored = move || Ok::<_, Error>(store.content.get(&digest, CONFIG_MAX).ok());
         match self.disk.run(stored).await? {
             Some(bytes) => Ok(bytes),
@@ -221,39 +225,39 @@ impl Inner {
     }
 }
 
-/// Follows an index to this machine's manifest.
-async fn resolve(session: &Session, target: &str) -> Result<Resolved, Error> {
+/// Fetches the manifest of `target`, or through an index the one for this machine.
+async fn resolve(session: &Session, target: &str) -> Result<ResolvedManifest, Error> {
     let fetched = session.manifest(target).await?;
     let target = fetched.digest.clone();
-    let Fetched { bytes, digest, media_type, endpoint } = fetched;
+    let FetchedManifest { bytes, digest, media_type, endpoint } = fetched;
     let index = match manifest::parse(&bytes, &media_type)? {
         Document::Image(manifest) => {
-            return Ok(Resolved { target, digest, manifest, documents: vec![bytes], endpoint });
+            return Ok(ResolvedManifest { target, digest, manifest, documents: vec![bytes], endpoint });
         }
         Document::Index(index) => index,
     };
     let Descriptor { digest, .. } = manifest::choose(&index, &Platform::host())?;
     let inner = session.manifest(digest.as_str()).await?;
     match manifest::parse(&inner.bytes, &inner.media_type)? {
-        Document::Image(manifest) => Ok(Resolved {
+        Document::Image(manifest) => Ok(ResolvedManifest {
             target,
             digest: digest.clone(),
             manifest,
             documents: vec![bytes, inner.bytes],
             endpoint: inner.endpoint,
         }),
-        Document::Index(_) => Err(Error::invalid(format!("index {target} leads to another index"))),
+        Document::Index(_) => Err(Error::invalid(format!("index {target} refers to another index"))),
     }
 }
 
-/// An image without an index says in its configuration what it runs on.
-pub(crate) fn check_platform(parsed: &Parsed) -> Result<(), Error> {
+/// Checks the platform in the configuration, which is the only one that an image without an index has.
+pub(crate) fn check_platform(parsed: &ParsedConfig) -> Result<(), Error> {
     let config = &parsed.config;
-    let own =
+    let platform =
         Platform { architecture: config.architecture.clone(), os: config.os.clone(), variant: config.variant.clone() };
     let host = Platform::host();
-    match host.runs(&own) {
+    match host.runs(&platform) {
         true => Ok(()),
-        false => Err(wrong(&host, &own.to_string())),
+        false => Err(no_match(&host, &platform.to_string())),
     }
 }

@@ -1,4 +1,5 @@
-//! Who may download now: a bound for the node, one for each registry, and one slot that no other registry can take.
+//! Concurrency limits of downloads: one for the node, one for each registry, and one slot for each registry that no
+//! other registry can take.
 
 use std::{
     collections::HashMap,
@@ -7,11 +8,11 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Registries that download at the same time.
+/// Registries from which layers are downloaded at the same time.
 const REGISTRIES_MAX: usize = 32;
-/// Downloads of one registry at the same time, the guaranteed one included.
+/// Downloads from one registry at the same time, including the guaranteed one.
 const PER_REGISTRY: usize = 4;
-/// Downloads of the node at the same time beyond one for each registry.
+/// Downloads of the node at the same time, in addition to one for each registry.
 const SHARED: usize = 12;
 
 /// Download slots by registry (`host:port`).
@@ -26,7 +27,7 @@ struct Registry {
     shared: Arc<Semaphore>,
 }
 
-/// Leave to download, until it is dropped.
+/// A permit to download, until it is dropped.
 pub(crate) struct Slot {
     _permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
     _registry: Arc<Registry>,
@@ -43,7 +44,7 @@ impl Default for Slots {
 }
 
 impl Slots {
-    /// Waits for a slot; in order of request within a registry.
+    /// Waits for a slot. Requests for the same registry are served in order.
     pub(crate) async fn acquire(&self, authority: &str) -> Slot {
         let registry = self.registry(authority);
         let guaranteed = both(&registry.guaranteed, &self.guaranteed);
@@ -72,9 +73,9 @@ impl Slots {
 }
 
 async fn both(registry: &Arc<Semaphore>, node: &Arc<Semaphore>) -> (OwnedSemaphorePermit, OwnedSemaphorePermit) {
-    let own = registry.clone().acquire_owned().await.expect("never closed");
-    let node = node.clone().acquire_owned().await.expect("never closed");
-    (own, node)
+    let registry = registry.clone().acquire_owned().await.expect("the semaphore is never closed");
+    let node = node.clone().acquire_owned().await.expect("the semaphore is never closed");
+    (registry, node)
 }
 
 #[cfg(test)]
@@ -88,19 +89,19 @@ mod tests {
         let slots = Slots::default();
         let take = |name: &str| slots.acquire(name).now_or_never();
         let slow: Vec<_> = (0..PER_REGISTRY).map(|_| take("slow").expect("a slot")).collect();
-        assert!(take("slow").is_none(), "its own bound");
-        // As many slow ones as it takes to use up what is shared.
+        assert!(take("slow").is_none(), "the limit of one registry");
+        // As many slow registries as are needed to take all shared slots.
         let names: Vec<String> = (0..SHARED).map(|at| format!("slow{at}")).collect();
         let mut more: Vec<_> = names.iter().flat_map(|name| (0..PER_REGISTRY).map_while(|_| take(name))).collect();
         assert_eq!(slow.len() + more.len(), SHARED + 1 + names.len());
-        assert!(take("honest").is_some(), "one is guaranteed");
+        assert!(take("honest").is_some(), "one slot is guaranteed");
         let honest = take("honest").unwrap();
-        assert!(take("honest").is_none(), "nothing is left to share");
+        assert!(take("honest").is_none(), "no shared slot is free");
         more.pop();
         let rest: Vec<_> = (0..REGISTRIES_MAX).filter_map(|at| take(&format!("r{at}"))).collect();
-        assert!(rest.len() < REGISTRIES_MAX, "the node has a bound");
+        assert!(rest.len() < REGISTRIES_MAX, "the node has a limit");
         drop((slow, more, honest, rest));
         assert!(take("honest").is_some());
-        assert_eq!(slots.registries.lock().unwrap().len(), 1, "registries are forgotten");
+        assert_eq!(slots.registries.lock().unwrap().len(), 1, "unused registries are removed");
     }
 }

@@ -5,9 +5,9 @@ fn parse(text: &str) -> Result<String, String> {
 }
 
 #[test]
-fn fills_in_what_docker_fills_in() {
+fn missing_parts_are_filled_in_as_by_docker() {
     let digest = format!("sha256:{}", "a".repeat(64));
-    for (text, whole) in [
+    for (text, complete) in [
         ("busybox", "docker.io/library/busybox:latest"),
         ("busybox:1.36", "docker.io/library/busybox:1.36"),
         ("user/app", "docker.io/user/app:latest"),
@@ -19,14 +19,14 @@ fn fills_in_what_docker_fills_in() {
         ("[::1]:5000/x", "[::1]:5000/x:latest"),
         ("a__b/c-d.e", "docker.io/a__b/c-d.e:latest"),
     ] {
-        assert_eq!(parse(text).unwrap(), whole);
+        assert_eq!(parse(text).unwrap(), complete);
     }
     assert_eq!(parse(&format!("busybox@{digest}")).unwrap(), format!("docker.io/library/busybox@{digest}"));
     assert_eq!(parse(&format!("busybox:1@{digest}")).unwrap(), format!("docker.io/library/busybox:1@{digest}"));
 }
 
 #[test]
-fn refuses_what_docker_refuses() {
+fn references_that_docker_refuses_are_refused() {
     for text in [
         "",
         ":x",
@@ -54,7 +54,7 @@ fn refuses_what_docker_refuses() {
 }
 
 #[test]
-fn a_digest_decides_over_a_tag() {
+fn a_digest_takes_precedence_over_a_tag() {
     let text = format!("localhost:5000/x:tag@sha256:{}", "0".repeat(64));
     let reference = Reference::parse(&text, "docker.io").unwrap();
     assert_eq!(reference.tagged(), None);

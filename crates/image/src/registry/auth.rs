@@ -6,35 +6,35 @@ use reqwest::{Client, StatusCode, Url};
 use serde::Deserialize;
 
 use super::{
-    client::{ANSWER_TIMEOUT, bounded, chain},
+    client::{ANSWER_TIMEOUT, chain, read_bounded},
     endpoint::Endpoint,
 };
 use crate::{Credentials, Error, ErrorKind};
 
-/// Largest answer of a token service.
+/// Largest response of a token service, in bytes.
 const TOKEN_MAX: usize = 64 * 1024;
 
-/// What `WWW-Authenticate` asks for.
+/// An authentication challenge (`WWW-Authenticate`).
 pub(crate) enum Challenge {
     Basic,
     Bearer(Bearer),
 }
 
-/// A token service, and what to ask it for.
+/// A token service, and the parameters of a request to it.
 pub(crate) struct Bearer {
     pub(crate) realm: Url,
     service: Option<String>,
     scope: Option<String>,
 }
 
-/// A token for what.
-pub(crate) struct Wanted<'a> {
+/// A request for a token.
+pub(crate) struct TokenRequest<'a> {
     pub(crate) endpoint: &'a Endpoint,
     pub(crate) bearer: &'a Bearer,
     pub(crate) repository: &'a str,
 }
 
-/// The best challenge: a token before a password.
+/// Returns the best challenge: Bearer before Basic.
 pub(crate) fn choose<'a>(challenges: impl Iterator<Item = &'a str>) -> Option<Challenge> {
     let mut basic = None;
     for challenge in challenges {
@@ -63,7 +63,7 @@ fn bearer(parameters: &str) -> Option<Bearer> {
     Some(Bearer { realm: realm?, service, scope })
 }
 
-/// `key="value",key=value`; a quoted value may hold commas.
+/// Splits `key="value",key=value`. A quoted value may contain commas.
 fn split_parameters(mut text: &str) -> Vec<(String, String)> {
     let mut parameters = Vec::new();
     while let Some((key, rest)) = text.split_once('=') {
@@ -79,7 +79,7 @@ fn split_parameters(mut text: &str) -> Vec<(String, String)> {
     parameters
 }
 
-/// `Authorization: Basic`.
+/// Returns the value of `Authorization` for Basic authentication.
 pub(crate) fn basic(credentials: Option<&Credentials>) -> Option<String> {
     let credentials = credentials.filter(|credentials| !credentials.username.is_empty())?;
     let pair = format!("{}:{}", credentials.username, credentials.password);
@@ -94,22 +94,23 @@ struct Token {
     access_token: String,
 }
 
-/// `Authorization: Bearer`, from the token service.
+/// Returns the value of `Authorization` with a bearer token, which is requested from the token service.
 pub(crate) async fn token(
     client: &Client,
-    wanted: Wanted<'_>,
+    token_request: TokenRequest<'_>,
     credentials: Option<&Credentials>,
 ) -> Result<String, Error> {
-    let endpoint = wanted.endpoint;
+    let endpoint = token_request.endpoint;
     if let Some(token) = credentials.map(|c| &c.registry_token).filter(|token| !token.is_empty()) {
         return Ok(format!("Bearer {token}"));
     }
-    let scope = wanted.bearer.scope.clone().unwrap_or_else(|| format!("repository:{}:pull", wanted.repository));
+    let scope =
+        token_request.bearer.scope.clone().unwrap_or_else(|| format!("repository:{}:pull", token_request.repository));
     let mut parameters = vec![("scope", scope)];
-    if let Some(service) = &wanted.bearer.service {
+    if let Some(service) = &token_request.bearer.service {
         parameters.push(("service", service.clone()));
     }
-    let mut url = wanted.bearer.realm.clone();
+    let mut url = token_request.bearer.realm.clone();
     let request = match credentials.map(|c| &c.identity_token).filter(|token| !token.is_empty()) {
         Some(refresh) => {
             parameters.push(("grant_type", "refresh_token".into()));
@@ -129,22 +130,22 @@ pub(crate) async fn token(
             }
         }
     };
-    let service = wanted.bearer.realm.host_str().unwrap_or_default();
+    let service = token_request.bearer.realm.host_str().unwrap_or_default();
     let unreachable = |cause: reqwest::Error| {
         Error::unavailable(format!(
             "token service {service} of registry {}: {}",
-            endpoint.shown(),
+            endpoint.display_name(),
             chain(&cause.without_url())
         ))
     };
-    // No redirect is followed: the request has the password or the refresh token in it.
-    let answer = tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await;
-    let response = match answer {
-        Ok(answer) => answer.map_err(unreachable)?,
+    // Redirects are not followed: the request contains the password or the refresh token.
+    let result = tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await;
+    let response = match result {
+        Ok(result) => result.map_err(unreachable)?,
         Err(_) => {
-            let (shown, seconds) = (endpoint.shown(), ANSWER_TIMEOUT.as_secs());
+            let (server, seconds) = (endpoint.display_name(), ANSWER_TIMEOUT.as_secs());
             return Err(Error::unavailable(format!(
-                "token service {service} of registry {shown} did not answer for {seconds} s"
+                "token service {service} of registry {server}: request timed out after {seconds} s"
             )));
         }
     };
@@ -152,33 +153,34 @@ pub(crate) async fn token(
         status if status.is_success() => {}
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => return Err(refused(endpoint, credentials, "")),
         status => {
-            let shown = endpoint.shown();
-            return Err(Error::unavailable(format!("token service {service} of registry {shown} answers {status}")));
+            let server = endpoint.display_name();
+            return Err(Error::unavailable(format!("token service {service} of registry {server} returned {status}")));
         }
     }
-    let body = bounded(response, TOKEN_MAX).await?;
-    let answer: Option<Token> = serde_json::from_slice(&body).ok();
-    let token = answer.map(|answer| if answer.token.is_empty() { answer.access_token } else { answer.token });
+    let body = read_bounded(response, TOKEN_MAX).await?;
+    let parsed: Option<Token> = serde_json::from_slice(&body).ok();
+    let token = parsed.map(|body| if body.token.is_empty() { body.access_token } else { body.token });
     match token.filter(|token| !token.is_empty()) {
         Some(token) => Ok(format!("Bearer {token}")),
-        None => {
-            Err(Error::unavailable(format!("token service {service} of registry {} sent no token", endpoint.shown())))
-        }
+        None => Err(Error::unavailable(format!(
+            "token service {service} of registry {} sent no token",
+            endpoint.display_name()
+        ))),
     }
 }
 
-/// Unauthorized: says whether credentials were sent, and what to do.
-pub(crate) fn refused(endpoint: &Endpoint, credentials: Option<&Credentials>, why: &str) -> Error {
-    let shown = endpoint.shown();
-    let tail = match (why, credentials) {
+/// Returns an error of kind [`ErrorKind::Unauthorized`], which states whether credentials were sent.
+pub(crate) fn refused(endpoint: &Endpoint, credentials: Option<&Credentials>, reason: &str) -> Error {
+    let server = endpoint.display_name();
+    let tail = match (reason, credentials) {
         ("", Some(c)) if !c.username.is_empty() => {
             format!("the credentials of user {:?} are not accepted or may not pull this", c.username)
         }
         ("", Some(_)) => "the token is not accepted or may not pull this".to_owned(),
         ("", None) => "no credentials were given, and it is not public or does not exist".to_owned(),
-        (why, _) => why.to_owned(),
+        (reason, _) => reason.to_owned(),
     };
-    Error::new(ErrorKind::Unauthorized, format!("registry {shown} refuses access: {tail}"))
+    Error::new(ErrorKind::Unauthorized, format!("registry {server} refuses access: {tail}"))
 }
 
 #[cfg(test)]
@@ -186,7 +188,7 @@ mod tests {
     use super::{Challenge, choose};
 
     #[test]
-    fn a_bearer_challenge_goes_before_basic() {
+    fn a_bearer_challenge_takes_precedence_over_basic() {
         let text = r#"Bearer realm="https://auth.example/token",service="reg",scope="repository:a/b:pull,push""#;
         match choose(["Basic realm=x", text].into_iter()) {
             Some(Challenge::Bearer(bearer)) => {

@@ -1,4 +1,5 @@
-//! Credentials in a file like Docker's `config.json`: only what stands in it. Helper programs are not executed.
+//! Credentials in a file with the format of Docker's `config.json`. Only those in the file are used: credential helpers
+//! are not executed.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -29,26 +30,35 @@ struct Entry {
     registry_token: String,
 }
 
-/// What a file says of a repository at a host: the entry with the longest fitting path, then the host's.
+/// Returns the credentials of a repository on a host: of the entry with the longest matching path, else of the host's.
 pub(crate) fn find(file: &Path, host: &str, repository: &str) -> Result<Option<Credentials>, Error> {
-    let wrong = |why: &dyn std::fmt::Display| Error::invalid(format!("registries.auth_file {}: {why}", file.display()));
-    let text = bytes(file).map_err(|e| wrong(&e))?;
-    // Its text is secret: only where it is wrong is told.
-    let parsed: File = serde_json::from_slice(&text)
-        .map_err(|e| wrong(&format_args!("not a file of credentials (line {}, column {})", e.line(), e.column())))?;
-    let wanted = format!("{host}/{repository}");
-    let fits = |key: &String| {
-        let key = normal(key);
-        let rest = wanted.strip_prefix(key.as_str());
+    let invalid =
+        |reason: &dyn std::fmt::Display| Error::invalid(format!("registries.auth_file {}: {reason}", file.display()));
+    let text = bytes(file).map_err(|e| invalid(&e))?;
+    // The text is secret, so the message only has the position of the error.
+    let parsed: File = serde_json::from_slice(&text).map_err(|e| {
+        invalid(&format_args!("not a valid file of credentials (line {}, column {})", e.line(), e.column()))
+    })?;
+    let name = format!("{host}/{repository}");
+    let matched_length = |key: &String| {
+        let key = normalize(key);
+        let rest = name.strip_prefix(key.as_str());
         rest.filter(|rest| rest.is_empty() || rest.starts_with('/')).map(|_| key.len())
     };
-    let best = parsed.auths.iter().filter_map(|(key, entry)| Some((fits(key)?, key, entry))).max_by_key(|(n, ..)| *n);
+    let best = parsed
+        .auths
+        .iter()
+        .filter_map(|(key, entry)| Some((matched_length(key)?, key, entry)))
+        .max_by_key(|(n, ..)| *n);
     let Some((_, key, entry)) = best else { return Ok(None) };
-    entry.credentials().map(Some).ok_or_else(|| wrong(&format_args!("auths.{key:?}.auth: not base64 of user:password")))
+    entry
+        .credentials()
+        .map(Some)
+        .ok_or_else(|| invalid(&format_args!("auths.{key:?}.auth: not base64 of user:password")))
 }
 
-/// `https://index.docker.io/v1/` → `docker.io`; `quay.io/team/` → `quay.io/team`.
-fn normal(key: &str) -> String {
+/// Normalizes a key: `https://index.docker.io/v1/` → `docker.io`; `quay.io/team/` → `quay.io/team`.
+fn normalize(key: &str) -> String {
     let bare = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://")).unwrap_or(key);
     let bare = bare.trim_end_matches('/');
     let bare = bare.strip_suffix("/v1").or_else(|| bare.strip_suffix("/v2")).unwrap_or(bare);
@@ -64,8 +74,8 @@ impl Entry {
         if !self.auth.is_empty() {
             let pair = base64::engine::general_purpose::STANDARD.decode(&self.auth).ok()?;
             let pair = String::from_utf8(pair).ok()?;
-            let (user, word) = pair.split_once(':')?;
-            (username, password) = (user.to_owned(), word.trim_end_matches('\0').to_owned());
+            let (user, secret) = pair.split_once(':')?;
+            (username, password) = (user.to_owned(), secret.trim_end_matches('\0').to_owned());
         }
         let (identity_token, registry_token) = (self.identity_token.clone(), self.registry_token.clone());
         Some(Credentials { username, password, identity_token, registry_token })
@@ -77,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_fitting_entry_holds() {
+    fn the_longest_matching_entry_is_used() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let text = r#"{"credsStore": "x", "auths": {
             "https://index.docker.io/v1/": {"auth": "aHViOnB3"},
@@ -86,7 +96,7 @@ mod tests {
         }}"#;
         std::fs::write(file.path(), text).unwrap();
         let user = |host: &str, repository: &str| {
-            find(file.path(), host, repository).unwrap().map(|found| (found.username, found.password))
+            find(file.path(), host, repository).unwrap().map(|credentials| (credentials.username, credentials.password))
         };
         assert_eq!(user("docker.io", "library/busybox"), Some(("hub".into(), "pw".into())));
         assert_eq!(user("quay.io", "team/app"), Some(("team".into(), "p:q".into())));

@@ -1,4 +1,4 @@
-//! Blobs as streams that continue where they broke off.
+//! Streams of blobs, which resume interrupted transfers.
 
 use std::time::Duration;
 
@@ -6,53 +6,54 @@ use reqwest::{Method, Response, StatusCode};
 use tokio::time::{Instant, timeout};
 
 use super::{
-    client::{Ask, Session, chain},
+    client::{RegistryRequest, Session, chain},
     manifest::summary,
 };
 use crate::{Digest, Error, pull::Slot};
 
-/// Broken transfers in a row after which the endpoint is given up.
+/// Interrupted transfers in a row after which the next endpoint is tried.
 const BREAKS: u32 = 5;
-/// Bytes after which a broken transfer is the first of a row again. Fewer prove nothing: a server could hold a download
-/// forever with one byte before each break.
+/// Bytes after which the count of interrupted transfers starts from zero. Fewer do not count as progress: a server
+/// could keep a download running forever with one byte before each interruption.
 const PROGRESS: u64 = 256 * 1024;
-/// The pause after the first broken transfer; it doubles with each one in a row.
+/// The pause after the first interrupted transfer. It doubles with each one in a row.
 const PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// A blob's bytes, in order, from whatever endpoint has them.
+/// The bytes of a blob, in order, from any endpoint that has it.
 pub(crate) struct BlobStream<'a> {
     session: &'a Session,
     path: String,
-    /// Endpoints still to be asked; the current one last.
+    /// Endpoints that are still to be tried. The last one is the current one.
     endpoints: Vec<usize>,
-    /// Leave to download from the current one.
+    /// Index of the current endpoint, and the permit to download from it.
     slot: Option<(usize, Slot)>,
     response: Option<Response>,
     rate: Rate,
-    /// Bytes given out.
+    /// Bytes returned so far.
     at: u64,
-    /// Bytes to leave out, where a server begins from scratch instead of continuing.
+    /// Bytes to skip, if a server starts from the beginning instead of resuming.
     skip: u64,
-    /// Broken transfers in a row, and how far the one before them came.
+    /// Interrupted transfers in a row.
     breaks: u32,
+    /// Offset at which the last transfer was interrupted.
     broke_at: u64,
     errors: Vec<Error>,
 }
 
-/// How much came in how much time of waiting. Time in which nobody waits for the network, because the disk is slow,
+/// The rate of a transfer over the time spent waiting for the network. Time in which the network waits for a slow disk
 /// does not count.
 struct Rate {
     window: Duration,
-    /// Least bytes in one window.
+    /// Minimum of bytes in one window.
     least: u64,
     waited: Duration,
     bytes: u64,
 }
 
 impl Session {
-    /// A blob, requested at `first` before the other endpoints.
+    /// Returns a stream of a blob, which is requested from the endpoint `first` before the others.
     pub(crate) fn blob(&self, digest: &Digest, first: usize) -> BlobStream<'_> {
         let mut endpoints: Vec<_> = (0..self.endpoints.len()).rev().filter(|index| *index != first).collect();
         endpoints.push(first);
@@ -80,7 +81,7 @@ impl Session {
 }
 
 impl BlobStream<'_> {
-    /// Waits for a slot and for the first endpoint that answers.
+    /// Waits for a slot, and for the first endpoint that responds.
     pub(crate) async fn open(&mut self) -> Result<(), Error> {
         while self.response.is_none() {
             self.connect().await?;
@@ -88,21 +89,21 @@ impl BlobStream<'_> {
         Ok(())
     }
 
-    /// The next bytes; `None` where the server says it is done, which is right or not by size and digest.
+    /// Returns the next bytes; `None` at the end that the server reports. The caller must check size and digest.
     pub(crate) async fn next(&mut self) -> Result<Option<bytes::Bytes>, Error> {
         loop {
             let Some(response) = &mut self.response else {
                 self.connect().await?;
                 continue;
             };
-            let began = Instant::now();
-            let read = timeout(self.rate.left(), response.chunk()).await;
-            let slow = self.rate.add(began.elapsed(), read.as_ref().ok().and_then(|read| read.as_ref().ok()));
+            let start = Instant::now();
+            let read = timeout(self.rate.remaining(), response.chunk()).await;
+            let slow = self.rate.add(start.elapsed(), read.as_ref().ok().and_then(|read| read.as_ref().ok()));
             match read {
                 Ok(Ok(None)) => return Ok(None),
                 Ok(Err(cause)) => {
-                    let why = format!("broke off at byte {}: {}", self.at, chain(&cause.without_url()));
-                    self.failed(&why).await;
+                    let reason = format!("interrupted at byte {}: {}", self.at, chain(&cause.without_url()));
+                    self.failed(&reason).await;
                 }
                 Ok(Ok(Some(chunk))) => {
                     let skipped = self.skip.min(chunk.len() as u64);
@@ -125,12 +126,12 @@ impl BlobStream<'_> {
         let Some(index) = self.endpoints.last().copied() else {
             return Err(summary(std::mem::take(&mut self.errors)));
         };
-        if self.slot.as_ref().is_none_or(|(of, _)| *of != index) {
+        if self.slot.as_ref().is_none_or(|(endpoint, _)| *endpoint != index) {
             self.slot = None;
             self.slot = Some((index, self.session.slot(index).await));
         }
-        let ask = Ask { method: Method::GET, path: &self.path, accept: "", from: self.at };
-        match self.session.ask(index, &ask).await {
+        let request = RegistryRequest { method: Method::GET, path: &self.path, accept: "", from: self.at };
+        match self.session.send(index, &request).await {
             Ok(response) => {
                 self.skip = if response.status() == StatusCode::PARTIAL_CONTENT { 0 } else { self.at };
                 self.response = Some(response);
@@ -143,11 +144,12 @@ impl BlobStream<'_> {
 
     async fn failed_slow(&mut self) {
         let (least, seconds) = (self.rate.least, self.rate.window.as_secs_f64());
-        self.failed(&format!("stopped at byte {}: it brought less than {least} bytes in {seconds} s", self.at)).await;
+        self.failed(&format!("stopped at byte {}: less than {least} bytes in {seconds} s", self.at)).await;
     }
 
-    /// A broken transfer: the same endpoint once more after a pause; after too many in a row, the next one.
-    async fn failed(&mut self, why: &str) {
+    /// Handles an interrupted transfer: the same endpoint is tried again after a pause; after too many interruptions in
+    /// a row, the next one is.
+    async fn failed(&mut self, reason: &str) {
         self.response = None;
         if self.at >= self.broke_at + PROGRESS {
             self.breaks = 0;
@@ -155,9 +157,11 @@ impl BlobStream<'_> {
         self.broke_at = self.at;
         self.breaks += 1;
         if self.breaks >= BREAKS {
-            let shown = self.endpoints.last().map(|index| self.session.endpoints[*index].shown());
-            return self
-                .give_up(Error::unavailable(format!("download from registry {} {why}", shown.unwrap_or_default())));
+            let server = self.endpoints.last().map(|index| self.session.endpoints[*index].display_name());
+            return self.give_up(Error::unavailable(format!(
+                "download from registry {}: {reason}",
+                server.unwrap_or_default()
+            )));
         }
         tokio::time::sleep(pause(self.breaks)).await;
     }
@@ -170,16 +174,16 @@ impl BlobStream<'_> {
     }
 }
 
-/// Between a half and the whole of what doubles with each broken transfer, so that downloads that broke together do not
-/// come back together.
+/// Returns a random duration between half of and all of a pause that doubles with each interrupted transfer, so that
+/// downloads that were interrupted together do not resume together.
 fn pause(breaks: u32) -> Duration {
-    let whole = PAUSE.saturating_mul(1 << breaks.saturating_sub(1).min(16)).min(PAUSE_MAX);
+    let full = PAUSE.saturating_mul(1 << breaks.saturating_sub(1).min(16)).min(PAUSE_MAX);
     let mut random = [0; 2];
     let random = match rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()) {
         Ok(2) => f64::from(u16::from_ne_bytes(random)) / f64::from(u16::MAX),
         _ => 0.5,
     };
-    whole.mul_f64(0.5 + random / 2.0)
+    full.mul_f64(0.5 + random / 2.0)
 }
 
 impl Rate {
@@ -187,12 +191,12 @@ impl Rate {
         (self.waited, self.bytes) = (Duration::ZERO, 0);
     }
 
-    /// How long to wait at most.
-    fn left(&self) -> Duration {
+    /// Returns the longest time to wait for the next bytes.
+    fn remaining(&self) -> Duration {
         self.window.saturating_sub(self.waited)
     }
 
-    /// Counts a wait and what it brought; returns whether a window ended with too little.
+    /// Adds a wait and the bytes it returned. Returns whether a window ended with too few bytes.
     fn add(&mut self, waited: Duration, read: Option<&Option<bytes::Bytes>>) -> bool {
         self.waited += waited;
         self.bytes += read.and_then(Option::as_ref).map_or(0, |chunk| chunk.len() as u64);
@@ -210,7 +214,7 @@ mod tests {
     use super::{PAUSE, PAUSE_MAX, pause};
 
     #[test]
-    fn pauses_grow_to_a_bound_and_differ() {
+    fn pauses_are_random_and_grow_to_a_limit() {
         assert!((1..100).map(|_| pause(1)).all(|pause| pause >= PAUSE / 2 && pause <= PAUSE));
         assert!(pause(4) >= PAUSE * 4 && pause(4) <= PAUSE * 8);
         assert!(pause(40) >= PAUSE_MAX / 2 && pause(40) <= PAUSE_MAX);

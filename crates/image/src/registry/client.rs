@@ -1,4 +1,4 @@
-//! HTTP: clients with their timeouts, and requests that are answered with what the registry asks for.
+//! HTTP clients with their timeouts, and requests that respond to challenges and follow redirects.
 
 use std::{
     collections::HashMap,
@@ -14,32 +14,32 @@ use reqwest::{
 
 use super::{
     auth,
-    endpoint::{Endpoint, may_visit, same_server},
+    endpoint::{Endpoint, may_request, same_server},
+    endpoint_cache::CachedEndpoints,
     hosts::Host,
-    known::Known,
     tls::with_certificates,
 };
 use crate::{Credentials, Error, ErrorKind, Reference, Registries};
 
-/// To connect, TLS included.
+/// Timeout for connecting, including TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// Without a byte from the server.
+/// Timeout without a byte from the server.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// To answer one request: status and headers; and for the whole of a small body.
+/// Timeout for status and headers of a response, and for the whole of a small body.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// Tries of one request that the server itself could not answer (429, 5xx).
-const TRIES: u32 = 4;
-/// Longest wait between two tries, whatever `Retry-After` says.
+/// Attempts of one request to which the server responds with an error of its own (429, 5xx).
+const ATTEMPTS_MAX: u32 = 4;
+/// Longest wait between two attempts, whatever `Retry-After` requests.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// Redirects followed.
+/// Most redirects that are followed.
 const REDIRECTS: usize = 10;
 
-/// HTTP clients, made when first needed: the one with TLS reads the system's certificates.
+/// HTTP clients, which are created on first use: the one with TLS reads the system's certificates.
 pub(crate) struct Clients {
     pub(crate) registries: Arc<Registries>,
     plain: OnceLock<Client>,
     tls: OnceLock<Client>,
-    pub(super) known: Mutex<HashMap<String, Known>>,
+    pub(super) endpoint_cache: Mutex<HashMap<String, CachedEndpoints>>,
 }
 
 impl Clients {
@@ -48,7 +48,7 @@ impl Clients {
             registries: Arc::new(registries.clone()),
             plain: OnceLock::new(),
             tls: OnceLock::new(),
-            known: Mutex::default(),
+            endpoint_cache: Mutex::default(),
         }
     }
 
@@ -58,35 +58,35 @@ impl Clients {
             return Ok(client);
         }
         let builder = Self::builder();
-        let client = built(if scheme == "https" { builder } else { builder.tls_certs_only([]) })?;
+        let client = build(if scheme == "https" { builder } else { builder.tls_certs_only([]) })?;
         Ok(cell.get_or_init(|| client))
     }
 
-    /// A client for this host alone, with its certificates.
-    pub(super) fn own(host: &Host) -> Result<Client, Error> {
-        built(with_certificates(Self::builder(), host)?)
+    /// Creates a client for one host, with its certificates.
+    pub(super) fn for_host(host: &Host) -> Result<Client, Error> {
+        build(with_certificates(Self::builder(), host)?)
     }
 
     fn builder() -> ClientBuilder {
         static PROVIDER: Once = Once::new();
         PROVIDER.call_once(|| {
-            // Fails only if the program has installed one already: as good.
+            // This fails only if a provider was installed already, which serves as well.
             let _ = rustls::crypto::ring::default_provider().install_default();
         });
         Client::builder()
             .user_agent(concat!("pinion/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(IDLE_TIMEOUT)
-            // Followed by `Session::send`, which knows what may go to whom.
+            // `Session::send_once` follows redirects, because it knows which server may get credentials.
             .redirect(redirect::Policy::none())
     }
 }
 
-fn built(builder: ClientBuilder) -> Result<Client, Error> {
+fn build(builder: ClientBuilder) -> Result<Client, Error> {
     builder.build().map_err(|cause| Error::system(format!("set up TLS: {}; install ca-certificates", chain(&cause))))
 }
 
-/// All causes of an error in one line.
+/// Formats an error with all of its causes in one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -100,191 +100,203 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// One pull's conversation about one repository.
+/// The requests of one pull for one repository.
 pub(crate) struct Session {
     store: Arc<crate::store::Inner>,
-    /// As they were when it began.
+    /// The clients, with the settings at the start of the pull.
     clients: Arc<Clients>,
     pub(crate) endpoints: Vec<Endpoint>,
-    /// Of the reference, whatever mirrors it has.
+    /// Host in the reference, not that of a mirror.
     pub(crate) host: String,
     pub(crate) repository: String,
-    /// `Authorization` by endpoint, once known.
+    /// Values of `Authorization` by endpoint, once known.
     tokens: Mutex<HashMap<usize, String>>,
 }
 
-/// A response, and whether the endpoint's own server gave it or the target of a redirect.
-struct Answered {
+/// A response, and whether it is from the endpoint's own server or from the target of a redirect.
+struct RegistryResponse {
     response: Response,
     by_endpoint: bool,
 }
 
-/// What is asked for.
-pub(crate) struct Ask<'a> {
+/// A request to a registry.
+pub(crate) struct RegistryRequest<'a> {
     pub(crate) method: Method,
-    /// Below the repository: `manifests/latest`.
+    /// Path below the repository: `manifests/latest`.
     pub(crate) path: &'a str,
     pub(crate) accept: &'a str,
-    /// First byte wanted.
+    /// Offset of the first byte that is requested.
     pub(crate) from: u64,
 }
 
 impl Session {
-    /// Of the store it fetches for.
-    pub(crate) fn figures(&self) -> &crate::Figures {
-        &self.store.figures
+    /// Returns the metrics of the store.
+    pub(crate) fn metrics(&self) -> &crate::Metrics {
+        &self.store.metrics
     }
 
-    /// Bounds of its transfers.
-    pub(super) fn transfers(&self) -> &crate::Transfers {
+    /// Returns the limits of transfers.
+    pub(super) fn transfers(&self) -> &crate::TransferLimits {
         &self.clients.registries.transfers
     }
 
-    /// Waits for leave to download from an endpoint.
+    /// Waits for a permit to download from an endpoint.
     pub(super) async fn slot(&self, index: usize) -> crate::pull::Slot {
         self.store.pulls.slots.acquire(&self.endpoints[index].authority()).await
     }
 
-    /// Reads the settings of the reference's host.
+    /// Creates a session, for which it reads the settings of the reference's host.
     pub(crate) async fn open(
         store: Arc<crate::store::Inner>,
         reference: &Reference,
         credentials: Option<&Credentials>,
     ) -> Result<Self, Error> {
         let (host, repository) = (reference.host().to_owned(), reference.repository().to_owned());
-        let given = credentials.cloned();
+        let caller_credentials = credentials.cloned();
         let settings = store.settings.clone();
         settings
             .run(move || {
                 let clients = store.clients();
                 let mut endpoints = clients.endpoints(&host)?;
                 for endpoint in &mut endpoints {
-                    endpoint.credentials = clients.credentials(endpoint, (&host, &repository), given.as_ref())?;
+                    endpoint.credentials =
+                        clients.credentials(endpoint, (&host, &repository), caller_credentials.as_ref())?;
                 }
                 Ok(Self { endpoints, host, repository, tokens: Mutex::default(), clients, store })
             })
             .await
     }
 
-    /// Asks one endpoint; answers its challenge once, and waits where it says that it is busy.
-    pub(crate) async fn ask(&self, index: usize, ask: &Ask<'_>) -> Result<Response, Error> {
+    /// Sends a request to one endpoint. Responds to a challenge once, and retries after a pause when the endpoint is
+    /// busy.
+    pub(crate) async fn send(&self, index: usize, request: &RegistryRequest<'_>) -> Result<Response, Error> {
         let mut authorized = false;
-        let mut tried = 0;
+        let mut attempts = 0;
         loop {
-            let Answered { response, by_endpoint } = self.send(index, ask).await?;
+            let RegistryResponse { response, by_endpoint } = self.send_once(index, request).await?;
             match response.status() {
                 status if status.is_success() => return Ok(response),
-                StatusCode::UNAUTHORIZED if !by_endpoint => return Err(self.refused_elsewhere(index, &response)),
+                StatusCode::UNAUTHORIZED if !by_endpoint => return Err(self.redirect_refused(index, &response)),
                 StatusCode::UNAUTHORIZED if !authorized => {
                     authorized = true;
                     self.authorize(index, response.headers()).await?;
                 }
                 status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-                    tried += 1;
-                    if tried == TRIES {
-                        return Err(self.refused(index, ask, response).await);
+                    attempts += 1;
+                    if attempts == ATTEMPTS_MAX {
+                        return Err(self.status_error(index, request, response).await);
                     }
-                    tokio::time::sleep(wait(response.headers(), tried)).await;
+                    tokio::time::sleep(retry_delay(response.headers(), attempts)).await;
                 }
-                _ => return Err(self.refused(index, ask, response).await),
+                _ => return Err(self.status_error(index, request, response).await),
             }
         }
     }
 
-    /// One request, through its redirects. Only the endpoint's own server gets its token and its configured headers.
-    async fn send(&self, index: usize, ask: &Ask<'_>) -> Result<Answered, Error> {
+    /// Sends one request and follows its redirects. Only the endpoint's own server gets the token and the configured
+    /// headers.
+    async fn send_once(&self, index: usize, request: &RegistryRequest<'_>) -> Result<RegistryResponse, Error> {
         let endpoint = &self.endpoints[index];
-        let mut url = endpoint.url(&self.repository, ask.path);
+        let mut url = endpoint.url(&self.repository, request.path);
         for _ in 0..=REDIRECTS {
             let by_endpoint = same_server(&endpoint.base, &url);
-            let request = self.request(index, ask, url.clone(), by_endpoint)?;
-            let response = match tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await {
-                Ok(answer) => answer.map_err(|cause| unreachable(endpoint, cause))?,
+            let builder = self.build_request(index, request, url.clone(), by_endpoint)?;
+            let response = match tokio::time::timeout(ANSWER_TIMEOUT, builder.send()).await {
+                Ok(result) => result.map_err(|cause| unreachable(endpoint, cause))?,
                 Err(_) => {
-                    let (shown, seconds) = (endpoint.shown(), ANSWER_TIMEOUT.as_secs());
-                    return Err(Error::unavailable(format!("registry {shown} did not answer for {seconds} s")));
+                    let (server, seconds) = (endpoint.display_name(), ANSWER_TIMEOUT.as_secs());
+                    return Err(Error::unavailable(format!("registry {server}: request timed out after {seconds} s")));
                 }
             };
-            match redirected(&response) {
-                None => return Ok(Answered { response, by_endpoint }),
+            match redirect_target(&response) {
+                None => return Ok(RegistryResponse { response, by_endpoint }),
                 Some(target) => url = self.redirect(endpoint, &url, target)?,
             }
         }
-        Err(Error::unavailable(format!("registry {}: more than {REDIRECTS} redirects", endpoint.shown())))
+        Err(Error::unavailable(format!("registry {}: more than {REDIRECTS} redirects", endpoint.display_name())))
     }
 
-    fn request(&self, index: usize, ask: &Ask<'_>, url: Url, by_endpoint: bool) -> Result<RequestBuilder, Error> {
+    fn build_request(
+        &self,
+        index: usize,
+        request: &RegistryRequest<'_>,
+        url: Url,
+        by_endpoint: bool,
+    ) -> Result<RequestBuilder, Error> {
         let endpoint = &self.endpoints[index];
-        let mut request = self.client(endpoint, &url)?.request(ask.method.clone(), url);
-        if !ask.accept.is_empty() {
-            request = request.header(ACCEPT, ask.accept);
+        let mut builder = self.client(endpoint, &url)?.request(request.method.clone(), url);
+        if !request.accept.is_empty() {
+            builder = builder.header(ACCEPT, request.accept);
         }
-        if ask.from > 0 {
-            request = request.header(RANGE, format!("bytes={}-", ask.from));
+        if request.from > 0 {
+            builder = builder.header(RANGE, format!("bytes={}-", request.from));
         }
         if !by_endpoint {
-            return Ok(request);
+            return Ok(builder);
         }
-        request = request.headers(endpoint.headers.clone());
+        builder = builder.headers(endpoint.headers.clone());
         let token = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).get(&index).cloned();
         Ok(match token {
-            Some(token) => request.header(AUTHORIZATION, token),
-            None => request,
+            Some(token) => builder.header(AUTHORIZATION, token),
+            None => builder,
         })
     }
 
-    /// Where a redirect leads, if it may be followed.
+    /// Returns the target of a redirect, if it may be followed.
     fn redirect(&self, endpoint: &Endpoint, from: &Url, target: &str) -> Result<Url, Error> {
-        let refuse = |why: &str| Error::unavailable(format!("registry {}: {why}", endpoint.shown()));
-        let url = from.join(target).map_err(|_| refuse("it redirects to what is not a URL"))?;
-        match may_visit(&self.clients.registries, &url) || same_server(&endpoint.base, &url) {
+        let refuse = |reason: &str| Error::unavailable(format!("registry {}: {reason}", endpoint.display_name()));
+        let url = from.join(target).map_err(|_| refuse("it redirects to an invalid URL"))?;
+        match may_request(&self.clients.registries, &url) || same_server(&endpoint.base, &url) {
             true => Ok(url),
             false => Err(refuse("a redirect to plain HTTP is not followed")),
         }
     }
 
-    /// The error for a redirect's target that requests credentials. Those of the endpoint are not for it.
-    fn refused_elsewhere(&self, index: usize, response: &Response) -> Error {
+    /// Returns the error for the target of a redirect that requires credentials. Those of the endpoint are not sent to
+    /// it.
+    fn redirect_refused(&self, index: usize, response: &Response) -> Error {
         let target = response.url().host_str().unwrap_or_default();
-        let shown = self.endpoints[index].shown();
+        let server = self.endpoints[index].display_name();
         Error::new(
             ErrorKind::Unauthorized,
-            format!("registry {shown} redirects to {target}, which refuses access; no credentials are sent there"),
+            format!("registry {server} redirects to {target}, which refuses access; no credentials are sent there"),
         )
     }
 
-    /// The endpoint's own, or the one for all.
+    /// Returns the client of the endpoint if it has its own, else the shared one.
     fn client<'a>(&'a self, endpoint: &'a Endpoint, url: &Url) -> Result<&'a Client, Error> {
         endpoint.client.as_ref().map_or_else(|| self.clients.get(url.scheme()), Ok)
     }
 
-    /// Gets a token as the endpoint's challenge says. Credentials go to the host they are for, not to its mirrors.
+    /// Responds to the challenge of an endpoint, for which a token may be requested. Credentials are sent to the host
+    /// that they are for, not to its mirrors.
     async fn authorize(&self, index: usize, headers: &HeaderMap) -> Result<(), Error> {
         let endpoint = &self.endpoints[index];
         let credentials = endpoint.credentials.as_ref();
         let challenges = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
         let Some(challenge) = auth::choose(challenges) else {
-            return Err(auth::refused(endpoint, credentials, "it names no way to authenticate"));
+            return Err(auth::refused(endpoint, credentials, "it offers no supported way to authenticate"));
         };
         let value = match challenge {
             auth::Challenge::Basic => {
                 auth::basic(credentials).ok_or_else(|| auth::refused(endpoint, credentials, ""))?
             }
             auth::Challenge::Bearer(bearer) => {
-                if !may_visit(&self.clients.registries, &bearer.realm) && !same_server(&endpoint.base, &bearer.realm) {
+                if !may_request(&self.clients.registries, &bearer.realm) && !same_server(&endpoint.base, &bearer.realm)
+                {
                     return Err(auth::refused(endpoint, credentials, "its token service is on plain HTTP"));
                 }
                 let client = self.client(endpoint, &bearer.realm)?;
-                let wanted = auth::Wanted { endpoint, bearer: &bearer, repository: &self.repository };
-                auth::token(client, wanted, credentials).await?
+                let token_request = auth::TokenRequest { endpoint, bearer: &bearer, repository: &self.repository };
+                auth::token(client, token_request, credentials).await?
             }
         };
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner).insert(index, value);
         Ok(())
     }
 
-    /// The error for a status that is no success; says what the registry says, bounded.
-    async fn refused(&self, index: usize, ask: &Ask<'_>, response: Response) -> Error {
+    /// Returns the error for a status that is not a success, with a limited part of the registry's text.
+    async fn status_error(&self, index: usize, request: &RegistryRequest<'_>, response: Response) -> Error {
         let endpoint = &self.endpoints[index];
         let status = response.status();
         let kind = match status {
@@ -293,46 +305,47 @@ impl Session {
             status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => ErrorKind::Unavailable,
             _ => ErrorKind::Invalid,
         };
-        let what = ask.path.split('/').next().unwrap_or_default().trim_end_matches('s');
-        let shown = endpoint.shown();
+        let object = request.path.split('/').next().unwrap_or_default().trim_end_matches('s');
+        let server = endpoint.display_name();
         if kind == ErrorKind::NotFound {
-            return Error::new(kind, format!("{what} not found at registry {shown}"));
+            return Error::new(kind, format!("{object} not found at registry {server}"));
         }
         if kind == ErrorKind::Unauthorized {
             return auth::refused(endpoint, endpoint.credentials.as_ref(), "");
         }
-        let body = bounded(response, 4096).await.unwrap_or_default();
-        let said: String = String::from_utf8_lossy(&body).chars().filter(|c| !c.is_control()).take(300).collect();
-        Error::new(kind, format!("registry {shown} answers {status} for the {what}: {said}"))
+        let body = read_bounded(response, 4096).await.unwrap_or_default();
+        let text: String = String::from_utf8_lossy(&body).chars().filter(|c| !c.is_control()).take(300).collect();
+        Error::new(kind, format!("registry {server} returned {status} for the {object}: {text}"))
     }
 }
 
-/// The target of a redirect.
-fn redirected(response: &Response) -> Option<&str> {
+/// Returns the target of a redirect.
+fn redirect_target(response: &Response) -> Option<&str> {
     match response.status().as_u16() {
         301 | 302 | 303 | 307 | 308 => response.headers().get(LOCATION)?.to_str().ok(),
         _ => None,
     }
 }
 
-fn wait(headers: &HeaderMap, tried: u32) -> Duration {
-    let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok()).map(Duration::from_secs);
-    asked.unwrap_or(Duration::from_millis(250 << tried)).min(WAIT_MAX)
+fn retry_delay(headers: &HeaderMap, attempts: u32) -> Duration {
+    let requested =
+        headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok()).map(Duration::from_secs);
+    requested.unwrap_or(Duration::from_millis(250 << attempts)).min(WAIT_MAX)
 }
 
 fn unreachable(endpoint: &Endpoint, cause: reqwest::Error) -> Error {
-    let shown = endpoint.shown();
-    let what = if cause.is_connect() { "connect to" } else { "ask" };
-    // Not the URL: its query may hold a secret.
-    Error::unavailable(format!("{what} registry {shown}: {}", chain(&cause.without_url())))
+    let server = endpoint.display_name();
+    let operation = if cause.is_connect() { "connect to" } else { "send a request to" };
+    // The URL is left out, because its query may contain a secret.
+    Error::unavailable(format!("{operation} registry {server}: {}", chain(&cause.without_url())))
 }
 
-/// A body of at most `most` bytes, all of it within a minute.
-pub(crate) async fn bounded(response: Response, most: usize) -> Result<Vec<u8>, Error> {
-    let whole = tokio::time::timeout(ANSWER_TIMEOUT, whole_body(response, most)).await;
-    whole.unwrap_or_else(|_| {
+/// Reads a body of at most `most` bytes within a minute.
+pub(crate) async fn read_bounded(response: Response, most: usize) -> Result<Vec<u8>, Error> {
+    let body = tokio::time::timeout(ANSWER_TIMEOUT, whole_body(response, most)).await;
+    body.unwrap_or_else(|_| {
         let seconds = ANSWER_TIMEOUT.as_secs();
-        Err(Error::unavailable(format!("the registry's answer did not end within {seconds} s")))
+        Err(Error::unavailable(format!("the registry's response timed out after {seconds} s")))
     })
 }
 
@@ -341,13 +354,13 @@ async fn whole_body(mut response: Response, most: usize) -> Result<Vec<u8>, Erro
     loop {
         match response.chunk().await {
             Ok(Some(chunk)) if body.len() + chunk.len() > most => {
-                return Err(Error::invalid(format!("the registry's answer is larger than {most} bytes")));
+                return Err(Error::invalid(format!("the registry's response is larger than {most} bytes")));
             }
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
             Ok(None) => return Ok(body),
             Err(cause) => {
                 return Err(Error::unavailable(format!(
-                    "the registry's answer broke off: {}",
+                    "the registry's response was interrupted: {}",
                     chain(&cause.without_url())
                 )));
             }

@@ -1,4 +1,4 @@
-//! Where to ask for a repository: mirrors in order, then the host; and by which scheme.
+//! Endpoints of a repository, and their schemes: mirrors in order, then the host.
 
 use std::net::IpAddr;
 
@@ -11,58 +11,59 @@ use crate::{Credentials, Error, Registries};
 pub(crate) struct Endpoint {
     /// `scheme://host[:port][/prefix]/v2/`.
     pub(crate) base: Url,
-    /// The host of the reference, if this is a mirror of it.
+    /// Host of the reference, if this is a mirror of it.
     pub(crate) mirror_of: Option<String>,
-    /// Its own, where it has certificates of its own.
+    /// Its own HTTP client, if it has its own certificates.
     pub(crate) client: Option<Client>,
-    /// Sent with every request.
+    /// Headers that are sent with every request.
     pub(crate) headers: HeaderMap,
-    /// Whether it may be asked for blobs and manifests by digest.
+    /// Whether blobs, and manifests by digest, may be requested from it.
     pub(crate) pulls: bool,
-    /// Whether it may be asked what a tag means.
+    /// Whether it may resolve tags.
     pub(crate) resolves: bool,
-    /// What it is told about who asks.
+    /// Credentials for it.
     pub(crate) credentials: Option<Credentials>,
 }
 
 impl Endpoint {
-    /// One that may be asked for everything, by the client for all.
+    /// Creates an endpoint that may serve all requests, with the shared client.
     pub(super) fn plain(base: Url, mirror_of: Option<String>) -> Self {
         let (client, headers, credentials) = (None, HeaderMap::new(), None);
         Self { base, mirror_of, client, headers, pulls: true, resolves: true, credentials }
     }
 
-    /// `host` or `host:port`, as a directory of settings is named.
+    /// Returns `host` or `host:port`, the name of its directory of settings.
     pub(super) fn authority(&self) -> String {
         let host = self.base.host_str().unwrap_or_default();
         self.base.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
     }
 
-    /// `host:port` for messages.
-    pub(crate) fn shown(&self) -> String {
+    /// Returns `host:port`, for messages.
+    pub(crate) fn display_name(&self) -> String {
         let host = self.base.host_str().unwrap_or_default();
-        let at = match self.base.port_or_known_default() {
+        let authority = match self.base.port_or_known_default() {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),
         };
         match &self.mirror_of {
-            Some(of) => format!("{at} (mirror of {of})"),
-            None => at,
+            Some(host) => format!("{authority} (mirror of {host})"),
+            None => authority,
         }
     }
 
-    /// URL of something below the repository; mirrors are told which registry is meant, as containerd does.
+    /// Returns the URL of a path below the repository. For a mirror the query `ns` names the registry, as in
+    /// containerd.
     pub(crate) fn url(&self, repository: &str, rest: &str) -> Url {
         let mut url = self.base.clone();
         url.set_path(&format!("{}{repository}/{rest}", self.base.path()));
-        if let Some(of) = &self.mirror_of {
-            url.query_pairs_mut().append_pair("ns", of);
+        if let Some(host) = &self.mirror_of {
+            url.query_pairs_mut().append_pair("ns", host);
         }
         url
     }
 }
 
-/// The endpoints for a registry host.
+/// Returns the endpoints of a registry host.
 pub(crate) fn endpoints(registries: &Registries, host: &str) -> Result<Vec<Endpoint>, Error> {
     let mirrors = registries.mirrors.get(host).or_else(|| registries.mirrors.get("*"));
     let mut endpoints = Vec::new();
@@ -73,12 +74,12 @@ pub(crate) fn endpoints(registries: &Registries, host: &str) -> Result<Vec<Endpo
     Ok(endpoints)
 }
 
-/// Where the registry of this name is.
+/// Returns the server of the registry with this name.
 pub(super) fn server(host: &str) -> &str {
     if host == "docker.io" { "registry-1.docker.io" } else { host }
 }
 
-/// Whether both are answered by the same server, by the same scheme.
+/// Whether both URLs have the same server and scheme.
 pub(super) fn same_server(one: &Url, other: &Url) -> bool {
     one.scheme() == other.scheme()
         && one.host_str() == other.host_str()
@@ -87,17 +88,17 @@ pub(super) fn same_server(one: &Url, other: &Url) -> bool {
 
 pub(super) fn base(registries: &Registries, text: &str) -> Result<Url, Error> {
     let text = text.trim_end_matches('/');
-    let whole = match text.starts_with("http://") || text.starts_with("https://") {
+    let url = match text.starts_with("http://") || text.starts_with("https://") {
         true => format!("{text}/v2/"),
         false => {
             let scheme = if is_plain(registries, text) { "http" } else { "https" };
             format!("{scheme}://{text}/v2/")
         }
     };
-    whole.parse().map_err(|cause| Error::invalid(format!("registry {text}: not a host or URL: {cause}")))
+    url.parse().map_err(|cause| Error::invalid(format!("registry {text}: not a host or URL: {cause}")))
 }
 
-/// Whether a host may be spoken to without TLS: loopback, or where the configuration says so.
+/// Whether a host may be accessed without TLS: on loopback, or if the configuration allows it.
 fn is_plain(registries: &Registries, authority: &str) -> bool {
     let authority = authority.split('/').next().unwrap_or_default();
     let name = match authority.rfind(':') {
@@ -112,8 +113,8 @@ fn is_loopback(name: &str) -> bool {
     name == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Whether a redirect or a token service's address may be followed: TLS, or a host that is plain anyway.
-pub(crate) fn may_visit(registries: &Registries, url: &Url) -> bool {
+/// Whether the URL of a redirect or a token service may be requested: over TLS, or if the host may be accessed without.
+pub(crate) fn may_request(registries: &Registries, url: &Url) -> bool {
     match url.scheme() {
         "https" => true,
         "http" => {
@@ -125,7 +126,7 @@ pub(crate) fn may_visit(registries: &Registries, url: &Url) -> bool {
     }
 }
 
-/// A mirror that the configuration itself names with `http://`.
+/// Whether this is a mirror that the configuration has with `http://`.
 fn is_configured(registries: &Registries, url: &Url) -> bool {
     registries.mirrors.values().flatten().filter_map(|mirror| mirror.parse::<Url>().ok()).any(|mirror| {
         mirror.scheme() == "http"
@@ -136,7 +137,7 @@ fn is_configured(registries: &Registries, url: &Url) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{endpoints, may_visit};
+    use super::{endpoints, may_request};
     use crate::Registries;
 
     fn bases(registries: &Registries, host: &str) -> Vec<String> {
@@ -160,11 +161,11 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_not_lost_on_the_way() {
+    fn redirects_from_tls_to_plain_http_are_refused() {
         let registries = Registries::default();
-        assert!(may_visit(&registries, &"https://cdn.example/x".parse().unwrap()));
-        assert!(may_visit(&registries, &"http://127.0.0.1:1/x".parse().unwrap()));
-        assert!(!may_visit(&registries, &"http://cdn.example/x".parse().unwrap()));
-        assert!(!may_visit(&registries, &"file:///etc/passwd".parse().unwrap()));
+        assert!(may_request(&registries, &"https://cdn.example/x".parse().unwrap()));
+        assert!(may_request(&registries, &"http://127.0.0.1:1/x".parse().unwrap()));
+        assert!(!may_request(&registries, &"http://cdn.example/x".parse().unwrap()));
+        assert!(!may_request(&registries, &"file:///etc/passwd".parse().unwrap()));
     }
 }

@@ -1,4 +1,4 @@
-//! A client for one host, with its certificates.
+//! TLS settings of a client for one host.
 
 use std::path::Path;
 
@@ -10,35 +10,35 @@ use super::{
 };
 use crate::Error;
 
-/// Adds a host's authorities to the system's, and what we show of ourselves.
+/// Adds the certificate authorities of a host to those of the system, and the client certificate.
 pub(crate) fn with_certificates(mut builder: ClientBuilder, host: &Host) -> Result<ClientBuilder, Error> {
     let mut authorities = Vec::new();
     for path in &host.ca {
-        let found = Certificate::from_pem_bundle(&read(path)?).map_err(|e| wrong(path, &chain(&e)))?;
-        if found.is_empty() {
-            return Err(wrong(path, &"holds no certificate"));
+        let certificates = Certificate::from_pem_bundle(&read(path)?).map_err(|e| invalid(path, &chain(&e)))?;
+        if certificates.is_empty() {
+            return Err(invalid(path, &"contains no certificate"));
         }
-        authorities.extend(found);
+        authorities.extend(certificates);
     }
     if !authorities.is_empty() {
         builder = builder.tls_certs_merge(authorities);
     }
-    // One is all that TLS shows; the first, as the order is the operator's.
+    // TLS presents only one client certificate: the first, because the operator decides the order.
     if let Some((certificate, key)) = host.client.first() {
         let mut pem = read(certificate)?;
         if let Some(key) = key {
             pem.push(b'\n');
             pem.extend(read(key)?);
         }
-        builder = builder.identity(Identity::from_pem(&pem).map_err(|e| wrong(certificate, &chain(&e)))?);
+        builder = builder.identity(Identity::from_pem(&pem).map_err(|e| invalid(certificate, &chain(&e)))?);
     }
     Ok(if host.skip_verify { builder.tls_danger_accept_invalid_certs(true) } else { builder })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    bytes(path).map_err(|error| wrong(path, &error))
+    bytes(path).map_err(|error| invalid(path, &error))
 }
 
-fn wrong(path: &Path, why: &dyn std::fmt::Display) -> Error {
-    Error::invalid(format!("certificate {}: {why}", path.display()))
+fn invalid(path: &Path, reason: &dyn std::fmt::Display) -> Error {
+    Error::invalid(format!("certificate {}: {reason}", path.display()))
 }

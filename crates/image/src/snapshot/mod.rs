@@ -1,10 +1,10 @@
 //! Writable layers of containers, and their mounts.
 //!
-//! A snapshot lives no longer than this boot: it is mounted `volatile`, and no container survives a reboot. So it has
-//! no row in the index and costs no fsync; what must be known after a restart of the daemon is its directory's
-//! `record.json`.
+//! A snapshot does not outlive the boot: it is mounted `volatile`, and no container survives a reboot. So it has no
+//! entry in the index and needs no fsync. What a restarted daemon must know about it is in the `record.json` of its
+//! directory.
 
-mod mapped;
+mod id_map;
 mod mount;
 mod sampling;
 mod volume;
@@ -18,29 +18,29 @@ use std::{
 use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
 
-pub use self::mapped::{IdMap, IdRange};
+pub use self::id_map::{IdMap, IdRange};
 pub(crate) use self::sampling::{Sampler, start as start_sampling};
 use crate::{
     Digest, Error, Store, Usage,
-    error::at,
+    error::failed_to,
     state::{MountedImage, Snapshot},
     store::Inner,
     unpack::remove_path,
 };
 
-/// Most bytes of a record.
+/// Largest record, in bytes.
 const RECORD_MAX: u64 = 1 << 20;
-/// Name of a layer without files.
+/// Name of an empty layer.
 const EMPTY: &str = "empty";
-/// And of another: without an upper directory overlayfs wants two.
+/// Name of another empty layer: without an upper directory overlayfs requires two.
 const EMPTY_TOO: &str = "empty-too";
 
-/// How the files of a mount look.
+/// Options of an overlay mount.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Appearance<'a> {
-    /// Owned as in a user namespace with this map: shown through an id-mapped mount.
+pub struct MountOptions<'a> {
+    /// Map of the user namespace in which the mount is used: its layers are id-mapped.
     pub map: Option<&'a IdMap>,
-    /// The label of all of them, where the kernel has SELinux: `system_u:object_r:container_file_t:s0:c1,c2`.
+    /// SELinux label of all files, if the kernel has SELinux: `system_u:object_r:container_file_t:s0:c1,c2`.
     pub label: Option<&'a str>,
 }
 
@@ -48,29 +48,30 @@ pub struct Appearance<'a> {
 struct Record {
     image: Digest,
     top: Option<Digest>,
-    /// All of the image's layers, lowest first: in use whatever the index knows.
+    /// All layers of the image, lowest first. They are in use whatever the index lists.
     #[serde(default)]
     layers: Vec<Digest>,
     #[serde(default)]
     volumes: Vec<MountedImage>,
-    /// Boot id of when it was made.
+    /// Boot id at its creation.
     #[serde(default)]
     boot: Option<String>,
 }
 
 impl Store {
-    /// Makes the writable layer of a container. For a key that has one of the same image already, does nothing.
+    /// Creates the writable layer of a container. Does nothing if the key has one of the same image already.
     ///
     /// # Errors
-    /// The image is not here, the key is no plain file name, or it belongs to another image.
+    /// The image is not in the store, the key is not a plain file name, or it belongs to another image.
     pub fn prepare(&self, key: &str, image_id: &str) -> Result<(), Error> {
         self.prepare_mapped(key, image_id, None)
     }
 
-    /// The same for a container in a user namespace with this map: the root directory is owned as there.
+    /// Creates the writable layer of a container in a user namespace with this map, whose root owns the root directory.
+    /// Otherwise as [`Store::prepare`].
     ///
     /// # Errors
-    /// As [`Store::prepare`].
+    /// See [`Store::prepare`].
     pub fn prepare_mapped(&self, key: &str, image_id: &str, map: Option<&IdMap>) -> Result<(), Error> {
         let name = |error: Error| error.during(format!("prepare snapshot {key} of image {image_id}"));
         check_key(key).map_err(name)?;
@@ -86,7 +87,8 @@ impl Store {
                     }
                 };
             }
-            let known = state.images.get(&id).ok_or_else(|| name(Error::not_found("it was just removed")))?;
+            let known =
+                state.images.get(&id).ok_or_else(|| name(Error::not_found("the image was removed in the meantime")))?;
             let layers: Vec<Digest> = known.record.layers.iter().map(|layer| layer.chain.clone()).collect();
             let top = layers.last().cloned();
             let snapshot = Snapshot { image: id, top, layers, volumes: Vec::new(), usage: Usage::default() };
@@ -94,38 +96,39 @@ impl Store {
             state.snapshots.insert(key.to_owned(), snapshot.clone());
             snapshot
         };
-        self.inner.make_snapshot(key, &snapshot, map).map_err(|error| {
+        self.inner.create_snapshot(key, &snapshot, map).map_err(|error| {
             self.inner.state.lock().snapshots.remove(key);
             name(error)
         })
     }
 
-    /// The snapshot as a detached overlay mount (`volatile`), never attached to this mount namespace. The container's
-    /// monitor attaches it. At most one such mount of a key may be in use at a time.
+    /// Mounts the overlay of a snapshot (`volatile`) and returns it detached. It is never attached to this mount
+    /// namespace; the container's monitor attaches it. At most one such mount of a key may be in use at a time.
     ///
-    /// Needs Linux 6.8 for more layers than fit in 255 bytes of the numbers of descriptors (some fifty).
+    /// More than about fifty layers require Linux 6.8: on older kernels their descriptor numbers must fit in 255 bytes.
     ///
     /// # Errors
-    /// The snapshot or one of its layers is not there, or the kernel refuses; names both and the way out.
+    /// The snapshot or one of its layers does not exist, or the kernel refuses. The message names both and what to do.
     pub fn mount(&self, key: &str, readonly: bool) -> Result<OwnedFd, Error> {
-        self.mount_as(key, readonly, &Appearance::default())
+        self.mount_with(key, readonly, &MountOptions::default())
     }
 
-    /// The same, its files looking so; none of them is changed. For a map the snapshot was made by
-    /// [`Store::prepare_mapped`].
+    /// Mounts the overlay of a snapshot with options, and returns it detached. No file is changed. For a map the
+    /// snapshot must have been created by [`Store::prepare_mapped`].
     ///
-    /// Needs Linux 6.13 to be seen by nobody, 5.19 at all, and a file system that can be id-mapped.
+    /// A map requires Linux 5.19 and a file system that can be id-mapped. Before Linux 6.13 the layers are visible on
+    /// the node for a moment.
     ///
     /// # Errors
-    /// As [`Store::mount`].
-    pub fn mount_as(&self, key: &str, readonly: bool, appearance: &Appearance<'_>) -> Result<OwnedFd, Error> {
+    /// See [`Store::mount`].
+    pub fn mount_with(&self, key: &str, readonly: bool, options: &MountOptions<'_>) -> Result<OwnedFd, Error> {
         let missing = || Error::not_found(format!("mount snapshot {key}: no such snapshot; prepare it first"));
         let layers = {
             let state = self.inner.state.lock();
             let snapshot = state.snapshots.get(key).ok_or_else(missing)?;
             state.chain(snapshot.top.as_ref()).map_err(|layer| {
                 Error::corrupt(format!(
-                    "mount snapshot {key}: layer {layer} of image {} is gone; pull the image again",
+                    "mount snapshot {key}: layer {layer} of image {} is missing; pull the image again",
                     snapshot.image
                 ))
             })?
@@ -134,21 +137,24 @@ impl Store {
         if lower.is_empty() {
             lower.push(self.inner.empty_layer(EMPTY)?);
         }
-        mount::overlay(key, &self.inner.lower(&lower, appearance), &self.inner.snapshot_path(key), readonly)
+        mount::overlay(key, &self.inner.lower(&lower, options), &self.inner.snapshot_path(key), readonly)
     }
 
-    /// Whether images can be shown as a user namespace's here: tries it with an empty one.
+    /// Checks that layers can be id-mapped here, by mounting an overlay of empty ones.
     ///
     /// # Errors
-    /// What is missing.
+    /// The message names what is missing.
     pub fn probe_id_map(&self, map: &IdMap) -> Result<(), Error> {
         let lower =
             [EMPTY, EMPTY_TOO].map(|name| self.inner.empty_layer(name)).into_iter().collect::<Result<Vec<_>, _>>()?;
-        let told = |(what, cause)| Error::system(format!("try an overlay of id-mapped layers: {what}: {cause}"));
-        volume::overlay(&self.inner.lower(&lower, &Appearance { map: Some(map), label: None })).map(drop).map_err(told)
+        let failed =
+            |(operation, cause)| Error::system(format!("try an overlay of id-mapped layers: {operation}: {cause}"));
+        volume::overlay(&self.inner.lower(&lower, &MountOptions { map: Some(map), label: None }))
+            .map(drop)
+            .map_err(failed)
     }
 
-    /// Removes the writable layer; unknown keys succeed. Layers that were kept for it alone are freed in the
+    /// Removes a writable layer. Succeeds for unknown keys. Layers that only this one used are removed in the
     /// background.
     ///
     /// # Errors
@@ -158,9 +164,10 @@ impl Store {
             return Ok(());
         }
         let path = self.inner.snapshot_path(key);
-        // In this order: one that is just being made sees that it is no longer known. See `Inner::make_snapshot`.
+        // The state comes first, so that a snapshot that is being created notices that it was discarded. See
+        // `Inner::create_snapshot`.
         let removed = self.inner.state.lock().snapshots.remove(key);
-        if let Err(error) = self.inner.trash.take(&path) {
+        if let Err(error) = self.inner.trash.remove(&path) {
             if let Some(snapshot) = removed {
                 self.inner.state.lock().snapshots.entry(key.to_owned()).or_insert(snapshot);
             }
@@ -168,11 +175,11 @@ impl Store {
         }
         let orphaned = {
             let mut state = self.inner.state.lock();
-            let unreadable = state.unreadable.remove(key);
+            let unreadable = state.unreadable_snapshots.remove(key);
             match removed {
                 Some(snapshot) => {
                     if state.needs_damaged(&snapshot) {
-                        self.inner.wake_keeper();
+                        self.inner.wake_repair();
                     }
                     snapshot.images().any(|image| !state.images.contains_key(image))
                 }
@@ -186,35 +193,39 @@ impl Store {
         Ok(())
     }
 
-    /// Keys of the writable layers that exist.
+    /// Returns the keys of all writable layers, sorted.
     #[must_use]
     pub fn snapshots(&self) -> Vec<String> {
         let state = self.inner.state.lock();
-        let mut keys: Vec<_> =
-            state.snapshots.keys().chain(state.unreadable.iter().filter(|key| !key.is_empty())).cloned().collect();
+        let mut keys: Vec<_> = state
+            .snapshots
+            .keys()
+            .chain(state.unreadable_snapshots.iter().filter(|key| !key.is_empty()))
+            .cloned()
+            .collect();
         keys.sort();
         keys
     }
 
-    /// Bytes and inodes of one writable layer, as sampled last in the background; nothing for an unknown key.
+    /// Returns bytes and inodes of a writable layer, as of the last sample in the background; zeros for an unknown key.
     #[must_use]
     pub fn snapshot_usage(&self, key: &str) -> Usage {
         self.inner.state.lock().snapshots.get(key).map(|snapshot| snapshot.usage).unwrap_or_default()
     }
 
-    /// Directory of the writable layer.
+    /// Returns the upper directory of a writable layer.
     #[must_use]
     pub fn upper(&self, key: &str) -> PathBuf {
         self.inner.snapshot_path(key).join("upper")
     }
 }
 
-/// A key is a file name: container ids are.
+/// Checks that a key is a plain file name, as container ids are.
 fn check_key(key: &str) -> Result<(), Error> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     match (1..=128).contains(&key.len()) && key.bytes().all(plain) && !key.starts_with('.') {
         true => Ok(()),
-        false => Err(Error::invalid("a key is 1 to 128 of [A-Za-z0-9_.-], not led by a dot")),
+        false => Err(Error::invalid("a key has 1 to 128 characters of [A-Za-z0-9_.-] and does not start with a dot")),
     }
 }
 
@@ -223,82 +234,82 @@ impl Inner {
         self.root.join("snapshots").join(key)
     }
 
-    /// Made aside and renamed: a snapshot that is there is whole. One that was discarded in the meantime is removed:
-    /// its caller may have given up waiting for the disk.
-    fn make_snapshot(&self, key: &str, snapshot: &Snapshot, map: Option<&IdMap>) -> Result<(), Error> {
-        let aside = self.content.temporary("snapshot");
-        let made = self.fill_snapshot(&aside, snapshot, map).and_then(|()| {
+    /// Creates a snapshot under a temporary name and renames it, so that every visible snapshot is complete. If it was
+    /// discarded in the meantime it is removed: its caller may have stopped waiting for the disk.
+    fn create_snapshot(&self, key: &str, snapshot: &Snapshot, map: Option<&IdMap>) -> Result<(), Error> {
+        let temporary = self.content.temporary("snapshot");
+        let result = self.fill_snapshot(&temporary, snapshot, map).and_then(|()| {
             let path = self.snapshot_path(key);
-            fs::rename(&aside, &path).map_err(at("rename to", &path))?;
+            fs::rename(&temporary, &path).map_err(failed_to("rename to", &path))?;
             if self.state.lock().snapshots.contains_key(key) {
                 return Ok(());
             }
-            self.trash.take(&path)?;
-            Err(Error::unavailable("the snapshot was discarded while it was made"))
+            self.trash.remove(&path)?;
+            Err(Error::unavailable("the snapshot was discarded while it was created"))
         });
-        made.inspect_err(|_| {
-            let _ = remove_path(&aside);
+        result.inspect_err(|_| {
+            let _ = remove_path(&temporary);
         })
     }
 
     fn fill_snapshot(&self, dir: &Path, snapshot: &Snapshot, map: Option<&IdMap>) -> Result<(), Error> {
         let mut builder = fs::DirBuilder::new();
-        builder.mode(0o711).create(dir).map_err(at("create", dir))?;
+        builder.mode(0o711).create(dir).map_err(failed_to("create", dir))?;
         let (upper, work) = (dir.join("upper"), dir.join("work"));
-        builder.mode(0o755).create(&upper).map_err(at("create", &upper))?;
-        builder.mode(0o700).create(&work).map_err(at("create", &work))?;
+        builder.mode(0o755).create(&upper).map_err(failed_to("create", &upper))?;
+        builder.mode(0o700).create(&work).map_err(failed_to("create", &work))?;
         let owner = |uid, gid| map.map_or((uid, gid), |map| map.owner(uid, gid));
         // The upper directory is the container's root directory.
         if let Some(top) = &snapshot.top {
             let layer = self.layer_path(top);
-            let like = fs::symlink_metadata(&layer).map_err(at("read", &layer))?;
-            let (uid, gid) = owner(like.uid(), like.gid());
-            chown(&upper, Some(uid), Some(gid)).map_err(at("set the owner of", &upper))?;
-            let mode = fs::Permissions::from_mode(like.mode() & 0o7777);
-            fs::set_permissions(&upper, mode).map_err(at("set the mode of", &upper))?;
+            let metadata = fs::symlink_metadata(&layer).map_err(failed_to("read", &layer))?;
+            let (uid, gid) = owner(metadata.uid(), metadata.gid());
+            chown(&upper, Some(uid), Some(gid)).map_err(failed_to("set the owner of", &upper))?;
+            let mode = fs::Permissions::from_mode(metadata.mode() & 0o7777);
+            fs::set_permissions(&upper, mode).map_err(failed_to("set the mode of", &upper))?;
         } else if map.is_some() {
             let (uid, gid) = owner(0, 0);
-            chown(&upper, Some(uid), Some(gid)).map_err(at("set the owner of", &upper))?;
+            chown(&upper, Some(uid), Some(gid)).map_err(failed_to("set the owner of", &upper))?;
         }
         self.write_record(dir, snapshot)
     }
 
     fn write_record(&self, dir: &Path, snapshot: &Snapshot) -> Result<(), Error> {
         let Snapshot { image, top, layers, volumes, .. } = snapshot.clone();
-        let (beside, path) = (dir.join("record.new"), dir.join("record.json"));
+        let (temporary, path) = (dir.join("record.new"), dir.join("record.json"));
         let boot = Some(self.state.lock().boot.clone());
         let record = Record { image, top, layers, volumes, boot };
-        let text = serde_json::to_vec(&record).map_err(at("encode", &path))?;
-        fs::write(&beside, text).map_err(at("write", &beside))?;
-        fs::rename(&beside, &path).map_err(at("rename to", &path))
+        let text = serde_json::to_vec(&record).map_err(failed_to("encode", &path))?;
+        fs::write(&temporary, text).map_err(failed_to("write", &temporary))?;
+        fs::rename(&temporary, &path).map_err(failed_to("rename to", &path))
     }
 
-    /// These layers, as they are or as a user namespace's.
-    fn lower<'a>(&self, paths: &'a [PathBuf], appearance: &Appearance<'a>) -> mount::Lower<'a> {
+    /// Returns the description of these layers for an overlay with these options.
+    fn lower<'a>(&self, paths: &'a [PathBuf], options: &MountOptions<'a>) -> mount::LowerLayers<'a> {
         let point = || {
             let name = self.content.temporary("layers");
-            self.root.join(mapped::POINTS).join(name.file_name().unwrap_or_default())
+            self.root.join(id_map::MOUNT_POINTS).join(name.file_name().unwrap_or_default())
         };
-        mount::Lower { paths, map: appearance.map.map(|map| (map, point())), label: appearance.label }
+        mount::LowerLayers { paths, map: options.map.map(|map| (map, point())), label: options.label }
     }
 
-    /// What stands below an image without layers: overlayfs wants one.
+    /// Creates an empty layer and returns its path. Overlayfs requires one below an image without layers.
     fn empty_layer(&self, name: &str) -> Result<PathBuf, Error> {
         let path = self.root.join("layers").join(name);
         match fs::DirBuilder::new().mode(0o755).create(&path) {
-            Err(cause) if cause.kind() != std::io::ErrorKind::AlreadyExists => Err(at("create", &path)(cause)),
+            Err(cause) if cause.kind() != std::io::ErrorKind::AlreadyExists => Err(failed_to("create", &path)(cause)),
             _ => Ok(path),
         }
     }
 }
 
-/// Finds the snapshots of this boot; those of an earlier one go. One whose record cannot be read stays, and with it
-/// every layer. `rebooted` is what the index says, for records of older versions.
+/// Lists the snapshots of this boot, and removes those of an earlier one. A snapshot whose record cannot be read is
+/// kept, and so is every layer. `rebooted` is what the index indicates, for records of older versions.
 pub(crate) fn recover(store: &Inner, rebooted: bool) -> Result<(), Error> {
-    mapped::recover(&store.root);
+    id_map::recover(&store.root);
     let dir = store.root.join("snapshots");
-    for entry in fs::read_dir(&dir).map_err(at("list", &dir))? {
-        let path = entry.map_err(at("list", &dir))?.path();
+    for entry in fs::read_dir(&dir).map_err(failed_to("list", &dir))? {
+        let path = entry.map_err(failed_to("list", &dir))?.path();
         let key = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         match read_record(&path) {
             Ok(record) => {
@@ -307,39 +318,39 @@ pub(crate) fn recover(store: &Inner, rebooted: bool) -> Result<(), Error> {
                     None => rebooted,
                 };
                 match old {
-                    true => store.trash.take(&path)?,
+                    true => store.trash.remove(&path)?,
                     false => drop(store.state.lock().snapshots.insert(key, record.into_snapshot())),
                 }
             }
-            Err(RecordError::Missing) => store.trash.take(&path)?,
-            Err(RecordError::Unreadable(why)) => {
-                tracing::warn!("snapshot {key}: {why}; kept, and no layer is removed until it can be read");
-                store.state.lock().unreadable.insert(key);
+            Err(RecordError::Missing) => store.trash.remove(&path)?,
+            Err(RecordError::Unreadable(reason)) => {
+                tracing::warn!("snapshot {key}: {reason}; kept, and no layer is removed until it can be read");
+                store.state.lock().unreadable_snapshots.insert(key);
             }
         }
     }
     Ok(())
 }
 
-/// Reads the records again that could not be read. Returns whether there are others left.
+/// Retries to read the records that could not be read. Returns whether any are left.
 pub(crate) fn retry_unreadable(store: &Inner) -> bool {
-    let keys: Vec<String> = store.state.lock().unreadable.iter().cloned().collect();
+    let keys: Vec<String> = store.state.lock().unreadable_snapshots.iter().cloned().collect();
     for key in &keys {
-        // Not even the directory could be read.
+        // The empty key means that not even the directory could be read.
         if key.is_empty() {
             if recover(store, false).is_ok() {
-                store.state.lock().unreadable.remove(key);
+                store.state.lock().unreadable_snapshots.remove(key);
             }
             continue;
         }
         if let Ok(record) = read_record(&store.snapshot_path(key)) {
             let mut state = store.state.lock();
-            if state.unreadable.remove(key) {
+            if state.unreadable_snapshots.remove(key) {
                 state.snapshots.insert(key.clone(), record.into_snapshot());
             }
         }
     }
-    !store.state.lock().unreadable.is_empty()
+    !store.state.lock().unreadable_snapshots.is_empty()
 }
 
 impl Record {
@@ -357,7 +368,7 @@ enum RecordError {
 fn read_record(dir: &Path) -> Result<Record, RecordError> {
     use std::io::Read;
     let unreadable = |cause: &dyn std::fmt::Display| RecordError::Unreadable(format!("read record.json: {cause}"));
-    // With room for all of it, it is one read and one that finds the end.
+    // With enough capacity this takes one read, and one that finds the end.
     let mut text = Vec::with_capacity(4096);
     let file = fs::File::open(dir.join("record.json")).map_err(|cause| match cause.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => RecordError::Missing,

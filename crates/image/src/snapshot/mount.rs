@@ -1,4 +1,4 @@
-//! The overlay of a snapshot, as a descriptor.
+//! Overlay mounts of snapshots, as descriptors.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,39 +17,39 @@ use rustix::{
 };
 use syscall::working_directory::unshare_working_directory;
 
-use super::mapped::{IdMap, Mapped, errno};
+use super::id_map::{IdMap, MappedLayers, errno};
 use crate::{Error, unpack::remove_path};
 
 /// Longest value of `fsconfig(FSCONFIG_SET_STRING)`, its NUL included.
 const VALUE_MAX: usize = 256;
 
-/// Where layers come from, uppermost first.
-pub(super) struct Lower<'a> {
+/// The lower layers of an overlay, uppermost first.
+pub(super) struct LowerLayers<'a> {
     pub(super) paths: &'a [PathBuf],
-    /// Shown as a user namespace's, and where they may be attached for it.
+    /// Map by which the layers are id-mapped, and the mount point to use if they must be attached.
     pub(super) map: Option<(&'a IdMap, PathBuf)>,
-    /// What SELinux calls every file of the overlay.
+    /// SELinux label of every file of the overlay.
     pub(super) label: Option<&'a str>,
 }
 
-/// What must stay open until an overlay is created.
-pub(super) struct Given {
-    _mapped: Option<Mapped>,
+/// What must stay open until the overlay is created.
+pub(super) struct LayerHandles {
+    _mapped: Option<MappedLayers>,
     _opened: Vec<OwnedFd>,
 }
 
-/// How layers are named where all of them must fit into one value.
+/// How layers are named if all of them must fit into one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Names {
-    /// `/proc/self/fd/10`
-    Whole,
-    /// `10`: the working directory is `/proc/self/fd`.
-    Short,
+pub(super) enum LayerNames {
+    /// Absolute: `/proc/self/fd/10`.
+    Absolute,
+    /// Relative to the working directory `/proc/self/fd`: `10`.
+    Relative,
 }
 
-impl Lower<'_> {
-    /// Gives them to a new overlay.
-    pub(super) fn give(&self, overlay: &OwnedFd, names: Names) -> Result<Given, (String, Errno)> {
+impl LowerLayers<'_> {
+    /// Sets the layers of a new overlay.
+    pub(super) fn configure(&self, overlay: &OwnedFd, names: LayerNames) -> Result<LayerHandles, (String, Errno)> {
         if let Some(label) = self.label {
             fsconfig_set_string(overlay.as_fd(), "context", label)
                 .map_err(|cause| (format!("context={label}"), cause))?;
@@ -59,53 +59,55 @@ impl Lower<'_> {
                 open_layers(self.paths).map_err(|(path, cause)| (format!("lowerdir {}", path.display()), cause))?;
             set_layers(overlay, self.paths, &opened, names)
                 .map_err(|(path, cause)| (format!("lowerdir {path}"), cause))?;
-            return Ok(Given { _mapped: None, _opened: opened });
+            return Ok(LayerHandles { _mapped: None, _opened: opened });
         };
-        let mut mapped = Mapped::open(self.paths, map)?;
-        mapped.give(overlay, point, names)?;
-        Ok(Given { _mapped: Some(mapped), _opened: Vec::new() })
+        let mut mapped = MappedLayers::open(self.paths, map)?;
+        mapped.configure(overlay, point, names)?;
+        Ok(LayerHandles { _mapped: Some(mapped), _opened: Vec::new() })
     }
 }
 
-/// Makes an overlay; where its layers do not fit into one value, from a thread whose working directory makes their
-/// names short.
-pub(super) fn with_room<T: Send>(
-    make: impl Fn(Names) -> Result<T, (String, Errno)> + Sync,
+/// Creates an overlay with `make`. If its layers do not fit into one value, this is repeated on a thread whose working
+/// directory allows relative names.
+pub(super) fn with_short_names<T: Send>(
+    make: impl Fn(LayerNames) -> Result<T, (String, Errno)> + Sync,
 ) -> Result<T, (String, Errno)> {
-    match make(Names::Whole) {
+    match make(LayerNames::Absolute) {
         Err((_, Errno::TOOBIG)) => {}
-        made => return made,
+        result => return result,
     }
     let short = || {
-        let told = |cause: std::io::Error| ("change to /proc/self/fd".to_owned(), errno(&cause));
-        unshare_working_directory().map_err(told)?;
-        rustix::process::chdir("/proc/self/fd").map_err(|errno| told(errno.into()))?;
-        make(Names::Short)
+        let failed = |cause: std::io::Error| ("change to /proc/self/fd".to_owned(), errno(&cause));
+        unshare_working_directory().map_err(failed)?;
+        rustix::process::chdir("/proc/self/fd").map_err(|errno| failed(errno.into()))?;
+        make(LayerNames::Relative)
     };
-    thread::scope(|scope| scope.spawn(short).join().unwrap_or_else(|_| Err(("a bug in a thread".into(), Errno::IO))))
+    thread::scope(|scope| {
+        scope.spawn(short).join().unwrap_or_else(|_| Err(("the mounting thread panicked".into(), Errno::IO)))
+    })
 }
 
-/// Mounts `lower` under `dir`'s upper and work. The mount is attached nowhere: it ends with its last user.
-pub(super) fn overlay(key: &str, lower: &Lower<'_>, dir: &Path, readonly: bool) -> Result<OwnedFd, Error> {
-    let failed = |what: String, cause: Errno| {
-        let way_out = match cause {
+/// Mounts `lower` with the upper and the work directory in `dir`. The mount is detached, and ends with its last user.
+pub(super) fn overlay(key: &str, lower: &LowerLayers<'_>, dir: &Path, readonly: bool) -> Result<OwnedFd, Error> {
+    let failed = |operation: String, cause: Errno| {
+        let remedy = match cause {
             Errno::NOENT => "; pull the image again",
             Errno::NODEV => "; load the kernel module overlay",
             Errno::PERM | Errno::ACCESS => "; run as root with CAP_SYS_ADMIN",
             _ => "",
         };
-        Error::system(format!("mount overlay of snapshot {key}: {what}: {cause}{way_out}"))
+        Error::system(format!("mount overlay of snapshot {key}: {operation}: {cause}{remedy}"))
     };
-    // A mark that an earlier mount of this key left. It would forbid this one, for fear of a crash between them; but a
-    // snapshot does not outlive the boot (and a dead daemon loses no written page).
+    // An earlier mount of this key left a mark, because of which the kernel would refuse this mount: there may have
+    // been a crash in between. But a snapshot does not outlive the boot, and a daemon that died loses no written page.
     let mark = dir.join("work/work/incompat");
     remove_path(&mark).map_err(|cause| failed(format!("remove {}", mark.display()), cause))?;
-    with_room(|names| make(lower, dir, readonly, names)).map_err(|(what, cause)| failed(what, cause))
+    with_short_names(|names| make(lower, dir, readonly, names)).map_err(|(operation, cause)| failed(operation, cause))
 }
 
-fn make(lower: &Lower<'_>, dir: &Path, readonly: bool, names: Names) -> Result<OwnedFd, (String, Errno)> {
+fn make(lower: &LowerLayers<'_>, dir: &Path, readonly: bool, names: LayerNames) -> Result<OwnedFd, (String, Errno)> {
     let overlay = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).map_err(|cause| ("fsopen".into(), cause))?;
-    let _given = lower.give(&overlay, names)?;
+    let _handles = lower.configure(&overlay, names)?;
     let mut directories = Vec::with_capacity(2);
     for (option, name) in [("upperdir", "upper"), ("workdir", "work")] {
         let path = dir.join(name);
@@ -114,18 +116,18 @@ fn make(lower: &Lower<'_>, dir: &Path, readonly: bool, names: Names) -> Result<O
             .map_err(|cause| (format!("{option} {}", path.display()), cause))?;
         directories.push(directory);
     }
-    // volatile: no sync at unmount (it costs more than the mount itself). index and metacopy off, redirects
-    // neither made nor followed: layers stay plain trees that other tools read, and a hostile layer's attributes say
-    // nothing.
+    // volatile: no sync at unmount, which costs more than the mount itself. index and metacopy are off, and redirects
+    // are neither created nor followed: layers stay plain trees that other tools can read, and overlay attributes of a
+    // hostile layer have no effect.
     fsconfig_set_flag(overlay.as_fd(), "volatile").map_err(|cause| ("volatile".into(), cause))?;
     for (option, value) in [("index", "off"), ("metacopy", "off"), ("redirect_dir", "nofollow")] {
         fsconfig_set_string(overlay.as_fd(), option, value).map_err(|cause| (format!("{option}={value}"), cause))?;
     }
-    let what = || format!("{} layers, uppermost {}", lower.paths.len(), lower.paths[0].display());
-    fsconfig_create(overlay.as_fd()).map_err(|cause| (format!("create of {}", what()), cause))?;
+    let layers = || format!("{} layers, uppermost {}", lower.paths.len(), lower.paths[0].display());
+    fsconfig_create(overlay.as_fd()).map_err(|cause| (format!("create of {}", layers()), cause))?;
     let attributes = if readonly { MountAttrFlags::MOUNT_ATTR_RDONLY } else { MountAttrFlags::empty() };
     fsmount(overlay.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
-        .map_err(|cause| (format!("fsmount of {}", what()), cause))
+        .map_err(|cause| (format!("fsmount of {}", layers()), cause))
 }
 
 fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
@@ -136,25 +138,25 @@ pub(super) fn open_layers(lower: &[PathBuf]) -> Result<Vec<OwnedFd>, (&PathBuf, 
     lower.iter().map(|path| open(path).map_err(|cause| (path, cause))).collect()
 }
 
-/// A directory by its path, so that mountinfo can be read by people; through its descriptor where the path is too long.
+/// Sets a directory by its path, so that mountinfo is readable for people; by its descriptor if the path is too long.
 fn set_directory(overlay: &OwnedFd, option: &str, path: &Path, directory: &OwnedFd) -> rustix::io::Result<()> {
     let text = path.to_str().filter(|text| text.len() < VALUE_MAX && !text.contains(['\\', ':', ',']));
     match text {
         Some(text) => fsconfig_set_string(overlay.as_fd(), option, text),
-        None => fsconfig_set_string(overlay.as_fd(), option, by_descriptor(directory).as_str()),
+        None => fsconfig_set_string(overlay.as_fd(), option, descriptor_path(directory).as_str()),
     }
 }
 
-fn by_descriptor(directory: &OwnedFd) -> String {
+fn descriptor_path(directory: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd())
 }
 
-/// One by one (`lowerdir+`, Linux 6.8), else all in one value, as short as can be.
+/// Sets the layers one by one (`lowerdir+`, Linux 6.8), else all of them in one value.
 pub(super) fn set_layers(
     overlay: &OwnedFd,
     lower: &[PathBuf],
     opened: &[OwnedFd],
-    names: Names,
+    names: LayerNames,
 ) -> Result<(), (String, Errno)> {
     if options_are_read_late() {
         return set_layers_at_once(overlay, opened, names);
@@ -169,7 +171,8 @@ pub(super) fn set_layers(
     Ok(())
 }
 
-/// Before Linux 6.5 overlayfs looks at its options only when it is created: then it is too late to try another.
+/// Whether overlayfs reads its options only when it is created, as before Linux 6.5: then it is too late to try another
+/// option.
 fn options_are_read_late() -> bool {
     static LATE: OnceLock<bool> = OnceLock::new();
     LATE.get().copied().unwrap_or_else(|| {
@@ -179,15 +182,15 @@ fn options_are_read_late() -> bool {
     })
 }
 
-fn set_layers_at_once(overlay: &OwnedFd, opened: &[OwnedFd], names: Names) -> Result<(), (String, Errno)> {
+fn set_layers_at_once(overlay: &OwnedFd, opened: &[OwnedFd], names: LayerNames) -> Result<(), (String, Errno)> {
     let name = |directory: &OwnedFd| match names {
-        Names::Whole => by_descriptor(directory),
-        Names::Short => directory.as_raw_fd().to_string(),
+        LayerNames::Absolute => descriptor_path(directory),
+        LayerNames::Relative => directory.as_raw_fd().to_string(),
     };
     let all: Vec<_> = opened.iter().map(name).collect();
     let all = all.join(":");
     if all.len() >= VALUE_MAX {
-        return Err((format!("of {} layers at once: Linux 6.8 is needed for so many", opened.len()), Errno::TOOBIG));
+        return Err((format!("of {} layers at once: so many require Linux 6.8", opened.len()), Errno::TOOBIG));
     }
     fsconfig_set_string(overlay.as_fd(), "lowerdir", all.as_str()).map_err(|cause| (all.clone(), cause))
 }
@@ -196,7 +199,7 @@ fn set_layers_at_once(overlay: &OwnedFd, opened: &[OwnedFd], names: Names) -> Re
 mod tests {
     use super::*;
 
-    /// As before Linux 6.8.
+    /// As on kernels before Linux 6.8.
     #[test]
     fn many_layers_fit_into_one_value() {
         let directory = tempfile::tempdir().unwrap();
@@ -213,9 +216,9 @@ mod tests {
             fsmount(overlay.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
                 .map_err(|cause| ("fsmount".into(), cause))
         };
-        assert_eq!(make(Names::Whole).unwrap_err().1, Errno::TOOBIG);
+        assert_eq!(make(LayerNames::Absolute).unwrap_err().1, Errno::TOOBIG);
         let before = std::env::current_dir().unwrap();
-        let mount = with_room(make).unwrap();
+        let mount = with_short_names(make).unwrap();
         assert_eq!(std::env::current_dir().unwrap(), before);
         for layer in &layers {
             rustix::fs::statat(&mount, layer.file_name().unwrap(), rustix::fs::AtFlags::empty()).unwrap();

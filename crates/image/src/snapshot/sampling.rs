@@ -1,4 +1,4 @@
-//! Sizes of writable layers, measured in the background: no request walks a tree.
+//! Sizes of writable layers, measured in the background so that no request walks a tree.
 
 use std::{
     collections::HashMap,
@@ -17,39 +17,40 @@ use rustix::{
 
 use crate::{Error, store::Inner, usage};
 
-/// Between two samples of one writable layer.
+/// Interval between two samples of one writable layer.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// A layer that took long to walk waits so many times as long: sampling takes one percent of a core at most.
+/// A layer is walked again after this many times the duration of its last walk, so that sampling takes one percent of a
+/// core at most.
 const REST: u32 = 100;
 
-/// Ends the sampling thread when the store is dropped.
+/// Ends the sampling thread when it is dropped with the store.
 pub(crate) struct Sampler(#[allow(dead_code, reason = "its drop is the message")] Sender<()>);
 
 pub(crate) fn start(store: &Arc<Inner>) -> Result<(), Error> {
-    let (alive, ended) = channel();
+    let (alive, closed) = channel();
     let weak = Arc::downgrade(store);
     thread::Builder::new()
         .name("image-usage".into())
-        .spawn(move || run(&weak, &ended))
+        .spawn(move || run(&weak, &closed))
         .map_err(|cause| Error::system(format!("start the thread that samples sizes: {cause}")))?;
     let _ = store.sampler.set(Sampler(alive));
     Ok(())
 }
 
-fn run(store: &Weak<Inner>, ended: &Receiver<()>) {
+fn run(store: &Weak<Inner>, closed: &Receiver<()>) {
     let mut due: HashMap<String, Instant> = HashMap::new();
-    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(INTERVAL / 5) {
+    while let Err(RecvTimeoutError::Timeout) = closed.recv_timeout(INTERVAL / 5) {
         let Some(store) = store.upgrade() else { return };
         let keys: Vec<String> = store.state.lock().snapshots.keys().cloned().collect();
-        let living: std::collections::HashSet<_> = keys.iter().cloned().collect();
-        due.retain(|key, _| living.contains(key));
+        let existing: std::collections::HashSet<_> = keys.iter().cloned().collect();
+        due.retain(|key, _| existing.contains(key));
         for key in keys {
             if due.get(&key).is_some_and(|at| *at > Instant::now()) {
                 continue;
             }
-            let begun = Instant::now();
+            let start = Instant::now();
             sample(&store, &key);
-            due.insert(key, Instant::now() + INTERVAL.max(begun.elapsed() * REST));
+            due.insert(key, Instant::now() + INTERVAL.max(start.elapsed() * REST));
         }
     }
 }
@@ -57,11 +58,11 @@ fn run(store: &Weak<Inner>, ended: &Receiver<()>) {
 fn sample(store: &Inner, key: &str) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::open(store.snapshot_path(key).join("upper"), flags, Mode::empty());
-    // A snapshot that is gone meanwhile has no size.
+    // A snapshot that was removed in the meantime has no size.
     if let Ok(measure) = directory.and_then(|directory| usage::measure(directory.as_fd()))
         && let Some(snapshot) = store.state.lock().snapshots.get_mut(key)
     {
-        // What a container hides from the walk by moving directories was there at the last sample.
+        // An incomplete walk replaces only a smaller sample: a container may hide directories from it by moving them.
         if !measure.partial || measure.usage.bytes >= snapshot.usage.bytes {
             snapshot.usage = measure.usage;
         }

@@ -1,10 +1,10 @@
-//! Decompression on a thread of its own: a layer's bytes come out as a line of large buffers.
+//! Decompression on its own thread, which returns the bytes of a layer in large buffers.
 //!
 //! ```text
 //! source ──read──▶ gunzip / unzstd ──▶ sha256 (diff id) ──buffers──▶ tar parser
 //!                  `─────────── decompressing thread ────────────┘      caller's thread
 //! ```
-//! Buffers go round: as many as are in flight, no more, whatever the layer's size.
+//! The buffers are reused, so that their number does not depend on the layer's size.
 
 use std::{
     io::{self, BufRead, BufReader, Read},
@@ -29,9 +29,9 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 /// Every decoder has to take windows up to 2^23 bytes (8 MiB, RFC 8878, 3.1.1.1.2).
 const ZSTD_WINDOW_LOG: u32 = 23;
 
-/// Held while a stream with a large window is decompressed: one at a time in this process.
+/// Held while a stream with a large window is decompressed: only one at a time in this process.
 static LARGE_WINDOW: Mutex<()> = Mutex::new(());
-/// Streams that wait for it.
+/// Number of streams that wait for [`LARGE_WINDOW`].
 static LARGE_WINDOWS_WAITING: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether a stream waits for another one's large window.
@@ -46,7 +46,7 @@ fn large_window() -> MutexGuard<'static, ()> {
     guard
 }
 
-/// Decompressed bytes of a layer, to be read once from front to back.
+/// The decompressed bytes of a layer, which are read once in order.
 pub(crate) struct Chunks {
     full: Receiver<io::Result<Vec<u8>>>,
     empty: SyncSender<Vec<u8>>,
@@ -56,7 +56,7 @@ pub(crate) struct Chunks {
     ended: bool,
 }
 
-/// Starts decompressing. The handle gives the diff id once everything was read.
+/// Starts the decompression. The handle returns the diff id after everything was read.
 pub(crate) fn decompress<'scope, 'env, R: Read + Send + 'scope>(
     scope: &'scope Scope<'scope, 'env>,
     source: R,
@@ -67,7 +67,7 @@ pub(crate) fn decompress<'scope, 'env, R: Read + Send + 'scope>(
         let _ = empty.send(Vec::new());
     }
     let handle = thread::Builder::new().name("image-inflate".into()).spawn_scoped(scope, move || {
-        super::background::step_back();
+        super::priority::lower_priority();
         let mut hasher = Hasher::new();
         if let Err(error) = pump(source, &full_in, &empty_out, &mut hasher) {
             let _ = full_in.send(Err(error));
@@ -77,7 +77,7 @@ pub(crate) fn decompress<'scope, 'env, R: Read + Send + 'scope>(
     Ok((Chunks { full, empty, current: Vec::new(), at: 0, passed: 0, ended: false }, handle))
 }
 
-/// Ends at the end of the stream, or when the reader is gone.
+/// Decompresses until the end of the stream, or until the reader was dropped.
 fn pump(
     source: impl Read,
     full: &SyncSender<io::Result<Vec<u8>>>,
@@ -108,9 +108,10 @@ fn pump(
     Ok(())
 }
 
-/// Chosen by the first bytes, not by the media type: registries hold both right and wrong ones.
+/// Returns the decoder for the first bytes. The media type is not used, because those of registries are not always
+/// right.
 fn decoder<'a, R: BufRead + 'a>(mut source: R) -> io::Result<Box<dyn Read + 'a>> {
-    // One read gives the first bytes on every source used here; a source of fewer bytes is no compressed one.
+    // Every source used here returns the first bytes with one read. A source of fewer bytes is not compressed.
     let head = source.fill_buf()?;
     if head.starts_with(&[0x1f, 0x8b]) {
         return Ok(Box::new(flate2::bufread::MultiGzDecoder::new(source)));
@@ -118,20 +119,20 @@ fn decoder<'a, R: BufRead + 'a>(mut source: R) -> io::Result<Box<dyn Read + 'a>>
     let skippable = head.len() >= 4 && head[0] & 0xf0 == 0x50 && head[1..4] == [0x2a, 0x4d, 0x18];
     if head.starts_with(&ZSTD_MAGIC) || skippable {
         let large = window_log(head).is_some_and(|log| log > ZSTD_WINDOW_LOG);
-        let turn = large.then(large_window);
+        let guard = large.then(large_window);
         let mut decoder = zstd::stream::read::Decoder::with_buffer(source)?;
         decoder.window_log_max(if large { ZSTD_WINDOW_LOG_MAX } else { ZSTD_WINDOW_LOG })?;
-        return Ok(Box::new(Zstd { decoder, _turn: turn }));
+        return Ok(Box::new(Zstd { decoder, _large_window: guard }));
     }
     Ok(Box::new(source))
 }
 
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// A decoder with its turn, if its window is large.
+/// A decoder, which holds [`LARGE_WINDOW`] if its window is large.
 struct Zstd<'a, R: BufRead> {
     decoder: zstd::stream::read::Decoder<'a, R>,
-    _turn: Option<MutexGuard<'static, ()>>,
+    _large_window: Option<MutexGuard<'static, ()>>,
 }
 
 impl<R: BufRead> Read for Zstd<'_, R> {
@@ -140,8 +141,8 @@ impl<R: BufRead> Read for Zstd<'_, R> {
     }
 }
 
-/// The window's size in a zstd frame's header, as a power of two, rounded up (RFC 8878, 3.1.1.1). Later frames of a
-/// stream have to do with what the first one has.
+/// Returns the binary logarithm of the window's size in the header of a zstd frame, rounded up (RFC 8878, 3.1.1.1).
+/// Later frames of a stream are limited by that of the first one.
 fn window_log(head: &[u8]) -> Option<u32> {
     let frame = head.strip_prefix(&ZSTD_MAGIC)?;
     let descriptor = *frame.first()?;
@@ -149,7 +150,7 @@ fn window_log(head: &[u8]) -> Option<u32> {
         let window = *frame.get(1)?;
         return Some(10 + u32::from(window >> 3) + u32::from(window & 7 != 0));
     }
-    // One segment: its window is the content's size, which stands behind the dictionary's id.
+    // Single segment: the window is the size of the content, which follows the dictionary's id.
     let dictionary = [0, 1, 2, 4][usize::from(descriptor & 3)];
     let length = [1, 2, 4, 8][usize::from(descriptor >> 6)];
     let mut size = [0; 8];
@@ -158,7 +159,7 @@ fn window_log(head: &[u8]) -> Option<u32> {
 }
 
 impl Chunks {
-    /// What is at hand, at least one byte; empty at the end.
+    /// Returns the available bytes, at least one; empty at the end.
     pub(crate) fn fill(&mut self) -> io::Result<&[u8]> {
         while self.at == self.current.len() && !self.ended {
             let used = std::mem::take(&mut self.current);
@@ -176,7 +177,7 @@ impl Chunks {
         Ok(&self.current[self.at..])
     }
 
-    /// Goes on by `count` bytes of what [`Self::fill`] gave.
+    /// Consumes `count` of the bytes that [`Self::fill`] returned.
     pub(crate) fn consume(&mut self, count: usize) {
         self.at += count;
         self.passed += count as u64;
@@ -202,14 +203,14 @@ impl Chunks {
         Ok(())
     }
 
-    /// Leaves `count` bytes out.
+    /// Skips `count` bytes.
     pub(crate) fn skip(&mut self, mut count: u64) -> io::Result<()> {
         while count > 0 {
-            let have = self.fill()?.len();
-            if have == 0 {
+            let available = self.fill()?.len();
+            if available == 0 {
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends in the middle of an entry"));
             }
-            let step = usize::try_from(count).unwrap_or(usize::MAX).min(have);
+            let step = usize::try_from(count).unwrap_or(usize::MAX).min(available);
             self.consume(step);
             count -= step as u64;
         }
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_read_and_bounded() {
+    fn window_sizes_are_parsed_and_limited() {
         let read = |bytes: &[u8]| decoder(Cursor::new(bytes)).and_then(|mut from| from.read_to_end(&mut Vec::new()));
         for log in [18, 23, 24, 27] {
             let bytes = compressed(log, &vec![7; 1 << 20]);
@@ -240,7 +241,7 @@ mod tests {
         }
         assert!(read(&compressed(28, &vec![7; 1 << 20])).is_err());
         let grows = [compressed(20, &[1; 100]), compressed(27, &[1; 100])].concat();
-        assert!(read(&grows).is_err(), "a later frame wants more than the first");
+        assert!(read(&grows).is_err(), "a later frame needs a larger window than the first");
         assert_eq!(window_log(&zstd::encode_all(&[0; 1000][..], 1).unwrap()).map(|log| log <= 23), Some(true));
     }
 }

@@ -1,4 +1,4 @@
-//! One entry of the archive, made.
+//! Creation of the file of one archive entry.
 
 use rustix::{
     fd::{AsFd, OwnedFd},
@@ -7,14 +7,14 @@ use rustix::{
 };
 
 use super::{
-    Unpacker, attributes, naming,
+    Unpacker, attributes, display_path,
     tar::{Entry, Kind, Meta},
-    tree::{kind_at, normalize, split, wrong},
+    tree::{kind_at, normalize, path_error, split},
     whiteout::{self, Marker},
 };
 use crate::Error;
 
-/// Mode of a directory while it is filled.
+/// Mode of a directory until the end, so that files can be created in it.
 const FILLING: u32 = 0o700;
 
 impl Unpacker {
@@ -25,7 +25,7 @@ impl Unpacker {
             other => {
                 match other {
                     Marker::Hide(hidden) => whiteout::hide(&mut self.tree, directory, hidden)?,
-                    Marker::Opaque => self.opaque(directory)?,
+                    Marker::Opaque => self.mark_opaque(directory)?,
                     Marker::Ignored | Marker::None => {}
                 }
                 return self.skip_body(entry);
@@ -42,7 +42,7 @@ impl Unpacker {
         }
         let implied = self.tree.implied.len();
         let parent = self.tree.directory(directory)?;
-        // Directories made on the way have paths of at most this length.
+        // The implied directories that were created have paths of at most this length.
         for _ in implied..self.tree.implied.len() {
             self.charge_directory(directory.len())?;
         }
@@ -61,7 +61,7 @@ impl Unpacker {
         }
     }
 
-    /// Makes something under a name; what an earlier entry left there goes away.
+    /// Creates a file with `make`, and replaces what an earlier entry created under its name.
     pub(super) fn replacing<T>(
         &mut self,
         parent: &OwnedFd,
@@ -71,17 +71,17 @@ impl Unpacker {
         let name = split(path).1;
         let result = match make(parent, name) {
             Err(Errno::EXIST) => {
-                if self.tree.clear(parent, name).map_err(|cause| wrong(path, "replace it", cause))? {
+                if self.tree.clear(parent, name).map_err(|cause| path_error(path, "replace it", cause))? {
                     self.forget(path);
                 }
                 make(parent, name)
             }
             other => other,
         };
-        result.map_err(|cause| wrong(path, "create", cause))
+        result.map_err(|cause| path_error(path, "create", cause))
     }
 
-    /// Forgets what was to be done to directories at or below a path that is no directory any more.
+    /// Drops the recorded attributes of directories at or below a path that is not a directory any longer.
     fn forget(&mut self, path: &[u8]) {
         self.directories.remove(path);
         self.tree.implied.remove(path);
@@ -101,45 +101,47 @@ impl Unpacker {
         match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(FILLING)) {
             Ok(()) => {}
             Err(Errno::EXIST) => {
-                let found = kind_at(parent, name).map_err(|cause| wrong(path, "look at it", cause))?;
-                if found.0 != FileType::Directory {
+                let kind = kind_at(parent, name).map_err(|cause| path_error(path, "stat", cause))?;
+                if kind.0 != FileType::Directory {
                     self.replacing(parent, path, |parent, name| {
                         rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(FILLING))
                     })?;
                 }
-                if whiteout::is_whiteout(found) {
-                    // Lower layers' directory is hidden, and there is a new one.
-                    let new = whiteout::open_directory(parent, name).map_err(|cause| wrong(path, "open", cause))?;
-                    whiteout::opaque(&new, path)?;
+                if whiteout::is_whiteout(kind) {
+                    // The whiteout hides the directory of lower layers, and the new directory must still do so.
+                    let new =
+                        whiteout::open_directory(parent, name).map_err(|cause| path_error(path, "open", cause))?;
+                    whiteout::mark_opaque(&new, path)?;
                 }
             }
-            Err(cause) => return Err(wrong(path, "make the directory", cause)),
+            Err(cause) => return Err(path_error(path, "create the directory", cause)),
         }
         self.tree.implied.remove(path);
         self.remember(path, meta)
     }
 
-    fn opaque(&mut self, directory: &[u8]) -> Result<(), Error> {
+    fn mark_opaque(&mut self, directory: &[u8]) -> Result<(), Error> {
         let fd = self.tree.directory(directory)?;
-        let fd = whiteout::open_directory(&fd, b"").map_err(|cause| wrong(directory, "open", cause))?;
-        whiteout::opaque(&fd, directory)
+        let fd = whiteout::open_directory(&fd, b"").map_err(|cause| path_error(directory, "open", cause))?;
+        whiteout::mark_opaque(&fd, directory)
     }
 
-    /// Both ends resolved beneath the root; a link to what the archive did not make is an error.
+    /// Creates a hard link, both ends of which are resolved beneath the root. A link to a file that is not from the
+    /// archive is an error.
     fn hard_link(&mut self, parent: &OwnedFd, path: &[u8], link: &[u8]) -> Result<(), Error> {
-        let target = normalize(link).map_err(|error| error.during(format!("hard link {}", naming(path))))?;
+        let target = normalize(link).map_err(|error| error.during(format!("hard link {}", display_path(path))))?;
         if target == path {
             return Ok(());
         }
         let (directory, name) = split(&target);
         if name.is_empty() {
-            return Err(Error::invalid(format!("{}: a hard link to the root", naming(path))));
+            return Err(Error::invalid(format!("{}: a hard link to the root", display_path(path))));
         }
         let from = self.tree.directory(directory)?;
-        let made =
+        let result =
             self.replacing(parent, path, |parent, new| rustix::fs::linkat(&*from, name, parent, new, AtFlags::empty()));
-        made.map_err(|error| {
-            Error { kind: crate::ErrorKind::Invalid, ..error }.during(format!("hard link to {}", naming(&target)))
+        result.map_err(|error| {
+            Error { kind: crate::ErrorKind::Invalid, ..error }.during(format!("hard link to {}", display_path(&target)))
         })
     }
 
@@ -156,7 +158,7 @@ impl Unpacker {
         let at = if path.is_empty() { b"." } else { path };
         match rustix::fs::openat2(self.tree.root(), at, flags, Mode::empty(), resolve) {
             Ok(fd) => attributes::set(fd.as_fd(), path, meta, u32::MAX),
-            Err(cause) => Err(wrong(path, "open the directory", cause)),
+            Err(cause) => Err(path_error(path, "open the directory", cause)),
         }
     }
 }

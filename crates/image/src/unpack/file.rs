@@ -1,4 +1,4 @@
-//! Regular files: created, filled from the stream without a copy, given their attributes.
+//! Regular files: created, filled directly from the buffers of the stream, and given their attributes.
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
@@ -6,13 +6,13 @@ use rustix::{
 };
 
 use super::{
-    Unpacker, attributes, naming, stream,
+    Unpacker, attributes, display_path, stream_error,
     tar::{self, Entry},
-    tree::wrong,
+    tree::path_error,
 };
 use crate::Error;
 
-/// From this size on the file system is told the size first, so that it allocates in one piece.
+/// From this size on, space is allocated before the file is written, so that it is allocated in one piece.
 const ALLOCATE: u64 = 4 * 1024 * 1024;
 
 impl Unpacker {
@@ -25,15 +25,15 @@ impl Unpacker {
         match &entry.sparse {
             None => {
                 if entry.stored >= ALLOCATE {
-                    // A hint: file systems without it write as well.
+                    // Only a hint: the file can be written without it.
                     let _ = rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::KEEP_SIZE, 0, entry.stored);
                 }
                 self.fill(fd.as_fd(), path, entry.stored)?;
             }
             Some((size, pieces)) => {
-                rustix::fs::ftruncate(&fd, *size).map_err(|cause| wrong(path, "set its size", cause))?;
+                rustix::fs::ftruncate(&fd, *size).map_err(|cause| path_error(path, "set its size", cause))?;
                 for (offset, length) in pieces {
-                    rustix::fs::seek(&fd, SeekFrom::Start(*offset)).map_err(|cause| wrong(path, "seek", cause))?;
+                    rustix::fs::seek(&fd, SeekFrom::Start(*offset)).map_err(|cause| path_error(path, "seek", cause))?;
                     self.fill(fd.as_fd(), path, *length)?;
                 }
             }
@@ -42,33 +42,36 @@ impl Unpacker {
         attributes::set(fd.as_fd(), path, &entry.meta, mode)
     }
 
-    /// Writes `left` bytes of the stream, straight from its buffers.
-    fn fill(&mut self, fd: BorrowedFd<'_>, path: &[u8], mut left: u64) -> Result<(), Error> {
-        while left > 0 {
+    /// Writes `remaining` bytes of the stream, directly from its buffers.
+    fn fill(&mut self, fd: BorrowedFd<'_>, path: &[u8], mut remaining: u64) -> Result<(), Error> {
+        while remaining > 0 {
             let at = self.chunks.passed();
             let chunk = match self.chunks.fill() {
                 Ok([]) => {
-                    return Err(Error::corrupt(format!("{}: the archive ends in the middle of it", naming(path))));
+                    return Err(Error::corrupt(format!(
+                        "{}: the archive ends in the middle of this file",
+                        display_path(path)
+                    )));
                 }
                 Ok(chunk) => chunk,
-                Err(cause) => return Err(stream(at, &cause)),
+                Err(cause) => return Err(stream_error(at, &cause)),
             };
-            let most = usize::try_from(left).unwrap_or(usize::MAX).min(chunk.len());
+            let most = usize::try_from(remaining).unwrap_or(usize::MAX).min(chunk.len());
             let written = rustix::io::retry_on_intr(|| rustix::io::write(fd, &chunk[..most]));
-            let written = written.map_err(|cause| wrong(path, "write", cause))?;
+            let written = written.map_err(|cause| path_error(path, "write", cause))?;
             self.chunks.consume(written);
-            left -= written as u64;
+            remaining -= written as u64;
         }
         Ok(())
     }
 
-    /// Leaves an entry's body out.
+    /// Skips the body of an entry.
     pub(super) fn skip_body(&mut self, entry: &Entry) -> Result<(), Error> {
         self.check_size(entry.stored)?;
         self.skip(entry.stored.saturating_add(tar::padding(entry.stored)))
     }
 
     fn skip(&mut self, count: u64) -> Result<(), Error> {
-        self.chunks.skip(count).map_err(|cause| stream(self.chunks.passed(), &cause))
+        self.chunks.skip(count).map_err(|cause| stream_error(self.chunks.passed(), &cause))
     }
 }

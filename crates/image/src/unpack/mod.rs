@@ -1,14 +1,14 @@
-//! A layer's archive in, a directory for overlayfs out.
+//! Unpacking of a layer's archive into a directory for overlayfs.
 //!
-//! The archive is hostile: see [`tree`] for paths, [`attributes`] for what it may set, [`Limits`] for sizes.
+//! The archive is untrusted: see [`tree`] for paths, [`attributes`] for what it may set, [`Limits`] for sizes.
 
 mod attributes;
-mod background;
 mod chunks;
 mod entry;
 mod file;
 mod files;
 mod pax;
+mod priority;
 mod sparse;
 mod tar;
 mod tree;
@@ -23,26 +23,26 @@ use self::{
     tar::Meta,
     tree::{Tree, show},
 };
-use crate::{Digest, Error, flight::Cancel};
+use crate::{Digest, Error, single_flight::CancelToken};
 
 pub(crate) use self::{
     attributes::set as set_attributes,
-    background::step_back,
     chunks::large_window_is_awaited,
-    files::{Archived, each_file},
+    files::{ArchiveEntry, each_file},
+    priority::lower_priority,
     tar::Meta as Attributes,
     tree::{normalize, remove_path},
 };
 
-/// Most memory for what is remembered of a layer's directories until its end: paths and attributes.
+/// Most memory for the paths and attributes of a layer's directories, which are kept until its end, in bytes.
 const DIRECTORIES_MEMORY_MAX: usize = 64 * 1024 * 1024;
-/// What one directory takes beside its path and attributes.
+/// Memory of one directory in addition to its path and attributes, in bytes.
 const DIRECTORY_MEMORY: usize = 128;
 
-/// Bounds of one layer; generous: they stop bombs, not images.
+/// Limits of one layer. They are generous: they stop decompression bombs, not images.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Decompressed bytes, and bytes of files (a sparse file counts whole).
+    /// Decompressed bytes, and bytes of files (a sparse file counts with its full size).
     pub(crate) bytes: u64,
     /// Entries of the archive.
     pub(crate) entries: u64,
@@ -57,28 +57,28 @@ impl Limits {
     }
 }
 
-/// What came out.
+/// The result of unpacking a layer.
 #[derive(Debug)]
-pub(crate) struct Unpacked {
+pub(crate) struct UnpackResult {
     /// Digest of the decompressed archive.
     pub(crate) diff_id: Digest,
-    /// Directories without an entry of their own, parents first: their attributes are those of the layer below.
+    /// Directories without their own entry, parents first. Their attributes are those in the layers below.
     pub(crate) implied: Vec<Vec<u8>>,
 }
 
-/// Unpacks `source` (tar, gzip or zstd) into the empty directory `root`. Ends with an error before the next entry once
-/// it is cancelled. Blocks: not for an async thread.
+/// Unpacks `source` (tar, gzip or zstd) into the empty directory `root`. Fails before the next entry once it is
+/// cancelled. Blocks: not for an async thread.
 pub(crate) fn unpack(
     source: impl Read + Send,
     root: OwnedFd,
     limits: Limits,
-    cancel: &Cancel,
-) -> Result<Unpacked, Error> {
+    cancel: &CancelToken,
+) -> Result<UnpackResult, Error> {
     thread::scope(|scope| {
         let started = chunks::decompress(scope, source);
         let (chunks, inflate) = started.map_err(|cause| Error::system(format!("start a thread: {cause}")))?;
         let files = thread::Builder::new().name("image-unpack".into()).spawn_scoped(scope, move || {
-            background::step_back();
+            priority::lower_priority();
             let mut unpacker = Unpacker::new(root, chunks, limits, cancel.clone());
             unpacker.run()?;
             unpacker.finish()
@@ -86,18 +86,18 @@ pub(crate) fn unpack(
         let files = files.map_err(|cause| Error::system(format!("start a thread: {cause}")))?;
         let implied = files.join().map_err(|_| Error::system("the unpacking thread panicked"))??;
         let diff_id = inflate.join().map_err(|_| Error::system("the decompressing thread panicked"))?;
-        Ok(Unpacked { diff_id, implied })
+        Ok(UnpackResult { diff_id, implied })
     })
 }
 
-/// The diff id of `source`, of which nothing is unpacked. Blocks: not for an async thread.
-pub(crate) fn diff_id(source: impl Read + Send, limits: Limits, cancel: &Cancel) -> Result<Digest, Error> {
+/// Computes the diff id of `source` without unpacking it. Blocks: not for an async thread.
+pub(crate) fn diff_id(source: impl Read + Send, limits: Limits, cancel: &CancelToken) -> Result<Digest, Error> {
     thread::scope(|scope| {
         let started = chunks::decompress(scope, source);
         let (mut chunks, inflate) = started.map_err(|cause| Error::system(format!("start a thread: {cause}")))?;
         loop {
             let at = chunks.passed();
-            let count = chunks.fill().map_err(|cause| stream(at, &cause))?.len();
+            let count = chunks.fill().map_err(|cause| stream_error(at, &cause))?.len();
             chunks.consume(count);
             if chunks.passed() > limits.bytes {
                 return Err(limits.exceeded());
@@ -112,23 +112,25 @@ pub(crate) fn diff_id(source: impl Read + Send, limits: Limits, cancel: &Cancel)
     })
 }
 
-/// State of one layer's unpacking.
+/// The state of unpacking one layer.
 struct Unpacker {
     tree: Tree,
     chunks: Chunks,
     limits: Limits,
     /// Bytes of files so far.
     bytes: u64,
-    /// What directories get at the end: files made in them would change their times, and a mode may forbid them.
+    /// Attributes that directories get at the end, because creating files in them would change their times, and a mode
+    /// may forbid it.
     directories: BTreeMap<Vec<u8>, Meta>,
-    /// Estimate of the memory of `directories` and of the tree's implied directories; what was replaced still counts.
+    /// Estimate of the memory of `directories` and of the tree's implied directories. Directories that were replaced
+    /// still count.
     directories_memory: usize,
     umask: u32,
-    cancel: Cancel,
+    cancel: CancelToken,
 }
 
 impl Unpacker {
-    fn new(root: OwnedFd, chunks: Chunks, limits: Limits, cancel: Cancel) -> Self {
+    fn new(root: OwnedFd, chunks: Chunks, limits: Limits, cancel: CancelToken) -> Self {
         Self {
             tree: Tree::new(root),
             chunks,
@@ -141,10 +143,12 @@ impl Unpacker {
         }
     }
 
-    /// All entries, then the rest of the stream, which belongs to the digest too.
+    /// Unpacks all entries, then reads the rest of the stream, which is part of the digest.
     fn run(&mut self) -> Result<(), Error> {
         let mut entries = 0;
-        while let Some(entry) = tar::next(&mut self.chunks).map_err(|cause| stream(self.chunks.passed(), &cause))? {
+        while let Some(entry) =
+            tar::next(&mut self.chunks).map_err(|cause| stream_error(self.chunks.passed(), &cause))?
+        {
             self.cancel.check()?;
             entries += 1;
             if entries > self.limits.entries {
@@ -155,7 +159,7 @@ impl Unpacker {
         }
         loop {
             let at = self.chunks.passed();
-            let count = self.chunks.fill().map_err(|cause| stream(at, &cause))?.len();
+            let count = self.chunks.fill().map_err(|cause| stream_error(at, &cause))?.len();
             self.chunks.consume(count);
             self.check_size(0)?;
             if count == 0 {
@@ -164,7 +168,7 @@ impl Unpacker {
         }
     }
 
-    /// Bounds what was decompressed and what files take, before `more` bytes are written.
+    /// Checks the limits on decompressed bytes and on bytes of files, before `more` bytes are written.
     fn check_size(&mut self, more: u64) -> Result<(), Error> {
         self.bytes = self.bytes.saturating_add(more);
         match self.bytes > self.limits.bytes || self.chunks.passed() > self.limits.bytes {
@@ -173,14 +177,14 @@ impl Unpacker {
         }
     }
 
-    /// Remembers what a directory gets at the end.
+    /// Records the attributes that a directory gets at the end.
     fn remember(&mut self, path: &[u8], meta: &Meta) -> Result<(), Error> {
         self.charge_directory(path.len() + meta.xattr_bytes())?;
         self.directories.insert(path.to_vec(), meta.clone());
         Ok(())
     }
 
-    /// Bounds the memory of directories, before one more.
+    /// Checks the limit on the memory of directories, before one more is recorded.
     fn charge_directory(&mut self, bytes: usize) -> Result<(), Error> {
         self.directories_memory += bytes + DIRECTORY_MEMORY;
         match self.directories_memory > DIRECTORIES_MEMORY_MAX {
@@ -191,7 +195,7 @@ impl Unpacker {
         }
     }
 
-    /// Gives directories their attributes; returns those that are implied, parents first.
+    /// Sets the attributes of directories. Returns the implied ones, parents first.
     fn finish(&mut self) -> Result<Vec<Vec<u8>>, Error> {
         if !self.directories.contains_key(&b""[..]) {
             self.tree.implied.insert(Vec::new());
@@ -203,15 +207,15 @@ impl Unpacker {
     }
 }
 
-/// A failure of the stream: of the archive, or of what it comes from.
-fn stream(at: u64, cause: &std::io::Error) -> Error {
+/// Returns the error for a failed read of the stream: that of its source, or that of the archive.
+fn stream_error(at: u64, cause: &std::io::Error) -> Error {
     if let Some(error) = cause.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         return error.clone();
     }
     Error::corrupt(format!("read the archive at byte {at}: {cause}"))
 }
 
-/// This process's umask, which the kernel tells without changing it.
+/// Returns the umask of this process. Unlike umask(2), reading it from `/proc` does not change it.
 fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
@@ -227,7 +231,7 @@ impl std::fmt::Debug for Unpacker {
 #[cfg(test)]
 mod tests;
 
-/// Names an entry in an error.
-fn naming(path: &[u8]) -> String {
+/// Returns the path of an entry for an error message.
+fn display_path(path: &[u8]) -> String {
     if path.is_empty() { "/".to_owned() } else { show(path) }
 }

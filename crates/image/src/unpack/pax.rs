@@ -4,13 +4,13 @@ use std::io;
 
 use super::{attributes::may_be_set, sparse::PaxSparse};
 
-/// Most extended attributes of one file, those that are ignored included.
+/// Most extended attributes of one file, including those that are ignored.
 const XATTRS_MAX: usize = 256;
-/// Most bytes of the attributes of one file, names and values: what ext4, the narrowest of the file systems in use,
-/// takes many times over.
+/// Most bytes of the extended attributes of one file, names and values: many times the limit of ext4, which is the
+/// lowest of the file systems in use.
 const XATTR_BYTES_MAX: usize = 128 * 1024;
 
-/// What a PAX header says about the next entry.
+/// The fields of a PAX header, which describe the next entry.
 #[derive(Debug, Default)]
 pub(crate) struct Pax {
     pub(crate) path: Option<Vec<u8>>,
@@ -19,21 +19,21 @@ pub(crate) struct Pax {
     pub(crate) uid: Option<u64>,
     pub(crate) gid: Option<u64>,
     pub(crate) mtime: Option<(i64, u32)>,
-    /// Only such as may be set.
+    /// Extended attributes, only those that may be set.
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     xattrs_seen: usize,
     xattr_bytes: usize,
     pub(crate) sparse: PaxSparse,
 }
 
-fn bad(message: impl Into<String>) -> io::Error {
+fn invalid_data(message: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message.into())
 }
 
 pub(crate) fn parse(mut bytes: &[u8]) -> io::Result<Pax> {
     let mut pax = Pax::default();
     while !bytes.is_empty() && bytes[0] != 0 {
-        let (key, value, rest) = record(bytes).ok_or_else(|| bad("a PAX header is malformed"))?;
+        let (key, value, rest) = record(bytes).ok_or_else(|| invalid_data("a PAX header is malformed"))?;
         bytes = rest;
         apply(&mut pax, key, value)?;
     }
@@ -49,13 +49,14 @@ fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 }
 
 fn apply(pax: &mut Pax, key: &[u8], value: &[u8]) -> io::Result<()> {
-    let shown = || String::from_utf8_lossy(key).into_owned();
+    let printable = || String::from_utf8_lossy(key).into_owned();
     let number = || {
         let text = std::str::from_utf8(value).ok();
-        text.and_then(|text| text.parse::<u64>().ok()).ok_or_else(|| bad(format!("PAX {}: not a number", shown())))
+        text.and_then(|text| text.parse::<u64>().ok())
+            .ok_or_else(|| invalid_data(format!("PAX {}: not a number", printable())))
     };
     let name = || match value.contains(&0) {
-        true => Err(bad(format!("PAX {}: has a NUL byte", shown()))),
+        true => Err(invalid_data(format!("PAX {}: has a NUL byte", printable()))),
         false => Ok(Some(value.to_vec())),
     };
     match key {
@@ -64,7 +65,7 @@ fn apply(pax: &mut Pax, key: &[u8], value: &[u8]) -> io::Result<()> {
         b"size" => pax.size = Some(number()?),
         b"uid" => pax.uid = Some(number()?),
         b"gid" => pax.gid = Some(number()?),
-        b"mtime" => pax.mtime = Some(time(value).ok_or_else(|| bad("PAX mtime: not a time"))?),
+        b"mtime" => pax.mtime = Some(time(value).ok_or_else(|| invalid_data("PAX mtime: not a time"))?),
         _ => {
             if let Some(xattr) = key.strip_prefix(b"SCHILY.xattr.") {
                 pax.add_xattr(xattr, value)?;
@@ -80,28 +81,28 @@ impl Pax {
     fn add_xattr(&mut self, name: &[u8], value: &[u8]) -> io::Result<()> {
         self.xattrs_seen += 1;
         if self.xattrs_seen > XATTRS_MAX {
-            return Err(bad(format!("more than {XATTRS_MAX} extended attributes on one file")));
+            return Err(invalid_data(format!("more than {XATTRS_MAX} extended attributes on one file")));
         }
         if !may_be_set(name) {
             return Ok(());
         }
         self.xattr_bytes += name.len() + value.len();
         if self.xattr_bytes > XATTR_BYTES_MAX {
-            return Err(bad(format!("more than {XATTR_BYTES_MAX} bytes of extended attributes on one file")));
+            return Err(invalid_data(format!("more than {XATTR_BYTES_MAX} bytes of extended attributes on one file")));
         }
         self.xattrs.push((name.to_vec(), value.to_vec()));
         Ok(())
     }
 }
 
-/// `seconds[.fraction]`, maybe negative.
+/// Parses `seconds[.fraction]`, which may be negative.
 fn time(value: &[u8]) -> Option<(i64, u32)> {
     let text = std::str::from_utf8(value).ok()?;
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let seconds: i64 = whole.parse().ok()?;
+    let (integer, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let seconds: i64 = integer.parse().ok()?;
     let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
     let nanos: u32 = digits.parse().ok()?;
-    match whole.starts_with('-') && nanos > 0 {
+    match integer.starts_with('-') && nanos > 0 {
         true => Some((seconds.checked_sub(1)?, 1_000_000_000 - nanos)),
         false => Some((seconds, nanos)),
     }
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_lies_about_its_length_is_refused() {
+    fn a_record_with_a_wrong_length_is_refused() {
         assert_eq!(parse(b"10 path=a\n").unwrap().path.unwrap(), b"a");
         for text in [&b"99 path=a\n"[..], b"3 path=a\n", b"path=a\n", b"10 path_a\n", b"0 a=b\n", b"12 size=-99\n"] {
             assert!(parse(text).is_err(), "{}", String::from_utf8_lossy(text));

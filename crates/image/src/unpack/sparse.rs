@@ -10,7 +10,7 @@ use super::{
 /// Most pieces of one sparse file.
 const PIECES_MAX: usize = 65536;
 
-/// `GNU.sparse.*` of a PAX header.
+/// The fields `GNU.sparse.*` of a PAX header.
 #[derive(Debug, Default)]
 pub(crate) struct PaxSparse {
     major: u64,
@@ -21,13 +21,14 @@ pub(crate) struct PaxSparse {
     offset: Option<u64>,
 }
 
-fn bad(message: impl Into<String>) -> io::Error {
+fn invalid_data(message: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message.into())
 }
 
 fn number(bytes: &[u8]) -> io::Result<u64> {
     let text = std::str::from_utf8(bytes).ok();
-    text.and_then(|text| text.trim().parse().ok()).ok_or_else(|| bad("a sparse map has something that is not a number"))
+    text.and_then(|text| text.trim().parse().ok())
+        .ok_or_else(|| invalid_data("a sparse map contains something that is not a number"))
 }
 
 impl PaxSparse {
@@ -53,22 +54,22 @@ impl PaxSparse {
     }
 
     fn push(&mut self, length: u64) -> io::Result<()> {
-        let offset = self.offset.take().ok_or_else(|| bad("a sparse map has a length without an offset"))?;
+        let offset = self.offset.take().ok_or_else(|| invalid_data("a sparse map has a length without an offset"))?;
         if self.pieces.len() >= PIECES_MAX {
-            return Err(bad("a sparse map is too long"));
+            return Err(invalid_data("a sparse map is too long"));
         }
         self.pieces.push((offset, length));
         Ok(())
     }
 }
 
-/// Finds the map of a sparse file, reading what is stored in the stream, and checks it against the stored size.
+/// Reads the map of a sparse file, part of which may be stored in the stream, and checks it against the stored size.
 pub(crate) fn resolve(chunks: &mut Chunks, header: &tar::Header, pax: PaxSparse, entry: &mut Entry) -> io::Result<()> {
     let (size, pieces) = if pax.present {
         if let Some(name) = pax.name {
             entry.path = name;
         }
-        let size = pax.size.ok_or_else(|| bad("a sparse file without a size"))?;
+        let size = pax.size.ok_or_else(|| invalid_data("a sparse file without a size"))?;
         (size, if pax.major >= 1 { stored_map(chunks, entry)? } else { pax.pieces })
     } else if header.entry_type().as_byte() == b'S' {
         old_map(chunks, header)?
@@ -79,17 +80,17 @@ pub(crate) fn resolve(chunks: &mut Chunks, header: &tar::Header, pax: PaxSparse,
     let mut total: u64 = 0;
     for (offset, length) in &pieces {
         let next = offset.checked_add(*length).filter(|next| *offset >= end && *next <= size);
-        end = next.ok_or_else(|| bad("a sparse map is out of order or beyond the file's end"))?;
+        end = next.ok_or_else(|| invalid_data("a sparse map is out of order or beyond the file's end"))?;
         total += length;
     }
     if total != entry.stored {
-        return Err(bad(format!("a sparse map names {total} bytes, {} are stored", entry.stored)));
+        return Err(invalid_data(format!("a sparse map has {total} bytes, {} are stored", entry.stored)));
     }
     entry.sparse = Some((size, pieces));
     Ok(())
 }
 
-/// Format 1.0: decimal lines before the data, padded to a block.
+/// Reads a map of format 1.0: decimal lines before the data, padded to a block.
 fn stored_map(chunks: &mut Chunks, entry: &mut Entry) -> io::Result<Vec<(u64, u64)>> {
     let mut block = [0; BLOCK as usize];
     let mut at = block.len();
@@ -97,7 +98,8 @@ fn stored_map(chunks: &mut Chunks, entry: &mut Entry) -> io::Result<Vec<(u64, u6
         let mut text = Vec::new();
         loop {
             if at == block.len() {
-                entry.stored = entry.stored.checked_sub(BLOCK).ok_or_else(|| bad("a sparse map is cut off"))?;
+                entry.stored =
+                    entry.stored.checked_sub(BLOCK).ok_or_else(|| invalid_data("a sparse map is cut off"))?;
                 chunks.read_exact(&mut block)?;
                 at = 0;
             }
@@ -105,26 +107,26 @@ fn stored_map(chunks: &mut Chunks, entry: &mut Entry) -> io::Result<Vec<(u64, u6
             match block[at - 1] {
                 b'\n' => return number(&text),
                 byte if text.len() < 20 => text.push(byte),
-                _ => return Err(bad("a sparse map has something that is not a number")),
+                _ => return Err(invalid_data("a sparse map contains something that is not a number")),
             }
         }
     };
     let count = line()?;
     if count > PIECES_MAX as u64 {
-        return Err(bad("a sparse map is too long"));
+        return Err(invalid_data("a sparse map is too long"));
     }
     (0..count).map(|_| Ok((line()?, line()?))).collect()
 }
 
 fn old_map(chunks: &mut Chunks, header: &tar::Header) -> io::Result<(u64, Vec<(u64, u64)>)> {
-    let gnu = header.as_gnu().ok_or_else(|| bad("a sparse file without a GNU header"))?;
+    let gnu = header.as_gnu().ok_or_else(|| invalid_data("a sparse file without a GNU header"))?;
     let mut pieces = Vec::new();
     let mut take = |fields: &[tar::GnuSparseHeader]| -> io::Result<()> {
         for field in fields.iter().filter(|field| !field.is_empty()) {
             pieces.push((field.offset()?, field.length()?));
         }
         match pieces.len() > PIECES_MAX {
-            true => Err(bad("a sparse map is too long")),
+            true => Err(invalid_data("a sparse map is too long")),
             false => Ok(()),
         }
     };

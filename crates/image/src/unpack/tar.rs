@@ -1,7 +1,7 @@
-//! The tar format: ustar, PAX, GNU long names and sparse files; every length bounded.
+//! The tar format: ustar, PAX, GNU long names and sparse files. Every length is limited.
 //!
-//! Field decoding is the `tar` crate's; the walk over headers is ours, because a hostile extension header must not
-//! decide how much memory is used.
+//! Fields are decoded by the `tar` crate. The iteration over headers is not, because a hostile extension header must
+//! not decide how much memory is used.
 
 use std::io;
 
@@ -13,14 +13,15 @@ use super::{
 
 /// Size of a tar block.
 pub(crate) const BLOCK: u64 = 512;
-/// Largest PAX header or GNU long name. xattr values are at most 64 KiB each in the kernel.
+/// Largest PAX header or GNU long name, in bytes. The values of extended attributes have at most 64 KiB each in the
+/// kernel.
 const EXTENSION_MAX: u64 = 1024 * 1024;
-/// Most headers before the one that says what the entry is: an archive of nothing else never has a first entry.
+/// Most headers before the one of the entry itself: an archive could have nothing else and never have a first entry.
 const HEADERS_MAX: u32 = 64;
-/// Longest path and link target. The kernel takes less than 4096 bytes; what is longer is refused with its name.
+/// Longest path and link target, in bytes. The kernel accepts less than 4096; a longer one is refused with its name.
 const NAME_MAX: usize = 8192;
 
-/// What an entry is.
+/// The type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
@@ -40,18 +41,18 @@ pub(crate) struct Meta {
     pub(crate) gid: u32,
     /// Seconds and nanoseconds.
     pub(crate) mtime: (i64, u32),
-    /// Only such as may be set.
+    /// Extended attributes, only those that may be set.
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Meta {
-    /// Bytes of its attributes in memory.
+    /// Returns the memory of its extended attributes, in bytes.
     pub(crate) fn xattr_bytes(&self) -> usize {
         self.xattrs.iter().map(|(name, value)| name.len() + value.len() + 2 * size_of::<Vec<u8>>()).sum()
     }
 }
 
-/// One entry; its body follows in the stream.
+/// An entry, whose body follows in the stream.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) path: Vec<u8>,
@@ -59,13 +60,13 @@ pub(crate) struct Entry {
     pub(crate) meta: Meta,
     pub(crate) link: Vec<u8>,
     pub(crate) device: (u32, u32),
-    /// Bytes in the archive.
+    /// Size of the body in the archive, in bytes.
     pub(crate) stored: u64,
-    /// Offsets and lengths of data in a sparse file of this whole size.
+    /// Full size of a sparse file, and offsets and lengths of its data.
     pub(crate) sparse: Option<(u64, Vec<(u64, u64)>)>,
 }
 
-fn bad(message: impl Into<String>) -> io::Error {
+fn invalid_data(message: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message.into())
 }
 
@@ -76,25 +77,26 @@ pub(crate) fn next(chunks: &mut Chunks) -> io::Result<Option<Entry>> {
     let mut long_link = None;
     for _ in 0..HEADERS_MAX {
         let Some(header) = header(chunks)? else { return Ok(None) };
-        let size = header.entry_size().map_err(|_| bad("a header's size is not a number"))?;
+        let size = header.entry_size().map_err(|_| invalid_data("a header's size is not a number"))?;
         match header.entry_type().as_byte() {
             b'x' => pax = pax::parse(&extension(chunks, size)?)?,
-            // Global headers carry comments (git archive) in every image seen; names and sizes there would be a trap.
+            // Global headers contain comments (git archive) in every image seen. Names and sizes in them would apply to
+            // every entry, so they are ignored.
             b'g' => drop(extension(chunks, size)?),
             b'L' => long_path = Some(until_nul(extension(chunks, size)?)),
             b'K' => long_link = Some(until_nul(extension(chunks, size)?)),
-            // A volume's name: no body.
-            b'V' if size > EXTENSION_MAX => return Err(bad("a volume header with a body")),
+            // The name of a volume, which has no body.
+            b'V' if size > EXTENSION_MAX => return Err(invalid_data("a volume header with a body")),
             b'V' => chunks.skip(padded(size))?,
             _ => return entry(chunks, &header, pax, (long_path, long_link)).map(Some),
         }
     }
-    Err(bad(format!("more than {HEADERS_MAX} extension headers in a row")))
+    Err(invalid_data(format!("more than {HEADERS_MAX} extension headers in a row")))
 }
 
 fn header(chunks: &mut Chunks) -> io::Result<Option<tar::Header>> {
     if chunks.fill()?.is_empty() {
-        return Ok(None); // no end mark: accepted by every reader
+        return Ok(None); // a missing end mark is accepted by every reader
     }
     let mut header = tar::Header::new_old();
     chunks.read_exact(header.as_mut_bytes())?;
@@ -105,19 +107,19 @@ fn header(chunks: &mut Chunks) -> io::Result<Option<tar::Header>> {
     let sum: u32 =
         bytes.iter().enumerate().map(|(at, b)| if (148..156).contains(&at) { 32 } else { u32::from(*b) }).sum();
     if header.cksum().ok() != Some(sum) {
-        return Err(bad(format!("a header's checksum is wrong at byte {}", chunks.passed() - BLOCK)));
+        return Err(invalid_data(format!("a header's checksum is wrong at byte {}", chunks.passed() - BLOCK)));
     }
     Ok(Some(header))
 }
 
-/// Size on the archive of `size` bytes.
+/// Returns the size of `size` bytes in the archive.
 fn padded(size: u64) -> u64 {
     size.saturating_add(BLOCK - 1) / BLOCK * BLOCK
 }
 
 fn extension(chunks: &mut Chunks, size: u64) -> io::Result<Vec<u8>> {
     if size > EXTENSION_MAX {
-        return Err(bad(format!("an extension header of {size} bytes, at most {EXTENSION_MAX} are accepted")));
+        return Err(invalid_data(format!("an extension header of {size} bytes, at most {EXTENSION_MAX} are accepted")));
     }
     let mut bytes = vec![0; size as usize];
     chunks.read_exact(&mut bytes)?;
@@ -139,18 +141,18 @@ fn entry(
     let path = pax.path.or(long.0).unwrap_or_else(|| header.path_bytes().into_owned());
     let link = pax.link.or(long.1).or_else(|| header.link_name_bytes().map(Into::into)).unwrap_or_default();
     if path.len().max(link.len()) > NAME_MAX {
-        let shown = String::from_utf8_lossy(&path[..path.len().min(300)]).into_owned();
-        return Err(bad(format!("{shown}…: a name of more than {NAME_MAX} bytes")));
+        let printable = String::from_utf8_lossy(&path[..path.len().min(300)]).into_owned();
+        return Err(invalid_data(format!("{printable}…: a name of more than {NAME_MAX} bytes")));
     }
-    let shown = || String::from_utf8_lossy(&path).into_owned();
-    let number = |what: &str| bad(format!("{}: its {what} is not a number", shown()));
+    let printable = || String::from_utf8_lossy(&path).into_owned();
+    let number = |field: &str| invalid_data(format!("{}: its {field} is not a number", printable()));
     let kind = kind(header.entry_type().as_byte(), &path)?;
-    let id = |pax: Option<u64>, header: io::Result<u64>, what: &str| {
-        let id = pax.map_or(header, Ok).map_err(|_| number(what))?;
+    let id = |pax: Option<u64>, header: io::Result<u64>, field: &str| {
+        let id = pax.map_or(header, Ok).map_err(|_| number(field))?;
         u32::try_from(id)
             .ok()
             .filter(|id| *id != u32::MAX)
-            .ok_or_else(|| bad(format!("{}: {what} {id} is too large", shown())))
+            .ok_or_else(|| invalid_data(format!("{}: {field} {id} is too large", printable())))
     };
     let meta = Meta {
         mode: header.mode().map_err(|_| number("mode"))? & 0o7777,
@@ -170,7 +172,10 @@ fn entry(
         path,
     };
     if kind == Kind::File {
-        entry.stored = pax.size.map_or_else(|| header.entry_size(), Ok).map_err(|_| bad("size"))?;
+        entry.stored = pax
+            .size
+            .map_or_else(|| header.entry_size(), Ok)
+            .map_err(|_| invalid_data("the size of an entry is not a number"))?;
         sparse::resolve(chunks, header, pax.sparse, &mut entry)?;
     }
     Ok(entry)
@@ -187,13 +192,13 @@ fn kind(flag: u8, path: &[u8]) -> io::Result<Kind> {
         b'5' => Kind::Directory,
         b'6' => Kind::Fifo,
         other => {
-            let shown = String::from_utf8_lossy(path);
-            return Err(bad(format!("{shown}: entry type {:?} is not known", char::from(other))));
+            let printable = String::from_utf8_lossy(path);
+            return Err(invalid_data(format!("{printable}: entry type {:?} is not known", char::from(other))));
         }
     })
 }
 
-/// Bytes of padding after a body.
+/// Returns the number of padding bytes after a body.
 pub(crate) fn padding(stored: u64) -> u64 {
     (BLOCK - stored % BLOCK) % BLOCK
 }

@@ -1,9 +1,9 @@
-//! The directory a layer is unpacked into: hostile paths resolved beneath it, on descriptors.
+//! The directory into which a layer is unpacked: untrusted paths are resolved beneath it, by descriptors.
 //!
-//! No path of the archive is ever given to the kernel as it is. Its directory part is opened with
+//! No path of the archive is passed to the kernel as it is. Its directory part is opened with
 //! `openat2(RESOLVE_IN_ROOT)` relative to the layer's root, so that neither `..`, nor an absolute path, nor a symlink
-//! of the archive leads out of it; everything else happens relative to that descriptor, on one last name, which is not
-//! followed.
+//! of the archive leads out of it. Everything else is done relative to that descriptor, on the last component, which is
+//! not followed.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -22,18 +22,18 @@ use syscall::directory_tree;
 
 use crate::Error;
 
-/// Longest path, as the kernel has it.
+/// Longest path, which is the kernel's limit.
 const PATH_MAX: usize = 4096;
-/// Longest name.
+/// Longest name of a file.
 const NAME_MAX: usize = 255;
-/// Open directories kept per layer. Archives walk depth first, so few suffice.
+/// Directories that are kept open per layer. Archives are ordered depth first, so few suffice.
 const OPEN_MAX: usize = 64;
 /// Symlinks followed on the way to an entry's directory.
 const LINKS_MAX: u32 = 40;
-/// Deepest directory of a layer, symlinks on the way resolved.
+/// Deepest directory of a layer, after symlinks are resolved.
 const DEPTH_MAX: usize = 1000;
 
-/// Directories that may be opened to count depths in one layer: some ten seconds.
+/// Directories that may be opened to count depths in one layer, which takes about ten seconds.
 const STEPS_MAX: u64 = 10_000_000;
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -41,27 +41,27 @@ const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CL
 /// The root of a layer being unpacked.
 pub(crate) struct Tree {
     root: Rc<OwnedFd>,
-    open: HashMap<Vec<u8>, Opened>,
-    /// Directories that entries lie in but that have no entry of their own.
+    open: HashMap<Vec<u8>, OpenDirectory>,
+    /// Directories that contain entries but have no entry themselves.
     pub(crate) implied: BTreeSet<Vec<u8>>,
-    /// Directories that were opened to count how deep others are.
+    /// Number of directories that were opened to count depths.
     steps: u64,
 }
 
 /// An open directory and its real depth below the root.
 #[derive(Clone)]
-struct Opened {
+struct OpenDirectory {
     directory: Rc<OwnedFd>,
     depth: usize,
 }
 
 pub(crate) fn show(path: &[u8]) -> String {
-    let shown = String::from_utf8_lossy(&path[..path.len().min(300)]);
-    shown.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    let printable = String::from_utf8_lossy(&path[..path.len().min(300)]);
+    printable.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// An archive's path without `.`, `..`, doubled and leading slashes; the root is empty. Fails where `..` leaves the
-/// root.
+/// Normalizes a path of an archive: removes `.`, `..`, doubled and leading slashes; the root is empty. Fails where `..`
+/// leaves the root.
 pub(crate) fn normalize(path: &[u8]) -> Result<Vec<u8>, Error> {
     if path.len() > PATH_MAX {
         return Err(Error::invalid(format!("{}…: the path is longer than {PATH_MAX} bytes", show(path))));
@@ -84,7 +84,7 @@ pub(crate) fn normalize(path: &[u8]) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// Parts a normalized path into its directory and its last name.
+/// Splits a normalized path into its directory and its last component.
 pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|b| *b == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
@@ -101,14 +101,14 @@ impl Tree {
         self.root.as_fd()
     }
 
-    /// The directory at a normalized path, made with all above it where it is missing.
+    /// Returns the directory at a normalized path, and creates it and its parents if they are missing.
     pub(crate) fn directory(&mut self, path: &[u8]) -> Result<Rc<OwnedFd>, Error> {
         self.directory_through(path, LINKS_MAX).map(|opened| opened.directory)
     }
 
-    fn directory_through(&mut self, path: &[u8], links: u32) -> Result<Opened, Error> {
+    fn directory_through(&mut self, path: &[u8], links: u32) -> Result<OpenDirectory, Error> {
         if path.is_empty() {
-            return Ok(Opened { directory: self.root.clone(), depth: 0 });
+            return Ok(OpenDirectory { directory: self.root.clone(), depth: 0 });
         }
         if let Some(opened) = self.open.get(path) {
             return Ok(opened.clone());
@@ -116,9 +116,9 @@ impl Tree {
         let opened = match self.open_existing(path) {
             Ok(Some(opened)) => opened,
             Ok(None) => self.make_implied(path, links)?,
-            Err(cause) => return Err(wrong(path, "open its directory", cause)),
+            Err(cause) => return Err(path_error(path, "open its directory", cause)),
         };
-        // Chained symlinks make a tree deeper than any path of the archive.
+        // Chained symlinks can make a tree deeper than any path of the archive.
         if opened.depth > DEPTH_MAX {
             return Err(Error::invalid(format!("{}: deeper than {DEPTH_MAX} directories", show(path))));
         }
@@ -129,26 +129,27 @@ impl Tree {
         Ok(opened)
     }
 
-    /// Opens a directory that exists; through symlinks of the archive if need be.
-    fn open_existing(&mut self, path: &[u8]) -> rustix::io::Result<Option<Opened>> {
+    /// Opens an existing directory, through symlinks of the archive if necessary.
+    fn open_existing(&mut self, path: &[u8]) -> rustix::io::Result<Option<OpenDirectory>> {
         let plain = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
         let depth = path.iter().filter(|byte| **byte == b'/').count() + 1;
         match rustix::fs::openat2(&*self.root, path, DIRECTORY, Mode::empty(), plain) {
-            Ok(fd) => return Ok(Some(Opened { directory: Rc::new(fd), depth })),
+            Ok(fd) => return Ok(Some(OpenDirectory { directory: Rc::new(fd), depth })),
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::LOOP) => {}
             Err(cause) => return Err(cause),
         }
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
         match rustix::fs::openat2(&*self.root, path, DIRECTORY, Mode::empty(), resolve) {
-            Ok(fd) => Ok(Some(Opened { depth: self.depth(&fd)?, directory: Rc::new(fd) })),
+            Ok(fd) => Ok(Some(OpenDirectory { depth: self.depth(&fd)?, directory: Rc::new(fd) })),
             Err(Errno::NOENT) => Ok(None),
             Err(cause) => Err(cause),
         }
     }
 
-    /// Counts the directories between `directory` and the root, at most one more than are allowed. [`Errno::LOOP`]:
-    /// paths through symlinks to deep directories alternate, so that each entry opens a thousand of them.
+    /// Counts the directories between `directory` and the root, at most one more than is allowed. Returns
+    /// [`Errno::LOOP`] after too many steps: an archive could alternate between paths through symlinks to deep
+    /// directories, so that each entry opens a thousand of them.
     fn depth(&mut self, directory: &OwnedFd) -> rustix::io::Result<usize> {
         let identity = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
         let root = identity(&self.root)?;
@@ -166,40 +167,41 @@ impl Tree {
         Ok(DEPTH_MAX + 1)
     }
 
-    fn make_implied(&mut self, path: &[u8], links: u32) -> Result<Opened, Error> {
+    fn make_implied(&mut self, path: &[u8], links: u32) -> Result<OpenDirectory, Error> {
         let (above, name) = split(path);
-        let Opened { directory: parent, depth } = self.directory_through(above, links)?;
+        let OpenDirectory { directory: parent, depth } = self.directory_through(above, links)?;
         match rustix::fs::mkdirat(&*parent, name, Mode::from_raw_mode(0o755)) {
             Ok(()) => {
                 self.implied.insert(path.to_vec());
                 let fd = rustix::fs::openat(&*parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty());
-                let fd = fd.map_err(|cause| wrong(path, "open the new directory", cause))?;
-                Ok(Opened { directory: Rc::new(fd), depth: depth + 1 })
+                let fd = fd.map_err(|cause| path_error(path, "open the new directory", cause))?;
+                Ok(OpenDirectory { directory: Rc::new(fd), depth: depth + 1 })
             }
-            // A symlink to a directory that is in a lower layer only: what is under it belongs where it points.
+            // A symlink to a directory that exists only in a lower layer: the entry belongs to the directory it refers
+            // to.
             Err(Errno::EXIST) if links > 0 => {
                 let target = rustix::fs::readlinkat(&*parent, name, Vec::new());
-                let target = target.map_err(|cause| wrong(path, "read the link on its way", cause))?;
+                let target = target.map_err(|cause| path_error(path, "read the symlink in its path", cause))?;
                 let target = link_target(above, target.as_bytes())?;
                 self.directory_through(&target, links - 1)
             }
-            Err(cause) => Err(wrong(path, "make its directory", cause)),
+            Err(cause) => Err(path_error(path, "create its directory", cause)),
         }
     }
 
-    /// Removes what is at `name`, a whole directory too. Returns whether paths may have led through it: then open
-    /// directories are forgotten, as they may be gone.
+    /// Removes the file or directory tree `name`. Returns whether paths may have been resolved through it: then the
+    /// cached open directories are dropped, because they may not exist anymore.
     pub(crate) fn clear(&mut self, parent: &OwnedFd, name: &[u8]) -> rustix::io::Result<bool> {
-        let led_on = matches!(kind_at(parent, name)?.0, FileType::Directory | FileType::Symlink);
-        if led_on {
+        let was_traversable = matches!(kind_at(parent, name)?.0, FileType::Directory | FileType::Symlink);
+        if was_traversable {
             self.open.clear();
         }
         directory_tree::remove(parent.as_fd(), &CString::new(name).map_err(|_| Errno::INVAL)?)?;
-        Ok(led_on)
+        Ok(was_traversable)
     }
 }
 
-/// Where a symlink in `directory` points, inside the root: the root is its own parent.
+/// Returns the target of a symlink in `directory`, inside the root: the root is its own parent.
 fn link_target(directory: &[u8], target: &[u8]) -> Result<Vec<u8>, Error> {
     let base: &[u8] = if target.starts_with(b"/") { b"" } else { directory };
     let mut parts: Vec<&[u8]> = Vec::new();
@@ -213,8 +215,8 @@ fn link_target(directory: &[u8], target: &[u8]) -> Result<Vec<u8>, Error> {
     normalize(&parts.join(&b'/'))
 }
 
-pub(crate) fn wrong(path: &[u8], what: &str, cause: Errno) -> Error {
-    let message = format!("{}: {what}: {cause}", show(path));
+pub(crate) fn path_error(path: &[u8], operation: &str, cause: Errno) -> Error {
+    let message = format!("{}: {operation}: {cause}", show(path));
     match cause {
         Errno::LOOP | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::XDEV | Errno::ISDIR | Errno::INVAL | Errno::FBIG => {
             Error::invalid(message)
@@ -223,7 +225,8 @@ pub(crate) fn wrong(path: &[u8], what: &str, cause: Errno) -> Error {
     }
 }
 
-/// Removes a file, or a directory with everything below it, on our own path `path`. Succeeds if there is none.
+/// Removes a file, or a directory with everything below it. `path` must be our own, not one of an archive. Succeeds if
+/// it does not exist.
 ///
 /// # Errors
 /// As [`directory_tree::remove`].
@@ -232,7 +235,7 @@ pub(crate) fn remove_path(path: &Path) -> rustix::io::Result<()> {
     directory_tree::remove(rustix::fs::CWD, &path)
 }
 
-/// Type of what is at `name`, not followed.
+/// Returns the type and the device number of `name`, which is not followed.
 pub(crate) fn kind_at(parent: &OwnedFd, name: &[u8]) -> rustix::io::Result<(FileType, u64)> {
     let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok((FileType::from_raw_mode(stat.st_mode), stat.st_rdev))
@@ -273,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_cut_at_the_root() {
+    fn link_targets_stay_in_the_root() {
         assert_eq!(link_target(b"a/b", b"../../../../etc").unwrap(), b"etc");
         assert_eq!(link_target(b"a/b", b"/usr/lib").unwrap(), b"usr/lib");
         assert_eq!(link_target(b"", b"usr/lib").unwrap(), b"usr/lib");

@@ -1,8 +1,8 @@
-//! Whiteouts: from the image format's marker files to what overlayfs reads.
+//! Whiteouts: the marker files of the image format are converted to those of overlayfs.
 //!
-//! OCI image spec, layer: `.wh.<name>` hides `<name>` of lower layers, `.wh..wh..opq` all that lower layers have in
-//! that directory. Overlayfs: a character device 0:0, and the attribute `trusted.overlay.opaque` = `y`. Both speak of
-//! lower layers only, wherever they stand in the archive: what this layer itself has stays.
+//! OCI image spec, layer: `.wh.<name>` hides `<name>` of lower layers, `.wh..wh..opq` everything that lower layers have
+//! in that directory. Overlayfs: a character device 0:0, and the attribute `trusted.overlay.opaque` = `y`. Both apply
+//! to lower layers only, wherever they are in the archive: the files of this layer stay.
 
 use rustix::{
     fd::OwnedFd,
@@ -10,19 +10,19 @@ use rustix::{
     io::Errno,
 };
 
-use super::tree::{Tree, kind_at, wrong};
+use super::tree::{Tree, kind_at, path_error};
 use crate::Error;
 
-/// What the last name of an entry says.
+/// The meaning of the last component of an entry's path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Marker<'a> {
     /// An ordinary file.
     None,
-    /// Lower layers' file of this name is hidden.
+    /// Hides the file of this name in lower layers.
     Hide(&'a [u8]),
-    /// Lower layers' whole directory is hidden.
+    /// Hides everything that lower layers have in the directory.
     Opaque,
-    /// Bookkeeping of AUFS (`.wh..wh.plnk`, …): of no meaning.
+    /// Bookkeeping of AUFS (`.wh..wh.plnk`, …), which is ignored.
     Ignored,
 }
 
@@ -46,24 +46,25 @@ pub(crate) fn hide(tree: &mut Tree, directory: &[u8], name: &[u8]) -> Result<(),
     match rustix::fs::mknodat(&*parent, name, FileType::CharacterDevice, Mode::empty(), 0) {
         Ok(()) => Ok(()),
         Err(Errno::EXIST) => match kind_at(&parent, name) {
-            Ok((FileType::Directory, _)) => {
-                opaque(&open_directory(&parent, name).map_err(|cause| wrong(name, "open directory", cause))?, name)
-            }
-            _ => Ok(()), // the layer has a file of its own there, which hides lower ones anyway
+            Ok((FileType::Directory, _)) => mark_opaque(
+                &open_directory(&parent, name).map_err(|cause| path_error(name, "open directory", cause))?,
+                name,
+            ),
+            _ => Ok(()), // a file of this layer hides those of lower layers anyway
         },
-        Err(cause) => Err(wrong(name, "make its whiteout", cause)),
+        Err(cause) => Err(path_error(name, "create its whiteout", cause)),
     }
 }
 
-/// A directory, for reading: attributes can't be set through an `O_PATH` descriptor.
+/// Opens a directory for reading, because attributes cannot be set through an `O_PATH` descriptor.
 pub(crate) fn open_directory(parent: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(parent, if name.is_empty() { b"." } else { name }, flags, Mode::empty())
 }
 
-pub(crate) fn opaque(directory: &OwnedFd, path: &[u8]) -> Result<(), Error> {
+pub(crate) fn mark_opaque(directory: &OwnedFd, path: &[u8]) -> Result<(), Error> {
     rustix::fs::fsetxattr(directory, "trusted.overlay.opaque", b"y", XattrFlags::empty())
-        .map_err(|cause| wrong(path, "mark it opaque", cause))
+        .map_err(|cause| path_error(path, "mark it opaque", cause))
 }
 
 #[cfg(test)]
@@ -77,6 +78,6 @@ mod tests {
         assert_eq!(marker(b".wh..wh..opq"), Marker::Opaque);
         assert_eq!(marker(b".wh..wh.plnk"), Marker::Ignored);
         assert_eq!(marker(b".wh."), Marker::Ignored);
-        assert_eq!(marker(b".wh..."), Marker::Ignored, "it would name the directory above");
+        assert_eq!(marker(b".wh..."), Marker::Ignored, "it would be the parent directory");
     }
 }

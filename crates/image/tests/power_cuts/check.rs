@@ -1,4 +1,4 @@
-//! What must hold after the power was cut.
+//! What must be true after the power was cut.
 
 use std::{
     collections::BTreeSet,
@@ -14,21 +14,21 @@ use crate::{
     workload::{Expected, FILES, Truth},
 };
 
-/// A disk as the power cut left it.
+/// A disk as a power cut left it.
 pub(crate) struct Cut {
     pub(crate) file: PathBuf,
     pub(crate) point: String,
     pub(crate) expected: Expected,
 }
 
-/// Everything in the store but the files that change at each opening, with lengths.
+/// Returns all files of the store with their lengths, except those that change at each opening.
 fn listing(store: &Path) -> Vec<(String, u64)> {
-    let own = ["index.redb", "lock", "format", "reserve"];
-    let paths = tree(store).into_iter().filter(|path| !own.contains(&path.as_str()));
+    let changing = ["index.redb", "lock", "format", "reserve"];
+    let paths = tree(store).into_iter().filter(|path| !changing.contains(&path.as_str()));
     paths.map(|path| (path.clone(), store.join(&path).symlink_metadata().unwrap().len())).collect()
 }
 
-/// Names and ids of what is listed, after a look at every file of it.
+/// Checks every file of every listed image. Returns names and ids of the images.
 fn check(store: &Store, cut: &Cut, truth: &Truth) -> BTreeSet<(String, String)> {
     let mut listed = BTreeSet::new();
     for known in store.list() {
@@ -40,9 +40,9 @@ fn check(store: &Store, cut: &Cut, truth: &Truth) -> BTreeSet<(String, String)> 
             let dir = store.root().join("layers").join(chain.hex());
             for file in 0..FILES {
                 let path = dir.join(format!("d/{seed}-{file}"));
-                let found =
+                let bytes =
                     fs::read(&path).unwrap_or_else(|cause| panic!("{}: {}: {cause}", cut.point, path.display()));
-                assert!(found == truth.files[&(seed, file)], "{}: {} is damaged", cut.point, path.display());
+                assert!(bytes == truth.files[&(seed, file)], "{}: {} is damaged", cut.point, path.display());
             }
             assert_eq!(tree(&dir).len(), usize::from(FILES) + 2, "{}", cut.point);
             let blob = store.root().join("content/blobs/sha256").join(Digest::of(&layer.blob).hex());
@@ -51,13 +51,13 @@ fn check(store: &Store, cut: &Cut, truth: &Truth) -> BTreeSet<(String, String)> 
         }
     }
     for (name, meanings) in &cut.expected {
-        let found = listed.iter().find(|(known, _)| known == name).map(|(_, id)| id.clone());
-        assert!(meanings.contains(&found), "after {}: {name} is {found:?}, must be one of {meanings:?}", cut.point);
+        let id = listed.iter().find(|(known, _)| known == name).map(|(_, id)| id.clone());
+        assert!(meanings.contains(&id), "after {}: {name} is {id:?}, must be one of {meanings:?}", cut.point);
     }
     listed
 }
 
-/// The machine starts again from a copy.
+/// Opens the store on a copy of the disk, as after a reboot, and checks it.
 pub(crate) async fn start_again(dir: &Path, kind: &str, cut: &Cut, truth: &Truth) {
     let disk = Disk::attach(&cut.file, kind, &dir.join("again"));
     let path = disk.mounted.join("store");

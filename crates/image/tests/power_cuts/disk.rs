@@ -18,21 +18,21 @@ pub(crate) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Whether it holds before the time is over.
-pub(crate) fn eventually(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
-    let began = Instant::now();
+/// Waits until `condition` returns true, at most for `limit`. Returns whether it did.
+pub(crate) fn eventually(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
     loop {
-        if holds() {
+        if condition() {
             return true;
         }
-        if began.elapsed() > limit {
+        if start.elapsed() > limit {
             return false;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// A loop device that the kernel detaches when its last user is gone, also when that is a killed process.
+/// A loop device, which the kernel detaches after its last use, also if that is by a process that was killed.
 struct Loop(String);
 
 impl Loop {
@@ -58,7 +58,7 @@ impl Disk {
     pub(crate) fn attach(backing: &Path, kind: &str, at: &Path) -> Self {
         let device = Loop::attach(backing);
         fs::create_dir_all(at).unwrap();
-        // Copies of one file system have one UUID.
+        // Copies of one file system have the same UUID.
         let options = if kind == "xfs" { "nouuid" } else { "defaults" };
         run("mount", &["-t", kind, "-o", options, &device.0, text(at)]);
         Self { device: device.0.trim_start_matches("/dev/").to_owned(), mounted: at.to_owned() }
@@ -67,7 +67,7 @@ impl Disk {
     /// Mounts a new file system, for a store in its directory `store`.
     pub(crate) fn for_store(backing: &Path, kind: &str, at: &Path) -> Self {
         let disk = Self::attach(backing, kind, at);
-        // The names of its directories are on disk; everything else is the store's to put there.
+        // The names of its directories are synced; everything else must be synced by the store.
         fs::create_dir(disk.mounted.join("store")).unwrap();
         run("sync", &["--file-system", text(&disk.mounted)]);
         disk
@@ -76,14 +76,14 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // A thread of the store may look at it for the last time.
+        // A thread of the store may still use it.
         eventually(Duration::from_secs(5), || {
             Command::new("umount").arg(&self.mounted).output().is_ok_and(|done| done.status.success())
         });
     }
 }
 
-/// Makes an empty file system in a new file.
+/// Creates an empty file system in a new file.
 pub(crate) fn make_file_system(kind: &str, backing: &Path) {
     let (size, args): (u64, &[&str]) = match kind {
         "ext4" => (96 << 20, &["-q", "-F"]),
@@ -98,15 +98,15 @@ pub(crate) fn make_file_system(kind: &str, backing: &Path) {
     fs::remove_file(&new).unwrap();
 }
 
-/// Copies a disk; blocks of zeros take no memory.
+/// Copies a disk. Blocks of zeros take no memory.
 pub(crate) fn copy(from: &Path, to: &Path) {
     run("cp", &["--sparse=always", text(from), text(to)]);
 }
 
-/// Makes the kernel show another boot id in this mount namespace, or its own again.
+/// Mounts another boot id in this mount namespace, until the value is dropped.
 pub(crate) fn another_boot(dir: &Path, number: usize) -> impl Drop {
-    struct Shown;
-    impl Drop for Shown {
+    struct BootIdMount;
+    impl Drop for BootIdMount {
         fn drop(&mut self) {
             run("umount", &["/proc/sys/kernel/random/boot_id"]);
         }
@@ -114,5 +114,5 @@ pub(crate) fn another_boot(dir: &Path, number: usize) -> impl Drop {
     let file = dir.join("boot_id");
     fs::write(&file, format!("00000000-0000-0000-0000-{number:012}\n")).unwrap();
     run("mount", &["--bind", text(&file), "/proc/sys/kernel/random/boot_id"]);
-    Shown
+    BootIdMount
 }

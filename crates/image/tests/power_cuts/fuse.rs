@@ -1,10 +1,10 @@
-//! A disk that logs what is written to it: a FUSE file system of one regular file, to be used as a backing file of a
-//! loop device. Each write of the device arrives as FUSE_WRITE (FOPEN_DIRECT_IO: there is no page cache in between),
-//! each cache flush as FUSE_FSYNC. Both are in the log before they are answered.
+//! A disk that logs what is written to it: a FUSE file system of one regular file, which is the backing file of a loop
+//! device. Each write of the device arrives as FUSE_WRITE (FOPEN_DIRECT_IO: there is no page cache in between), each
+//! cache flush as FUSE_FSYNC. Both are logged before the reply.
 //!
-//! The server is a process of its own with one thread, in a mount namespace made before the file system is mounted. It
-//! never waits for itself: neither while it serves, nor when the kernel unmounts everything because the test was
-//! killed. It ends when the file system is unmounted.
+//! The server is its own process with one thread, in a mount namespace that is created before the file system is
+//! mounted. It never waits for itself: neither while it serves, nor when the kernel unmounts everything because the
+//! test was killed. It ends when the file system is unmounted.
 
 use std::{
     collections::VecDeque,
@@ -32,7 +32,7 @@ use crate::{
     write_log::{Header, Kind},
 };
 
-/// Names the directory of the files of a server's disk.
+/// Directory with the files of a server's disk.
 const SERVE: &str = "IMAGE_POWER_CUTS_SERVE";
 
 // linux/fuse.h
@@ -54,14 +54,14 @@ const INIT_FLAGS: u32 = 1 << 5 | 1 << 22;
 const MAX_WRITE: u32 = 1 << 20;
 const FOREVER: u64 = 1 << 30;
 
-/// A disk with a log, in a directory of its own: `plain` is what was written, `log` how, `disk` the mounted file.
+/// A disk with a log, in its own directory: `plain` has its contents, `log` the writes, `disk` is the mounted file.
 pub(crate) struct LoggedDisk {
     dir: PathBuf,
     server: Child,
 }
 
 impl LoggedDisk {
-    /// Serves `plain`, which exists, as `disk`.
+    /// Serves the existing file `plain` as `disk`.
     pub(crate) fn serve(dir: &Path) -> Self {
         File::create(dir.join("log")).unwrap();
         File::create(dir.join("disk")).unwrap();
@@ -83,12 +83,12 @@ impl LoggedDisk {
         disk
     }
 
-    fn wait_for(&mut self, holds: impl Fn() -> bool) {
-        let held = eventually(Duration::from_secs(10), || {
+    fn wait_for(&mut self, condition: impl Fn() -> bool) {
+        let reached = eventually(Duration::from_secs(10), || {
             assert!(self.server.try_wait().unwrap().is_none(), "the FUSE server ended");
-            holds()
+            condition()
         });
-        assert!(held, "the FUSE server does not answer");
+        assert!(reached, "the FUSE server does not respond");
     }
 
     pub(crate) fn file(&self) -> PathBuf {
@@ -103,14 +103,14 @@ impl LoggedDisk {
 impl Drop for LoggedDisk {
     fn drop(&mut self) {
         eventually(Duration::from_secs(5), || rustix::mount::unmount(self.file(), UnmountFlags::empty()).is_ok());
-        // The connection ends with the server; what still uses the disk gets errors.
+        // The connection ends with the server; remaining users of the disk get errors.
         let _ = self.server.kill();
         let _ = self.server.wait();
         let _ = rustix::mount::unmount(self.file(), UnmountFlags::DETACH);
     }
 }
 
-/// Not a test of its own: the server.
+/// Not a test: the server.
 #[test]
 fn server() {
     let Some(dir) = std::env::var_os(SERVE).map(PathBuf::from) else { return };
@@ -123,7 +123,7 @@ fn server() {
 
 struct Request {
     bytes: Vec<u8>,
-    /// Entries of the log that were answered before it was read.
+    /// Entries of the log whose requests were answered before this one was read.
     answered: u64,
 }
 
@@ -137,7 +137,7 @@ struct Server {
     fuse: OwnedFd,
     plain: File,
     log: File,
-    /// Entries of the log, and those of them that were answered.
+    /// Entries of the log, and the number of them that were answered.
     logged: u64,
     answered: u64,
     requests: VecDeque<Request>,
@@ -152,17 +152,17 @@ impl Server {
                 continue;
             };
             let reply = self.reply(&request);
-            // What was requested before this is answered does not rely on it.
+            // Requests that arrive before this reply do not depend on it.
             if !self.receive(&mut buffer) {
                 return;
             }
-            // A request that was interrupted has nobody who waits for its answer.
+            // The reply to an interrupted request is refused, because no process waits for it.
             let _ = reply.map(|reply| rustix::io::write(&self.fuse, &reply));
             self.answered = self.logged;
         }
     }
 
-    /// Reads all requests that were made, without waiting for any. Returns whether the file system is still mounted.
+    /// Reads all pending requests without waiting. Returns whether the file system is still mounted.
     fn receive(&mut self, buffer: &mut [u8]) -> bool {
         loop {
             match rustix::io::read(&self.fuse, &mut *buffer) {

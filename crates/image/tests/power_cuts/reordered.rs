@@ -1,8 +1,8 @@
-//! Cuts that lose and reorder writes: the disk logs what is written to it, and disks that a power cut may leave are
-//! made of the log. See [`crate::write_log`] for what these are.
+//! Cuts that lose and reorder writes: the disk logs what is written to it, and disks as a power cut may leave them are
+//! built from the log. See [`crate::write_log`].
 //!
-//! How two programs use the store at the same time is left to chance; all cuts in one log are not. So the log of a
-//! failed cut is kept, and the cut can be tried again.
+//! The interleaving of two users of the store is random, but all cuts in one log are reproducible. So the log of a
+//! failed cut is kept, and the cut can be repeated.
 
 use std::{
     fs,
@@ -23,21 +23,21 @@ use crate::{
     write_log::{Builder, Point, WriteLog},
 };
 
-/// Names a cut of a log that was kept: `DIRECTORY:NUMBER`.
+/// A cut in a log that was kept: `DIRECTORY:NUMBER`.
 const POINT: &str = "IMAGE_POWER_CUTS_POINT";
-/// Cuts in one log.
+/// Number of cuts in one log.
 const BATCH: usize = 40;
-/// Every so many cuts, one of a store whose index is rebuilt.
+/// One of this many cuts is of a store whose index is rebuilt.
 const REBUILDS: u64 = 5;
-/// A log ends when it is that long.
+/// Length at which a log ends, in bytes.
 const LOG_MAX: u64 = 128 << 20;
-/// Logs that are kept.
-const KEPT_MAX: usize = 3;
+/// Most logs that are kept.
+const KEPT_LOGS_MAX: usize = 3;
 
-/// What the store promised: how long the log was then, whether it was an answer, and what is expected from then on.
+/// A promise of the store: length of the log at that time, whether it was a reply, and what is expected from then on.
 type Promise = (u64, bool, Expected);
 
-/// A log and what belongs to it. In its directory are the disk before (`base`) and after (`plain`), and the `log`.
+/// A log and its data. Its directory has the disk before (`base`) and after (`plain`), and the `log`.
 struct Recording {
     dir: PathBuf,
     kind: String,
@@ -61,13 +61,13 @@ impl Recording {
         let begin = length();
         let promises: Mutex<Vec<Promise>> = Mutex::default();
         let record = |event, expected: &Expected| {
-            promises.lock().unwrap().push((length(), event == Event::Answered, expected.clone()));
+            promises.lock().unwrap().push((length(), event == Event::Replied, expected.clone()));
         };
         let mut chance = Chance(seed ^ 0xabcd_0000);
         let limit = Duration::from_millis(400 + chance.below(800));
         let enough = async {
-            let began = Instant::now();
-            while began.elapsed() < limit && length() < LOG_MAX {
+            let start = Instant::now();
+            while start.elapsed() < limit && length() < LOG_MAX {
                 tokio::time::sleep(Duration::from_millis(chance.below(60))).await;
                 let (store, seed) = (disk.mounted.join("store"), chance.below(1 << 32));
                 tokio::task::spawn_blocking(move || write_back(&store, &mut Chance(seed + 1))).await.unwrap();
@@ -87,7 +87,7 @@ impl Recording {
         WriteLog::read(&self.dir.join("log"))
     }
 
-    /// The cut of a number; the same one for the same log.
+    /// Returns the cut with a number, which is the same for the same log.
     fn point(&self, log: &WriteLog, number: u64) -> Point {
         let rebuilds = number % REBUILDS == REBUILDS - 1;
         let begin = log.entries_within(if rebuilds { self.rebuild } else { self.begin });
@@ -107,7 +107,7 @@ impl Recording {
         }
     }
 
-    /// Tries the cuts of these numbers. Returns those that failed.
+    /// Tries the cuts with these numbers. Returns those that failed.
     async fn try_all(&self, numbers: &[u64], truth: &Arc<Truth>) -> Vec<u64> {
         let log = self.log();
         let mut points: Vec<(u64, Point)> = numbers.iter().map(|number| (*number, self.point(&log, *number))).collect();
@@ -129,28 +129,28 @@ impl Recording {
         failed
     }
 
-    /// Keeps what the cuts of this log are made of.
+    /// Copies the files from which the cuts of this log are built to a directory that is kept. Returns it.
     fn keep(&self) -> PathBuf {
-        let kept = PathBuf::from(format!("/var/tmp/pinion-power-cuts-{}-{}", self.kind, self.seed));
-        fs::create_dir_all(&kept).unwrap();
-        copy(&self.dir.join("base"), &kept.join("base"));
-        fs::copy(self.dir.join("log"), kept.join("log")).unwrap();
+        let kept_dir = PathBuf::from(format!("/var/tmp/pinion-power-cuts-{}-{}", self.kind, self.seed));
+        fs::create_dir_all(&kept_dir).unwrap();
+        copy(&self.dir.join("base"), &kept_dir.join("base"));
+        fs::copy(self.dir.join("log"), kept_dir.join("log")).unwrap();
         let rest = (&self.kind, self.seed, self.begin, self.rebuild, &self.promises);
-        fs::write(kept.join("promises.json"), serde_json::to_vec(&rest).unwrap()).unwrap();
-        kept
+        fs::write(kept_dir.join("promises.json"), serde_json::to_vec(&rest).unwrap()).unwrap();
+        kept_dir
     }
 
-    /// Takes a kept log for use in another directory.
-    fn reuse(kept: &Path, dir: &Path) -> Self {
-        copy(&kept.join("base"), &dir.join("base"));
-        fs::copy(kept.join("log"), dir.join("log")).unwrap();
-        let rest = fs::read(kept.join("promises.json")).unwrap();
+    /// Copies a kept log to another directory for use.
+    fn reuse(kept_dir: &Path, dir: &Path) -> Self {
+        copy(&kept_dir.join("base"), &dir.join("base"));
+        fs::copy(kept_dir.join("log"), dir.join("log")).unwrap();
+        let rest = fs::read(kept_dir.join("promises.json")).unwrap();
         let (kind, seed, begin, rebuild, promises) = serde_json::from_slice(&rest).unwrap();
         Self { dir: dir.to_owned(), kind, seed, begin, rebuild, promises }
     }
 }
 
-/// Begins to write some files to the disk without a flush, as the kernel does after a while.
+/// Starts writing some files to the disk without a flush, as the kernel does after a while.
 fn write_back(dir: &Path, chance: &mut Chance) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         match entry.file_type() {
@@ -163,40 +163,41 @@ fn write_back(dir: &Path, chance: &mut Chance) {
     }
 }
 
-/// Tries a cut of a kept log again.
+/// Repeats a cut of a kept log.
 async fn repeat(point: &str, truth: &Arc<Truth>) {
-    let (kept, number) = point.rsplit_once(':').expect("DIRECTORY:NUMBER");
+    let (kept_dir, number) = point.rsplit_once(':').expect("DIRECTORY:NUMBER");
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let recording = Recording::reuse(Path::new(kept), dir.path());
+    let recording = Recording::reuse(Path::new(kept_dir), dir.path());
     let _boot = another_boot(dir.path(), 1);
     let failed = recording.try_all(&[number.parse().unwrap()], truth).await;
     assert!(failed.is_empty(), "power cuts: {point} fails");
     println!("power cuts: {point} is clean");
 }
 
-/// Tries so many cuts on one file system, in logs that begin with this seed. Returns how to repeat those that failed.
+/// Tries the planned number of cuts on one file system, in logs whose seeds start with `seed`. Returns how to repeat
+/// those that failed.
 async fn campaign(plan: &Plan, kind: &str, mut seed: u64, registry: &Registry, truth: &Arc<Truth>) -> Vec<String> {
-    let (mut tried, mut failed, mut kept) = (0, Vec::new(), 0);
-    while tried < plan.wanted && !plan.is_over() && kept < KEPT_MAX {
-        // In memory: a sync of the device is to cost nothing.
+    let (mut tried, mut failed, mut kept_logs) = (0, Vec::new(), 0);
+    while tried < plan.count && !plan.is_over() && kept_logs < KEPT_LOGS_MAX {
+        // In memory, because a sync of the device must cost nothing.
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let recording = Recording::take(dir.path(), kind, (registry, truth), seed).await;
         let _boot = another_boot(dir.path(), tried + 1);
-        let numbers: Vec<u64> = (0..BATCH.min(plan.wanted - tried)).map(|number| number as u64).collect();
+        let numbers: Vec<u64> = (0..BATCH.min(plan.count - tried)).map(|number| number as u64).collect();
         let bad = recording.try_all(&numbers, truth).await;
         tried += numbers.len();
         seed += 1;
         if !bad.is_empty() {
             let place = recording.keep();
             failed.extend(bad.iter().map(|number| format!("{}:{number}", place.display())));
-            kept += 1;
+            kept_logs += 1;
         }
     }
     println!("power cuts with reordered writes: {tried} on {kind}, {} failed", failed.len());
     failed
 }
 
-/// Not a test of its own: see `in_namespaces`.
+/// Not a test: see `in_namespaces`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn child() {
     let Some(plan) = Plan::of_child(5, "ext4 xfs btrfs") else { return };
@@ -204,7 +205,7 @@ async fn child() {
     if let Ok(point) = std::env::var(POINT) {
         return repeat(&point, &truth).await;
     }
-    println!("power cuts with reordered writes: {} on each of {}, seed {}", plan.wanted, plan.kinds, plan.seed);
+    println!("power cuts with reordered writes: {} on each of {}, seed {}", plan.count, plan.kinds, plan.seed);
     let registry = Registry::start();
     let mut failed = Vec::new();
     for (kind, place) in plan.kinds.split_whitespace().zip(1..) {

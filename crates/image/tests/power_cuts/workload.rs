@@ -1,4 +1,4 @@
-//! What uses the store before the power is cut, and what it was promised.
+//! The users of the store before the power is cut, and what the store promised to them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,19 +19,19 @@ use crate::{
 
 pub(crate) const FILES: u8 = 12;
 
-/// What each name may mean: the ids of images, or nothing.
+/// The images to which each name may refer: their ids, or none.
 pub(crate) type Expected = BTreeMap<String, BTreeSet<Option<String>>>;
 
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Event {
     Requested,
-    Answered,
+    Replied,
 }
 
-/// What the store was requested to do, and what it answered.
+/// The requests to the store, and its replies.
 pub(crate) struct Ledger<'a> {
     expected: Mutex<Expected>,
-    /// Called before a request and after an answer, with what is expected from then on.
+    /// Called before a request and after a reply, with what is expected from then on.
     changed: &'a (dyn Fn(Event, &Expected) + Sync),
 }
 
@@ -40,7 +40,7 @@ impl<'a> Ledger<'a> {
         Self { expected: Mutex::default(), changed }
     }
 
-    /// From now on the names may mean this, too.
+    /// Allows the names to refer to this image, too, from now on.
     fn allow(&self, names: &[String], meaning: Option<String>) {
         let mut expected = self.expected.lock().unwrap();
         for name in names {
@@ -49,15 +49,15 @@ impl<'a> Ledger<'a> {
         (self.changed)(Event::Requested, &expected);
     }
 
-    /// The caller was answered: the names mean this and nothing else.
+    /// Records a reply: from now on the names refer to this image only.
     fn answer(&self, names: &[String], meaning: Option<String>) {
         let mut expected = self.expected.lock().unwrap();
         expected.extend(names.iter().map(|name| (name.clone(), BTreeSet::from([meaning.clone()]))));
-        (self.changed)(Event::Answered, &expected);
+        (self.changed)(Event::Replied, &expected);
     }
 }
 
-/// Numbers that depend on a seed only (xorshift64*).
+/// Random numbers that depend only on a seed (xorshift64*).
 pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
@@ -68,13 +68,13 @@ impl Chance {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % bound
     }
 
-    /// An index of a list of that length.
+    /// Returns an index of a list of this length.
     pub(crate) fn index(&mut self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).unwrap()
     }
 }
 
-/// The image of a number: a layer that others share, and one of its own.
+/// Returns the image with a number: a layer that it shares with others, and its own.
 fn image(number: u64) -> TestImage {
     let layer = |seed: u64| {
         let mut tar = Tar::new().dir("d", 0o755);
@@ -86,7 +86,7 @@ fn image(number: u64) -> TestImage {
     TestImage::new().layer(layer(1000 + number % 3), Compression::Gzip).layer(layer(number), Compression::Gzip)
 }
 
-/// Images by id, and the files of layers by number: what the disk is compared with.
+/// Images by id, and the files of layers by number, to compare the disk with.
 pub(crate) struct Truth {
     pub(crate) images: BTreeMap<String, (u64, TestImage)>,
     ids: BTreeMap<u64, String>,
@@ -113,7 +113,7 @@ fn content(seed: u64, file: u8) -> Vec<u8> {
     (0..length.div_ceil(4)).flat_map(|_| chance.below(1 << 32).to_le_bytes().into_iter().take(4)).collect()
 }
 
-/// A store in use.
+/// A store that is in use.
 #[derive(Clone, Copy)]
 struct Session<'a> {
     store: &'a Store,
@@ -126,13 +126,13 @@ pub(crate) fn open_store(mounted: &Path) -> Store {
     Store::open(&mounted.join("store"), Registries::default()).unwrap()
 }
 
-/// Makes the next opening of the store rebuild its index.
+/// Removes the index, so that the next opening of the store rebuilds it.
 pub(crate) fn remove_index(mounted: &Path) {
     fs::remove_file(mounted.join("store/index.redb")).unwrap();
     run("sync", &["--file-system", text(mounted)]);
 }
 
-/// Opens the store on a mounted disk, uses it until `enough` is ready, and closes it.
+/// Opens the store on a mounted disk, uses it until `enough` completes, and closes it.
 pub(crate) async fn use_store(
     mounted: &Path,
     (registry, truth): (&Registry, &Truth),
@@ -151,7 +151,7 @@ pub(crate) async fn use_store(
     tokio::join!(worker(1), worker(2), enough);
 }
 
-/// One of the programs that use the store at the same time; its images and names are its own.
+/// One of the users of the store at the same time, with its own images and names.
 async fn work(session: Session<'_>, worker: u64, mut chance: Chance, done: &AtomicBool) {
     let Session { store, registry, truth, ledger } = session;
     let mut known: BTreeMap<String, u64> = BTreeMap::new();

@@ -1,7 +1,7 @@
-//! What was written to a disk, in order, and the disks that a power cut may leave of it.
+//! The writes to a disk, in order, and the disks that a power cut may leave.
 //!
-//! A disk with a volatile write cache promises one thing: after a flush, everything is on it that was written before
-//! the flush. Of later writes a power cut leaves any, in any order. So a cut in the log leaves all writes that were
+//! A disk with a volatile write cache guarantees one thing: after a flush, everything that was written before the flush
+//! is on it. Of later writes a power cut leaves any, in any order. So a cut in the log leaves all writes that were
 //! answered when the last flush before the cut was requested, and a random part of the others. One of them may be torn
 //! between sectors.
 
@@ -17,8 +17,8 @@ use crate::{
     workload::Chance,
 };
 
-/// Bytes that are written whole or not at all: the file systems rely on that for their own blocks. Torn below that, no
-/// superblock of ext4 and btrfs and no directory of xfs is readable.
+/// Bytes that are written completely or not at all. The file systems rely on that for their blocks: if smaller units
+/// were torn, no superblock of ext4 and btrfs and no directory of xfs would be readable.
 const SECTOR: u64 = 4096;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -27,10 +27,11 @@ pub(crate) enum Kind {
     Flush,
 }
 
-/// What precedes the data of an entry in the log.
+/// The header of an entry in the log, before its data.
 pub(crate) struct Header {
     pub(crate) kind: Kind,
-    /// Of a write, where on the disk; of a flush, how many entries of the log were answered before it was requested.
+    /// For a write, the offset on the disk; for a flush, how many entries of the log were answered before it was
+    /// requested.
     pub(crate) offset: u64,
     pub(crate) length: u64,
 }
@@ -51,7 +52,7 @@ impl Header {
 
 struct Entry {
     header: Header,
-    /// Where its data is in the log.
+    /// Offset of its data in the log.
     data: u64,
 }
 
@@ -60,28 +61,28 @@ impl Entry {
         self.data + self.header.length
     }
 
-    /// Sectors of the disk that it writes to.
+    /// Returns the sectors of the disk that it writes to.
     fn sectors(&self) -> Range<u64> {
         let Header { offset, length, .. } = self.header;
         offset / SECTOR..(offset + length).div_ceil(SECTOR)
     }
 }
 
-/// A log that is complete.
+/// A complete log.
 pub(crate) struct WriteLog {
     file: File,
     entries: Vec<Entry>,
 }
 
-/// Where the power is cut, and what is on the disk then.
+/// Where the power is cut, and what is on the disk at that time.
 pub(crate) struct Point {
-    /// Entries of the log that came before.
+    /// Number of entries of the log before the cut.
     pub(crate) entries: usize,
-    /// Those of them that were written before the last flush, and so are on the disk.
+    /// Number of them that were written before the last flush, and so are on the disk.
     pub(crate) flushed: usize,
-    /// Of the others, those that are on the disk, in the order in which they got there.
+    /// Of the other entries, those that are on the disk, in the order in which they got there.
     written: Vec<usize>,
-    /// Sectors of the last of these that are on the disk, if it is torn.
+    /// Which sectors of the last of these are on the disk, if it is torn.
     torn: Option<Vec<bool>>,
 }
 
@@ -100,12 +101,12 @@ impl WriteLog {
         Self { file, entries }
     }
 
-    /// Entries that were in the log when it was that long.
+    /// Returns the number of entries in the log when it had this length.
     pub(crate) fn entries_within(&self, length: u64) -> usize {
         self.entries.partition_point(|entry| entry.end() <= length)
     }
 
-    /// After so many entries, how many of them are on the disk because of a flush.
+    /// Returns, for each number of entries, how many of them are on the disk because of a flush.
     fn flushed(&self) -> Vec<usize> {
         let mut flushed = 0;
         let after = |entry: &Entry| {
@@ -117,7 +118,7 @@ impl WriteLog {
         std::iter::once(0).chain(self.entries.iter().map(after)).collect()
     }
 
-    /// Chooses a point between `begin` and the end: right after an answer, any, or one with many unflushed writes.
+    /// Chooses a point between `begin` and the end: right after a reply, any, or one with many unflushed writes.
     pub(crate) fn choose(&self, begin: usize, answers: &[usize], chance: &mut Chance) -> Point {
         let flushed = self.flushed();
         let is_wide = |entries: &usize| entries - flushed[*entries] > 4;
@@ -155,7 +156,7 @@ impl WriteLog {
         }
     }
 
-    /// What is printed about a point.
+    /// Describes a point for output.
     pub(crate) fn describe(&self, point: &Point) -> String {
         let unflushed = (point.flushed..point.entries).filter(|entry| self.is_write(*entry)).count();
         let torn = if point.torn.is_some() { ", one of them torn" } else { "" };
@@ -164,7 +165,7 @@ impl WriteLog {
     }
 }
 
-/// A disk that only grows: points are to be in order of what is flushed.
+/// Builds the disks of points. The points must be in the order of their flushed entries.
 pub(crate) struct Builder<'a> {
     log: &'a WriteLog,
     path: PathBuf,
@@ -173,7 +174,7 @@ pub(crate) struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// Begins with a copy of the disk as it was before the first write.
+    /// Starts with a copy of the disk before the first write.
     pub(crate) fn new(log: &'a WriteLog, base: &Path, path: PathBuf) -> Self {
         copy(base, &path);
         let disk = File::options().write(true).open(&path).unwrap();
@@ -186,7 +187,7 @@ impl<'a> Builder<'a> {
         self.applied = entries;
     }
 
-    /// Makes the disk that a cut at this point leaves.
+    /// Builds the disk that a cut at this point leaves.
     pub(crate) fn build(&mut self, point: &Point, to: &Path) {
         self.advance(point.flushed);
         copy(&self.path, to);
@@ -197,7 +198,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Checks that everything that was written is in the log, in this order.
+    /// Checks that the log has everything that was written, in this order.
     pub(crate) fn finish(mut self, plain: &Path) {
         self.advance(self.log.entries.len());
         run("cmp", &[text(&self.path), text(plain)]);

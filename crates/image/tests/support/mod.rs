@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a real registry, and images made on the spot.
+//! Support for the tests of this crate: a real registry, and images that are made by the tests.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
 
 use std::{
@@ -13,7 +13,7 @@ pub mod server;
 use image::{Digest, Registries, Store};
 use serde_json::{Value, json};
 
-/// Debian's registry on a loopback port of its own, ended with this value.
+/// Debian's registry on its own loopback port, which ends when this is dropped.
 pub struct Registry {
     child: Child,
     pub address: String,
@@ -26,8 +26,9 @@ impl Registry {
         Self::with(None, "")
     }
 
-    /// One that serves what another has, with more lines of configuration (`tls:` below `http:`, and what follows).
-    pub fn beside(other: &Self, more: &str) -> Self {
+    /// Starts a registry that serves the data of another one, with more lines of configuration (`tls:` below `http:`,
+    /// and what follows).
+    pub fn sharing_data(other: &Self, more: &str) -> Self {
         Self::with(Some(&other.dir.path().join("data")), more)
     }
 
@@ -61,10 +62,10 @@ impl Registry {
     pub async fn push_blob(&self, repository: &str, bytes: &[u8]) -> Digest {
         let digest = Digest::of(bytes);
         let url = format!("http://{}/v2/{repository}/blobs/uploads/", self.address);
-        let begun = self.client.post(url).send().await.unwrap().error_for_status().unwrap();
-        let place = begun.headers()["location"].to_str().unwrap().to_owned();
-        let joint = if place.contains('?') { '&' } else { '?' };
-        let put = self.client.put(format!("{place}{joint}digest={digest}")).body(bytes.to_vec());
+        let response = self.client.post(url).send().await.unwrap().error_for_status().unwrap();
+        let location = response.headers()["location"].to_str().unwrap().to_owned();
+        let separator = if location.contains('?') { '&' } else { '?' };
+        let put = self.client.put(format!("{location}{separator}digest={digest}")).body(bytes.to_vec());
         put.send().await.unwrap().error_for_status().unwrap();
         digest
     }
@@ -78,7 +79,7 @@ impl Registry {
         Digest::of(&bytes)
     }
 
-    /// Pushes an image; returns its manifest's digest and its id.
+    /// Pushes an image. Returns the digest of its manifest and its id.
     pub async fn push(&self, repository: &str, tag: &str, image: &TestImage) -> (Digest, Digest) {
         for layer in &image.layers {
             self.push_blob(repository, &layer.blob).await;
@@ -88,7 +89,7 @@ impl Registry {
         (self.push_manifest(repository, tag, &image.manifest()).await, id)
     }
 
-    /// The file of a blob in the registry's own storage.
+    /// Returns the file of a blob in the registry's own storage.
     pub fn blob_file(&self, digest: &Digest) -> std::path::PathBuf {
         let hex = digest.hex();
         self.dir.path().join(format!("data/docker/registry/v2/blobs/sha256/{}/{hex}/data", &hex[..2]))
@@ -175,7 +176,7 @@ impl TestImage {
     }
 }
 
-/// A tar made entry by entry, also such as no honest tool makes.
+/// A tar archive that is built entry by entry, including entries that no honest tool writes.
 pub struct Tar(pub tar::Builder<Vec<u8>>);
 
 impl Tar {
@@ -194,7 +195,7 @@ impl Tar {
         header
     }
 
-    /// Sets the name as it is, whatever it is.
+    /// Appends an entry with its name unchanged, whatever it is.
     fn put(mut self, mut header: tar::Header, path: &str, link: &str, body: &[u8]) -> Self {
         let gnu = header.as_gnu_mut().unwrap();
         gnu.name[..path.len()].copy_from_slice(path.as_bytes());
@@ -235,7 +236,7 @@ impl Tar {
         self.put(header, path, "", b"")
     }
 
-    /// PAX records for the next entry.
+    /// Adds PAX records for the next entry.
     pub fn pax(mut self, records: &[(&str, &[u8])]) -> Self {
         self.0.append_pax_extensions(records.iter().copied()).unwrap();
         self
@@ -246,7 +247,7 @@ impl Tar {
     }
 }
 
-/// A small image with a shell.
+/// Returns a small image with a shell.
 pub fn busybox() -> TestImage {
     let busybox = std::fs::read("/bin/busybox").expect("busybox is needed: apt install busybox-static");
     let tar = Tar::new().dir("bin/", 0o755).file("bin/busybox", 0o755, &busybox).symlink("bin/sh", "busybox").done();
@@ -257,7 +258,7 @@ pub fn open(dir: &Path) -> Store {
     Store::open(dir, Registries::default()).unwrap()
 }
 
-/// Everything below a directory, sorted.
+/// Returns the paths of everything below a directory, sorted.
 pub fn tree(dir: &Path) -> Vec<String> {
     fn walk(dir: &Path, base: &Path, all: &mut Vec<String>) {
         for entry in std::fs::read_dir(dir).unwrap() {
@@ -274,7 +275,7 @@ pub fn tree(dir: &Path) -> Vec<String> {
     all
 }
 
-/// An OCI layout in a tar with this one image, which it names `name`.
+/// Returns a tar archive of an OCI layout with this one image, which is named `name` in it.
 pub fn archive(image: &TestImage, name: &str) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     let mut add = |path: &str, bytes: &[u8]| {
@@ -298,7 +299,7 @@ pub fn archive(image: &TestImage, name: &str) -> Vec<u8> {
     tar.into_inner().unwrap()
 }
 
-/// An image of two layers with twenty files each, which depend on `seed`.
+/// Returns an image of two layers with twenty files each, which depend on `seed`.
 pub fn two_layers(seed: u8) -> TestImage {
     let layer = |layer: u8| {
         let mut tar = Tar::new().dir("d", 0o755);
@@ -310,7 +311,7 @@ pub fn two_layers(seed: u8) -> TestImage {
     TestImage::new().layer(layer(1), Compression::Gzip).layer(layer(2), Compression::Zstd)
 }
 
-/// The directories of an image's layers, lowest first.
+/// Returns the directories of an image's layers, lowest first.
 pub fn layer_dirs(dir: &Path, image: &TestImage) -> Vec<std::path::PathBuf> {
     let mut parent: Option<Digest> = None;
     let dirs = image.layers.iter().map(|layer| {
@@ -321,12 +322,12 @@ pub fn layer_dirs(dir: &Path, image: &TestImage) -> Vec<std::path::PathBuf> {
     dirs.collect()
 }
 
-/// The file of a layer's blob.
+/// Returns the file of a layer's blob.
 pub fn blob_file(dir: &Path, image: &TestImage, layer: usize) -> std::path::PathBuf {
     dir.join("content/blobs/sha256").join(Digest::of(&image.layers[layer].blob).hex())
 }
 
-/// Changes one byte of a file, and nothing else that can be seen from outside.
+/// Changes one byte of a file, but neither its length nor its time.
 pub fn flip(path: &Path) {
     use std::os::unix::fs::FileExt;
     let modified = std::fs::metadata(path).unwrap().modified().unwrap();
@@ -343,20 +344,20 @@ pub async fn load(store: &Store, image: &TestImage, name: &str) -> image::Image 
 }
 
 /// Waits until the condition holds; fails after a minute.
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn eventually(event: &str, mut condition: impl FnMut() -> bool) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !holds() {
-        assert!(std::time::Instant::now() < deadline, "not within a minute: {what}");
+    while !condition() {
+        assert!(std::time::Instant::now() < deadline, "not within a minute: {event}");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
 }
 
-/// Waits until what was removed is deleted: a store that is closed leaves that to the next opening.
+/// Waits until everything removed is deleted: a store that is closed leaves that to the next opening.
 pub fn until_deleted(dir: &Path) {
     eventually("everything removed is deleted", || std::fs::read_dir(dir.join("tmp")).unwrap().next().is_none());
 }
 
-/// Changes the index's notes on its last opening.
+/// Changes what the index has about its last opening.
 pub fn set_meta(dir: &Path, values: &[(&str, &str)]) {
     let db = redb::Database::open(dir.join("index.redb")).unwrap();
     let write = db.begin_write().unwrap();
@@ -367,7 +368,7 @@ pub fn set_meta(dir: &Path, values: &[(&str, &str)]) {
     write.commit().unwrap();
 }
 
-/// Makes a closed store one that lost its power in an earlier boot.
+/// Changes a closed store to one that lost its power in an earlier boot.
 pub fn unclean_boot(dir: &Path) {
     set_meta(dir, &[("boot", "another"), ("closed", "no")]);
 }

@@ -1,4 +1,4 @@
-//! A registry that answers as a test wants it: slowly, never, with redirects or refusals.
+//! A registry whose responses a test decides: slow, stalled, with redirects or refusals.
 
 use std::{
     collections::HashMap,
@@ -18,7 +18,7 @@ use super::TestImage;
 #[derive(Clone, Debug)]
 pub struct Request {
     pub method: String,
-    /// Without its query.
+    /// The path without its query.
     pub path: String,
     pub query: String,
     pub headers: HashMap<String, String>,
@@ -30,17 +30,17 @@ impl Request {
     }
 }
 
-/// How the body comes.
+/// How the body is sent.
 #[derive(Clone)]
 pub enum Pace {
     Whole,
-    /// One byte, and again after so long.
+    /// Sends one byte per duration.
     Trickle(Duration),
-    /// So many bytes, then nothing.
+    /// Sends this many bytes, then nothing.
     Stall(usize),
-    /// So many bytes of what is left, then the connection's end.
+    /// Sends this many bytes of the requested range, then closes the connection.
     Break(usize),
-    /// Nothing before the channel says `true`.
+    /// Sends nothing before the channel has the value `true`.
     Until(watch::Receiver<bool>),
 }
 
@@ -98,14 +98,14 @@ impl Server {
         self.seen.lock().unwrap().clone()
     }
 
-    pub fn count(&self, is: impl Fn(&Request) -> bool) -> usize {
-        self.seen.lock().unwrap().iter().filter(|request| is(request)).count()
+    pub fn count(&self, matches: impl Fn(&Request) -> bool) -> usize {
+        self.seen.lock().unwrap().iter().filter(|request| matches(request)).count()
     }
 
     /// Waits for a request, with a generous deadline.
-    pub async fn sees(&self, is: impl Fn(&Request) -> bool) {
+    pub async fn sees(&self, matches: impl Fn(&Request) -> bool) {
         for _ in 0..3000 {
-            if self.count(&is) > 0 {
+            if self.count(&matches) > 0 {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -181,7 +181,7 @@ async fn send(mut client: TcpStream, request: &Request, answer: Answer) -> std::
     }
 }
 
-/// What a registry has of an image, by the end of the path: `manifests/1`, `blobs/sha256:…`.
+/// Returns the responses of a registry for an image, by the end of the path: `manifests/1`, `blobs/sha256:…`.
 pub fn content(image: &TestImage, tag: &str) -> HashMap<String, Answer> {
     let manifest = serde_json::to_vec(&image.manifest()).unwrap();
     let digest = Digest::of(&manifest);
@@ -196,7 +196,7 @@ pub fn content(image: &TestImage, tag: &str) -> HashMap<String, Answer> {
     all
 }
 
-/// Answers from `content`, of whatever repository.
+/// Returns the response in `content`, whatever the repository.
 pub fn from(content: &HashMap<String, Answer>, request: &Request) -> Answer {
     let mut parts = request.path.rsplit('/');
     let (last, kind) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());

@@ -27,17 +27,17 @@ fn descriptors_arrive_in_order_with_their_roles() {
     let attached =
         Attachments::new().with(Role::Rootfs, null()).with(Role::Mount(3), null()).with(Role::Stdout, null());
     a.send(request(Request::Inventory), &attached).expect("send");
-    let (envelope, got) = b.receive().expect("receive");
+    let (envelope, received) = b.receive().expect("receive");
     assert!(matches!(envelope, Envelope::Request { seq: 7, .. }));
-    assert_eq!(got.roles(), [Role::Rootfs, Role::Mount(3), Role::Stdout]);
-    for (_, fd) in got {
+    assert_eq!(received.roles(), [Role::Rootfs, Role::Mount(3), Role::Stdout]);
+    for (_, fd) in received {
         let flags = rustix::io::fcntl_getfd(&fd).expect("F_GETFD");
         assert!(flags.contains(rustix::io::FdFlags::CLOEXEC), "a received descriptor must not leak into a container");
     }
 }
 
 #[test]
-fn as_many_descriptors_as_allowed_beside_a_long_frame() {
+fn a_long_frame_carries_the_maximum_number_of_descriptors() {
     let (a, b) = pair();
     let annotations = BTreeMap::from([("long".to_owned(), "x".repeat(INLINE_MAX))]);
     let spec = oci::Spec { annotations, ..oci::Spec::default() };
@@ -52,17 +52,17 @@ fn as_many_descriptors_as_allowed_beside_a_long_frame() {
     let mut attached = Attachments::new();
     (0..FRAME_FDS_MAX).for_each(|n| attached.push(Role::Mount(n as u32), null()));
     a.send(request(Request::Create(Box::new(create))), &attached).expect("send");
-    let (envelope, got) = b.receive().expect("receive");
+    let (envelope, received) = b.receive().expect("receive");
     let Envelope::Request { body, .. } = envelope else { panic!("not a request") };
     let Request::Create(create) = *body else { panic!("not a create") };
     assert_eq!(create.spec.annotations["long"].len(), INLINE_MAX);
-    assert_eq!(got.len(), FRAME_FDS_MAX);
+    assert_eq!(received.len(), FRAME_FDS_MAX);
     attached.push(Role::Stdin, null());
     assert!(matches!(a.send(request(Request::Inventory), &attached), Err(CodecError::Malformed(_))));
 }
 
 #[test]
-fn nothing_there_is_would_block_and_the_end_is_closed() {
+fn an_empty_socket_would_block_and_a_closed_one_is_closed() {
     let (a, b) = pair();
     assert!(matches!(b.receive(), Err(CodecError::WouldBlock)));
     drop(a);
@@ -71,14 +71,14 @@ fn nothing_there_is_would_block_and_the_end_is_closed() {
 }
 
 #[test]
-fn a_full_socket_is_would_block() {
+fn a_full_socket_would_block() {
     let (a, _b) = pair();
     let full = (0..10_000).find_map(|_| a.send(request(Request::Inventory), &Attachments::new()).err());
     assert!(matches!(full, Some(CodecError::WouldBlock)), "{full:?}");
 }
 
 #[test]
-fn what_breaks_the_contract_is_malformed_and_the_connection_lives_on() {
+fn frames_that_violate_the_contract_are_malformed_and_the_connection_stays_usable() {
     let (a, b) = pair();
     let fd = null();
     let json = br#"{"reply":{"seq":1,"body":{"Ok":"done"},"roles":["stdin","stdout"]}}"#;
@@ -90,14 +90,14 @@ fn what_breaks_the_contract_is_malformed_and_the_connection_lives_on() {
         (b"not json", &[], "expected"),
         (&long, &[], "more than 65536 bytes"),
         (b"@", &[], "is missing"),
-        (b"@", &[fd.as_fd()], "no memfd"),
+        (b"@", &[fd.as_fd()], "not a memfd"),
         (b"@", &[unsealed.as_fd()], "not sealed"),
     ];
-    for (data, fds, want) in cases {
+    for (data, fds, expected) in cases {
         a.send_packet(data, fds).expect("send");
         match b.receive() {
-            Err(CodecError::Malformed(why)) => assert!(why.contains(want), "{why:?} lacks {want:?}"),
-            other => panic!("{want}: {other:?}"),
+            Err(CodecError::Malformed(why)) => assert!(why.contains(expected), "{why:?} does not contain {expected:?}"),
+            other => panic!("{expected}: {other:?}"),
         }
     }
     a.send(Envelope::Reply { seq: 1, body: Ok(Reply::Done), roles: Vec::new() }, &Attachments::new()).expect("send");
@@ -112,5 +112,5 @@ fn an_event_carries_no_descriptors() {
     let attached = Attachments::new().with(Role::Stdin, null());
     assert!(matches!(a.send(Envelope::Event(event.clone()), &attached), Err(CodecError::Malformed(_))));
     a.send(Envelope::Event(event.clone()), &Attachments::new()).expect("send");
-    assert!(matches!(b.receive(), Ok((Envelope::Event(got), _)) if got == event));
+    assert!(matches!(b.receive(), Ok((Envelope::Event(received), _)) if received == event));
 }

@@ -1,11 +1,11 @@
-//! A throwaway node: each test runs again, alone in a process, in network and mount namespaces of its own, with a
-//! `/run` of its own. Nothing it makes can reach the machine, and nothing can stay.
+//! A throwaway node: each test runs again in a process of its own, in new network and mount namespaces with a new
+//! `/run`. Nothing it creates can affect the machine or outlive the test.
 
 use std::process::Command;
 
 const INSIDE: &str = "PINION_TEST_NODE";
 
-/// Runs `body` in a node of its own. `name` is the test's.
+/// Runs `body` in a throwaway node. `name` is the name of the calling test.
 pub(crate) fn on_a_node(name: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         rustix::mount::mount("tmpfs", "/run", "tmpfs", rustix::mount::MountFlags::empty(), None).expect("mount /run");
@@ -19,6 +19,6 @@ pub(crate) fn on_a_node(name: &str, body: impl FnOnce()) {
         .env(INSIDE, "1")
         .output()
         .expect("unshare runs");
-    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success() && said.contains("1 passed"), "{name} in its node: {}\n{said}", out.status);
+    let output = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success() && output.contains("1 passed"), "{name} in its node: {}\n{output}", out.status);
 }

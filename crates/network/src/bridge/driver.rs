@@ -1,4 +1,4 @@
-//! Puts pods on bridges.
+//! Connects pods to bridges.
 
 use std::{
     collections::HashMap,
@@ -19,34 +19,34 @@ use crate::{
     subnet::{Subnet, octets},
 };
 
-/// The node's side of all bridge networks.
+/// The bridges of the node.
 #[derive(Debug)]
 pub(crate) struct Bridges {
     socket: Mutex<Socket>,
-    /// Index by name, of those set up and not gone since.
+    /// Index and options by name, of bridges that are configured.
     ready: Mutex<HashMap<String, (u32, BridgeOptions)>>,
     state: PathBuf,
 }
 
-/// What a pod got.
+/// A connected pod: its link, addresses and routes.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     pub(crate) bridge: String,
     pub(crate) bridge_mac: String,
     pub(crate) host: String,
     pub(crate) mac: String,
-    /// Addresses with the lengths of their prefixes, and their gateways.
+    /// Addresses with prefix lengths, and their gateways.
     pub(crate) addresses: Vec<(Subnet, IpAddr)>,
     pub(crate) routes: Vec<Route>,
 }
 
-/// The node's end of a sandbox's link: `pin` and eleven hexadecimal digits.
+/// Returns the name of the node's end of a sandbox's link: `pin` and eleven hexadecimal digits.
 pub(crate) fn host_link(sandbox: &str) -> String {
     let head = sandbox.get(..11).filter(|head| head.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')));
     match head {
         Some(head) => format!("pin{head}"),
         None => {
-            // FNV-1a: a name that is the same in every version.
+            // FNV-1a, because its result is the same in every version of this program.
             let hash =
                 sandbox.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
             format!("pin{:011x}", hash & 0xfff_ffff_ffff)
@@ -54,13 +54,14 @@ pub(crate) fn host_link(sandbox: &str) -> String {
     }
 }
 
-/// Whether a link's name is one of [`host_link`].
+/// Reports whether a name has the format of [`host_link`].
 pub(crate) fn is_host_link(name: &str) -> bool {
     name.len() == 14
         && name.strip_prefix("pin").is_some_and(|rest| rest.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
 }
 
-/// Locally administered, and made of the address: neighbours that remember an address remember no other MAC for it.
+/// Returns a locally administered MAC address that is derived from the IP address, so that entries in neighbours' ARP
+/// caches stay valid when the address is used again.
 fn mac(address: IpAddr) -> [u8; 6] {
     let bytes = octets(address);
     let tail = &bytes[bytes.len() - 4..];
@@ -72,7 +73,7 @@ fn mac_text(mac: [u8; 6]) -> String {
 }
 
 impl Bridges {
-    /// In the network namespace of the calling thread; `state` is where notes are kept.
+    /// Opens a socket in the network namespace of the calling thread. Changed sysctls are noted in `state`.
     pub(crate) fn open(state: &Path) -> Result<Self, Error> {
         let socket = Socket::route().map_err(|e| Error::kernel("open", "rtnetlink socket", e))?;
         Ok(Self { socket: Mutex::new(socket), ready: Mutex::default(), state: state.to_owned() })
@@ -82,7 +83,7 @@ impl Bridges {
         work(&mut self.socket.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Makes what is missing of a bridge and of the node's settings; returns the bridge's index.
+    /// Creates the bridge and configures the node where this is missing; returns the bridge's index.
     pub(crate) fn ensure(&self, options: &BridgeOptions, firewall: &Firewall) -> Result<u32, Error> {
         let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((index, known)) = ready.get(&options.bridge)
@@ -107,7 +108,7 @@ impl Bridges {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
-    /// Leases addresses for a pod, one of each set of ranges.
+    /// Leases addresses for a pod, one from each set of ranges.
     pub(crate) fn lease(
         options: &BridgeOptions,
         leases: &Leases,
@@ -128,7 +129,7 @@ impl Bridges {
         Ok(taken)
     }
 
-    /// Makes the pod's link and sets up both ends. The addresses are leased and the intent is on record.
+    /// Creates the pod's link and configures both ends. The addresses are leased and the intent is on record.
     pub(crate) fn connect(
         &self,
         options: &BridgeOptions,
@@ -137,7 +138,7 @@ impl Bridges {
     ) -> Result<Endpoint, Error> {
         let host = host_link(pod.sandbox);
         let first = pod.addresses.first().map(|(subnet, _)| subnet.address);
-        let mac = mac(first.ok_or_else(|| Error::config(&options.bridge, "it has no ranges"))?);
+        let mac = mac(first.ok_or_else(|| Error::config(&options.bridge, "no address ranges are configured"))?);
         let ipv6 = pod.addresses.iter().any(|(subnet, _)| subnet.address.is_ipv6());
         let veth = |bridge| Veth {
             host: &host,
@@ -150,31 +151,31 @@ impl Bridges {
         let make = |index| {
             let mut batch = Batch::new();
             rtnl::add_veth(&mut batch, &veth(index));
-            rtnl::without_ipv6(&mut batch, &host);
+            rtnl::disable_ipv6_address_generation(&mut batch, &host);
             if options.hairpin {
                 rtnl::set_hairpin(&mut batch, &host);
             }
             rtnl::set_up(&mut batch, &host);
             self.with_socket(|socket| socket.request(batch))
         };
-        let mut made = make(self.ensure(options, firewall)?);
-        if made.as_ref().is_err_and(|refusal| {
-            refusal.message == 0 && matches!(refusal.errno, Errno::NODEV | Errno::INVAL | Errno::NXIO)
+        let mut created = make(self.ensure(options, firewall)?);
+        if created.as_ref().is_err_and(|refusal| {
+            refusal.index == 0 && matches!(refusal.errno, Errno::NODEV | Errno::INVAL | Errno::NXIO)
         }) {
-            // The bridge we knew is gone: someone deleted it.
+            // The cached bridge is gone: another program deleted it.
             self.forget(&options.bridge);
-            made = make(self.ensure(options, firewall)?);
+            created = make(self.ensure(options, firewall)?);
         }
-        made.map_err(|e| Error::kernel("create link", format!("{host} on bridge {}", options.bridge), e))?;
+        created.map_err(|e| Error::kernel("create link", format!("{host} on bridge {}", options.bridge), e))?;
         let gateways: Vec<IpAddr> = pod.addresses.iter().map(|(_, gateway)| *gateway).collect();
         let routes = options.routes(&gateways);
-        let inside = Inside {
+        let setup = PodSetup {
             interface: pod.interface.to_owned(),
             ipv6,
             addresses: pod.addresses.to_vec(),
             routes: routes.clone(),
         };
-        pod.namespace.enter(move || inside.set_up())??;
+        pod.namespace.enter(move || setup.set_up())??;
         let bridge_mac = mac_text(bridge_mac(options));
         Ok(Endpoint {
             bridge: options.bridge.clone(),
@@ -186,7 +187,7 @@ impl Bridges {
         })
     }
 
-    /// Deletes a bridge.
+    /// Deletes a bridge; succeeds if it does not exist.
     pub(crate) fn delete(&self, name: &str) -> Result<(), Error> {
         self.forget(name);
         let mut batch = Batch::new();
@@ -198,7 +199,7 @@ impl Bridges {
         }
     }
 
-    /// Another link's route that a network would take the packets of, if there is one.
+    /// Returns a route whose packets the network would take, and its link; `None` without such a conflict.
     pub(crate) fn conflicting_route(&self, options: &BridgeOptions) -> Result<Option<(Subnet, String)>, Error> {
         let fail = |refusal| Error::kernel("list", "routes", refusal);
         let (routes, links) = self
@@ -214,7 +215,7 @@ impl Bridges {
     }
 }
 
-/// A pod to be connected.
+/// A pod that is to be connected.
 pub(crate) struct Pod<'a> {
     pub(crate) sandbox: &'a str,
     pub(crate) interface: &'a str,
@@ -241,7 +242,7 @@ fn make(socket: &mut Socket, options: &BridgeOptions) -> Result<u32, Error> {
         Some(link) if link.kind == "bridge" => Ok(link.index),
         Some(link) => Err(Error::config(
             name,
-            format!("a link of this name is there and is no bridge but a {:?}; choose another name", link.kind),
+            format!("a link of this name exists and is a {:?}, not a bridge; choose another name", link.kind),
         )),
         None => Err(fail(Errno::NODEV.into())),
     }
@@ -262,15 +263,15 @@ fn address(socket: &mut Socket, options: &BridgeOptions, index: u32) -> Result<(
     }
 }
 
-/// What is done within the pod's namespace.
-struct Inside {
+/// Configuration to apply in the pod's namespace.
+struct PodSetup {
     interface: String,
     ipv6: bool,
     addresses: Vec<(Subnet, IpAddr)>,
     routes: Vec<Route>,
 }
 
-impl Inside {
+impl PodSetup {
     fn set_up(self) -> Result<(), Error> {
         let fail = |refusal: Refusal| Error::kernel("set up", format!("{} in the pod", self.interface), refusal);
         let mut socket = Socket::route().map_err(|e| Error::kernel("open", "rtnetlink socket in the pod", e))?;
@@ -278,7 +279,7 @@ impl Inside {
         let link = link.ok_or_else(|| fail(Errno::NODEV.into()))?;
         let mut batch = Batch::new();
         if !self.ipv6 {
-            rtnl::without_ipv6(&mut batch, &self.interface);
+            rtnl::disable_ipv6_address_generation(&mut batch, &self.interface);
         }
         rtnl::set_up(&mut batch, &self.interface);
         for (address, _) in &self.addresses {
@@ -297,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_links_fit_and_are_told_apart() {
+    fn names_of_links_fit_and_differ() {
         let id = "0123456789abcdef";
         assert_eq!(host_link(id), "pin0123456789a");
         for sandbox in [id, "x", "Zz", "a-pod-with-a-name"] {

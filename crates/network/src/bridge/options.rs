@@ -1,4 +1,4 @@
-//! How a bridge network is set up: from the daemon's configuration or a CNI one.
+//! Options of a bridge network, from the daemon's configuration or from a CNI configuration.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,28 +10,29 @@ use crate::{
     subnet::Subnet,
 };
 
-/// A bridge network.
+/// Options of a bridge network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BridgeOptions {
     pub(crate) bridge: String,
-    /// The bridge has the gateways' addresses.
+    /// Whether the bridge gets the gateway addresses.
     pub(crate) gateway: bool,
-    /// Pods have default routes through them.
+    /// Whether pods get default routes through the gateways.
     pub(crate) default_route: bool,
-    /// Packets that leave the network have the node's address.
+    /// Whether packets that leave the network are masqueraded.
     pub(crate) masquerade: bool,
     pub(crate) hairpin: bool,
     pub(crate) mtu: Option<u32>,
     pub(crate) ipam: HostLocal,
 }
 
-/// Options of CNI's `bridge` plugin that are understood here; any other makes the configuration the plugin's matter.
+/// Options of CNI's `bridge` plugin that the built-in bridge supports. With any other option the configuration is left
+/// to the plugin.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Raw {
     #[serde(rename = "type")]
     _kind: String,
-    // Parts of a configuration that is no list.
+    // Keys of a configuration that is not a list.
     #[serde(rename = "name")]
     _name: Option<String>,
     #[serde(rename = "cniVersion")]
@@ -53,8 +54,8 @@ struct Raw {
 }
 
 impl BridgeOptions {
-    /// The network of the daemon's configuration.
-    pub(crate) fn embedded(config: &Config) -> Result<Self, Error> {
+    /// Returns the options of the built-in network.
+    pub(crate) fn built_in(config: &Config) -> Result<Self, Error> {
         let range = |setting: &str, text: &str, ipv4: bool| {
             let subnet: Subnet = text.parse().map_err(|e| Error::config(setting, e))?;
             if subnet.address.is_ipv4() != ipv4 {
@@ -63,7 +64,7 @@ impl BridgeOptions {
             Range::whole(subnet).map_err(|e| Error::config(setting, e))
         };
         if !rtnl::valid_name(&config.bridge) {
-            return Err(Error::config("network.bridge", format!("{:?} cannot be a link's name", config.bridge)));
+            return Err(Error::config("network.bridge", format!("{:?} is not a valid link name", config.bridge)));
         }
         let mut sets = vec![vec![range("network.subnet", &config.subnet, true)?]];
         if let Some(subnet6) = &config.subnet6 {
@@ -80,7 +81,7 @@ impl BridgeOptions {
         })
     }
 
-    /// From a plugin's configuration; `None` when it is one for the plugin itself.
+    /// Parses a plugin's configuration; `None` if only the plugin itself supports it.
     pub(crate) fn parse(plugin: &Value) -> Option<Result<Self, String>> {
         let raw: Raw = serde_json::from_value(plugin.clone()).ok()?;
         if raw.ipam.get("type").and_then(Value::as_str) != Some("host-local") {
@@ -92,7 +93,7 @@ impl BridgeOptions {
         };
         let bridge = raw.bridge.unwrap_or_else(|| "cni0".into());
         if !rtnl::valid_name(&bridge) {
-            return Some(Err(format!("bridge {bridge:?} cannot be a link's name")));
+            return Some(Err(format!("bridge {bridge:?} is not a valid link name")));
         }
         Some(Ok(Self {
             bridge,
@@ -105,12 +106,12 @@ impl BridgeOptions {
         }))
     }
 
-    /// Every range.
+    /// Returns all ranges of all sets.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = &Range> {
         self.ipam.sets.iter().flatten()
     }
 
-    /// Routes of a pod: those configured, and the default ones.
+    /// Returns the routes of a pod: the configured ones and the default routes.
     pub(crate) fn routes(&self, gateways: &[std::net::IpAddr]) -> Vec<Route> {
         let mut routes = self.ipam.routes.clone();
         for gateway in gateways.iter().filter(|_| self.default_route) {

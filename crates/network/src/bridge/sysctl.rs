@@ -1,4 +1,4 @@
-//! The node's settings that a bridge network needs.
+//! Sysctls of the node that a bridge network needs.
 
 use std::{fs, io, path::Path};
 
@@ -11,7 +11,8 @@ fn write(path: &str, value: &str) -> Result<(), Error> {
     fs::write(path, value).map_err(|e| Error::path("write", Path::new(path), e))
 }
 
-/// Forwarding on, for the families of the subnets. What we turned on is noted in `notes`, so that removal can undo it.
+/// Turns forwarding on for the families of the subnets. Notes in `notes` what was off before, so that removal can
+/// restore it.
 pub(crate) fn forwarding(subnets: &[Subnet], notes: &Path) -> Result<(), Error> {
     for (path, note, ipv4) in [(FORWARD_V4, "forwarding4", true), (FORWARD_V6, "forwarding6", false)] {
         if !subnets.iter().any(|s| s.address.is_ipv4() == ipv4)
@@ -22,12 +23,12 @@ pub(crate) fn forwarding(subnets: &[Subnet], notes: &Path) -> Result<(), Error> 
         let note = notes.join(note);
         fs::write(&note, "0").map_err(|e| Error::path("write", &note, e))?;
         write(path, "1")?;
-        tracing::info!(sysctl = path, "turned forwarding on: pods reach other machines through this node");
+        tracing::info!(sysctl = path, "turned IP forwarding on, so that pods reach other machines through this node");
     }
     Ok(())
 }
 
-/// Forwarding off again where we had turned it on.
+/// Turns forwarding off again if [`forwarding`] turned it on.
 pub(crate) fn restore_forwarding(notes: &Path) -> Result<(), Error> {
     for (path, note) in [(FORWARD_V4, "forwarding4"), (FORWARD_V6, "forwarding6")] {
         let note = notes.join(note);
@@ -39,11 +40,12 @@ pub(crate) fn restore_forwarding(notes: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// A bridge's settings: no IPv6 of its own unless pods have it; the node's 127.0.0.1 may reach pods through it.
+/// Sets a bridge's sysctls: IPv6 is disabled unless pods have IPv6 addresses, and `route_localnet` lets the node's
+/// 127.0.0.1 reach pods through the bridge.
 pub(super) fn bridge(name: &str, ipv6: bool) -> Result<(), Error> {
     let disable = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
     match fs::write(&disable, if ipv6 { "0" } else { "1" }) {
-        // A kernel without IPv6 has nothing to turn off.
+        // A kernel without IPv6 has no such file.
         Err(e) if e.kind() == io::ErrorKind::NotFound && !ipv6 => {}
         done => done.map_err(|e| Error::path("write", Path::new(&disable), e))?,
     }

@@ -1,4 +1,4 @@
-//! A network's configuration list, as the elements that carry it out.
+//! A CNI configuration list, as the elements that implement it.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 
 use crate::{Config, Error, bridge::BridgeOptions};
 
-/// Versions of the specification that are understood.
+/// Supported versions of the CNI specification.
 const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// A network: its elements are carried out in order to attach a pod, and in reverse to detach it.
+/// A network: a list of elements that run in order to attach a pod, and in reverse order to detach it.
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
     pub(crate) name: String,
@@ -17,7 +17,7 @@ pub(crate) struct Chain {
     pub(crate) elements: Vec<Element>,
     pub(crate) disable_check: bool,
     pub(crate) disable_gc: bool,
-    /// The list as it was read; none for the built-in network.
+    /// Configuration list as read from the file; `None` for the built-in network.
     pub(crate) list: Option<Value>,
     pub(crate) file: Option<PathBuf>,
 }
@@ -25,17 +25,17 @@ pub(crate) struct Chain {
 /// One element of a chain.
 #[derive(Clone, Debug)]
 pub(crate) enum Element {
-    /// `bridge` with `host-local`, done here.
+    /// Built-in `bridge` with `host-local`.
     Bridge(BridgeOptions),
-    /// `loopback`, done here.
+    /// Built-in `loopback`.
     Loopback,
-    /// `portmap` behind a bridge that is done here, done here.
+    /// Built-in `portmap`, which requires a built-in bridge before it.
     Portmap,
-    /// Any other: a program.
+    /// Any other plugin, run as a program.
     Exec(Plugin),
 }
 
-/// A plugin that is a program.
+/// A plugin that is run as a program.
 #[derive(Clone, Debug)]
 pub(crate) struct Plugin {
     pub(crate) kind: String,
@@ -43,33 +43,35 @@ pub(crate) struct Plugin {
 }
 
 impl Plugin {
-    /// Whether it asked for an argument.
+    /// Reports whether the plugin declares a capability.
     pub(crate) fn has_capability(&self, name: &str) -> bool {
         self.config.get("capabilities").and_then(|c| c.get(name)).and_then(Value::as_bool).unwrap_or(false)
     }
 }
 
 impl Chain {
-    /// The built-in network.
-    pub(crate) fn embedded(config: &Config) -> Result<Self, Error> {
-        let elements = vec![Element::Bridge(BridgeOptions::embedded(config)?), Element::Portmap];
+    /// Returns the chain of the built-in network.
+    pub(crate) fn built_in(config: &Config) -> Result<Self, Error> {
+        let elements = vec![Element::Bridge(BridgeOptions::built_in(config)?), Element::Portmap];
         let (name, version) = ("pinion".into(), "1.1.0".into());
         Ok(Self { name, version, elements, disable_check: true, disable_gc: true, list: None, file: None })
     }
 
-    /// A list, or a configuration of one plugin; the error is without the file's name.
+    /// Parses a configuration list, or the configuration of one plugin. The error does not contain the file's name.
     pub(crate) fn parse(value: Value) -> Result<Self, String> {
         let list = as_list(value)?;
         let text = |key: &str| list.get(key).and_then(Value::as_str);
-        let name = text("name").ok_or("it has no \"name\"")?;
+        let name = text("name").ok_or("\"name\" is missing")?;
         if !valid_network(name) {
-            return Err(format!("name {name:?} is not valid: letters, digits, and . _ - behind the first"));
+            return Err(format!(
+                "name {name:?} is not valid: use letters, digits and . _ -, starting with a letter or digit"
+            ));
         }
         let version = version(&list)?;
         let flag = |key: &str| list.get(key).is_some_and(|v| v.as_bool().unwrap_or_else(|| v.as_str() == Some("true")));
-        let plugins = list.get("plugins").and_then(Value::as_array).ok_or("it has no list \"plugins\"")?;
+        let plugins = list.get("plugins").and_then(Value::as_array).ok_or("list \"plugins\" is missing")?;
         if plugins.is_empty() {
-            return Err("its list \"plugins\" is empty".into());
+            return Err("list \"plugins\" is empty".into());
         }
         let mut elements = Vec::with_capacity(plugins.len());
         for (index, plugin) in plugins.iter().enumerate() {
@@ -92,12 +94,12 @@ impl Chain {
         self
     }
 
-    /// Whether the chain has ports mapped by our firewall.
+    /// Reports whether our firewall maps ports for the chain.
     pub(crate) fn maps_ports(&self) -> bool {
         self.elements.iter().any(|element| matches!(element, Element::Portmap))
     }
 
-    /// The plugins that are programs.
+    /// Returns the plugins that are run as programs.
     pub(crate) fn plugins(&self) -> impl DoubleEndedIterator<Item = &Plugin> {
         self.elements.iter().filter_map(|element| match element {
             Element::Exec(plugin) => Some(plugin),
@@ -112,7 +114,8 @@ impl Chain {
         })
     }
 
-    /// Versions are of one digit each, so they compare as texts.
+    /// Reports whether the chain has at least a version. Each part of a version is one digit, so versions compare as
+    /// strings.
     pub(crate) fn is_at_least(&self, version: &str) -> bool {
         self.version.as_str() >= version
     }
@@ -123,9 +126,9 @@ fn valid_network(name: &str) -> bool {
     name.len() <= 200 && name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric) && name.bytes().all(plain)
 }
 
-/// A configuration of one plugin (`.conf`) becomes a list of one.
+/// Converts a configuration of one plugin (`.conf`) to a list with one element.
 fn as_list(value: Value) -> Result<Value, String> {
-    let Value::Object(object) = value else { return Err("it is no JSON object".into()) };
+    let Value::Object(object) = value else { return Err("not a JSON object".into()) };
     if object.contains_key("plugins") || !object.contains_key("type") {
         return Ok(Value::Object(object));
     }
@@ -137,20 +140,21 @@ fn as_list(value: Value) -> Result<Value, String> {
     Ok(Value::Object(list))
 }
 
-/// The newest of `cniVersions` (1.1.0) that is understood, else `cniVersion`.
+/// Returns the newest supported version of `cniVersions` (1.1.0) and `cniVersion`.
 fn version(list: &Value) -> Result<String, String> {
     let many = list.get("cniVersions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let one = list.get("cniVersion").and_then(Value::as_str);
     let best = many.iter().filter_map(Value::as_str).chain(one).filter(|v| VERSIONS.contains(v)).max();
-    let said = one.unwrap_or("(none)");
-    best.map(str::to_owned).ok_or_else(|| format!("cniVersion {said} is not supported; {} are", VERSIONS.join(", ")))
+    let stated = one.unwrap_or("(none)");
+    best.map(str::to_owned)
+        .ok_or_else(|| format!("cniVersion {stated} is not supported; supported versions: {}", VERSIONS.join(", ")))
 }
 
 fn element(plugin: &Value, before: &[Element]) -> Result<Element, String> {
-    let config = plugin.as_object().ok_or("it is no JSON object")?;
-    let kind = config.get("type").and_then(Value::as_str).ok_or("it has no \"type\"")?;
+    let config = plugin.as_object().ok_or("not a JSON object")?;
+    let kind = config.get("type").and_then(Value::as_str).ok_or("\"type\" is missing")?;
     if kind.is_empty() || kind.contains('/') || kind == "." || kind == ".." || kind.contains('\0') {
-        return Err(format!("type {kind:?} cannot be a program's name"));
+        return Err(format!("type {kind:?} is not a valid program name"));
     }
     let only = |keys: &[&str]| config.keys().all(|key| keys.contains(&key.as_str()));
     match kind {
@@ -162,8 +166,9 @@ fn element(plugin: &Value, before: &[Element]) -> Result<Element, String> {
         "loopback" if only(&["type", "name", "cniVersion"]) => return Ok(Element::Loopback),
         "portmap" if matches!(before, [Element::Bridge(_), ..]) => {
             let snat = config.get("snat").is_none_or(|snat| snat == &Value::Bool(true));
-            let asked = config.get("capabilities").and_then(|c| c.get("portMappings")) == Some(&Value::Bool(true));
-            if snat && asked && only(&["type", "capabilities", "snat", "backend"]) {
+            let has_capability =
+                config.get("capabilities").and_then(|c| c.get("portMappings")) == Some(&Value::Bool(true));
+            if snat && has_capability && only(&["type", "capabilities", "snat", "backend"]) {
                 return Ok(Element::Portmap);
             }
         }
@@ -198,13 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_understood_whole_is_done_here() {
+    fn supported_plugins_are_built_in() {
         let list = json!({"cniVersion": "1.0.0", "name": "n", "plugins": [bridge(), portmap(), {"type": "tuning"}]});
         assert_eq!(kinds(&Chain::parse(list).unwrap()), ["bridge b0", "portmap", "exec tuning"]);
     }
 
     #[test]
-    fn an_option_we_do_not_know_makes_it_the_plugins_matter() {
+    fn an_unsupported_option_makes_the_plugin_a_program() {
         for (key, value) in [("vlan", json!(5)), ("promiscMode", json!(true)), ("ipam", json!({"type": "dhcp"}))] {
             let mut plugin = bridge();
             plugin[key] = value;
@@ -223,16 +228,16 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_what_is_wrong() {
+    fn errors_name_the_invalid_key() {
         let list = |plugins: Value| json!({"cniVersion": "1.0.0", "name": "n", "plugins": plugins});
         let cases = [
-            (json!([]), "no JSON object"),
-            (json!({}), "no \"name\""),
+            (json!([]), "not a JSON object"),
+            (json!({}), "\"name\" is missing"),
             (json!({"name": "../x", "cniVersion": "1.0.0", "plugins": []}), "not valid"),
             (json!({"name": "n", "cniVersion": "0.2.0", "plugins": [{"type": "x"}]}), "0.2.0 is not supported"),
             (list(json!([])), "is empty"),
-            (list(json!([{}])), "plugins[0]: it has no \"type\""),
-            (list(json!([{"type": "../../bin/sh"}])), "cannot be a program's name"),
+            (list(json!([{}])), "plugins[0]: \"type\" is missing"),
+            (list(json!([{"type": "../../bin/sh"}])), "is not a valid program name"),
             (list(json!([{"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/31"}}])), "too small"),
         ];
         for (value, expected) in cases {

@@ -1,4 +1,4 @@
-//! The directory of CNI configurations: the first file by name is the network.
+//! The directory of CNI configurations. The first file by name configures the network.
 
 use std::{
     fs, io,
@@ -11,12 +11,13 @@ use std::{
 use super::Chain;
 use crate::Error;
 
-/// A configuration is a few KiB.
-const LONGEST: u64 = 1 << 20;
-/// A time stamp as young as this may be that of a change yet to come: file systems' clocks tick coarsely.
+/// Longest configuration that is read, in bytes; usual ones have a few KiB.
+const CONFIG_MAX: u64 = 1 << 20;
+/// A file that was modified more recently than this may change again without a new time stamp: file systems' clocks
+/// are coarse.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The directory and what was read of it. Whether it changed is asked by two calls of stat.
+/// The directory and its cached configuration. Two calls of stat detect a change.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
@@ -31,7 +32,7 @@ struct Read {
     chain: Result<Option<Arc<Chain>>, (String, String)>,
 }
 
-/// Device, inode, size and modification time of the directory and of the file.
+/// Device, inode, size and modification time, of the directory and of the file.
 type Stamp = [Option<(u64, u64, u64, SystemTime)>; 2];
 
 fn stamp(path: &Path) -> Option<(u64, u64, u64, SystemTime)> {
@@ -44,7 +45,7 @@ impl Directory {
         Self { path: path.to_owned(), read: Mutex::new(None) }
     }
 
-    /// The network of the directory, or none when it has no configuration. Read again when something changed.
+    /// Returns the network of the directory, or `None` if it has no configuration. Reads it again if it changed.
     pub(crate) fn chain(&self) -> Result<Option<Arc<Chain>>, Error> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if !read.as_ref().is_some_and(|read| read.trusted && read.stamp == self.stamp(read.file.as_deref())) {
@@ -95,7 +96,7 @@ impl Directory {
 fn parse(file: &Path) -> Result<Chain, (String, String)> {
     let object = format!("cni config {}", file.display());
     let read = fs::metadata(file).and_then(|data| match data.len() {
-        0..=LONGEST => fs::read(file),
+        0..=CONFIG_MAX => fs::read(file),
         _ => Err(io::Error::other("longer than 1 MiB")),
     });
     let text = read.map_err(|e| (object.clone(), e.to_string()))?;
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_by_name_and_every_change_of_it() {
+    fn the_first_file_by_name_is_used_and_changes_are_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let directory = Directory::new(&dir.path().join("net.d"));
         assert_eq!(name(&directory), "");
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_told_with_file_and_line() {
+    fn invalid_json_is_reported_with_file_and_line() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("10-x.conflist"), "{\n \"name\": \"n\",\n oops\n}").unwrap();
         let error = Directory::new(dir.path()).chain().unwrap_err().to_string();

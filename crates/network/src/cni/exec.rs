@@ -1,4 +1,4 @@
-//! Plugins that are programs: environment and configuration in, a result or an error out, within bounds.
+//! Runs plugin programs: passes environment and configuration, and reads a result or an error, within limits.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,56 +18,56 @@ use tokio::{
 };
 use tracing::{Instrument, debug_span};
 
-use super::{Chain, Plugin, Progress, end::end, start::Starts};
-use crate::{Error, Figures, PodRef, PortMapping};
+use super::{Chain, Plugin, Progress, kill::kill, start::StartLimit};
+use crate::{Error, Metrics, PodRef, PortMapping};
 
-/// A result is no longer.
-const MOST_OUTPUT: usize = 1 << 20;
-/// As much is kept of what a plugin says on its standard error.
-const MOST_WORDS: usize = 16 << 10;
-/// As much of it is told.
-const TOLD: usize = 400;
-/// So long after a plugin's end its pipes are read: something it left behind may hold them open.
+/// Longest result of a plugin, in bytes.
+const OUTPUT_MAX: usize = 1 << 20;
+/// How many bytes of a plugin's standard error are kept.
+const STDERR_MAX: usize = 16 << 10;
+/// How many bytes of a plugin's output go into an error message.
+const EXCERPT_MAX: usize = 400;
+/// How long the pipes of a plugin are read after it exited: a process that it left behind may hold them open.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// How long one call of a plugin may take.
+/// Timeouts of one plugin call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// `ADD`: some wait for a controller of their cluster.
+    /// Timeout of `ADD`: some plugins wait for a controller of their cluster.
     pub(crate) add: Duration,
-    /// Every other.
+    /// Timeout of every other command.
     pub(crate) other: Duration,
 }
 
-/// Where plugins are, how long each may take, and what they do.
+/// Directories of plugin programs, timeouts, and the calls in progress.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     pub(crate) directories: Vec<PathBuf>,
     pub(crate) limits: Limits,
     pub(crate) progress: Arc<Progress>,
-    pub(crate) figures: Arc<Figures>,
-    pub(crate) starts: Starts,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) start_limit: StartLimit,
 }
 
-/// What one run of a plugin is about.
+/// Environment and sandbox of one run of a plugin.
 #[derive(Default)]
-pub(super) struct About<'a> {
+pub(super) struct Invocation<'a> {
     pub(super) environment: Vec<(&'static str, std::ffi::OsString)>,
     sandbox: Option<&'a str>,
 }
 
-/// Whom a call is about.
+/// The pod that a call is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) pod: &'a PodRef,
-    /// None, when the namespace is gone.
+    /// Path of the namespace; `None` if it is gone.
     pub(crate) ns_path: Option<&'a Path>,
     pub(crate) interface: &'a str,
     pub(crate) ports: &'a [PortMapping],
 }
 
 #[derive(Deserialize)]
-struct Failure {
+struct PluginError {
     #[serde(default)]
     code: u32,
     #[serde(default)]
@@ -77,7 +77,7 @@ struct Failure {
 }
 
 impl Programs {
-    /// `ADD`, `DEL` or `CHECK`; the result of `ADD`.
+    /// Runs `ADD`, `DEL` or `CHECK`, and returns the result of `ADD`.
     pub(crate) async fn call(
         &self,
         command: &'static str,
@@ -109,32 +109,36 @@ impl Programs {
             ("CNI_NETNS", call.ns_path.map(Path::as_os_str).unwrap_or_default().to_owned()),
             ("CNI_ARGS", arguments(call.pod).map_err(fail)?.into()),
         ];
-        let about = About { environment, sandbox: Some(&call.pod.sandbox) };
+        let invocation = Invocation { environment, sandbox: Some(&call.pod.sandbox) };
         let running = self.progress.begin(&call.pod.sandbox, &plugin.kind, command);
-        let outcome = self.run(command, &plugin.kind, &config, &about).await;
-        running.end(outcome.as_ref().err().map(Run::text).as_deref());
+        let outcome = self.run(command, &plugin.kind, &config, &invocation).await;
+        running.end(outcome.as_ref().err().map(RunError::text).as_deref());
         let output = match outcome {
-            Err(Run::Failed(failure)) if failure.code == 1 => {
+            Err(RunError::Plugin(error)) if error.code == 1 => {
                 let supported = self.versions(&plugin.kind, &chain.version).await;
-                return Err(fail(format!("{}{supported}", failure.text())));
+                return Err(fail(format!("{}{supported}", error.text())));
             }
-            outcome => outcome.map_err(|run| fail(run.text()))?,
+            outcome => outcome.map_err(|error| fail(error.text()))?,
         };
         if command != "ADD" {
             return Ok(Value::Null);
         }
         let result: Value = serde_json::from_slice(&output)
-            .map_err(|e| fail(format!("its result is not JSON: {e}; it said {}", told(&output))))?;
-        if result.is_object() { Ok(result) } else { Err(fail(format!("its result is no object: {}", told(&output)))) }
+            .map_err(|e| fail(format!("its result is not JSON: {e}; its output was {}", excerpt(&output))))?;
+        if result.is_object() {
+            Ok(result)
+        } else {
+            Err(fail(format!("its result is not an object: {}", excerpt(&output))))
+        }
     }
 
-    /// `STATUS` (1.1.0): whether the plugin can attach pods.
+    /// Runs `STATUS` (CNI 1.1.0): reports whether the plugin can attach pods.
     pub(crate) async fn status(&self, chain: &Chain, plugin: &Plugin) -> Result<(), Error> {
-        let outcome = self.run("STATUS", &plugin.kind, &configuration(chain, plugin), &About::default()).await;
-        outcome.map(drop).map_err(|run| Error::plugin(&plugin.kind, "STATUS", run.text()))
+        let outcome = self.run("STATUS", &plugin.kind, &configuration(chain, plugin), &Invocation::default()).await;
+        outcome.map(drop).map_err(|error| Error::plugin(&plugin.kind, "STATUS", error.text()))
     }
 
-    /// `GC` (1.1.0): everything but these sandboxes' attachments may be removed.
+    /// Runs `GC` (CNI 1.1.0): the plugin removes everything except these sandboxes' attachments.
     pub(crate) async fn collect(
         &self,
         chain: &Chain,
@@ -145,17 +149,17 @@ impl Programs {
         let mut config = configuration(chain, plugin);
         let valid = |sandbox: &String| serde_json::json!({"containerID": sandbox, "ifname": interface});
         config.insert("cni.dev/valid-attachments".into(), sandboxes.iter().map(valid).collect());
-        let outcome = self.run("GC", &plugin.kind, &config, &About::default()).await;
-        outcome.map(drop).map_err(|run| Error::plugin(&plugin.kind, "GC", run.text()))
+        let outcome = self.run("GC", &plugin.kind, &config, &Invocation::default()).await;
+        outcome.map(drop).map_err(|error| Error::plugin(&plugin.kind, "GC", error.text()))
     }
 
-    /// What a plugin that refused a version says it supports.
+    /// Returns the versions that a plugin supports after it refused one, as a suffix for an error message.
     async fn versions(&self, kind: &str, version: &str) -> String {
         let config = Map::from_iter([("cniVersion".to_owned(), version.into())]);
-        let output = self.run("VERSION", kind, &config, &About::default()).await.unwrap_or_default();
-        let answer: Value = serde_json::from_slice(&output).unwrap_or_default();
+        let output = self.run("VERSION", kind, &config, &Invocation::default()).await.unwrap_or_default();
+        let response: Value = serde_json::from_slice(&output).unwrap_or_default();
         let supported: Vec<&str> =
-            answer["supportedVersions"].as_array().into_iter().flatten().filter_map(Value::as_str).take(16).collect();
+            response["supportedVersions"].as_array().into_iter().flatten().filter_map(Value::as_str).take(16).collect();
         if supported.is_empty() { String::new() } else { format!(" (it supports {})", supported.join(", ")) }
     }
 
@@ -164,14 +168,14 @@ impl Programs {
         command: &'static str,
         kind: &str,
         config: &Map<String, Value>,
-        about: &About<'_>,
-    ) -> Result<Vec<u8>, Run> {
-        let (began, _running) = (Instant::now(), Gauge::hold(&self.figures.plugins_running));
-        let work = self.run_program(command, kind, config, about);
+        invocation: &Invocation<'_>,
+    ) -> Result<Vec<u8>, RunError> {
+        let (began, _running) = (Instant::now(), Gauge::hold(&self.metrics.plugins_running));
+        let work = self.run_program(command, kind, config, invocation);
         let outcome = work.instrument(debug_span!("plugin", plugin = kind, command)).await;
-        self.figures.plugin_took.observe(began.elapsed());
+        self.metrics.plugin_duration.observe(began.elapsed());
         if outcome.is_err() {
-            self.figures.plugin_failed.add(1);
+            self.metrics.plugin_failed.add(1);
         }
         outcome
     }
@@ -181,50 +185,50 @@ impl Programs {
         command: &'static str,
         kind: &str,
         config: &Map<String, Value>,
-        about: &About<'_>,
-    ) -> Result<Vec<u8>, Run> {
-        let input = serde_json::to_vec(config).map_err(|e| Run::Other(e.to_string()))?;
+        invocation: &Invocation<'_>,
+    ) -> Result<Vec<u8>, RunError> {
+        let input = serde_json::to_vec(config).map_err(|e| RunError::Other(e.to_string()))?;
         let limit = if command == "ADD" { self.limits.add } else { self.limits.other };
         let cancelled = async {
-            match about.sandbox.filter(|_| command == "ADD") {
+            match invocation.sandbox.filter(|_| command == "ADD") {
                 Some(sandbox) => self.progress.cancelled(sandbox).await,
                 None => std::future::pending().await,
             }
         };
         let mut started = None;
         let work = async {
-            let child = self.start(command, kind, about).await?;
+            let child = self.start(command, kind, invocation).await?;
             let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
             let (child, _) = started.insert((child, group));
-            converse(child, &input).await.map_err(|e| e.to_string())
+            communicate(child, &input).await.map_err(|e| e.to_string())
         };
         let outcome = tokio::select! {
-            outcome = timeout(limit, work) => outcome.map_err(|_| Stop::Late),
+            outcome = timeout(limit, work) => outcome.map_err(|_| Stop::TimedOut),
             () = cancelled => Err(Stop::Cancelled),
         };
         let stop = match outcome {
             Ok(outcome) => {
-                let (status, output, words) = outcome.map_err(Run::Other)?;
-                return judge(status, output, &words);
+                let (status, output, stderr) = outcome.map_err(RunError::Other)?;
+                return evaluate(status, output, &stderr);
             }
             Err(stop) => stop,
         };
-        let why = stop.text(started.is_some(), limit, &self.directory_names());
+        let reason = stop.text(started.is_some(), limit, &self.directory_names());
         let (child, group) = started.unzip();
-        let sandbox = about.sandbox.map(str::to_owned);
-        // A panic there was printed where it happened.
-        let _ = tokio::task::spawn_blocking(move || end(group.flatten(), sandbox.as_deref())).await;
+        let sandbox = invocation.sandbox.map(str::to_owned);
+        // A panic was already printed by the thread.
+        let _ = tokio::task::spawn_blocking(move || kill(group.flatten(), sandbox.as_deref())).await;
         if let Some(mut child) = child {
-            // It is killed; this only reaps it.
+            // The process is killed; this only reaps it.
             let _ = child.wait().await;
         }
-        Err(Run::Other(why))
+        Err(RunError::Other(reason))
     }
 }
 
-/// Why a plugin was not waited for.
+/// Why waiting for a plugin was aborted.
 enum Stop {
-    Late,
+    TimedOut,
     Cancelled,
 }
 
@@ -232,51 +236,55 @@ impl Stop {
     fn text(&self, is_started: bool, limit: Duration, directories: &str) -> String {
         let seconds = limit.as_secs_f32();
         match (self, is_started) {
-            (Self::Late, true) => format!("no answer within {seconds} s; it was killed with all it started"),
-            (Self::Late, false) => {
-                format!("its program was not started within {seconds} s; check the disk or server of {directories}")
+            (Self::TimedOut, true) => format!("timed out after {seconds} s; killed it and all processes it started"),
+            (Self::TimedOut, false) => {
+                format!("its program was not started within {seconds} s; check the file system of {directories}")
             }
-            (Self::Cancelled, true) => "the pod is being stopped; it was killed with all it started".to_owned(),
-            (Self::Cancelled, false) => "the pod is being stopped; its program was not started yet".to_owned(),
+            (Self::Cancelled, true) => {
+                "the pod is being stopped; killed the plugin and all processes it started".to_owned()
+            }
+            (Self::Cancelled, false) => "the pod is being stopped; the plugin was not started yet".to_owned(),
         }
     }
 }
 
-enum Run {
-    /// It ended with an error as the specification has it.
-    Failed(Failure),
+/// Why a plugin call failed.
+enum RunError {
+    /// The plugin returned an error in the format of the specification.
+    Plugin(PluginError),
+    /// Any other failure.
     Other(String),
 }
 
-impl Run {
+impl RunError {
     fn text(&self) -> String {
         match self {
-            Self::Failed(failure) => failure.text(),
+            Self::Plugin(error) => error.text(),
             Self::Other(reason) => reason.clone(),
         }
     }
 }
 
-impl Failure {
+impl PluginError {
     fn text(&self) -> String {
         let details =
-            if self.details.is_empty() { String::new() } else { format!(": {}", told(self.details.as_bytes())) };
-        format!("{}{details} (code {})", told(self.msg.as_bytes()), self.code)
+            if self.details.is_empty() { String::new() } else { format!(": {}", excerpt(self.details.as_bytes())) };
+        format!("{}{details} (code {})", excerpt(self.msg.as_bytes()), self.code)
     }
 }
 
-fn judge(status: ExitStatus, output: Output, words: &[u8]) -> Result<Vec<u8>, Run> {
+fn evaluate(status: ExitStatus, output: Output, stderr: &[u8]) -> Result<Vec<u8>, RunError> {
     if output.overflow {
-        return Err(Run::Other(format!("its output is longer than {MOST_OUTPUT} bytes")));
+        return Err(RunError::Other(format!("its output is longer than {OUTPUT_MAX} bytes")));
     }
     if status.success() {
         return Ok(output.bytes);
     }
-    match serde_json::from_slice::<Failure>(&output.bytes) {
-        Ok(failure) if !failure.msg.is_empty() => Err(Run::Failed(failure)),
+    match serde_json::from_slice::<PluginError>(&output.bytes) {
+        Ok(error) if !error.msg.is_empty() => Err(RunError::Plugin(error)),
         _ => {
-            let said = if words.is_empty() { &output.bytes } else { words };
-            Err(Run::Other(format!("{status}, without a CNI error; it said {}", told(said))))
+            let text = if stderr.is_empty() { &output.bytes } else { stderr };
+            Err(RunError::Other(format!("{status}, without a CNI error; its output was {}", excerpt(text))))
         }
     }
 }
@@ -287,11 +295,11 @@ struct Output {
     overflow: bool,
 }
 
-async fn converse(child: &mut Child, input: &[u8]) -> std::io::Result<(ExitStatus, Output, Vec<u8>)> {
-    let output = child.stdout.take().map(|pipe| Drainer::start(pipe, MOST_OUTPUT));
-    let words = child.stderr.take().map(|pipe| Drainer::start(pipe, MOST_WORDS));
+async fn communicate(child: &mut Child, input: &[u8]) -> std::io::Result<(ExitStatus, Output, Vec<u8>)> {
+    let output = child.stdout.take().map(|pipe| Drainer::start(pipe, OUTPUT_MAX));
+    let stderr = child.stderr.take().map(|pipe| Drainer::start(pipe, STDERR_MAX));
     if let Some(mut stdin) = child.stdin.take() {
-        // A plugin may end without having read its configuration; its status tells.
+        // A plugin may exit without reading its configuration; its status shows whether that is an error.
         let _ = stdin.write_all(input).await;
     }
     let status = child.wait().await?;
@@ -299,47 +307,47 @@ async fn converse(child: &mut Child, input: &[u8]) -> std::io::Result<(ExitStatu
         Some(drainer) => drainer.end().await,
         None => Output::default(),
     };
-    let words = match words {
+    let stderr = match stderr {
         Some(drainer) => drainer.end().await.bytes,
         None => Vec::new(),
     };
-    Ok((status, output, words))
+    Ok((status, output, stderr))
 }
 
-/// Reads a pipe to its end, keeping the first bytes.
+/// Reads a pipe to its end and keeps the first bytes.
 struct Drainer {
-    kept: Arc<Mutex<Output>>,
+    output: Arc<Mutex<Output>>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Drainer {
-    fn start(mut pipe: impl AsyncRead + Unpin + Send + 'static, most: usize) -> Self {
-        let kept = Arc::new(Mutex::new(Output::default()));
-        let theirs = Arc::clone(&kept);
+    fn start(mut pipe: impl AsyncRead + Unpin + Send + 'static, limit: usize) -> Self {
+        let output = Arc::new(Mutex::new(Output::default()));
+        let shared = Arc::clone(&output);
         let task = tokio::spawn(async move {
             let mut chunk = vec![0; 16 << 10];
             while let Ok(length @ 1..) = pipe.read(&mut chunk).await {
-                let mut kept = theirs.lock().unwrap_or_else(PoisonError::into_inner);
-                let room = (most - kept.bytes.len()).min(length);
-                kept.bytes.extend_from_slice(&chunk[..room]);
-                kept.overflow |= room < length;
+                let mut output = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                let room = (limit - output.bytes.len()).min(length);
+                output.bytes.extend_from_slice(&chunk[..room]);
+                output.overflow |= room < length;
             }
         });
-        Self { kept, task }
+        Self { output, task }
     }
 
     async fn end(mut self) -> Output {
         if timeout(DRAIN, &mut self.task).await.is_err() {
             self.task.abort();
         }
-        std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.output.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// A plugin's words, escaped and short: they go into logs and error messages.
-fn told(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(TOLD)]);
-    let more = if bytes.len() > TOLD { "…" } else { "" };
+/// Returns a plugin's output escaped and shortened, for logs and error messages.
+fn excerpt(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(EXCERPT_MAX)]);
+    let more = if bytes.len() > EXCERPT_MAX { "…" } else { "" };
     let escaped: String =
         text.trim().chars().flat_map(|c| if c == '"' { vec!['"'] } else { c.escape_debug().collect() }).collect();
     if escaped.is_empty() { "nothing".into() } else { format!("{escaped}{more}") }
@@ -361,7 +369,7 @@ fn port_mapping(port: &PortMapping) -> Value {
     })
 }
 
-/// `CNI_ARGS`: `key=value` with semicolons between, so neither may have one.
+/// Returns `CNI_ARGS`: `key=value` pairs separated by semicolons, so keys and values must not contain either.
 fn arguments(pod: &PodRef) -> Result<String, String> {
     let pairs = [
         ("IgnoreUnknown", "1"),
@@ -372,7 +380,7 @@ fn arguments(pod: &PodRef) -> Result<String, String> {
     ];
     for (key, value) in pairs {
         if value.contains([';', '=', '\0']) {
-            return Err(format!("{key} {value:?} cannot be an argument: it has one of ; ="));
+            return Err(format!("{key} {value:?} is not a valid CNI argument: it contains ; or ="));
         }
     }
     Ok(pairs.map(|(key, value)| format!("{key}={value}")).join(";"))

@@ -1,19 +1,19 @@
-//! The Container Network Interface: configurations, results, and plugins that are programs.
+//! The Container Network Interface: configurations, results, and running plugin programs.
 //!
-//! Source: the CNI specification 1.1.0, and 0.3.1 to 1.0.0 for older configurations.
+//! Source: the CNI specification 1.1.0, and 0.3.0 to 1.0.0 for older configurations.
 
 mod chain;
 mod directory;
-mod end;
 mod exec;
+mod kill;
 mod progress;
 mod result;
 mod start;
 
 pub(crate) use chain::{Chain, Element, Plugin};
 pub(crate) use directory::Directory;
-pub(crate) use end::end_all_of;
 pub(crate) use exec::{Call, Limits, Programs};
+pub(crate) use kill::kill_all_of;
 pub use progress::PluginCall;
 pub(crate) use progress::Progress;
-pub(crate) use result::{addresses, attachment, of_endpoint};
+pub(crate) use result::{addresses, attachment, from_endpoint};

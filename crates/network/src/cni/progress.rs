@@ -1,4 +1,4 @@
-//! What plugins do for which sandbox, and since when: for people, and to end an attachment that is not wanted any more.
+//! Plugin calls by sandbox, for status output and to cancel an attachment in progress.
 
 use std::{
     collections::HashMap,
@@ -9,36 +9,36 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-/// No more calls are kept for a sandbox; the oldest go first.
-const MOST: usize = 32;
+/// How many calls are kept for a sandbox; the oldest are dropped first.
+const CALLS_MAX: usize = 32;
 
-/// One call of a CNI plugin that is a program.
+/// One call of a CNI plugin program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginCall {
-    /// Its type.
+    /// Plugin type.
     pub plugin: String,
     /// `ADD`, `DEL` or `CHECK`.
     pub command: String,
-    /// Nanoseconds since the epoch.
+    /// Start time in nanoseconds since the epoch.
     pub began: u64,
-    /// How long it took; none while it runs.
+    /// Duration; `None` while the call is running.
     pub took: Option<Duration>,
-    /// Why it failed; empty where it did not, or runs.
+    /// Why the call failed; empty if it succeeded or is running.
     pub failure: String,
 }
 
-/// See the module.
+/// The calls of all sandboxes.
 #[derive(Debug, Default)]
 pub(crate) struct Progress(Mutex<HashMap<String, Sandbox>>);
 
 #[derive(Debug, Default)]
 struct Sandbox {
     calls: Vec<PluginCall>,
-    /// While it is being attached: whether that shall end.
+    /// Set while an attachment is in progress; true when it has been cancelled.
     cancel: Option<watch::Sender<bool>>,
 }
 
-/// A call that runs.
+/// A running call.
 pub(crate) struct Running<'a> {
     progress: &'a Progress,
     sandbox: &'a str,
@@ -51,27 +51,27 @@ impl Progress {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An attachment begins: it can be cancelled until [`Progress::attached`].
-    pub(crate) fn attaching(&self, sandbox: &str) {
+    /// Marks the start of an attachment, which can be cancelled until [`Progress::end_attach`].
+    pub(crate) fn begin_attach(&self, sandbox: &str) {
         self.lock().entry(sandbox.to_owned()).or_default().cancel = Some(watch::Sender::new(false));
     }
 
-    /// It is over, in whatever way. Whether it was to be cancelled.
-    pub(crate) fn attached(&self, sandbox: &str) -> bool {
-        let cancel = self.lock().get_mut(sandbox).and_then(|of| of.cancel.take());
+    /// Marks the end of an attachment. Reports whether it was cancelled.
+    pub(crate) fn end_attach(&self, sandbox: &str) -> bool {
+        let cancel = self.lock().get_mut(sandbox).and_then(|entry| entry.cancel.take());
         cancel.is_some_and(|cancel| *cancel.borrow())
     }
 
-    /// Has an attachment end, if one runs.
+    /// Cancels an attachment if one is in progress.
     pub(crate) fn cancel(&self, sandbox: &str) {
-        if let Some(cancel) = self.lock().get(sandbox).and_then(|of| of.cancel.as_ref()) {
+        if let Some(cancel) = self.lock().get(sandbox).and_then(|entry| entry.cancel.as_ref()) {
             cancel.send_replace(true);
         }
     }
 
-    /// Resolves when the attachment shall end; never where none runs.
+    /// Resolves when the attachment is cancelled; never if no attachment is in progress.
     pub(crate) async fn cancelled(&self, sandbox: &str) {
-        let watch = self.lock().get(sandbox).and_then(|of| of.cancel.as_ref()).map(watch::Sender::subscribe);
+        let watch = self.lock().get(sandbox).and_then(|entry| entry.cancel.as_ref()).map(watch::Sender::subscribe);
         if let Some(mut watch) = watch
             && watch.wait_for(|cancelled| *cancelled).await.is_ok()
         {
@@ -80,7 +80,7 @@ impl Progress {
         std::future::pending().await
     }
 
-    /// A call begins.
+    /// Records the start of a call.
     pub(crate) fn begin<'a>(&'a self, sandbox: &'a str, plugin: &str, command: &str) -> Running<'a> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let call = PluginCall {
@@ -92,31 +92,31 @@ impl Progress {
         };
         let mut all = self.lock();
         let calls = &mut all.entry(sandbox.to_owned()).or_default().calls;
-        if calls.len() >= MOST {
+        if calls.len() >= CALLS_MAX {
             calls.remove(0);
         }
         calls.push(call.clone());
         Running { progress: self, sandbox, call, since: Instant::now() }
     }
 
-    /// What was called for a sandbox, the oldest first; the last one may run still.
+    /// Returns the calls for a sandbox, the oldest first; the last one may still be running.
     pub(crate) fn calls(&self, sandbox: &str) -> Vec<PluginCall> {
-        self.lock().get(sandbox).map(|of| of.calls.clone()).unwrap_or_default()
+        self.lock().get(sandbox).map(|entry| entry.calls.clone()).unwrap_or_default()
     }
 
-    /// Nobody asks any more.
+    /// Drops the calls of a sandbox.
     pub(crate) fn forget(&self, sandbox: &str) {
         self.lock().remove(sandbox);
     }
 }
 
 impl Running<'_> {
-    /// It ended.
+    /// Records the end of the call, with its error text if it failed.
     pub(crate) fn end(self, failure: Option<&str>) {
         let mut all = self.progress.lock();
-        let Some(of) = all.get_mut(self.sandbox) else { return };
+        let Some(entry) = all.get_mut(self.sandbox) else { return };
         let same = |call: &&mut PluginCall| call.began == self.call.began && call.took.is_none();
-        if let Some(call) = of.calls.iter_mut().rev().find(same) {
+        if let Some(call) = entry.calls.iter_mut().rev().find(same) {
             call.took = Some(self.since.elapsed());
             failure.unwrap_or_default().clone_into(&mut call.failure);
         }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_told_while_they_run_and_after() {
+    fn calls_are_reported_while_they_run_and_after() {
         let progress = Progress::default();
         let running = progress.begin("s", "bridge", "ADD");
         assert_eq!(progress.calls("s")[0].took, None);
@@ -138,21 +138,21 @@ mod tests {
         for _ in 0..100 {
             progress.begin("s", "bridge", "DEL").end(None);
         }
-        assert_eq!(progress.calls("s").len(), MOST);
+        assert_eq!(progress.calls("s").len(), CALLS_MAX);
         progress.forget("s");
         assert_eq!(progress.calls("s"), vec![]);
     }
 
     #[tokio::test]
-    async fn only_an_attachment_under_way_is_cancelled() {
+    async fn only_an_attachment_in_progress_is_cancelled() {
         let progress = Progress::default();
         progress.cancel("s");
-        progress.attaching("s");
+        progress.begin_attach("s");
         let patience = Duration::from_millis(1);
         assert!(tokio::time::timeout(patience, progress.cancelled("s")).await.is_err());
         progress.cancel("s");
         progress.cancelled("s").await;
-        assert!(progress.attached("s"));
-        assert!(!progress.attached("s"));
+        assert!(progress.end_attach("s"));
+        assert!(!progress.end_attach("s"));
     }
 }

@@ -1,4 +1,4 @@
-//! Results of CNI plugins, ours and others'. What another program said is checked before it is believed.
+//! Results of CNI plugins and of the built-in bridge. Results of other programs are validated.
 
 use std::{net::IpAddr, path::Path};
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use crate::{Attachment, bridge::Endpoint, subnet::Subnet};
 
-/// No pod has more addresses, name servers or search domains.
-const MOST: usize = 64;
-/// A domain name is no longer.
-const LONGEST: usize = 255;
+/// Maximum length of every list in a result.
+const LIST_MAX: usize = 64;
+/// Maximum length of a domain name (RFC 1035).
+const NAME_MAX: usize = 255;
 
 #[derive(Deserialize, Default)]
 struct Raw {
@@ -52,19 +52,19 @@ fn parse(result: &Value) -> Result<Raw, String> {
     let raw: Raw = serde_json::from_value(result.clone()).map_err(|e| format!("its result is not valid: {e}"))?;
     let many =
         [raw.interfaces.len(), raw.ips.len(), raw.dns.nameservers.len(), raw.dns.search.len(), raw.dns.options.len()];
-    if many.iter().any(|n| *n > MOST) {
-        return Err(format!("its result is not valid: a list is longer than {MOST}"));
+    if many.iter().any(|n| *n > LIST_MAX) {
+        return Err(format!("its result is not valid: a list is longer than {LIST_MAX}"));
     }
     for text in raw.dns.nameservers.iter().chain(&raw.dns.search).chain(&raw.dns.options).chain([&raw.dns.domain]) {
-        // They become lines of a file in the pod.
-        if text.len() > LONGEST || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            return Err(format!("its result is not valid: dns {:?}", text.chars().take(LONGEST).collect::<String>()));
+        // These become lines of the pod's resolv.conf.
+        if text.len() > NAME_MAX || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            return Err(format!("its result is not valid: dns {:?}", text.chars().take(NAME_MAX).collect::<String>()));
         }
     }
     Ok(raw)
 }
 
-/// The pod's addresses: those on `interface` first, then those on other interfaces of the pod.
+/// Returns the pod's addresses: those on `interface` first, then those on other interfaces of the pod.
 fn pod_addresses(raw: &Raw, interface: &str) -> Vec<IpAddr> {
     let place = |ip: &Ip| match ip.interface.and_then(|index| raw.interfaces.get(index)) {
         Some(link) if link.sandbox.is_empty() => None,
@@ -76,12 +76,12 @@ fn pod_addresses(raw: &Raw, interface: &str) -> Vec<IpAddr> {
     ips.into_iter().map(|(_, ip)| ip).collect()
 }
 
-/// The addresses of a result.
+/// Returns the pod's addresses of a result.
 pub(crate) fn addresses(result: &Value, interface: &str) -> Result<Vec<IpAddr>, String> {
     Ok(pod_addresses(&parse(result)?, interface))
 }
 
-/// A result as the engine sees it.
+/// Converts a result to an attachment.
 pub(crate) fn attachment(result: Value, interface: &str) -> Result<Attachment, String> {
     let raw = parse(&result)?;
     let ips = pod_addresses(&raw, interface);
@@ -99,8 +99,8 @@ pub(crate) fn attachment(result: Value, interface: &str) -> Result<Attachment, S
     })
 }
 
-/// The result of our own bridge, in the words of the list's version.
-pub(crate) fn of_endpoint(endpoint: &Endpoint, version: &str, interface: &str, ns_path: &Path) -> Value {
+/// Builds the result of the built-in bridge, in the format of the list's version.
+pub(crate) fn from_endpoint(endpoint: &Endpoint, version: &str, interface: &str, ns_path: &Path) -> Value {
     let ip = |(subnet, gateway): &(Subnet, IpAddr)| {
         let mut ip = json!({"address": subnet.to_string(), "gateway": gateway.to_string(), "interface": 2});
         if version < "1.0.0" {
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pods_own_addresses_primary_first() {
+    fn only_the_pods_addresses_are_used_primary_first() {
         let result = json!({"interfaces": [{"name": "br0"}, {"name": "net1", "sandbox": "/x"}, {"name": "eth0", "sandbox": "/x"}],
             "ips": [{"address": "10.0.0.1/8", "interface": 0}, {"address": "10.0.0.3/8", "interface": 1},
                 {"address": "10.0.0.2/8", "interface": 2}, {"address": "fd00::2/64", "interface": 2}],

@@ -1,5 +1,5 @@
-//! Finding and starting a plugin's program. The directories of plugins may be on a file server that is gone, so both
-//! are done on a thread that may block, and no more than a few at once: such a thread cannot be interrupted.
+//! Finds and starts a plugin's program. The plugin directories may be on a file server that does not respond, so both
+//! happen on a blocking thread. The number of these threads is limited, because they cannot be interrupted.
 
 use std::{
     path::PathBuf,
@@ -12,47 +12,52 @@ use tokio::{
     sync::Semaphore,
 };
 
-use super::exec::{About, Programs};
+use super::exec::{Invocation, Programs};
 
-/// Threads that look for or start a program at once.
+/// Maximum number of threads that look for or start a program at the same time.
 const STARTS_MAX: usize = 8;
 
-/// The turns of those threads.
+/// Limits the number of those threads.
 #[derive(Clone, Debug)]
-pub(crate) struct Starts(Arc<Semaphore>);
+pub(crate) struct StartLimit(Arc<Semaphore>);
 
-impl Default for Starts {
+impl Default for StartLimit {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(STARTS_MAX)))
     }
 }
 
 impl Programs {
-    /// A plugin's program. Blocks as long as a directory of plugins does not answer.
+    /// Returns the path of a plugin's program. Blocks while the file system of a plugin directory does not respond.
     pub(crate) fn find(&self, kind: &str) -> Result<PathBuf, String> {
-        let found = self.directories.iter().map(|directory| directory.join(kind)).find(|path| path.is_file());
-        found.ok_or_else(|| format!("no such program in {}; install it there", self.directory_names()))
+        let program = self.directories.iter().map(|directory| directory.join(kind)).find(|path| path.is_file());
+        program.ok_or_else(|| format!("not found in {}; install it there", self.directory_names()))
     }
 
-    /// For messages.
+    /// Returns the plugin directories as text for messages.
     pub(super) fn directory_names(&self) -> String {
         self.directories.iter().map(|directory| directory.display().to_string()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Finds and starts a program. What is started after this was dropped is killed at once, before it can read its
-    /// configuration.
-    pub(super) async fn start(&self, command: &'static str, kind: &str, about: &About<'_>) -> Result<Child, String> {
-        let turn = Arc::clone(&self.starts.0).acquire_owned().await.map_err(|e| e.to_string())?;
-        let environment = about.environment.clone();
+    /// Finds and starts a program. If the future is dropped first, a program that starts afterwards is killed at once,
+    /// before it can read its configuration.
+    pub(super) async fn start(
+        &self,
+        command: &'static str,
+        kind: &str,
+        invocation: &Invocation<'_>,
+    ) -> Result<Child, String> {
+        let permit = Arc::clone(&self.start_limit.0).acquire_owned().await.map_err(|e| e.to_string())?;
+        let environment = invocation.environment.clone();
         let paths = std::env::join_paths(&self.directories).map_err(|e| e.to_string())?;
         let (programs, kind) = (self.clone(), kind.to_owned());
         let waiting = Arc::new(());
-        let is_waited_for: Weak<()> = Arc::downgrade(&waiting);
+        let caller: Weak<()> = Arc::downgrade(&waiting);
         let spawn = move || {
-            let _turn = turn;
+            let _permit = permit;
             let program = programs.find(&kind)?;
-            if is_waited_for.strong_count() == 0 {
-                return Err("nobody waits for it any longer".to_owned());
+            if caller.strong_count() == 0 {
+                return Err("cancelled before its program was started".to_owned());
             }
             let spawned = Command::new(&program)
                 .env("CNI_COMMAND", command)
@@ -63,7 +68,7 @@ impl Programs {
                 .stderr(Stdio::piped())
                 .process_group(0)
                 .kill_on_drop(true)
-                // It returns when the program was read from its disk.
+                // `spawn` returns after execve, that is, after the program was read from its disk.
                 .spawn();
             spawned.map_err(|e| format!("{}: {e}", program.display()))
         };

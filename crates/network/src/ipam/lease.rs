@@ -1,7 +1,8 @@
-//! Leases: a file for each address, named by it and made with `O_EXCL`, so no address is given twice, to whomever.
+//! Leases: one file per address, named after the address and created with `O_EXCL`, so that no address is assigned
+//! twice, even by different programs.
 //!
-//! Format, lock and `last_reserved_ip.<n>` are those of CNI's `host-local`, so its plugin can work on the same
-//! directory. On a tmpfs nothing is synced; after a reboot no lease is true any more.
+//! Format, lock and `last_reserved_ip.<n>` are those of CNI's `host-local`, so its plugin can use the same directory.
+//! Nothing is synced: the directory is on a tmpfs, and leases do not survive a reboot.
 
 use std::{
     collections::HashSet,
@@ -32,7 +33,7 @@ impl Leases {
         Ok(Self { network: network.to_owned(), directory: directory.to_owned() })
     }
 
-    /// A file lock: plugins in other processes honour it too.
+    /// Takes the file lock of the directory, which plugins in other processes respect too.
     fn lock(&self) -> Result<File, Error> {
         let path = self.directory.join("lock");
         let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
@@ -41,7 +42,8 @@ impl Leases {
         Ok(lock)
     }
 
-    /// The next free address behind the one given last, so that an address rests as long as it can.
+    /// Leases the next free address after the one leased last, so that a released address stays unused as long as
+    /// possible.
     pub(crate) fn take(
         &self,
         set: usize,
@@ -53,7 +55,7 @@ impl Leases {
         let last_path = self.directory.join(format!("last_reserved_ip.{set}"));
         let last = fs::read_to_string(&last_path).ok().and_then(|text| text.trim().parse::<IpAddr>().ok());
         let start = last.and_then(|last| ranges.iter().position(|r| r.contains(last)).map(|at| (at, last)));
-        // Read only once an address turns out to be taken.
+        // The directory is only read when an address turns out to be taken.
         let mut taken: Option<HashSet<IpAddr>> = None;
         for (range, candidate) in candidates(ranges, start) {
             if range.is_reserved(candidate) || taken.as_ref().is_some_and(|taken| taken.contains(&candidate)) {
@@ -65,7 +67,7 @@ impl Leases {
                     let written = file.write_all(format!("{owner}\r\n{interface}").as_bytes());
                     let written = written.and_then(|()| fs::write(&last_path, candidate.to_string()));
                     if let Err(e) = written {
-                        // The write's error is the one to tell.
+                        // The error of the write is the one to return.
                         let _ = fs::remove_file(&path);
                         return Err(Error::path("write", &path, e));
                     }
@@ -82,7 +84,7 @@ impl Leases {
         Err(Error::Exhausted { network: self.network.clone(), subnet: subnets.join(", "), leased })
     }
 
-    /// Gives back what a sandbox has.
+    /// Releases those of the addresses that a sandbox has.
     pub(crate) fn release(&self, addresses: &[IpAddr], owner: &str) -> Result<(), Error> {
         let _lock = self.lock()?;
         for address in addresses {
@@ -91,10 +93,11 @@ impl Leases {
         Ok(())
     }
 
-    /// Gives back what belongs to no one: also a lease that a crash left without an owner. All are tried.
+    /// Releases all leases whose owner does not satisfy `owns`, including leases that a crash left without an owner.
+    /// All leases are tried.
     ///
     /// # Errors
-    /// The first failure: an owner that cannot be read is not known, so its lease stays.
+    /// The first failure. A lease whose owner cannot be read is kept.
     pub(crate) fn release_unless(&self, owns: impl Fn(&str) -> bool) -> Result<(), Error> {
         let _lock = self.lock()?;
         let mut first = Ok(());
@@ -114,7 +117,7 @@ impl Leases {
         }
     }
 
-    /// Every address that is leased.
+    /// Returns every leased address.
     fn addresses(&self) -> Result<Vec<IpAddr>, Error> {
         let fail = |e| Error::path("read", &self.directory, e);
         let mut leased = Vec::new();
@@ -129,7 +132,7 @@ fn owner(text: &str) -> &str {
     text.lines().next().unwrap_or_default().trim()
 }
 
-/// Every address of the ranges once, from behind `start` and round.
+/// Iterates over every address of the ranges once, starting after `start` and wrapping around.
 fn candidates(ranges: &[Range], start: Option<(usize, IpAddr)>) -> impl Iterator<Item = (Range, IpAddr)> {
     let span = |range: Range, from: u128, to: u128| (from..=to).map(move |n| (range, address(n, range.subnet.address)));
     let (at, behind) = start.map_or((0, None), |(at, last)| (at, Some(number(last))));
@@ -154,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_rest_as_long_as_they_can() {
+    fn addresses_are_reused_as_late_as_possible() {
         let directory = tempfile::tempdir().unwrap();
         let (leases, ranges) = (leases(&directory), [range("10.1.0.0/29")]);
         let take = |owner: &str| leases.take(0, &ranges, owner, "eth0").map(|(ip, _)| ip.to_string());
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_owner_gives_back() {
+    fn only_the_owners_leases_are_released() {
         let directory = tempfile::tempdir().unwrap();
         let (leases, ranges) = (leases(&directory), [range("fd00::/64")]);
         let (ip, _) = leases.take(0, &ranges, "a", "eth0").unwrap();
@@ -178,7 +181,7 @@ mod tests {
         assert_eq!(leases.addresses().unwrap(), [ip]);
         leases.release_unless(|owner| owner == "a").unwrap();
         assert_eq!(leases.addresses().unwrap(), [ip]);
-        // What cannot be read is nobody's to give back, and does not keep the others.
+        // A lease that cannot be read is kept, and does not prevent the release of others.
         fs::create_dir(leases.directory.join("fd00::1:1")).unwrap();
         leases.release_unless(|_| false).unwrap_err();
         fs::remove_dir(leases.directory.join("fd00::1:1")).unwrap();
@@ -188,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn two_ranges_are_walked_round() {
+    fn two_ranges_are_iterated_with_wraparound() {
         let ranges = [range("10.1.0.0/30"), range("10.2.0.0/30")];
         let all = |start| candidates(&ranges, start).map(|(_, ip)| ip.to_string()).collect::<Vec<_>>();
         assert_eq!(all(None), ["10.1.0.1", "10.1.0.2", "10.2.0.1", "10.2.0.2"]);
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn no_address_is_given_twice_at_once() {
+    fn no_address_is_leased_twice_concurrently() {
         let directory = tempfile::tempdir().unwrap();
         let (leases, ranges) = (leases(&directory), [range("10.1.0.0/24")]);
         let taken: HashSet<IpAddr> = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Addresses from ranges on this host, in the way and the file format of CNI's `host-local`.
+//! Allocates addresses from ranges of this host, compatible with CNI's `host-local`.
 
 mod lease;
 mod range;

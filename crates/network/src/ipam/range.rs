@@ -1,4 +1,4 @@
-//! Ranges of addresses, and the `ipam` part of a CNI configuration.
+//! Address ranges, and the `ipam` section of a CNI configuration.
 
 use std::{net::IpAddr, path::PathBuf};
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::subnet::{Subnet, bits, number};
 
-/// Where addresses come from: one address for each set of ranges.
+/// Configuration of address allocation: a pod gets one address from each set of ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostLocal {
     pub(crate) sets: Vec<Vec<Range>>,
@@ -33,7 +33,7 @@ pub(crate) struct Route {
 }
 
 impl Range {
-    /// All addresses of a subnet but the first, which is the gateway's.
+    /// Returns the range of all usable addresses of a subnet; the first address is the gateway's and stays reserved.
     pub(crate) fn whole(subnet: Subnet) -> Result<Self, String> {
         Self::new(subnet, None, None, None)
     }
@@ -45,7 +45,7 @@ impl Range {
         gateway: Option<IpAddr>,
     ) -> Result<Self, String> {
         if bits(subnet.address) - subnet.prefix < 2 {
-            return Err(format!("subnet {subnet} is too small to have pods: at most /{}", bits(subnet.address) - 2));
+            return Err(format!("subnet {subnet} is too small for pods; use at most /{}", bits(subnet.address) - 2));
         }
         if subnet != subnet.masked() {
             return Err(format!("subnet {subnet} has host bits set; write {}", subnet.masked()));
@@ -67,7 +67,7 @@ impl Range {
         self.subnet.contains(address) && (number(self.first)..=number(self.last)).contains(&number(address))
     }
 
-    /// An address no pod can have: the gateway's.
+    /// Reports whether an address must not be assigned to a pod, because it is the gateway's.
     pub(crate) fn is_reserved(&self, address: IpAddr) -> bool {
         address == self.gateway
     }
@@ -90,7 +90,7 @@ impl TryFrom<RawRange> for Range {
     }
 }
 
-/// `ipam` of a configuration; a key that is not here makes it the plugin's matter.
+/// The `ipam` section; an unknown key makes the configuration one for the plugin.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RawHostLocal {
@@ -108,7 +108,7 @@ struct RawHostLocal {
 }
 
 impl HostLocal {
-    /// `None` when the configuration has something that only the plugin understands.
+    /// Parses an `ipam` section; `None` if it has a key that only the plugin supports.
     pub(crate) fn parse(ipam: &serde_json::Value) -> Option<Result<Self, String>> {
         let raw: RawHostLocal = serde_json::from_value(ipam.clone()).ok()?;
         Some(Self::from_raw(raw))
@@ -123,7 +123,7 @@ impl HostLocal {
             sets.push(set.into_iter().map(Range::try_from).collect::<Result<Vec<_>, _>>()?);
         }
         if sets.is_empty() || sets.iter().any(Vec::is_empty) {
-            return Err("ipam: it has no ranges".into());
+            return Err("ipam: no address ranges are configured".into());
         }
         Ok(Self { sets, routes: raw.routes, data_dir: raw.data_dir })
     }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_to_write_ranges() {
+    fn both_formats_of_ranges_are_parsed() {
         let old = HostLocal::parse(&json!({"type": "host-local", "subnet": "10.1.0.0/24", "rangeStart": "10.1.0.9"}));
         let old = old.unwrap().unwrap();
         assert_eq!(old.sets[0][0].first.to_string(), "10.1.0.9");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_told() {
+    fn invalid_ranges_are_refused() {
         for bad in ["10.1.0.0/31", "10.1.0.7/24"] {
             assert!(HostLocal::parse(&json!({"type": "host-local", "subnet": bad})).unwrap().is_err(), "{bad}");
         }

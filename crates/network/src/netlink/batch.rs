@@ -1,17 +1,17 @@
-//! Encodes messages, one behind the other, into one buffer.
+//! Encodes netlink messages into one contiguous buffer.
 
 use super::REQUEST;
 
 /// Length of `struct nlmsghdr`.
 pub(crate) const HEADER: usize = 16;
-/// `NLA_F_NESTED`
+/// The flag `NLA_F_NESTED`.
 const NESTED: u16 = 1 << 15;
 
-/// Messages that go to the kernel in one system call.
+/// Messages that are sent to the kernel in one system call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
     pub(super) buffer: Vec<u8>,
-    /// Where each message begins.
+    /// Offset of each message.
     pub(super) starts: Vec<usize>,
 }
 
@@ -20,19 +20,20 @@ impl Batch {
         Self { buffer: Vec::with_capacity(1024), starts: Vec::with_capacity(8) }
     }
 
-    /// How many messages there are.
+    /// Returns the number of messages.
     pub(crate) fn len(&self) -> usize {
         self.starts.len()
     }
 
-    /// One message: its type, flags beside `NLM_F_REQUEST`, the family's header, and attributes.
+    /// Appends a message: its type, flags in addition to `NLM_F_REQUEST`, the header of the netlink family, and
+    /// attributes.
     pub(crate) fn message(&mut self, kind: u16, flags: u16, family: &[u8], attributes: impl FnOnce(&mut Self)) {
         let start = self.buffer.len();
         self.starts.push(start);
         self.buffer.extend_from_slice(&[0; 4]);
         self.buffer.extend_from_slice(&kind.to_ne_bytes());
         self.buffer.extend_from_slice(&(flags | REQUEST).to_ne_bytes());
-        // Sequence and port: the socket's matter.
+        // The socket sets the sequence number.
         self.buffer.extend_from_slice(&[0; 8]);
         self.buffer.extend_from_slice(family);
         self.pad();
@@ -53,17 +54,17 @@ impl Batch {
         self.bytes(kind, &[value]);
     }
 
-    /// In the machine's byte order, as rtnetlink has it.
+    /// Appends a number in host byte order, as rtnetlink requires it.
     pub(crate) fn number(&mut self, kind: u16, value: u32) {
         self.bytes(kind, &value.to_ne_bytes());
     }
 
-    /// In network byte order, as nftables has it.
+    /// Appends a number in network byte order, as nftables requires it.
     pub(crate) fn big_endian(&mut self, kind: u16, value: u32) {
         self.bytes(kind, &value.to_be_bytes());
     }
 
-    /// With its final zero.
+    /// Appends a zero-terminated string.
     pub(crate) fn text(&mut self, kind: u16, value: &str) {
         let mut bytes = Vec::with_capacity(value.len() + 1);
         bytes.extend_from_slice(value.as_bytes());
@@ -72,18 +73,18 @@ impl Batch {
     }
 
     pub(crate) fn nest(&mut self, kind: u16, inside: impl FnOnce(&mut Self)) {
-        self.nest_behind(kind, &[], inside);
+        self.nest_with_header(kind, &[], inside);
     }
 
-    /// A nest that begins with a header of its own, as `VETH_INFO_PEER` with an `ifinfomsg`.
-    pub(crate) fn nest_behind(&mut self, kind: u16, header: &[u8], inside: impl FnOnce(&mut Self)) {
+    /// Appends a nested attribute that begins with a header, such as `VETH_INFO_PEER` with an `ifinfomsg`.
+    pub(crate) fn nest_with_header(&mut self, kind: u16, header: &[u8], inside: impl FnOnce(&mut Self)) {
         let start = self.buffer.len();
         self.buffer.extend_from_slice(&[0; 2]);
         self.buffer.extend_from_slice(&(kind | NESTED).to_ne_bytes());
         self.buffer.extend_from_slice(header);
         self.pad();
         inside(self);
-        let length = u16::try_from(self.buffer.len() - start).expect("a nest is shorter than 64 KiB");
+        let length = u16::try_from(self.buffer.len() - start).expect("a nested attribute is shorter than 64 KiB");
         self.buffer[start..start + 2].copy_from_slice(&length.to_ne_bytes());
     }
 

@@ -1,4 +1,4 @@
-//! Netlink: messages are encoded here, by hand, into one buffer per request and sent in one system call.
+//! A minimal netlink client: it encodes all messages of a request into one buffer and sends them in one system call.
 //!
 //! Sources: netlink(7), rtnetlink(7), `linux/netlink.h`.
 
@@ -10,13 +10,13 @@ pub(crate) use batch::Batch;
 pub(crate) use reply::{attributes, find, text};
 pub(crate) use socket::{Refusal, Socket};
 
-/// `NLM_F_REQUEST`
+/// The flag `NLM_F_REQUEST`.
 pub(crate) const REQUEST: u16 = 0x1;
-/// `NLM_F_ACK`
+/// The flag `NLM_F_ACK`.
 pub(crate) const ACK: u16 = 0x4;
-/// `NLM_F_DUMP`
+/// The flag `NLM_F_DUMP`.
 pub(crate) const DUMP: u16 = 0x300;
-/// `NLM_F_EXCL`
+/// The flag `NLM_F_EXCL`.
 pub(crate) const EXCL: u16 = 0x200;
-/// `NLM_F_CREATE`
+/// The flag `NLM_F_CREATE`.
 pub(crate) const CREATE: u16 = 0x400;

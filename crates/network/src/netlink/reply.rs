@@ -1,7 +1,7 @@
-//! Reads attributes of answers. Bounds are checked, though the kernel is trusted: a wrong offset of ours must not
-//! panic.
+//! Parses attributes of replies. The kernel is trusted, but bounds are checked so that a wrong offset of ours does not
+//! cause a panic.
 
-/// The attributes in `bytes`, each with its type without flags.
+/// Iterates over the attributes in `bytes`, with their types without flags.
 pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16::from_ne_bytes(bytes.get(0..2)?.try_into().ok()?));
@@ -12,12 +12,12 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
     })
 }
 
-/// The first attribute of a type.
+/// Returns the value of the first attribute of a type.
 pub(crate) fn find(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes).find(|(k, _)| *k == kind).map(|(_, value)| value)
 }
 
-/// A text without its final zero.
+/// Decodes a string and strips its final zero.
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
 }
@@ -28,7 +28,7 @@ mod tests {
     use crate::netlink::Batch;
 
     #[test]
-    fn what_was_encoded_is_read() {
+    fn encoded_attributes_are_decoded() {
         let mut batch = Batch::new();
         batch.message(16, 0, &[0; 16], |m| {
             m.text(3, "eth0");
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_lengths_end_the_walk() {
+    fn invalid_lengths_end_the_iteration() {
         for broken in [&[0u8][..], &[3, 0, 1, 0], &[0, 0, 0, 0], &[200, 0, 1, 0, 1], &[8, 0, 1, 0, 1]] {
             assert_eq!(attributes(broken).count(), 0, "{broken:?}");
         }

@@ -1,4 +1,5 @@
-//! A netlink socket and its requests. The kernel does the work within `send`, so the answers are there when it returns.
+//! A netlink socket and its requests. The kernel processes a request within `send`, so the replies are available when
+//! it returns.
 
 use std::{fmt, io};
 
@@ -20,85 +21,85 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_ACK_TLVS: u16 = 0x200;
 const NLM_F_DUMP_INTR: u16 = 0x10;
-/// No answer is longer: the kernel's dumps fill at most 32 KiB.
-const ANSWER: usize = 64 * 1024;
+/// Size of the receive buffer. The kernel's dumps fill at most 32 KiB.
+const REPLY_MAX: usize = 64 * 1024;
 
-/// No transaction is longer: some hundred thousand elements.
-const TRANSACTION: usize = 16 << 20;
+/// Size of the send buffer for nftables, enough for a transaction of several hundred thousand elements.
+const TRANSACTION_MAX: usize = 16 << 20;
 
-/// A message the kernel refused.
+/// The kernel's error for one message of a batch.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    /// Which message of the batch, from zero.
-    pub(crate) message: usize,
-    /// Its errno.
+    /// Index of the message in the batch, from zero.
+    pub(crate) index: usize,
+    /// Error number.
     pub(crate) errno: Errno,
-    /// The kernel's words, if it had some.
-    pub(crate) words: String,
+    /// Extended acknowledgement text, empty if the kernel sent none.
+    pub(crate) explanation: String,
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cause = io::Error::from(self.errno);
-        if self.words.is_empty() { cause.fmt(f) } else { write!(f, "{cause}: {}", self.words) }
+        if self.explanation.is_empty() { cause.fmt(f) } else { write!(f, "{cause}: {}", self.explanation) }
     }
 }
 
 impl From<Refusal> for io::Error {
     fn from(refusal: Refusal) -> Self {
-        if refusal.words.is_empty() {
+        if refusal.explanation.is_empty() {
             return refusal.errno.into();
         }
         let cause = Self::from(refusal.errno);
-        Self::new(cause.kind(), format!("{cause}: {}", refusal.words))
+        Self::new(cause.kind(), format!("{cause}: {}", refusal.explanation))
     }
 }
 
 impl From<Errno> for Refusal {
     fn from(errno: Errno) -> Self {
-        Self { message: 0, errno, words: String::new() }
+        Self { index: 0, errno, explanation: String::new() }
     }
 }
 
-/// A netlink socket. Not shared: whoever has it waits for the answers to his own request.
+/// A netlink socket. It is not shared: each owner waits for the replies to its own requests.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
     sequence: u32,
-    answer: Vec<u8>,
+    reply: Vec<u8>,
 }
 
 impl Socket {
-    /// One for links, addresses and routes, in the namespace of the calling thread.
+    /// Opens a socket for links, addresses and routes, in the network namespace of the calling thread.
     pub(crate) fn route() -> io::Result<Self> {
         Self::open(None)
     }
 
-    /// One for nftables, in the namespace of the calling thread.
+    /// Opens a socket for nftables, in the network namespace of the calling thread.
     pub(crate) fn netfilter() -> io::Result<Self> {
         let socket = Self::open(Some(rustix::net::netlink::NETFILTER))?;
-        // A transaction is sent whole. Where the size is refused, only very many ports at once are.
-        let _ = rustix::net::sockopt::set_socket_send_buffer_size_force(&socket.fd, TRANSACTION);
+        // A transaction is sent in one piece. If the kernel refuses this size, only very large transactions fail.
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size_force(&socket.fd, TRANSACTION_MAX);
         Ok(socket)
     }
 
     fn open(protocol: Option<Protocol>) -> io::Result<Self> {
         let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         bind(&fd, &SocketAddrNetlink::new(0, 0))?;
-        // Both only make errors better: an old kernel's are good enough.
-        let _ = enable(&fd, NetlinkOption::ShortErrors);
-        let _ = enable(&fd, NetlinkOption::Explain);
-        Ok(Self { fd, sequence: 1, answer: Vec::new() })
+        // Both options only improve error messages, so kernels without them work too.
+        let _ = enable(&fd, NetlinkOption::CapAck);
+        let _ = enable(&fd, NetlinkOption::ExtAck);
+        Ok(Self { fd, sequence: 1, reply: Vec::new() })
     }
 
-    /// Sends all messages at once and waits until the kernel has done them; the first refusal is the error. Each
-    /// message is tried, also behind one that was refused (other than within an nftables transaction).
+    /// Sends all messages at once and waits until the kernel has processed them; returns the first error. Messages
+    /// after a failed one are processed too, except within an nftables transaction.
     pub(crate) fn request(&mut self, batch: Batch) -> Result<(), Refusal> {
         let last = batch.len().saturating_sub(1);
         self.request_acknowledged(batch, last)
     }
 
-    /// As `request`, with the message named that is the last one to be acknowledged.
+    /// Like `request`, where `last` is the index of the last message that the kernel acknowledges.
     pub(crate) fn request_acknowledged(&mut self, mut batch: Batch, last: usize) -> Result<(), Refusal> {
         batch.flag(last, ACK);
         let mut refusals = Vec::new();
@@ -106,7 +107,7 @@ impl Socket {
         refusals.into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// As `request`, but tells every refusal: for work where some may be.
+    /// Like `request`, but returns every error, for requests of which some may fail.
     pub(crate) fn request_each(&mut self, mut batch: Batch) -> Result<Vec<Refusal>, Refusal> {
         let last = batch.len().saturating_sub(1);
         batch.flag(last, ACK);
@@ -115,7 +116,7 @@ impl Socket {
         Ok(refusals)
     }
 
-    /// Sends one message and hands over each answer: its type and what is behind its header.
+    /// Sends one message and passes the type and body of each reply to `each`.
     pub(crate) fn query(&mut self, mut batch: Batch, mut each: impl FnMut(u16, &[u8])) -> Result<(), Refusal> {
         batch.flag(0, ACK);
         let mut refusals = Vec::new();
@@ -123,7 +124,7 @@ impl Socket {
         refusals.into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// As `query`, for a dump. One that was interrupted by a change is an `EINTR`: begin again.
+    /// Like `query`, for a dump. Returns `EINTR` if a change interrupted the dump; the caller must repeat it.
     pub(crate) fn dump(&mut self, mut batch: Batch, mut each: impl FnMut(u16, &[u8])) -> Result<(), Refusal> {
         batch.flag(0, DUMP);
         let mut refusals = Vec::new();
@@ -143,17 +144,17 @@ impl Socket {
         self.sequence = self.sequence.wrapping_add(count);
         batch.number_from(first);
         retry(|| send(&self.fd, &batch.buffer, SendFlags::empty()))?;
-        self.answer.resize(ANSWER, 0);
+        self.reply.resize(REPLY_MAX, 0);
         loop {
-            let answer = &mut self.answer[..];
-            let (length, whole) = retry(|| recv(&self.fd, &mut answer[..], RecvFlags::TRUNC))?;
+            let reply = &mut self.reply[..];
+            let (length, whole) = retry(|| recv(&self.fd, &mut reply[..], RecvFlags::TRUNC))?;
             if whole > length {
                 return Err(Errno::MSGSIZE.into());
             }
-            for (header, body) in Messages(&self.answer[..length]) {
+            for (header, body) in Messages(&self.reply[..length]) {
                 let index = header.sequence.wrapping_sub(first) as usize;
                 if index >= count as usize {
-                    continue; // An answer to an earlier request that failed midway.
+                    continue; // A reply to an earlier request that failed midway.
                 }
                 match header.kind {
                     NLMSG_NOOP => {}
@@ -161,7 +162,7 @@ impl Socket {
                         let refusal = refusal(index, &header, body);
                         let failed = refusal.is_some();
                         refusals.extend(refusal);
-                        // A transaction that fails as a whole is told by its first message, and by nothing behind it.
+                        // If a transaction fails as a whole, the kernel only acknowledges its first message.
                         if index == last
                             || header.kind == NLMSG_DONE
                             || (failed && index == 0 && last > 0 && header.is_batch_begin(body))
@@ -190,14 +191,15 @@ fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> Result<T, Refusa
     }
 }
 
-/// Of `NLMSG_ERROR`: `i32` errno, the refused header, attributes. Of `NLMSG_DONE`: `i32`.
-fn refusal(message: usize, header: &Header, body: &[u8]) -> Option<Refusal> {
+/// Parses the body of `NLMSG_ERROR` (an `i32` errno, the header of the failed message, attributes) or of `NLMSG_DONE`
+/// (an `i32`). Returns `None` for a success.
+fn refusal(index: usize, header: &Header, body: &[u8]) -> Option<Refusal> {
     let code = i32::from_ne_bytes(body.get(0..4)?.try_into().ok()?);
     if code == 0 {
         return None;
     }
     let errno = Errno::from_raw_os_error(-code);
-    let mut words = String::new();
+    let mut explanation = String::new();
     if header.kind == NLMSG_ERROR && header.flags & NLM_F_ACK_TLVS != 0 {
         let echoed = match header.flags & NLM_F_CAPPED {
             0 => u32::from_ne_bytes(body.get(4..8)?.try_into().ok()?) as usize,
@@ -205,9 +207,9 @@ fn refusal(message: usize, header: &Header, body: &[u8]) -> Option<Refusal> {
         };
         const NLMSGERR_ATTR_MSG: u16 = 1;
         let attributes = body.get(4 + echoed.next_multiple_of(4)..).unwrap_or_default();
-        words = reply::find(attributes, NLMSGERR_ATTR_MSG).map(reply::text).unwrap_or_default();
+        explanation = reply::find(attributes, NLMSGERR_ATTR_MSG).map(reply::text).unwrap_or_default();
     }
-    Some(Refusal { message, errno, words })
+    Some(Refusal { index, errno, explanation })
 }
 
 struct Header {
@@ -217,7 +219,7 @@ struct Header {
 }
 
 impl Header {
-    /// Whether an error is about `NFNL_MSG_BATCH_BEGIN`: its header is echoed behind the errno.
+    /// Reports whether an error is for `NFNL_MSG_BATCH_BEGIN`, whose header is echoed after the errno.
     fn is_batch_begin(&self, body: &[u8]) -> bool {
         const NFNL_MSG_BATCH_BEGIN: u16 = 16;
         self.kind == NLMSG_ERROR && body.get(8..10) == Some(&NFNL_MSG_BATCH_BEGIN.to_ne_bytes())

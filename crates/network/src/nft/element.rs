@@ -1,4 +1,4 @@
-//! Elements of our sets and maps: what is in them, and how they come and go.
+//! Elements of our sets and maps: encoding, adding, deleting and dumping them.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -17,11 +17,11 @@ const NEWSETELEM: u16 = 12;
 const GETSETELEM: u16 = 13;
 const DELSETELEM: u16 = 14;
 
-/// As many elements go into one message: the length of a list is told in 16 bits.
+/// Maximum elements per message: the length of a nested list has 16 bits.
 const CHUNK: usize = 256;
 const SETS: [&str; 5] = ["bridges", "pods", "masquerade", "ports", "ports_at"];
 
-/// A port of the node that leads to a pod.
+/// A port of the node that is mapped to a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     pub(crate) protocol: Protocol,
@@ -31,7 +31,7 @@ pub(crate) struct Mapping {
     pub(crate) port: u16,
 }
 
-/// An element: its set, whether it ends an interval, key and data.
+/// An element: its set, whether it is the end of an interval, its key and its data.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Element {
     set: &'static str,
@@ -45,7 +45,7 @@ fn padded_port(port: u16) -> [u8; 4] {
     [bytes[0], bytes[1], 0, 0]
 }
 
-/// Elements of the maps.
+/// Returns the elements of the port maps.
 pub(crate) fn port_elements(mappings: &[Mapping]) -> Vec<Element> {
     let element = |mapping: &Mapping| {
         let mut key = mapping.host_ip.map(octets).unwrap_or_default();
@@ -58,8 +58,8 @@ pub(crate) fn port_elements(mappings: &[Mapping]) -> Vec<Element> {
     mappings.iter().map(element).collect()
 }
 
-/// Elements of a set of subnets, each a beginning and an end, in the order of addresses: the kernel takes a beginning
-/// without its end for an interval that overlaps whatever comes later. Subnets within others are left out.
+/// Returns the elements of a set of subnets, a start and an end for each, in the order of addresses: without an end,
+/// the kernel treats a start as an interval that overlaps all later ones. Subnets within other subnets are omitted.
 pub(crate) fn subnet_elements(set: &'static str, subnets: &[Subnet]) -> Vec<Element> {
     let within = |subnet: &Subnet, other: &Subnet| other.prefix < subnet.prefix && other.contains(subnet.address);
     let mut outer: Vec<&Subnet> = subnets.iter().filter(|s| !subnets.iter().any(|other| within(s, other))).collect();
@@ -68,15 +68,15 @@ pub(crate) fn subnet_elements(set: &'static str, subnets: &[Subnet]) -> Vec<Elem
     let mut elements = Vec::with_capacity(outer.len() * 2);
     for subnet in outer {
         elements.push(Element { set, end: false, key: octets(subnet.network()), data: Vec::new() });
-        let behind = number(subnet.last()).checked_add(1).filter(|n| subnet.address.is_ipv6() || *n <= u32::MAX.into());
-        if let Some(behind) = behind {
-            elements.push(Element { set, end: true, key: octets(address(behind, subnet.address)), data: Vec::new() });
+        let after = number(subnet.last()).checked_add(1).filter(|n| subnet.address.is_ipv6() || *n <= u32::MAX.into());
+        if let Some(after) = after {
+            elements.push(Element { set, end: true, key: octets(address(after, subnet.address)), data: Vec::new() });
         }
     }
     elements
 }
 
-/// Elements of the set of bridges.
+/// Returns the elements of the set of bridges.
 pub(crate) fn bridge_elements<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Element> {
     let padded = |name: &str| {
         let mut key = name.as_bytes().to_vec();
@@ -86,12 +86,12 @@ pub(crate) fn bridge_elements<'a>(names: impl Iterator<Item = &'a str>) -> Vec<E
     names.map(padded).collect()
 }
 
-/// Adds elements; one that is there with other data is refused (`EEXIST`).
+/// Adds elements. The kernel refuses an element that exists with different data (`EEXIST`).
 pub(crate) fn add_elements(t: &mut Transaction, elements: &[Element]) {
     change_elements(t, NEWSETELEM, crate::netlink::CREATE, elements);
 }
 
-/// Deletes elements; one that is not there is refused (`ENOENT`).
+/// Deletes elements. The kernel refuses to delete an element that does not exist (`ENOENT`).
 pub(crate) fn delete_elements(t: &mut Transaction, elements: &[Element]) {
     change_elements(t, DELSETELEM, 0, elements);
 }
@@ -121,7 +121,7 @@ fn change_elements(t: &mut Transaction, message: u16, flags: u16, elements: &[El
     }
 }
 
-/// All elements the kernel has; `ENOENT` when the table is not there.
+/// Returns all elements that the kernel has; fails with `ENOENT` if the table does not exist.
 pub(crate) fn dump(socket: &mut Socket, table: &Table) -> Result<BTreeSet<Element>, Refusal> {
     let mut elements = BTreeSet::new();
     for set in SETS {
@@ -147,10 +147,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_are_in_order_and_do_not_overlap() {
+    fn intervals_are_sorted_and_do_not_overlap() {
         let subnets = ["10.85.0.0/16", "10.5.0.0/24", "10.85.3.0/24", "255.255.255.0/24", "10.5.1.0/24", "10.5.0.0/24"];
         let subnets: Vec<Subnet> = subnets.iter().map(|text| text.parse().unwrap()).collect();
-        let found: Vec<(bool, Vec<u8>)> =
+        let actual: Vec<(bool, Vec<u8>)> =
             subnet_elements("pods", &subnets).into_iter().map(|e| (e.end, e.key)).collect();
         let expected: [(bool, [u8; 4]); 7] = [
             (false, [10, 5, 0, 0]),
@@ -161,6 +161,6 @@ mod tests {
             (true, [10, 86, 0, 0]),
             (false, [255, 255, 255, 0]),
         ];
-        assert_eq!(found, expected.map(|(end, key)| (end, key.to_vec())));
+        assert_eq!(actual, expected.map(|(end, key)| (end, key.to_vec())));
     }
 }

@@ -1,5 +1,5 @@
-//! Expressions: what a rule is made of. Registers are 32 bits wide, numbered from 8; register 1 is the first four of
-//! them.
+//! Expressions of nftables rules. Registers are 32 bits wide and numbered from 8; register 1 is an alias for the first
+//! four of them.
 
 use crate::netlink::Batch;
 
@@ -8,10 +8,10 @@ const NFTA_EXPR_NAME: u16 = 1;
 const NFTA_EXPR_DATA: u16 = 2;
 const NFTA_DATA_VALUE: u16 = 1;
 
-/// The register every value is loaded into, and what follows it by 32 bits.
+/// The first register. Values are loaded into it and the registers after it.
 pub(super) const FIRST: u32 = 8;
 
-/// `meta` keys
+// Keys of `meta`.
 pub(super) const META_IIFNAME: u32 = 6;
 pub(super) const META_L4PROTO: u32 = 16;
 /// Length of an interface's name in a register.
@@ -24,7 +24,7 @@ fn expression(m: &mut Batch, name: &str, data: impl FnOnce(&mut Batch)) {
     });
 }
 
-/// `meta <key>` into a register.
+/// Loads `meta <key>` into a register.
 pub(super) fn meta(m: &mut Batch, key: u32, register: u32) {
     expression(m, "meta", |m| {
         m.big_endian(1, register);
@@ -32,7 +32,7 @@ pub(super) fn meta(m: &mut Batch, key: u32, register: u32) {
     });
 }
 
-/// Bytes of the network header (base 1) or the transport header (base 2) into a register.
+/// Loads bytes of the network header (base 1) or the transport header (base 2) into a register.
 pub(super) fn payload(m: &mut Batch, base: u32, offset: u32, length: u32, register: u32) {
     expression(m, "payload", |m| {
         m.big_endian(1, register);
@@ -42,12 +42,12 @@ pub(super) fn payload(m: &mut Batch, base: u32, offset: u32, length: u32, regist
     });
 }
 
-/// Stops the rule unless the first register equals `value`.
+/// Ends the rule unless the first register equals `value`.
 pub(super) fn equals(m: &mut Batch, value: &[u8]) {
     compare(m, 0, value);
 }
 
-/// Stops the rule if the first register equals `value`.
+/// Ends the rule if the first register equals `value`.
 pub(super) fn differs(m: &mut Batch, value: &[u8]) {
     compare(m, 1, value);
 }
@@ -60,7 +60,7 @@ fn compare(m: &mut Batch, operation: u32, value: &[u8]) {
     });
 }
 
-/// Masks the first register.
+/// Applies a bit mask to the first register.
 pub(super) fn mask(m: &mut Batch, value: &[u8]) {
     expression(m, "bitwise", |m| {
         m.big_endian(1, FIRST);
@@ -71,17 +71,17 @@ pub(super) fn mask(m: &mut Batch, value: &[u8]) {
     });
 }
 
-/// Stops the rule unless the first register is in the set.
+/// Ends the rule unless the set contains the value of the first register.
 pub(super) fn is_in(m: &mut Batch, set: &str) {
     lookup(m, set, |_| {});
 }
 
-/// Stops the rule if the first register is in the set.
+/// Ends the rule if the set contains the value of the first register.
 pub(super) fn is_not_in(m: &mut Batch, set: &str) {
     lookup(m, set, |m| m.big_endian(5, 1));
 }
 
-/// Replaces the first registers by what the map has for them; stops the rule if it has nothing.
+/// Replaces the value in the first registers by its data in the map; ends the rule if the map does not contain it.
 pub(super) fn map(m: &mut Batch, map: &str) {
     lookup(m, map, |m| m.big_endian(3, FIRST));
 }
@@ -94,7 +94,7 @@ fn lookup(m: &mut Batch, set: &str, more: impl FnOnce(&mut Batch)) {
     });
 }
 
-/// `fib daddr type` into the first register.
+/// Loads `fib daddr type` into the first register.
 pub(super) fn destination_type(m: &mut Batch) {
     const ADDRTYPE: u32 = 3;
     const DADDR: u32 = 2;
@@ -105,7 +105,7 @@ pub(super) fn destination_type(m: &mut Batch) {
     });
 }
 
-/// Stops the rule unless the connection's destination was translated.
+/// Ends the rule unless the connection's destination was translated (`ct status & dnat != 0`).
 pub(super) fn destination_translated(m: &mut Batch) {
     const STATUS: u32 = 2;
     const IPS_DST_NAT: u32 = 1 << 5;
@@ -117,7 +117,7 @@ pub(super) fn destination_translated(m: &mut Batch) {
     differs(m, &0u32.to_ne_bytes());
 }
 
-/// `dnat to` the address in the first register and the port in `port`.
+/// Applies `dnat to` with the address in the first register and the port in register `port`.
 pub(super) fn destination_nat(m: &mut Batch, family: u8, port: u32) {
     const DNAT: u32 = 1;
     expression(m, "nat", |m| {
@@ -128,12 +128,12 @@ pub(super) fn destination_nat(m: &mut Batch, family: u8, port: u32) {
     });
 }
 
-/// `masquerade`
+/// Applies `masquerade`.
 pub(super) fn masquerade(m: &mut Batch) {
     expression(m, "masq", |_| {});
 }
 
-/// A verdict: `drop` is 0; a jump is -3 with its chain.
+/// Sets a verdict: `drop` is 0; a jump is -3 with its chain.
 pub(super) fn verdict(m: &mut Batch, code: i32, chain: Option<&str>) {
     const NFTA_DATA_VERDICT: u16 = 2;
     expression(m, "immediate", |m| {

@@ -1,7 +1,7 @@
 //! nftables over netlink: transactions, our table, and its elements.
 //!
-//! Source: `linux/netfilter/nf_tables.h`; the expressions are those `nft --debug=netlink` prints for the rules shown in
-//! [`table`].
+//! Source: `linux/netfilter/nf_tables.h`. The expressions are those that `nft --debug=netlink` prints for the rules
+//! shown in [`table`].
 
 mod element;
 mod expression;

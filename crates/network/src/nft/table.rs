@@ -1,10 +1,10 @@
-//! Our table, one for IPv4 and one for IPv6. Nothing outside it is touched or read.
+//! Our table, one for IPv4 and one for IPv6. No other table is read or changed.
 //!
 //! ```text
 //! table ip pinion {
 //!     set bridges      { type ifname; }                      # bridges of pods
 //!     set pods         { type ipv4_addr; flags interval; }   # their subnets
-//!     set masquerade   { type ipv4_addr; flags interval; }   # those that leave under the node's address
+//!     set masquerade   { type ipv4_addr; flags interval; }   # subnets whose outgoing packets are masqueraded
 //!     map ports        { type inet_proto . inet_service : ipv4_addr . inet_service; }
 //!     map ports_at     { type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service; }
 //!
@@ -23,11 +23,11 @@
 //!         ip saddr @masquerade ip daddr != @masquerade ip daddr & 240.0.0.0 != 224.0.0.0 masquerade }
 //! }
 //! ```
-//! A pod's port is one element of a map: five microseconds to add or to delete, however many there are.
+//! Adding or deleting a pod's port changes one element of a map and takes about 5 µs regardless of their number.
 //!
-//! `martians` is what makes `route_localnet` on a bridge safe: with it the node's own 127.0.0.1 reaches pods through
-//! their node ports, and without the rule pods would reach what listens on the node's loopback (CVE-2020-8558). IPv6
-//! has no `route_localnet`, hence no rules for loopback: a node port does not answer on `::1`.
+//! The chain `martians` makes `route_localnet` on a bridge safe. With `route_localnet` the node's own 127.0.0.1 reaches
+//! pods through their host ports; without this chain pods could reach services on the node's loopback interface
+//! (CVE-2020-8558). IPv6 has no `route_localnet`, hence no rules for loopback: a host port is not reachable on `::1`.
 
 use std::{fmt, net::IpAddr, path::Path, sync::Arc};
 
@@ -45,7 +45,7 @@ const NEWRULE: u16 = 6;
 const NEWSET: u16 = 9;
 const APPEND: u16 = 0x800;
 
-/// IPv4 or IPv6, and where addresses are in its header.
+/// An address family, with the layout of its IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     V4,
@@ -64,7 +64,7 @@ impl Family {
         }
     }
 
-    /// Length of an address, offsets of source and destination.
+    /// Returns the length of an address and the offsets of source and destination.
     fn layout(self) -> (u32, u32, u32) {
         match self {
             Self::V4 => (4, 12, 16),
@@ -76,7 +76,7 @@ impl Family {
         self.layout().0 / 4
     }
 
-    /// Numbers of nft's data types, for those who list the table.
+    /// Returns nft's number for the data type of addresses, which `nft list` needs to print the table.
     fn address_type(self) -> u32 {
         match self {
             Self::V4 => 7,
@@ -85,7 +85,7 @@ impl Family {
     }
 }
 
-/// A daemon's table for one family. Each daemon of a node has its own: a table is replaced whole.
+/// A daemon's table for one family. Each daemon of a node has its own, because a table is always replaced as a whole.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub(crate) family: Family,
@@ -93,13 +93,13 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Of the daemon that has this state: `pinion` where it is in its ordinary place, `pinion/srv/other` elsewhere.
-    /// What nft does not read in a name is told as `_`.
+    /// Returns the table of the daemon with this state directory: `pinion` for `/run/pinion`, and for example
+    /// `pinion/srv/other` otherwise. Characters that nft does not accept in a name are replaced by `_`.
     pub(crate) fn of(state: &Path, family: Family) -> Self {
-        const LONGEST: usize = 200;
+        const NAME_MAX: usize = 200;
         let text = state.to_string_lossy();
-        let readable = |c: char| if c.is_ascii_alphanumeric() || "/._-".contains(c) { c } else { '_' };
-        let tail: String = text.chars().rev().take(LONGEST).map(readable).collect();
+        let accepted = |c: char| if c.is_ascii_alphanumeric() || "/._-".contains(c) { c } else { '_' };
+        let tail: String = text.chars().rev().take(NAME_MAX).map(accepted).collect();
         let path: String = tail.chars().rev().collect();
         let name = if state == Path::new("/run/pinion") { "pinion".into() } else { format!("pinion{path}") };
         Self { family, name: name.into() }
@@ -113,8 +113,8 @@ impl fmt::Display for Table {
     }
 }
 
-/// Adds the table anew, with its elements; one that is there is replaced in the same transaction, so no packet meets a
-/// half-made one.
+/// Creates the table with its elements. An existing table is replaced in the same transaction, so no packet meets an
+/// incomplete one.
 pub(crate) fn create(table: &Table, elements: &[Element]) -> Transaction {
     let mut t = delete_table(table);
     t.create(NEWTABLE, |_| {});
@@ -125,10 +125,10 @@ pub(crate) fn create(table: &Table, elements: &[Element]) -> Transaction {
     t
 }
 
-/// Deletes the table if it is there.
+/// Deletes the table; succeeds if it does not exist.
 pub(crate) fn delete_table(table: &Table) -> Transaction {
     let mut t = Transaction::new(table);
-    // To delete what is not there is refused; to create what is there is not.
+    // The kernel refuses to delete a missing table, but not to create an existing one (without NLM_F_EXCL).
     t.create(NEWTABLE, |_| {});
     t.add(DELTABLE, 0, |_| {});
     t
@@ -144,7 +144,7 @@ struct Set {
 fn sets(t: &mut Transaction, family: Family) {
     const INTERVAL: u32 = 4;
     const MAP: u32 = 8;
-    // Types of a concatenation: six bits each.
+    // The type of a concatenation has six bits for each part.
     const PROTOCOL: u32 = 12;
     const PORT: u32 = 13;
     const IFNAME: u32 = 41;
@@ -172,7 +172,7 @@ fn sets(t: &mut Transaction, family: Family) {
             }
             m.big_endian(10, id);
             if set.key.0 == IFNAME {
-                // For those who list the table: the key is in the machine's byte order (a tag, its length, and 1).
+                // For `nft list`: user data which states that the key is in host byte order (tag, length, value 1).
                 let [a, b, c, d] = 1u32.to_ne_bytes();
                 m.bytes(13, &[0, 4, a, b, c, d]);
             }
@@ -212,9 +212,9 @@ fn rule(t: &mut Transaction, chain: &str, expressions: impl FnOnce(&mut Batch)) 
     });
 }
 
-/// Base of `payload`: the IP header.
+/// Base of `payload` for the IP header.
 const NETWORK: u32 = 1;
-/// Base of `payload`: the header of TCP, UDP or SCTP.
+/// Base of `payload` for the header of TCP, UDP or SCTP.
 const TRANSPORT: u32 = 2;
 
 fn source(m: &mut Batch, family: Family) {
@@ -263,17 +263,17 @@ fn node_port_rules(t: &mut Transaction, family: Family) {
         e::meta(m, e::META_L4PROTO, register);
         e::payload(m, TRANSPORT, 2, 2, register + 1);
     };
-    let behind_address = FIRST + family.words();
+    let after_address = FIRST + family.words();
     rule(t, "node_ports", |m| {
         destination(m, family);
-        protocol_and_port(m, behind_address);
+        protocol_and_port(m, after_address);
         e::map(m, "ports_at");
-        e::destination_nat(m, family.number(), behind_address);
+        e::destination_nat(m, family.number(), after_address);
     });
     rule(t, "node_ports", |m| {
         protocol_and_port(m, FIRST);
         e::map(m, "ports");
-        e::destination_nat(m, family.number(), behind_address);
+        e::destination_nat(m, family.number(), after_address);
     });
     for chain in ["prerouting", "output"] {
         rule(t, chain, |m| {

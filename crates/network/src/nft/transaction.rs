@@ -1,4 +1,4 @@
-//! A transaction: all of its messages take effect, or none.
+//! nftables transactions: the kernel applies all messages of a transaction, or none.
 
 use super::table::Table;
 use crate::netlink::{Batch, CREATE, Refusal, Socket};
@@ -9,19 +9,19 @@ const SUBSYSTEM: u16 = 10;
 const ERESTART: i32 = 85;
 const ATTEMPTS: usize = 8;
 
-/// `struct nfgenmsg`
+/// Returns a `struct nfgenmsg` for a message on a table.
 pub(super) fn header(family: u8) -> [u8; 4] {
     [family, 0, 0, 0]
 }
 
-/// `nfgenmsg` of a batch's ends: the subsystem in network byte order.
+/// The `struct nfgenmsg` of a batch's begin and end: the subsystem in network byte order.
 const ENDS: [u8; 4] = [0, 0, 0, SUBSYSTEM as u8];
 
 pub(super) fn kind(message: u16) -> u16 {
     (SUBSYSTEM << 8) | message
 }
 
-/// Messages on one table, to be done as one.
+/// Messages on one table that are applied as one transaction.
 pub(crate) struct Transaction {
     batch: Batch,
     table: Table,
@@ -46,7 +46,8 @@ impl Transaction {
         self.add(message, CREATE, attributes);
     }
 
-    /// Commits. The kernel tells `ERESTART` when another transaction came between; then none of this one was done.
+    /// Commits the transaction. Retries if the kernel returns `ERESTART`, which means that another transaction was
+    /// committed in between and nothing was applied.
     pub(crate) fn commit(mut self, socket: &mut Socket) -> Result<(), Refusal> {
         if self.batch.len() == 1 {
             return Ok(());

@@ -14,7 +14,7 @@ fn family(address: IpAddr) -> u8 {
     if address.is_ipv4() { 2 } else { 10 }
 }
 
-/// An address with the length of its prefix. IPv6 looks for no duplicate: the allocation excludes one.
+/// Adds an address with its prefix length. Duplicate address detection is off for IPv6, because leases are unique.
 pub(crate) fn add_address(batch: &mut Batch, link: u32, address: Subnet) {
     const IFA_F_NODAD: u8 = 2;
     const IFA_ADDRESS: u16 = 1;
@@ -34,7 +34,7 @@ pub(crate) fn add_address(batch: &mut Batch, link: u32, address: Subnet) {
     });
 }
 
-/// A route through a gateway, or on the link itself.
+/// Adds a route through a gateway, or a link-scope route.
 pub(crate) fn add_route(batch: &mut Batch, link: u32, to: Subnet, gateway: Option<IpAddr>) {
     const RT_TABLE_MAIN: u8 = 254;
     const RTPROT_BOOT: u8 = 3;

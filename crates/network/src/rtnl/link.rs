@@ -1,4 +1,4 @@
-//! Making, changing and deleting links.
+//! Creates, changes and deletes links.
 
 use rustix::fd::{AsRawFd, BorrowedFd};
 
@@ -25,17 +25,17 @@ const IFLA_BR_MCAST_SNOOPING: u16 = 23;
 const IFLA_BRPORT_MODE: u16 = 4;
 const VETH_INFO_PEER: u16 = 1;
 
-/// Links of this group are about to go; the number is "pin!" and means nothing else.
+/// Group of links that are to be deleted. The value is "pin!" in ASCII, chosen to be unused by others.
 const LEAVING: u32 = 0x7069_6e21;
 
-/// A bridge to make.
+/// Parameters of a new bridge.
 pub(crate) struct BridgeLink<'a> {
     pub(crate) name: &'a str,
     pub(crate) mac: [u8; 6],
     pub(crate) mtu: Option<u32>,
 }
 
-/// A bridge, down, without multicast snooping: with it each port costs more the more ports there are.
+/// Adds a bridge that is down, without multicast snooping, whose cost per port grows with the number of ports.
 pub(crate) fn add_bridge(batch: &mut Batch, bridge: &BridgeLink<'_>) {
     batch.message(RTM_NEWLINK, CREATE | EXCL, &link_header(0, 0, 0), |m| {
         m.text(IFLA_IFNAME, bridge.name);
@@ -50,7 +50,7 @@ pub(crate) fn add_bridge(batch: &mut Batch, bridge: &BridgeLink<'_>) {
     });
 }
 
-/// A veth pair to make: one end on a bridge, the other in a namespace.
+/// Parameters of a new veth pair: one end on a bridge, the other in a namespace.
 pub(crate) struct Veth<'a> {
     pub(crate) host: &'a str,
     pub(crate) bridge: u32,
@@ -60,7 +60,7 @@ pub(crate) struct Veth<'a> {
     pub(crate) namespace: BorrowedFd<'a>,
 }
 
-/// One message: both ends, down; the bridge; the peer's name, MAC and namespace.
+/// Adds a veth pair in one message: both ends are down; the peer gets its name, MAC address and namespace.
 pub(crate) fn add_veth(batch: &mut Batch, veth: &Veth<'_>) {
     batch.message(RTM_NEWLINK, CREATE | EXCL, &link_header(0, 0, 0), |m| {
         m.text(IFLA_IFNAME, veth.host);
@@ -71,13 +71,13 @@ pub(crate) fn add_veth(batch: &mut Batch, veth: &Veth<'_>) {
         m.nest(IFLA_LINKINFO, |m| {
             m.text(IFLA_INFO_KIND, "veth");
             m.nest(IFLA_INFO_DATA, |m| {
-                m.nest_behind(VETH_INFO_PEER, &link_header(0, 0, 0), |m| {
+                m.nest_with_header(VETH_INFO_PEER, &link_header(0, 0, 0), |m| {
                     m.text(IFLA_IFNAME, veth.peer);
                     m.bytes(IFLA_ADDRESS, &veth.mac);
                     if let Some(mtu) = veth.mtu {
                         m.number(IFLA_MTU, mtu);
                     }
-                    // A descriptor is a small number that is not negative.
+                    // A descriptor is never negative.
                     m.number(IFLA_NET_NS_FD, veth.namespace.as_raw_fd().cast_unsigned());
                 });
             });
@@ -85,7 +85,7 @@ pub(crate) fn add_veth(batch: &mut Batch, veth: &Veth<'_>) {
     });
 }
 
-/// Frames may leave by the port they came from: a pod that reaches itself through a port of the node.
+/// Enables hairpin mode: frames may leave through the port they came from, so a pod can reach its own host port.
 pub(crate) fn set_hairpin(batch: &mut Batch, port: &str) {
     batch.message(RTM_NEWLINK, 0, &link_header(0, 0, 0), |m| {
         m.text(IFLA_IFNAME, port);
@@ -96,9 +96,9 @@ pub(crate) fn set_hairpin(batch: &mut Batch, port: &str) {
     });
 }
 
-/// No link-local address is made: a link without IPv6 then sends no router solicitations and no group reports, each of
-/// which every port of the bridge would get. To be sent before the link goes up.
-pub(crate) fn without_ipv6(batch: &mut Batch, name: &str) {
+/// Disables the generation of link-local addresses. A link without IPv6 addresses sends no router solicitations and no
+/// multicast group reports, each of which every port of the bridge would receive. Must be sent before the link goes up.
+pub(crate) fn disable_ipv6_address_generation(batch: &mut Batch, name: &str) {
     const AF_INET6: u16 = 10;
     const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
     const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
@@ -116,7 +116,7 @@ pub(crate) fn delete(batch: &mut Batch, name: &str) {
     batch.message(RTM_DELLINK, 0, &link_header(0, 0, 0), |m| m.text(IFLA_IFNAME, name));
 }
 
-/// Each deletion waits for an RCU grace period and more (16 to 29 ms); a group of links waits once for all.
+/// Deletes links as a group: each deletion waits 16 to 29 ms for RCU grace periods, and a group waits only once.
 pub(crate) fn delete_many(batch: &mut Batch, names: &[String]) {
     for name in names {
         batch.message(RTM_NEWLINK, 0, &link_header(0, 0, 0), |m| {

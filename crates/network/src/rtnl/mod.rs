@@ -1,5 +1,4 @@
-//! Links, addresses and routes over rtnetlink. Each function adds messages to a batch; who sends it is the caller's
-//! matter.
+//! Links, addresses and routes over rtnetlink. Most functions append messages to a batch, which the caller sends.
 //!
 //! Sources: rtnetlink(7), `linux/if_link.h`, `linux/if_addr.h`, `linux/rtnetlink.h`.
 
@@ -8,13 +7,15 @@ mod link;
 mod query;
 
 pub(crate) use address::{add_address, add_route};
-pub(crate) use link::{BridgeLink, Veth, add_bridge, add_veth, delete, delete_many, set_hairpin, set_up, without_ipv6};
+pub(crate) use link::{
+    BridgeLink, Veth, add_bridge, add_veth, delete, delete_many, disable_ipv6_address_generation, set_hairpin, set_up,
+};
 pub(crate) use query::{counters, link_by_name, links, subnets_of_routes};
 
-/// As long as a link's name can be (`IFNAMSIZ` without the final zero).
+/// Maximum length of a link name (`IFNAMSIZ` without the final zero).
 pub(crate) const NAME_MAX: usize = 15;
 
-/// `struct ifinfomsg`
+/// Builds a `struct ifinfomsg`.
 fn link_header(index: u32, flags: u32, change: u32) -> [u8; 16] {
     let mut header = [0; 16];
     header[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -23,7 +24,7 @@ fn link_header(index: u32, flags: u32, change: u32) -> [u8; 16] {
     header
 }
 
-/// Whether a text can be a link's name.
+/// Reports whether a string is a valid link name.
 pub(crate) fn valid_name(name: &str) -> bool {
     let plain = |c: char| !c.is_whitespace() && !c.is_control() && !matches!(c, '/' | ':' | '%');
     (1..=NAME_MAX).contains(&name.len()) && name != "." && name != ".." && name.chars().all(plain)

@@ -1,4 +1,4 @@
-//! Asking for links and routes.
+//! Queries links, counters and routes.
 
 use rustix::io::Errno;
 
@@ -13,37 +13,37 @@ const RTM_GETLINK: u16 = 18;
 const RTM_GETROUTE: u16 = 26;
 const RTM_GETSTATS: u16 = 94;
 const IFF_LOOPBACK: u32 = 8;
-/// A dump that links or routes changed under is begun again, so often.
+/// How often a dump is tried that is interrupted because links or routes changed.
 const ATTEMPTS: usize = 8;
 
-/// What is known of a link.
+/// Attributes of a link.
 #[derive(Debug, Default)]
 pub(crate) struct Link {
     pub(crate) index: u32,
     pub(crate) name: String,
     pub(crate) kind: String,
     pub(crate) loopback: bool,
-    /// Index of the bridge it is a port of, or zero.
+    /// Index of the bridge that the link is a port of, or zero.
     pub(crate) master: u32,
     pub(crate) counters: Counters,
 }
 
-/// A link by its name, or none.
+/// Returns a link by its name; `None` if it does not exist.
 pub(crate) fn link_by_name(socket: &mut Socket, name: &str) -> Result<Option<Link>, Refusal> {
     const IFLA_IFNAME: u16 = 3;
     let mut batch = Batch::new();
     batch.message(RTM_GETLINK, 0, &link_header(0, 0, 0), |m| m.text(IFLA_IFNAME, name));
-    let mut found = None;
-    match socket.query(batch, |_, body| found = parse_link(body)) {
-        Ok(()) => Ok(found),
+    let mut link = None;
+    match socket.query(batch, |_, body| link = parse_link(body)) {
+        Ok(()) => Ok(link),
         Err(refusal) if refusal.errno == Errno::NODEV => Ok(None),
         Err(refusal) => Err(refusal),
     }
 }
 
-/// All links.
+/// Returns all links.
 pub(crate) fn links(socket: &mut Socket) -> Result<Vec<Link>, Refusal> {
-    steady(|| {
+    retry_interrupted(|| {
         let mut batch = Batch::new();
         batch.message(RTM_GETLINK, 0, &link_header(0, 0, 0), |_| {});
         let mut links = Vec::new();
@@ -52,28 +52,28 @@ pub(crate) fn links(socket: &mut Socket) -> Result<Vec<Link>, Refusal> {
     })
 }
 
-/// Counters of all links, by their indices: a tenth of the work of [`links`] (kernel 4.7).
+/// Returns the counters of all links by index (Linux 4.7). Takes a tenth of the time of [`links`].
 pub(crate) fn counters(socket: &mut Socket) -> Result<Vec<(u32, Counters)>, Refusal> {
     const IFLA_STATS_LINK_64: u16 = 1;
-    steady(|| {
-        // struct if_stats_msg: family, padding, index, mask of wanted attributes.
+    retry_interrupted(|| {
+        // struct if_stats_msg: family, padding, index, mask of requested attributes.
         let mut header = [0; 12];
         header[8..].copy_from_slice(&(1u32 << (IFLA_STATS_LINK_64 - 1)).to_ne_bytes());
         let mut batch = Batch::new();
         batch.message(RTM_GETSTATS, 0, &header, |_| {});
-        let mut found = Vec::new();
+        let mut all = Vec::new();
         socket.dump(batch, |_, body| {
             let index = body.get(4..8).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
             let counters = body.get(12..).and_then(|body| find(body, IFLA_STATS_LINK_64)).and_then(parse_counters);
-            found.extend(index.zip(counters));
+            all.extend(index.zip(counters));
         })?;
-        Ok(found)
+        Ok(all)
     })
 }
 
-/// Destinations of the main table's routes, with their links.
+/// Returns the destinations of the main table's routes, with the indices of their links.
 pub(crate) fn subnets_of_routes(socket: &mut Socket) -> Result<Vec<(Subnet, u32)>, Refusal> {
-    steady(|| {
+    retry_interrupted(|| {
         let mut batch = Batch::new();
         batch.message(RTM_GETROUTE, 0, &[0; 12], |_| {});
         let mut routes = Vec::new();
@@ -82,7 +82,7 @@ pub(crate) fn subnets_of_routes(socket: &mut Socket) -> Result<Vec<(Subnet, u32)
     })
 }
 
-fn steady<T>(mut dump: impl FnMut() -> Result<T, Refusal>) -> Result<T, Refusal> {
+fn retry_interrupted<T>(mut dump: impl FnMut() -> Result<T, Refusal>) -> Result<T, Refusal> {
     for _ in 1..ATTEMPTS {
         match dump() {
             Err(refusal) if refusal.errno == Errno::INTR => {}
@@ -116,7 +116,7 @@ fn parse_link(body: &[u8]) -> Option<Link> {
     Some(link)
 }
 
-/// `struct rtnl_link_stats64`: packets, bytes, errors and drops, received and sent by turns.
+/// Parses a `struct rtnl_link_stats64`: packets, bytes, errors and drops, each as received and sent.
 fn parse_counters(stats: &[u8]) -> Option<Counters> {
     let at = |index: usize| Some(u64::from_ne_bytes(stats.get(index * 8..index * 8 + 8)?.try_into().ok()?));
     Some(Counters {

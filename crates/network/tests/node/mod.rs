@@ -1,5 +1,5 @@
-//! A throwaway node: each test runs again, alone in a process, in network and mount namespaces of its own, with a
-//! `/run` of its own. Nothing it makes can reach the machine, and nothing can stay.
+//! A throwaway node: each test runs again in a process of its own, in new network and mount namespaces with a new
+//! `/run`. Nothing it creates can affect the machine or outlive the test.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::{
@@ -14,10 +14,10 @@ use netns::Namespace;
 use network::{Attachment, Config, Error, Network, PodRef, PortMapping, Protocol};
 
 const INSIDE: &str = "PINION_TEST_NODE";
-/// Long enough for a slow machine; only a failing test waits so long.
+/// Timeout for slow machines; only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runs `body` in a node of its own. `name` is the test's.
+/// Runs `body` in a throwaway node. `name` is the name of the calling test.
 pub(crate) fn on_a_node<F: Future<Output = ()>>(name: &str, body: impl FnOnce() -> F) {
     if std::env::var_os(INSIDE).is_some() {
         rustix::mount::mount("tmpfs", "/run", "tmpfs", rustix::mount::MountFlags::empty(), None).expect("mount /run");
@@ -32,11 +32,11 @@ pub(crate) fn on_a_node<F: Future<Output = ()>>(name: &str, body: impl FnOnce() 
         .env(INSIDE, "1")
         .output()
         .expect("unshare runs");
-    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success() && said.contains("1 passed"), "{name} in its node: {}\n{said}", out.status);
+    let output = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success() && output.contains("1 passed"), "{name} in its node: {}\n{output}", out.status);
 }
 
-/// Runs a command and returns what it printed.
+/// Runs a shell command and returns its standard output.
 pub(crate) fn run(command: &str) -> String {
     let out = Command::new("sh").args(["-c", command]).output().expect("sh runs");
     assert!(out.status.success(), "{command}: {}", String::from_utf8_lossy(&out.stderr));
@@ -62,21 +62,21 @@ pub(crate) fn tcp(host_port: u16, container_port: u16) -> PortMapping {
     PortMapping { protocol: Protocol::Tcp, container_port, host_port, host_ip: None }
 }
 
-/// A pod: its namespace and what it got.
+/// An attached pod: its namespace, sandbox id and attachment.
 pub(crate) struct Pod {
     pub(crate) ns: Namespace,
     pub(crate) id: String,
-    pub(crate) got: Attachment,
+    pub(crate) attachment: Attachment,
 }
 
 impl Pod {
     pub(crate) fn ip(&self) -> IpAddr {
-        self.got.ips[0]
+        self.attachment.ips[0]
     }
 }
 
 pub(crate) fn pod_ref(number: u32) -> PodRef {
-    // Of this process alone: plugins are known by their sandbox, and nodes share their processes.
+    // Unique per process: plugin processes are identified by sandbox id, and nodes share a pid namespace.
     let sandbox = format!("{:032x}{number:032x}", std::process::id()).chars().rev().collect();
     PodRef { sandbox, name: format!("pod-{number}"), namespace: "default".into(), ..PodRef::default() }
 }
@@ -92,23 +92,23 @@ pub(crate) async fn try_attach(network: &Network, number: u32, ports: &[PortMapp
 pub(crate) async fn try_attach_with(
     network: &Network,
     number: u32,
-    free_ports: bool,
+    require_free_ports: bool,
     ports: &[PortMapping],
 ) -> Result<Pod, Error> {
     let ns = Namespace::create().expect("namespace");
     let pins = netns::PinDir::open(Path::new("/run/netns/.store"), Path::new("/run/netns")).expect("pins");
     pins.unpin(&format!("pod-{number}")).expect("unpin");
     let path = pins.pin(&format!("pod-{number}"), &ns).expect("pin");
-    let pod = PodRef { free_ports, ..pod_ref(number) };
-    let got = network.attach(&pod, &ns, &path, ports).await?;
-    Ok(Pod { ns, id: pod.sandbox, got })
+    let pod = PodRef { require_free_ports, ..pod_ref(number) };
+    let attachment = network.attach(&pod, &ns, &path, ports).await?;
+    Ok(Pod { ns, id: pod.sandbox, attachment })
 }
 
 pub(crate) async fn attach(network: &Network, number: u32, ports: &[PortMapping]) -> Pod {
     try_attach(network, number, ports).await.expect("the pod is attached")
 }
 
-/// Listens in a namespace and tells each client its address.
+/// Listens in a namespace and sends each client its own address.
 pub(crate) fn serve(ns: &Namespace, address: &str) {
     let address: SocketAddr = address.parse().expect("address");
     let listener = ns.enter(move || TcpListener::bind(address).expect("bind")).expect("enter");
@@ -116,28 +116,28 @@ pub(crate) fn serve(ns: &Namespace, address: &str) {
         for client in listener.incoming() {
             let mut client = client.expect("accept");
             let peer = client.peer_addr().expect("peer").ip();
-            write!(client, "{peer}").expect("answer");
+            write!(client, "{peer}").expect("response");
         }
     });
 }
 
-/// Connects from the node; what the server answered: the address it saw.
-pub(crate) fn ask(to: &str) -> std::io::Result<String> {
+/// Connects from the node and returns the response: the client address that the server saw.
+pub(crate) fn request(to: &str) -> std::io::Result<String> {
     let to: SocketAddr = to.parse().expect("address");
     let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    Ok(response)
 }
 
-/// As `ask`, from a namespace.
-pub(crate) fn ask_from(ns: &Namespace, to: &str) -> std::io::Result<String> {
+/// Like `request`, from a namespace.
+pub(crate) fn request_from(ns: &Namespace, to: &str) -> std::io::Result<String> {
     let to = to.to_owned();
-    ns.enter(move || ask(&to)).expect("enter")
+    ns.enter(move || request(&to)).expect("enter")
 }
 
-/// A machine outside, at 192.0.2.2, that knows the node's address 192.0.2.1 and no pod's.
+/// Creates an outside machine at 192.0.2.2 that has a route to the node's address 192.0.2.1, but none to pods.
 pub(crate) fn outside() -> Namespace {
     let ns = Namespace::create().expect("namespace");
     let pins = netns::PinDir::open(Path::new("/run/netns/.store"), Path::new("/run/netns")).expect("pins");
@@ -149,36 +149,36 @@ pub(crate) fn outside() -> Namespace {
     ns
 }
 
-/// Files beneath a directory of the network's state.
+/// Lists the files under a directory of the network's state, except lock files and `last_reserved_ip`.
 pub(crate) fn files(directory: &str) -> Vec<String> {
-    let found =
+    let paths =
         run(&format!("cd /run/pinion/network 2>/dev/null && find {directory} -type f 2>/dev/null | sort || true"));
     let of_pods = |path: &&str| !path.ends_with("/lock") && !path.contains("last_reserved_ip");
-    found.lines().filter(of_pods).map(str::to_owned).collect()
+    paths.lines().filter(of_pods).map(str::to_owned).collect()
 }
 
-/// Links of pods, as the node sees them.
+/// Lists the node's ends of the pods' links.
 pub(crate) fn pod_links() -> Vec<String> {
     let named =
         |line: &str| line.split([' ', '@']).nth(1).filter(|n| n.starts_with("pin") && n.len() == 14).map(str::to_owned);
     run("ip -o link").lines().filter_map(named).collect()
 }
 
-/// The map of ports, or nothing where there is no table.
+/// Returns the map of ports, or an empty string if the table does not exist.
 pub(crate) fn ports() -> String {
     if run("nft list tables").contains("ip pinion") { run("nft list map ip pinion ports") } else { String::new() }
 }
 
-/// Waits for what another process does: there is nothing to be woken by.
-pub(crate) async fn eventually(done: impl Fn() -> bool) {
+/// Polls until another process has done something, because no event can be awaited.
+pub(crate) async fn eventually(is_done: impl Fn() -> bool) {
     let begin = std::time::Instant::now();
-    while !done() {
-        assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}");
+    while !is_done() {
+        assert!(begin.elapsed() < PATIENCE, "timed out after {PATIENCE:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Nothing is left of any pod: links, addresses, elements, records.
+/// Asserts that no pod left anything behind: links, leases, elements, records.
 pub(crate) fn assert_clean() {
     assert_eq!(pod_links(), Vec::<String>::new());
     assert!(!ports().contains("elements"), "{}", ports());

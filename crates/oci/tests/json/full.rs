@@ -1,5 +1,4 @@
-//! A spec in which every property has a value. Every field is listed, so the compiler reports a property that is
-//! missing here.
+//! A spec in which every property has a value. All fields are listed, so that the compiler reports a missing property.
 
 use std::collections::BTreeMap;
 

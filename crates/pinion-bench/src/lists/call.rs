@@ -1,4 +1,4 @@
-//! Calls whose answers are counted in bytes and not decoded.
+//! List requests whose responses are counted in bytes and not decoded.
 
 use tonic::{
     Request, Status,
@@ -8,7 +8,7 @@ use tonic::{
     transport::Channel,
 };
 
-/// What is asked for.
+/// A list request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum List {
     Pods,
@@ -55,26 +55,26 @@ impl List {
         }
     }
 
-    /// Asks once, and says how long the answer is, bytes.
-    pub(super) async fn ask(self, channel: &Channel) -> Result<usize, Status> {
+    /// Sends the request once, and returns the length of the response in bytes.
+    pub(super) async fn request(self, channel: &Channel) -> Result<usize, Status> {
         let mut grpc = Grpc::new(channel.clone()).max_decoding_message_size(usize::MAX);
         grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
         let service = if matches!(self, Self::ImageFs) { "ImageService" } else { "RuntimeService" };
         let path = PathAndQuery::try_from(format!("/runtime.v1.{service}/{}", self.name()));
         let path = path.map_err(|error| Status::internal(error.to_string()))?;
-        // Every one of these requests is empty without a filter.
-        let mut answers = grpc.server_streaming(Request::new(Vec::new()), path, Counting).await?.into_inner();
+        // All of these request messages are empty without a filter.
+        let mut responses = grpc.server_streaming(Request::new(Vec::new()), path, CountingCodec).await?.into_inner();
         let mut length = 0;
-        while let Some(message) = answers.message().await? {
+        while let Some(message) = responses.message().await? {
             length += message;
         }
         Ok(length)
     }
 }
 
-struct Counting;
+struct CountingCodec;
 
-impl Codec for Counting {
+impl Codec for CountingCodec {
     type Encode = Vec<u8>;
     type Decode = usize;
     type Encoder = Self;
@@ -88,7 +88,7 @@ impl Codec for Counting {
     }
 }
 
-impl Encoder for Counting {
+impl Encoder for CountingCodec {
     type Item = Vec<u8>;
     type Error = Status;
 
@@ -101,7 +101,7 @@ impl Encoder for Counting {
     }
 }
 
-impl Decoder for Counting {
+impl Decoder for CountingCodec {
     type Item = usize;
     type Error = Status;
 

@@ -1,12 +1,12 @@
-//! `pinion-bench lists`: what it costs to look at a full node through the CRI.
+//! `pinion-bench lists`: measures the cost of list requests of the CRI on a full node.
 //!
-//! Pods of one container are made, as a kubelet names them, and then every list is asked for again and again: by
-//! itself, and once more with one frozen and one dead container among them. An answer is read to its last byte and not
-//! decoded: the time is the engine's and the socket's.
+//! Creates pods with one container and the labels of a kubelet, and then repeats every list request, first undisturbed,
+//! then with one frozen and one killed container. Responses are read completely but not decoded, so that the time is
+//! that of the engine and the socket.
 
 mod call;
-mod crowd;
-mod disturb;
+mod faults;
+mod pod_set;
 mod report;
 mod rounds;
 
@@ -18,34 +18,34 @@ use crate::{
     pods::Shape,
 };
 
-/// What to run.
+/// Arguments of `pinion-bench lists`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// An engine: NAME=SOCKET; several are measured one after the other.
+    /// Engine to measure, NAME=SOCKET; may be repeated. Engines are measured one after the other.
     #[arg(long = "engine", required = true)]
     engines: Vec<Endpoint>,
-    /// Image with `sleep`; pulled where it is missing.
+    /// Image with `sleep`; pulled if it is missing.
     #[arg(long)]
     image: String,
-    /// Pods of one container each.
+    /// Number of pods with one container each.
     #[arg(long, short = 'n', default_value_t = 1000)]
     pods: usize,
-    /// Requests for each list.
+    /// Number of requests for each list.
     #[arg(long, default_value_t = 200)]
     requests: usize,
-    /// As many clients ask at once, each over a connection of its own.
+    /// Number of concurrent clients, each with a separate connection.
     #[arg(long, default_value_t = 1)]
     clients: usize,
-    /// Milliseconds between two requests.
+    /// Time between two requests in milliseconds.
     #[arg(long, default_value_t = 20)]
     pause: u64,
-    /// How many pods are made and removed at a time.
+    /// Number of pods that are created or removed concurrently.
     #[arg(long, default_value_t = 8)]
     in_flight: usize,
-    /// Pods in the host's network, without any network set-up.
+    /// Run the pods in the host network.
     #[arg(long)]
     host_network: bool,
-    /// Write every figure to this file as JSON.
+    /// Write all measurements to this file as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
 }
@@ -55,7 +55,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     if arguments.pods < 2 || arguments.requests == 0 || arguments.clients == 0 || arguments.in_flight == 0 {
         return Err(Failure("--pods must be at least 2, --requests, --clients and --in-flight at least 1".to_owned()));
     }
-    let shape = Shape::new(&arguments.image, arguments.host_network).named_as_by_a_kubelet();
+    let shape = Shape::new(&arguments.image, arguments.host_network).with_kubelet_labels();
     let mut engines = Vec::new();
     for endpoint in &arguments.engines {
         let mut engine = Engine::connect(endpoint).await?;
@@ -65,7 +65,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     let mut report = report::Report::new(Machine::here(), &engines, arguments.pods);
     for engine in &engines {
         let measured = measure(engine, &shape, &arguments).await;
-        // The logs' directory goes also when nothing was measured.
+        // The log directory is removed even if the measurement failed.
         let _ = std::fs::remove_dir_all(shape.logs());
         report.engines.push(measured?);
     }
@@ -78,19 +78,19 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
 }
 
 async fn measure(engine: &Engine, shape: &Shape, arguments: &Arguments) -> Result<report::Row, Failure> {
-    let crowd = crowd::Crowd::raise(engine, shape, arguments.pods, arguments.in_flight).await?;
+    let pods = pod_set::PodSet::create(engine, shape, arguments.pods, arguments.in_flight).await?;
     let pause = std::time::Duration::from_millis(arguments.pause);
     let load = rounds::Load { requests: arguments.requests, clients: arguments.clients, pause };
     let measured = async {
         let calm = rounds::run(engine, &load).await?;
         let disturbed = {
-            let _frozen = disturb::freeze(&crowd.frozen)?;
-            disturb::kill(&crowd.dead)?;
+            let _frozen = faults::freeze(&pods.frozen)?;
+            faults::kill(&pods.killed)?;
             rounds::run(engine, &load).await?
         };
         Ok(report::Row { engine: engine.name.clone(), version: engine.version.clone(), calm, disturbed })
     };
     let measured = measured.await;
-    crowd.lower(engine, arguments.in_flight).await?;
+    pods.remove(engine, arguments.in_flight).await?;
     measured
 }

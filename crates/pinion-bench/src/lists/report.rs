@@ -3,10 +3,10 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use super::rounds::Figures;
+use super::rounds::Measurements;
 use crate::{engine::Engine, machine::Machine};
 
-/// Everything that was measured.
+/// All measurements.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     machine: Machine,
@@ -16,24 +16,24 @@ pub(super) struct Report {
     pub(super) engines: Vec<Row>,
 }
 
-/// One engine.
+/// The measurements of one engine.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     pub(super) engine: String,
     pub(super) version: String,
-    pub(super) calm: Vec<Figures>,
-    /// With one frozen and one dead container.
-    pub(super) disturbed: Vec<Figures>,
+    pub(super) calm: Vec<Measurements>,
+    /// Measurements with one frozen and one killed container.
+    pub(super) disturbed: Vec<Measurements>,
 }
 
 impl Report {
-    /// Nothing measured yet.
+    /// Creates a report without measurements.
     pub(super) fn new(machine: Machine, engines: &[Engine], pods: usize) -> Self {
         let names = engines.iter().map(|engine| engine.name.clone()).collect();
         Self { machine, pods, names, engines: Vec::new() }
     }
 
-    /// A Markdown table for each engine.
+    /// Formats a Markdown table for each engine.
     pub(super) fn tables(&self) -> String {
         let mut text = format!("{}\n{} pods of one container\n", self.machine.line(), self.pods);
         for row in &self.engines {
@@ -51,12 +51,12 @@ fn table(row: &Row) -> Table {
         "p99 ms",
         "KiB",
         "daemon CPU ms",
-        "with a frozen and a dead container: p50 ms",
+        "with a frozen and a killed container: p50 ms",
         "p99 ms",
     ]);
     for (calm, disturbed) in row.calm.iter().zip(&row.disturbed) {
         table.add_row(match &calm.refused {
-            Some(words) => vec![calm.list.to_owned(), words.clone()],
+            Some(error) => vec![calm.list.to_owned(), error.clone()],
             None => vec![
                 calm.list.to_owned(),
                 format!("{:.2}", calm.times.p50_ms),

@@ -11,75 +11,81 @@ use crate::{
     statistics::Summary,
 };
 
-/// Requests before anything counts: the first ones of an engine that samples find nothing.
+/// Requests before the measurement, because the first ones to an engine that samples return nothing.
 const WARMUP: usize = 5;
 
-/// One list of one engine.
+/// The measurements of one list request of one engine.
 #[derive(Debug, Serialize)]
-pub(super) struct Figures {
-    /// The RPC.
+pub(super) struct Measurements {
+    /// Name of the RPC.
     pub(super) list: &'static str,
-    /// From the request to the last byte.
+    /// Times from the request to the last byte of the response.
     pub(super) times: Summary,
-    /// Length of the last answer.
+    /// Length of the last response in bytes.
     pub(super) bytes: usize,
-    /// CPU time of the daemon for each request, milliseconds.
+    /// CPU time of the daemon for each request in milliseconds.
     pub(super) cpu_ms: f64,
-    /// What the engine said instead of an answer.
+    /// Error of the engine, if it does not support the request.
     pub(super) refused: Option<String>,
 }
 
-/// How much is asked.
+/// The number of requests.
 pub(super) struct Load {
-    /// By each client, for each list.
+    /// Requests of each client for each list.
     pub(super) requests: usize,
     pub(super) clients: usize,
-    /// Between two requests of a client.
+    /// Time between two requests of a client.
     pub(super) pause: Duration,
 }
 
-/// Every list, as often as the load says.
-pub(super) async fn run(engine: &Engine, load: &Load) -> Result<Vec<Figures>, Failure> {
+/// Measures every list request.
+pub(super) async fn run(engine: &Engine, load: &Load) -> Result<Vec<Measurements>, Failure> {
     let mut channels = vec![engine.channel.clone()];
     while channels.len() < load.clients {
-        channels.push(engine.another_channel().await?);
+        channels.push(engine.new_channel().await?);
     }
     let mut all = Vec::new();
     for list in List::ALL {
-        all.push(one(engine, list, &channels, load).await?);
+        all.push(measure(engine, list, &channels, load).await?);
     }
     Ok(all)
 }
 
-async fn one(engine: &Engine, list: List, channels: &[Channel], load: &Load) -> Result<Figures, Failure> {
-    let mut figures = Figures { list: list.name(), times: Summary::default(), bytes: 0, cpu_ms: 0.0, refused: None };
+async fn measure(engine: &Engine, list: List, channels: &[Channel], load: &Load) -> Result<Measurements, Failure> {
+    let mut measurements =
+        Measurements { list: list.name(), times: Summary::default(), bytes: 0, cpu_ms: 0.0, refused: None };
     for _ in 0..WARMUP {
-        if let Err(status) = list.ask(&engine.channel).await {
-            figures.refused = Some(format!("{:?}: {}", status.code(), status.message()));
-            return Ok(figures);
+        if let Err(status) = list.request(&engine.channel).await {
+            measurements.refused = Some(format!("{:?}: {}", status.code(), status.message()));
+            return Ok(measurements);
         }
         tokio::time::sleep(load.pause).await;
     }
     let before = cpu_time(engine.daemon)?;
-    let asked = channels.iter().map(|channel| ask(engine, list, channel, load));
+    let clients = channels.iter().map(|channel| run_client(engine, list, channel, load));
     let mut times = Vec::with_capacity(load.requests * channels.len());
-    for (some, bytes) in try_join_all(asked).await? {
-        times.extend(some);
-        figures.bytes = bytes;
+    for (client_times, bytes) in try_join_all(clients).await? {
+        times.extend(client_times);
+        measurements.bytes = bytes;
     }
-    figures.cpu_ms = (cpu_time(engine.daemon)? - before).as_secs_f64() * 1000.0 / times.len() as f64;
-    figures.times = Summary::of(&times);
-    Ok(figures)
+    measurements.cpu_ms = (cpu_time(engine.daemon)? - before).as_secs_f64() * 1000.0 / times.len() as f64;
+    measurements.times = Summary::of(&times);
+    Ok(measurements)
 }
 
-/// What one client sees: how long each answer took, and the length of the last one.
-async fn ask(engine: &Engine, list: List, channel: &Channel, load: &Load) -> Result<(Vec<Duration>, usize), Failure> {
+/// Sends the requests of one client. Returns the duration of each, and the length of the last response.
+async fn run_client(
+    engine: &Engine,
+    list: List,
+    channel: &Channel,
+    load: &Load,
+) -> Result<(Vec<Duration>, usize), Failure> {
     let (mut times, mut bytes) = (Vec::with_capacity(load.requests), 0);
     for _ in 0..load.requests {
-        let begun = Instant::now();
-        let answer = list.ask(channel).await;
-        times.push(begun.elapsed());
-        bytes = answer.map_err(|e| Failure(format!("{}: {}: {}", engine.name, list.name(), e.message())))?;
+        let start = Instant::now();
+        let result = list.request(channel).await;
+        times.push(start.elapsed());
+        bytes = result.map_err(|e| Failure(format!("{}: {}: {}", engine.name, list.name(), e.message())))?;
         tokio::time::sleep(load.pause).await;
     }
     Ok((times, bytes))

@@ -1,4 +1,4 @@
-//! The bundle that every runtime gets: busybox as root, and a spec as Docker writes it.
+//! The bundle for all runtimes: a root file system with busybox, and a specification like Docker's.
 
 use std::{
     fs, io,
@@ -9,7 +9,7 @@ use std::{
 use oci::{DEFAULT_CAPABILITIES, DEFAULT_READONLY_PATHS};
 use serde_json::{Value, json};
 
-/// What Docker hides and protects.
+/// The paths that Docker masks.
 const MASKED: [&str; 9] = [
     "/proc/acpi",
     "/proc/asound",
@@ -29,14 +29,14 @@ pub(crate) struct Bundle {
 }
 
 impl Bundle {
-    /// Makes the root.
-    pub(crate) fn make(directory: PathBuf) -> io::Result<Self> {
+    /// Creates the root file system.
+    pub(crate) fn create(directory: PathBuf) -> io::Result<Self> {
         let root = directory.join("rootfs");
         for name in ["bin", "dev", "etc", "proc", "sys", "tmp"] {
             fs::create_dir_all(root.join(name))?;
         }
         let busybox = ["/bin/busybox", "/usr/bin/busybox"].iter().find_map(|path| fs::read(path).ok());
-        let busybox = busybox.ok_or_else(|| io::Error::other("no /bin/busybox (Debian: busybox-static)"))?;
+        let busybox = busybox.ok_or_else(|| io::Error::other("/bin/busybox does not exist; install busybox-static"))?;
         let target = root.join("bin/busybox");
         fs::write(&target, busybox)?;
         fs::set_permissions(&target, fs::Permissions::from_mode(0o755))?;
@@ -50,12 +50,12 @@ impl Bundle {
         self.directory.join("rootfs")
     }
 
-    /// Writes the spec of one container.
+    /// Writes the specification of a container.
     pub(crate) fn write(&self, spec: &Value) -> io::Result<()> {
         fs::write(self.directory.join("config.json"), serde_json::to_vec(spec)?)
     }
 
-    /// A bundle of the same root beside this one.
+    /// Creates a bundle next to this one with the same root file system.
     pub(crate) fn sibling(&self, name: &str) -> io::Result<Self> {
         let directory = self.directory.with_file_name(name);
         fs::create_dir_all(&directory)?;
@@ -64,17 +64,17 @@ impl Bundle {
     }
 }
 
-/// What changes from one container to another.
+/// The properties that differ between containers.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape<'a> {
     pub(crate) args: &'a [&'a str],
     pub(crate) group: &'a str,
-    /// Bytes.
+    /// Memory limit in bytes.
     pub(crate) memory: u64,
     pub(crate) seccomp: bool,
 }
 
-/// A spec as Docker writes it.
+/// Returns a specification like Docker's.
 pub(crate) fn spec(shape: &Shape<'_>, rootfs: &Path) -> Value {
     let capabilities: Vec<String> = DEFAULT_CAPABILITIES.map(str::to_owned).into();
     let namespaces: Vec<Value> =
@@ -112,7 +112,7 @@ pub(crate) fn spec(shape: &Shape<'_>, rootfs: &Path) -> Value {
     spec
 }
 
-/// Docker's default profile for these capabilities.
+/// Returns Docker's default seccomp profile for these capabilities.
 pub(crate) fn profile() -> oci::Seccomp {
     seccomp::default_profile(&DEFAULT_CAPABILITIES.map(str::to_owned))
 }

@@ -1,4 +1,4 @@
-//! The lowest memory limit at which `true` runs.
+//! Finds the lowest memory limit at which `true` runs.
 
 use std::io;
 
@@ -8,38 +8,38 @@ use super::{
 };
 
 const STEP_KIB: u64 = 4;
-const MOST_KIB: u64 = 32 << 10;
-/// So often it must run.
-const TIMES: usize = 10;
+const MAX_KIB: u64 = 32 << 10;
+/// Number of successful runs that are required.
+const RUNS: usize = 10;
 
-/// KiB, by contestant.
+/// Returns the lowest limit in KiB for each contestant; `None` for the floor.
 pub(crate) fn lowest(contestants: &mut [Contestant], base: &Bundle) -> io::Result<Vec<Option<u64>>> {
     contestants.iter_mut().map(|contestant| lowest_of(contestant, base)).collect()
 }
 
 fn lowest_of(contestant: &mut Contestant, base: &Bundle) -> io::Result<Option<u64>> {
-    if !contestant.runtime.is_whole() {
+    if !contestant.runtime.is_oci() {
         return Ok(None);
     }
     let bundle = base.sibling(&format!("{}-memory", contestant.runtime.name))?;
-    let (mut fails, mut runs) = (0, MOST_KIB);
-    while runs - fails > STEP_KIB {
-        let middle = (fails + runs) / 2 / STEP_KIB * STEP_KIB;
+    let (mut too_low, mut sufficient) = (0, MAX_KIB);
+    while sufficient - too_low > STEP_KIB {
+        let middle = (too_low + sufficient) / 2 / STEP_KIB * STEP_KIB;
         let group = format!("{}-memory", contestant.group);
         let shape = Shape { args: &["true"], group: &group, memory: middle << 10, seccomp: true };
         bundle.write(&bundle::spec(&shape, &base.rootfs()))?;
-        let mut good = true;
-        for number in 0..TIMES {
+        let mut succeeded = true;
+        for number in 0..RUNS {
             let id = format!("bench-memory-{middle}-{number}");
             let words = contestant.runtime.run(&bundle.directory, &group, &id);
             if contestant.runner.run(words, 0)?.code != 0 {
-                good = false;
-                // Some leave their state behind when the kernel kills them.
-                let _ = contestant.runner.run(contestant.runtime.words(&["delete", "--force", &id]), 0)?;
+                succeeded = false;
+                // Some runtimes leave their state behind if they are OOM-killed.
+                let _ = contestant.runner.run(contestant.runtime.command(&["delete", "--force", &id]), 0)?;
                 break;
             }
         }
-        if good { runs = middle } else { fails = middle }
+        if succeeded { sufficient = middle } else { too_low = middle }
     }
-    Ok(Some(runs))
+    Ok(Some(sufficient))
 }

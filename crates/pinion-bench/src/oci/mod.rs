@@ -1,7 +1,7 @@
-//! `pinion-bench oci`: OCI runtimes behind runc's command line, in turn, with the same bundle.
+//! `pinion-bench oci`: measures OCI runtimes with runc's command line, in turn, with the same bundle.
 
-mod alike;
 mod bundle;
+mod compare;
 mod memory;
 mod report;
 mod rounds;
@@ -14,106 +14,107 @@ use std::path::{Path, PathBuf};
 pub(crate) use runner::{RunnerArguments, serve};
 
 use self::{
-    alike::alike,
     bundle::{Bundle, Shape},
+    compare::compare_with_floor,
     report::Report,
     runner::Runner,
-    runtime::{Named, Runtime},
+    runtime::{Runtime, RuntimeArgument},
 };
 use crate::{engine::Failure, machine::Machine};
 
-/// What to run.
+/// Arguments of `pinion-bench oci`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// A runtime: NAME=PROGRAM; several are measured in turn. Ratios are to the first.
+    /// Runtime to measure, NAME=PROGRAM; may be repeated. Ratios refer to the first.
     #[arg(long = "runtime", required = true)]
-    runtimes: Vec<Named>,
-    /// The floor program; the one beside this program where it is there.
+    runtimes: Vec<RuntimeArgument>,
+    /// The floor program [default: pinion-floor in the directory of this program, if it exists]
     #[arg(long)]
     floor: Option<PathBuf>,
-    /// Runs of `run true` per runtime.
+    /// Number of runs of `run true` per runtime.
     #[arg(long, short = 'n', default_value_t = 1000)]
     runs: usize,
-    /// Of `run true` after 100 ms without work, of `exec`, and of the other commands.
+    /// Number of runs of `run true` after 100 ms of idle time, of `exec`, and of the other commands.
     #[arg(long, default_value_t = 100)]
     others: usize,
-    /// Numbers of host mounts to start under; 0 leaves it out.
+    /// Numbers of host mounts to measure with; 0 disables this measurement.
     #[arg(long, value_delimiter = ',', default_values_t = [1000, 5000])]
     mounts: Vec<usize>,
-    /// Leave out the search for the lowest memory limit.
+    /// Skip the search for the lowest memory limit.
     #[arg(long)]
     no_memory: bool,
-    /// Write every figure to this file as JSON.
+    /// Write all measurements to this file as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
 }
 
-/// As the floor has it.
-const FLOORS_STATES: &str = "/run/pinion-floor";
+/// State directory of the floor program.
+const FLOOR_STATES: &str = "/run/pinion-floor";
 
-/// Where everything of a run is; removed at its end.
-struct Place(PathBuf);
+/// Directory with all files of a run, which is removed at its end.
+struct WorkDirectory(PathBuf);
 
-impl Place {
-    fn make() -> std::io::Result<Self> {
+impl WorkDirectory {
+    fn create() -> std::io::Result<Self> {
         let directory = PathBuf::from(format!("/var/tmp/pinion-bench-oci-{}", std::process::id()));
         std::fs::create_dir(&directory)?;
         Ok(Self(directory))
     }
 }
 
-impl Drop for Place {
+impl Drop for WorkDirectory {
     fn drop(&mut self) {
-        // What a runtime left mounted stays, and is seen.
+        // A mount that a runtime leaked is not removed, so that it can be noticed.
         let _ = std::fs::remove_dir_all(&self.0);
-        let _ = std::fs::remove_dir(FLOORS_STATES);
+        let _ = std::fs::remove_dir(FLOOR_STATES);
     }
 }
 
-/// A runtime with the process that starts it.
+/// A runtime that is measured, with the process that starts it.
 pub(crate) struct Contestant {
     runtime: Runtime,
     runner: Runner,
     hide_v2: bool,
-    /// `linux.cgroupsPath`
+    /// The value of `linux.cgroupsPath`.
     group: String,
 }
 
-/// The scenario.
+/// Runs the measurements and prints the tables.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if !rustix::process::geteuid().is_root() {
-        return Err(Failure("root is needed: containers with cgroups and networks are made".to_owned()));
+        return Err(Failure("must be run as root, to create containers with cgroups and networks".to_owned()));
     }
-    let place = Place::make().map_err(|error| Failure(format!("make a directory under /var/tmp: {error}")))?;
-    let text = measure(arguments, &place.0).map_err(|error| Failure(error.to_string()))?;
+    let work_dir =
+        WorkDirectory::create().map_err(|error| Failure(format!("create a directory in /var/tmp: {error}")))?;
+    let text = measure(arguments, &work_dir.0).map_err(|error| Failure(error.to_string()))?;
     println!("{text}");
     Ok(())
 }
 
-fn measure(arguments: &Arguments, place: &Path) -> std::io::Result<String> {
-    let base = Bundle::make(place.join("bundle"))?;
+fn measure(arguments: &Arguments, work_dir: &Path) -> std::io::Result<String> {
+    let base = Bundle::create(work_dir.join("bundle"))?;
     let mut contestants = Vec::new();
     for named in &arguments.runtimes {
-        contestants.push(enter(Runtime::new(named, &place.join("states")), &base, place)?);
+        contestants.push(prepare(Runtime::new(named, &work_dir.join("states")), &base, work_dir)?);
     }
     if let Some(program) = floor(arguments) {
-        let filter = place.join("filter");
+        let filter = work_dir.join("filter");
         let program_bytes = seccomp::compile(&bundle::profile()).map_err(std::io::Error::other)?.filter;
         std::fs::write(&filter, program_bytes)?;
-        contestants.push(enter(Runtime::floor(program, base.rootfs(), filter), &base, place)?);
+        contestants.push(prepare(Runtime::floor(program, base.rootfs(), filter), &base, work_dir)?);
     }
-    alike(&contestants, &base)?;
+    compare_with_floor(&contestants, &base)?;
     let mut report = Report::new(Machine::here(), &contestants);
-    report.run = rounds::runs(&mut contestants, place, (arguments.runs, 0))?;
-    report.idle = rounds::runs(&mut contestants, place, (arguments.others, 100))?;
-    report.exec = rounds::commands(&mut contestants, place, arguments.others)?;
-    report.life = rounds::lives(&mut contestants, place, arguments.others)?;
-    report.syscalls = syscalls::count(&mut contestants, place)?;
+    report.run = rounds::runs(&mut contestants, work_dir, (arguments.runs, 0))?;
+    report.idle = rounds::runs(&mut contestants, work_dir, (arguments.others, 100))?;
+    report.exec = rounds::commands(&mut contestants, work_dir, arguments.others)?;
+    report.life = rounds::lifecycles(&mut contestants, work_dir, arguments.others)?;
+    report.syscalls = syscalls::count(&mut contestants, work_dir)?;
     if !arguments.no_memory {
         report.memory_kib = memory::lowest(&mut contestants, &base)?;
     }
     for mounts in arguments.mounts.iter().filter(|mounts| **mounts > 0) {
-        let samples = rounds::under_mounts(&mut contestants, place, (*mounts, arguments.others))?;
+        let samples = rounds::under_mounts(&mut contestants, work_dir, (*mounts, arguments.others))?;
         report.mounts.push((*mounts, samples));
     }
     if let Some(file) = &arguments.json {
@@ -122,57 +123,57 @@ fn measure(arguments: &Arguments, place: &Path) -> std::io::Result<String> {
     Ok(report.tables())
 }
 
-/// A bundle and a runner of its own, tried out: where a runtime stumbles over the v2 tree of a hybrid machine, without
-/// that.
-fn enter(runtime: Runtime, base: &Bundle, place: &Path) -> std::io::Result<Contestant> {
+/// Prepares a bundle and a runner for a runtime, and tests them. If the runtime fails because of the v2 hierarchy of a
+/// hybrid machine, hides that.
+fn prepare(runtime: Runtime, base: &Bundle, work_dir: &Path) -> std::io::Result<Contestant> {
     let group = format!("/pinion-bench-{}-{}", std::process::id(), runtime.name);
     let bundle = base.sibling(&runtime.name)?;
     let shape = Shape { args: &["true"], group: &group, memory: 64 << 20, seccomp: true };
     bundle.write(&bundle::spec(&shape, &base.rootfs()))?;
     let sleeper = base.sibling(&format!("{}-sleep", runtime.name))?;
     sleeper.write(&bundle::spec(&Shape { args: &["sleep", "100000"], ..shape }, &base.rootfs()))?;
-    let errors = place.join(format!("{}.errors", runtime.name));
-    let mut said = String::new();
+    let errors = work_dir.join(format!("{}.errors", runtime.name));
+    let mut failure = String::new();
     for hide_v2 in [false, true] {
-        let arguments = RunnerArguments { hide_v2, states: states(place)?, mounts: 0, place: None };
+        let arguments = RunnerArguments { hide_v2, states: states(work_dir)?, mounts: 0, place: None };
         let mut runner = Runner::start(&arguments, errors.clone())?;
         let sample = runner.run(runtime.run(&bundle.directory, &group, "bench-first"), 0)?;
         if sample.code == 0 {
             return Ok(Contestant { runtime, runner, hide_v2, group });
         }
-        said = format!("exit code {}: {}", sample.code, runner.last_error());
+        failure = format!("exit code {}: {}", sample.code, runner.last_error());
     }
-    Err(std::io::Error::other(format!("{} cannot run the bundle: {said}", runtime.name)))
+    Err(std::io::Error::other(format!("{} cannot run the bundle: {failure}", runtime.name)))
 }
 
 impl Contestant {
-    fn bundle(&self, place: &Path) -> PathBuf {
-        place.join(&self.runtime.name)
+    fn bundle(&self, work_dir: &Path) -> PathBuf {
+        work_dir.join(&self.runtime.name)
     }
 
-    fn sleeper(&self, place: &Path) -> PathBuf {
-        place.join(format!("{}-sleep", self.runtime.name))
+    fn sleeper(&self, work_dir: &Path) -> PathBuf {
+        work_dir.join(format!("{}-sleep", self.runtime.name))
     }
 
-    /// A command that must succeed.
+    /// Runs a command that must succeed.
     fn must(&mut self, arguments: &[&str]) -> std::io::Result<runner::Sample> {
-        let sample = self.runner.run(self.runtime.words(arguments), 0)?;
+        let sample = self.runner.run(self.runtime.command(arguments), 0)?;
         if sample.code == 0 {
             return Ok(sample);
         }
-        let said = self.runner.last_error();
-        Err(std::io::Error::other(format!("{} {arguments:?}: exit code {}: {said}", self.runtime.name, sample.code)))
+        let error = self.runner.last_error();
+        Err(std::io::Error::other(format!("{} {arguments:?}: exit code {}: {error}", self.runtime.name, sample.code)))
     }
 }
 
 fn floor(arguments: &Arguments) -> Option<PathBuf> {
-    let beside = || std::env::current_exe().ok().map(|program| program.with_file_name("pinion-floor"));
-    arguments.floor.clone().or_else(beside).filter(|program| program.is_file())
+    let default = || std::env::current_exe().ok().map(|program| program.with_file_name("pinion-floor"));
+    arguments.floor.clone().or_else(default).filter(|program| program.is_file())
 }
 
-/// Where runtimes and the floor keep their states.
-fn states(place: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let directories = vec![place.join("states"), PathBuf::from(FLOORS_STATES)];
+/// Creates the state directories of the runtimes and the floor, and returns them.
+fn states(work_dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let directories = vec![work_dir.join("states"), PathBuf::from(FLOOR_STATES)];
     directories.iter().try_for_each(std::fs::create_dir_all)?;
     Ok(directories)
 }

@@ -5,15 +5,15 @@ use serde::Serialize;
 
 use super::{
     Contestant,
-    rounds::{Cost, LIFE},
+    rounds::{Cost, LIFECYCLE},
     syscalls::Counts,
 };
 use crate::machine::Machine;
 
-/// A figure per runtime.
+/// A value per runtime.
 type Row = Vec<Option<Cost>>;
 
-/// Everything that was measured.
+/// All measurements.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     machine: Machine,
@@ -24,7 +24,7 @@ pub(crate) struct Report {
     pub(crate) life: Vec<Row>,
     pub(crate) syscalls: Vec<Option<Counts>>,
     pub(crate) memory_kib: Vec<Option<u64>>,
-    /// By number of mounts.
+    /// Rows by number of mounts.
     pub(crate) mounts: Vec<(usize, Row)>,
 }
 
@@ -32,12 +32,12 @@ pub(crate) struct Report {
 struct Name {
     name: String,
     version: String,
-    /// Run without the v2 tree of a hybrid machine.
+    /// Whether the v2 hierarchy of a hybrid machine is hidden.
     without_v2: bool,
 }
 
 impl Report {
-    /// Nothing measured yet.
+    /// Creates a report without measurements.
     pub(crate) fn new(machine: Machine, contestants: &[Contestant]) -> Self {
         let name = |contestant: &Contestant| Name {
             name: contestant.runtime.name.clone(),
@@ -57,14 +57,15 @@ impl Report {
         }
     }
 
-    /// Markdown: figures down, runtimes across, the last columns the first runtime against each other one.
+    /// Formats Markdown: a row per measurement, a column per runtime, and columns with the ratio of the first runtime
+    /// to each other one.
     pub(crate) fn tables(&self) -> String {
         let mut text = format!("{}\n", self.machine.line());
         for runtime in &self.runtimes {
-            let without = if runtime.without_v2 { " (in a mount namespace without the cgroup v2 tree)" } else { "" };
-            let _ = writeln!(text, "{}: {}{without}", runtime.name, runtime.version);
+            let note = if runtime.without_v2 { " (in a mount namespace without cgroup v2)" } else { "" };
+            let _ = writeln!(text, "{}: {}{note}", runtime.name, runtime.version);
         }
-        let _ = writeln!(text, "\nmilliseconds, median [shortest]\n\n{}", self.table());
+        let _ = writeln!(text, "\nmilliseconds, median [minimum]\n\n{}", self.table());
         text
     }
 
@@ -85,7 +86,7 @@ impl Report {
             ("exec true".to_owned(), cells(&self.exec, wall)),
             ("exec true, CPU".to_owned(), cells(&self.exec, cpu)),
         ];
-        rows.extend(LIFE.iter().zip(&self.life).map(|(step, row)| ((*step).to_owned(), cells(row, wall))));
+        rows.extend(LIFECYCLE.iter().zip(&self.life).map(|(step, row)| ((*step).to_owned(), cells(row, wall))));
         rows.extend(
             self.mounts.iter().map(|(mounts, row)| (format!("run true, {mounts} host mounts"), cells(row, wall))),
         );
@@ -110,14 +111,14 @@ impl Report {
     }
 }
 
-/// The figures, then the ratios of the first to the others.
+/// Returns the values, followed by the ratios of the first to the others.
 fn cells<T>(row: &[Option<T>], show: impl Fn(&T) -> (f64, String)) -> Vec<String> {
-    let shown: Vec<Option<(f64, String)>> = row.iter().map(|value| value.as_ref().map(&show)).collect();
-    let first = shown.first().cloned().flatten().map_or(0.0, |(value, _)| value);
+    let values: Vec<Option<(f64, String)>> = row.iter().map(|value| value.as_ref().map(&show)).collect();
+    let first = values.first().cloned().flatten().map_or(0.0, |(value, _)| value);
     let ratio = |value: &Option<(f64, String)>| match value {
         Some((value, _)) if *value > 0.0 && first > 0.0 => format!("{:.2}", first / value),
         _ => "–".to_owned(),
     };
-    let figures = shown.iter().map(|value| value.as_ref().map_or("–".to_owned(), |(_, text)| text.clone()));
-    figures.chain(shown.iter().skip(1).map(ratio)).collect()
+    let texts = values.iter().map(|value| value.as_ref().map_or("–".to_owned(), |(_, text)| text.clone()));
+    texts.chain(values.iter().skip(1).map(ratio)).collect()
 }

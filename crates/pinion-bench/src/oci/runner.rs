@@ -1,5 +1,6 @@
-//! The process that starts runtimes: small, of one thread, in a mount namespace of its own, so that every runtime is
-//! started alike and from memory that costs nothing to copy. One request a line on standard input, one answer a line.
+//! The process that starts runtimes. It is small, single-threaded and in its own mount namespace, so that every runtime
+//! is started under the same conditions, and so that a fork copies little memory. It reads a request per line from
+//! standard input, and writes a response per line.
 
 use std::{
     fs::File,
@@ -17,24 +18,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::Failure;
 
-/// How the runner's mount namespace differs from the host's.
+/// The differences between the mount namespace of the runner and that of the host.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct RunnerArguments {
-    /// Without the cgroup v2 tree of a hybrid machine, for runtimes that stumble over it.
+    /// Hide the cgroup v2 hierarchy of a hybrid machine, for runtimes that fail with it.
     #[arg(long)]
     pub(crate) hide_v2: bool,
-    /// Directories of states, each on a tmpfs, as `/run` is on nodes.
+    /// State directories, each on a tmpfs, like `/run` on nodes.
     #[arg(long)]
     pub(crate) states: Vec<PathBuf>,
-    /// With so many mounts more.
+    /// Number of additional mounts.
     #[arg(long, default_value_t = 0)]
     pub(crate) mounts: usize,
-    /// Where these mounts go.
+    /// Directory for these mounts.
     #[arg(long)]
     pub(crate) place: Option<PathBuf>,
 }
 
-/// What to start.
+/// A request to start a program.
 #[derive(Debug, Serialize, Deserialize)]
 struct Request {
     words: Vec<String>,
@@ -42,21 +43,21 @@ struct Request {
     errors: PathBuf,
 }
 
-/// One run of a program.
+/// The measurements of one run of a program.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) wall_us: f64,
     pub(crate) cpu_us: u64,
-    /// Exit code, or 128 and the signal.
+    /// Exit code, or 128 + the signal number.
     pub(crate) code: i32,
 }
 
-/// `pinion-bench oci-runner`
+/// Serves requests; the implementation of `pinion-bench oci-runner`.
 pub(crate) fn serve(arguments: &RunnerArguments) -> Result<(), Failure> {
-    prepare(arguments).map_err(|error| Failure(format!("prepare the runner's mount namespace: {error}")))?;
+    prepare(arguments).map_err(|error| Failure(format!("prepare the mount namespace of the runner: {error}")))?;
     for line in io::stdin().lock().lines() {
-        let answer = line.and_then(|line| answer(&line)).map_err(|error| error.to_string());
-        let text = serde_json::to_string(&answer).map_err(|error| Failure(error.to_string()))?;
+        let response = line.and_then(|line| run(&line)).map_err(|error| error.to_string());
+        let text = serde_json::to_string(&response).map_err(|error| Failure(error.to_string()))?;
         if writeln!(io::stdout(), "{text}").is_err() {
             break;
         }
@@ -73,10 +74,10 @@ fn prepare(arguments: &RunnerArguments) -> io::Result<()> {
     for directory in &arguments.states {
         mount("tmpfs", directory, "tmpfs", MountFlags::empty(), None)?;
     }
-    if let Some(place) = &arguments.place {
-        mount("tmpfs", place, "tmpfs", MountFlags::empty(), None)?;
+    if let Some(parent) = &arguments.place {
+        mount("tmpfs", parent, "tmpfs", MountFlags::empty(), None)?;
         for number in 0..arguments.mounts {
-            let directory = place.join(number.to_string());
+            let directory = parent.join(number.to_string());
             std::fs::create_dir(&directory)?;
             mount("tmpfs", &directory, "tmpfs", MountFlags::empty(), Some(c"size=4k"))?;
         }
@@ -84,34 +85,34 @@ fn prepare(arguments: &RunnerArguments) -> io::Result<()> {
     Ok(())
 }
 
-fn answer(line: &str) -> io::Result<Sample> {
+fn run(line: &str) -> io::Result<Sample> {
     let request: Request = serde_json::from_str(line)?;
     let (program, arguments) = request.words.split_first().ok_or_else(|| io::Error::other("no program"))?;
     let errors = File::options().append(true).create(true).open(&request.errors)?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
     std::thread::sleep(std::time::Duration::from_millis(request.idle_ms));
-    let begin = Instant::now();
+    let start = Instant::now();
     let child = command.spawn()?;
     let pid = Pid::from_raw(child.id() as i32).ok_or_else(|| io::Error::other("no pid"))?;
     let usage = syscall::wait_usage::wait_with_usage(pid)?;
-    let wall_us = begin.elapsed().as_secs_f64() * 1e6;
+    let wall_us = start.elapsed().as_secs_f64() * 1e6;
     let signal = usage.status & 0x7f;
     let code = if signal == 0 { usage.status >> 8 & 0xff } else { 128 + signal };
     Ok(Sample { wall_us, cpu_us: usage.cpu_us, code })
 }
 
-/// A runner that was started.
+/// A running runner process.
 #[derive(Debug)]
 pub(crate) struct Runner {
     child: Child,
     requests: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    responses: BufReader<ChildStdout>,
     errors: PathBuf,
 }
 
 impl Runner {
-    /// Starts it; what runtimes say on standard error goes to this file.
+    /// Starts the runner. The standard error of runtimes is written to the file `errors`.
     pub(crate) fn start(arguments: &RunnerArguments, errors: PathBuf) -> io::Result<Self> {
         let mut command = Command::new("/proc/self/exe");
         command.arg("oci-runner").stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -127,32 +128,32 @@ impl Runner {
         let mut child = command.spawn()?;
         let missing = || io::Error::other("no pipe to the runner");
         let requests = child.stdin.take().ok_or_else(missing)?;
-        let answers = BufReader::new(child.stdout.take().ok_or_else(missing)?);
-        Ok(Self { child, requests, answers, errors })
+        let responses = BufReader::new(child.stdout.take().ok_or_else(missing)?);
+        Ok(Self { child, requests, responses, errors })
     }
 
-    /// Runs a program to its end.
+    /// Runs a program until it exits.
     pub(crate) fn run(&mut self, words: Vec<String>, idle_ms: u64) -> io::Result<Sample> {
         let request = Request { words, idle_ms, errors: self.errors.clone() };
         writeln!(self.requests, "{}", serde_json::to_string(&request)?)?;
         let mut line = String::new();
-        if self.answers.read_line(&mut line)? == 0 {
-            return Err(io::Error::other("the runner ended"));
+        if self.responses.read_line(&mut line)? == 0 {
+            return Err(io::Error::other("the runner exited"));
         }
-        let answer: Result<Sample, String> = serde_json::from_str(&line)?;
-        answer.map_err(io::Error::other)
+        let response: Result<Sample, String> = serde_json::from_str(&line)?;
+        response.map_err(io::Error::other)
     }
 
-    /// The last line that a runtime said.
+    /// Returns the last line that a runtime wrote to standard error.
     pub(crate) fn last_error(&self) -> String {
         let text = std::fs::read_to_string(&self.errors).unwrap_or_default();
-        text.lines().next_back().unwrap_or("nothing was said").chars().take(300).collect()
+        text.lines().next_back().unwrap_or("no error message").chars().take(300).collect()
     }
 }
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        // It ends when its input does; a killed one does so too.
+        // The runner would exit at the end of its input, but it may be blocked on a runtime.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

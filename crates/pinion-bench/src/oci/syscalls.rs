@@ -1,4 +1,4 @@
-//! System calls and forks of one `run true`, counted by strace. A call that is interrupted and taken up again is one.
+//! Counts the system calls and forks of one `run true` with strace. An interrupted call that is resumed counts once.
 
 use std::{fs, io, path::Path};
 
@@ -6,37 +6,38 @@ use serde::Serialize;
 
 use super::Contestant;
 
-/// Counted, not timed: the same every time.
+/// The counters, which are the same in every run.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Counts {
-    /// Of the runtime and the container's process up to the program's own execve.
+    /// System calls of the runtime and of the process of the container up to the execve(2) of its program.
     pub(crate) calls: usize,
-    /// Processes and threads made.
+    /// Processes and threads created.
     pub(crate) clones: usize,
 }
 
-/// By contestant; `None` where strace is not installed.
-pub(crate) fn count(contestants: &mut [Contestant], place: &Path) -> io::Result<Vec<Option<Counts>>> {
+/// Counts for each contestant; `None` if strace is not installed.
+pub(crate) fn count(contestants: &mut [Contestant], work_dir: &Path) -> io::Result<Vec<Option<Counts>>> {
     if !["/usr/bin/strace", "/bin/strace"].iter().any(|path| Path::new(path).exists()) {
-        eprintln!("pinion-bench: no strace (Debian: strace), system calls are not counted");
+        eprintln!("pinion-bench: strace is not installed: system calls are not counted");
         return Ok(vec![None; contestants.len()]);
     }
-    contestants.iter_mut().map(|contestant| count_of(contestant, place).map(Some)).collect()
+    contestants.iter_mut().map(|contestant| count_of(contestant, work_dir).map(Some)).collect()
 }
 
-fn count_of(contestant: &mut Contestant, place: &Path) -> io::Result<Counts> {
-    let file = place.join("strace");
-    let words = contestant.runtime.run(&contestant.bundle(place), &contestant.group, "bench-strace");
+fn count_of(contestant: &mut Contestant, work_dir: &Path) -> io::Result<Counts> {
+    let file = work_dir.join("strace");
+    let words = contestant.runtime.run(&contestant.bundle(work_dir), &contestant.group, "bench-strace");
     let strace = ["strace", "-f", "-qq", "-o", &file.to_string_lossy()].map(str::to_owned);
     let sample = contestant.runner.run(strace.into_iter().chain(words).collect(), 0)?;
     if sample.code != 0 {
-        let said = contestant.runner.last_error();
-        return Err(io::Error::other(format!("{} under strace: {said}", contestant.runtime.name)));
+        let error = contestant.runner.last_error();
+        return Err(io::Error::other(format!("{} under strace: {error}", contestant.runtime.name)));
     }
     Ok(counts(&fs::read_to_string(&file)?))
 }
 
-/// What the payload itself does after its execve is the same for all and left out.
+/// Parses a trace. The calls of the container's program after its execve(2) are the same for all runtimes and are
+/// ignored.
 fn counts(text: &str) -> Counts {
     let mut payload = None;
     let mut counts = Counts::default();
@@ -62,11 +63,11 @@ mod tests {
     use super::counts;
 
     #[test]
-    fn the_payloads_own_calls_are_left_out() {
+    fn calls_of_the_payload_are_ignored() {
         let text = "10 execve(\"/usr/bin/r\", [], 0x0) = 0\n10 clone3({flags=0}) = 11\n11 unshare(0 <unfinished ...>\n\
                     11 <... unshare resumed>) = 0\n11 execve(\"/bin/true\", [], 0x0) = 0\n11 brk(NULL) = 1\n\
                     10 --- SIGCHLD {} ---\n10 wait4(11) = 11\n10 +++ exited with 0 +++\n";
-        let found = counts(text);
-        assert_eq!((found.calls, found.clones), (5, 1));
+        let counts = counts(text);
+        assert_eq!((counts.calls, counts.clones), (5, 1));
     }
 }

@@ -1,88 +1,88 @@
-//! `pinion-bench pods`: whole lives of pods through the CRI.
+//! `pinion-bench pods`: measures the life cycle of pods over the CRI.
 
 mod density;
-mod life;
+mod lifecycle;
 mod report;
 mod rounds;
 
 use std::path::PathBuf;
 
-pub(crate) use life::{Alive, begin, end};
+pub(crate) use lifecycle::{RunningPod, remove_pod, start_pod};
 
 use crate::{
     engine::{Endpoint, Engine, Failure},
     machine::Machine,
 };
 
-/// What to run.
+/// Arguments of `pinion-bench pods`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// An engine: NAME=SOCKET; several are measured in turn, interleaved.
+    /// Engine to measure, NAME=SOCKET; may be repeated. Engines are measured interleaved.
     #[arg(long = "engine", required = true)]
     engines: Vec<Endpoint>,
-    /// Image with `true` and `sleep`; pulled where it is missing.
+    /// Image with `true` and `sleep`; pulled if it is missing.
     #[arg(long)]
     image: String,
-    /// Pods per engine and mode.
+    /// Number of pods per engine and mode.
     #[arg(long, short = 'n', default_value_t = 50)]
     pods: usize,
-    /// How many pods at a time: a mode for each number.
+    /// Numbers of concurrent pods; one mode for each.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 8])]
     in_flight: Vec<usize>,
-    /// Pods that live at once while processes and memory are counted; 0 leaves it out.
+    /// Number of running pods for the measurement of processes and memory; 0 disables it.
     #[arg(long, default_value_t = 20)]
     density: usize,
-    /// Lives per engine before anything counts.
+    /// Number of pods per engine before the measurement.
     #[arg(long, default_value_t = 3)]
     warmup: usize,
-    /// Pods in the host's network, without any network set-up.
+    /// Run the pods in the host network.
     #[arg(long)]
     host_network: bool,
-    /// Write every figure to this file as JSON.
+    /// Write all measurements to this file as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
 }
 
-/// How every pod of a run looks.
+/// The properties of the pods of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     image: String,
     host_network: bool,
-    /// An argument that no other process of the machine has: it tells the users' processes.
+    /// An argument that no other process on the machine has, which identifies the processes of the pods.
     mark: String,
-    /// With the labels and annotations that a kubelet gives its pods: they are most of what a list is made of.
+    /// Whether the pods have the labels and annotations of a kubelet, which are most of the content of lists.
     kubelet: bool,
 }
 
 impl Shape {
-    /// Of pods that no other run has.
+    /// Creates the shape of the pods of this run.
     pub(crate) fn new(image: &str, host_network: bool) -> Self {
         let mark = format!("{}", 1_000_000_000u64 + 10 * u64::from(std::process::id()));
         Self { image: image.to_owned(), host_network, mark, kubelet: false }
     }
 
-    /// The same, with a kubelet's labels and annotations.
-    pub(crate) fn named_as_by_a_kubelet(self) -> Self {
+    /// Adds the labels and annotations of a kubelet.
+    pub(crate) fn with_kubelet_labels(self) -> Self {
         Self { kubelet: true, ..self }
     }
 
-    /// The same, whose processes can be told from the others'; `number` is below 10.
+    /// Returns a shape with another mark, so that its processes can be identified. `number` must be below 10.
     pub(crate) fn marked(&self, number: u64) -> Self {
         let mark = self.mark.parse::<u64>().unwrap_or(0) + number;
         Self { mark: mark.to_string(), ..self.clone() }
     }
 
-    /// What tells their processes.
+    /// Returns the mark in the command line of the processes.
     pub(crate) fn mark(&self) -> &str {
         &self.mark
     }
 
-    /// What the users' processes run.
+    /// Returns the command of the containers.
     pub(crate) fn command(&self) -> Vec<String> {
         vec!["sleep".to_owned(), self.mark.clone()]
     }
 
-    /// Where engines write their logs.
+    /// Returns the log directory.
     pub(crate) fn logs(&self) -> PathBuf {
         std::env::temp_dir().join(format!("pinion-bench-{}", self.mark))
     }
@@ -102,7 +102,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     }
     for engine in &engines {
         for number in 0..arguments.warmup {
-            life::live(engine, &shape, &format!("warm-{number}")).await?;
+            lifecycle::run(engine, &shape, &format!("warm-{number}")).await?;
         }
     }
     let mut report = report::Report::new(Machine::here(), &engines);
@@ -114,7 +114,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
             report.density.push(density::measure(engine, &shape, arguments.density).await?);
         }
     }
-    // Engines that never made it have left nothing to remove.
+    // The directory may not exist.
     let _ = std::fs::remove_dir_all(shape.logs());
     println!("{}", report.tables().trim_end());
     if let Some(path) = &arguments.json {

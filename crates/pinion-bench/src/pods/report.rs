@@ -3,16 +3,16 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use super::{density::Density, life::STEPS, rounds::Mode};
+use super::{density::Density, lifecycle::STEPS, rounds::Mode};
 use crate::{engine::Engine, machine::Machine, statistics::Summary};
 
-/// Everything that was measured.
+/// All measurements.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     machine: Machine,
     engines: Vec<Name>,
     steps: [&'static str; STEPS.len()],
-    /// A table each.
+    /// Modes, with a table each.
     pub(crate) modes: Vec<Mode>,
     /// A row per engine.
     pub(crate) density: Vec<Density>,
@@ -25,13 +25,14 @@ struct Name {
 }
 
 impl Report {
-    /// Nothing measured yet.
+    /// Creates a report without measurements.
     pub(crate) fn new(machine: Machine, engines: &[Engine]) -> Self {
         let engines = engines.iter().map(|e| Name { name: e.name.clone(), version: e.version.clone() }).collect();
         Self { machine, engines, steps: STEPS, modes: Vec::new(), density: Vec::new() }
     }
 
-    /// Markdown tables: steps down, engines across, the last columns the first engine against each other one.
+    /// Formats Markdown tables: a row per step, a column per engine, and columns with the ratio of the first engine to
+    /// each other one.
     pub(crate) fn tables(&self) -> String {
         let mut text = format!("{}\n", self.machine.line());
         for engine in &self.engines {
@@ -43,7 +44,7 @@ impl Report {
         if let Some(first) = self.density.first() {
             let _ = writeln!(
                 text,
-                "\n{} pods of one container alive; beside the users' processes\n\n{}",
+                "\n{} running pods of one container; without the processes of the containers\n\n{}",
                 first.pods,
                 self.densities()
             );
@@ -96,8 +97,8 @@ fn times(name: &str, values: Vec<Summary>) -> Vec<String> {
     cells
 }
 
-fn ratio(ours: f64, theirs: f64) -> String {
-    if theirs > 0.0 { format!("{:.3}", ours / theirs) } else { "–".to_owned() }
+fn ratio(first: f64, other: f64) -> String {
+    if other > 0.0 { format!("{:.3}", first / other) } else { "–".to_owned() }
 }
 
 fn markdown(header: Vec<String>) -> Table {

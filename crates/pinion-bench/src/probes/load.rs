@@ -15,34 +15,34 @@ use crate::{
     statistics::Summary,
 };
 
-/// Between two looks for zombies: one that is there at both is not about to be reaped.
-const LOOK: Duration = Duration::from_secs(1);
-/// Let go by before anything counts.
+/// Interval at which zombies are counted. One that is found twice in a row is not about to be reaped.
+const ZOMBIE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time before the measurement starts.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// What is probed, and how.
+/// The containers to probe, and how.
 pub(super) struct Plan {
     pub(super) containers: Vec<String>,
     pub(super) command: Vec<String>,
     pub(super) period: Duration,
     pub(super) length: Duration,
     pub(super) timeout: i64,
-    /// Command line of the users' own processes.
+    /// Command line of the processes of the pods.
     pub(super) user: String,
 }
 
-/// What became of one container's probes.
+/// The results of the probes of one container.
 #[derive(Default)]
 struct Outcome {
     times: Vec<Duration>,
-    /// By what was said.
+    /// Number of errors by message.
     errors: BTreeMap<String, usize>,
 }
 
-/// Probes every container to the end of the plan; `before` is how the machine was without them.
+/// Probes every container for the duration of the plan. `before` are the processes before the containers were created.
 pub(super) async fn run(engine: &Engine, plan: &Plan, before: &Processes) -> Row {
     tokio::time::sleep(SETTLE).await;
-    let (processes, counters, own) = (Processes::now(), Counters::now(), own_cpu());
+    let (processes, counters, client_before) = (Processes::now(), Counters::now(), own_cpu());
     let start = Instant::now();
     let end = start + plan.length;
     let probes = (0..plan.containers.len()).map(|number| probe(engine, plan, number, end));
@@ -50,17 +50,17 @@ pub(super) async fn run(engine: &Engine, plan: &Plan, before: &Processes) -> Row
     let outcomes = join_all(probes).await;
     let wall = start.elapsed();
     let (counters, after) = (Counters::now().since(counters), Processes::now());
-    let own = own_cpu() - own;
+    let client_ms = own_cpu() - client_before;
     let zombies = watch.await.unwrap_or_default();
 
     let times: Vec<Duration> = outcomes.iter().flat_map(|outcome| outcome.times.iter().copied()).collect();
     let mut errors = BTreeMap::new();
-    for (words, count) in outcomes.into_iter().flat_map(|outcome| outcome.errors) {
-        *errors.entry(words).or_insert(0) += count;
+    for (message, count) in outcomes.into_iter().flat_map(|outcome| outcome.errors) {
+        *errors.entry(message).or_insert(0) += count;
     }
     let (seconds, probes) = (wall.as_secs_f64(), times.len().max(1) as f64);
     let engine_ms = after.cpu_since(&processes, before, engine.daemon, &plan.user);
-    let node_ms = counters.busy_ms.saturating_sub(own);
+    let node_ms = counters.busy_ms.saturating_sub(client_ms);
     Row {
         engine: engine.name.clone(),
         version: engine.version.clone(),
@@ -71,13 +71,13 @@ pub(super) async fn run(engine: &Engine, plan: &Plan, before: &Processes) -> Row
         engine_percent: engine_ms as f64 / seconds / 10.0,
         node_ms_per_probe: node_ms as f64 / probes,
         engine_ms_per_probe: engine_ms as f64 / probes,
-        client_percent: own as f64 / seconds / 10.0,
+        client_percent: client_ms as f64 / seconds / 10.0,
         forks_per_probe: counters.forks as f64 / probes,
         zombies,
     }
 }
 
-/// One container's probes: evenly between those of the others, one after the other.
+/// Probes one container periodically. The probes of all containers are distributed evenly over the period.
 async fn probe(engine: &Engine, plan: &Plan, number: usize, end: Instant) -> Outcome {
     let mut outcome = Outcome::default();
     let mut runtime = engine.runtime.clone();
@@ -94,31 +94,31 @@ async fn probe(engine: &Engine, plan: &Plan, number: usize, end: Instant) -> Out
             cmd: plan.command.clone(),
             timeout: plan.timeout,
         };
-        let begin = Instant::now();
-        let answer = runtime.exec_sync(request).await.map(tonic::Response::into_inner);
-        outcome.times.push(begin.elapsed());
-        let error = match answer {
-            Ok(answer) if answer.exit_code == 0 => continue,
-            Ok(answer) => format!("exit code {}", answer.exit_code),
+        let start = Instant::now();
+        let result = runtime.exec_sync(request).await.map(tonic::Response::into_inner);
+        outcome.times.push(start.elapsed());
+        let error = match result {
+            Ok(response) if response.exit_code == 0 => continue,
+            Ok(response) => format!("exit code {}", response.exit_code),
             Err(status) => format!("{:?}", status.code()),
         };
         *outcome.errors.entry(error).or_insert(0) += 1;
     }
 }
 
-/// How many zombies were there at two looks in a row, each counted once.
+/// Returns the number of zombies that were found twice in a row, each counted once.
 async fn count_zombies(end: Instant) -> usize {
-    let (mut before, mut stayed) = (BTreeSet::new(), BTreeSet::new());
+    let (mut before, mut persistent) = (BTreeSet::new(), BTreeSet::new());
     while Instant::now() < end {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(ZOMBIE_INTERVAL).await;
         let now = tokio::task::spawn_blocking(zombies).await.unwrap_or_default();
-        stayed.extend(now.intersection(&before).copied());
+        persistent.extend(now.intersection(&before).copied());
         before = now;
     }
-    stayed.len()
+    persistent.len()
 }
 
-/// This program's own CPU time, milliseconds: it is no part of the node's.
+/// Returns the CPU time of this program in milliseconds, which is subtracted from that of the node.
 fn own_cpu() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');

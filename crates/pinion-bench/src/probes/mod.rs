@@ -1,5 +1,5 @@
-//! `pinion-bench probes`: what it costs to have a command in each of many containers run again and again, as exec
-//! probes do.
+//! `pinion-bench probes`: measures the cost of executing a command periodically in each of many containers, like exec
+//! probes.
 
 mod load;
 mod report;
@@ -11,40 +11,40 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use crate::{
     engine::{Endpoint, Engine, Failure},
     machine::Machine,
-    pods::{Alive, Shape, begin, end},
+    pods::{RunningPod, Shape, remove_pod, start_pod},
 };
 
-/// How many pods are made and removed at a time.
+/// Number of pods that are created or removed concurrently.
 const IN_FLIGHT: usize = 8;
 
-/// What to run.
+/// Arguments of `pinion-bench probes`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// An engine: NAME=SOCKET; several are measured one after the other.
+    /// Engine to measure, NAME=SOCKET; may be repeated. Engines are measured one after the other.
     #[arg(long = "engine", required = true)]
     engines: Vec<Endpoint>,
-    /// Image with `true` and `sleep`; pulled where it is missing.
+    /// Image with `true` and `sleep`; pulled if it is missing.
     #[arg(long)]
     image: String,
-    /// Containers, each in a pod of its own.
+    /// Number of containers, each in a separate pod.
     #[arg(long, short = 'n', default_value_t = 100)]
     containers: usize,
-    /// Milliseconds from one probe of a container to its next.
+    /// Interval of the probes of a container in milliseconds.
     #[arg(long, default_value_t = 1000)]
     period: u64,
-    /// Seconds of probing.
+    /// Duration of the measurement in seconds.
     #[arg(long, default_value_t = 120)]
     seconds: u64,
-    /// Seconds a probe may take, as its request says.
+    /// Timeout of a probe in seconds.
     #[arg(long, default_value_t = 1)]
     timeout: i64,
-    /// The command, word by word [default: true]
+    /// Command of the probes, word by word [default: true]
     #[arg(long, default_values_t = ["true".to_owned()])]
     command: Vec<String>,
-    /// Pods in the host's network, without any network set-up.
+    /// Run the pods in the host network.
     #[arg(long)]
     host_network: bool,
-    /// Write every figure to this file as JSON.
+    /// Write all measurements to this file as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
 }
@@ -60,7 +60,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         let mut engine = Engine::connect(endpoint).await?;
         engine.ensure_image(&arguments.image).await?;
         let measured = measure(&engine, &shape, &arguments).await;
-        // The logs' directory goes also when nothing was measured.
+        // The log directory is removed even if the measurement failed.
         let _ = std::fs::remove_dir_all(shape.logs());
         report.engines.push(measured?);
     }
@@ -74,20 +74,20 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
 
 async fn measure(engine: &Engine, shape: &Shape, arguments: &Arguments) -> Result<report::Row, Failure> {
     let before = crate::process::Processes::now();
-    let make = |number: usize| async move { begin(engine, shape, &format!("probe-{number}")).await };
-    let made: Vec<Result<Alive, Failure>> =
-        stream::iter((0..arguments.containers).map(make)).buffer_unordered(IN_FLIGHT).collect().await;
-    let (mut alive, mut failure) = (Vec::new(), None);
-    for one in made {
-        match one {
-            Ok(one) => alive.push(one),
+    let create = |number: usize| async move { start_pod(engine, shape, &format!("probe-{number}")).await };
+    let created: Vec<Result<RunningPod, Failure>> =
+        stream::iter((0..arguments.containers).map(create)).buffer_unordered(IN_FLIGHT).collect().await;
+    let (mut pods, mut failure) = (Vec::new(), None);
+    for result in created {
+        match result {
+            Ok(pod) => pods.push(pod),
             Err(error) => failure = failure.or(Some(error)),
         }
     }
     let measured = match failure {
         None => {
             let plan = load::Plan {
-                containers: alive.iter().map(|alive| alive.container().to_owned()).collect(),
+                containers: pods.iter().map(|pod| pod.container().to_owned()).collect(),
                 command: arguments.command.clone(),
                 period: Duration::from_millis(arguments.period),
                 length: Duration::from_secs(arguments.seconds),
@@ -98,7 +98,7 @@ async fn measure(engine: &Engine, shape: &Shape, arguments: &Arguments) -> Resul
         }
         Some(failure) => Err(failure),
     };
-    let ends = stream::iter(alive.into_iter().map(|alive| end(engine, alive)));
-    ends.buffer_unordered(IN_FLIGHT).try_collect::<()>().await?;
+    let removals = stream::iter(pods.into_iter().map(|pod| remove_pod(engine, pod)));
+    removals.buffer_unordered(IN_FLIGHT).try_collect::<()>().await?;
     measured
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::Arguments;
 use crate::{machine::Machine, statistics::Summary};
 
-/// Everything that was measured.
+/// All measurements.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     machine: Machine,
@@ -18,32 +18,32 @@ pub(super) struct Report {
     pub(super) engines: Vec<Row>,
 }
 
-/// One engine.
+/// The measurements of one engine.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     pub(super) engine: String,
     pub(super) version: String,
-    /// Probes that the time has room for.
+    /// Number of probes that are possible in the time.
     pub(super) wanted: usize,
-    /// By gRPC code or exit code.
+    /// Number of errors by gRPC code or exit code.
     pub(super) errors: BTreeMap<String, usize>,
     pub(super) exec_sync: Summary,
-    /// CPU of the whole machine without the measuring client, percent of one core.
+    /// CPU usage of the whole machine without the client, in percent of one core.
     pub(super) node_percent: f64,
-    /// CPU of the engine's processes and of what they reaped, percent of one core.
+    /// CPU usage of the processes of the engine and their reaped children, in percent of one core.
     pub(super) engine_percent: f64,
     pub(super) node_ms_per_probe: f64,
     pub(super) engine_ms_per_probe: f64,
-    /// CPU of the measuring client, percent of one core.
+    /// CPU usage of the client, in percent of one core.
     pub(super) client_percent: f64,
-    /// Processes and threads made on the whole machine.
+    /// Processes and threads created on the whole machine.
     pub(super) forks_per_probe: f64,
-    /// That were not reaped within a second.
+    /// Number of zombies that were not reaped within a second.
     pub(super) zombies: usize,
 }
 
 impl Report {
-    /// Nothing measured yet.
+    /// Creates a report without measurements.
     pub(super) fn new(machine: Machine, arguments: &Arguments) -> Self {
         Self {
             machine,
@@ -55,7 +55,8 @@ impl Report {
         }
     }
 
-    /// A Markdown table: figures down, engines across, the last columns the first engine against each other one.
+    /// Formats a Markdown table: a row per measurement, a column per engine, and columns with the ratio of the first
+    /// engine to each other one.
     pub(super) fn table(&self) -> String {
         let mut text = format!("{}\n", self.machine.line());
         for row in &self.engines {
@@ -77,7 +78,7 @@ impl Report {
             table.add_row(cells);
         };
         plain("probes", 0, |row| row.exec_sync.count as f64);
-        plain("probes there was time for", 0, |row| row.wanted as f64);
+        plain("possible probes", 0, |row| row.wanted as f64);
         plain("ExecSync p50, ms", 2, |row| row.exec_sync.p50_ms);
         plain("ExecSync p99, ms", 2, |row| row.exec_sync.p99_ms);
         plain("CPU of the node, % of a core", 1, |row| row.node_percent);
@@ -85,7 +86,7 @@ impl Report {
         plain("CPU of the node per probe, ms", 2, |row| row.node_ms_per_probe);
         plain("processes and threads per probe", 1, |row| row.forks_per_probe);
         plain("errors", 0, |row| row.errors.values().sum::<usize>() as f64);
-        plain("zombies that stayed", 0, |row| row.zombies as f64);
+        plain("persistent zombies", 0, |row| row.zombies as f64);
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -97,6 +98,6 @@ impl Report {
     }
 }
 
-fn ratio(ours: f64, theirs: f64) -> String {
-    if theirs > 0.0 { format!("{:.3}", ours / theirs) } else { "–".to_owned() }
+fn ratio(first: f64, other: f64) -> String {
+    if other > 0.0 { format!("{:.3}", first / other) } else { "–".to_owned() }
 }

@@ -19,27 +19,28 @@ pub(crate) struct Args {
     /// Give the command a terminal
     #[arg(short, long)]
     tty: bool,
-    /// Set a variable; NAME alone takes the value from here
+    /// Set an environment variable; NAME without a value takes it from the local environment
     #[arg(short, long = "env", value_name = "NAME=VALUE")]
     env: Vec<String>,
-    /// Read variables from a file
+    /// Read environment variables from a file
     #[arg(long, value_name = "FILE")]
     env_file: Vec<PathBuf>,
     /// Working directory in the container
     #[arg(short, long, value_name = "DIRECTORY")]
     workdir: Option<String>,
-    /// User, with :GROUP or not
+    /// User, optionally with :GROUP
     #[arg(short, long)]
     user: Option<String>,
-    /// Name or id of the container, and the command with its arguments; options after the container are the command's
-    // One argument, because clap ends its options at the last positional argument only.
+    /// Name or id of the container, and the command with its arguments; options after the container belong to the
+    /// command
+    // A single argument, because clap stops parsing options only at the last positional argument.
     #[arg(required = true, num_args = 2.., trailing_var_arg = true, value_names = ["CONTAINER", "COMMAND"])]
     program: Vec<String>,
 }
 
-/// Runs the command and returns its exit code, or 125 to 127 as Docker does.
+/// Runs the command in the container and returns its exit code, or 125 to 127 as Docker does.
 pub(crate) async fn run(client: Client, args: Args) -> Result<u8, Failure> {
-    execute(client, args).await.map_err(Failure::beside_program)
+    execute(client, args).await.map_err(Failure::with_engine_code)
 }
 
 async fn execute(mut client: Client, args: Args) -> Result<u8, Failure> {
@@ -47,7 +48,7 @@ async fn execute(mut client: Client, args: Args) -> Result<u8, Failure> {
         return Err(Failure::usage("exec -t: standard input is not a terminal"));
     }
     let env = environment::all(&args.env_file, &args.env).map_err(Failure::usage)?;
-    let (name, command) = args.program.split_first().ok_or_else(|| Failure::usage("exec: no container is named"))?;
+    let (name, command) = args.program.split_first().ok_or_else(|| Failure::usage("exec: no container given"))?;
     let container = lookup::container(&mut client, name).await?;
     let start = SessionStart {
         container: container.id,
@@ -59,8 +60,8 @@ async fn execute(mut client: Client, args: Args) -> Result<u8, Failure> {
         working_dir: args.workdir.unwrap_or_default(),
         user: args.user.unwrap_or_default(),
     };
-    let session = Session::open(&mut client, Kind::Exec, start).await.map_err(Failure::of_command)?;
-    match session.carry().await? {
+    let session = Session::open(&mut client, Kind::Exec, start).await.map_err(Failure::with_exec_code)?;
+    match session.relay().await? {
         End::Exited(exit) => {
             if exit.out_of_memory {
                 eprintln!("pinion: exec in container {name}: a process was killed: the container was out of memory");

@@ -31,7 +31,7 @@ pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// A row per tag, as people know it.
+/// Returns a table with a row for each tag.
 fn table(images: &[v1::Image], digests: bool) -> Table {
     let mut heads = vec!["IMAGE", "TAG", "ID", "SIZE"];
     if digests {

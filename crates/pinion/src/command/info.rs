@@ -9,8 +9,8 @@ pub(crate) struct Args {}
 
 pub(crate) async fn run(mut client: Client) -> Result<u8, Failure> {
     let text = client.native.info(InfoRequest {}).await?.into_inner().json;
-    let info: Value =
-        serde_json::from_str(&text).map_err(|error| Failure::new(format!("the daemon's answer: {error}")))?;
+    let info: Value = serde_json::from_str(&text)
+        .map_err(|error| Failure::new(format!("parse the response of the daemon: {error}")))?;
     if client.json {
         output::json(&info)?;
         return Ok(0);
@@ -22,7 +22,7 @@ pub(crate) async fn run(mut client: Client) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// `{"a": {"b": 1}}` → `a.b  1`.
+/// Flattens nested objects into dotted keys: `{"a": {"b": 1}}` becomes `a.b  1`.
 fn flatten(prefix: &str, value: &Value, lines: &mut Vec<(String, String)>) {
     let key = |name: &str| if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") };
     match value {
@@ -31,7 +31,7 @@ fn flatten(prefix: &str, value: &Value, lines: &mut Vec<(String, String)>) {
             let items: Vec<String> = items.iter().map(plain).collect();
             lines.push((prefix.to_owned(), items.join(", ")));
         }
-        // A condition that is true has no message; no line for it.
+        // A condition that is true has an empty message, which gets no line.
         Value::String(text) if text.is_empty() => {}
         other => lines.push((prefix.to_owned(), plain(other))),
     }

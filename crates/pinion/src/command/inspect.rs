@@ -8,7 +8,7 @@ use crate::{Client, Failure, lookup, output};
 /// Arguments of `pinion inspect`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Look for this kind only [default: container, then pod, then image]
+    /// Search only this kind of object [default: container, then pod, then image]
     #[arg(long = "type", value_name = "KIND")]
     kind: Option<Kind>,
     /// Names or ids
@@ -23,42 +23,42 @@ enum Kind {
     Image,
 }
 
-/// Prints an array, JSON always: this is what scripts read.
+/// Prints a JSON array, whether or not `--json` is given.
 pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
-    let mut found = Vec::new();
+    let mut objects = Vec::new();
     for name in &args.names {
-        found.push(one(&mut client, name, args.kind).await?);
+        objects.push(one(&mut client, name, args.kind).await?);
     }
-    output::json(&found)?;
+    output::json(&objects)?;
     Ok(0)
 }
 
 async fn one(client: &mut Client, name: &str, kind: Option<Kind>) -> Result<Value, Failure> {
-    let wanted = |this: Kind| kind.is_none_or(|kind| kind == this);
-    if wanted(Kind::Container)
+    let searched = |this: Kind| kind.is_none_or(|kind| kind == this);
+    if searched(Kind::Container)
         && let Some(container) = lookup::find_container(client, name).await?
     {
         return self::container(client, container).await;
     }
-    if wanted(Kind::Pod)
+    if searched(Kind::Pod)
         && let Some(pod) = lookup::find_pod(client, name).await?
     {
         return self::pod(client, pod).await;
     }
-    // A name that is no image's name is no image either.
-    if wanted(Kind::Image)
+    // A name that is not a valid image reference is treated as an image that does not exist.
+    if searched(Kind::Image)
         && let Ok(Some(image)) = image(client, name).await
     {
         return Ok(image);
     }
-    let what = kind.map_or("container, pod or image".to_owned(), |kind| format!("{kind:?}").to_lowercase());
-    Err(Failure::new(format!("no {what} {name:?}")))
+    let kinds = kind.map_or("container, pod or image".to_owned(), |kind| format!("{kind:?}").to_lowercase());
+    Err(Failure::new(format!("no {kinds} {name:?}")))
 }
 
 async fn container(client: &mut Client, listed: v1::Container) -> Result<Value, Failure> {
     let request = v1::ContainerStatusRequest { container_id: listed.id, verbose: true };
-    let answer = client.runtime.container_status(request).await?.into_inner();
-    let status = answer.status.unwrap_or_default();
+    let response = client.runtime.container_status(request).await?.into_inner();
+    let status = response.status.unwrap_or_default();
     let exited = status.state() == v1::ContainerState::ContainerExited;
     let request = v1::PodSandboxStatusRequest { pod_sandbox_id: listed.pod_sandbox_id, verbose: false };
     let pod = client.runtime.pod_sandbox_status(request).await?.into_inner().status.unwrap_or_default();
@@ -71,18 +71,18 @@ async fn container(client: &mut Client, listed: v1::Container) -> Result<Value, 
         "createdAt": status.created_at, "startedAt": status.started_at, "finishedAt": status.finished_at,
         "logPath": status.log_path,
         "pod": {"id": pod.id, "name": pod.metadata.map(|m| m.name), "ip": addresses.first(), "ips": addresses},
-        "labels": status.labels, "annotations": status.annotations, "info": details(&answer.info),
+        "labels": status.labels, "annotations": status.annotations, "info": details(&response.info),
     }))
 }
 
 async fn pod(client: &mut Client, listed: v1::PodSandbox) -> Result<Value, Failure> {
     let state = pods::state(&listed);
     let request = v1::PodSandboxStatusRequest { pod_sandbox_id: listed.id, verbose: true };
-    let answer = client.runtime.pod_sandbox_status(request).await?.into_inner();
-    let status = answer.status.unwrap_or_default();
+    let response = client.runtime.pod_sandbox_status(request).await?.into_inner();
+    let status = response.status.unwrap_or_default();
     let metadata = status.metadata.unwrap_or_default();
     let addresses = pods::addresses(status.network.unwrap_or_default());
-    let containers = answer
+    let containers = response
         .containers_statuses
         .iter()
         .map(|c| json!({"id": c.id, "name": c.metadata.as_ref().map(|m| &m.name), "state": state_word(c.state())}));
@@ -90,23 +90,23 @@ async fn pod(client: &mut Client, listed: v1::PodSandbox) -> Result<Value, Failu
         "type": "pod", "id": status.id, "name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid,
         "attempt": metadata.attempt, "state": state, "createdAt": status.created_at,
         "ip": addresses.first(), "ips": addresses, "containers": containers.collect::<Vec<_>>(),
-        "labels": status.labels, "annotations": status.annotations, "info": details(&answer.info),
+        "labels": status.labels, "annotations": status.annotations, "info": details(&response.info),
     }))
 }
 
 async fn image(client: &mut Client, name: &str) -> Result<Option<Value>, Failure> {
     let image = Some(v1::ImageSpec { image: name.to_owned(), ..Default::default() });
-    let answer = client.images.image_status(v1::ImageStatusRequest { image, verbose: true }).await?.into_inner();
-    Ok(answer.image.map(|image| {
+    let response = client.images.image_status(v1::ImageStatusRequest { image, verbose: true }).await?.into_inner();
+    Ok(response.image.map(|image| {
         json!({
             "type": "image", "id": image.id, "tags": image.repo_tags, "digests": image.repo_digests, "size": image.size,
             "uid": image.uid.map(|uid| uid.value), "username": image.username, "pinned": image.pinned,
-            "info": details(&answer.info),
+            "info": details(&response.info),
         })
     }))
 }
 
-/// The verbose part of an answer.
+/// Returns the verbose part of a response.
 fn details(info: &std::collections::HashMap<String, String>) -> Value {
     info.get("info").and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null)
 }

@@ -1,14 +1,14 @@
 use cri_proto::pinion::KillRequest;
 
-use crate::{Client, Failure, lookup, output::Each, signal_name};
+use crate::{Client, Failure, lookup, output::Outcomes, signal_name};
 
 /// Arguments of `pinion kill`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Signal: a number or a name
+    /// Signal number or name
     #[arg(short, long, default_value = "KILL", value_parser = signal_name::parse)]
     signal: i32,
-    /// To every process of the container, not to the first alone
+    /// Signal every process of the container, not only the first
     #[arg(long)]
     all: bool,
     /// Names or ids
@@ -17,12 +17,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
-    let mut each = Each::new(client.json);
+    let mut outcomes = Outcomes::new(client.json);
     for name in &args.containers {
         let outcome = kill(&mut client, name, args.signal, args.all).await;
-        each.add(name, outcome)?;
+        outcomes.add(name, outcome)?;
     }
-    each.end()
+    outcomes.finish()
 }
 
 async fn kill(client: &mut Client, name: &str, signal: i32, all: bool) -> Result<(), Failure> {

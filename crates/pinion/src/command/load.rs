@@ -9,16 +9,16 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::{Client, Failure, output, terminal};
 
-/// Bytes of one message.
+/// Size of the data in one message, in bytes.
 const CHUNK: usize = 256 * 1024;
 
 /// Arguments of `pinion load`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The archive: tar, may be compressed [default: standard input]
+    /// Archive file, a tar that may be compressed [default: standard input]
     #[arg(short, long, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Print nothing but names
+    /// Print only image names
     #[arg(short, long)]
     quiet: bool,
 }
@@ -27,8 +27,8 @@ pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
     let (sender, receiver) = mpsc::channel(8);
     let reading = match args.input {
         Some(path) => {
-            let wrong = |error| Failure::new(format!("archive {}: {error}", path.display()));
-            let file = tokio::fs::File::open(&path).await.map_err(wrong)?;
+            let failed = |error| Failure::new(format!("open archive {}: {error}", path.display()));
+            let file = tokio::fs::File::open(&path).await.map_err(failed)?;
             tokio::spawn(read(file, sender))
         }
         None if terminal::is_input() => {
@@ -51,7 +51,7 @@ async fn read(mut archive: impl AsyncRead + Unpin, sender: mpsc::Sender<Chunk>) 
         let mut data = Vec::with_capacity(CHUNK);
         let read =
             archive.read_buf(&mut data).await.map_err(|error| Failure::new(format!("read the archive: {error}")))?;
-        // The daemon stopped reading: its answer says why.
+        // An error of `send` means that the daemon stopped reading; its response contains the reason.
         if read == 0 || sender.send(Chunk { data }).await.is_err() {
             return Ok(());
         }

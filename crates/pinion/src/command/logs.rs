@@ -11,25 +11,25 @@ use tonic::Code;
 use crate::{
     Client, Failure,
     log_file::{Entry, LogFile},
-    lookup, moment,
+    lookup, timestamp,
 };
 
-/// How often a followed log is looked at: below what people notice, and one stat for it.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval at which a followed log is polled: too short to be noticed, and each poll costs one stat(2).
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Arguments of `pinion logs`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Go on until the container ended
+    /// Print new output until the container exits
     #[arg(short, long)]
     follow: bool,
-    /// Only so many of the last lines
+    /// Print only this number of the last lines
     #[arg(short = 'n', long, value_name = "LINES")]
     tail: Option<usize>,
-    /// Only what was written after: 10m, 2h, or a time like 2026-01-31T12:00:00Z
-    #[arg(long, value_name = "TIME", value_parser = moment::since)]
+    /// Print only output since this time: 10m, 2h, or a timestamp like 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = timestamp::since)]
     since: Option<i64>,
-    /// Begin each line with its time
+    /// Prefix each line with its timestamp
     #[arg(short, long)]
     timestamps: bool,
     /// Name or id
@@ -41,7 +41,7 @@ pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
     let path = status(&mut client, &id).await?.log_path;
     if path.is_empty() {
         return Err(Failure::new(format!(
-            "container {:?} has no log: its pod was made without a directory for logs",
+            "container {:?} has no log: its pod was created without a log directory",
             args.container
         )));
     }
@@ -50,13 +50,13 @@ pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
         log => log.map_err(|error| Failure::new(format!("open log {path}: {error}")))?,
     };
     let mut printer = Printer::new(client.json, args.timestamps);
-    let wrong = |error: std::io::Error| Failure::new(format!("read log {path}: {error}"));
-    let wanted = |entry: &Entry| args.since.is_none_or(|since| entry.is_since(since));
+    let failed = |error: std::io::Error| Failure::new(format!("read log {path}: {error}"));
+    let filter = |entry: &Entry| args.since.is_none_or(|since| entry.is_since(since));
     match args.tail {
-        Some(lines) => log.tail(lines, wanted).map_err(wrong)?.iter().try_for_each(|entry| printer.print(entry))?,
+        Some(lines) => log.tail(lines, filter).map_err(failed)?.iter().try_for_each(|entry| printer.print(entry))?,
         None => {
-            while let Some(entry) = log.next().map_err(wrong)? {
-                if wanted(&entry) {
+            while let Some(entry) = log.next().map_err(failed)? {
+                if filter(&entry) {
                     printer.print(&entry)?;
                 }
             }
@@ -69,19 +69,19 @@ pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Prints what comes until the container ended.
+/// Prints new entries until the container exits.
 async fn follow(client: &mut Client, id: &str, log: &mut LogFile, printer: &mut Printer) -> Result<(), Failure> {
     loop {
-        // Asked before the log is read: what was written before the end is then read after it.
-        let runs = runs(client, id).await;
+        // Checked before the log is read, so that everything written before the exit is still printed.
+        let is_running = is_running(client, id).await;
         while let Some(entry) = log.next().map_err(|error| Failure::new(format!("read log: {error}")))? {
             printer.print(&entry)?;
         }
         printer.flush()?;
-        if !runs? {
+        if !is_running? {
             return Ok(());
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -90,23 +90,23 @@ async fn status(client: &mut Client, id: &str) -> Result<v1::ContainerStatus, Fa
     Ok(client.runtime.container_status(request).await?.into_inner().status.unwrap_or_default())
 }
 
-/// Whether more may come. A container that was removed writes no more; of one whose daemon does not answer nobody
-/// knows.
-async fn runs(client: &mut Client, id: &str) -> Result<bool, Failure> {
+/// Whether the container may still write to its log. False for a container that was removed; an error if the daemon
+/// does not respond.
+async fn is_running(client: &mut Client, id: &str) -> Result<bool, Failure> {
     let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
     let state = match client.runtime.container_status(request).await {
-        Ok(answer) => answer.into_inner().status.unwrap_or_default().state(),
+        Ok(response) => response.into_inner().status.unwrap_or_default().state(),
         Err(status) if status.code() == Code::NotFound => return Ok(false),
         Err(status) => return Err(status.into()),
     };
     Ok(matches!(state, v1::ContainerState::ContainerCreated | v1::ContainerState::ContainerRunning))
 }
 
-/// Writes entries to the two outputs, in large pieces, and in their order.
+/// Writes entries to standard output and standard error, buffered but in their order.
 struct Printer {
     json: bool,
     timestamps: bool,
-    /// The last piece did not end its line.
+    /// Whether the last entry did not end its line.
     continued: bool,
     stdout: BufWriter<Stdout>,
     stderr: BufWriter<Stderr>,
@@ -122,11 +122,12 @@ impl Printer {
         if self.json {
             let stream = if entry.stderr { "stderr" } else { "stdout" };
             let text = String::from_utf8_lossy(entry.text.strip_suffix(b"\n").unwrap_or(&entry.text));
-            let object = json!({"time": entry.moment, "stream": stream, "partial": !entry.ends_line(), "text": text});
+            let object =
+                json!({"time": entry.timestamp, "stream": stream, "partial": !entry.ends_line(), "text": text});
             writeln!(self.stdout, "{object}")?;
             return Ok(());
         }
-        // What went to the other stream before must be seen before.
+        // Earlier entries of the other stream must become visible first.
         let out: &mut dyn Write = if entry.stderr {
             self.stdout.flush()?;
             &mut self.stderr
@@ -135,7 +136,7 @@ impl Printer {
             &mut self.stdout
         };
         if self.timestamps && !self.continued {
-            write!(out, "{} ", entry.moment)?;
+            write!(out, "{} ", entry.timestamp)?;
         }
         out.write_all(&entry.text)?;
         self.continued = !entry.ends_line();

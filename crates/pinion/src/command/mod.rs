@@ -1,4 +1,4 @@
-//! One command, one file: its arguments, and what it does with them.
+//! The CLI commands, one file each: the arguments of a command and its implementation.
 
 pub(crate) mod attach;
 pub(crate) mod completions;
@@ -33,7 +33,7 @@ use crate::{
     client::Client,
 };
 
-/// Does what was asked and gives the exit code.
+/// Runs the command and returns the exit code.
 pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
     let Arguments { socket, json, command } = arguments;
     match command {
@@ -41,19 +41,21 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
         Command::Reset(args) => reset::run(args, socket),
         Command::Config(args) => match config::run(args, json)? {
             None => Ok(0),
-            Some(asked) => on_runtime(async { config::ask(Client::connect(socket, json).await, asked, json).await }),
+            Some(request) => {
+                on_runtime(async { config::send(Client::connect(socket, json).await, request, json).await })
+            }
         },
         Command::Completions(args) => completions::run(&args),
         command => on_runtime(client_command(command, socket, json)),
     }
 }
 
-fn on_runtime(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
+fn on_runtime(task: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::new(format!("start: {error}")))?;
-    let outcome = runtime.block_on(work);
+        .map_err(|error| Failure::new(format!("start the async runtime: {error}")))?;
+    let outcome = runtime.block_on(task);
     runtime.shutdown_background();
     outcome
 }

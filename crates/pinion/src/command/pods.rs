@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use super::rm::remove_pod;
 use crate::{
     Client, Failure, human, lookup,
-    output::{self, Each},
+    output::{self, Outcomes},
     table::Table,
 };
 
@@ -21,7 +21,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// End the processes of pods and give back their networks
+    /// Kill the processes of pods and release their networks
     Stop {
         /// Names or ids
         #[arg(required = true, value_name = "POD")]
@@ -29,10 +29,10 @@ enum Verb {
     },
     /// Remove pods with their containers
     Rm {
-        /// Even if containers run
+        /// Remove pods even if containers are running
         #[arg(short, long)]
         force: bool,
-        /// All pods
+        /// Remove all pods
         #[arg(short, long, conflicts_with = "pods")]
         all: bool,
         /// Names or ids
@@ -45,24 +45,24 @@ pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
     match args.verb {
         None => list(client, args.quiet).await,
         Some(Verb::Stop { pods }) => {
-            let mut each = Each::new(client.json);
+            let mut outcomes = Outcomes::new(client.json);
             for name in &pods {
                 let outcome = stop(&mut client, name).await;
-                each.add(name, outcome)?;
+                outcomes.add(name, outcome)?;
             }
-            each.end()
+            outcomes.finish()
         }
         Some(Verb::Rm { force, all, pods }) => {
             let pods = match all {
                 true => lookup::pods(&mut client).await?.into_iter().map(|pod| pod.id).collect(),
                 false => pods,
             };
-            let mut each = Each::new(client.json);
+            let mut outcomes = Outcomes::new(client.json);
             for name in &pods {
                 let outcome = remove(&mut client, name, force).await;
-                each.add(name, outcome)?;
+                outcomes.add(name, outcome)?;
             }
-            each.end()
+            outcomes.finish()
         }
     }
 }
@@ -76,17 +76,20 @@ async fn stop(client: &mut Client, name: &str) -> Result<(), Failure> {
 async fn remove(client: &mut Client, name: &str, force: bool) -> Result<(), Failure> {
     let pod = lookup::pod(client, name).await?;
     let containers = lookup::containers(client).await?;
-    let runs = |c: &v1::Container| c.pod_sandbox_id == pod.id && c.state() == v1::ContainerState::ContainerRunning;
-    match containers.iter().find(|c| runs(c)) {
+    let is_running =
+        |c: &v1::Container| c.pod_sandbox_id == pod.id && c.state() == v1::ContainerState::ContainerRunning;
+    match containers.iter().find(|c| is_running(c)) {
         Some(container) if !force => {
             let running = lookup::name_of(container);
-            Err(Failure::new(format!("container {running:?} of pod {name:?} runs; use: pinion pods rm -f {name}")))
+            Err(Failure::new(format!(
+                "remove pod {name:?}: container {running:?} is running; use: pinion pods rm -f {name}"
+            )))
         }
         _ => remove_pod(client, &pod.id).await,
     }
 }
 
-/// A pod with what only its status tells.
+/// A pod with the details from its status.
 struct Row {
     pod: v1::PodSandbox,
     addresses: Vec<String>,
@@ -125,9 +128,9 @@ async fn rows(client: &mut Client) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::with_capacity(pods.len());
     for pod in pods {
         let request = v1::PodSandboxStatusRequest { pod_sandbox_id: pod.id.clone(), verbose: false };
-        // A pod that went away since it was listed is left out.
-        let Ok(answer) = client.runtime.pod_sandbox_status(request).await else { continue };
-        let network = answer.into_inner().status.and_then(|status| status.network).unwrap_or_default();
+        // A pod that was removed since it was listed is skipped.
+        let Ok(response) = client.runtime.pod_sandbox_status(request).await else { continue };
+        let network = response.into_inner().status.and_then(|status| status.network).unwrap_or_default();
         rows.push(Row {
             addresses: addresses(network),
             containers: containers.iter().filter(|c| c.pod_sandbox_id == pod.id).count(),
@@ -137,13 +140,13 @@ async fn rows(client: &mut Client) -> Result<Vec<Row>, Failure> {
     Ok(rows)
 }
 
-/// All addresses of a pod.
+/// Returns all IP addresses of a pod.
 pub(super) fn addresses(network: v1::PodSandboxNetworkStatus) -> Vec<String> {
     let more = network.additional_ips.into_iter().map(|more| more.ip);
     std::iter::once(network.ip).chain(more).filter(|ip| !ip.is_empty()).collect()
 }
 
-/// `ready` or `stopped`.
+/// Returns the state of a pod for output: `ready` or `stopped`.
 pub(super) fn state(pod: &v1::PodSandbox) -> &'static str {
     match pod.state() {
         v1::PodSandboxState::SandboxReady => "ready",

@@ -11,7 +11,7 @@ use crate::{
 /// Arguments of `pinion ps`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Ended ones too
+    /// Include containers that exited
     #[arg(short, long)]
     all: bool,
     /// Print ids only
@@ -19,7 +19,7 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-/// A container with what only its status tells.
+/// A container with the details from its status.
 struct Row {
     container: v1::Container,
     status: v1::ContainerStatus,
@@ -58,15 +58,15 @@ async fn rows(client: &mut Client, all: bool) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::with_capacity(containers.len());
     for container in containers {
         let request = v1::ContainerStatusRequest { container_id: container.id.clone(), verbose: false };
-        // A container that went away since it was listed is left out.
-        let Ok(answer) = client.runtime.container_status(request).await else { continue };
+        // A container that was removed since it was listed is skipped.
+        let Ok(response) = client.runtime.container_status(request).await else { continue };
         let pod = pods.iter().find(|pod| pod.id == container.pod_sandbox_id).map(lookup::pod_name).unwrap_or_default();
-        rows.push(Row { status: answer.into_inner().status.unwrap_or_default(), pod: pod.to_owned(), container });
+        rows.push(Row { status: response.into_inner().status.unwrap_or_default(), pod: pod.to_owned(), container });
     }
     Ok(rows)
 }
 
-/// Its published ports. One that ended gave them back.
+/// Returns the published ports. A container that exited has released them.
 fn ports(row: &Row) -> &str {
     match row.status.state() {
         v1::ContainerState::ContainerExited => "",
@@ -74,7 +74,7 @@ fn ports(row: &Row) -> &str {
     }
 }
 
-/// What the user wrote, else what the engine made of it.
+/// Returns the image reference that the user specified, else the resolved one.
 fn image(container: &v1::Container) -> &str {
     match &container.image {
         Some(spec) if !spec.user_specified_image.is_empty() => &spec.user_specified_image,
@@ -83,7 +83,7 @@ fn image(container: &v1::Container) -> &str {
     }
 }
 
-/// `Up 3m`, `Exited (1) 5m ago`, `Created`.
+/// Returns the state of a container for the table: `Up 3m`, `Exited (1) 5m ago`, `Created`.
 fn state(status: &v1::ContainerStatus) -> String {
     match status.state() {
         v1::ContainerState::ContainerCreated => "Created".to_owned(),
@@ -98,7 +98,7 @@ fn state(status: &v1::ContainerStatus) -> String {
     }
 }
 
-/// `created`, `running`, `exited`, `unknown`.
+/// Returns the state of a container for JSON: `created`, `running`, `exited` or `unknown`.
 pub(super) fn state_word(state: v1::ContainerState) -> &'static str {
     match state {
         v1::ContainerState::ContainerCreated => "created",

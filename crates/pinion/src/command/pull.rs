@@ -6,13 +6,13 @@ use crate::{Client, Failure, output, progress};
 /// Arguments of `pinion pull`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Print the image's id only
+    /// Print only the id of the image
     #[arg(short, long)]
     quiet: bool,
-    /// Name and password for the registry
+    /// User name and password for the registry
     #[arg(long, env = "PINION_CREDENTIALS", hide_env_values = true, value_name = "USER:PASSWORD")]
     credentials: Option<String>,
-    /// The image: `[REGISTRY/]NAME[:TAG][@DIGEST]`
+    /// Image reference: `[REGISTRY/]NAME[:TAG][@DIGEST]`
     image: String,
 }
 

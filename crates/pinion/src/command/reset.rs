@@ -6,7 +6,7 @@ use crate::{Failure, daemon};
 /// Arguments of `pinion reset`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Do it: there is no way back
+    /// Confirm: this cannot be undone
     #[arg(long, required = true)]
     yes: bool,
     #[command(flatten)]

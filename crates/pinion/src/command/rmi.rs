@@ -1,28 +1,28 @@
 use cri_proto::{pinion::UntagRequest, v1};
 
-use crate::{Client, Failure, lookup, output::Each};
+use crate::{Client, Failure, lookup, output::Outcomes};
 
 /// Arguments of `pinion rmi`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Even if containers use it
+    /// Remove images even if containers use them
     #[arg(short, long)]
     force: bool,
-    /// Names or ids; of an image with several tags only the one named goes, by its id all go
+    /// Names or ids; a name removes only that tag of the image, an id removes all tags
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
 }
 
 pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
-    let mut each = Each::new(client.json);
+    let mut outcomes = Outcomes::new(client.json);
     for name in &args.images {
         let outcome = remove(&mut client, name, args.force).await;
-        each.add(name, outcome)?;
+        outcomes.add(name, outcome)?;
     }
-    each.end()
+    outcomes.finish()
 }
 
-/// The CRI's own removal succeeds for what is not there; people want to know.
+/// Removes an image or one of its tags. Unlike RemoveImage of the CRI, fails if the image does not exist.
 async fn remove(client: &mut Client, name: &str, force: bool) -> Result<(), Failure> {
     let spec = Some(v1::ImageSpec { image: name.to_owned(), ..Default::default() });
     let status = client.images.image_status(v1::ImageStatusRequest { image: spec.clone(), verbose: false }).await?;
@@ -35,7 +35,7 @@ async fn remove(client: &mut Client, name: &str, force: bool) -> Result<(), Fail
         if let Some(container) = users {
             let user = lookup::name_of(&container);
             return Err(Failure::new(format!(
-                "image {name:?} is used by container {user:?}; remove that first or use: pinion rmi -f {name}"
+                "remove image {name:?}: container {user:?} uses it; remove that first or use: pinion rmi -f {name}"
             )));
         }
     }
@@ -43,9 +43,9 @@ async fn remove(client: &mut Client, name: &str, force: bool) -> Result<(), Fail
     Ok(())
 }
 
-/// `busybox` is `docker.io/library/busybox:latest`: whatever was left out stands at the ends.
+/// Whether a name refers to a full tag: `busybox` refers to `docker.io/library/busybox:latest`.
 fn is_same(tag: &str, name: &str) -> bool {
-    let named = if name.rsplit('/').next().is_some_and(|last| last.contains(':')) { "" } else { ":latest" };
-    let full = format!("{name}{named}");
+    let default_tag = if name.rsplit('/').next().is_some_and(|last| last.contains(':')) { "" } else { ":latest" };
+    let full = format!("{name}{default_tag}");
     tag == full || tag.strip_suffix(&full).is_some_and(|front| front.ends_with('/'))
 }

@@ -1,10 +1,10 @@
 //! `pinion run`: a pod with one container, or one more container in a pod.
 //!
 //! ```text
-//! pull if missing → pod (its own, or --pod) → container → attach → start → carry → exit code → --rm
+//! pull if missing → pod (a new one, or --pod) → container → attach → start → relay stdio → exit code → --rm
 //! ```
 //!
-//! What was made is removed again if a later step fails.
+//! If a step fails, the objects of the earlier steps are removed.
 
 mod arguments;
 mod foreground;
@@ -33,7 +33,7 @@ use foreground::Signals;
 
 /// Runs the container and returns its exit code, or 125 to 127 as Docker does.
 pub(crate) async fn run(client: Client, args: Args) -> Result<u8, Failure> {
-    run_container(client, args).await.map_err(Failure::beside_program)
+    run_container(client, args).await.map_err(Failure::with_engine_code)
 }
 
 async fn run_container(mut client: Client, args: Args) -> Result<u8, Failure> {
@@ -42,33 +42,33 @@ async fn run_container(mut client: Client, args: Args) -> Result<u8, Failure> {
     }
     if args.network == Network::Host && !args.publish.is_empty() {
         return Err(Failure::usage(
-            "-p publishes ports of a pod with an address of its own; with --network host the program listens on the node \
-             itself: leave -p out",
+            "run -p: ports cannot be published with --network host, where the program listens on the node itself; \
+             remove -p",
         ));
     }
-    let messages = messages::Messages::of(&args).map_err(Failure::usage)?;
+    let messages = messages::Messages::new(&args).map_err(Failure::usage)?;
     let image = image(&mut client, &args).await?;
-    // From here on a signal must not end this program between making and removing.
+    // From here on a signal must not end this program before it has removed what it created.
     let signals = Signals::catch()?;
-    let made = make(&mut client, &args, messages, image).await?;
-    match execute(&mut client, &args, &made, signals).await {
-        // The user left a terminal: the container keeps running. With --rm the daemon removes it when it ends.
+    let created = create(&mut client, &args, messages, image).await?;
+    match execute(&mut client, &args, &created, signals).await {
+        // The user detached: the container keeps running. With --rm the daemon removes it when it exits.
         Ok(None) => Ok(0),
         Ok(Some(code)) => {
-            // The daemon removes it, too, whether or not this program lives: this waits until it is gone.
+            // The daemon removes it, too, even if this program is killed. This call waits until it is removed.
             if args.rm
-                && let Err(failure) = made.remove(&mut client).await
+                && let Err(failure) = created.remove(&mut client).await
             {
                 failure.print();
             }
             Ok(code)
         }
         Err(failure) => {
-            // One that runs although this program lost its session is the daemon's; one whose output nobody reads has
-            // no use.
-            if args.rm && failure.is_quiet() || made.never_ran(&mut client).await {
-                // The first failure is the one that counts.
-                let _ = made.remove(&mut client).await;
+            // A container that still runs although its session broke is left to the daemon. One whose output has no
+            // reader anymore is useless.
+            if args.rm && failure.is_quiet() || created.never_ran(&mut client).await {
+                // An error here would hide the first failure, which is the one to report.
+                let _ = created.remove(&mut client).await;
             }
             Err(failure)
         }
@@ -78,19 +78,21 @@ async fn run_container(mut client: Client, args: Args) -> Result<u8, Failure> {
 /// An image on this node.
 struct Image {
     id: String,
-    /// When its pull for this container began, nanoseconds since the epoch; `None`: it was here.
+    /// When the pull for this container started, in nanoseconds since the epoch; `None` if the image was present.
     pulled: Option<i64>,
 }
 
-/// The image, after a pull if there must be one.
+/// Returns the image. Pulls it first if the pull policy requires that.
 async fn image(client: &mut Client, args: &Args) -> Result<Image, Failure> {
     let image = Some(v1::ImageSpec { image: args.image().to_owned(), ..Default::default() });
-    let here = client.images.image_status(v1::ImageStatusRequest { image, verbose: false }).await?.into_inner().image;
-    match (here, args.pull) {
+    let present =
+        client.images.image_status(v1::ImageStatusRequest { image, verbose: false }).await?.into_inner().image;
+    match (present, args.pull) {
         (Some(image), Pull::Missing | Pull::Never) => Ok(Image { id: image.id, pulled: None }),
-        (None, Pull::Never) => {
-            Err(Failure::new(format!("image {:?} is not here, and --pull never; see: pinion images", args.image())))
-        }
+        (None, Pull::Never) => Err(Failure::new(format!(
+            "image {:?} is not present, and --pull is never; see: pinion images",
+            args.image()
+        ))),
         (_, Pull::Always | Pull::Missing) => {
             let pulled = Some(human::now());
             let request = PullRequest { reference: args.image().to_owned(), ..Default::default() };
@@ -100,8 +102,8 @@ async fn image(client: &mut Client, args: &Args) -> Result<Image, Failure> {
     }
 }
 
-/// What this command made, for its removal.
-struct Made {
+/// The objects that this command created, and that it may have to remove.
+struct CreatedContainer {
     container: String,
     name: String,
     pod: Pod,
@@ -111,31 +113,37 @@ struct Made {
 struct Pod {
     id: String,
     config: v1::PodSandboxConfig,
-    /// Whether this command made it.
-    made: bool,
+    /// Whether this command created it.
+    is_new: bool,
 }
 
-impl Made {
+impl CreatedContainer {
     async fn remove(&self, client: &mut Client) -> Result<(), Failure> {
         client.runtime.remove_container(v1::RemoveContainerRequest { container_id: self.container.clone() }).await?;
-        if !self.pod.made {
+        if !self.pod.is_new {
             return Ok(());
         }
-        // Others may have put containers into it.
+        // Other clients may have added containers to the pod.
         let is_used = lookup::containers(client).await?.iter().any(|other| other.pod_sandbox_id == self.pod.id);
         if is_used { Ok(()) } else { remove_pod(client, &self.pod.id).await }
     }
 
-    /// Whether the daemon says that the container's program never ran: then nothing of it is worth keeping. Where no
-    /// daemon answers nobody knows.
+    /// Whether the daemon reports that the program of the container never ran, so that the container can be removed.
+    /// False if the daemon does not respond.
     async fn never_ran(&self, client: &mut Client) -> bool {
         let request = v1::ContainerStatusRequest { container_id: self.container.clone(), verbose: false };
-        let status = client.runtime.container_status(request).await.ok().and_then(|answer| answer.into_inner().status);
+        let status =
+            client.runtime.container_status(request).await.ok().and_then(|response| response.into_inner().status);
         status.is_some_and(|status| status.started_at == 0 || status.reason == START_ERROR)
     }
 }
 
-async fn make(client: &mut Client, args: &Args, messages: messages::Messages, image: Image) -> Result<Made, Failure> {
+async fn create(
+    client: &mut Client,
+    args: &Args,
+    messages: messages::Messages,
+    image: Image,
+) -> Result<CreatedContainer, Failure> {
     let name = match &args.name {
         Some(name) => name.clone(),
         None => messages::random_name(args.image())?,
@@ -145,40 +153,40 @@ async fn make(client: &mut Client, args: &Args, messages: messages::Messages, im
     {
         let id = human::short(&other.id);
         return Err(Failure::new(format!(
-            "name {name:?} is taken by container {id}; choose another or use: pinion rm -f {name}"
+            "create container: name {name:?} is taken by container {id}; choose another or use: pinion rm -f {name}"
         )));
     }
     let pod = pod(client, args, &messages, &name).await?;
     let mut config = messages.container(args, &name, image.id);
-    config.annotations.extend(image.pulled.map(|began| (annotation::PULLED_SINCE.to_owned(), began.to_string())));
+    config.annotations.extend(image.pulled.map(|start| (annotation::PULLED_SINCE.to_owned(), start.to_string())));
     let request = v1::CreateContainerRequest {
         pod_sandbox_id: pod.id.clone(),
         config: Some(config),
         sandbox_config: Some(pod.config.clone()),
     };
     match client.runtime.create_container(request).await {
-        Ok(answer) => Ok(Made { container: answer.into_inner().container_id, name, pod }),
+        Ok(response) => Ok(CreatedContainer { container: response.into_inner().container_id, name, pod }),
         Err(status) => {
-            if pod.made {
-                // The first failure is the one that counts.
+            if pod.is_new {
+                // An error here would hide the first failure, which is the one to report.
                 let _ = remove_pod(client, &pod.id).await;
             }
-            Err(Failure::from(status).of_command())
+            Err(Failure::from(status).with_exec_code())
         }
     }
 }
 
-/// The pod to put the container in, made where there is none.
+/// Returns the pod for the container. Creates it if it does not exist.
 async fn pod(client: &mut Client, args: &Args, messages: &messages::Messages, name: &str) -> Result<Pod, Failure> {
-    if let Some(wanted) = &args.pod
-        && let Some(pod) = lookup::find_pod(client, wanted).await?
+    if let Some(pod_name) = &args.pod
+        && let Some(pod) = lookup::find_pod(client, pod_name).await?
     {
         if !args.publish.is_empty() {
             return Err(Failure::usage(format!(
-                "-p: pod {wanted:?} is there already, and ports are published when a pod is made"
+                "run -p: pod {pod_name:?} already exists, and ports are published when a pod is created"
             )));
         }
-        return Ok(Pod { id: pod.id, config: v1::PodSandboxConfig::default(), made: false });
+        return Ok(Pod { id: pod.id, config: v1::PodSandboxConfig::default(), is_new: false });
     }
     let uid = messages::random_uid()?;
     let logs = log_directory(client, &uid).await?;
@@ -199,46 +207,53 @@ async fn pod(client: &mut Client, args: &Args, messages: &messages::Messages, na
     };
     let request = v1::RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: args.runtime.clone() };
     match client.runtime.run_pod_sandbox(request).await {
-        Ok(answer) => Ok(Pod { id: answer.into_inner().pod_sandbox_id, config, made: true }),
+        Ok(response) => Ok(Pod { id: response.into_inner().pod_sandbox_id, config, is_new: true }),
         Err(status) => {
-            // Empty, for nothing has run; if it cannot be removed, the failure that counts is the other one.
+            // The directory is empty, because nothing has run. An error here would hide the failure to report.
             let _ = std::fs::remove_dir(&logs);
             Err(status.into())
         }
     }
 }
 
-/// Makes a directory for a pod's logs among the daemon's durable data.
+/// Creates a directory for the logs of a pod in the data directory of the daemon.
 async fn log_directory(client: &mut Client, uid: &str) -> Result<String, Failure> {
     let info = client.native.info(InfoRequest {}).await?.into_inner().json;
     let info: serde_json::Value = serde_json::from_str(&info).unwrap_or_default();
-    let data =
-        info["daemon"]["dataDir"].as_str().ok_or_else(|| Failure::new("the daemon does not tell where its data is"))?;
+    let data = info["daemon"]["dataDir"]
+        .as_str()
+        .ok_or_else(|| Failure::new("create log directory: the daemon did not report its data directory"))?;
     let directory = Path::new(data).join("logs").join(uid);
     std::fs::create_dir_all(&directory)
-        .map_err(|error| Failure::new(format!("make directory for logs {}: {error}", directory.display())))?;
+        .map_err(|error| Failure::new(format!("create log directory {}: {error}", directory.display())))?;
     Ok(directory.display().to_string())
 }
 
-/// Starts the container, and stays with it unless detached. `None`: it goes on without us.
-async fn execute(client: &mut Client, args: &Args, made: &Made, signals: Signals) -> Result<Option<u8>, Failure> {
-    let id = &made.container;
+/// Starts the container, and attaches to it unless `--detach` is given. Returns the exit code, or `None` if the
+/// container keeps running.
+async fn execute(
+    client: &mut Client,
+    args: &Args,
+    created: &CreatedContainer,
+    signals: Signals,
+) -> Result<Option<u8>, Failure> {
+    let id = &created.container;
     let request = v1::StartContainerRequest { container_id: id.clone() };
     if args.detach {
-        client.runtime.start_container(request).await.map_err(|status| Failure::from(status).of_command())?;
+        client.runtime.start_container(request).await.map_err(|status| Failure::from(status).with_exec_code())?;
         match client.json {
-            true => output::json(&json!({"id": id, "podId": made.pod.id}))?,
+            true => output::json(&json!({"id": id, "podId": created.pod.id}))?,
             false => output::line(id)?,
         }
         return Ok(None);
     }
     let start = attach::start(client, id.clone(), args.interactive).await?;
-    // Attached before it starts, so that its first byte is seen.
+    // Attach before the start, so that the first byte of output is not missed.
     let session = Session::open(client, Kind::Attach, start).await;
-    // Even without a session: where there is none because the command cannot be run, this says so.
-    client.runtime.start_container(request).await.map_err(|status| Failure::from(status).of_command())?;
-    match foreground::stay(client, id, session?, signals).await? {
-        End::Exited(exit) => Ok(Some(attach::exited(&made.name, exit))),
+    // Start the container even if the session failed: the error of the start may be the cause.
+    client.runtime.start_container(request).await.map_err(|status| Failure::from(status).with_exec_code())?;
+    match foreground::relay(client, id, session?, signals).await? {
+        End::Exited(exit) => Ok(Some(attach::exited(&created.name, exit))),
         End::Detached => Ok(None),
     }
 }

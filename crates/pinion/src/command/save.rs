@@ -9,7 +9,7 @@ use crate::{Client, Failure, terminal};
 /// Arguments of `pinion save`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The archive: a tar that Docker and OCI tools read [default: standard output]
+    /// Archive file, a tar for Docker and OCI tools [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Names or ids
@@ -19,7 +19,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
     if args.output.is_none() && terminal::is_output() {
-        return Err(Failure::usage("save: an archive is nothing for a terminal; give -o FILE"));
+        return Err(Failure::usage("save: cannot write an archive to a terminal; use -o FILE"));
     }
     let chunks = client.native.save(SaveRequest { names: args.images }).await?.into_inner();
     match args.output {
@@ -29,17 +29,17 @@ pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Under another name first: a half archive must not look like a whole one.
+/// Writes to another name first and renames the file, so that an incomplete archive is not mistaken for a complete one.
 async fn to_file(chunks: Streaming<Chunk>, path: &Path) -> Result<(), Failure> {
     let mut name = path.as_os_str().to_owned();
     name.push(".part");
     let part = PathBuf::from(name);
-    let wrong = |error: std::io::Error| Failure::new(format!("write {}: {error}", path.display()));
-    let file = tokio::fs::File::create(&part).await.map_err(wrong)?;
+    let failed = |error: std::io::Error| Failure::new(format!("write {}: {error}", path.display()));
+    let file = tokio::fs::File::create(&part).await.map_err(failed)?;
     match copy(chunks, file).await {
-        Ok(()) => tokio::fs::rename(&part, path).await.map_err(wrong),
+        Ok(()) => tokio::fs::rename(&part, path).await.map_err(failed),
         Err(failure) => {
-            // The failure that counts is the first one.
+            // An error here would hide the first failure, which is the one to report.
             let _ = tokio::fs::remove_file(&part).await;
             Err(failure)
         }

@@ -5,20 +5,20 @@ use crate::{
     daemon::{self, Source},
 };
 
-/// Arguments of `pinion serve`. What is said here goes before the file.
+/// Arguments of `pinion serve`. They take precedence over the configuration files.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// Configuration [default: /etc/pinion/config.toml if it is there]
+    /// Configuration file [default: /etc/pinion/config.toml if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Directory of what lives until the next boot
+    /// Directory for state that is discarded at boot
     #[arg(long, value_name = "DIRECTORY")]
     state_dir: Option<PathBuf>,
-    /// Directory of images and writable layers
+    /// Directory for images and writable layers
     #[arg(long, value_name = "DIRECTORY")]
     data_dir: Option<PathBuf>,
-    /// error, warn, info, debug or trace
+    /// Log level: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
 }
@@ -29,13 +29,14 @@ pub(crate) fn run(args: Args, socket: Option<PathBuf>) -> Result<u8, Failure> {
 }
 
 impl Args {
-    /// Where the configuration comes from.
+    /// Returns the sources of the configuration.
     pub(crate) fn source(self, socket: Option<PathBuf>) -> Result<Source, Failure> {
         let absolute = |path: PathBuf| {
-            std::path::absolute(&path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+            std::path::absolute(&path)
+                .map_err(|error| Failure::usage(format!("resolve path {}: {error}", path.display())))
         };
         Ok(Source {
-            // A reload may come when the working directory is another.
+            // The working directory may be another one at a reload.
             file: self.config.map(absolute).transpose()?,
             socket: socket.map(absolute).transpose()?,
             state_dir: self.state_dir.map(absolute).transpose()?,

@@ -1,6 +1,6 @@
 use cri_proto::v1;
 
-use crate::{Client, Failure, lookup, output::Each};
+use crate::{Client, Failure, lookup, output::Outcomes};
 
 /// Arguments of `pinion start`.
 #[derive(Debug, clap::Args)]
@@ -11,12 +11,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
-    let mut each = Each::new(client.json);
+    let mut outcomes = Outcomes::new(client.json);
     for name in &args.containers {
         let outcome = start(&mut client, name).await;
-        each.add(name, outcome)?;
+        outcomes.add(name, outcome)?;
     }
-    each.end()
+    outcomes.finish()
 }
 
 async fn start(client: &mut Client, name: &str) -> Result<(), Failure> {

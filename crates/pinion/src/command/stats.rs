@@ -9,18 +9,18 @@ use crate::{
     terminal,
 };
 
-/// Time between two samples.
+/// Time between two samples of a stream.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The same where only one table is wanted.
-const GLANCE: Duration = Duration::from_millis(300);
+/// Time between the two samples of a single table.
+const ONCE_PERIOD: Duration = Duration::from_millis(300);
 
 /// Arguments of `pinion stats`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Print once and end
+    /// Print one table and exit
     #[arg(long)]
     no_stream: bool,
-    /// Names or ids [default: all that run]
+    /// Names or ids [default: all running containers]
     #[arg(value_name = "CONTAINER")]
     containers: Vec<String>,
 }
@@ -35,7 +35,7 @@ pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
     let once = args.no_stream || client.json || !terminal::is_output();
     let mut before = sample(&mut client, &ids).await?;
     loop {
-        tokio::time::sleep(if once { GLANCE } else { PERIOD }).await;
+        tokio::time::sleep(if once { ONCE_PERIOD } else { PERIOD }).await;
         let now = sample(&mut client, &ids).await?;
         let mut rows: Vec<Row> = now.values().map(|stats| Row::of(stats, before.get(id(stats)))).collect();
         rows.sort_by(|a, b| b.cpu.total_cmp(&a.cpu).then_with(|| a.name.cmp(&b.name)));
@@ -55,15 +55,15 @@ pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
 
 async fn sample(client: &mut Client, ids: &[String]) -> Result<Sample, Failure> {
     let all = client.runtime.list_container_stats(v1::ListContainerStatsRequest::default()).await?.into_inner().stats;
-    let wanted = all.into_iter().filter(|stats| ids.is_empty() || ids.iter().any(|wanted| wanted == id(stats)));
-    Ok(wanted.map(|stats| (id(&stats).to_owned(), stats)).collect())
+    let selected = all.into_iter().filter(|stats| ids.is_empty() || ids.iter().any(|other| other == id(stats)));
+    Ok(selected.map(|stats| (id(&stats).to_owned(), stats)).collect())
 }
 
 fn id(stats: &v1::ContainerStats) -> &str {
     stats.attributes.as_ref().map_or("", |attributes| attributes.id.as_str())
 }
 
-/// What one container uses.
+/// The resource usage of one container.
 struct Row {
     id: String,
     name: String,
@@ -79,14 +79,14 @@ impl Row {
         let cpu = now.cpu.unwrap_or_default();
         let earlier = before.and_then(|stats| stats.cpu).unwrap_or(cpu);
         let used = |cpu: &v1::CpuUsage| cpu.usage_core_nano_seconds.map_or(0, |v| v.value);
-        let passed = u64::try_from(cpu.timestamp.saturating_sub(earlier.timestamp)).unwrap_or(0);
+        let elapsed = u64::try_from(cpu.timestamp.saturating_sub(earlier.timestamp)).unwrap_or(0);
         let memory = now.memory.unwrap_or_default();
         let working_set = memory.working_set_bytes.map_or(0, |v| v.value);
         let attributes = now.attributes.clone().unwrap_or_default();
         Self {
             id: attributes.id,
             name: attributes.metadata.map(|m| m.name).unwrap_or_default(),
-            cpu: human::percent(used(&cpu).saturating_sub(used(&earlier)), passed),
+            cpu: human::percent(used(&cpu).saturating_sub(used(&earlier)), elapsed),
             memory: working_set,
             limit: memory.available_bytes.map(|available| available.value + working_set),
             disk: now.writable_layer.as_ref().and_then(|layer| layer.used_bytes).map_or(0, |v| v.value),
@@ -118,7 +118,8 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// Draws over the last picture: home, each line cleared to its end, the rest of the screen too.
+/// Draws over the previous table: moves the cursor to the top, clears each line to its end, then the rest of the
+/// screen.
 fn refresh(text: &str) -> Result<(), Failure> {
     let rows = terminal::size().map_or(usize::MAX, |(_, rows)| usize::from(rows));
     let mut out = std::io::stdout().lock();

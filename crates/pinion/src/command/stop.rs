@@ -1,11 +1,11 @@
 use cri_proto::v1;
 
-use crate::{Client, Failure, lookup, output::Each};
+use crate::{Client, Failure, lookup, output::Outcomes};
 
 /// Arguments of `pinion stop`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Seconds until it is ended by force
+    /// Seconds until the container is killed
     #[arg(short, long = "time", default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..=86_400))]
     time: i64,
     /// Names or ids
@@ -14,12 +14,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
-    let mut each = Each::new(client.json);
+    let mut outcomes = Outcomes::new(client.json);
     for name in &args.containers {
         let outcome = stop(&mut client, name, args.time).await;
-        each.add(name, outcome)?;
+        outcomes.add(name, outcome)?;
     }
-    each.end()
+    outcomes.finish()
 }
 
 async fn stop(client: &mut Client, name: &str, timeout: i64) -> Result<(), Failure> {

@@ -9,7 +9,8 @@ use crate::{Client, Failure, output};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
-/// Prints this program's version even where no daemon answers, but then fails: scripts ask by it whether one does.
+/// Prints the version of this program even if no daemon is listening, but then fails: scripts use the exit code to
+/// check for a daemon.
 pub(crate) async fn run(socket: Option<PathBuf>, json: bool) -> Result<u8, Failure> {
     let client = env!("CARGO_PKG_VERSION");
     let daemon = daemon(socket, json).await;

@@ -12,18 +12,18 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
-    let mut ended = Vec::new();
+    let mut exited = Vec::new();
     for name in &args.containers {
         let container = lookup::container(&mut client, name).await?.id;
-        let answer = client.native.wait(WaitRequest { container: container.clone() }).await?.into_inner();
-        let code = answer.known.then_some(answer.exit_code);
+        let response = client.native.wait(WaitRequest { container: container.clone() }).await?.into_inner();
+        let code = response.known.then_some(response.exit_code);
         match client.json {
-            true => ended.push(json!({"id": container, "exitCode": code})),
+            true => exited.push(json!({"id": container, "exitCode": code})),
             false => output::line(&code.map_or_else(|| "unknown".to_owned(), |code| code.to_string()))?,
         }
     }
     if client.json {
-        output::json(&ended)?;
+        output::json(&exited)?;
     }
     Ok(0)
 }

@@ -11,7 +11,8 @@ use crate::{
 /// Arguments of `pinion why`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Name or id of a pod or container, namespace/name, or pod/container [default: all that is being made or is stuck]
+    /// Name or id of a pod or container, namespace/name, or pod/container [default: all that are being created or
+    /// stuck]
     #[arg(value_name = "NAME")]
     name: Option<String>,
 }
@@ -19,20 +20,20 @@ pub(crate) struct Args {
 pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
     let request = WhyRequest { name: args.name.clone().unwrap_or_default() };
     let text = client.native.why(request).await?.into_inner().json;
-    let found: Vec<Value> =
-        serde_json::from_str(&text).map_err(|error| Failure::new(format!("the daemon's answer: {error}")))?;
+    let objects: Vec<Value> = serde_json::from_str(&text)
+        .map_err(|error| Failure::new(format!("parse the response of the daemon: {error}")))?;
     if client.json {
-        output::json(&found)?;
+        output::json(&objects)?;
         return Ok(0);
     }
-    if found.is_empty() {
-        output::line("nothing is being made, and nothing is stuck")?;
+    if objects.is_empty() {
+        output::line("no pod or container is being created or stuck")?;
     }
-    for (number, one) in found.iter().enumerate() {
+    for (number, object) in objects.iter().enumerate() {
         if number > 0 {
             output::line("")?;
         }
-        show(one)?;
+        show(object)?;
     }
     Ok(0)
 }
@@ -42,14 +43,14 @@ fn show(why: &Value) -> Result<(), Failure> {
     output::line(&format!("{} {} ({}): {}", text("kind"), text("name"), short(&text("id")), text("state")))?;
     let mut facts: Vec<(&str, String)> = Vec::new();
     if !text("stage").is_empty() {
-        facts.push(("at", format!("{}, since {}", text("stage"), age(nanoseconds(&why["since"])))));
+        facts.push(("stage", format!("{}, for {}", text("stage"), age(nanoseconds(&why["since"])))));
     }
-    facts.extend(why["waits_for"].as_str().map(|what| ("waits for", printable(what))));
-    facts.extend(Some(("failure", text("failure"))).filter(|(_, words)| !words.is_empty()));
+    facts.extend(why["waits_for"].as_str().map(|cause| ("waiting for", printable(cause))));
+    facts.extend(Some(("failure", text("failure"))).filter(|(_, message)| !message.is_empty()));
     if why["end"].is_object() {
         let code = why["end"]["code"].as_i64().map_or_else(|| "unknown".to_owned(), |code| code.to_string());
-        let words = printable(why["end"]["words"].as_str().unwrap_or_default());
-        facts.push(("end", format!("{code}: {words}")));
+        let message = printable(why["end"]["words"].as_str().unwrap_or_default());
+        facts.push(("exit", format!("{code}: {message}")));
     }
     if why["oom"].is_object() {
         facts.push(("out of memory", oom(&why["oom"])));
@@ -59,8 +60,9 @@ fn show(why: &Value) -> Result<(), Failure> {
         facts.push(("denied", printable(&format!("{call}{}", denied["line"].as_str().unwrap_or_default()))));
     }
     if why["kind"] == "container" && why["denied"].as_array().is_none_or(Vec::is_empty) {
-        let words = "nothing in the kernel's log; a system call that a filter answers with an error is never there";
-        facts.push(("denied", words.to_owned()));
+        let message =
+            "nothing in the kernel log; it never contains system calls that a seccomp filter fails with an errno";
+        facts.push(("denied", message.to_owned()));
     }
     for (key, value) in facts {
         output::line(&format!("  {key:<14} {value}"))?;
@@ -69,16 +71,16 @@ fn show(why: &Value) -> Result<(), Failure> {
 }
 
 fn oom(oom: &Value) -> String {
-    let whose = match oom["limit"].as_str().unwrap_or_default() {
-        "container" => "the container's own limit",
-        "pod" => "the pod's limit",
-        "above" => "the limit of a group above the pod",
-        "node" => "no limit: the node had no memory left",
-        _ => "the kernel does not tell whose limit it was",
+    let limit = match oom["limit"].as_str().unwrap_or_default() {
+        "container" => "limit of the container",
+        "pod" => "limit of the pod",
+        "above" => "limit of a cgroup above the pod",
+        "node" => "no limit: the node was out of memory",
+        _ => "the kernel did not report which limit was reached",
     };
     let group = oom["group"].as_str().map(|group| format!(" ({group})")).unwrap_or_default();
     let line = oom["line"].as_str().map(|line| format!("; kernel: {line}")).unwrap_or_default();
-    printable(&format!("{whose}{group}{line}"))
+    printable(&format!("{limit}{group}{line}"))
 }
 
 fn timeline(stages: &Value) -> Result<(), Failure> {
@@ -92,8 +94,8 @@ fn timeline(stages: &Value) -> Result<(), Failure> {
             ended => span(ended - began),
         };
         let indent = if stage["part"] == true { "  " } else { "" };
-        let failure = stage["failure"].as_str().filter(|words| !words.is_empty());
-        let failure = failure.map(|words| format!(": {words}")).unwrap_or_default();
+        let failure = stage["failure"].as_str().filter(|message| !message.is_empty());
+        let failure = failure.map(|message| format!(": {message}")).unwrap_or_default();
         let name = stage["name"].as_str().unwrap_or_default();
         table.row([format!("  {}", span(began - first)), took, format!("{indent}{name}{failure}")]);
     }
@@ -104,7 +106,7 @@ fn nanoseconds(value: &Value) -> i64 {
     value.as_i64().unwrap_or(0)
 }
 
-/// Nanoseconds, as short as they are.
+/// Formats nanoseconds in the unit that fits.
 fn span(nanoseconds: i64) -> String {
     let microseconds = nanoseconds.max(0) / 1000;
     match microseconds {
@@ -120,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_have_the_unit_that_fits() {
+    fn spans_are_formatted_in_the_unit_that_fits() {
         assert_eq!([span(0), span(999_999), span(1_500_000)], ["0us", "999us", "1.5ms"]);
         assert_eq!([span(4_200_000_000), span(300_000_000_000)], ["4.2s", "5m"]);
     }

@@ -1,13 +1,13 @@
-//! The configuration in the engine's words.
+//! Converts the configuration into that of the engine.
 
 use std::path::PathBuf;
 
 use super::config::Config;
 
-/// All of it.
+/// Returns the configuration to open the engine with.
 pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
     let network = &config.network;
-    let pod::Changeable { registries, netns_pool, cdi_dirs } = changeable(config);
+    let pod::ReloadableConfig { registries, netns_pool, cdi_dirs } = changeable(config);
     pod::Config {
         state_dir: config.state_dir.clone(),
         data_dir: config.data_dir.clone(),
@@ -32,10 +32,10 @@ pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
     }
 }
 
-/// What a running engine can take up.
-pub(super) fn changeable(config: &Config) -> pod::Changeable {
+/// Returns the part of the configuration that a running engine can apply.
+pub(super) fn changeable(config: &Config) -> pod::ReloadableConfig {
     let registries = &config.registries;
-    pod::Changeable {
+    pod::ReloadableConfig {
         registries: pod::Registries {
             mirrors: registries.mirrors.clone(),
             plain_http: registries.plain_http.clone(),
@@ -43,9 +43,9 @@ pub(super) fn changeable(config: &Config) -> pod::Changeable {
             max_layer_bytes: Some(registries.max_layer_bytes),
             config_dir: Some(registries.config_dir.clone()),
             auth_file: registries.auth_file.clone(),
-            transfers: pod::Transfers {
+            transfers: pod::TransferLimits {
                 bytes_per_second: registries.min_bytes_per_second,
-                ..pod::Transfers::default()
+                ..pod::TransferLimits::default()
             },
         },
         netns_pool: config.network.pool,
@@ -53,7 +53,7 @@ pub(super) fn changeable(config: &Config) -> pod::Changeable {
     }
 }
 
-/// Where and how sessions are served.
+/// Returns the options of the streaming server.
 pub(super) fn streaming_options(config: &Config) -> cri::StreamingOptions {
     let super::config::Streaming { address, idle_timeout } = config.streaming;
     cri::StreamingOptions { address, idle_timeout, ..cri::StreamingOptions::default() }

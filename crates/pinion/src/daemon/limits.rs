@@ -2,10 +2,10 @@ use std::sync::OnceLock;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// As it was when the program started. The engine raises it, and gives it to containers as it was.
+/// The limit of open files when the program started. The engine raises it, but starts containers with the original one.
 static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
 
-/// To be called before the engine is opened.
+/// Records the limit of open files. Must be called before the engine is opened.
 pub(crate) fn remember_open_files() {
     match syscall::resource_limit::get(Resource::Nofile) {
         Ok(limit) => drop(OPEN_FILES.set(limit)),
@@ -13,33 +13,33 @@ pub(crate) fn remember_open_files() {
     }
 }
 
-/// Makes it what it was, for a program that is executed next.
+/// Restores the limit of open files before another program is executed.
 pub(crate) fn restore_open_files() {
     if let Some(limit) = OPEN_FILES.get() {
-        // Lowering is always allowed.
+        // Lowering a limit always succeeds.
         let _ = setrlimit(Resource::Nofile, *limit);
     }
 }
 
-/// Blocks from this size on do not come from the heap. The lists of some 300 pods with their metrics are smaller.
+/// Blocks of at least this size are mapped separately. The lists of 300 pods with their metrics are smaller.
 const LARGE_BLOCK: u32 = 4 << 20;
-/// Most free bytes at the top of the heap.
+/// Maximum free bytes at the top of the heap.
 const FREE_TOP: u32 = 8 << 20;
-/// So many free bytes are worth a walk over the heap.
-const FREE: usize = 1 << 20;
+/// Minimum of newly freed bytes for which the heap is trimmed.
+const TRIM_MIN: usize = 1 << 20;
 
-/// Keeps the heap small: by default glibc gives every thread a heap of its own, and does not return memory to the
-/// kernel after a large block was freed, such as 16 MiB of a command's output.
+/// Keeps the heap small: by default, glibc creates an arena for every thread, and does not return memory to the kernel
+/// after a large block was freed, such as 16 MiB of output.
 pub(crate) fn bound_memory() {
-    syscall::allocator::bound_arenas(1);
-    syscall::allocator::release_freed(LARGE_BLOCK, FREE_TOP);
+    syscall::allocator::limit_arenas(1);
+    syscall::allocator::set_release_thresholds(LARGE_BLOCK, FREE_TOP);
 }
 
-/// Returns to the kernel what the heap has free, where that is more than `before` by now, what the last call returned:
-/// what went back to the kernel counts as free, too.
+/// Returns free memory of the heap to the kernel, if it has grown by [`TRIM_MIN`] since the last call, which returned
+/// `before`. Memory that was returned to the kernel still counts as free.
 pub(crate) fn release_memory(before: usize) -> usize {
     let free = syscall::allocator::free_bytes();
-    if free < before + FREE {
+    if free < before + TRIM_MIN {
         return free.min(before);
     }
     syscall::allocator::trim();

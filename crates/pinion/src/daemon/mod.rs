@@ -1,20 +1,19 @@
-//! `pinion serve`: what stands between the operating system and the engine.
+//! `pinion serve`: the daemon process around the engine.
 //!
 //! ```text
-//! configuration → log → limits → lock → monitor program → engine (recovers what runs) → socket → READY=1 → requests
+//! configuration → log → limits → lock → monitor program → engine (recovers state) → socket → READY=1 → requests
 //!                                                                                          │
-//!               SIGTERM, SIGINT: answers what runs, ends; containers go on ◀───────────────┤
-//!               SIGHUP, a changed file: reload.rs takes up the configuration ◀─────────────┤
-//!               SIGUSR2, `pinion upgrade`: reexec.rs, the installed program goes on ◀──────┘
+//!         SIGTERM, SIGINT: completes running requests and exits; containers keep running ◀─┤
+//!         SIGHUP, a changed file: reload.rs applies the configuration ◀────────────────────┤
+//!         SIGUSR2, `pinion upgrade`: reexec.rs executes the installed program ◀────────────┘
 //! ```
 //!
-//! Up to the lock nothing is made on disk, so that a daemon that cannot start leaves nothing behind.
+//! Nothing is created on disk before the lock is taken, so that a daemon that cannot start leaves nothing behind.
 
 pub(crate) mod config;
 mod engine;
-mod handed;
+mod inherited;
 mod limits;
-mod live;
 mod lock;
 mod logging;
 mod metrics;
@@ -23,6 +22,7 @@ mod notify;
 mod priority;
 pub(crate) mod reexec;
 mod reload;
+mod running;
 mod socket;
 mod source;
 mod tasks;
@@ -39,48 +39,49 @@ use tokio_util::sync::CancellationToken;
 use crate::Failure;
 use config::{Config, Layers};
 use engine::{engine_config, streaming_options};
-use handed::Handed;
-use live::{Answering, Live};
+use inherited::InheritedSockets;
+use running::{DaemonHandle, RunningDaemon};
 pub(crate) use source::Source;
 
-/// Most threads that serve requests: the engine's work is the kernel's, more threads only cost memory.
+/// Maximum number of threads that serve requests. Most of the work is done by the kernel; more threads only cost
+/// memory.
 const THREADS_MAX: usize = 8;
 
-/// How a daemon ends.
-enum Ended {
-    /// For good.
-    Over,
-    /// For the installed program, which is to listen on this.
-    GivesWay(UnixListener),
+/// How the daemon exits.
+enum Exit {
+    /// It was stopped.
+    Stopped,
+    /// The installed program replaces it and listens on this socket.
+    Replaced(UnixListener),
 }
 
-/// What the daemon is started with.
-struct Start {
+/// The inputs of [`run`].
+struct Startup {
     source: Source,
     loaded: (Config, Layers),
     log: logging::Control,
-    handed: Handed,
+    inherited: InheritedSockets,
 }
 
-/// Runs the daemon until it is told to end.
+/// Runs the daemon until it is stopped or replaced.
 pub(crate) fn serve(source: Source) -> Result<(), Failure> {
-    let handed = Handed::take();
+    let inherited = InheritedSockets::take();
     reexec::remember();
     let loaded = source.load().map_err(|error| Failure::daemon(error.to_string()))?;
     let log = logging::start(&loaded.0.log)?;
     let config = loaded.0.clone();
-    let start = Start { source, loaded, log: log.clone(), handed };
-    let ended = on_threads(&config, async |monitor| run(start, monitor).await);
+    let startup = Startup { source, loaded, log: log.clone(), inherited };
+    let exit = on_threads(&config, async |monitor| run(startup, monitor).await);
     log.finish();
-    let failure = match ended {
-        Ok(Ended::Over) => return Ok(()),
-        Ok(Ended::GivesWay(listener)) => reexec::become_installed(&listener),
+    let failure = match exit {
+        Ok(Exit::Stopped) => return Ok(()),
+        Ok(Exit::Replaced(listener)) => reexec::execute_installed(&listener),
         Err(failure) => failure,
     };
-    Err(log.last_words(&failure))
+    Err(log.report(&failure))
 }
 
-/// Takes away all that a daemon with this configuration made. It must have ended.
+/// Removes everything that a daemon with this configuration created. That daemon must not be running.
 pub(crate) fn reset(source: &Source) -> Result<(), Failure> {
     let (config, _) = source.load().map_err(|error| Failure::daemon(error.to_string()))?;
     on_threads(&config, async |monitor| {
@@ -93,8 +94,9 @@ pub(crate) fn reset(source: &Source) -> Result<(), Failure> {
     })
 }
 
-fn on_threads<T>(config: &Config, work: impl AsyncFnOnce(PathBuf) -> Result<T, Failure>) -> Result<T, Failure> {
-    syscall::signals::keep_ended_children();
+/// Locks the state directory and runs `task` with the path of the monitor program on a new async runtime.
+fn on_threads<T>(config: &Config, task: impl AsyncFnOnce(PathBuf) -> Result<T, Failure>) -> Result<T, Failure> {
+    syscall::signals::reset_sigchld();
     limits::remember_open_files();
     limits::bound_memory();
     priority::run_before_containers();
@@ -112,88 +114,88 @@ fn on_threads<T>(config: &Config, work: impl AsyncFnOnce(PathBuf) -> Result<T, F
         .build()
         .map_err(|error| Failure::daemon(format!("start {threads} threads: {error}")))?;
     let _lock = lock::Lock::take(&config.state_dir)?;
-    let done = runtime.block_on(work(monitor))?;
-    // Blocking work that nobody waits for any more must not hold the process.
+    let result = runtime.block_on(task(monitor))?;
+    // Blocking tasks that nothing waits for any longer must not keep the process alive.
     runtime.shutdown_timeout(Duration::from_secs(1));
-    Ok(done)
+    Ok(result)
 }
 
-async fn run(start: Start, monitor: PathBuf) -> Result<Ended, Failure> {
-    let Start { source, loaded, log, handed } = start;
+async fn run(startup: Startup, monitor: PathBuf) -> Result<Exit, Failure> {
+    let Startup { source, loaded, log, inherited } = startup;
     let config = loaded.0.clone();
     log.trace(&config.tracing)?;
-    let mut stop = Box::pin(told_to_end()?);
-    // From the start: either would end a process that does not catch it.
-    let (hangup, mut replace) = (caught(SignalKind::hangup())?, caught(SignalKind::user_defined2())?);
+    let mut stop = Box::pin(termination_signal()?);
+    // Caught from the start, because the default action of both is to terminate the process.
+    let (hangup, mut replace) = (catch(SignalKind::hangup())?, catch(SignalKind::user_defined2())?);
     tracing::info!(version = cri::RUNTIME_VERSION, state = %config.state_dir.display(), data = %config.data_dir.display(), "starting");
     let open = pod::Engine::open(engine_config(&config, monitor.clone()));
     let engine = tokio::select! {
         engine = open => engine.map_err(|error| Failure::daemon(error.to_string()))?,
         signal = &mut stop => {
-            tracing::info!(signal, "ended while starting");
-            return Ok(Ended::Over);
+            tracing::info!(signal, "stopped during startup");
+            return Ok(Exit::Stopped);
         }
     };
     let streaming = cri::Streaming::bind(streaming_options(&config), engine.clone());
     let streaming = streaming.await.map_err(|error| Failure::daemon(error.to_string()))?;
-    let listener = match handed.listener(&config.socket) {
+    let listener = match inherited.listener(&config.socket) {
         Some(listener) => listener,
         None => socket::listen(&config.socket)?,
     };
-    let accepting = socket::accepting(&listener)?;
-    let read = metrics::Sources { engine: engine.clone(), streaming: streaming.clone(), log: log.clone() };
-    let metrics = metrics::Endpoint::new(read);
+    let acceptor = socket::acceptor(&listener)?;
+    let sources = metrics::Sources { engine: engine.clone(), streaming: streaming.clone(), log: log.clone() };
+    let metrics = metrics::Endpoint::new(sources);
     metrics.listen(config.metrics.address)?;
-    let live = Arc::new(Live::new(engine.clone(), (log, metrics), source, loaded));
+    let daemon = Arc::new(RunningDaemon::new(engine.clone(), (log, metrics), source, loaded));
     tracing::info!(socket = %config.socket.display(), pid = std::process::id(), "ready");
-    let kept = notify::store(&listener);
+    let is_stored = notify::store(&listener);
     notify::ready();
-    let (tell, told) = tokio::sync::oneshot::channel();
-    let answering = Arc::new(Answering(Arc::clone(&live)));
+    let (stop_sender, stop_receiver) = tokio::sync::oneshot::channel();
+    let handle = Arc::new(DaemonHandle(Arc::clone(&daemon)));
     let closed = CancellationToken::new();
-    let mut served = tokio::spawn(cri::serve(accepting, engine, streaming, answering, closed.clone(), async {
-        // A dropped sender means the same as a sent word.
-        let _: Result<(), _> = told.await;
+    let mut server = tokio::spawn(cri::serve(acceptor, engine, streaming, handle, closed.clone(), async {
+        // A dropped sender stops the server, too.
+        let _: Result<(), _> = stop_receiver.await;
     }));
-    let tasks = tasks::spawn(&live, hangup, monitor);
-    let (ended, gives_way) = tokio::select! {
-        ended = &mut served => (Some(ended), false),
-        why = live.gives_way(&mut replace) => {
-            tracing::info!(why, "giving way to the installed program; containers go on");
-            let _ = tell.send(());
-            // Who is told, and connects then, is served by the next program.
+    let tasks = tasks::spawn(&daemon, hangup, monitor);
+    let (served, is_replaced) = tokio::select! {
+        served = &mut server => (Some(served), false),
+        reason = daemon.replacement(&mut replace) => {
+            tracing::info!(reason, "executing the installed program; containers keep running");
+            let _ = stop_sender.send(());
+            // A client that connects after the notification is served by the next program.
             closed.cancelled().await;
             notify::reloading();
-            (timeout(live.config().upgrade.grace, &mut served).await.ok(), true)
+            (timeout(daemon.config().upgrade.grace, &mut server).await.ok(), true)
         }
         signal = &mut stop => {
-            tracing::info!(signal, "ending; containers go on");
+            tracing::info!(signal, "stopping; containers keep running");
             notify::stopping();
-            let _ = tell.send(());
-            (timeout(live.config().upgrade.grace, &mut served).await.ok(), false)
+            let _ = stop_sender.send(());
+            (timeout(daemon.config().upgrade.grace, &mut server).await.ok(), false)
         }
     };
     drop(tasks);
-    live.log.flush().await;
-    // A socket that the service manager keeps is for the next daemon.
-    if !gives_way && !kept {
+    daemon.log.flush().await;
+    // A socket that the service manager stores is for the next daemon.
+    if !is_replaced && !is_stored {
         socket::remove(&config.socket);
     }
-    match ended {
-        None => tracing::info!(after = ?live.config().upgrade.grace, "requests were left unanswered"),
-        Some(Ok(served)) => served.map_err(|error| Failure::daemon(error.to_string()))?,
+    match served {
+        None => tracing::info!(after = ?daemon.config().upgrade.grace, "requests were not completed in time"),
+        Some(Ok(result)) => result.map_err(|error| Failure::daemon(error.to_string()))?,
         Some(Err(panic)) => return Err(Failure::daemon(format!("serve: {panic}"))),
     }
-    Ok(if gives_way { Ended::GivesWay(listener) } else { Ended::Over })
+    Ok(if is_replaced { Exit::Replaced(listener) } else { Exit::Stopped })
 }
 
-fn caught(kind: SignalKind) -> Result<Signal, Failure> {
+fn catch(kind: SignalKind) -> Result<Signal, Failure> {
     signal(kind).map_err(|error| Failure::daemon(format!("catch signal {}: {error}", kind.as_raw_value())))
 }
 
-/// Resolves with the name of the signal that asks for the end.
-fn told_to_end() -> Result<impl Future<Output = &'static str>, Failure> {
-    let (mut terminate, mut interrupt) = (caught(SignalKind::terminate())?, caught(SignalKind::interrupt())?);
+/// Catches SIGTERM and SIGINT. The future resolves with the name of the one that arrives.
+fn termination_signal() -> Result<impl Future<Output = &'static str>, Failure> {
+    let (mut terminate, mut interrupt) = (catch(SignalKind::terminate())?, catch(SignalKind::interrupt())?);
     Ok(async move {
         tokio::select! {
             _ = terminate.recv() => "SIGTERM",

@@ -1,5 +1,5 @@
-//! Words to the service manager (sd_notify(3)); without `NOTIFY_SOCKET` nobody wants them. No thread waits for one that
-//! does not read: signs of life and status lines are then dropped, the others after ten seconds.
+//! Sends notifications to the service manager (sd_notify(3)), if `NOTIFY_SOCKET` is set. If the service manager does
+//! not read them, watchdog and status notifications are dropped immediately, others after ten seconds.
 
 use std::{
     env,
@@ -20,76 +20,76 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-/// How long a word is waited for that must not be lost.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout for notifications that must not be lost.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The daemon answers.
+/// Notifies that the daemon is ready.
 pub(crate) fn ready() {
-    tell("READY=1", &[], PATIENCE);
+    notify("READY=1", &[], SEND_TIMEOUT);
 }
 
-/// The daemon ends.
+/// Notifies that the daemon is stopping.
 pub(crate) fn stopping() {
-    tell("STOPPING=1", &[], PATIENCE);
+    notify("STOPPING=1", &[], SEND_TIMEOUT);
 }
 
-/// The daemon takes up another configuration or program, and says [`ready`] when it has.
+/// Notifies that the daemon reloads its configuration or is replaced. [`ready`] must follow.
 pub(crate) fn reloading() {
     let now = clock_gettime(ClockId::Monotonic);
     let micros = now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1000;
-    tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"), &[], PATIENCE);
+    notify(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"), &[], SEND_TIMEOUT);
 }
 
-/// One line for `systemctl status`.
+/// Sets the status line of `systemctl status`.
 pub(crate) fn status(line: &str) {
-    tell(&format!("STATUS={}", line.replace('\n', "; ")), &[], Duration::ZERO);
+    notify(&format!("STATUS={}", line.replace('\n', "; ")), &[], Duration::ZERO);
 }
 
-/// The daemon is alive: to be said more often than [`watchdog`].
+/// Notifies the watchdog. Must be called more often than [`watchdog_interval`].
 pub(crate) fn alive() {
-    tell("WATCHDOG=1", &[], Duration::ZERO);
+    notify("WATCHDOG=1", &[], Duration::ZERO);
 }
 
-/// Has the listening socket kept over a restart (`FileDescriptorStoreMax=`): who connects meanwhile waits and is not
-/// refused. Whether there is a service manager that may do so.
+/// Asks the service manager to store the listening socket over a restart (`FileDescriptorStoreMax=`), so that
+/// connections are queued in the meantime. Returns whether the request was sent.
 pub(crate) fn store(listener: impl AsFd) -> bool {
-    tell("FDSTORE=1\nFDNAME=socket\nFDPOLL=0", &[listener.as_fd()], PATIENCE)
+    notify("FDSTORE=1\nFDNAME=socket\nFDPOLL=0", &[listener.as_fd()], SEND_TIMEOUT)
 }
 
-/// How often a sign of life is wanted, where one is (`WatchdogSec=`).
-pub(crate) fn watchdog() -> Option<Duration> {
-    let of_us = env::var("WATCHDOG_PID").map_or(true, |pid| pid == std::process::id().to_string());
+/// Returns the watchdog interval, if the watchdog is enabled (`WatchdogSec=`).
+pub(crate) fn watchdog_interval() -> Option<Duration> {
+    let is_ours = env::var("WATCHDOG_PID").map_or(true, |pid| pid == std::process::id().to_string());
     let micros = env::var("WATCHDOG_USEC").ok()?.parse().ok().filter(|micros| *micros > 0)?;
-    of_us.then(|| Duration::from_micros(micros))
+    is_ours.then(|| Duration::from_micros(micros))
 }
 
-fn tell(words: &str, files: &[BorrowedFd<'_>], patience: Duration) -> bool {
+fn notify(message: &str, files: &[BorrowedFd<'_>], timeout: Duration) -> bool {
     let Some(socket) = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else { return false };
-    let told = send(&socket, words, files, patience);
-    let dropped = |error: &io::Error| patience.is_zero() && error.kind() == io::ErrorKind::WouldBlock;
-    if let Some(error) = told.as_ref().err().filter(|error| !dropped(error)) {
-        let word = words.split('\n').next().unwrap_or_default();
-        tracing::warn!("tell {word} to the service manager at {}: {error}", socket.display());
+    let result = send(&socket, message, files, timeout);
+    let is_dropped = |error: &io::Error| timeout.is_zero() && error.kind() == io::ErrorKind::WouldBlock;
+    if let Some(error) = result.as_ref().err().filter(|error| !is_dropped(error)) {
+        let assignment = message.split('\n').next().unwrap_or_default();
+        tracing::warn!("send {assignment} to the service manager at {}: {error}", socket.display());
     }
-    told.is_ok()
+    result.is_ok()
 }
 
-fn send(to: &OsString, words: &str, files: &[BorrowedFd<'_>], patience: Duration) -> io::Result<()> {
+fn send(to: &OsString, message: &str, files: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<()> {
     let address = match to.as_bytes() {
         [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name)?,
         path => SocketAddrUnix::new(path)?,
     };
     let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     let mut flags = SendFlags::NOSIGNAL;
-    match patience.is_zero() {
+    match timeout.is_zero() {
         true => flags |= SendFlags::DONTWAIT,
-        false => set_socket_timeout(&socket, Timeout::Send, Some(patience))?,
+        false => set_socket_timeout(&socket, Timeout::Send, Some(timeout))?,
     }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
-        return Err(io::Error::other("more descriptors than one"));
+        return Err(io::Error::other("more than one descriptor"));
     }
-    sendmsg_addr(&socket, &address, &[IoSlice::new(words.as_bytes())], &mut control, flags)?;
+    sendmsg_addr(&socket, &address, &[IoSlice::new(message.as_bytes())], &mut control, flags)?;
     Ok(())
 }

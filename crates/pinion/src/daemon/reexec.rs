@@ -1,5 +1,5 @@
-//! Another program in the daemon's place, in the same process: its listening socket stays open, so that nobody who
-//! connects meanwhile is refused.
+//! Executes the installed program in the process of the daemon. The listening socket stays open, so that connections
+//! are not error in the meantime.
 
 use std::{
     env, io,
@@ -16,22 +16,22 @@ use std::{
 use rustix::io::{FdFlags, fcntl_setfd};
 use tokio::time::timeout;
 
-use super::{handed, limits, source::Source};
+use super::{inherited, limits, source::Source};
 use crate::Failure;
 
 /// How long the new program may take to check the configuration.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a program ends with that does not know an argument (clap).
-const WRONG_ARGUMENTS: i32 = 2;
+/// Exit code of a program that does not know an argument (clap).
+const USAGE_ERROR: i32 = 2;
 
-/// What `pinion config check` says of a configuration that holds.
+/// Output of `pinion config check` for a valid configuration.
 pub(crate) const VALID: &str = "valid";
 
-/// The path of this program when it started: what is installed there later is its successor.
+/// The path of this program when it started. A program that is installed there later is the one to execute.
 static INSTALLED: OnceLock<io::Result<PathBuf>> = OnceLock::new();
 
-/// To be called at the start: a program that was replaced cannot be asked for its path.
+/// Records the path of this program. Must be called at the start, because the path of a replaced file cannot be read.
 pub(super) fn remember() {
     INSTALLED.get_or_init(env::current_exe);
 }
@@ -43,23 +43,23 @@ fn installed() -> Result<PathBuf, String> {
     }
 }
 
-/// Whether the installed program starts, understands the configuration, reads every format that this daemon wrote, and
-/// speaks to the monitor that runs.
+/// Checks that the installed program starts, accepts the configuration, reads every format that this daemon wrote, and
+/// is compatible with the running monitor.
 pub(super) async fn check(source: &Source) -> Result<(), String> {
-    ask(&installed()?, source.file.as_deref()).await
+    check_program(&installed()?, source.file.as_deref()).await
 }
 
-/// The next daemon opens the store in the data directory. On a disk that is read-only or hangs it could not start,
-/// while this one serves everything that needs no disk.
+/// Checks that the data disk is ready. The next daemon opens the image store at its start, and could not start on a
+/// disk that is read-only or hangs; this daemon still serves all requests that do not need the disk.
 pub(super) fn check_data_disk(disk: &pod::Condition) -> Result<(), String> {
     match disk.ready {
         true => Ok(()),
-        false => Err(format!("the data disk is not ready: {}; this daemon goes on", disk.message)),
+        false => Err(format!("the data disk is not ready: {}; this daemon keeps running", disk.message)),
     }
 }
 
-/// An execve(2) waits for all threads of this process, and for the close of its pipes, also of those that a container
-/// keeps locked inside the kernel.
+/// Checks that no container keeps a pipe of this process locked inside the kernel: execve(2) waits for all threads, and
+/// for the close of all pipes.
 pub(super) fn check_pipes(blocked: usize, holders: &[pod::PipeHolder]) -> Result<(), String> {
     if let Some(holder) = holders.first() {
         return Err(format!(
@@ -72,53 +72,58 @@ pub(super) fn check_pipes(blocked: usize, holders: &[pod::PipeHolder]) -> Result
         0 => Ok(()),
         _ => Err(format!(
             "{blocked} calls on pipes do not return: processes of containers keep them locked inside the kernel (splice(2)); stop \
-             these containers (see the refused execs in the log); this daemon keeps running"
+             these containers (see the error execs in the log); this daemon keeps running"
         )),
     }
 }
 
-/// A program that ends well and says something else is none of ours: executed, it would end in the daemon's place.
-async fn ask(program: &Path, file: Option<&Path>) -> Result<(), String> {
+/// Runs `config check` of another program. A program that succeeds with different output is not pinion, and would exit
+/// after it replaced the daemon.
+async fn check_program(program: &Path, file: Option<&Path>) -> Result<(), String> {
     let mut command = tokio::process::Command::new(program);
     command.args(["config", "check"]).args(formats());
     command.args(file).stdin(Stdio::null()).kill_on_drop(true);
-    let told = format!("check {}", program.display());
-    match timeout(PATIENCE, command.output()).await {
+    let operation = format!("check {}", program.display());
+    match timeout(CHECK_TIMEOUT, command.output()).await {
         Ok(Ok(output)) if output.status.success() && output.stdout.trim_ascii() == VALID.as_bytes() => Ok(()),
-        Ok(Ok(output)) if output.status.success() => Err(format!("{told}: it is no pinion; this daemon goes on")),
+        Ok(Ok(output)) if output.status.success() => {
+            Err(format!("{operation}: the program is not pinion; this daemon keeps running"))
+        }
         Ok(Ok(output)) => {
-            let said: String = String::from_utf8_lossy(&output.stderr).trim().chars().take(1000).collect();
-            if output.status.code() == Some(WRONG_ARGUMENTS) {
+            let message: String = String::from_utf8_lossy(&output.stderr).trim().chars().take(1000).collect();
+            if output.status.code() == Some(USAGE_ERROR) {
                 return Err(format!(
-                    "{told}: it is too old to report which formats it reads ({}); this daemon goes on",
-                    said.lines().next().unwrap_or_default()
+                    "{operation}: it is too old to report which formats it reads ({}); this daemon keeps running",
+                    message.lines().next().unwrap_or_default()
                 ));
             }
-            let said = if said.is_empty() { said } else { format!(": {said}") };
-            Err(format!("{told}: {}{said}; this daemon goes on", output.status))
+            let message = if message.is_empty() { message } else { format!(": {message}") };
+            Err(format!("{operation}: {}{message}; this daemon keeps running", output.status))
         }
-        Ok(Err(error)) => Err(format!("{told}: {error}; this daemon goes on")),
-        Err(_) => Err(format!("{told}: no answer within {} s; this daemon goes on", PATIENCE.as_secs())),
+        Ok(Err(error)) => Err(format!("{operation}: {error}; this daemon keeps running")),
+        Err(_) => Err(format!("{operation}: timed out after {} s; this daemon keeps running", CHECK_TIMEOUT.as_secs())),
     }
 }
 
-/// `--understands records=1 …`
+/// Returns the arguments `--understands records=1 …`.
 fn formats() -> impl Iterator<Item = String> {
     pod::FORMATS.iter().flat_map(|format| ["--understands".to_owned(), format!("{}={}", format.name, format.version)])
 }
 
-/// Executes the installed program with this program's arguments. Returns only with the reason why not.
-pub(super) fn become_installed(listener: &UnixListener) -> Failure {
+/// Executes the installed program with the arguments of this one. Returns only on failure.
+pub(super) fn execute_installed(listener: &UnixListener) -> Failure {
     let program = match installed() {
         Ok(program) => program,
-        Err(why) => return Failure::daemon(why),
+        Err(error) => return Failure::daemon(error),
     };
     limits::restore_open_files();
     if let Err(errno) = fcntl_setfd(listener.as_fd(), FdFlags::empty()) {
-        return Failure::daemon(format!("leave the socket open for the next daemon: {errno}"));
+        return Failure::daemon(format!("keep the socket open for the next daemon: {errno}"));
     }
     let mut command = Command::new(&program);
-    command.args(env::args_os().skip(1)).env(handed::OWN, format!("{}:{}", std::process::id(), listener.as_raw_fd()));
+    command
+        .args(env::args_os().skip(1))
+        .env(inherited::LISTENER, format!("{}:{}", std::process::id(), listener.as_raw_fd()));
     let error = command.exec();
     Failure::daemon(format!("execute {}: {error}", program.display()))
 }
@@ -130,18 +135,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daemon_with_a_failed_data_disk_stays() {
+    fn a_daemon_with_a_failed_data_disk_is_not_replaced() {
         let disk = |ready| pod::Condition { ready, reason: String::new(), message: "write to /data: read-only".into() };
         assert_eq!(check_data_disk(&disk(true)), Ok(()));
-        let refused = check_data_disk(&disk(false)).expect_err("refused");
-        assert!(refused.contains("write to /data: read-only") && refused.ends_with("this daemon goes on"), "{refused}");
+        let error = check_data_disk(&disk(false)).expect_err("refused");
+        assert!(error.contains("write to /data: read-only") && error.ends_with("this daemon keeps running"), "{error}");
     }
 
     #[test]
-    fn a_daemon_with_threads_that_cannot_end_stays() {
+    fn a_daemon_with_blocked_threads_is_not_replaced() {
         assert_eq!(check_pipes(0, &[]), Ok(()));
-        let refused = check_pipes(2, &[]).expect_err("refused");
-        assert!(refused.starts_with("2 calls on pipes") && refused.ends_with("this daemon keeps running"), "{refused}");
+        let error = check_pipes(2, &[]).expect_err("refused");
+        assert!(error.starts_with("2 calls on pipes") && error.ends_with("this daemon keeps running"), "{error}");
         let holder = pod::PipeHolder {
             pid: rustix::process::getpid(),
             thread: 1,
@@ -149,12 +154,12 @@ mod tests {
             call: "275".into(),
             waits_in: "unix_stream_read_generic".into(),
         };
-        let refused = check_pipes(0, &[holder]).expect_err("refused");
-        assert!(refused.contains("of container c0 keeps a pipe locked"), "{refused}");
+        let error = check_pipes(0, &[holder]).expect_err("refused");
+        assert!(error.contains("of container c0 keeps a pipe locked"), "{error}");
     }
 
     #[tokio::test]
-    async fn what_is_no_daemon_is_not_given_way_to() {
+    async fn a_program_that_fails_the_check_is_not_executed() {
         let dir = tempfile::tempdir().expect("a directory");
         let program = |name: &str, text: &str| {
             let path = dir.path().join(name);
@@ -162,12 +167,12 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
             path
         };
-        let asked = formats().collect::<Vec<_>>().join(" ");
-        assert!(asked.contains("--understands records="), "{asked}");
-        let good = format!("#!/bin/sh\n[ \"$*\" = 'config check {asked} /c.toml' ] && echo valid\n");
-        ask(&program("good", &good), Some(Path::new("/c.toml"))).await.expect("taken");
-        for (program, why) in [
-            (PathBuf::from("/bin/true"), "it is no pinion"),
+        let options = formats().collect::<Vec<_>>().join(" ");
+        assert!(options.contains("--understands records="), "{options}");
+        let good = format!("#!/bin/sh\n[ \"$*\" = 'config check {options} /c.toml' ] && echo valid\n");
+        check_program(&program("good", &good), Some(Path::new("/c.toml"))).await.expect("accepted");
+        for (program, cause) in [
+            (PathBuf::from("/bin/true"), "the program is not pinion"),
             (PathBuf::from("/bin/false"), "exit status: 1;"),
             (program("garbage", "garbage"), "Exec format error"),
             (
@@ -177,8 +182,8 @@ mod tests {
             (program("newer", "#!/bin/sh\necho speaks another contract >&2; exit 1\n"), ": speaks another contract;"),
             (dir.path().join("absent"), "No such file"),
         ] {
-            let refused = ask(&program, None).await.expect_err("refused");
-            assert!(refused.contains(why) && refused.ends_with("this daemon goes on"), "{refused}");
+            let error = check_program(&program, None).await.expect_err("refused");
+            assert!(error.contains(cause) && error.ends_with("this daemon keeps running"), "{error}");
         }
     }
 }

@@ -1,45 +1,47 @@
-//! From one configuration to another under a running engine: all of it, or nothing.
+//! Applies a new configuration to the running daemon, as a whole or not at all.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 use tokio::signal::unix::Signal;
 
-use super::{config::Config, engine::changeable, live::Live, watch::Watch};
+use super::{config::Config, engine::changeable, running::RunningDaemon, watch::Watch};
 use crate::Failure;
 
-/// What can be changed while the daemon runs; every other key needs a restart.
+/// Keys, or prefixes of keys, that can be changed while the daemon runs. Every other key requires a restart.
 const CHANGEABLE: &[&str] = &["log.", "metrics.", "tracing.", "network.pool", "cdi.", "upgrade.", "registries."];
 
-/// One part that takes up a configuration. It may refuse, and is then as it was.
-type Step = (&'static str, fn(&Live, &Config) -> Result<(), Failure>);
+/// A part of the daemon and the function that applies a configuration to it. A function that fails changes nothing.
+type Step = (&'static str, fn(&RunningDaemon, &Config) -> Result<(), Failure>);
 
-/// In this order; undone by the same with the configuration before.
+/// The steps in their order. A step is rolled back by applying the previous configuration.
 const STEPS: &[Step] = &[
-    ("log", |live, config| live.log.apply(&config.log)),
-    ("tracing", |live, config| live.log.trace(&config.tracing)),
-    ("metrics", |live, config| live.metrics.listen(config.metrics.address).map(drop)),
-    ("engine", |live, config| {
-        live.engine.reconfigure(changeable(config)).map_err(|error| Failure::daemon(error.to_string()))
+    ("log", |daemon, config| daemon.log.apply(&config.log)),
+    ("tracing", |daemon, config| daemon.log.trace(&config.tracing)),
+    ("metrics", |daemon, config| daemon.metrics.listen(config.metrics.address).map(drop)),
+    ("engine", |daemon, config| {
+        daemon.engine.reconfigure(changeable(config)).map_err(|error| Failure::daemon(error.to_string()))
     }),
 ];
 
-/// Takes up `new` in place of `old`; gives the keys that differ.
+/// Replaces the configuration `old` by `new`, and returns the keys that differ.
 ///
 /// # Errors
-/// A key that differs needs a restart, or a part refuses. Everything is as it was then.
-pub(super) fn apply(live: &Live, old: &Config, new: &Config) -> Result<Vec<String>, String> {
+/// A key that differs requires a restart, or a part refuses its new values. Nothing is changed then.
+pub(super) fn apply(daemon: &RunningDaemon, old: &Config, new: &Config) -> Result<Vec<String>, String> {
     let changed = differing(old, new);
     let fixed: Vec<&str> = changed.iter().map(String::as_str).filter(|key| !is_changeable(key)).collect();
     if !fixed.is_empty() {
-        let (keys, need) = (fixed.join(", "), if fixed.len() == 1 { "needs" } else { "need" });
-        return Err(format!("{keys} {need} a restart of the daemon; nothing was changed"));
+        return Err(format!(
+            "changed keys that require a restart of the daemon: {}; nothing was changed",
+            fixed.join(", ")
+        ));
     }
     for (done, (name, step)) in STEPS.iter().enumerate() {
-        if let Err(error) = step(live, new) {
+        if let Err(error) = step(daemon, new) {
             for (name, step) in &STEPS[..done] {
-                if let Err(error) = step(live, old) {
-                    tracing::error!("return to the configuration before: {name}: {error}");
+                if let Err(error) = step(daemon, old) {
+                    tracing::error!("roll back to the previous configuration: {name}: {error}");
                 }
             }
             return Err(format!("{name}: {error}; nothing was changed"));
@@ -49,10 +51,10 @@ pub(super) fn apply(live: &Live, old: &Config, new: &Config) -> Result<Vec<Strin
 }
 
 fn is_changeable(key: &str) -> bool {
-    CHANGEABLE.iter().any(|known| *known == key || known.ends_with('.') && key.starts_with(known))
+    CHANGEABLE.iter().any(|prefix| *prefix == key || prefix.ends_with('.') && key.starts_with(prefix))
 }
 
-/// Dotted keys whose values differ.
+/// Returns the dotted keys whose values differ.
 fn differing(old: &Config, new: &Config) -> Vec<String> {
     let (old, new) = (flat(old), flat(new));
     let mut keys: Vec<String> = old.keys().chain(new.keys()).cloned().collect();
@@ -63,13 +65,13 @@ fn differing(old: &Config, new: &Config) -> Vec<String> {
 }
 
 fn flat(config: &Config) -> BTreeMap<String, Value> {
-    fn walk(above: &str, value: Value, into: &mut BTreeMap<String, Value>) {
+    fn walk(parent: &str, value: Value, into: &mut BTreeMap<String, Value>) {
         match value {
             Value::Object(table) => table.into_iter().for_each(|(name, value)| {
-                let key = if above.is_empty() { name } else { format!("{above}.{name}") };
+                let key = if parent.is_empty() { name } else { format!("{parent}.{name}") };
                 walk(&key, value, into);
             }),
-            value => drop(into.insert(above.to_owned(), value)),
+            value => drop(into.insert(parent.to_owned(), value)),
         }
     }
     let mut keys = BTreeMap::new();
@@ -77,14 +79,14 @@ fn flat(config: &Config) -> BTreeMap<String, Value> {
     keys
 }
 
-/// Reloads on SIGHUP and when a file changes, for ever.
-pub(super) async fn on_request(live: Arc<Live>, mut hangup: Signal) {
+/// Reloads on SIGHUP and when a file changes. Never returns.
+pub(super) async fn on_request(daemon: Arc<RunningDaemon>, mut hangup: Signal) {
     loop {
-        let mut watch = offload::hand_over(|| Watch::of(&live.source.directories()))
+        let mut watch = offload::hand_over(|| Watch::new(&daemon.source.directories()))
             .inspect_err(|error| tracing::warn!("watch the configuration's directories: {error}; use SIGHUP"))
             .ok();
-        // What changed before the watch stood.
-        live.look_again().await;
+        // A file may have changed before the watch was set up.
+        daemon.reload_if_changed().await;
         let changed = async {
             match &mut watch {
                 Some(watch) => watch.changed().await,
@@ -92,9 +94,9 @@ pub(super) async fn on_request(live: Arc<Live>, mut hangup: Signal) {
             }
         };
         tokio::select! {
-            _ = hangup.recv() => drop(live.reload("SIGHUP").await),
+            _ = hangup.recv() => drop(daemon.reload("SIGHUP").await),
             changed = changed => match changed {
-                Ok(()) => live.look_again().await,
+                Ok(()) => daemon.reload_if_changed().await,
                 Err(error) => {
                     tracing::warn!("watch the configuration's directories: {error}; use SIGHUP");
                     hangup.recv().await;
@@ -109,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_named_and_told_apart() {
+    fn differing_keys_are_named_and_classified() {
         let config = |text: &str| Config::parse("", text).expect("valid");
         let old = config("");
         assert!(differing(&old, &config("")).is_empty());

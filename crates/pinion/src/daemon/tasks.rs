@@ -1,67 +1,69 @@
-//! What goes on beside the answering of requests.
+//! Background tasks of the daemon.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{signal::unix::Signal, task::JoinSet};
 
-use super::{config::MonitorUpgrade, limits, live::Live, notify, reload};
+use super::{config::MonitorUpgrade, limits, notify, reload, running::RunningDaemon};
 
-/// How often the line of status is told where no watchdog wants it more often.
-const STATUS: Duration = Duration::from_secs(60);
+/// Interval of the status line, unless the watchdog interval is shorter.
+const STATUS_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often memory that is free goes back to the kernel: what is freed and needed again within seconds should stay.
-const RELEASE: Duration = Duration::from_secs(60);
+/// Interval at which free memory is returned to the kernel. Memory that is needed again within seconds should be kept.
+const RELEASE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// All of it; ends with the returned set.
-pub(super) fn spawn(live: &Arc<Live>, hangup: Signal, monitor: PathBuf) -> JoinSet<()> {
+/// Starts all background tasks. They are aborted when the returned set is dropped.
+pub(super) fn spawn(daemon: &Arc<RunningDaemon>, hangup: Signal, monitor: PathBuf) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    tasks.spawn(reload::on_request(Arc::clone(live), hangup));
-    tasks.spawn(signs_of_life());
-    tasks.spawn(status_line(Arc::clone(live)));
+    tasks.spawn(reload::on_request(Arc::clone(daemon), hangup));
+    tasks.spawn(notify_watchdog());
+    tasks.spawn(status_line(Arc::clone(daemon)));
     tasks.spawn(release_memory());
-    if live.config().upgrade.monitor == MonitorUpgrade::Auto {
-        tasks.spawn(upgrade_monitor(Arc::clone(live), monitor));
+    if daemon.config().upgrade.monitor == MonitorUpgrade::Auto {
+        tasks.spawn(upgrade_monitor(Arc::clone(daemon), monitor));
     }
     tasks
 }
 
-/// The monitor that runs may be of an earlier installation.
-async fn upgrade_monitor(live: Arc<Live>, program: PathBuf) {
-    match live.engine.upgrade_monitor(&program).await {
-        Ok(now) if now.upgraded => tracing::info!(version = now.version, pid = now.pid, "the monitor was upgraded"),
+/// Upgrades the running monitor, which may have been started from an earlier installation.
+async fn upgrade_monitor(daemon: Arc<RunningDaemon>, program: PathBuf) {
+    match daemon.engine.upgrade_monitor(&program).await {
+        Ok(monitor) if monitor.upgraded => {
+            tracing::info!(version = monitor.version, pid = monitor.pid, "the monitor was upgraded");
+        }
         Ok(_) => {}
         Err(error) => tracing::warn!("{error}"),
     }
 }
 
-/// Reports to the service manager that tasks are run. Nothing that a container, a disk or the monitor can delay is
-/// asked here: `Status` and `pinion info` report those.
-async fn signs_of_life() {
-    let Some(wanted) = notify::watchdog() else { return };
+/// Notifies the watchdog of the service manager that the daemon runs its tasks. Does nothing that a container, a disk
+/// or the monitor could delay: `Status` and `pinion info` report those.
+async fn notify_watchdog() {
+    let Some(interval) = notify::watchdog_interval() else { return };
     loop {
         notify::alive();
-        tokio::time::sleep(wanted / 3).await;
+        tokio::time::sleep(interval / 3).await;
     }
 }
 
-/// What the start needed and what requests left.
+/// Returns memory to the kernel that was freed after the start and after requests.
 async fn release_memory() {
     let mut freed = 0;
     loop {
         freed = offload::hand_over(|| limits::release_memory(freed));
-        tokio::time::sleep(RELEASE).await;
+        tokio::time::sleep(RELEASE_INTERVAL).await;
     }
 }
 
-/// Keeps the line of `systemctl status`.
-async fn status_line(live: Arc<Live>) {
-    let every = notify::watchdog().map_or(STATUS, |wanted| wanted / 3);
+/// Updates the status line of `systemctl status`.
+async fn status_line(daemon: Arc<RunningDaemon>) {
+    let interval = notify::watchdog_interval().map_or(STATUS_INTERVAL, |watchdog| watchdog / 3);
     loop {
-        let status = live.engine.status().await;
-        let (pods, containers) = (live.engine.sandboxes().len(), live.engine.containers().len());
-        let trouble = [status.runtime, status.network].into_iter().find(|part| !part.ready);
-        let trouble = trouble.map_or_else(String::new, |part| format!("; {}: {}", part.reason, part.message));
-        notify::status(&format!("{pods} pods, {containers} containers{trouble}"));
-        tokio::time::sleep(every).await;
+        let status = daemon.engine.status().await;
+        let (pods, containers) = (daemon.engine.sandboxes().len(), daemon.engine.containers().len());
+        let problem = [status.runtime, status.network].into_iter().find(|part| !part.ready);
+        let problem = problem.map_or_else(String::new, |part| format!("; {}: {}", part.reason, part.message));
+        notify::status(&format!("{pods} pods, {containers} containers{problem}"));
+        tokio::time::sleep(interval).await;
     }
 }

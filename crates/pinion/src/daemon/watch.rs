@@ -1,4 +1,4 @@
-//! Changes in directories, by inotify(7): of files, of what replaces them, of links to them.
+//! Watches directories with inotify(7) for changed, replaced and linked files.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -9,20 +9,21 @@ use rustix::{
 };
 use tokio::{io::unix::AsyncFd, time::timeout};
 
-/// A change counts once nothing followed it for so long: editors and copies write in steps.
+/// A change is reported after no other change followed for this time, because editors and copies write in several
+/// steps.
 const QUIET: Duration = Duration::from_millis(200);
-/// After so long it counts all the same.
+/// Number of such periods after which a change is reported even if others follow.
 const STEPS_MAX: u32 = 25;
 
-/// See the head of this file.
+/// A watch on several directories.
 #[derive(Debug)]
 pub(crate) struct Watch {
     inotify: AsyncFd<OwnedFd>,
 }
 
 impl Watch {
-    /// Of these directories; one that is not there is left out. Must be called within a runtime.
-    pub(crate) fn of(directories: &[PathBuf]) -> io::Result<Self> {
+    /// Watches these directories. One that does not exist is ignored. Must be called within a runtime.
+    pub(crate) fn new(directories: &[PathBuf]) -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let flags = WatchFlags::CLOSE_WRITE
             | WatchFlags::CREATE
@@ -40,12 +41,12 @@ impl Watch {
         }
         #[expect(
             deprecated,
-            reason = "its successor is unsafe code, which this crate has none of; it owns its descriptor"
+            reason = "its replacement requires unsafe code, which this crate forbids; AsyncFd owns the descriptor"
         )]
         Ok(Self { inotify: AsyncFd::new(inotify)? })
     }
 
-    /// Resolves after something changed and came to rest.
+    /// Waits until something changed and no further change followed for [`QUIET`].
     pub(crate) async fn changed(&mut self) -> io::Result<()> {
         self.event().await?;
         for _ in 0..STEPS_MAX {
@@ -77,18 +78,18 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn files_links_and_what_replaces_them_are_seen() {
+    async fn changes_of_files_and_links_are_reported() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = |name: &str| dir.path().join(name);
-        let mut watch = Watch::of(&[dir.path().to_owned(), path("not-there")]).expect("inotify");
+        let mut watch = Watch::new(&[dir.path().to_owned(), path("not-there")]).expect("inotify");
         fs::write(path("a"), "1").expect("written");
-        watch.changed().await.expect("seen");
+        watch.changed().await.expect("reported");
         fs::write(path("b"), "2").expect("written");
         fs::rename(path("b"), path("a")).expect("renamed");
-        watch.changed().await.expect("seen");
+        watch.changed().await.expect("reported");
         symlink("a", path("l")).expect("linked");
-        watch.changed().await.expect("seen");
+        watch.changed().await.expect("reported");
         fs::remove_file(path("a")).expect("removed");
-        watch.changed().await.expect("seen");
+        watch.changed().await.expect("reported");
     }
 }

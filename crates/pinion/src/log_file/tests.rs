@@ -15,18 +15,18 @@ fn line(text: &str) -> String {
 }
 
 #[test]
-fn lines_have_the_form_or_are_left_out() {
+fn lines_without_the_format_are_skipped() {
     let whole = Entry::parse(b"2026-01-01T00:00:00Z stderr F a b\n").expect("valid");
     assert!(whole.stderr && whole.text == b"a b\n");
     assert_eq!(Entry::parse(b"2026-01-01T00:00:00Z stdout P \n").map(|e| e.text), Some(Vec::new()));
     assert_eq!(Entry::parse(b"2026-01-01T00:00:00Z stdout F:x t\n").map(|e| e.text), Some(b"t\n".to_vec()));
-    for wrong in [&b"nonsense\n"[..], b"t stdout X a\n", b"t other F a\n"] {
-        assert_eq!(Entry::parse(wrong), None);
+    for invalid in [&b"nonsense\n"[..], b"t stdout X a\n", b"t other F a\n"] {
+        assert_eq!(Entry::parse(invalid), None);
     }
 }
 
 #[test]
-fn a_line_that_is_not_whole_waits_for_its_end() {
+fn an_incomplete_line_is_returned_when_its_end_is_written() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("0.log");
     let mut file = File::create(&path).expect("made");
@@ -47,7 +47,7 @@ fn a_rotation_loses_nothing() {
     assert_eq!(texts(&all(&mut log)), ["1\n"]);
     let old = dir.path().join("0.log.old");
     fs::rename(&path, &old).expect("renamed");
-    assert_eq!(log.next().expect("read"), None, "the next file is not there yet");
+    assert_eq!(log.next().expect("read"), None, "the next file does not exist yet");
     let mut late = File::options().append(true).open(&old).expect("opened");
     write!(late, "{}", line("F 2")).expect("written");
     fs::write(&path, line("F 3")).expect("written");
@@ -55,7 +55,7 @@ fn a_rotation_loses_nothing() {
 }
 
 #[test]
-fn the_tail_counts_lines_not_pieces() {
+fn the_tail_counts_lines_not_entries() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("0.log");
     let all = [line("F 1"), line("P 2"), line("F 2"), line("F 3"), line("P 4")].concat();
@@ -68,11 +68,11 @@ fn the_tail_counts_lines_not_pieces() {
 }
 
 #[test]
-fn old_lines_can_be_left_out() {
+fn old_lines_can_be_skipped() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("0.log");
     fs::write(&path, "2026-01-01T00:00:00Z stdout F old\n2026-01-01T00:00:01Z stdout F new\n").expect("written");
-    let since = crate::moment::parse("2026-01-01T00:00:01Z").expect("a moment");
+    let since = crate::timestamp::parse("2026-01-01T00:00:01Z").expect("a timestamp");
     let mut log = LogFile::open(&path).expect("opened");
     assert_eq!(texts(&log.tail(9, |entry| entry.is_since(since)).expect("read")), ["new\n"]);
 }

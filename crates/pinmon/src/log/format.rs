@@ -1,31 +1,31 @@
-//! The CRI log format: `<RFC 3339 time with nanoseconds> <stdout|stderr> <F|P> <content>\n`.
+//! CRI log format: `<RFC 3339 time with nanoseconds> <stdout|stderr> <F|P> <content>\n`.
 
 use std::io::BufRead;
 
 use crate::stream::StreamKind;
 
-/// Most pieces in one batch: three slices each must stay below the kernel's 1024 for writev(2).
+/// Maximum number of pieces of a batch. writev(2) takes 1024 slices, and each piece has three.
 pub(crate) const PIECES_MAX: usize = 256;
 
-/// A part of the output that becomes one entry.
+/// Part of the output that becomes one log entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// First byte.
+    /// Index of the first byte.
     pub(crate) start: usize,
-    /// Behind the last byte, which is the newline where `full`.
+    /// Index after the last byte, which is the newline if `full`.
     pub(crate) end: usize,
-    /// Whether a newline ends it (`F`), or the line goes on (`P`).
+    /// Whether a newline ends it (`F`), or the line continues (`P`).
     pub(crate) full: bool,
 }
 
-/// Cuts output into pieces of at most `line_max` bytes, and returns how many bytes they cover. What is not a whole line
-/// is left, unless it is longer than `line_max` or `flush` asks for all.
+/// Cuts output into pieces of at most `line_max` bytes, and returns the number of bytes that they cover. A partial line
+/// is not covered unless it is longer than `line_max` or `flush` is set.
 pub(crate) fn cut(data: &[u8], line_max: usize, flush: bool, pieces: &mut Vec<Piece>) -> usize {
     let mut start = 0;
     pieces.clear();
     while start < data.len() && pieces.len() < PIECES_MAX {
         let rest = &data[start..];
-        // A newline right behind line_max bytes still ends that piece.
+        // A newline directly after line_max bytes still ends that piece.
         let window = &rest[..rest.len().min(line_max + 1)];
         let (end, full) = match newline(window) {
             Some(at) => (start + at + 1, true),
@@ -39,14 +39,14 @@ pub(crate) fn cut(data: &[u8], line_max: usize, flush: bool, pieces: &mut Vec<Pi
     start
 }
 
-/// std's `skip_until` is the one public door to its vectorized search.
+/// Finds the first newline. `skip_until` is the only public access to the vectorized search of std.
 fn newline(data: &[u8]) -> Option<usize> {
     let mut rest = data;
     let skipped = rest.skip_until(b'\n').ok()?;
     (skipped > 0 && data[skipped - 1] == b'\n').then(|| skipped - 1)
 }
 
-/// What stands before the content of an entry.
+/// Text before the content of a log entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prefix([u8; Prefix::LENGTH]);
 
@@ -54,7 +54,7 @@ impl Prefix {
     const LENGTH: usize = 40;
     const TAG: usize = 38;
 
-    /// For a full entry written at this time, in nanoseconds since the epoch.
+    /// Formats the prefix of a full entry, for a time in nanoseconds since the epoch.
     pub(crate) fn new(at: u64, stream: StreamKind) -> Self {
         let mut text = *b"0000-00-00T00:00:00.000000000Z stdout F ";
         let (seconds, nanoseconds) = (at / 1_000_000_000, at % 1_000_000_000);
@@ -71,13 +71,13 @@ impl Prefix {
         Self(text)
     }
 
-    /// The same for an entry whose line goes on.
+    /// Converts it to the prefix of a partial entry.
     pub(crate) fn partial(mut self) -> Self {
         self.0[Self::TAG] = b'P';
         self
     }
 
-    /// The text, with the space before the content.
+    /// Returns the text, including the space before the content.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -90,8 +90,8 @@ fn digits(text: &mut [u8], mut value: u64) {
     }
 }
 
-/// Year, month, day of a day since the epoch, in the proleptic Gregorian calendar: years are counted from March, so
-/// that the leap day is a year's last.
+/// Converts days since the epoch to year, month and day of the proleptic Gregorian calendar. Years are counted from
+/// March, so that the leap day is the last day of a year.
 fn civil(day: u64) -> (u64, u64, u64) {
     const DAYS_TO_EPOCH: u64 = 719_468; // from 0000-03-01
     const DAYS_OF_ERA: u64 = 146_097; // 400 years

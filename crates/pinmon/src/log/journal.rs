@@ -1,15 +1,15 @@
-//! The journal: one batch of output on its way from a FIFO or terminal to a log, in a file that outlives this process.
+//! Journal of one batch of output between a FIFO or terminal and a log, in a file that outlives this process.
 //!
 //! ```text
 //! offset 0     header: magic, phase, stream, length, container, log device, inode and size
-//!        4096  data: the batch as peeked
+//!        4096  data: the peeked batch
 //!  + BATCH     landing: where the batch is consumed to
 //!
 //! Idle ──prepare──▶ Prepared ──written──▶ Written ──idle──▶ Idle          a FIFO
 //! Idle ──reading──▶ Reading ──received──▶ Received ──idle──▶ Idle         a terminal
 //! ```
 //!
-//! The phase is stored last, so whoever sees it sees all that belongs to it.
+//! The phase is stored last, so a reader that sees a phase also sees all data of it.
 
 use std::io;
 
@@ -18,9 +18,9 @@ use syscall::shared_memory::SharedMemory;
 
 use crate::stream::StreamKind;
 
-/// Most bytes that are on their way at once.
+/// Maximum size of a batch.
 pub(crate) const BATCH: usize = 32 * 1024;
-/// Most bytes that are read from a terminal at once.
+/// Maximum size of a read from a terminal.
 pub(crate) const TERMINAL_CHUNK: usize = 4096;
 
 const HEADER: usize = 4096;
@@ -38,18 +38,18 @@ const AT_NAME_LENGTH: usize = 44;
 const AT_NAME: usize = 48;
 const NAME_MAX: usize = 128;
 
-/// How far the batch is.
+/// Phase of the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// No batch.
+    /// There is no batch.
     Idle,
-    /// The log may have been written in part; nothing was consumed.
+    /// The log may have been written partially; nothing was consumed.
     Prepared,
-    /// The log has it whole; it may have been consumed in part.
+    /// The log was written completely; the batch may have been consumed partially.
     Written,
     /// A terminal may have been read into the landing area.
     Reading,
-    /// It was read; the log may have been written in part.
+    /// The terminal was read; the log may have been written partially.
     Received,
 }
 
@@ -61,7 +61,7 @@ impl Phase {
     }
 }
 
-/// Which file a log is, and how long it was before the batch.
+/// Identity of a log file, and its size before the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogPosition {
     pub(crate) device: u64,
@@ -69,25 +69,25 @@ pub(crate) struct LogPosition {
     pub(crate) size: u64,
 }
 
-/// Whose batch it is.
+/// Description of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) container: String,
     pub(crate) stream: StreamKind,
-    /// `None`: no log, or none that can be cut back (a device).
+    /// `None`: there is no log, or it cannot be truncated (a device).
     pub(crate) log: Option<LogPosition>,
-    /// Bytes of the batch (0 while `Reading`).
+    /// Size of the batch in bytes; 0 while `Reading`.
     pub(crate) length: usize,
 }
 
-/// See the head of this file.
+/// A mapped journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
     memory: SharedMemory,
 }
 
 impl Journal {
-    /// Maps a journal, new (empty) or left by another process.
+    /// Maps a journal, either a new empty file or one left over by another process.
     pub(crate) fn map(file: OwnedFd) -> io::Result<Self> {
         Self::of(SharedMemory::map(file, LENGTH)?)
     }
@@ -97,32 +97,32 @@ impl Journal {
         match journal.word(AT_MAGIC) {
             MAGIC => {}
             0 => journal.memory.publish(AT_MAGIC, MAGIC),
-            other => return Err(io::Error::other(format!("no journal: it begins with {other:#x}"))),
+            other => return Err(io::Error::other(format!("not a journal: the magic number is {other:#x}"))),
         }
         Ok(journal)
     }
 
-    /// Where the next batch is peeked to. Only while `Idle`.
+    /// Returns the buffer that the next batch is peeked into. Only while `Idle`.
     pub(crate) fn data_mut(&mut self) -> &mut [u8] {
         &mut self.memory.bytes_mut()[HEADER..HEADER + BATCH]
     }
 
-    /// The batch as peeked.
+    /// Returns the peeked batch.
     pub(crate) fn data(&self) -> &[u8] {
         &self.memory.bytes()[HEADER..HEADER + BATCH]
     }
 
-    /// Where the batch is consumed to.
+    /// Returns the buffer that the batch is consumed into.
     pub(crate) fn landing_mut(&mut self) -> &mut [u8] {
         &mut self.memory.bytes_mut()[HEADER + BATCH..]
     }
 
-    /// What was consumed.
+    /// Returns the consumed data.
     pub(crate) fn landing(&self) -> &[u8] {
         &self.memory.bytes()[HEADER + BATCH..]
     }
 
-    /// The first `entry.length` bytes of data are about to be written to the log.
+    /// Records that the first `entry.length` bytes of data are about to be written to the log.
     pub(crate) fn prepare(&mut self, entry: &Entry) {
         let (data, landing) = self.memory.bytes_mut()[HEADER..].split_at_mut(BATCH);
         for (land, byte) in landing.iter_mut().zip(data.iter()).take(entry.length) {
@@ -132,37 +132,37 @@ impl Journal {
         self.memory.publish(AT_PHASE, Phase::Prepared as u32);
     }
 
-    /// The log has them.
+    /// Records that the log was written.
     pub(crate) fn written(&mut self) {
         self.memory.publish(AT_PHASE, Phase::Written as u32);
     }
 
-    /// A terminal is about to be read into the landing area.
+    /// Records that a terminal is about to be read into the landing area.
     pub(crate) fn reading(&mut self, entry: &Entry) {
         self.landing_mut()[..TERMINAL_CHUNK].fill(0);
         self.describe(entry);
         self.memory.publish(AT_PHASE, Phase::Reading as u32);
     }
 
-    /// So many bytes were read.
+    /// Records that this number of bytes was read.
     pub(crate) fn received(&mut self, length: usize) {
         self.put(AT_LENGTH, &(length as u32).to_ne_bytes());
         self.memory.publish(AT_PHASE, Phase::Received as u32);
     }
 
-    /// The batch is where it belongs.
+    /// Records that the batch is complete.
     pub(crate) fn idle(&mut self) {
         self.memory.publish(AT_PHASE, Phase::Idle as u32);
     }
 
-    /// The batch that is on its way, if any. What another process left is checked before it is believed.
+    /// Returns the batch in progress, if any. The header is validated, because another process may have written it.
     pub(crate) fn pending(&self) -> io::Result<Option<(Phase, Entry)>> {
         parse(&self.memory.bytes()[..HEADER])
     }
 
-    /// Reads whose batch is on its way in a journal file, without the lock that its writer holds: true only of a writer
-    /// that runs no longer, be it that the kernel cannot end it yet. `None`: it is idle, or was never used.
-    pub(crate) fn look(file: &OwnedFd) -> io::Result<Option<Entry>> {
+    /// Reads the batch in progress from a journal file, without the lock of its writer. The result is valid only if the
+    /// writer has exited, or was killed and does not run any longer. `None`: the journal is idle or was never used.
+    pub(crate) fn inspect(file: &OwnedFd) -> io::Result<Option<Entry>> {
         let mut header = [0; HEADER];
         let mut filled = 0;
         while filled < HEADER {
@@ -176,7 +176,7 @@ impl Journal {
         Ok(parse(&header)?.map(|(_, entry)| entry))
     }
 
-    /// Maps a journal once the process that has it has ended, however long that takes.
+    /// Maps a journal after the process that has locked it has exited, however long that takes.
     pub(crate) fn map_when_free(file: OwnedFd) -> io::Result<Self> {
         Self::of(SharedMemory::map_when_free(file, LENGTH)?)
     }
@@ -212,9 +212,9 @@ fn long(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]))
 }
 
-/// The batch that a header describes.
+/// Parses a header.
 fn parse(header: &[u8]) -> io::Result<Option<(Phase, Entry)>> {
-    let invalid = |what: &str| io::Error::other(format!("journal: {what}"));
+    let invalid = |problem: &str| io::Error::other(format!("journal: {problem}"));
     if word(header, AT_MAGIC) == 0 {
         return Ok(None);
     }
@@ -224,10 +224,10 @@ fn parse(header: &[u8]) -> io::Result<Option<(Phase, Entry)>> {
     }
     let (length, name) = (word(header, AT_LENGTH) as usize, word(header, AT_NAME_LENGTH) as usize);
     if length > BATCH || name > NAME_MAX {
-        return Err(invalid("lengths beyond its own"));
+        return Err(invalid("a length exceeds its maximum"));
     }
     let name = &header[AT_NAME..AT_NAME + name];
-    let container = String::from_utf8(name.to_vec()).map_err(|_| invalid("a container id that is no text"))?;
+    let container = String::from_utf8(name.to_vec()).map_err(|_| invalid("the container id is not UTF-8"))?;
     let stream = StreamKind::from_word(word(header, AT_STREAM)).ok_or_else(|| invalid("unknown stream"))?;
     let log = (word(header, AT_HAS_LOG) != 0).then(|| LogPosition {
         device: long(header, AT_DEVICE),

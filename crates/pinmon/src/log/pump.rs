@@ -1,4 +1,4 @@
-//! Moves batches of output, one at a time, by the protocol drawn in `log.rs`.
+//! Moves batches of output, one at a time, by the protocol described in `log.rs`.
 
 use std::io;
 
@@ -12,39 +12,39 @@ use rustix::{
 
 use super::{
     format::{Piece, cut},
-    hold::Hold,
     journal::{BATCH, Entry, Journal, TERMINAL_CHUNK},
+    pipe_marker::PipeCalls,
     sink::Sink,
 };
 use crate::{attach::Taps, stream::StreamKind};
 
-/// One stream of a container.
+/// A stream to be moved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source<'a> {
     pub(crate) container: &'a str,
     pub(crate) kind: StreamKind,
     pub(crate) fd: BorrowedFd<'a>,
-    pub(crate) hold: Hold<'a>,
-    /// Longest piece of a line.
+    pub(crate) calls: PipeCalls<'a>,
+    /// Maximum length of a piece of a line.
     pub(crate) line_max: usize,
-    /// Whether what is no whole line yet goes too.
+    /// Whether partial lines are moved too.
     pub(crate) flush: bool,
 }
 
-/// What a pass did.
+/// Outcome of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pass {
-    /// A batch of so many bytes moved; there may be more.
+pub(crate) enum PassOutcome {
+    /// A batch of this many bytes was moved, and there may be more.
     Moved(usize),
-    /// Nothing to move now.
-    Starved,
-    /// Only a part of a line is there.
+    /// There was nothing to move.
+    Empty,
+    /// There was only a partial line.
     Partial,
-    /// Nothing will come any more.
+    /// The stream ended.
     Ended,
 }
 
-/// See the head of this file.
+/// Moves batches, with one journal.
 #[derive(Debug)]
 pub(crate) struct Pump {
     journal: Journal,
@@ -53,44 +53,44 @@ pub(crate) struct Pump {
 }
 
 impl Pump {
-    /// With a journal that is idle.
+    /// Creates a pump with an idle journal.
     pub(crate) fn new(journal: Journal) -> io::Result<Self> {
         let scratch = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         Ok(Self { journal, scratch, pieces: Vec::new() })
     }
 
-    /// Moves one batch from a FIFO to the log and to those attached.
-    pub(crate) fn fifo(&mut self, source: Source<'_>, sink: &mut Sink, taps: &mut Taps) -> io::Result<Pass> {
+    /// Moves one batch from a FIFO to the log and to attached clients.
+    pub(crate) fn fifo(&mut self, source: Source<'_>, sink: &mut Sink, taps: &mut Taps) -> io::Result<PassOutcome> {
         let flush = source.flush || !taps.is_empty() || sink.file().is_none();
         let mut seen = 0;
         let used = loop {
-            let there = match source.hold.within(|| self.peek(source.fd))? {
+            let available = match source.calls.during(|| self.peek(source.fd))? {
                 Peek::Bytes(n) => n,
-                Peek::Empty => return Ok(Pass::Starved),
-                Peek::End => return Ok(Pass::Ended),
+                Peek::Empty => return Ok(PassOutcome::Empty),
+                Peek::End => return Ok(PassOutcome::Ended),
             };
-            let used = cut(&self.journal.data()[..there], source.line_max, flush, &mut self.pieces);
+            let used = cut(&self.journal.data()[..available], source.line_max, flush, &mut self.pieces);
             if used > 0 {
                 break used;
             }
-            match source.hold.within(|| rest_of_line(source.fd, there, seen))? {
-                Rest::Waits => return Ok(Pass::Partial),
-                Rest::Grew => seen = there,
-                Rest::Due => break cut(&self.journal.data()[..there], source.line_max, true, &mut self.pieces),
+            match source.calls.during(|| rest_of_line(source.fd, available, seen))? {
+                LineTail::Waits => return Ok(PassOutcome::Partial),
+                LineTail::Grew => seen = available,
+                LineTail::Due => break cut(&self.journal.data()[..available], source.line_max, true, &mut self.pieces),
             }
         };
         let log = sink.position();
         self.journal.prepare(&Entry { container: source.container.to_owned(), stream: source.kind, log, length: used });
         sink.write((log, source.kind), self.journal.data(), &self.pieces);
         self.journal.written();
-        taps.feed(source.kind, &self.journal.data()[..used]);
-        source.hold.within(|| consume(&mut self.journal, source.fd, 0..used))?;
+        taps.send(source.kind, &self.journal.data()[..used]);
+        source.calls.during(|| consume(&mut self.journal, source.fd, 0..used))?;
         self.journal.idle();
-        Ok(Pass::Moved(used))
+        Ok(PassOutcome::Moved(used))
     }
 
-    /// Moves what a terminal has to the log and to those attached.
-    pub(crate) fn terminal(&mut self, source: Source<'_>, sink: &mut Sink, taps: &mut Taps) -> io::Result<Pass> {
+    /// Moves the available output of a terminal to the log and to attached clients.
+    pub(crate) fn terminal(&mut self, source: Source<'_>, sink: &mut Sink, taps: &mut Taps) -> io::Result<PassOutcome> {
         let log = sink.position();
         self.journal.reading(&Entry { container: source.container.to_owned(), stream: source.kind, log, length: 0 });
         let length = match rustix::io::read(source.fd, &mut self.journal.landing_mut()[..TERMINAL_CHUNK]) {
@@ -98,21 +98,21 @@ impl Pump {
             result => {
                 self.journal.idle();
                 return match result {
-                    // EIO: nobody has the other side open (any more).
-                    Ok(_) | Err(Errno::IO) => Ok(Pass::Ended),
-                    Err(Errno::AGAIN | Errno::INTR) => Ok(Pass::Starved),
+                    // EIO: the slave is not open in any process.
+                    Ok(_) | Err(Errno::IO) => Ok(PassOutcome::Ended),
+                    Err(Errno::AGAIN | Errno::INTR) => Ok(PassOutcome::Empty),
                     Err(errno) => Err(errno.into()),
                 };
             }
         };
         self.journal.received(length);
         write_all(&self.journal.landing()[..length], (source.kind, source.line_max), sink, &mut self.pieces);
-        taps.feed(source.kind, &self.journal.landing()[..length]);
+        taps.send(source.kind, &self.journal.landing()[..length]);
         self.journal.idle();
-        Ok(Pass::Moved(length))
+        Ok(PassOutcome::Moved(length))
     }
 
-    /// Copies the head of a FIFO into the journal's data without consuming it.
+    /// Copies the head of a FIFO to the data of the journal without consuming it.
     fn peek(&mut self, fd: BorrowedFd<'_>) -> io::Result<Peek> {
         let length = match rustix::pipe::tee(fd, &self.scratch.1, BATCH, SpliceFlags::NONBLOCK) {
             Ok(0) => return Ok(Peek::End),
@@ -134,32 +134,32 @@ enum Peek {
     End,
 }
 
-enum Rest {
-    /// For its newline.
+enum LineTail {
+    /// It can wait for its newline.
     Waits,
-    /// More came since the peek.
+    /// The FIFO has more than was peeked.
     Grew,
-    /// No newline can come, or none could be seen.
+    /// It must be moved: its newline cannot arrive or be peeked.
     Due,
 }
 
-/// What to do with `there` bytes without a newline: they may wait in the FIFO as long as its writers can go on.
-fn rest_of_line(fd: BorrowedFd<'_>, there: usize, seen: usize) -> io::Result<Rest> {
-    // In this order: after the last writer left, nothing is added.
+/// Decides about `available` bytes without a newline. They can wait in the FIFO as long as its writers can write more.
+fn rest_of_line(fd: BorrowedFd<'_>, available: usize, seen: usize) -> io::Result<LineTail> {
+    // In this order, because nothing is added after the last writer closed the FIFO.
     let ended = ready(fd, PollFlags::IN)?.contains(PollFlags::HUP);
-    if rustix::io::ioctl_fionread(fd)? > there as u64 {
-        // More than can be peeked, because it lies in more buffers than the scratch pipe has.
-        return Ok(if there == seen { Rest::Due } else { Rest::Grew });
+    if rustix::io::ioctl_fionread(fd)? > available as u64 {
+        // More than can be peeked, because it uses more buffers than the scratch pipe has.
+        return Ok(if available == seen { LineTail::Due } else { LineTail::Grew });
     }
-    Ok(if ended || is_full(fd)? { Rest::Due } else { Rest::Waits })
+    Ok(if ended || is_full(fd)? { LineTail::Due } else { LineTail::Waits })
 }
 
-/// Whether a writer would wait: splice(2), O_DIRECT writes or a pipe made smaller fill it with few bytes.
+/// Whether a write to the FIFO would block. splice(2), O_DIRECT writes or a smaller pipe size fill it with few bytes.
 fn is_full(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     match rustix::fs::open(path, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
         Ok(writer) => Ok(!ready(std::os::fd::AsFd::as_fd(&writer), PollFlags::OUT)?.contains(PollFlags::OUT)),
-        // An anonymous pipe's write end may not be ours to open: then its line waits.
+        // The write end of an anonymous pipe may not be accessible; then the line waits.
         Err(_) => Ok(false),
     }
 }
@@ -170,8 +170,8 @@ fn ready(fd: BorrowedFd<'_>, interest: PollFlags) -> io::Result<PollFlags> {
     Ok(fds[0].revents())
 }
 
-/// Reads exactly this part of the batch into its place in the landing area. A container that reads its own output can
-/// make this come short: its loss alone.
+/// Reads exactly this part of the batch into its place in the landing area. It comes up short if a container reads its
+/// own output, which only loses that container's output.
 pub(super) fn consume(journal: &mut Journal, fd: BorrowedFd<'_>, part: std::ops::Range<usize>) -> io::Result<()> {
     let mut at = part.start;
     while at < part.end {
@@ -185,7 +185,7 @@ pub(super) fn consume(journal: &mut Journal, fd: BorrowedFd<'_>, part: std::ops:
     Ok(())
 }
 
-/// Writes all of what a terminal gave, whole lines or not.
+/// Writes all data read from a terminal, including partial lines.
 pub(super) fn write_all(data: &[u8], (kind, line_max): (StreamKind, usize), sink: &mut Sink, pieces: &mut Vec<Piece>) {
     let mut rest = data;
     while !rest.is_empty() {

@@ -1,52 +1,52 @@
-//! What a killed monitor left on its way: see `log.rs`. Every step can itself be cut off and done again.
+//! Recovery of a batch that a killed process left over, see `log.rs`. Every step can be interrupted and repeated.
 
 use std::io;
 
 use rustix::fd::BorrowedFd;
 
 use super::{
-    hold::Hold,
     journal::{Entry, Journal, Phase, TERMINAL_CHUNK},
+    pipe_marker::PipeCalls,
     pump::{consume, write_all},
     sink::Sink,
 };
 
-/// Brings the journal's batch to its end. `fifo` is the stream it came from (none for a terminal, or where the FIFO is
-/// gone).
+/// Completes the batch of a journal. `fifo` is the stream that it was read from; none for a terminal, or if the FIFO is
+/// gone.
 pub(crate) fn recover(
     journal: &mut Journal,
-    fifo: Option<(BorrowedFd<'_>, Hold<'_>)>,
+    fifo: Option<(BorrowedFd<'_>, PipeCalls<'_>)>,
     sink: &mut Sink,
     line_max: usize,
 ) -> io::Result<()> {
     let Some((phase, entry)) = journal.pending()? else { return Ok(()) };
     match phase {
         Phase::Idle => {}
-        // Nothing was consumed: the next pass does it anew.
+        // Nothing was consumed, so the next pass moves it again.
         Phase::Prepared => cut_back(&entry, sink)?,
         Phase::Written => {
-            if let Some((fifo, hold)) = fifo {
+            if let Some((fifo, calls)) = fifo {
                 let consumed = consumed(journal, entry.length);
-                hold.within(|| consume(journal, fifo, consumed..entry.length))?;
+                calls.during(|| consume(journal, fifo, consumed..entry.length))?;
             }
         }
         Phase::Reading => {
             let length = journal.landing()[..TERMINAL_CHUNK].iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
             journal.received(length);
-            received(journal, &Entry { length, ..entry }, sink, line_max)?;
+            write_received(journal, &Entry { length, ..entry }, sink, line_max)?;
         }
-        Phase::Received => received(journal, &entry, sink, line_max)?,
+        Phase::Received => write_received(journal, &entry, sink, line_max)?,
     }
     journal.idle();
     Ok(())
 }
 
-/// How much of the batch reached the landing area, which held the opposite of every byte before.
+/// Returns how much of the batch reached the landing area, which contained the complement of every byte before.
 fn consumed(journal: &Journal, length: usize) -> usize {
     journal.data().iter().zip(journal.landing()).take(length).take_while(|(data, landed)| data == landed).count()
 }
 
-fn received(journal: &Journal, entry: &Entry, sink: &mut Sink, line_max: usize) -> io::Result<()> {
+fn write_received(journal: &Journal, entry: &Entry, sink: &mut Sink, line_max: usize) -> io::Result<()> {
     cut_back(entry, sink)?;
     write_all(&journal.landing()[..entry.length], (entry.stream, line_max), sink, &mut Vec::new());
     Ok(())

@@ -1,5 +1,5 @@
-//! A container's log file, and what happens when it cannot be written: output is dropped and counted, never held up,
-//! and the log says so as soon as it can be written again.
+//! Log file of a container. If it cannot be written, output is dropped and counted instead of blocking the container,
+//! and the log gets an entry about it as soon as it can be written again.
 
 use std::io::{self, IoSlice};
 
@@ -14,30 +14,31 @@ use super::{
 };
 use crate::stream::StreamKind;
 
-/// Output that did not reach the log: outlives the process that writes it.
+/// Output that did not reach the log. It is preserved when the log writer is replaced.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Loss {
-    /// Bytes since the container began.
+    /// Number of bytes since the start of the container.
     pub(crate) total: u64,
-    /// Dropped bytes that the log does not know of yet, and why.
+    /// Number of dropped bytes that were not reported in the log yet, and the cause.
     pub(crate) unwritten: Option<(u64, String)>,
-    /// The total at which the daemon is notified again: doubling, so that a full disk is no flood of events.
+    /// Total at which the daemon is notified again. It is doubled each time, so that a full disk does not cause many
+    /// events.
     pub(crate) tell_at: u64,
 }
 
-/// See the head of this file.
+/// Destination of output.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
     file: Option<OwnedFd>,
-    /// Why there is no file, where there is a log.
-    missing: Option<String>,
+    /// Error of opening the log, if there is one.
+    open_error: Option<String>,
     loss: Loss,
-    /// The monitor does not know of the loss yet; with a message, neither does the daemon.
-    news: Option<Option<String>>,
+    /// A loss that the monitor was not sent yet. With a message, the daemon must be notified too.
+    unreported: Option<Option<String>>,
 }
 
 impl Sink {
-    /// `None`: output is only for those who attach. A file of `O_PATH` is opened here.
+    /// Creates a sink. Without a file, output is only sent to attached clients. An `O_PATH` descriptor is opened here.
     pub(crate) fn new(file: Option<OwnedFd>, loss: Loss) -> Self {
         let mut sink = Self { loss, ..Self::default() };
         if let Some(file) = file {
@@ -47,7 +48,7 @@ impl Sink {
     }
 
     fn open(&mut self, file: OwnedFd) {
-        (self.file, self.missing) = match writable(file) {
+        (self.file, self.open_error) = match writable(file) {
             Ok(file) => (Some(file), None),
             Err(error) => (None, Some(format!("open the log: {error}"))),
         };
@@ -59,12 +60,12 @@ impl Sink {
         self.loss.tell_at = 0;
     }
 
-    /// The file.
+    /// Returns the file.
     pub(crate) fn file(&self) -> Option<&OwnedFd> {
         self.file.as_ref()
     }
 
-    /// Which file it is and how long; `None` where there is none or it cannot be cut back.
+    /// Returns the identity and size of the file. `None` if there is no file or it cannot be truncated.
     pub(crate) fn position(&self) -> Option<LogPosition> {
         let stat = fstat(self.file.as_ref()?).ok()?;
         let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
@@ -72,10 +73,11 @@ impl Sink {
         regular.then_some(position)
     }
 
-    /// Writes these pieces of `data`, all or none: what a full disk cut off is taken back.
+    /// Writes these pieces of `data`, all or none: after a short write to a full disk, the file is truncated to its
+    /// previous size.
     pub(crate) fn write(&mut self, at: (Option<LogPosition>, StreamKind), data: &[u8], pieces: &[Piece]) {
         let Some(file) = &self.file else {
-            if let Some(why) = self.missing.clone() {
+            if let Some(why) = self.open_error.clone() {
                 self.drop_bytes(pieces.last().map_or(0, |p| p.end) as u64, why);
             }
             return;
@@ -96,7 +98,7 @@ impl Sink {
         match write_whole(file, &mut slices) {
             Ok(()) => {
                 if self.loss.unwritten.take().is_some() {
-                    self.news.get_or_insert(None);
+                    self.unreported.get_or_insert(None);
                 }
             }
             Err(error) => {
@@ -108,7 +110,7 @@ impl Sink {
         }
     }
 
-    /// Cuts the log back to where it was, if it is that file and was not cut already.
+    /// Truncates the log to this position, if it is the same file and is longer.
     pub(crate) fn cut_back(&self, to: LogPosition) -> io::Result<()> {
         let (Some(file), Some(now)) = (&self.file, self.position()) else { return Ok(()) };
         if (now.device, now.inode) == (to.device, to.inode) && now.size > to.size {
@@ -117,9 +119,9 @@ impl Sink {
         Ok(())
     }
 
-    /// What the monitor shall know, once; and what the daemon is to report with it.
-    pub(crate) fn take_news(&mut self) -> Option<(Loss, Option<String>)> {
-        self.news.take().map(|message| (self.loss.clone(), message))
+    /// Returns a loss that the monitor was not sent yet, once, and the message that the daemon is to be notified with.
+    pub(crate) fn take_loss(&mut self) -> Option<(Loss, Option<String>)> {
+        self.unreported.take().map(|message| (self.loss.clone(), message))
     }
 
     fn drop_bytes(&mut self, bytes: u64, message: String) {
@@ -129,12 +131,12 @@ impl Sink {
         loss.unwritten = Some((before + bytes, message.clone()));
         if loss.total >= loss.tell_at {
             loss.tell_at = loss.total * 2;
-            self.news = Some(Some(message));
+            self.unreported = Some(Some(message));
         }
     }
 }
 
-/// The file itself, where this is a mere place.
+/// Opens the file of an `O_PATH` descriptor for appending. Returns other descriptors unchanged.
 fn writable(file: OwnedFd) -> io::Result<OwnedFd> {
     if !fcntl_getfl(&file)?.contains(OFlags::PATH) {
         return Ok(file);

@@ -1,4 +1,4 @@
-//! The alarm of a log writer. It sets it before it touches anything that may hang, and it rings at the monitor.
+//! Alarm of a log writer. The writer sets it before a step that may hang, and the monitor is notified when it expires.
 
 use std::{io, time::Duration};
 
@@ -7,33 +7,33 @@ use rustix::{
     time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime},
 };
 
-/// How long after it was set it rings, and how old it may be when a step begins.
-const RINGS: Duration = Duration::from_millis(200);
-const RENEWED: Duration = Duration::from_millis(100);
-/// A step that takes so long when it rings is why it rings.
+/// Time until the alarm expires, and the age at which it is set again by the next step.
+const EXPIRY: Duration = Duration::from_millis(200);
+const RENEWAL: Duration = Duration::from_millis(100);
+/// A step that has taken this long when the alarm expires is the reason for it.
 pub(crate) const LATE: Duration = Duration::from_millis(100);
 
-/// A timer that monitor and writer share.
+/// A timer shared by monitor and log writer.
 #[derive(Debug)]
 pub(crate) struct Alarm(OwnedFd);
 
 impl Alarm {
-    /// Not set.
+    /// Creates an alarm that is not set.
     pub(crate) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self(timerfd_create(TimerfdClockId::Monotonic, flags)?))
     }
 
-    /// Takes note of its ringing.
-    pub(crate) fn heard(&self) {
-        // Nothing to read: it rang before, or was set again.
+    /// Acknowledges an expiration.
+    pub(crate) fn acknowledge(&self) {
+        // Nothing to read: it was acknowledged before, or set again.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 
-    fn set(&self, rings: Duration) {
-        let rings = Timespec { tv_sec: rings.as_secs() as i64, tv_nsec: i64::from(rings.subsec_nanos()) };
-        let once = Itimerspec { it_interval: Timespec::default(), it_value: rings };
-        // It fails for invalid times only.
+    fn set(&self, expires: Duration) {
+        let expires = Timespec { tv_sec: expires.as_secs() as i64, tv_nsec: i64::from(expires.subsec_nanos()) };
+        let once = Itimerspec { it_interval: Timespec::default(), it_value: expires };
+        // It fails only for invalid times.
         let _ = timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once);
     }
 }
@@ -44,26 +44,26 @@ impl AsFd for Alarm {
     }
 }
 
-/// The writer's side.
-pub(super) struct Setting<'a> {
+/// The alarm in the log writer.
+pub(super) struct AlarmControl<'a> {
     alarm: &'a Alarm,
     set_at: Option<Duration>,
 }
 
-impl<'a> Setting<'a> {
+impl<'a> AlarmControl<'a> {
     pub(super) fn of(alarm: &'a Alarm) -> Self {
         Self { alarm, set_at: None }
     }
 
-    /// A step begins at this moment.
+    /// Sets the alarm for a step that begins at this moment, unless it was set recently.
     pub(super) fn begin(&mut self, now: Duration) {
-        if self.set_at.is_none_or(|at| now.saturating_sub(at) >= RENEWED) {
-            self.alarm.set(RINGS);
+        if self.set_at.is_none_or(|at| now.saturating_sub(at) >= RENEWAL) {
+            self.alarm.set(EXPIRY);
             self.set_at = Some(now);
         }
     }
 
-    /// All steps are done.
+    /// Stops the alarm after all steps.
     pub(super) fn stop(&mut self) {
         if self.set_at.take().is_some() {
             self.alarm.set(Duration::ZERO);
@@ -78,19 +78,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_rings_when_it_is_not_stopped_in_time() {
+    fn it_expires_unless_it_is_stopped_in_time() {
         let alarm = Alarm::new().expect("timerfd");
-        let rings = |patience: i64| {
+        let expires = |patience: i64| {
             let patience = Timespec { tv_sec: patience, tv_nsec: 0 };
             poll(&mut [PollFd::new(&alarm, PollFlags::IN)], Some(&patience)).expect("poll") == 1
         };
-        let mut setting = Setting::of(&alarm);
-        setting.begin(Duration::ZERO);
-        assert!(rings(10));
-        alarm.heard();
-        assert!(!rings(0));
-        setting.begin(RENEWED);
-        setting.stop();
-        assert!(!rings(1));
+        let mut control = AlarmControl::of(&alarm);
+        control.begin(Duration::ZERO);
+        assert!(expires(10));
+        alarm.acknowledge();
+        assert!(!expires(0));
+        control.begin(RENEWAL);
+        control.stop();
+        assert!(!expires(1));
     }
 }

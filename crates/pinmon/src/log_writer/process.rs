@@ -1,4 +1,4 @@
-//! A log writer's event loop: orders first, then a few batches, one of each stream that is ready in turn.
+//! Event loop of a log writer. It handles orders first, then some batches, round-robin over all ready streams.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -13,77 +13,80 @@ use rustix::{
 use syscall::shared_word::SharedWord;
 
 use super::{
-    alarm::Setting,
-    feed::{Feed, Next},
-    line::{Line, Received},
+    alarm::AlarmControl,
+    channel::{Channel, Incoming},
+    feed::{Feed, NextStep},
     order::{Add, Order, Report},
 };
 use crate::{
     clock,
-    epoll::{Epoll, Happened},
+    epoll::{Epoll, EpollEvent},
     log::{
-        hold::{Held, Hold},
         journal::Journal,
+        pipe_marker::{PipeCalls, PipeMarker},
         pump::Pump,
         recover::recover,
     },
     stream::StreamKind,
     timer::{Timer, Timers},
     token::Token,
-    unwatched::LOOK,
+    unwatched::POLL_INTERVAL,
 };
 
-/// Batches, each of another stream where more than one is ready, until events are looked at again.
+/// Maximum number of batches until events are handled again.
 const TURNS: usize = 8;
-/// How long this process keeps its copies after the monitor closed its own: a clone of the monitor that has not closed
-/// what it inherited yet must not be the last one to close a pipe.
+/// Time that this process keeps its copies after the monitor closed its own. A clone of the monitor that has not closed
+/// its inherited descriptors yet must not perform the last close of a pipe.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// See the head of this file.
+/// State of a log writer.
 pub(super) struct LogWriter<'a> {
     pub(super) epoll: Epoll,
-    pub(super) line: Line,
+    pub(super) channel: Channel,
     pub(super) pump: Pump,
     /// Directory of the journals.
     pub(super) state: OwnedFd,
-    /// Since when it has waited for a file, nanoseconds of [`clock::monotonic`]; 0: it does not.
+    /// Start of the current step, in nanoseconds of [`clock::monotonic`]; 0: none.
     pub(super) busy: &'a SharedWord,
-    /// Whose pipe it is in, by serial; 0: nobody's.
-    pub(super) held: &'a Held,
-    /// It moves the output of containers that hold up writers.
-    pub(super) is_apart: bool,
-    pub(super) alarm: Setting<'a>,
+    /// Marks whose pipe is being accessed.
+    pub(super) pipe_marker: &'a PipeMarker,
+    /// Whether it is dedicated to containers that block log writers.
+    pub(super) is_dedicated: bool,
+    pub(super) alarm: AlarmControl<'a>,
     pub(super) timers: Timers,
-    /// By serial number.
+    /// Outputs that are being moved, by serial number.
     pub(super) feeds: BTreeMap<u64, Feed>,
-    /// Outputs that are at their end here, by serial: closed [`GRACE`] after the monitor has closed its own
+    /// Outputs that are complete, by serial number. They are closed [`GRACE`] after the monitor closed its own
     /// descriptors.
     pub(super) drained: BTreeMap<u64, Feed>,
-    /// Streams that may have more, each once.
+    /// Queue of streams that may have data.
     pub(super) ready: VecDeque<(u64, StreamKind)>,
 }
 
 impl LogWriter<'_> {
     /// Serves until the monitor closes its end.
     pub(super) fn run(&mut self) -> io::Result<()> {
-        let watched = self.epoll.watch(&self.line, Token::Link).is_ok();
+        let watched = self.epoll.watch(&self.channel, Token::Link).is_ok();
         loop {
-            let idle =
-                if watched { self.timers.next() } else { Some(self.timers.next().map_or(LOOK, |at| at.min(LOOK))) };
-            let most = if self.ready.is_empty() { idle } else { Some(Duration::ZERO) };
+            let idle = if watched {
+                self.timers.next()
+            } else {
+                Some(self.timers.next().map_or(POLL_INTERVAL, |at| at.min(POLL_INTERVAL)))
+            };
+            let timeout = if self.ready.is_empty() { idle } else { Some(Duration::ZERO) };
             if self.ready.is_empty() {
                 self.alarm.stop();
             }
-            let happened = self.epoll.wait(most)?;
-            // A client that was attached before its container wrote gets what it wrote.
-            if (!watched || happened.iter().any(|one| one.token == Token::Link)) && !self.orders()? {
+            let events = self.epoll.wait(timeout)?;
+            // Orders come first, so that a client that was attached before its container wrote receives what it wrote.
+            if (!watched || events.iter().any(|event| event.token == Token::Link)) && !self.handle_orders()? {
                 return Ok(());
             }
-            for one in happened {
-                self.happened(one)?;
+            for event in events {
+                self.dispatch(event)?;
             }
             while let Some(timer) = self.timers.due() {
-                self.due(timer)?;
+                self.timer_due(timer)?;
             }
             for _ in 0..TURNS {
                 let Some((serial, kind)) = self.ready.pop_front() else { break };
@@ -93,10 +96,10 @@ impl LogWriter<'_> {
     }
 
     fn report(&self, report: &Report) -> io::Result<()> {
-        Ok(self.line.send_waiting(report)?)
+        Ok(self.channel.send_waiting(report)?)
     }
 
-    /// Marks the time in which files are touched, which may be long.
+    /// Performs a step that accesses files, which may hang: marks its start, and sets the alarm.
     fn busy<T>(&mut self, step: impl FnOnce(&mut Self) -> T) -> T {
         let now = clock::monotonic();
         self.alarm.begin(now);
@@ -106,18 +109,18 @@ impl LogWriter<'_> {
         result
     }
 
-    /// Takes all orders there are; `false`: the monitor closed its end.
-    fn orders(&mut self) -> io::Result<bool> {
+    /// Handles all pending orders. Returns `false` if the monitor closed its end.
+    fn handle_orders(&mut self) -> io::Result<bool> {
         loop {
-            match self.line.receive::<Order>()? {
-                Received::Message(order, files) => self.busy(|writer| writer.obey(order, files))?,
-                Received::Nothing => return Ok(true),
-                Received::Closed => return Ok(false),
+            match self.channel.receive::<Order>()? {
+                Incoming::Message(order, files) => self.busy(|writer| writer.handle_order(order, files))?,
+                Incoming::Nothing => return Ok(true),
+                Incoming::Closed => return Ok(false),
             }
         }
     }
 
-    fn obey(&mut self, order: Order, files: Vec<OwnedFd>) -> io::Result<()> {
+    fn handle_order(&mut self, order: Order, files: Vec<OwnedFd>) -> io::Result<()> {
         match order {
             Order::Add(add) => self.add(&add, files),
             Order::Reopen { serial } => {
@@ -129,21 +132,24 @@ impl LogWriter<'_> {
             Order::Tap { serial, number, kind } => {
                 if let (Some(feed), Some(pipe)) = (self.feeds.get_mut(&serial), files.into_iter().next()) {
                     if let Err(error) = self.epoll.watch_room(&pipe, Token::Tap(serial, number)) {
-                        eprintln!("pinmon: attach to container {}: watch the client: {error}: closed", feed.container);
+                        eprintln!(
+                            "pinmon: attach to container {}: watch the client: {error}; the client is disconnected",
+                            feed.container
+                        );
                         return self.report(&Report::TapClosed { serial, number });
                     }
                     feed.taps.add(number, kind, pipe);
                 }
-                // A part of a line that waits for its end is for this client too.
-                self.turns_for_all(serial, true);
+                // The client must also receive a partial line that is waiting.
+                self.queue_all_streams(serial, true);
                 Ok(())
             }
             Order::End { serial, end } => {
                 if let Some(feed) = self.feeds.get_mut(&serial) {
-                    feed.end(end, Hold::of(self.held, serial));
+                    feed.end(end, PipeCalls::of(self.pipe_marker, serial));
                 }
-                self.turns_for_all(serial, false);
-                self.settle(serial)
+                self.queue_all_streams(serial, false);
+                self.send_reports(serial)
             }
             Order::Close { serial } => {
                 if let Some(feed) = self.feeds.remove(&serial) {
@@ -153,21 +159,21 @@ impl LogWriter<'_> {
                 Ok(())
             }
             Order::Forget { serial } => {
-                // It was about to be closed.
+                // It was complete, and about to be closed.
                 if let Some(feed) = self.drained.remove(&serial) {
-                    feed.close(Hold::of(self.held, serial));
+                    feed.close(PipeCalls::of(self.pipe_marker, serial));
                     return Ok(());
                 }
                 let Some(mut feed) = self.feeds.remove(&serial) else { return Ok(()) };
                 feed.forget(&self.epoll);
-                feed.close(Hold::of(self.held, serial));
-                // The monitor keeps terminals until then, so that this process is not the last to close them.
+                feed.close(PipeCalls::of(self.pipe_marker, serial));
+                // The monitor keeps terminals open until then, so that this process does not perform their last close.
                 self.report(&Report::Drained { serial })
             }
         }
     }
 
-    /// Nothing comes of it any more; its pipes and log stay open.
+    /// Stops moving an output. Its pipes and log stay open.
     fn retire(&mut self, serial: u64, mut feed: Feed) {
         feed.forget(&self.epoll);
         feed.close_terminals();
@@ -188,16 +194,16 @@ impl LogWriter<'_> {
             self.report(&Report::Recovered { serial, failed })?;
         }
         feed.watch(&self.epoll, serial);
-        if let Some(mut before) = self.feeds.insert(serial, feed) {
-            before.forget(&self.epoll);
-            before.close(Hold::of(self.held, serial));
+        if let Some(mut previous) = self.feeds.insert(serial, feed) {
+            previous.forget(&self.epoll);
+            previous.close(PipeCalls::of(self.pipe_marker, serial));
         }
-        self.turns_for_all(serial, false);
-        self.settle(serial)
+        self.queue_all_streams(serial, false);
+        self.send_reports(serial)
     }
 
-    /// Brings home what was on its way when a writer was killed: it may still wait for its file system, and is waited
-    /// for.
+    /// Recovers the batch of a log writer that was killed. Waits until that writer has exited, which may be waiting for
+    /// its file system.
     fn recover(&self, name: &str, feed: &mut Feed, serial: u64) -> io::Result<()> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mut journal = Journal::map_when_free(openat(&self.state, name, flags, Mode::empty())?)?;
@@ -206,11 +212,11 @@ impl LogWriter<'_> {
             return Ok(());
         }
         let fifo = feed.fifo(entry.stream);
-        let fifo = fifo.as_ref().map(|fifo| (fifo.as_fd(), Hold::of(self.held, serial)));
+        let fifo = fifo.as_ref().map(|fifo| (fifo.as_fd(), PipeCalls::of(self.pipe_marker, serial)));
         recover(&mut journal, fifo, &mut feed.sink, feed.line_max)
     }
 
-    fn turns_for_all(&mut self, serial: u64, wake: bool) {
+    fn queue_all_streams(&mut self, serial: u64, wake: bool) {
         let Some(feed) = self.feeds.get_mut(&serial) else { return };
         if wake {
             [StreamKind::Stdout, StreamKind::Stderr].into_iter().for_each(|kind| feed.wake(kind));
@@ -218,17 +224,17 @@ impl LogWriter<'_> {
         feed.queue_all(|kind| self.ready.push_back((serial, kind)));
     }
 
-    fn happened(&mut self, happened: Happened) -> io::Result<()> {
-        match happened.token {
+    fn dispatch(&mut self, event: EpollEvent) -> io::Result<()> {
+        match event.token {
             Token::Stream(serial, kind) => self.stream_ready(serial, kind),
             Token::Tap(serial, number) => {
                 let Some(feed) = self.feeds.get_mut(&serial) else { return Ok(()) };
-                let rested = feed.taps.rest();
-                feed.taps.ready(number, happened.broken);
-                if rested && !feed.taps.rest() {
-                    self.turns_for_all(serial, false);
+                let was_backlogged = feed.taps.is_backlogged();
+                feed.taps.ready(number, event.broken);
+                if was_backlogged && !feed.taps.is_backlogged() {
+                    self.queue_all_streams(serial, false);
                 }
-                return self.settle(serial);
+                return self.send_reports(serial);
             }
             _ => {}
         }
@@ -241,7 +247,7 @@ impl LogWriter<'_> {
         }
     }
 
-    fn due(&mut self, timer: Timer) -> io::Result<()> {
+    fn timer_due(&mut self, timer: Timer) -> io::Result<()> {
         match timer {
             Timer::Rest(serial, word) => {
                 if let (Some(feed), Some(kind)) = (self.feeds.get_mut(&serial), StreamKind::from_word(word)) {
@@ -252,15 +258,15 @@ impl LogWriter<'_> {
             Timer::Taps(serial) => {
                 let Some(feed) = self.feeds.get_mut(&serial) else { return Ok(()) };
                 feed.taps.expire(clock::monotonic());
-                if !feed.taps.rest() {
-                    self.turns_for_all(serial, false);
+                if !feed.taps.is_backlogged() {
+                    self.queue_all_streams(serial, false);
                 }
-                return self.settle(serial);
+                return self.send_reports(serial);
             }
             Timer::Close(serial) => {
                 if let Some(feed) = self.drained.remove(&serial) {
-                    let hold = Hold::of(self.held, serial);
-                    self.busy(|_| feed.close(hold));
+                    let calls = PipeCalls::of(self.pipe_marker, serial);
+                    self.busy(|_| feed.close(calls));
                 }
             }
             _ => {}
@@ -269,28 +275,28 @@ impl LogWriter<'_> {
     }
 
     fn turn(&mut self, serial: u64, kind: StreamKind) -> io::Result<()> {
-        let hold = Hold::of(self.held, serial);
+        let calls = PipeCalls::of(self.pipe_marker, serial);
         let next =
-            self.busy(|writer| writer.feeds.get_mut(&serial).map(|feed| feed.turn(&mut writer.pump, kind, hold)));
+            self.busy(|writer| writer.feeds.get_mut(&serial).map(|feed| feed.turn(&mut writer.pump, kind, calls)));
         match next {
             None => return Ok(()),
-            Some(Next::Turn) => self.ready.push_back((serial, kind)),
-            Some(Next::Rest(rest)) => self.timers.after(rest, Timer::Rest(serial, kind.word())),
-            Some(Next::Event) => {}
+            Some(NextStep::Turn) => self.ready.push_back((serial, kind)),
+            Some(NextStep::Rest(rest)) => self.timers.after(rest, Timer::Rest(serial, kind.word())),
+            Some(NextStep::Event) => {}
         }
-        self.settle(serial)?;
+        self.send_reports(serial)?;
         self.account(serial)
     }
 
-    /// A container that held this process up for too long, all in all, is given back to the monitor, between two
-    /// batches.
+    /// Accounts for the time that a container blocked this process. If it is too much, the output is returned to the
+    /// monitor between two batches.
     fn account(&mut self, serial: u64) -> io::Result<()> {
-        let long = self.held.take_long();
-        if self.is_apart || long.is_zero() {
+        let long = self.pipe_marker.take_long();
+        if self.is_dedicated || long.is_zero() {
             return Ok(());
         }
-        let too_much = |feed: &mut Feed| feed.debt.add(long, clock::monotonic()) && !feed.taps.rest();
-        if self.feeds.get_mut(&serial).is_some_and(too_much)
+        let overflows = |feed: &mut Feed| feed.bucket.add(long, clock::monotonic()) && !feed.taps.is_backlogged();
+        if self.feeds.get_mut(&serial).is_some_and(overflows)
             && let Some(feed) = self.feeds.remove(&serial)
         {
             self.retire(serial, feed);
@@ -299,13 +305,13 @@ impl LogWriter<'_> {
         Ok(())
     }
 
-    /// Reports what a step brought about.
-    fn settle(&mut self, serial: u64) -> io::Result<()> {
+    /// Sends the reports that a step caused.
+    fn send_reports(&mut self, serial: u64) -> io::Result<()> {
         let Some(feed) = self.feeds.get_mut(&serial) else { return Ok(()) };
         if let Some(until) = feed.taps.deadline() {
             self.timers.at(until, Timer::Taps(serial));
         }
-        let (gone, lost, drained) = (feed.taps.take_gone(), feed.sink.take_news(), feed.is_drained());
+        let (gone, lost, drained) = (feed.taps.take_gone(), feed.sink.take_loss(), feed.is_drained());
         for number in gone {
             self.report(&Report::TapClosed { serial, number })?;
         }

@@ -1,4 +1,4 @@
-use container::Nascent;
+use container::ContainerSetup;
 use monitor_api::{Adopt, Attachments, Holding, HoldingState, Reply, Role};
 use rustix::{
     fd::OwnedFd,
@@ -10,7 +10,7 @@ use crate::{
     child::{Child, Stage},
     failure::{invalid, system},
     hooks,
-    log_writer::order::End,
+    log_writer::order::EndPhase,
     monitor::Monitor,
     pipe::Pipe,
     process::{in_user_namespace, start_time},
@@ -18,26 +18,26 @@ use crate::{
 };
 
 impl Monitor {
-    /// Takes over what a dead monitor held.
+    /// Takes over an object of a monitor that died.
     pub(super) fn adopt(&mut self, adopt: Adopt, attachments: &mut Attachments) -> Answer {
         let holding = adopt.holding;
         if holding.state == HoldingState::Kept {
             return self.keep(holding.id, std::mem::take(attachments));
         }
         self.check_new(&holding.id)?;
-        let what = format!("adopt container {}", holding.id);
-        let closing = self.terminals.closing.of(&holding.sandbox);
-        let mut output =
-            output(holding.log, attachments, &closing).map_err(|e| system(format!("{what}: its output"), e))?;
+        let operation = format!("adopt container {}", holding.id);
+        let close_queue = self.terminals.close_queue.for_pod(&holding.sandbox);
+        let mut output = output(holding.log, attachments, &close_queue)
+            .map_err(|e| system(format!("{operation}: prepare output"), e))?;
         if let Some(device) = self.journals.device_of(&holding.id) {
-            // Its last batch must be recovered before anything else of it is moved: by the same process.
+            // Its last batch must be recovered before any further output is written, and by the same log writer.
             output.place.device = device;
         }
         if output.is_open() {
             output.recover = self.journals.take(&holding.id);
         }
         if matches!(holding.state, HoldingState::Exited(_)) {
-            output.end(End::Final);
+            output.end(EndPhase::Final);
         }
         let filter = match attachments.take(Role::Seccomp) {
             Some(file) => Filter::Known(Some(self.programs.read(&file)?)),
@@ -48,23 +48,23 @@ impl Monitor {
             .and_then(|path| cgroup::Group::open(&self.trees, &path))
             .inspect_err(|error| {
                 if !matches!(holding.state, HoldingState::Exited(_)) {
-                    eprintln!("pinmon: {what}: {error}");
+                    eprintln!("pinmon: {operation}: {error}");
                 }
             })
             .ok();
         let (stage, pidfd, group) = stage(&holding, (pidfd, group), attachments.take(Role::Sync))?;
         let child = Child {
-            pid: i32::try_from(holding.pid).map_err(|_| invalid(format!("{what}: pid {}", holding.pid)))?,
+            pid: i32::try_from(holding.pid).map_err(|_| invalid(format!("{operation}: pid {}", holding.pid)))?,
             start_time: holding.start_time,
             pidfd,
             group,
-            // As it is now: it may have been continued since the record was made.
+            // The log may have been reopened since the record was written.
             log: monitor_api::LogOptions { awaited: output.awaits_log, ..holding.log },
             output,
-            stdin: attachments.take(Role::StdinHold).map(|end| Pipe::new(end, &closing)),
+            stdin: attachments.take(Role::StdinHold).map(|end| Pipe::new(end, &close_queue)),
             filter,
             hooks: holding.hooks.map(|mut held| {
-                hooks::bound(&mut held.hooks);
+                hooks::set_default_timeouts(&mut held.hooks);
                 held
             }),
             pod_init: holding.state == HoldingState::PodInit,
@@ -79,28 +79,28 @@ impl Monitor {
             sandbox: holding.sandbox,
             cgroup: holding.cgroup,
         };
-        self.take_over(child);
+        self.insert_adopted(child);
         Ok(Some(Reply::Done))
     }
 
-    fn take_over(&mut self, child: Child) {
+    fn insert_adopted(&mut self, child: Child) {
         let serial = self.next_serial();
-        let (ended, lost) = (child.has_ended(), child.pidfd().is_none());
+        let (has_ended, process_is_gone) = (child.has_ended(), child.pidfd().is_none());
         self.containers.insert(serial, child);
         self.watch(serial);
         self.hand_over(serial);
-        if !ended && lost {
-            // No process of that number and start time is there: how it ended is not known.
-            self.process_ended(serial, crate::process::End::UNKNOWN);
+        if !has_ended && process_is_gone {
+            // No process has this pid and start time, so its exit status is unknown.
+            self.process_ended(serial, crate::process::ProcessExit::UNKNOWN);
         } else {
-            self.ended_elsewhere(serial, 0);
+            self.check_exit(serial, 0);
         }
     }
 }
 
 type Parts = (Option<OwnedFd>, Option<cgroup::Group>);
 
-/// Where it goes on, and what of its parts that stage does not hold.
+/// Returns the stage of an adopted container, and the pidfd and cgroup that the stage does not hold itself.
 fn stage(
     holding: &Holding,
     (pidfd, group): Parts,
@@ -110,16 +110,16 @@ fn stage(
         (HoldingState::Exited(status), pidfd, group, _) => Ok((Stage::Exited(status.clone()), pidfd, group)),
         (HoldingState::Created, Some(pidfd), Some(group), Some(sync)) => {
             let pid = i32::try_from(holding.pid).unwrap_or(0);
-            Ok((Stage::Created(Nascent::adopt(pid, pidfd, sync, group)), None, None))
+            Ok((Stage::Created(ContainerSetup::adopt(pid, pidfd, sync, group)), None, None))
         }
         (HoldingState::Created, Some(_), Some(_), None) => {
-            Err(invalid(format!("adopt container {}: it waits for its start, and no Sync is attached", holding.id)))
+            Err(invalid(format!("adopt container {}: it is not started, but no Sync is attached", holding.id)))
         }
         (_, pidfd, group, _) => Ok((Stage::Running, pidfd, group)),
     }
 }
 
-/// The process itself, if its number was not given to another.
+/// Opens the process of the container, unless its pid was reused.
 fn find_process(holding: &Holding) -> Option<OwnedFd> {
     let pid = i32::try_from(holding.pid).ok()?;
     let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;

@@ -4,7 +4,7 @@ use super::Answer;
 use crate::{failure::no_container, monitor::Monitor};
 
 impl Monitor {
-    /// Gives up our hold of the container's standard input, which another process closes.
+    /// Drops the write end of the container's standard input. Another process closes it.
     pub(super) fn close_stdin(&mut self, id: &str) -> Answer {
         let child = self.find(id).and_then(|serial| self.containers.get_mut(&serial));
         child.ok_or_else(|| no_container("close stdin of", id))?.stdin = None;

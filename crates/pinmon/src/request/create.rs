@@ -2,14 +2,14 @@ use std::{collections::BTreeMap, rc::Rc};
 
 use cgroup::Nesting;
 use container::{Inputs, Invocation, Plan, Rootfs, Stdio};
-use monitor_api::{Attachments, Create, Failure, FailureKind, HeldHooks, LogOptions, Role};
+use monitor_api::{Attachments, Create, Failure, FailureKind, LogOptions, PendingHooks, Role};
 use oci::NamespaceType;
 use rustix::fd::OwnedFd;
 
 use super::Answer;
 use crate::{
     child::{Child, Stage},
-    connection::Asked,
+    connection::RequestId,
     failure::{invalid, of_container, system},
     hooks,
     log::journal::BATCH,
@@ -20,50 +20,52 @@ use crate::{
     programs::Filter,
     setup::SETUP_DEADLINE,
     stream::StreamKind,
-    terminal::Closing,
+    terminal::CloseQueue,
     timer::Timer,
 };
 
 const ID_MAX: usize = 128;
-/// Groups that a container may make below its own (v2), those of its commands among them: enough for an init system or
-/// a nested container engine, and a removal of some tenths of a second.
+/// Limits of the cgroups that a container may create below its own (v2), including those of its execs. They are enough
+/// for an init system or a nested container engine, and removing them takes some tenths of a second.
 pub(super) const NESTING: Nesting = Nesting { depth: 32, descendants: 2048 };
-/// Shortest piece of a line that may be asked for: shorter ones would be more prefix than text.
+/// Shortest piece of a line. In shorter ones the prefix would be longer than the content.
 const LINE_MIN: usize = 64;
 
 impl Monitor {
-    /// Clones the container's init; answered when it is set up.
-    pub(super) fn create(&mut self, asked: Asked, create: Create, attachments: Attachments) -> Answer {
+    /// Clones the init of a container. Answered when it is set up.
+    pub(super) fn create(&mut self, request_id: RequestId, create: Create, attachments: Attachments) -> Answer {
         let Create { container: id, sandbox, mut spec, log, bundle, mounts } = create;
         let mut attachments = self.with_mounts(&id, attachments);
         self.check_new(&id)?;
-        let what = format!("create container {id}");
-        let closing = self.terminals.closing.of(&sandbox);
-        let output =
-            output(log, &mut attachments, &closing).map_err(|e| system(format!("{what}: prepare its output"), e))?;
-        let stdin = attachments.take(Role::StdinHold).map(|end| Pipe::new(end, &closing));
+        let operation = format!("create container {id}");
+        let close_queue = self.terminals.close_queue.for_pod(&sandbox);
+        let output = output(log, &mut attachments, &close_queue)
+            .map_err(|e| system(format!("{operation}: prepare output"), e))?;
+        let stdin = attachments.take(Role::StdinHold).map(|end| Pipe::new(end, &close_queue));
         let filter = self.filter(&spec, attachments.take(Role::Seccomp))?;
         let mut inputs = inputs(&mut attachments, filter.as_deref().cloned())
-            .ok_or_else(|| invalid(format!("{what}: no Rootfs descriptor is attached")))?;
-        // A volume whose mount is missing would be looked for by its path.
+            .ok_or_else(|| invalid(format!("{operation}: no Rootfs descriptor is attached")))?;
+        // A volume without its mount would be mounted by its path.
         if let Some(sent) = mounts.filter(|sent| *sent != inputs.mounts.len()) {
-            let message = format!("{what}: {} of {sent} mounts are here; try again", inputs.mounts.len());
+            let message = format!("{operation}: {} of {sent} mounts received; try again", inputs.mounts.len());
             return Err(Failure::new(FailureKind::State, message));
         }
-        let held = self.take_hooks(&id, bundle, &mut spec, &mut inputs.invocation)?;
+        let pending_hooks = self.take_hooks(&id, bundle, &mut spec, &mut inputs.invocation)?;
         let cgroup = spec.linux.as_ref().and_then(|linux| linux.cgroups_path.clone()).unwrap_or_default();
         if let Some(process) = &mut spec.process {
-            process.oom_score_adj.get_or_insert(self.inherit.oom_score_adj);
-            self.inherit.restore_files(process);
+            process.oom_score_adj.get_or_insert(self.inherited_limits.oom_score_adj);
+            self.inherited_limits.restore_open_files(process);
         }
         inputs.invocation.nesting = Some(NESTING);
         let user_namespace =
             spec.has_namespace(NamespaceType::User) || inputs.namespaces.contains_key(&NamespaceType::User);
-        let hooks_time = hooks::time_inside(&spec);
-        let plan = Plan::new(&spec, inputs).map_err(|e| of_container(&what, &e))?;
-        if plan.mounts_file_systems_of_host() {
-            // That would wait for their disks, here.
-            return Err(invalid(format!("{what}: mounts of the host's directories or devices must be attached")));
+        let hooks_time = hooks::container_hooks_time(&spec);
+        let plan = Plan::new(&spec, inputs).map_err(|e| of_container(&operation, &e))?;
+        if plan.mounts_host_file_systems() {
+            // Mounting them here would wait for their disks.
+            return Err(invalid(format!(
+                "{operation}: mounts of directories or devices of the host must be attached as descriptors"
+            )));
         }
         let child = Child {
             id,
@@ -77,7 +79,7 @@ impl Monitor {
             output,
             stdin,
             filter: Filter::Known(filter),
-            hooks: held,
+            hooks: pending_hooks,
             pod_init: false,
             user_namespace,
             hooks_time,
@@ -87,39 +89,41 @@ impl Monitor {
             deletes: Vec::new(),
             removing: false,
         };
-        self.clone_child(asked, child, plan)?;
+        self.clone_child(request_id, child, plan)?;
         Ok(None)
     }
 
-    /// Whether this id can be given to a new object.
+    /// Checks that this id is valid and not in use.
     pub(super) fn check_new(&self, id: &str) -> Result<(), Failure> {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        if id.is_empty() || id.len() > ID_MAX || !id.bytes().all(allowed) {
-            return Err(invalid(format!("container id {id:?}: must be 1 to {ID_MAX} of A-Z a-z 0-9 . _ -")));
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if id.is_empty() || id.len() > ID_MAX || !id.bytes().all(is_allowed) {
+            return Err(invalid(format!(
+                "invalid container id {id:?}: must be 1 to {ID_MAX} characters of A-Z a-z 0-9 . _ -"
+            )));
         }
         if self.find(id).is_some() {
-            return Err(Failure::new(FailureKind::AlreadyExists, format!("container {id} exists already")));
+            return Err(Failure::new(FailureKind::AlreadyExists, format!("container {id} already exists")));
         }
         Ok(())
     }
 
-    /// What its hooks need; those that are still to be run.
+    /// Prepares the hooks of the spec, and returns those that this process runs.
     fn take_hooks(
         &self,
         id: &str,
         bundle: String,
         spec: &mut oci::Spec,
         invocation: &mut Invocation,
-    ) -> Result<Option<Box<HeldHooks>>, Failure> {
+    ) -> Result<Option<Box<PendingHooks>>, Failure> {
         let Some(hooks) = &mut spec.hooks else { return Ok(None) };
         if bundle.is_empty() {
-            return Err(invalid(format!("create container {id}: its spec has hooks, and no bundle is named for them")));
+            return Err(invalid(format!("create container {id}: its spec has hooks, but the request has no bundle")));
         }
-        hooks::bound(hooks);
+        hooks::set_default_timeouts(hooks);
         let node = self.node_mounts.as_ref().map(OwnedFd::try_clone).transpose();
-        invocation.host_mounts =
-            node.map_err(|e| system(format!("create container {id}: duplicate a namespace"), e))?;
-        let held = HeldHooks::of(spec, id, &bundle);
+        invocation.host_mount_namespace =
+            node.map_err(|e| system(format!("create container {id}: duplicate the node's mount namespace"), e))?;
+        let pending_hooks = PendingHooks::from_spec(spec, id, &bundle);
         invocation.state = oci::State {
             oci_version: spec.oci_version.clone(),
             id: id.to_owned(),
@@ -127,10 +131,10 @@ impl Monitor {
             annotations: spec.annotations.clone(),
             ..oci::State::default()
         };
-        Ok(held)
+        Ok(pending_hooks)
     }
 
-    /// The attached program, or the spec's profile compiled.
+    /// Returns the attached seccomp program, or compiles the profile of the spec.
     fn filter(&mut self, spec: &oci::Spec, attached: Option<OwnedFd>) -> Result<Option<Rc<seccomp::Program>>, Failure> {
         if let Some(file) = attached {
             return self.programs.read(&file).map(Some);
@@ -140,25 +144,29 @@ impl Monitor {
         Ok(Some(self.programs.share(program)))
     }
 
-    /// Makes the cgroup and clones; what the child sends is waited for in the loop.
-    pub(super) fn clone_child(&mut self, asked: Asked, mut child: Child, plan: Plan) -> Result<(), Failure> {
-        let what = format!("create container {}", child.id);
-        let nascent = container::create(&self.trees, plan);
+    /// Creates the cgroup and clones the child. Its messages are handled by the event loop.
+    pub(super) fn clone_child(&mut self, request_id: RequestId, mut child: Child, plan: Plan) -> Result<(), Failure> {
+        let operation = format!("create container {}", child.id);
+        let setup = container::create(&self.trees, plan);
         self.terminals.cloned();
-        let nascent = nascent.map_err(|e| of_container(&what, &e))?;
-        child.pid = nascent.pid;
-        child.start_time = start_time(nascent.pid).unwrap_or(0);
+        let setup = setup.map_err(|e| of_container(&operation, &e))?;
+        child.pid = setup.pid;
+        child.start_time = start_time(setup.pid).unwrap_or(0);
         let serial = self.next_serial();
         self.timers.after(SETUP_DEADLINE + child.hooks_time, Timer::SetUp(serial));
-        child.stage = Stage::Setting(nascent, asked);
+        child.stage = Stage::SettingUp(setup, request_id);
         self.containers.insert(serial, child);
         self.watch(serial);
         Ok(())
     }
 }
 
-/// The monitor's ends of the container's output, and its log.
-pub(super) fn output(log: LogOptions, attachments: &mut Attachments, closing: &Closing) -> std::io::Result<Output> {
+/// Creates the output of a container from the attached read ends and log.
+pub(super) fn output(
+    log: LogOptions,
+    attachments: &mut Attachments,
+    close_queue: &CloseQueue,
+) -> std::io::Result<Output> {
     let line_max = (log.line_max as usize).clamp(LINE_MIN, BATCH - 1);
     let mut output = Output::new(attachments.take(Role::Log), line_max);
     for (role, kind) in [
@@ -167,7 +175,7 @@ pub(super) fn output(log: LogOptions, attachments: &mut Attachments, closing: &C
         (Role::Terminal, StreamKind::Stdout),
     ] {
         if let Some(fd) = attachments.take(role) {
-            output.add(kind, fd, closing)?;
+            output.add(kind, fd, close_queue)?;
         }
     }
     output.awaits_log = log.awaited && output.log.is_none();
@@ -188,7 +196,7 @@ fn inputs(attachments: &mut Attachments, seccomp: Option<seccomp::Program>) -> O
     Some(Inputs { rootfs, mounts, namespaces, stdio, seccomp, invocation: Invocation::default() })
 }
 
-/// The container's or command's ends.
+/// Takes the stdio of a container or an exec.
 pub(super) fn stdio(attachments: &mut Attachments) -> Stdio {
     Stdio {
         stdin: attachments.take(Role::Stdin),

@@ -4,13 +4,13 @@ use super::Answer;
 use crate::monitor::Monitor;
 
 impl Monitor {
-    /// Only daemons of our own major version are served.
+    /// Accepts daemons of the same major version only.
     pub(super) fn hello(&mut self, major: u32, minor: u32) -> Answer {
         let version = env!("CARGO_PKG_VERSION");
         if major != MAJOR {
             let message = format!(
-                "the daemon speaks version {major}.{minor} of the monitor's contract, this monitor (pinmon {version}) \
-                 {MAJOR}.{MINOR}: run a daemon of that version until its containers are gone"
+                "the daemon implements version {major}.{minor} of the monitor's contract, but pinmon {version} \
+                 implements {MAJOR}.{MINOR}; run a daemon of that version until its containers are deleted"
             );
             return Err(Failure::new(FailureKind::Version, message));
         }
@@ -20,7 +20,7 @@ impl Monitor {
         Ok(Some(Reply::Welcome(self.welcome())))
     }
 
-    /// Who answers here.
+    /// Describes this monitor.
     pub(crate) fn welcome(&self) -> Welcome {
         let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
         Welcome { major: MAJOR, minor: MINOR, pid, version: env!("CARGO_PKG_VERSION").to_owned() }

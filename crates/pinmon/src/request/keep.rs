@@ -6,10 +6,10 @@ use crate::{failure::invalid, monitor::Monitor};
 const KEY_MAX: usize = 256;
 
 impl Monitor {
-    /// Holds descriptors under a key, replacing what was there.
+    /// Keeps descriptors open under a key, replacing the previous ones.
     pub(super) fn keep(&mut self, key: String, attachments: Attachments) -> Answer {
         if key.is_empty() || key.len() > KEY_MAX {
-            return Err(invalid(format!("keep: a key has 1 to {KEY_MAX} bytes, not {}", key.len())));
+            return Err(invalid(format!("keep: invalid key of {} bytes; must have 1 to {KEY_MAX}", key.len())));
         }
         let mut files: Vec<_> = attachments
             .into_iter()
@@ -19,13 +19,13 @@ impl Monitor {
             })
             .collect();
         files.sort_by_key(|(n, _)| *n);
-        self.kept.insert(key, files.into_iter().map(|(_, fd)| fd).collect());
+        self.keyed_descriptors.insert(key, files.into_iter().map(|(_, fd)| fd).collect());
         Ok(Some(Reply::Done))
     }
 
-    /// Closes what is held under a key.
+    /// Closes the descriptors of a key.
     pub(super) fn release(&mut self, key: &str) -> Answer {
-        self.kept.remove(key);
+        self.keyed_descriptors.remove(key);
         Ok(Some(Reply::Done))
     }
 }

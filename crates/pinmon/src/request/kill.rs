@@ -10,59 +10,59 @@ use crate::{
 const SIGNAL_MAX: i32 = 64;
 
 impl Monitor {
-    /// Sends a signal to a container's or command's first process, or to all of its group.
+    /// Sends a signal to the first process of a container or exec, or to all processes of its cgroup.
     pub(super) fn kill(&mut self, kill: &Kill) -> Answer {
         if !(1..=SIGNAL_MAX).contains(&kill.signal) {
-            return Err(invalid(format!("kill: signal {} is none of 1 to {SIGNAL_MAX}", kill.signal)));
+            return Err(invalid(format!("kill: invalid signal {}; must be 1 to {SIGNAL_MAX}", kill.signal)));
         }
         match &kill.target {
             Target::Container(id) => {
                 let serial = self.find(id).ok_or_else(|| no_container("kill", id))?;
                 let child = self.containers.get(&serial).ok_or_else(|| no_container("kill", id))?;
-                let what = format!("kill container {id}");
+                let operation = format!("kill container {id}");
                 match (kill.scope, child.pidfd(), child.group()) {
-                    (KillScope::All, _, Some(group)) => signal_all(&what, group, kill.signal)?,
-                    (_, Some(pidfd), _) if !child.has_ended() => signal_one(&what, pidfd, kill.signal)?,
-                    _ => return Err(ended(&what)),
+                    (KillScope::All, _, Some(group)) => signal_all(&operation, group, kill.signal)?,
+                    (_, Some(pidfd), _) if !child.has_ended() => signal_one(&operation, pidfd, kill.signal)?,
+                    _ => return Err(ended(&operation)),
                 }
                 if kill.signal == libc::SIGKILL {
                     self.thaw_later(serial);
                 }
             }
             Target::Exec(id) => {
-                let what = format!("kill command {id}");
-                let serial = self.find_command(id).ok_or_else(|| ended(&what))?;
-                let command = &self.commands[&serial];
+                let operation = format!("kill exec {id}");
+                let serial = self.find_exec(id).ok_or_else(|| ended(&operation))?;
+                let exec = &self.execs[&serial];
                 match kill.scope {
-                    KillScope::All => signal_all(&what, command.group(), kill.signal)?,
+                    KillScope::All => signal_all(&operation, exec.group(), kill.signal)?,
                     KillScope::Init => {
-                        let nascent = command.nascent().ok_or_else(|| ended(&what))?;
-                        signal_one(&what, std::os::fd::AsFd::as_fd(&nascent.pidfd), kill.signal)?;
+                        let setup = exec.setup().ok_or_else(|| ended(&operation))?;
+                        signal_one(&operation, std::os::fd::AsFd::as_fd(&setup.pidfd), kill.signal)?;
                     }
                 }
                 if kill.signal == libc::SIGKILL {
                     self.thaw_later(serial);
                 }
-                self.sweep_command(serial);
+                self.sweep_exec(serial);
             }
         }
         Ok(Some(Reply::Done))
     }
 }
 
-fn ended(what: &str) -> Failure {
-    Failure::new(FailureKind::NotFound, format!("{what}: it has ended"))
+fn ended(operation: &str) -> Failure {
+    Failure::new(FailureKind::NotFound, format!("{operation}: it has exited"))
 }
 
-fn signal_one(what: &str, pidfd: BorrowedFd<'_>, signal: i32) -> Result<(), Failure> {
+fn signal_one(operation: &str, pidfd: BorrowedFd<'_>, signal: i32) -> Result<(), Failure> {
     match syscall::pidfd_signal::pidfd_signal(pidfd, signal) {
         Ok(()) => Ok(()),
-        Err(Errno::SRCH) => Err(ended(what)),
-        Err(errno) => Err(system(format!("{what}: pidfd_send_signal {signal}"), errno)),
+        Err(Errno::SRCH) => Err(ended(operation)),
+        Err(errno) => Err(system(format!("{operation}: pidfd_send_signal {signal}"), errno)),
     }
 }
 
-fn signal_all(what: &str, group: &cgroup::Group, signal: i32) -> Result<(), Failure> {
+fn signal_all(operation: &str, group: &cgroup::Group, signal: i32) -> Result<(), Failure> {
     let result = if signal == libc::SIGKILL { group.kill() } else { group.signal(signal) };
-    result.map_err(|e| system(what, e))
+    result.map_err(|e| system(operation, e))
 }

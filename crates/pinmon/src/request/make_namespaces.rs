@@ -1,90 +1,90 @@
 use std::time::Duration;
 
-use container::{MadeNamespaces, OwnedNamespaces};
+use container::{PodNamespaceRequest, PodNamespaces};
 use monitor_api::{Attachments, Failure, MakeNamespaces, Reply, Role};
 use oci::NamespaceType;
 use rustix::fd::BorrowedFd;
 
 use super::Answer;
-use crate::{connection::Asked, failure::of_container, monitor::Monitor, timer::Timer};
+use crate::{connection::RequestId, failure::of_container, monitor::Monitor, timer::Timer};
 
-/// A child that makes the namespaces of a pod, and who asked for them.
-pub(crate) struct Maker {
-    asked: Asked,
-    making: container::Making,
+/// A child that creates the namespaces of a pod, and the request for them.
+pub(crate) struct NamespaceMaker {
+    request_id: RequestId,
+    making: container::PodNamespaceSetup,
 }
 
-impl Maker {
-    /// For the event loop.
-    pub(crate) fn line(&self) -> BorrowedFd<'_> {
-        self.making.line()
+impl NamespaceMaker {
+    /// Returns the socket of the child, for the event loop.
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.making.socket()
     }
 }
 
-/// Longest that it may take: some milliseconds.
+/// Time limit. It usually takes some milliseconds.
 const DEADLINE: Duration = Duration::from_secs(60);
-const WHAT: &str = "make the namespaces of a pod";
+const OPERATION: &str = "create the namespaces of a pod";
 
 impl Monitor {
-    /// Has a child make namespaces that a user namespace owns; answered when they are there.
+    /// Lets a child create namespaces that a user namespace owns. Answered when they exist.
     pub(super) fn make_namespaces(
         &mut self,
-        asked: Asked,
-        wanted: MakeNamespaces,
+        request_id: RequestId,
+        request: MakeNamespaces,
         attachments: &mut Attachments,
     ) -> Answer {
-        let MakeNamespaces { user, network, ipc, hostname } = wanted;
+        let MakeNamespaces { user, network, ipc, hostname } = request;
         let joined = attachments.take(Role::Namespace(NamespaceType::User));
-        let wanted = OwnedNamespaces { uids: user.uids, gids: user.gids, user: joined, network, ipc, hostname };
-        let making = wanted.make();
+        let request = PodNamespaceRequest { uids: user.uids, gids: user.gids, user: joined, network, ipc, hostname };
+        let making = request.make();
         self.terminals.cloned();
-        let making = making.map_err(|error| of_container(WHAT, &error))?;
+        let making = making.map_err(|error| of_container(OPERATION, &error))?;
         let serial = self.next_serial();
-        self.makers.insert(serial, Maker { asked, making });
+        self.makers.insert(serial, NamespaceMaker { request_id, making });
         self.watch(serial);
         self.timers.after(DEADLINE, Timer::Maker(serial));
         Ok(None)
     }
 
-    /// A maker may have something to say.
+    /// Handles a message or the end of the child.
     pub(crate) fn advance_maker(&mut self, serial: u64) {
         let Some(maker) = self.makers.get_mut(&serial) else { return };
         let answer = match maker.making.advance() {
             Ok(None) => return,
             Ok(Some(made)) => Ok((Reply::NamespacesMade, attachments(made))),
-            Err(error) => Err(of_container(WHAT, &error)),
+            Err(error) => Err(of_container(OPERATION, &error)),
         };
-        self.maker_ended(serial, answer);
+        self.finish_maker(serial, answer);
     }
 
-    /// It took too long: its process is killed.
+    /// Handles the deadline: kills the child.
     pub(crate) fn maker_due(&mut self, serial: u64) {
         let Some(maker) = self.makers.get(&serial) else { return };
-        // Not reaped yet, or it would not be here.
+        // The child was not reaped, because its record is removed then.
         if let Some(pid) = rustix::process::Pid::from_raw(maker.making.pid) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
-        let why = format!("it took more than {} s and was killed", DEADLINE.as_secs());
-        self.maker_ended(serial, Err(crate::failure::system(WHAT, why)));
+        let why = format!("timed out after {} s; the process was killed", DEADLINE.as_secs());
+        self.finish_maker(serial, Err(crate::failure::system(OPERATION, why)));
     }
 
-    /// A child was reaped that may be a maker: it says nothing any more.
+    /// Handles a reaped child that may be one of these. It sends no further message.
     pub(crate) fn maker_reaped(&mut self, pid: i32) {
-        let of_pid = |(serial, maker): (&u64, &Maker)| (maker.making.pid == pid).then_some(*serial);
+        let of_pid = |(serial, maker): (&u64, &NamespaceMaker)| (maker.making.pid == pid).then_some(*serial);
         if let Some(serial) = self.makers.iter().find_map(of_pid) {
             self.advance_maker(serial);
         }
     }
 
-    fn maker_ended(&mut self, serial: u64, answer: Result<(Reply, Attachments), Failure>) {
+    fn finish_maker(&mut self, serial: u64, answer: Result<(Reply, Attachments), Failure>) {
         let Some(maker) = self.makers.remove(&serial) else { return };
-        self.epoll.forget(maker.making.line());
-        self.reply(maker.asked, answer);
+        self.epoll.forget(maker.making.socket());
+        self.reply(maker.request_id, answer);
     }
 }
 
-fn attachments(made: MadeNamespaces) -> Attachments {
-    let MadeNamespaces { user, network, ipc, uts } = made;
+fn attachments(made: PodNamespaces) -> Attachments {
+    let PodNamespaces { user, network, ipc, uts } = made;
     let mut attachments = Attachments::new().with(Role::Namespace(NamespaceType::User), user);
     for (kind, file) in [(NamespaceType::Network, network), (NamespaceType::Ipc, ipc), (NamespaceType::Uts, uts)] {
         if let Some(file) = file {

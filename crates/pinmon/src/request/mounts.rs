@@ -4,13 +4,16 @@ use rustix::fd::OwnedFd;
 use super::Answer;
 use crate::monitor::Monitor;
 
-/// Mounts of all containers that may wait for a `Create`: the daemon sends those of a few at a time.
-const WAITING_MAX: usize = 4 * MOUNTS_MAX;
-/// Mounts that are closed in one turn of the loop.
-const CLOSED_AT_ONCE: usize = 64;
+/// Maximum number of mounts of all containers that wait for their `Create`. The daemon sends those of a few containers
+/// at a time.
+const PENDING_MAX: usize = 4 * MOUNTS_MAX;
+/// Maximum number of mounts closed in one iteration of the event loop.
+const CLOSES_PER_TURN: usize = 64;
 
-/// Mounts that are to be closed. The last close of a mount that is attached nowhere unmounts it: some 50 µs, and more
-/// under load, which thousands of them must not cost in one turn of the loop.
+/// Mounts to be closed.
+///
+/// The last close of a mount that is not attached unmounts it. That takes about 50 µs, and longer under load, so
+/// thousands of them must not be closed in one iteration.
 #[derive(Debug, Default)]
 pub(crate) struct UnusedMounts(Vec<OwnedFd>);
 
@@ -23,48 +26,48 @@ impl UnusedMounts {
         self.0.extend(mounts);
     }
 
-    /// Closes as many as one turn of the loop may.
+    /// Closes the mounts of one iteration.
     pub(crate) fn close_some(&mut self) {
-        self.0.truncate(self.0.len().saturating_sub(CLOSED_AT_ONCE));
+        self.0.truncate(self.0.len().saturating_sub(CLOSES_PER_TURN));
     }
 }
 
 impl Monitor {
-    /// Holds mounts of a container whose `Create` is to come, for as long as the connection lasts.
+    /// Keeps mounts for the `Create` of a container, until the connection closes.
     pub(super) fn mounts(&mut self, container: String, attachments: Attachments) -> Answer {
         self.check_new(&container)?;
         let Some(link) = &mut self.link else { return Ok(None) };
-        let waiting: usize = link.mounts.values().map(Attachments::len).sum();
+        let pending: usize = link.mounts.values().map(Attachments::len).sum();
         let of_container = link.mounts.get(&container).map_or(0, Attachments::len) + attachments.len();
-        if of_container > MOUNTS_MAX || waiting + attachments.len() > WAITING_MAX {
+        if of_container > MOUNTS_MAX || pending + attachments.len() > PENDING_MAX {
             self.unused_mounts.add(attachments.into_iter().map(|(_, mount)| mount));
             self.forget_mounts(&container);
             let message = format!(
-                "mounts of container {container}: {of_container} of it and {waiting} of all wait for a Create, at most {MOUNTS_MAX} \
-                 and {WAITING_MAX} may"
+                "keep mounts of container {container}: {of_container} of it and {pending} in total wait for a Create; at most \
+                 {MOUNTS_MAX} and {PENDING_MAX} are allowed"
             );
             return Err(Failure::new(FailureKind::State, message));
         }
-        let waiting = link.mounts.entry(container).or_default();
+        let pending = link.mounts.entry(container).or_default();
         let mounts = attachments.into_iter().filter(|(role, _)| matches!(role, Role::Mount(_)));
-        mounts.for_each(|(role, mount)| waiting.push(role, mount));
+        mounts.for_each(|(role, mount)| pending.push(role, mount));
         Ok(Some(Reply::Done))
     }
 
-    /// The mounts that came before the `Create` of this container, with what came with it.
+    /// Returns the mounts that were sent before the `Create` of this container, together with those attached to it.
     pub(super) fn with_mounts(&mut self, container: &str, attachments: Attachments) -> Attachments {
-        let waiting = self.link.as_mut().and_then(|link| link.mounts.remove(container));
-        let Some(mut all) = waiting else { return attachments };
-        // Where the creation fails, these are the last copies.
-        self.unused_mounts.add(all.iter().filter_map(|(_, mount)| mount.try_clone().ok()));
-        // Of one index the later counts.
-        attachments.into_iter().for_each(|(role, file)| all.push(role, file));
-        all
+        let pending = self.link.as_mut().and_then(|link| link.mounts.remove(container));
+        let Some(mut pending) = pending else { return attachments };
+        // If the creation fails, these are the last copies.
+        self.unused_mounts.add(pending.iter().filter_map(|(_, mount)| mount.try_clone().ok()));
+        // The last descriptor of an index is used.
+        attachments.into_iter().for_each(|(role, file)| pending.push(role, file));
+        pending
     }
 
-    /// No `Create` of this container comes.
+    /// Drops the mounts of a container that will not be created.
     pub(super) fn forget_mounts(&mut self, container: &str) {
-        let waiting = self.link.as_mut().and_then(|link| link.mounts.remove(container));
-        self.unused_mounts.add(waiting.into_iter().flatten().map(|(_, mount)| mount));
+        let pending = self.link.as_mut().and_then(|link| link.mounts.remove(container));
+        self.unused_mounts.add(pending.into_iter().flatten().map(|(_, mount)| mount));
     }
 }

@@ -4,7 +4,7 @@ use super::Answer;
 use crate::monitor::Monitor;
 
 impl Monitor {
-    /// Answers that the event loop turns, and which log file systems hang.
+    /// Answers the heartbeat, and reports the log file systems that hang.
     pub(super) fn ping(&self) -> Answer {
         Ok(Some(Reply::Pong(self.pong())))
     }

@@ -7,7 +7,7 @@ use oci::{Capabilities, Linux, Namespace, NamespaceType, Process, Root, Spec, Us
 use super::{Answer, create::NESTING};
 use crate::{
     child::{Child, Stage},
-    connection::Asked,
+    connection::RequestId,
     failure::{of_container, system},
     monitor::Monitor,
     output::Output,
@@ -15,16 +15,16 @@ use crate::{
     programs::Filter,
 };
 
-/// Nobody: it needs no file and no right.
+/// User id of nobody. The pod init needs no file and no capability.
 const NOBODY: u32 = 65534;
 
 impl Monitor {
-    /// Starts the init of a pod that shares one PID namespace: a container of one file, answered when it runs.
-    pub(super) fn pod_init(&mut self, asked: Asked, init: PodInit, attachments: Attachments) -> Answer {
+    /// Starts the init of a pod with a shared PID namespace: a container with a single file. Answered when it runs.
+    pub(super) fn pod_init(&mut self, request_id: RequestId, init: PodInit, attachments: Attachments) -> Answer {
         let PodInit { container: id, cgroup, user } = init;
         self.check_new(&id)?;
-        let what = format!("start init of pod {id}");
-        let rootfs = root(user.as_ref()).map_err(|e| system(format!("{what}: make its root"), e))?;
+        let operation = format!("start init of pod {id}");
+        let rootfs = root(user.as_ref()).map_err(|e| system(format!("{operation}: create its root file system"), e))?;
         let namespaces = attachments
             .into_iter()
             .filter_map(|(role, fd)| match role {
@@ -34,7 +34,7 @@ impl Monitor {
             .collect();
         let mut spec = spec(&id, &cgroup, user.as_ref(), &namespaces);
         let seccomp =
-            seccomp::compile(&seccomp::default_profile(&[])).map_err(|e| system(format!("{what}: seccomp"), e))?;
+            seccomp::compile(&seccomp::default_profile(&[])).map_err(|e| system(format!("{operation}: seccomp"), e))?;
         let inputs = Inputs {
             rootfs: Rootfs::Mount(rootfs),
             mounts: Default::default(),
@@ -43,8 +43,8 @@ impl Monitor {
             seccomp: Some(seccomp),
             invocation: Invocation { nesting: Some(NESTING), ..Invocation::default() },
         };
-        spec.process.iter_mut().for_each(|process| self.inherit.restore_files(process));
-        let plan = Plan::new(&spec, inputs).map_err(|e| of_container(&what, &e))?;
+        spec.process.iter_mut().for_each(|process| self.inherited_limits.restore_open_files(process));
+        let plan = Plan::new(&spec, inputs).map_err(|e| of_container(&operation, &e))?;
         let child = Child {
             sandbox: id.clone(),
             id,
@@ -67,14 +67,14 @@ impl Monitor {
             deletes: Vec::new(),
             removing: false,
         };
-        self.clone_child(asked, child, plan)?;
+        self.clone_child(request_id, child, plan)?;
         Ok(None)
     }
 }
 
-type Joined = std::collections::BTreeMap<NamespaceType, rustix::fd::OwnedFd>;
+type JoinedNamespaces = std::collections::BTreeMap<NamespaceType, rustix::fd::OwnedFd>;
 
-/// The last ids of a namespace that is too small to have nobody.
+/// Returns nobody, or the last ids of a user namespace that does not map nobody.
 fn nobody(user: Option<&UserMappings>) -> User {
     let choose = |map: &[oci::IdMapping]| {
         let has = |line: &oci::IdMapping| NOBODY.checked_sub(line.container_id).is_some_and(|at| at < line.size);
@@ -87,7 +87,7 @@ fn nobody(user: Option<&UserMappings>) -> User {
     }
 }
 
-fn spec(id: &str, cgroup: &str, user: Option<&UserMappings>, joined: &Joined) -> Spec {
+fn spec(id: &str, cgroup: &str, user: Option<&UserMappings>, joined: &JoinedNamespaces) -> Spec {
     let new = [NamespaceType::Pid, NamespaceType::Mount, NamespaceType::Cgroup].into_iter();
     let kinds = new.filter(|kind| !joined.contains_key(kind)).chain(joined.keys().copied());
     Spec {
@@ -102,7 +102,7 @@ fn spec(id: &str, cgroup: &str, user: Option<&UserMappings>, joined: &Joined) ->
             oom_score_adj: Some(-998),
             ..Process::default()
         }),
-        annotations: [("dev.pinion.pod-init".to_owned(), id.to_owned())].into(),
+        annotations: [("io.pinion.pod-init".to_owned(), id.to_owned())].into(),
         linux: Some(Linux {
             cgroups_path: Some(cgroup.to_owned()),
             namespaces: kinds.map(|kind| Namespace { kind, path: None }).collect(),

@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl Monitor {
-    /// Changes a terminal's window size; the kernel tells its foreground processes (SIGWINCH).
+    /// Changes the window size of a terminal. The kernel sends SIGWINCH to its foreground processes.
     pub(super) fn resize_terminal(&mut self, target: &Target, size: TerminalSize) -> Answer {
         let (Target::Container(id) | Target::Exec(id)) = target;
         let terminal = match target {
@@ -17,11 +17,11 @@ impl Monitor {
                 child.ok_or_else(|| no_container("resize terminal of", id))?.output.terminal()
             }
             Target::Exec(id) => {
-                let command = self.find_command(id).and_then(|serial| self.commands.get(&serial));
-                command.ok_or_else(|| no_container("resize terminal of command in", id))?.terminal.as_ref()
+                let exec = self.find_exec(id).and_then(|serial| self.execs.get(&serial));
+                exec.ok_or_else(|| no_container("resize terminal of exec in", id))?.terminal.as_ref()
             }
         };
-        let terminal = terminal.ok_or_else(|| state("resize terminal of", id, "it has none"))?;
+        let terminal = terminal.ok_or_else(|| state("resize terminal of", id, "it has no terminal"))?;
         let size = Winsize { ws_row: size.height, ws_col: size.width, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(terminal, size).map_err(|e| system(format!("resize terminal of {id}"), e))?;
         Ok(Some(Reply::Done))

@@ -4,15 +4,16 @@ use super::Answer;
 use crate::monitor::Monitor;
 
 impl Monitor {
-    /// Ends the monitor, if nothing is held.
+    /// Ends the monitor if it holds nothing.
     pub(super) fn shutdown(&mut self) -> Answer {
         if !self.holds_nothing() {
-            let (containers, keys) = (self.containers.len(), self.kept.len());
-            let message =
-                format!("shutdown: {containers} containers and {keys} keys are held; delete and release them first");
+            let (containers, keys) = (self.containers.len(), self.keyed_descriptors.len());
+            let message = format!(
+                "shut down the monitor: it holds {containers} containers and {keys} keys; delete and release them first"
+            );
             return Err(Failure::new(FailureKind::State, message));
         }
-        self.over = true;
+        self.should_exit = true;
         Ok(Some(Reply::Done))
     }
 }

@@ -1,4 +1,4 @@
-//! From the request to execve, or back to work with the reason why not.
+//! Steps of an upgrade from the request to execve.
 
 use std::{ffi::CString, os::fd::AsRawFd, os::unix::ffi::OsStringExt};
 
@@ -11,60 +11,60 @@ use rustix::{
 use syscall::exec::{StringArray, execve_file};
 
 use super::{Pending, check::check, save::Saved, state::State};
-use crate::{clock, connection::Asked, monitor::Monitor};
+use crate::{clock, connection::RequestId, monitor::Monitor};
 
 impl Monitor {
-    /// Goes on with an upgrade that was asked for, once nothing is on its way. Returns only where it could not be done.
+    /// Continues a requested upgrade once no operation is pending. Returns only if it was not possible.
     pub(crate) fn try_upgrade(&mut self) {
         if self.upgrade.is_none() {
             return;
         }
-        let mut unsettled = self.unsettled();
-        if unsettled.is_none() {
-            // The next program's log writers begin with the new files.
+        let mut pending_work = self.pending_work();
+        if pending_work.is_none() {
+            // Log writers of the next program start with the new files.
             self.answer_reopens();
-            unsettled = self.unsettled();
+            pending_work = self.pending_work();
         }
         let Some(pending) = &self.upgrade else { return };
-        if unsettled.is_some() && clock::monotonic() < pending.until {
+        if pending_work.is_some() && clock::monotonic() < pending.until {
             return;
         }
         let Some(pending) = self.upgrade.take() else { return };
-        let why = match unsettled {
+        let why = match pending_work {
             Some(why) => why,
             None => {
                 let why = self.execute(&pending);
-                self.renew_outputs(None, None);
+                self.reassign_outputs(None, None);
                 why
             }
         };
-        let asked = pending.asked;
+        let request_id = pending.request_id;
         drop(pending);
-        self.upgrade_failed(asked, &why);
+        self.upgrade_failed(request_id, &why);
     }
 
-    fn upgrade_failed(&mut self, asked: Asked, why: &str) {
-        let message = format!("upgrade the monitor: {why}; pinmon {} goes on", env!("CARGO_PKG_VERSION"));
-        self.reply(asked, Err(Failure::new(FailureKind::State, message)));
-        // What came meanwhile was not read, and epoll will not tell of it again.
+    fn upgrade_failed(&mut self, request_id: RequestId, why: &str) {
+        let message = format!("upgrade the monitor: {why}; pinmon {} keeps running", env!("CARGO_PKG_VERSION"));
+        self.reply(request_id, Err(Failure::new(FailureKind::State, message)));
+        // Requests that arrived in the meantime were not read, and edge-triggered epoll does not report them again.
         self.link_ready();
     }
 
-    /// Returns why it did not happen.
+    /// Executes the program. Returns the reason if it fails.
     fn execute(&mut self, pending: &Pending) -> String {
         self.kill_writers();
         let journal = self.journals.placeholder();
-        let closing = self.terminals.waiting();
-        let Saved { state, files } = self.save(pending.asked, journal, &closing);
+        let close_queue = self.terminals.waiting();
+        let Saved { state, files } = self.save(pending.request_id, journal, &close_queue);
         let attempt = || -> Result<std::convert::Infallible, String> {
             let state = write(&state)?;
             check(&pending.program, &state)?;
-            let own = open("/proc/self/exe", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            let current = open("/proc/self/exe", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
                 .map_err(|errno| format!("open this program: {errno}"))?;
-            let all: Vec<BorrowedFd<'_>> = files.iter().copied().chain([state.as_fd(), own.as_fd()]).collect();
-            keep_over_execve(&all, true).map_err(|errno| format!("leave descriptors open: {errno}"))?;
-            let error = become_program(pending.program.as_fd(), &state, &own, None);
-            // Nothing changed but these flags.
+            let all: Vec<BorrowedFd<'_>> = files.iter().copied().chain([state.as_fd(), current.as_fd()]).collect();
+            keep_over_execve(&all, true).map_err(|errno| format!("keep descriptors open over execve: {errno}"))?;
+            let error = become_program(pending.program.as_fd(), &state, &current, None);
+            // Only these flags were changed.
             let _ = keep_over_execve(&all, false);
             Err(error)
         };
@@ -74,8 +74,8 @@ impl Monitor {
     }
 }
 
-/// Executes a program to go on from this state, `previous` being the one to return to. Returns only with the reason why
-/// not.
+/// Executes a program that continues from this state and can return to the program `previous`. Returns only if it
+/// fails, with the reason.
 pub(super) fn become_program(
     program: BorrowedFd<'_>,
     state: &impl AsRawFd,
@@ -83,7 +83,7 @@ pub(super) fn become_program(
     refused: Option<&str>,
 ) -> String {
     let number = |fd: &dyn Fn() -> i32| fd().to_string();
-    let mut words = vec![
+    let mut arguments = vec![
         "pinmon".to_owned(),
         "resume".to_owned(),
         "--state-fd".to_owned(),
@@ -91,13 +91,13 @@ pub(super) fn become_program(
         "--previous-fd".to_owned(),
         number(&|| previous.as_raw_fd()),
     ];
-    words.extend(refused.into_iter().flat_map(|why| ["--refused".to_owned(), why.replace('\0', " ")]));
-    let strings = |words: Vec<Vec<u8>>| words.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>();
+    arguments.extend(refused.into_iter().flat_map(|why| ["--refused".to_owned(), why.replace('\0', " ")]));
+    let strings = |arguments: Vec<Vec<u8>>| arguments.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>();
     let environment = std::env::vars_os().map(|(name, value)| [name.into_vec(), value.into_vec()].join(&b'='));
     let (Ok(arguments), Ok(environment)) =
-        (strings(words.into_iter().map(String::into_bytes).collect()), strings(environment.collect()))
+        (strings(arguments.into_iter().map(String::into_bytes).collect()), strings(environment.collect()))
     else {
-        return "an argument or a variable holds a zero byte".to_owned();
+        return "an argument or environment variable contains a zero byte".to_owned();
     };
     let error = execve_file(program, &StringArray::new(arguments), &StringArray::new(environment));
     format!("execute the new program: {error}")
@@ -110,14 +110,14 @@ fn keep_over_execve(files: &[BorrowedFd<'_>], keep: bool) -> Result<(), Errno> {
 
 fn write(state: &State) -> Result<OwnedFd, String> {
     let text = serde_json::to_vec(state).map_err(|error| format!("write the state: {error}"))?;
-    let wrong = |errno: Errno| format!("write the state: {errno}");
-    let file = memfd_create(c"pinmon-state", MemfdFlags::CLOEXEC).map_err(wrong)?;
+    let failed = |errno: Errno| format!("write the state: {errno}");
+    let file = memfd_create(c"pinmon-state", MemfdFlags::CLOEXEC).map_err(failed)?;
     let mut rest = &text[..];
     while !rest.is_empty() {
         match rustix::io::write(&file, rest) {
             Ok(n) => rest = &rest[n..],
             Err(Errno::INTR) => {}
-            Err(errno) => return Err(wrong(errno)),
+            Err(errno) => return Err(failed(errno)),
         }
     }
     Ok(file)

@@ -1,39 +1,39 @@
-//! From the monitor to its state.
+//! Saving of the monitor's state.
 
 use std::rc::Rc;
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::state::{self, FORMAT, Head, Number, State};
+use super::state::{self, FORMAT, FdNumber, Head, State};
 use crate::{
     child::{Child, Stage},
-    command::{Command, CommandStage},
-    connection::Asked,
+    connection::RequestId,
+    exec::{ExecSession, ExecStage},
     log::sink::Loss,
     monitor::Monitor,
     output::Output,
     programs::Filter,
-    removal::Job,
+    removal::RemovalJob,
     timer::Timer,
 };
 
-/// The state, and every descriptor it names.
+/// The state, and every descriptor that it names.
 pub(super) struct Saved<'a> {
     pub(super) state: State,
     pub(super) files: Vec<BorrowedFd<'a>>,
 }
 
 impl Monitor {
-    /// What hinders an upgrade now; `None`: nothing is on its way.
-    pub(super) fn unsettled(&self) -> Option<String> {
+    /// Returns why an upgrade is not possible now; `None` if no operation is pending.
+    pub(super) fn pending_work(&self) -> Option<String> {
         let child = self.containers.values().find(|child| stage(child).is_none());
-        let command = self.commands.values().find(|c| !matches!(c.stage, CommandStage::Running | CommandStage::Left));
-        match (child, command) {
-            (Some(child), _) => Some(format!("container {} is on its way to execve", child.id)),
-            (_, Some(command)) => Some(format!("command {} is on its way to execve", command.id)),
-            _ if self.removals.values().any(Job::is_awaited) => Some("cgroups are being removed".to_owned()),
-            _ if !self.runners.is_empty() => Some("hooks of a container run".to_owned()),
-            _ if !self.makers.is_empty() => Some("the namespaces of a pod are being made".to_owned()),
+        let exec = self.execs.values().find(|c| !matches!(c.stage, ExecStage::Running | ExecStage::Leftover));
+        match (child, exec) {
+            (Some(child), _) => Some(format!("container {} has not reached execve", child.id)),
+            (_, Some(exec)) => Some(format!("exec {} has not reached execve", exec.id)),
+            _ if self.removals.values().any(RemovalJob::is_awaited) => Some("cgroups are being removed".to_owned()),
+            _ if !self.runners.is_empty() => Some("hooks of a container are running".to_owned()),
+            _ if !self.makers.is_empty() => Some("the namespaces of a pod are being created".to_owned()),
             _ if self.link.as_ref().is_some_and(|link| !link.mounts.is_empty()) => {
                 Some("mounts of a container wait for its creation".to_owned())
             }
@@ -45,8 +45,13 @@ impl Monitor {
         }
     }
 
-    /// All that is held. Only while nothing is [`Monitor::unsettled`].
-    pub(super) fn save<'a>(&'a self, asked: Asked, journal: String, closing: &'a [Rc<OwnedFd>]) -> Saved<'a> {
+    /// Saves the state. Only if there is no [`Monitor::pending_work`].
+    pub(super) fn save<'a>(
+        &'a self,
+        request_id: RequestId,
+        journal: String,
+        close_queue: &'a [Rc<OwnedFd>],
+    ) -> Saved<'a> {
         let mut files = Files::default();
         let mut programs = Vec::new();
         let containers =
@@ -58,10 +63,12 @@ impl Monitor {
             output: output(orphan, &mut files),
         });
         let orphans = orphans.collect();
-        let commands =
-            self.commands.iter().map(|(serial, c)| command(*serial, c, &self.listener, &mut files)).collect();
-        let kept = self.kept.iter().map(|(key, list)| (key.clone(), list.iter().map(|fd| files.add(fd)).collect()));
-        let kept = kept.collect();
+        let execs = self.execs.iter().map(|(serial, c)| exec(*serial, c, &self.listener, &mut files)).collect();
+        let keyed = self
+            .keyed_descriptors
+            .iter()
+            .map(|(key, list)| (key.clone(), list.iter().map(|fd| files.add(fd)).collect()));
+        let keyed = keyed.collect();
         let link = self.link.as_ref().map(|link| state::Link {
             fd: files.add(&link.connection),
             number: link.number,
@@ -70,23 +77,23 @@ impl Monitor {
         let mut state = State {
             all: Vec::new(),
             head: Head { format: FORMAT, contract: monitor_api::MAJOR, version: env!("CARGO_PKG_VERSION").to_owned() },
-            asked,
+            asked: request_id,
             listener: files.add(&self.listener),
             directory: files.add(self.journals.state()),
             journal,
             trees: self.trees.descriptors().map(|(name, fd)| (name.to_owned(), files.add_borrowed(fd))).collect(),
             node_mounts: self.node_mounts.as_ref().map(|fd| files.add(fd)),
-            files: self.inherit.files.map(|limit| (limit.current, limit.maximum)),
-            oom_score_adj: self.inherit.oom_score_adj,
+            files: self.inherited_limits.open_files.map(|limit| (limit.current, limit.maximum)),
+            oom_score_adj: self.inherited_limits.oom_score_adj,
             link,
             links: self.links,
             serials: self.serials,
             programs: programs.iter().map(|program| program.to_bytes()).collect(),
             containers,
             orphans,
-            commands,
-            kept,
-            closing: closing.iter().map(|master| files.add(&**master)).collect(),
+            commands: execs,
+            kept: keyed,
+            closing: close_queue.iter().map(|master| files.add(&**master)).collect(),
             timers: self.timers.all().filter(|(_, timer)| *timer != Timer::Signals).collect(),
         };
         state.all = files.0.iter().map(AsRawFd::as_raw_fd).collect();
@@ -94,29 +101,29 @@ impl Monitor {
     }
 }
 
-/// What the state names.
+/// Descriptors that the state names.
 #[derive(Default)]
 struct Files<'a>(Vec<BorrowedFd<'a>>);
 
 impl<'a> Files<'a> {
-    fn add(&mut self, file: &'a impl AsFd) -> Number {
+    fn add(&mut self, file: &'a impl AsFd) -> FdNumber {
         self.add_borrowed(file.as_fd())
     }
 
-    fn add_borrowed(&mut self, file: BorrowedFd<'a>) -> Number {
+    fn add_borrowed(&mut self, file: BorrowedFd<'a>) -> FdNumber {
         self.0.push(file);
         file.as_raw_fd()
     }
 }
 
-/// `None`: somebody waits for what becomes of it.
+/// Saves the stage. `None`: an operation is pending.
 fn stage(child: &Child) -> Option<state::Stage> {
     Some(match &child.stage {
-        Stage::Created(nascent) => state::Stage::Created(nascent.sync().as_raw_fd()),
+        Stage::Created(setup) => state::Stage::Created(setup.sync().as_raw_fd()),
         Stage::Running => state::Stage::Running,
         Stage::Draining(status) => state::Stage::Draining(status.clone()),
         Stage::Exited(status) => state::Stage::Exited(status.clone()),
-        Stage::Setting(..) | Stage::Failing(..) | Stage::Starting(..) | Stage::Changing => return None,
+        Stage::SettingUp(..) | Stage::Failing(..) | Stage::Starting(..) | Stage::Changing => return None,
     })
 }
 
@@ -127,8 +134,8 @@ fn container<'a>(
     programs: &mut Vec<Rc<seccomp::Program>>,
 ) -> Option<state::Container> {
     let stage = stage(child)?;
-    if let Some(nascent) = child.nascent() {
-        files.add_borrowed(nascent.sync());
+    if let Some(setup) = child.setup() {
+        files.add_borrowed(setup.sync());
     }
     Some(state::Container {
         serial,
@@ -182,24 +189,24 @@ fn output<'a>(output: &'a Output, files: &mut Files<'a>) -> state::Output {
     let taps = taps.collect();
     let Loss { total, unwritten, tell_at } = output.loss.clone();
     let sink = state::Sink { file: output.log.as_ref().map(|fd| files.add(fd)), total, unwritten, tell_at };
-    state::Output { line_max: output.line_max, streams, sink, taps, apart: output.place.apart.is_some() }
+    state::Output { line_max: output.line_max, streams, sink, taps, apart: output.place.dedicated.is_some() }
 }
 
-/// What a command left has no process: a program that expects one gets any descriptor, and does not use it.
-fn command<'a>(serial: u64, command: &'a Command, listener: &'a impl AsFd, files: &mut Files<'a>) -> state::Command {
-    let (pid, pidfd, sync) = match command.nascent() {
-        Some(nascent) => (nascent.pid, files.add(&nascent.pidfd), files.add_borrowed(nascent.sync())),
+/// Saves an exec. A leftover has no process; programs that expect one get any descriptor and do not use it.
+fn exec<'a>(serial: u64, exec: &'a ExecSession, listener: &'a impl AsFd, files: &mut Files<'a>) -> state::Exec {
+    let (pid, pidfd, sync) = match exec.setup() {
+        Some(setup) => (setup.pid, files.add(&setup.pidfd), files.add_borrowed(setup.sync())),
         None => (0, listener.as_fd().as_raw_fd(), listener.as_fd().as_raw_fd()),
     };
-    state::Command {
+    state::Exec {
         serial,
-        id: command.id.clone(),
-        container: command.container.clone(),
+        id: exec.id.clone(),
+        container: exec.container.clone(),
         pid,
         pidfd,
         sync,
-        terminal: command.terminal.as_ref().map(|fd| files.add(fd)),
-        warnings: command.warnings.clone(),
-        left: command.stage == CommandStage::Left,
+        terminal: exec.terminal.as_ref().map(|fd| files.add(fd)),
+        warnings: exec.warnings.clone(),
+        left: exec.stage == ExecStage::Leftover,
     }
 }

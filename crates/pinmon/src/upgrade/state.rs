@@ -1,70 +1,71 @@
-//! What is saved. Numbers of descriptors are those of the process.
+//! Format of the saved state. Descriptors are saved by their numbers in this process. The names of fields and variants
+//! are part of the format.
 
 use std::time::Duration;
 
-use monitor_api::{ExitStatus, HeldHooks, LogOptions};
+use monitor_api::{ExitStatus, LogOptions, PendingHooks};
 use serde::{Deserialize, Serialize};
 
-use crate::{connection::Asked, stream::StreamKind, timer::Timer};
+use crate::{connection::RequestId, stream::StreamKind, timer::Timer};
 
-/// Number of this format; see the module above.
+/// Number of this format, see `upgrade.rs`.
 pub(super) const FORMAT: u32 = 1;
-/// Largest state that is read.
+/// Maximum size in bytes of a state that is read.
 pub(super) const STATE_MAX: u64 = 256 * 1024 * 1024;
 
-/// A descriptor's number.
-pub(super) type Number = i32;
+/// Number of a descriptor.
+pub(super) type FdNumber = i32;
 
-/// What must be read before anything else is believed.
+/// Header that is read and validated first.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Head {
     pub(super) format: u32,
-    /// [`monitor_api::MAJOR`] of the daemon's and the old program's contract.
+    /// [`monitor_api::MAJOR`] of the previous program, which the connected daemon uses.
     pub(super) contract: u32,
-    /// Version of the program that wrote it.
+    /// Version of the program that saved the state.
     pub(super) version: String,
 }
 
-/// All that the monitor holds.
+/// State of the monitor.
 #[derive(Serialize, Deserialize)]
 pub(super) struct State {
     #[serde(flatten)]
     pub(super) head: Head,
-    pub(super) asked: Asked,
+    pub(super) asked: RequestId,
     /// Every descriptor that is named below.
-    pub(super) all: Vec<Number>,
-    pub(super) listener: Number,
+    pub(super) all: Vec<FdNumber>,
+    pub(super) listener: FdNumber,
     /// The state directory, and the name of an idle journal in it.
-    pub(super) directory: Number,
+    pub(super) directory: FdNumber,
     pub(super) journal: String,
-    pub(super) trees: Vec<(String, Number)>,
-    /// Limits of open files as the daemon gave them (current, maximum), where they were raised.
+    pub(super) trees: Vec<(String, FdNumber)>,
+    /// Limits of open files set by the daemon (current, maximum), if the monitor raised them.
     pub(super) files: Option<(Option<u64>, Option<u64>)>,
     pub(super) oom_score_adj: i32,
-    /// The node's mount namespace; a monitor of before it was held has none.
+    /// Mount namespace of the node. Early versions did not save it.
     #[serde(default)]
-    pub(super) node_mounts: Option<Number>,
+    pub(super) node_mounts: Option<FdNumber>,
     pub(super) link: Option<Link>,
     pub(super) links: u64,
     pub(super) serials: u64,
     /// Compiled seccomp programs, each once.
     pub(super) programs: Vec<Vec<u8>>,
     pub(super) containers: Vec<Container>,
-    /// Output of containers that were deleted.
+    /// Output of deleted containers.
     #[serde(default)]
     pub(super) orphans: Vec<Orphan>,
-    pub(super) commands: Vec<Command>,
-    pub(super) kept: Vec<(String, Vec<Number>)>,
-    /// Masters of terminals that are to be closed; see `terminal.rs`.
+    pub(super) commands: Vec<Exec>,
+    pub(super) kept: Vec<(String, Vec<FdNumber>)>,
+    /// Masters of terminals to be closed, see `terminal.rs`.
     #[serde(default)]
-    pub(super) closing: Vec<Number>,
+    pub(super) closing: Vec<FdNumber>,
     pub(super) timers: Vec<(Duration, Timer)>,
 }
 
-/// The connection to the daemon.
+/// Connection to the daemon.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Link {
-    pub(super) fd: Number,
+    pub(super) fd: FdNumber,
     pub(super) number: u64,
     pub(super) greeted: bool,
 }
@@ -76,39 +77,39 @@ pub(super) struct Container {
     pub(super) id: String,
     pub(super) sandbox: String,
     pub(super) cgroup: String,
-    /// Whether the group is held.
+    /// Whether it has a cgroup.
     pub(super) grouped: bool,
     pub(super) pid: i32,
     pub(super) start_time: u64,
-    pub(super) pidfd: Option<Number>,
+    pub(super) pidfd: Option<FdNumber>,
     pub(super) log: LogOptions,
     pub(super) output: Output,
-    pub(super) stdin: Option<Number>,
+    pub(super) stdin: Option<FdNumber>,
     pub(super) filter: Filter,
     #[serde(default)]
-    pub(super) hooks: Option<Box<HeldHooks>>,
+    pub(super) hooks: Option<Box<PendingHooks>>,
     pub(super) pod_init: bool,
-    /// `None`: of a program that did not have it on record.
+    /// `None`: saved by a version that did not record it.
     #[serde(default)]
     pub(super) user_namespace: Option<bool>,
     pub(super) stage: Stage,
     pub(super) warnings: Vec<String>,
-    pub(super) deletes: Vec<Asked>,
+    pub(super) deletes: Vec<RequestId>,
     pub(super) removals: u32,
 }
 
-/// Only those stages in which nobody waits for an answer.
+/// Stages without a pending request.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Stage {
-    /// With its start gate.
-    Created(Number),
+    /// With the descriptor of its start gate.
+    Created(FdNumber),
     Running,
     Draining(ExitStatus),
     Exited(ExitStatus),
 }
 
-/// As in `programs.rs`, by index.
+/// Filter as in `programs.rs`, by index.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Filter {
@@ -117,67 +118,67 @@ pub(super) enum Filter {
     Unknown,
 }
 
-/// See `writers.rs`.
+/// Output of a deleted container, see `writers.rs`.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Orphan {
     pub(super) serial: u64,
-    /// The container's id.
+    /// Container id.
     pub(super) id: String,
     pub(super) output: Output,
 }
 
-/// See `output.rs`.
+/// Output, see `output.rs`.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Output {
     pub(super) line_max: usize,
     pub(super) streams: Vec<Stream>,
     pub(super) sink: Sink,
     pub(super) taps: Vec<Tap>,
-    /// It has a log writer apart.
+    /// Whether it has a dedicated log writer.
     #[serde(default)]
     pub(super) apart: bool,
 }
 
-/// See `output.rs`.
+/// Stream, see `output.rs`.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Stream {
     pub(super) kind: StreamKind,
-    pub(super) fd: Number,
+    pub(super) fd: FdNumber,
     pub(super) terminal: bool,
-    /// Programs of before there were log writers know these three.
+    /// These three are for versions without log writers.
     pub(super) ended: bool,
     pub(super) looks: u8,
     pub(super) resting: bool,
 }
 
-/// See `log/sink.rs`.
+/// Log and loss, see `log/sink.rs`.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Sink {
-    pub(super) file: Option<Number>,
+    pub(super) file: Option<FdNumber>,
     pub(super) total: u64,
     pub(super) unwritten: Option<(u64, String)>,
     pub(super) tell_at: u64,
 }
 
-/// See `attach.rs`.
+/// Attached client, see `attach.rs`.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Tap {
     pub(super) number: u8,
     pub(super) kind: StreamKind,
-    pub(super) pipe: Number,
+    pub(super) pipe: FdNumber,
 }
 
-/// A command that runs, or what one left.
+/// A running exec, or one with leftover processes.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Command {
+pub(super) struct Exec {
     pub(super) serial: u64,
     pub(super) id: String,
     pub(super) container: String,
     pub(super) pid: i32,
-    pub(super) pidfd: Number,
-    pub(super) sync: Number,
-    pub(super) terminal: Option<Number>,
+    pub(super) pidfd: FdNumber,
+    pub(super) sync: FdNumber,
+    pub(super) terminal: Option<FdNumber>,
     pub(super) warnings: Vec<String>,
-    /// It was reaped; something it started lives on.
+    /// Whether it was reaped, and processes that it started are left over.
     pub(super) left: bool,
 }

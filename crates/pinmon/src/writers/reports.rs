@@ -1,4 +1,4 @@
-//! What log writers report.
+//! Reports of log writers.
 
 use monitor_api::{Attachments, Event, Reply};
 
@@ -6,7 +6,7 @@ use super::{Writer, find};
 use crate::{
     child::Stage,
     log_writer::{
-        line::Received,
+        channel::Incoming,
         order::{Order, Report},
     },
     monitor::Monitor,
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Monitor {
-    /// A writer reported something, or has room for more.
+    /// Handles reports of a log writer, and sends further orders.
     pub(crate) fn writer_ready(&mut self, number: u64) {
         if let Some(place) = self.writers.place_of(number) {
             self.take_reports(place);
@@ -22,22 +22,22 @@ impl Monitor {
         }
     }
 
-    /// Takes all reports there are.
+    /// Handles all pending reports.
     pub(super) fn take_reports(&mut self, place: Place) {
         while let Some(writer) = self.writers.list.get(&place) {
-            match writer.line.receive::<Report>() {
-                Ok(Received::Message(report, _)) => self.reported(report),
-                // Its end is reported by SIGCHLD.
-                Ok(Received::Nothing | Received::Closed) => return,
+            match writer.channel.receive::<Report>() {
+                Ok(Incoming::Message(report, _)) => self.handle_report(report),
+                // Its exit is reported by SIGCHLD.
+                Ok(Incoming::Nothing | Incoming::Closed) => return,
                 Err(error) => {
-                    eprintln!("pinmon: a log writer's report: {error}");
+                    eprintln!("pinmon: receive the report of a log writer: {error}");
                     return;
                 }
             }
         }
     }
 
-    fn reported(&mut self, report: Report) {
+    fn handle_report(&mut self, report: Report) {
         let (Report::Recovered { serial, .. }
         | Report::Reopened { serial }
         | Report::TapClosed { serial, .. }
@@ -45,7 +45,7 @@ impl Monitor {
         | Report::Held { serial }
         | Report::Drained { serial }) = report;
         let Self { containers, writers, journals, .. } = self;
-        if writers.forgotten.remove(&serial).is_some() {
+        if writers.given_up_terminals.remove(&serial).is_some() {
             return;
         }
         let Some((id, output)) = find(containers, &mut writers.orphans, serial) else { return };
@@ -58,38 +58,39 @@ impl Monitor {
                 output.loss = loss;
                 let event = message.map(|message| Event::LogFailed { container: id.to_owned(), message, dropped });
                 if let Some(event) = event {
-                    self.tell(event);
+                    self.notify_daemon(event);
                 }
             }
-            Report::Held { .. } => self.held_too_long(serial),
-            // It may have been closed since.
+            Report::Held { .. } => self.move_to_dedicated_writer(serial),
+            // The output may have been closed in the meantime.
             Report::Drained { .. } if !output.is_open() => {}
             Report::Drained { .. } => self.drained(serial),
         }
     }
 
-    /// Answers `ReopenLog`s: the writer writes the new file, or hangs in the old one.
+    /// Answers the `ReopenLog` requests of a container: its log writer writes to the new file, or hangs in the old one.
     pub(crate) fn reopened(&mut self, serial: u64) {
         let Self { containers, writers, .. } = self;
         let Some((_, output)) = find(containers, &mut writers.orphans, serial) else { return };
-        for asked in std::mem::take(&mut output.reopens) {
-            self.reply(asked, Ok((Reply::Done, Attachments::new())));
+        for request_id in std::mem::take(&mut output.reopens) {
+            self.reply(request_id, Ok((Reply::Done, Attachments::new())));
         }
     }
 
-    /// Closes output, and leaves its writer the order to close the log: the last close of a file that was unlinked
-    /// removes it, which takes its time on a slow disk. Returns whose orders are to be sent.
+    /// Closes an output in the monitor, and queues the order to close it in its log writer, which performs the last
+    /// close of the log: that removes an unlinked file, which takes time on a slow disk. Returns the place whose orders
+    /// must be sent.
     fn close_output(&mut self, serial: u64) -> Option<Place> {
         let Self { containers, writers, .. } = self;
         let (_, output) = find(containers, &mut writers.orphans, serial)?;
         let place = output.place;
-        output.close(writers.list.get(&place).is_some_and(Writer::lives));
+        output.close(writers.list.get(&place).is_some_and(Writer::is_usable));
         writers.orphans.remove(&serial);
-        writers.list.get_mut(&place)?.last.push(Order::Close { serial });
+        writers.list.get_mut(&place)?.final_orders.push(Order::Close { serial });
         Some(place)
     }
 
-    /// Answers all `ReopenLog`s.
+    /// Answers all `ReopenLog` requests.
     pub(crate) fn answer_reopens(&mut self) {
         let serials = self.containers.keys().chain(self.writers.orphans.keys());
         for serial in serials.copied().collect::<Vec<u64>>() {
@@ -97,17 +98,17 @@ impl Monitor {
         }
     }
 
-    /// All output of a container that ended is in its log.
+    /// Handles the end of a container's output: all of it is in the log.
     pub(crate) fn drained(&mut self, serial: u64) {
         self.reopened(serial);
-        self.look_after_writers_later();
+        self.maintain_writers_later();
         let place = self.close_output(serial);
         match self.containers.get(&serial).map(|child| (&child.stage, &child.id)) {
             Some((Stage::Draining(_), _)) => self.report_exit(serial),
-            Some((_, id)) => self.tell(Event::Drained { container: id.clone() }),
+            Some((_, id)) => self.notify_daemon(Event::Drained { container: id.clone() }),
             None => {}
         }
-        // Nobody waits for the close.
+        // Sent last, because no request waits for the close.
         place.into_iter().for_each(|place| self.send_orders(place));
     }
 }

@@ -1,5 +1,4 @@
-//! A file system of its own for one test, which can be made to hang: ext4 on a loop device, in a mount namespace of
-//! this thread.
+//! A file system for one test that can be made to hang: ext4 on a loop device, in a mount namespace of this thread.
 #![allow(unreachable_pub, reason = "a module of a test program")]
 
 use std::{
@@ -7,7 +6,7 @@ use std::{
     process::{Command, Output},
 };
 
-/// Room for what the containers of a test write before their pipes are full, many times over.
+/// Size in bytes: many times what the containers of a test write before their pipes are full.
 const SIZE: u64 = 256 << 20;
 
 pub struct Disk {
@@ -17,15 +16,16 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes and mounts it. Only this thread and what it starts from now on see the mount.
+    /// Creates and mounts the file system. The mount is visible only to this thread and to processes that it starts
+    /// later.
     pub fn new() -> Self {
-        syscall::mount_namespace::unshare_mounts().expect("a mount namespace (are you root?)");
+        syscall::mount_namespace::unshare_mounts().expect("unshare the mount namespace (are you root?)");
         let directory = tempfile::tempdir().expect("tempdir");
         let image = directory.path().join("image");
         std::fs::File::create(&image).and_then(|file| file.set_len(SIZE)).expect("an image");
         run("mkfs.ext4", &["-q", "-F", text(&image)]);
-        let found = run("losetup", &["--find", "--show", text(&image)]);
-        let device = String::from_utf8(found.stdout).expect("text").trim().to_owned();
+        let output = run("losetup", &["--find", "--show", text(&image)]);
+        let device = String::from_utf8(output.stdout).expect("text").trim().to_owned();
         let disk = Self { directory, device, frozen: false };
         std::fs::create_dir(disk.path()).expect("mkdir");
         run("mount", &[&disk.device, text(&disk.path())]);
@@ -36,7 +36,7 @@ impl Disk {
         self.directory.path().join("mount")
     }
 
-    /// From now on every process that writes to it waits, in the state that not even SIGKILL ends.
+    /// Blocks every process that writes to the file system, in a state that not even SIGKILL interrupts.
     pub fn freeze(&mut self) {
         self.frozen = true;
         run("fsfreeze", &["--freeze", text(&self.path())]);
@@ -50,14 +50,14 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        let ends = |program: &str, arguments: &[&str]| {
+        let try_run = |program: &str, arguments: &[&str]| {
             let _ = Command::new(program).args(arguments).output();
         };
         if self.frozen {
-            ends("fsfreeze", &["--unfreeze", text(&self.path())]);
+            try_run("fsfreeze", &["--unfreeze", text(&self.path())]);
         }
-        ends("umount", &["--lazy", text(&self.path())]);
-        ends("losetup", &["--detach", &self.device]);
+        try_run("umount", &["--lazy", text(&self.path())]);
+        try_run("losetup", &["--detach", &self.device]);
     }
 }
 

@@ -1,4 +1,4 @@
-//! A node for one test: a real monitor with a state directory of its own, and this test as its daemon.
+//! A node for one test: a real monitor with its own state directory, and this test as its daemon.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
 
 use std::{
@@ -25,7 +25,7 @@ use rustix::{
 
 static NODES: AtomicU32 = AtomicU32::new(0);
 
-/// Longest wait for a frame: only a hung monitor takes longer.
+/// Time limit in seconds of waiting for a frame. Only a hung monitor takes longer.
 const PATIENCE: i64 = 60;
 
 pub struct Node {
@@ -36,32 +36,32 @@ pub struct Node {
     daemon: Option<Connection>,
     seq: u64,
     events: VecDeque<Event>,
-    /// To requests that were not asked for yet.
+    /// Answers that were received and not requested by the test yet.
     answers: BTreeMap<u64, Result<(Reply, Attachments), Failure>>,
     root: PathBuf,
-    /// Set where a test ended the monitor itself.
-    pub over: bool,
+    /// Set if a test ended the monitor itself.
+    pub ended: bool,
 }
 
-/// The daemon's descriptors of a container.
-pub struct Held {
+/// A container with the descriptors that the daemon has of it.
+pub struct TestContainer {
     pub id: String,
     pub created: Created,
     pub pidfd: OwnedFd,
     pub sync: Option<OwnedFd>,
     pub terminal: Option<OwnedFd>,
-    /// As long as somebody holds them, what is in the FIFOs outlives monitor and container.
+    /// Read ends of its output. While they are open, the content of the FIFOs outlives monitor and container.
     pub reading: Attachments,
 }
 
 impl Node {
     pub fn start() -> Self {
-        // The shipped static build can be tested as well as the one cargo made for this.
+        // Tests can run with the released static build or with the one that cargo built for them.
         let program = std::env::var("PINMON").unwrap_or_else(|_| env!("CARGO_BIN_EXE_pinmon").to_owned());
         Self::start_program(Path::new(&program))
     }
 
-    /// With this file as the monitor's standard error.
+    /// Starts a monitor with this file as its standard error.
     pub fn start_with_stderr(stderr: File) -> Self {
         Self::start_with(Path::new(env!("CARGO_BIN_EXE_pinmon")), |_| stderr)
     }
@@ -96,13 +96,13 @@ impl Node {
             events: VecDeque::new(),
             answers: BTreeMap::new(),
             root,
-            over: false,
+            ended: false,
         };
         node.connect();
         node
     }
 
-    /// As a daemon that was restarted.
+    /// Connects like a restarted daemon.
     pub fn connect(&mut self) {
         self.daemon = None;
         self.events.clear();
@@ -112,16 +112,16 @@ impl Node {
             .expect("SO_RCVTIMEO");
         self.daemon = Some(connection);
         let hello = Request::Hello { major: monitor_api::MAJOR, minor: monitor_api::MINOR };
-        let (reply, _) = self.ask(hello, Attachments::new()).expect("hello");
+        let (reply, _) = self.request(hello, Attachments::new()).expect("hello");
         assert!(matches!(reply, Reply::Welcome(welcome) if welcome.pid == self.monitor.as_raw_nonzero().get() as u32));
     }
 
-    /// As a daemon that died.
+    /// Disconnects like a daemon that died.
     pub fn disconnect(&mut self) {
         self.daemon = None;
     }
 
-    /// kill -9, and another one.
+    /// Kills the monitor with SIGKILL and starts another one.
     pub fn replace_monitor(&mut self) {
         kill_process(self.monitor, Signal::KILL).expect("kill");
         waitpid(Some(self.monitor), WaitOptions::empty()).expect("wait");
@@ -140,17 +140,17 @@ impl Node {
         self.daemon.as_ref().expect("connected").receive().expect("an answer")
     }
 
-    /// Answers to other requests that come before it are kept.
-    pub fn answer(&mut self, want: u64) -> Result<(Reply, Attachments), Failure> {
+    /// Waits for the answer to this request. Earlier answers to others are kept.
+    pub fn answer(&mut self, expected: u64) -> Result<(Reply, Attachments), Failure> {
         loop {
-            if let Some(answer) = self.answers.remove(&want) {
+            if let Some(answer) = self.answers.remove(&expected) {
                 return answer;
             }
             match self.receive() {
                 (Envelope::Event(event), _) => self.events.push_back(event),
                 (Envelope::Reply { seq, body, .. }, attachments) => {
                     let answer = body.map(|body| (body, attachments));
-                    if seq == want {
+                    if seq == expected {
                         return answer;
                     }
                     self.answers.insert(seq, answer);
@@ -160,7 +160,7 @@ impl Node {
         }
     }
 
-    pub fn ask(&mut self, request: Request, attachments: Attachments) -> Result<(Reply, Attachments), Failure> {
+    pub fn request(&mut self, request: Request, attachments: Attachments) -> Result<(Reply, Attachments), Failure> {
         let seq = self.send(request, &attachments);
         drop(attachments);
         self.answer(seq)
@@ -175,7 +175,7 @@ impl Node {
         all
     }
 
-    /// The next event, whatever it is.
+    /// Returns the next event.
     pub fn event(&mut self) -> Event {
         if let Some(event) = self.events.pop_front() {
             return event;
@@ -213,7 +213,7 @@ impl Node {
         OpenOptions::new().append(true).create(true).mode(0o640).open(path).expect("open log").into()
     }
 
-    /// Entries of a log without time: `stdout F text`.
+    /// Returns the entries of a log without their times: `stdout F text`.
     pub fn log(&self, id: &str) -> Vec<String> {
         entries(&self.log_path(id))
     }
@@ -222,7 +222,7 @@ impl Node {
         self.state.path().join(format!("{id}.{stream}"))
     }
 
-    /// Both ends of the container's output, made and opened as the daemon does.
+    /// Creates and opens both ends of the container's output, as the daemon does.
     pub fn output(&self, id: &str) -> Attachments {
         let mut attachments = self.reading(id);
         for (stream, role) in [("stdout", Role::Stdout), ("stderr", Role::Stderr)] {
@@ -232,7 +232,7 @@ impl Node {
         attachments
     }
 
-    /// The monitor's ends and the log.
+    /// Opens the read ends for the monitor, and the log.
     pub fn reading(&self, id: &str) -> Attachments {
         let mut attachments = Attachments::new().with(Role::Log, self.open_log(id));
         for (stream, role) in [("stdout", Role::StdoutRead), ("stderr", Role::StderrRead)] {
@@ -246,7 +246,7 @@ impl Node {
         attachments
     }
 
-    /// Makes an empty file of this name in the root directory of all containers.
+    /// Creates an empty file with this name in the root directory of all containers.
     pub fn put(&self, name: &str) {
         fs::write(self.root.join(name), "").expect("written");
     }
@@ -279,7 +279,12 @@ impl Node {
         serde_json::from_value(text).expect("a spec")
     }
 
-    pub fn create_with(&mut self, id: &str, spec: oci::Spec, attachments: Attachments) -> Result<Held, Failure> {
+    pub fn create_with(
+        &mut self,
+        id: &str,
+        spec: oci::Spec,
+        attachments: Attachments,
+    ) -> Result<TestContainer, Failure> {
         let mut reading = Attachments::new();
         for (role, fd) in attachments.iter().filter(|(role, _)| matches!(role, Role::StdoutRead | Role::StderrRead)) {
             reading.push(*role, fd.try_clone().expect("dup"));
@@ -293,9 +298,9 @@ impl Node {
             bundle: String::new(),
             mounts: None,
         };
-        let (reply, mut files) = self.ask(Request::Create(Box::new(create)), attachments)?;
+        let (reply, mut files) = self.request(Request::Create(Box::new(create)), attachments)?;
         let Reply::Created(created) = reply else { panic!("unexpected: {reply:?}") };
-        Ok(Held {
+        Ok(TestContainer {
             id: id.into(),
             created,
             pidfd: files.take(Role::Pidfd).expect("a pidfd"),
@@ -305,7 +310,7 @@ impl Node {
         })
     }
 
-    /// Sends a `Create` with these descriptors, and says how many mounts were sent.
+    /// Sends a `Create` that announces this number of mounts, and returns its failure.
     pub fn refused_with_mounts(&mut self, id: &str, spec: oci::Spec, mounts: Option<usize>) -> Failure {
         let create = Create {
             container: id.into(),
@@ -316,34 +321,34 @@ impl Node {
             mounts,
         };
         let attachments = self.output(id).with(Role::Rootfs, self.rootfs());
-        self.ask(Request::Create(Box::new(create)), attachments).map(|(reply, _)| reply).expect_err("refused")
+        self.request(Request::Create(Box::new(create)), attachments).map(|(reply, _)| reply).expect_err("refused")
     }
 
-    pub fn create(&mut self, id: &str, args: &[&str]) -> Held {
+    pub fn create(&mut self, id: &str, args: &[&str]) -> TestContainer {
         let (spec, output) = (self.spec(id, args), self.output(id));
         self.create_with(id, spec, output).expect("create")
     }
 
     pub fn start_container(&mut self, id: &str) -> Result<(), Failure> {
-        self.ask(Request::Start { container: id.into() }, Attachments::new()).map(drop)
+        self.request(Request::Start { container: id.into() }, Attachments::new()).map(drop)
     }
 
-    pub fn run(&mut self, id: &str, args: &[&str]) -> Held {
-        let held = self.create(id, args);
+    pub fn run(&mut self, id: &str, args: &[&str]) -> TestContainer {
+        let container = self.create(id, args);
         self.start_container(id).expect("start");
-        held
+        container
     }
 
-    pub fn shell(&mut self, id: &str, script: &str) -> Held {
+    pub fn shell(&mut self, id: &str, script: &str) -> TestContainer {
         self.run(id, &["sh", "-c", script])
     }
 
     pub fn kill(&mut self, target: Target, signal: i32, scope: KillScope) -> Result<(), Failure> {
-        self.ask(Request::Kill(Kill { target, signal, scope }), Attachments::new()).map(drop)
+        self.request(Request::Kill(Kill { target, signal, scope }), Attachments::new()).map(drop)
     }
 
     pub fn delete(&mut self, id: &str) {
-        self.ask(Request::Delete { container: id.into() }, Attachments::new()).expect("delete");
+        self.request(Request::Delete { container: id.into() }, Attachments::new()).expect("delete");
     }
 
     pub fn exec(&mut self, id: &str, exec: &str, args: &[&str]) -> Result<(ExecStarted, Attachments), Failure> {
@@ -359,12 +364,12 @@ impl Node {
         attachments: Attachments,
     ) -> Result<(ExecStarted, Attachments), Failure> {
         let request = Exec { exec: exec.into(), container: id.into(), process };
-        let (reply, files) = self.ask(Request::Exec(Box::new(request)), attachments)?;
+        let (reply, files) = self.request(Request::Exec(Box::new(request)), attachments)?;
         let Reply::ExecStarted(started) = reply else { panic!("unexpected: {reply:?}") };
         Ok((started, files))
     }
 
-    /// Waits until a log has an entry, as a reader of the log would: by looking at its end.
+    /// Waits until a log has an entry, as a reader of the log would.
     pub fn wait_for_entry(&self, id: &str, entry: &str) {
         let watch = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::CLOEXEC).expect("inotify");
         let flags = rustix::fs::inotify::WatchFlags::MODIFY;
@@ -373,7 +378,7 @@ impl Node {
             let mut fds = [rustix::event::PollFd::new(&watch, rustix::event::PollFlags::IN)];
             let patience = rustix::event::Timespec { tv_sec: PATIENCE, tv_nsec: 0 };
             let ready = rustix::event::poll(&mut fds, Some(&patience)).expect("poll");
-            assert!(ready > 0, "{entry:?} never came: {:?}", self.log(id));
+            assert!(ready > 0, "timed out waiting for {entry:?}: {:?}", self.log(id));
             rustix::io::read(&watch, &mut [0u8; 4096]).expect("read inotify");
         }
     }
@@ -382,33 +387,33 @@ impl Node {
         fs::read_to_string(self.state.path().join("pinmon.log")).unwrap_or_default()
     }
 
-    /// Whether a container or command of this id has a group.
+    /// Whether a container or exec with this id has a cgroup.
     pub fn has_group(&self, id: &str) -> bool {
         self.groups().iter().any(|path| path.ends_with(id))
     }
 
-    /// Looks until it is so.
-    pub fn eventually(&self, what: &str, so: impl Fn(&Self) -> bool) {
+    /// Polls until a condition holds.
+    pub fn eventually(&self, what: &str, condition: impl Fn(&Self) -> bool) {
         let begin = std::time::Instant::now();
-        while !so(self) {
-            assert!(begin.elapsed().as_secs() < PATIENCE as u64, "not even late: {what}");
+        while !condition(self) {
+            assert!(begin.elapsed().as_secs() < PATIENCE as u64, "timed out waiting until {what}");
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
     }
 
-    /// The groups that are there under this node's.
+    /// Returns the existing cgroups of this node.
     pub fn groups(&self) -> Vec<PathBuf> {
-        let mut found = Vec::new();
+        let mut paths = Vec::new();
         for tree in fs::read_dir("/sys/fs/cgroup").expect("cgroups").flatten() {
             let path = tree.path().join(&self.cgroup[1..]);
             if path.exists() {
-                walk(&path, &mut found);
+                walk(&path, &mut paths);
             }
         }
-        found
+        paths
     }
 
-    /// After a failed test: kills what is left, and removes its groups.
+    /// After a failed test: kills leftover processes, and removes the cgroups.
     fn remove_groups(&self) {
         let Ok(trees) = cgroup::Hierarchies::open() else { return };
         let path = cgroup::GroupPath::parse(&self.cgroup).expect("a path");
@@ -422,7 +427,7 @@ impl Node {
         }
     }
 
-    fn sweep(&self) {
+    fn remove_empty_parents(&self) {
         if let (Ok(trees), Ok(path)) =
             (cgroup::Hierarchies::open(), cgroup::GroupPath::parse(&format!("{}/x", self.cgroup)))
         {
@@ -430,34 +435,34 @@ impl Node {
         }
     }
 
-    /// As `end`, where monitors were killed.
-    pub fn over_with_noise(self) {
+    /// Ends a node whose monitors were killed.
+    pub fn end_after_kills(self) {
         self.end();
     }
 
-    /// Nothing may be left: asks the monitor to end, which it only does when it holds nothing.
+    /// Ends the monitor, which it refuses unless it holds nothing, and checks that nothing is left over.
     pub fn end(mut self) {
-        self.ask(Request::Shutdown, Attachments::new()).expect("nothing is held");
+        self.request(Request::Shutdown, Attachments::new()).expect("the monitor holds nothing");
         let (_, status) = waitpid(Some(self.monitor), WaitOptions::empty()).expect("wait").expect("ended");
         assert_eq!(status.exit_status(), Some(0), "{}", self.diagnostics());
-        self.over = true;
-        let base = |path: &PathBuf| !path.ends_with(&self.cgroup[1..]);
-        assert!(!self.groups().iter().any(base), "{:?}", self.groups());
-        let left: Vec<_> = fs::read_dir(self.state.path()).expect("list").flatten().map(|e| e.file_name()).collect();
-        assert!(!left.iter().any(|n| n.to_string_lossy().starts_with("journal")), "{left:?}");
+        self.ended = true;
+        let is_below_base = |path: &PathBuf| !path.ends_with(&self.cgroup[1..]);
+        assert!(!self.groups().iter().any(is_below_base), "{:?}", self.groups());
+        let files: Vec<_> = fs::read_dir(self.state.path()).expect("list").flatten().map(|e| e.file_name()).collect();
+        assert!(!files.iter().any(|n| n.to_string_lossy().starts_with("journal")), "{files:?}");
         assert_eq!(self.diagnostics(), "");
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if !self.over {
-            eprintln!("pinmon said: {}", self.diagnostics());
+        if !self.ended {
+            eprintln!("messages of pinmon: {}", self.diagnostics());
             let _ = kill_process(self.monitor, Signal::KILL);
             let _ = waitpid(Some(self.monitor), WaitOptions::empty());
             self.remove_groups();
         }
-        self.sweep();
+        self.remove_empty_parents();
     }
 }
 
@@ -467,11 +472,11 @@ pub fn entries(path: &Path) -> Vec<String> {
     text.split_terminator('\n').map(|line| line.get(31..).unwrap_or(line).to_owned()).collect()
 }
 
-fn walk(path: &Path, found: &mut Vec<PathBuf>) {
-    found.push(path.to_owned());
+fn walk(path: &Path, paths: &mut Vec<PathBuf>) {
+    paths.push(path.to_owned());
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
         if entry.path().is_dir() {
-            walk(&entry.path(), found);
+            walk(&entry.path(), paths);
         }
     }
 }
@@ -483,8 +488,8 @@ fn open_stderr(state: &Path) -> File {
 pub fn launch(program: &Path, state: &Path, log: &File) -> Pid {
     let listener = monitor_api::bind(state).expect("bind");
     let null = File::open("/dev/null").expect("open /dev/null");
-    let program = CString::new(program.as_os_str().as_bytes()).expect("no zero");
-    let state = CString::new(state.as_os_str().as_bytes()).expect("no zero");
+    let program = CString::new(program.as_os_str().as_bytes()).expect("no zero byte");
+    let state = CString::new(state.as_os_str().as_bytes()).expect("no zero byte");
     let arguments = [
         c"pinmon".to_owned(),
         c"serve".to_owned(),

@@ -1,4 +1,4 @@
-//! `checkpoint ID`: the container's state into files.
+//! `checkpoint ID`: writes the state of a container to image files with CRIU.
 
 use std::{
     ffi::OsString,
@@ -11,13 +11,13 @@ use std::{
 use crate::{
     arguments::Global,
     bundle,
-    command::{delete, state::word},
+    command::{delete, state::status_name},
     criu::{
-        DESCRIPTORS, explained,
-        options::{Directories, FLAGS, common},
-        outside,
+        DESCRIPTORS, external,
+        options::{Directories, FLAGS, common_options},
         request::{Kind, Options},
         service::{Preparation, Service},
+        with_log_errors,
     },
     exit_code::ExitCode,
     failure::{Failure, warn},
@@ -42,27 +42,29 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     let id = flags.id()?;
     let directory = Directory::open(&global.root, id)?;
     let record = directory.load()?;
-    let freezer = outside::freezer(&record.cgroup);
+    let freezer = external::freezer(&record.cgroup);
     match record.status(&directory)? {
         oci::Status::Running => {}
         oci::Status::Paused if freezer.as_ref().is_some_and(|freezer| freezer.join("cgroup.freeze").exists()) => {}
         oci::Status::Paused => {
-            let reason = "criu cannot seize it while another freezer holds it; resume it first";
+            let reason = "criu cannot seize processes frozen by cgroup v1; resume the container first";
             return Err(Failure::new(format!("checkpoint paused container {id}: {reason}")));
         }
         status => {
-            let status = word(status);
+            let status = status_name(status);
             return Err(Failure::new(format!("container {id} cannot be checkpointed in {status} state")));
         }
     }
     let kind = if flags.is_on("pre-dump")? { Kind::PreDump } else { Kind::Dump };
     let directories = Directories::open(&flags, true)?;
     let dumped = dump(&flags, &record, &directories, kind, freezer);
-    dumped.map_err(|failure| explained(failure, &directories.log(LOG)).within(format!("checkpoint container {id}")))?;
+    dumped.map_err(|failure| {
+        with_log_errors(failure, &directories.log(LOG)).within(format!("checkpoint container {id}"))
+    })?;
     if kind == Kind::Dump && !flags.is_on("leave-running")? {
         let group = record.group().ok();
         if let Err(failure) = delete::clean(global, directory, record, group) {
-            // The image is there, which is what was asked for.
+            // The checkpoint itself succeeded.
             warn(global, &failure.message);
         }
     }
@@ -76,7 +78,7 @@ fn dump(
     kind: Kind,
     freezer: Option<PathBuf>,
 ) -> Result<(), Failure> {
-    let mut options = common(flags, directories, LOG, &record.annotations)?;
+    let mut options = common_options(flags, directories, LOG, &record.annotations)?;
     options
         .pid(record.pid)
         .root(&record.rootfs)
@@ -86,43 +88,43 @@ fn dump(
     if let Some(freezer) = freezer {
         options.freezer(&freezer.to_string_lossy());
     }
-    tell_iteration(&mut options, flags, directories)?;
+    add_migration_options(&mut options, flags, directories)?;
     let trees = cgroup::Hierarchies::open()?;
     let config = Path::new(&record.bundle).join("config.json");
     let spec: oci::Spec = bundle::read_json(&config, &format!("{config:?} of the container"))?;
     if kind == Kind::Dump {
-        outside::name_all(&mut options, &spec, record.pid, trees.layout() == cgroup::Layout::V2)?;
+        external::declare(&mut options, &spec, record.pid, trees.layout() == cgroup::Layout::V2)?;
         write_descriptors(&directories.images, record.pid)?;
     }
     let status = StatusFile::parse(flags)?;
     let preparation = Preparation { cgroup: None, waits: false, inherited: &[], work: &|| Ok(()) };
     let service = Service::start(&preparation)?;
-    service.prepared()?;
-    service.ask(kind, &options.request(kind), |notice, _| {
-        if notice.script == "status-ready"
+    service.wait_until_ready()?;
+    service.request(kind, &options.request(kind), |notification, _| {
+        if notification.script == "status-ready"
             && let Some(status) = &status
         {
-            status.tell()?;
+            status.notify()?;
         }
         Ok(())
     })?;
     Ok(())
 }
 
-/// What only a migration in several steps needs.
-fn tell_iteration(options: &mut Options, flags: &Flags, directories: &Directories) -> Result<(), Failure> {
+/// Adds the options of iterative migration: a parent image and a page server.
+fn add_migration_options(options: &mut Options, flags: &Flags, directories: &Directories) -> Result<(), Failure> {
     if let Some(parent) = flags.text("parent-path")?.filter(|parent| !parent.is_empty()) {
         if Path::new(parent).is_absolute() {
             return Err(Failure::usage(format!("--parent-path {parent:?}: must be relative to the image path")));
         }
         let directory = directories.images.join(parent);
         if !directory.is_dir() {
-            return Err(Failure::usage(format!("--parent-path {parent:?}: {directory:?} is no directory")));
+            return Err(Failure::usage(format!("--parent-path {parent:?}: {directory:?} is not a directory")));
         }
         options.parent_images(parent).track_memory(true);
     }
     if let Some(server) = flags.text("page-server")? {
-        let wrong = || Failure::usage(format!("--page-server {server:?}: ADDRESS:PORT is needed"));
+        let wrong = || Failure::usage(format!("--page-server {server:?}: must be ADDRESS:PORT"));
         let (address, port) = server.rsplit_once(':').ok_or_else(wrong)?;
         options.page_server(address, port.parse().map_err(|_| wrong())?);
     }
@@ -131,13 +133,13 @@ fn tell_iteration(options: &mut Options, flags: &Flags, directories: &Directorie
 
 fn write_descriptors(images: &Path, pid: i32) -> Result<(), Failure> {
     let path = images.join(DESCRIPTORS);
-    let text = serde_json::to_vec(&outside::descriptors(pid)).map_err(|error| Failure::new(error.to_string()))?;
+    let text = serde_json::to_vec(&external::descriptors(pid)).map_err(|error| Failure::new(error.to_string()))?;
     let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path);
     let written = file.and_then(|mut file| file.write_all(&text));
     written.map_err(|error| Failure::io(format!("write {path:?}"), error))
 }
 
-/// `--status-fd`: told when the server of lazy pages is ready.
+/// `--status-fd`: a descriptor that gets one byte when the lazy-pages server is ready.
 struct StatusFile(File);
 
 impl StatusFile {
@@ -148,7 +150,7 @@ impl StatusFile {
         Ok(Some(Self(opened)))
     }
 
-    fn tell(&self) -> Result<(), Failure> {
+    fn notify(&self) -> Result<(), Failure> {
         (&self.0).write_all(&[0]).map_err(|error| Failure::io("write to the descriptor of --status-fd", error))
     }
 }

@@ -7,12 +7,12 @@ use crate::{
     launch::{self, Request, Starter, launch},
 };
 
-/// `create ID`: a container whose program waits for `start`.
+/// `create ID`: creates a container whose init waits for `start`.
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     launch::protect()?;
     let (request, _) = Request::parse(arguments, Vec::new())?;
-    let mut launched = launch(global, &request, Starter::Another)?;
-    if let Err(error) = launched.nascent.leave() {
+    let mut launched = launch(global, &request, Starter::LaterCall)?;
+    if let Err(error) = launched.setup.detach() {
         launched.abandon(global);
         return Err(error.into());
     }

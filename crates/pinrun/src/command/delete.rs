@@ -10,7 +10,7 @@ use rustix::{
 
 use crate::{
     arguments::Global,
-    command::state::word,
+    command::state::status_name,
     exit_code::ExitCode,
     failure::{Failure, warn, warn_each},
     flags::{Flags, Order, switch},
@@ -18,10 +18,10 @@ use crate::{
     state::{self, Directory, Record},
 };
 
-/// How long a killed process may take to end: it may be in the middle of a disk's or a network's work.
-const END_SECONDS: i64 = 10;
+/// How long a killed process may take to exit, in seconds: it may be in uninterruptible I/O.
+const EXIT_SECONDS: i64 = 10;
 
-/// `delete ID`: takes away what is left of a container that stopped, or was never started; with `--force` of any.
+/// `delete ID`: deletes a container that has stopped or was never started; with `--force` any container.
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let flags = Flags::parse(arguments, &[switch(&["force", "f"])], Order::Mixed)?;
     let (id, force) = (flags.id()?, flags.is_on("force")?);
@@ -29,72 +29,72 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
         return if force { Ok(ExitCode::SUCCESS) } else { Err(Failure::absent(id)) };
     };
     if !directory.has_record() {
-        // What a killed call left is no container, but goes.
+        // Leftovers of a killed call are not a container, but are removed.
         directory.remove_leftover()?;
         return if force { Ok(ExitCode::SUCCESS) } else { Err(Failure::absent(id)) };
     }
     let record = match directory.load() {
         Err(failure) if force => {
-            warn(global, &format!("{failure}; removed what can be known of the container without it"));
+            warn(global, &format!("{failure}; removed the resources that are known without it"));
             return directory.remove_broken().map(|()| ExitCode::SUCCESS);
         }
         result => result?,
     };
-    let group = remaining(&record)?;
+    let group = open_group(&record)?;
     if let Some(init) = record.init()? {
         let status = record.status(&directory)?;
         if !force && status != oci::Status::Created {
-            let status = word(status);
+            let status = status_name(status);
             return Err(Failure::new(format!("cannot delete container {id} that is not stopped: {status}")));
         }
-        end(&record, &init, group.as_ref())?;
+        kill(&record, &init, group.as_ref())?;
     }
     clean(global, directory, record, group)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Its group, if anything of it is there.
-fn remaining(record: &Record) -> Result<Option<Group>, Failure> {
+/// Opens the container's cgroup, if any part of it exists.
+fn open_group(record: &Record) -> Result<Option<Group>, Failure> {
     match record.systemd_unit {
         None if record.cgroup.is_empty() => Ok(None),
         Some(_) => record.group().map(Some),
-        None => Ok(state::remains(&Hierarchies::open()?, &GroupPath::parse(&record.cgroup)?)?),
+        None => Ok(state::open_partial(&Hierarchies::open()?, &GroupPath::parse(&record.cgroup)?)?),
     }
 }
 
-/// Stops a container, whatever it does, and removes it.
+/// Kills a container in any state and removes it.
 pub(crate) fn destroy(global: &Global, directory: Directory, record: Record) -> Result<(), Failure> {
-    let group = remaining(&record)?;
+    let group = open_group(&record)?;
     if let Some(init) = record.init()? {
-        end(&record, &init, group.as_ref())?;
+        kill(&record, &init, group.as_ref())?;
     }
     clean(global, directory, record, group)
 }
 
-/// Kills the container, frozen or not, and waits for its init to be gone.
-fn end(record: &Record, init: &OwnedFd, group: Option<&Group>) -> Result<(), Failure> {
+/// Kills the container, frozen or not, and waits for its init to exit.
+fn kill(record: &Record, init: &OwnedFd, group: Option<&Group>) -> Result<(), Failure> {
     match pidfd_send_signal(init, Signal::KILL) {
         Ok(()) | Err(Errno::SRCH) => {}
         Err(errno) => {
             return Err(Failure::io(format!("kill process {} of container {}", record.pid, record.id), errno));
         }
     }
-    if let Some(group) = group.filter(|group| group.is_real()) {
+    if let Some(group) = group.filter(|group| group.has_directory()) {
         group.kill()?;
     }
-    let bound = Timespec { tv_sec: END_SECONDS, tv_nsec: 0 };
-    match poll(&mut [PollFd::new(init, PollFlags::IN)], Some(&bound)) {
+    let timeout = Timespec { tv_sec: EXIT_SECONDS, tv_nsec: 0 };
+    match poll(&mut [PollFd::new(init, PollFlags::IN)], Some(&timeout)) {
         Ok(0) => Err(Failure::new(format!(
-            "container {}: process {} is still there {END_SECONDS} s after it was killed",
+            "kill container {}: process {} is still running {EXIT_SECONDS} s after SIGKILL; try again",
             record.id, record.pid
         ))),
         Ok(_) => Ok(()),
-        Err(errno) => Err(Failure::io("wait for the container's end", errno)),
+        Err(errno) => Err(Failure::io("wait for the container to exit", errno)),
     }
 }
 
-/// Everything that a container whose init has ended still has: processes that outlived it, its group, its directory.
-/// What is left when this fails is there for another `delete`.
+/// Removes everything that a container has after the exit of its init: processes that outlived it, its cgroup, its
+/// directory. After a failure another `delete` can continue.
 pub(crate) fn clean(
     global: &Global,
     directory: Directory,
@@ -102,8 +102,8 @@ pub(crate) fn clean(
     group: Option<Group>,
 ) -> Result<(), Failure> {
     if let Some(group) = group {
-        // In a PID namespace of its own nobody outlives its init.
-        if !record.own_pids && group.is_real() {
+        // In its own PID namespace no process outlives the init.
+        if !record.own_pids && group.has_directory() {
             group.kill()?;
         }
         group.remove()?;
@@ -116,7 +116,6 @@ pub(crate) fn clean(
         container::intel_rdt::remove(rdt, &record.id)?;
     }
     directory.remove()?;
-    // They were checked when the container was made.
     match hook_output::hooks(&record) {
         Ok(hooks) => {
             warn_each(global, hooks.map_or(Vec::new(), |hooks| hooks.poststop(&record.state(oci::Status::Stopped))))

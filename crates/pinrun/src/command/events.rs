@@ -1,4 +1,5 @@
-//! `events ID`: use of resources, and OOM events, one JSON object a line, as containerd and Docker read runc's.
+//! `events ID`: prints resource usage and OOM events as JSON, one object per line, in runc's format, which containerd
+//! and Docker parse.
 
 mod blkio;
 mod pressure;
@@ -11,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgroup::{Group, OomNotices};
+use cgroup::{Group, OomNotifications};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
@@ -28,18 +29,19 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     let id = flags.id()?;
     let interval = interval(flags.text("interval")?.unwrap_or("5s"))?;
     let record = Directory::open(&global.root, id)?.load()?;
-    let init = record.running()?;
+    let init = record.running_init()?;
     let group = record.group()?;
     print("stats", id, Some(stats::stats(&group)?))?;
     if flags.is_on("stats")? {
         return Ok(ExitCode::SUCCESS);
     }
-    let notices = group.oom_notices()?;
-    let mut watched = Watched { id, group: &group, init, notices, kills: group.oom_kills(), again: None };
-    while watched.go_on(Instant::now() + interval)? {
+    let notifications = group.oom_notifications()?;
+    let mut watch =
+        EventWatch { id, group: &group, init, notifications, reported_kills: group.oom_kills(), recheck_until: None };
+    while watch.report_until(Instant::now() + interval)? {
         match stats::stats(&group) {
             Ok(now) => print("stats", id, Some(now))?,
-            // Deleted just now.
+            // The container was deleted in the meantime.
             Err(cgroup::Error::Missing { .. }) => break,
             Err(error) => return Err(error.into()),
         }
@@ -47,68 +49,75 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-/// How often, and how long after an early notice, the count is looked at: the process that is chosen may take a moment
-/// to be killed, or be spared for one that ends anyway.
-const COUNT_PAUSE: Duration = Duration::from_millis(10);
-const COUNT_TIME: Duration = Duration::from_secs(2);
+/// At which interval, and for how long after an early notice, the OOM kill count is read again: the chosen process may
+/// take some time to be killed, or be spared because another process exits.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(10);
+const RECHECK_TIME: Duration = Duration::from_secs(2);
 
-/// A container until its end.
-struct Watched<'a> {
+/// Watches a container until it exits.
+struct EventWatch<'a> {
     id: &'a str,
     group: &'a Group,
     init: OwnedFd,
-    notices: Option<OomNotices>,
-    /// Told so far.
-    kills: u64,
-    /// Until when the count is looked at again without another notice.
-    again: Option<Instant>,
+    notifications: Option<OomNotifications>,
+    /// OOM kills that were reported so far.
+    reported_kills: u64,
+    /// Until when the count is read again without another notice.
+    recheck_until: Option<Instant>,
 }
 
-impl Watched<'_> {
-    /// Tells of each OOM until that time; whether the container still runs.
-    fn go_on(&mut self, until: Instant) -> Result<bool, Failure> {
+impl EventWatch<'_> {
+    /// Reports each OOM kill until that time. Returns whether the container is still running.
+    fn report_until(&mut self, until: Instant) -> Result<bool, Failure> {
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let left = if self.again.is_some() { left.min(COUNT_PAUSE) } else { left };
-            let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            let timeout = until.saturating_duration_since(Instant::now());
+            let timeout = if self.recheck_until.is_some() { timeout.min(RECHECK_INTERVAL) } else { timeout };
+            let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
             let mut fds = vec![PollFd::new(&self.init, PollFlags::IN)];
-            fds.extend(self.notices.iter().map(|notices| PollFd::new(notices, PollFlags::IN)));
-            match poll(&mut fds, Some(&time)) {
-                Ok(0) if self.again.is_none() => return Ok(true),
+            fds.extend(self.notifications.iter().map(|notifications| PollFd::new(notifications, PollFlags::IN)));
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(0) if self.recheck_until.is_none() => return Ok(true),
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(Failure::io("wait for the container's events", errno)),
             }
-            let ended = !fds[0].revents().is_empty();
-            if self.notices.as_ref().is_some_and(|notices| notices.clear() && notices.are_early()) {
-                self.again = Some(Instant::now() + COUNT_TIME);
+            let exited = !fds[0].revents().is_empty();
+            if self
+                .notifications
+                .as_ref()
+                .is_some_and(|notifications| notifications.clear() && notifications.are_early())
+            {
+                self.recheck_until = Some(Instant::now() + RECHECK_TIME);
             }
-            self.tell_oom()?;
-            if ended {
+            self.report_oom_kills()?;
+            if exited {
                 return Ok(false);
             }
             let now = Instant::now();
-            self.again = self.again.filter(|again| *again > now);
+            self.recheck_until = self.recheck_until.filter(|end| *end > now);
             if now >= until {
                 return Ok(true);
             }
         }
     }
 
-    fn tell_oom(&mut self) -> Result<(), Failure> {
-        // Of a group that is gone there are none: fewer than before.
+    fn report_oom_kills(&mut self) -> Result<(), Failure> {
+        // The count of a removed cgroup is 0, which is less than before.
         let now = self.group.oom_kills();
-        for _ in self.kills..now {
+        for _ in self.reported_kills..now {
             print("oom", self.id, None)?;
         }
-        self.kills = now.max(self.kills);
+        self.reported_kills = now.max(self.reported_kills);
         Ok(())
     }
 }
 
-/// As Go writes durations: `5s`, `500ms`, `1m`.
+/// Parses a duration in Go's format: `5s`, `500ms`, `1m`.
 fn interval(text: &str) -> Result<Duration, Failure> {
-    let wrong =
-        || Failure::usage(format!("invalid value {text:?} for flag -interval: as 5s or 500ms, and more than 0"));
+    let wrong = || {
+        Failure::usage(format!(
+            "invalid value {text:?} for flag -interval: must be a positive duration such as 5s or 500ms"
+        ))
+    };
     let at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(wrong)?;
     let number: f64 = text[..at].parse().map_err(|_| wrong())?;
     let seconds = match &text[at..] {

@@ -1,4 +1,4 @@
-//! `exec ID COMMAND…`: a command in a running container.
+//! `exec ID COMMAND…`: executes a process in a running container.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
 };
 
-use container::{Agent, ExecFilter, Nascent, Progress, Stdio};
+use container::{ContainerSetup, ExecFilter, Progress, SeccompAgent, Stdio};
 use rustix::fd::AsFd;
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     foreground::{self, Foreground},
     keyring,
     launch::{self, write_pid},
-    preserve::Preserved,
+    preserve::PreservedFds,
     state::{Directory, Record},
 };
 
@@ -41,11 +41,11 @@ const FLAGS: [Flag; 18] = [
     value(&["preserve-fds"]),
     value(&["cgroup"]),
     switch(&["ignore-paused"]),
-    // Accepted by older callers.
+    // Passed by older callers and ignored.
     switch(&["no-subreaper"]),
 ];
 
-/// Exit code of exec's own failures, as runc has it.
+/// The exit code of failures of exec itself, as with runc.
 const FAILED: u8 = 255;
 
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
@@ -53,50 +53,50 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     execute(global, arguments).map_err(|failure| failure.with_code(FAILED))
 }
 
-/// What was asked for.
+/// The parsed options.
 struct Request {
     process: oci::Process,
     console_socket: Option<ConsoleSocket>,
     pidfd_socket: Option<ConsoleSocket>,
     pid_file: Option<PathBuf>,
-    preserved: Preserved,
+    preserved: PreservedFds,
     detach: bool,
-    /// `--cgroup`, as given.
+    /// The values of `--cgroup`.
     groups: Vec<String>,
 }
 
 fn execute(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let flags = Flags::parse(arguments, &FLAGS, Order::Strict)?;
-    let preserved = Preserved::parse(&flags)?;
-    let id = flags.words.first().ok_or_else(|| Failure::usage("a container id is needed"))?;
+    let preserved = PreservedFds::parse(&flags)?;
+    let id = flags.words.first().ok_or_else(|| Failure::usage("a container id is required"))?;
     let directory = Directory::open(&global.root, text(id)?)?;
     let record = directory.load()?;
-    let running = Running::find(&record, flags.is_on("ignore-paused")?)?;
+    let running = RunningContainer::open(&record, flags.is_on("ignore-paused")?)?;
     let mut request = Request { preserved, ..request(&flags, &record)? };
-    preserved.tell(&mut request.process.env);
+    preserved.set_activation(&mut request.process.env);
     if record.own_keyring {
         keyring::join(global, &record.id, request.process.selinux_label.as_deref());
     }
     let foreground = if request.detach { None } else { Some(Foreground::prepare()?) };
-    let (nascent, terminal) = launch(&request, &directory, &record, running)?;
-    debug(global, || format!("container {}: process {} executed its program", record.id, nascent.pid));
+    let (setup, terminal) = launch(&request, &directory, &record, running)?;
+    debug(global, || format!("container {}: process {} executed its program", record.id, setup.pid));
     match foreground {
         None => Ok(ExitCode::SUCCESS),
-        Some(foreground) => Ok(ExitCode::from(foreground.stay(&nascent.pidfd, terminal)?)),
+        Some(foreground) => Ok(ExitCode::from(foreground.wait(&setup.pidfd, terminal)?)),
     }
 }
 
-/// The container as the kernel has it, asked once.
-struct Running {
+/// The init and the cgroup of a running container.
+struct RunningContainer {
     init: OwnedFd,
     group: cgroup::Group,
 }
 
-impl Running {
-    fn find(record: &Record, ignore_paused: bool) -> Result<Self, Failure> {
+impl RunningContainer {
+    fn open(record: &Record, ignore_paused: bool) -> Result<Self, Failure> {
         let init = record.init()?.ok_or_else(|| Failure::new("cannot exec in a stopped container"))?;
         let group = record.group()?;
-        // A group that cannot be asked is not frozen.
+        // A cgroup whose state cannot be read counts as not frozen.
         if !ignore_paused && group.is_frozen().unwrap_or(false) {
             return Err(Failure::new("cannot exec in a paused container (use --ignore-paused to override)"));
         }
@@ -111,11 +111,11 @@ fn request(flags: &Flags, record: &Record) -> Result<Request, Failure> {
     let process = match path("process") {
         Some(file) => {
             let process: oci::Process = bundle::read_json(file.as_ref(), &format!("process {file:?}"))?;
-            // The container's is for all that is executed in it.
+            // execCPUAffinity of the container applies to every process that is executed in it.
             let affinity = process.exec_cpu_affinity.or_else(|| record.process.exec_cpu_affinity.clone());
             oci::Process { exec_cpu_affinity: affinity, ..process }
         }
-        None => adapted(&record.process, flags)?,
+        None => from_flags(&record.process, flags)?,
     };
     let console_socket = socket(path("console-socket"))?;
     match (process.terminal, &console_socket) {
@@ -132,14 +132,14 @@ fn request(flags: &Flags, record: &Record) -> Result<Request, Failure> {
         console_socket,
         pidfd_socket: socket(path("pidfd-socket"))?,
         pid_file: path("pid-file").map(PathBuf::from),
-        preserved: Preserved::default(),
+        preserved: PreservedFds::default(),
         detach,
         groups: flags.values("cgroup").map(|word| text(word).map(str::to_owned)).collect::<Result<_, _>>()?,
     })
 }
 
-/// The container's own process with what the command line changes.
-fn adapted(base: &oci::Process, flags: &Flags) -> Result<oci::Process, Failure> {
+/// Returns the process of the container with the changes of the command line.
+fn from_flags(base: &oci::Process, flags: &Flags) -> Result<oci::Process, Failure> {
     let mut process = oci::Process { terminal: flags.is_on("tty")?, ..base.clone() };
     process.args = flags.words[1..].iter().map(|word| text(word).map(str::to_owned)).collect::<Result<_, _>>()?;
     if process.args.is_empty() {
@@ -172,26 +172,27 @@ fn adapted(base: &oci::Process, flags: &Flags) -> Result<oci::Process, Failure> 
     Ok(process)
 }
 
-/// Of a user other than root execve(2) leaves only the ambient capabilities, which have to be inheritable too. Root
-/// needs neither, and what is inheritable is given to programs that nobody thought of (CVE-2022-29162).
+/// Adds a capability. For a user other than root execve(2) keeps only ambient capabilities, which must be inheritable,
+/// too. Root needs neither, and inheritable capabilities would be passed to programs with file capabilities
+/// (CVE-2022-29162).
 fn add_capability(process: &mut oci::Process, capability: &str) {
     let is_root = process.user.uid == 0;
     let sets = process.capabilities.get_or_insert_default();
-    let of_all = [&mut sets.bounding, &mut sets.effective, &mut sets.permitted];
-    let of_others = [&mut sets.inheritable, &mut sets.ambient].into_iter().filter(|_| !is_root);
-    of_all.into_iter().chain(of_others).for_each(|set| set.push(capability.to_owned()));
+    let common = [&mut sets.bounding, &mut sets.effective, &mut sets.permitted];
+    let non_root = [&mut sets.inheritable, &mut sets.ambient].into_iter().filter(|_| !is_root);
+    common.into_iter().chain(non_root).for_each(|set| set.push(capability.to_owned()));
 }
 
-/// A later value of a variable replaces the earlier.
+/// Sets a variable, replacing an earlier value.
 fn set_variable(env: &mut Vec<String>, variable: &str) {
     let name = variable.split('=').next().unwrap_or(variable);
     env.retain(|known| known.split('=').next() != Some(name));
     env.push(variable.to_owned());
 }
 
-/// `uid[:gid]`
+/// Parses `uid[:gid]`.
 fn ids(user: &str, gid: u32) -> Result<(u32, u32), Failure> {
-    let wrong = || Failure::usage(format!("invalid user {user:?}: uid or uid:gid is needed, as numbers"));
+    let wrong = || Failure::usage(format!("invalid user {user:?}: must be a numeric UID or UID:GID"));
     let number = |text: &str| text.parse::<u32>().map_err(|_| wrong());
     match user.split_once(':') {
         Some((uid, gid)) => Ok((number(uid)?, number(gid)?)),
@@ -199,68 +200,68 @@ fn ids(user: &str, gid: u32) -> Result<(u32, u32), Failure> {
     }
 }
 
-/// Until the command runs.
+/// Clones the process and waits until it has executed its program.
 fn launch(
     request: &Request,
     directory: &Directory,
     record: &Record,
-    running: Running,
-) -> Result<(Nascent, Option<OwnedFd>), Failure> {
+    running: RunningContainer,
+) -> Result<(ContainerSetup, Option<OwnedFd>), Failure> {
     let failed = |failure: Failure| failure.within("exec failed: unable to start container process");
-    let Running { init, group } = running;
+    let RunningContainer { init, group } = running;
     let group = if request.groups.is_empty() { group } else { record.group_below(&request.groups)? };
     let relays = request.process.terminal && request.console_socket.is_none();
     let stdio = Stdio {
-        own: true,
-        plain_line_ends: relays && foreground::is_piped(),
-        preserve: request.preserved.count,
+        inherit: true,
+        raw_newlines: relays && foreground::is_piped(),
+        preserve_fds: request.preserved.count,
         ..Stdio::default()
     };
     let seccomp = directory.seccomp()?;
     let target = container::Target {
         init: init.as_fd(),
         user_namespace: record.own_users,
-        callers_mounts: record.hosts_mounts,
+        callers_mount_namespace: record.hosts_mounts,
         personality: record.personality.as_ref(),
         memory_policy: record.memory_policy.as_ref(),
         keep_groups: launch::keeps_groups(&record.annotations),
     };
-    let agent = record.seccomp_agent.clone().map(|[path, metadata]| Agent {
+    let agent = record.seccomp_agent.clone().map(|[path, metadata]| SeccompAgent {
         path,
         metadata,
         state: record.state(oci::Status::Running),
     });
     let filter = seccomp.as_ref().map(|program| ExecFilter { program, agent: agent.as_ref() });
-    let mut nascent = container::exec(group, target, &request.process, stdio, filter)?;
-    let cloned = nascent.wait_until_cloned().map_err(Failure::from);
-    let terminal = match cloned.and_then(|()| until_executed(&mut nascent, request)) {
+    let mut setup = container::exec(group, target, &request.process, stdio, filter)?;
+    let cloned = setup.wait_until_cloned().map_err(Failure::from);
+    let terminal = match cloned.and_then(|()| wait_until_executed(&mut setup, request)) {
         Ok(terminal) => terminal,
         Err(failure) => {
-            launch::end(&nascent);
+            launch::kill(&setup);
             return Err(failed(failure));
         }
     };
     if let Some(file) = &request.pid_file
-        && let Err(failure) = write_pid(file, nascent.pid)
+        && let Err(failure) = write_pid(file, setup.pid)
     {
-        launch::end(&nascent);
+        launch::kill(&setup);
         return Err(failure);
     }
-    Ok((nascent, terminal))
+    Ok((setup, terminal))
 }
 
-fn until_executed(nascent: &mut Nascent, request: &Request) -> Result<Option<OwnedFd>, Failure> {
-    let mut kept = None;
+fn wait_until_executed(setup: &mut ContainerSetup, request: &Request) -> Result<Option<OwnedFd>, Failure> {
+    let mut relayed_terminal = None;
     loop {
-        match nascent.advance()? {
-            Progress::Pending => launch::wait(nascent)?,
-            Progress::Executed => return Ok(kept),
-            Progress::NamespacesMade => nascent.go_on()?,
+        match setup.advance()? {
+            Progress::Pending => launch::wait(setup)?,
+            Progress::Executed => return Ok(relayed_terminal),
+            Progress::NamespacesCreated => setup.continue_setup()?,
             Progress::Ready { terminal } => {
                 if let Some(socket) = &request.pidfd_socket {
-                    socket.send(nascent.pidfd.as_fd())?;
+                    socket.send(setup.pidfd.as_fd())?;
                 }
-                kept = match (terminal, &request.console_socket) {
+                relayed_terminal = match (terminal, &request.console_socket) {
                     (Some(terminal), Some(socket)) => socket.send(terminal.as_fd()).map(|()| None)?,
                     (terminal, _) => terminal,
                 };

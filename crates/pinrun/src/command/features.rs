@@ -1,4 +1,4 @@
-//! `features`: what this program supports (features.md, features-linux.md), from the tables that it works with itself.
+//! `features`: prints the supported features (features.md, features-linux.md), from the tables that the runtime uses.
 
 use std::ffi::OsString;
 
@@ -15,14 +15,14 @@ use crate::{
 pub(crate) fn run(_global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let flags = Flags::parse(arguments, &[], Order::Mixed)?;
     if let Some(word) = flags.words.first() {
-        return Err(Failure::usage(format!("features takes no arguments; {word:?} is too much")));
+        return Err(Failure::usage(format!("unexpected argument {word:?}: features takes no arguments")));
     }
     print_json(&features())?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn features() -> Value {
-    let [modes, flags] = container::memory_policy_words();
+    let [modes, flags] = container::memory_policy_names();
     json!({
         "ociVersionMin": "1.0.0",
         "ociVersionMax": "1.3.0",
@@ -41,15 +41,15 @@ fn features() -> Value {
             "netDevices": {"enabled": true},
         },
         "annotations": {
-            "run.pinion.pinrun.version": env!("CARGO_PKG_VERSION"),
-            "run.pinion.pinrun.checkpoint.enabled": "true",
+            "io.pinion.pinrun.version": env!("CARGO_PKG_VERSION"),
+            "io.pinion.pinrun.checkpoint.enabled": "true",
         },
         "potentiallyUnsafeConfigAnnotations": ["org.criu.config", "org.systemd.property.", "run.oci."],
     })
 }
 
 fn seccomp() -> Value {
-    use seccomp::vocabulary::{ACTIONS, FLAGS, OPERATORS, architectures};
+    use seccomp::supported::{ACTIONS, FLAGS, OPERATORS, architectures};
     json!({
         "enabled": true,
         "actions": ACTIONS,

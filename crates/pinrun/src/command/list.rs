@@ -2,28 +2,29 @@ use std::{ffi::OsString, io::Write};
 
 use crate::{
     arguments::Global,
-    command::state::{Printed, print_json, word},
+    command::state::{ContainerState, print_json, status_name},
     exit_code::ExitCode,
     failure::{Failure, warn},
     flags::{Flags, Order, switch, value},
     state::{self, Directory},
 };
 
-/// `list`: every container of the root. One that cannot be read is told and left out; it never hides the others.
+/// `list`: lists the containers of the root. A container whose state cannot be read is skipped with a warning.
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let flags = Flags::parse(arguments, &[value(&["format", "f"]), switch(&["quiet", "q"])], Order::Mixed)?;
     let mut containers = Vec::new();
     for id in state::list(&global.root)? {
-        // Removed just now, or not there yet.
+        // The container was removed in the meantime, or does not exist yet.
         let Ok(directory) = Directory::open(&global.root, &id) else { continue };
         if !directory.has_record() {
             continue;
         }
-        let found =
-            directory.load().and_then(|record| record.status(&directory).map(|status| Printed::new(record, status)));
-        match found {
-            Ok(printed) => containers.push(printed),
-            Err(failure) => warn(global, &format!("{failure}; delete --force {id} removes it")),
+        let state = directory
+            .load()
+            .and_then(|record| record.status(&directory).map(|status| ContainerState::new(record, status)));
+        match state {
+            Ok(state) => containers.push(state),
+            Err(failure) => warn(global, &format!("{failure}; remove it with delete --force {id}")),
         }
     }
     if flags.is_on("quiet")? {
@@ -36,10 +37,11 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     }
 }
 
-fn table(containers: &[Printed]) -> String {
+fn table(containers: &[ContainerState]) -> String {
     let head = ["ID", "PID", "STATUS", "BUNDLE", "CREATED", "OWNER"].map(str::to_owned);
     let rows = containers.iter().map(|c| {
-        [c.id.clone(), c.pid.to_string(), word(c.status).into(), c.bundle.clone(), c.created.clone(), c.owner.clone()]
+        let status = status_name(c.status).into();
+        [c.id.clone(), c.pid.to_string(), status, c.bundle.clone(), c.created.clone(), c.owner.clone()]
     });
     let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
     let widths: Vec<usize> = (0..6).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();

@@ -1,4 +1,4 @@
-//! One command, one file. Each parses its own arguments, then does one thing.
+//! The commands, one file each. Every command parses its own arguments.
 
 mod checkpoint;
 mod create;
@@ -27,8 +27,8 @@ use crate::{
 
 /// Runs the command of this name.
 pub(crate) fn run(global: &Global, name: &str, arguments: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
-    debug(global, || format!("{name}: begins (states in {:?})", global.root));
-    let done = match name {
+    debug(global, || format!("{name}: started (root {:?})", global.root));
+    let result = match name {
         "checkpoint" => checkpoint::run(global, arguments),
         "create" => create::run(global, arguments),
         "delete" => delete::run(global, arguments),
@@ -46,8 +46,8 @@ pub(crate) fn run(global: &Global, name: &str, arguments: Vec<std::ffi::OsString
         "start" => start::run(global, arguments),
         "state" => state::run(global, arguments),
         "update" => update::run(global, arguments),
-        other => Err(Failure::usage(format!("no such command: {other:?}; see pinrun --help"))),
+        other => Err(Failure::usage(format!("unknown command {other:?}; see pinrun --help"))),
     };
-    debug(global, || format!("{name}: {}", done.as_ref().map_or("failed", |_| "done")));
-    done.map_err(|failure| if failure.help { help::of_command(name, &failure.message) } else { failure })
+    debug(global, || format!("{name}: {}", result.as_ref().map_or("failed", |_| "succeeded")));
+    result.map_err(|failure| if failure.help { help::for_command(name, &failure.message) } else { failure })
 }

@@ -2,14 +2,14 @@ use std::ffi::OsString;
 
 use crate::{
     arguments::Global,
-    command::state::word,
+    command::state::status_name,
     exit_code::ExitCode,
     failure::Failure,
     flags::{Flags, Order},
     state::Directory,
 };
 
-/// `pause ID`: freezes every process of the container; returns when they are.
+/// `pause ID`: freezes all processes of the container, and returns when they are frozen.
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let flags = Flags::parse(arguments, &[], Order::Mixed)?;
     let id = flags.id()?;
@@ -20,6 +20,6 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
             record.group()?.freeze()?;
             Ok(ExitCode::SUCCESS)
         }
-        status => Err(Failure::new(format!("container {id} is not running or created: {}", word(status)))),
+        status => Err(Failure::new(format!("container {id} is not running or created: {}", status_name(status)))),
     }
 }

@@ -9,10 +9,10 @@ use crate::{
     state::Directory,
 };
 
-/// `ps ID [OPTIONS OF PS]`: the container's processes, as the host sees them.
+/// `ps ID [PS OPTIONS]`: lists the container's processes, as seen from the host.
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let flags = Flags::parse(arguments, &[value(&["format", "f"])], Order::Strict)?;
-    let (id, options) = flags.words.split_first().ok_or_else(|| Failure::usage("a container id is needed"))?;
+    let (id, options) = flags.words.split_first().ok_or_else(|| Failure::usage("a container id is required"))?;
     let directory = Directory::open(&global.root, text(id)?)?;
     let pids = directory.load()?.group()?.pids()?;
     match flags.text("format")?.unwrap_or("table") {
@@ -36,16 +36,16 @@ fn table(options: &[OsString]) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The head and the rows of these processes.
+/// Prints the header and the rows of these processes.
 fn print(table: &str, pids: &HashSet<i32>) -> Result<(), Failure> {
     let mut lines = table.lines();
-    let head = lines.next().unwrap_or_default();
-    let column = head.split_whitespace().position(|name| name == "PID");
+    let header = lines.next().unwrap_or_default();
+    let column = header.split_whitespace().position(|name| name == "PID");
     let column =
-        column.ok_or_else(|| Failure::new("ps: its table has no column PID; leave out the options that hide it"))?;
-    let ours = lines.filter(|line| {
+        column.ok_or_else(|| Failure::new("ps: the output has no PID column; remove the options that hide it"))?;
+    let rows = lines.filter(|line| {
         line.split_whitespace().nth(column).and_then(|pid| pid.parse().ok()).is_some_and(|pid| pids.contains(&pid))
     });
-    let text: String = std::iter::once(head).chain(ours).map(|line| format!("{line}\n")).collect();
+    let text: String = std::iter::once(header).chain(rows).map(|line| format!("{line}\n")).collect();
     std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::io("print", error))
 }

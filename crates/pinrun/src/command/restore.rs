@@ -1,4 +1,4 @@
-//! `restore ID`: a container from what `checkpoint` wrote.
+//! `restore ID`: restores a container from the image files of `checkpoint`.
 
 use std::{
     cell::RefCell,
@@ -26,22 +26,22 @@ use crate::{
     command::delete,
     console::ConsoleSocket,
     criu::{
-        DESCRIPTORS, explained,
-        options::{Directories, FLAGS, common},
-        outside,
-        request::{Answer, Kind, Options},
+        DESCRIPTORS, external,
+        options::{Directories, FLAGS, common_options},
+        request::{Kind, Options, Response},
         service::{Preparation, Service},
+        with_log_errors,
     },
     exit_code::ExitCode,
     failure::{Failure, warn},
     flags::{Flag, Flags, Order, switch, value},
     foreground::{self, Foreground},
-    launch::{self, Made, absolute, place, write_pid},
+    launch::{self, NewContainer, absolute, set_cgroup_path, write_pid},
     state::{Directory, Record},
 };
 
 const LOG: &str = "restore.log";
-/// CRIU's root must be a mount whose parent is not covered.
+/// A mountpoint in the state directory: CRIU's root must be a mount whose parent is not covered.
 const ROOT: &str = "criu-root";
 
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
@@ -59,8 +59,8 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     let flags = Flags::parse(arguments, &known, Order::Mixed)?;
     let (id, detach) = (flags.id()?.to_owned(), flags.is_on("detach")?);
     let path = |name| flags.value(name).filter(|path| !path.is_empty());
-    // Before anything is opened: CRIU opens it again through this process, and mounts there.
-    leave_hosts_mounts().map_err(|errno| Failure::io("make a mount namespace for criu", errno))?;
+    // Before any file is opened: CRIU reopens them through this process, and mounts there.
+    unshare_mounts().map_err(|errno| Failure::io("create a mount namespace for criu", errno))?;
     let directories = Directories::open(&flags, false)?;
     let pid_file = path("pid-file").map(absolute).transpose()?;
     let socket = path("console-socket").map(ConsoleSocket::connect).transpose()?;
@@ -72,7 +72,7 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     }
     let directory = Directory::create(&root, &id)?;
     let state = root.join(&id);
-    let asked = Asked {
+    let restore = Restore {
         global,
         flags: &flags,
         directories: &directories,
@@ -82,77 +82,79 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
         socket,
         descriptors,
     };
-    let restored = asked.restore(bundle, pid_file.as_deref());
-    // Neither is there if nothing came so far.
-    let _ = unmount(asked.state.join(ROOT), UnmountFlags::DETACH);
+    let restored = restore.run(bundle, pid_file.as_deref());
+    // These fail if the restore failed before it created them.
+    let _ = unmount(restore.state.join(ROOT), UnmountFlags::DETACH);
     let _ = unlinkat(directory.dir(), ROOT, AtFlags::REMOVEDIR);
-    let Restored { record, group, pidfd, terminal } = match restored {
+    let RestoredContainer { record, group, pidfd, terminal } = match restored {
         Ok(restored) => restored,
         Err(failure) => {
-            // What failed first is what to tell.
+            // The first failure is the one to report.
             let _ = directory.remove();
-            return Err(explained(failure, &directories.log(LOG)).within(format!("restore container {id}")));
+            return Err(with_log_errors(failure, &directories.log(LOG)).within(format!("restore container {id}")));
         }
     };
     directory.unlock();
     if detach {
         return Ok(ExitCode::SUCCESS);
     }
-    let code = Foreground::prepare()?.stay(&pidfd, terminal)?;
+    let code = Foreground::prepare()?.wait(&pidfd, terminal)?;
     if let Err(failure) = delete::clean(global, directory, record, Some(group)) {
         warn(global, &failure.message);
     }
     Ok(ExitCode::from(code))
 }
 
-struct Asked<'a> {
+/// The context of a restore.
+struct Restore<'a> {
     global: &'a Global,
     flags: &'a Flags,
     directories: &'a Directories,
     id: &'a str,
     directory: &'a Directory,
-    /// The directory's path.
+    /// The path of `directory`.
     state: PathBuf,
     socket: Option<ConsoleSocket>,
-    /// What 0, 1 and 2 were.
+    /// The targets of descriptors 0, 1 and 2 at the checkpoint.
     descriptors: Vec<String>,
 }
 
-struct Restored {
+struct RestoredContainer {
     record: Record,
     group: Group,
-    /// Of the init, a child of this process.
+    /// The init, a child of this process.
     pidfd: OwnedFd,
     terminal: Option<OwnedFd>,
 }
 
-impl Asked<'_> {
-    fn restore(&self, bundle: Bundle, pid_file: Option<&Path>) -> Result<Restored, Failure> {
+impl Restore<'_> {
+    fn run(&self, bundle: Bundle, pid_file: Option<&Path>) -> Result<RestoredContainer, Failure> {
         let Bundle { path, mut spec, rootfs } = bundle;
         let trees = Hierarchies::open()?;
-        place(&mut spec, self.id, self.global.systemd_cgroup, &trees)?;
+        set_cgroup_path(&mut spec, self.id, self.global.systemd_cgroup, &trees)?;
         let hooks = spec.hooks.as_ref().map(Hooks::parse).transpose()?.unwrap_or_default();
         let linux = spec.linux.clone().unwrap_or_default();
-        outside::check_cgroup_mounts(&spec, &linux, trees.layout() == cgroup::Layout::V2)?;
+        external::check_cgroup_mounts(&spec, &linux, trees.layout() == cgroup::Layout::V2)?;
         if let Some(profile) = &linux.seccomp {
-            // The image has its own; this is for commands.
+            // The image contains the filter of its processes; this one is for exec.
             let program = seccomp::compile(profile);
             self.directory.save_seccomp(&program.map_err(|error| Failure::new(error.to_string()))?)?;
         }
-        outside::make_mountpoints(&spec, &rootfs)?;
+        external::make_mountpoints(&spec, &rootfs)?;
         let (options, inherited) = self.options(&spec, &rootfs)?;
-        let (service, group) = self.place_service(&spec, &trees, &inherited, &rootfs)?;
-        let talked = self.converse(service, options, &group, Spec { spec, hooks, bundle: path, rootfs });
-        let finished = talked.and_then(|(record, pidfd, terminal)| {
+        let (service, group) = self.start_service(&spec, &trees, &inherited, &rootfs)?;
+        let container = ContainerSpec { spec, hooks, bundle: path, rootfs };
+        let restored = self.request_restore(service, options, &group, container);
+        let finished = restored.and_then(|(record, pidfd, terminal)| {
             if let Some(file) = pid_file {
                 write_pid(file, record.pid)?;
             }
             Ok((record, pidfd, terminal))
         });
         match finished {
-            Ok((record, pidfd, terminal)) => Ok(Restored { record, group, pidfd, terminal }),
+            Ok((record, pidfd, terminal)) => Ok(RestoredContainer { record, group, pidfd, terminal }),
             Err(failure) => {
-                // Each fails only where the thing is gone already.
+                // These fail only if the cgroup does not exist anymore.
                 let _ = group.kill();
                 let _ = group.remove();
                 Err(failure)
@@ -161,7 +163,7 @@ impl Asked<'_> {
     }
 
     fn options(&self, spec: &oci::Spec, rootfs: &Path) -> Result<(Options, Vec<OwnedFd>), Failure> {
-        let mut options = common(self.flags, self.directories, LOG, &spec.annotations)?;
+        let mut options = common_options(self.flags, self.directories, LOG, &spec.annotations)?;
         options.evasive_devices(true).sibling(true).root(&self.state.join(ROOT).to_string_lossy());
         if let Some(profile) = self.flags.text("lsm-profile")?.filter(|profile| !profile.is_empty()) {
             options.lsm_profile(profile);
@@ -169,13 +171,13 @@ impl Asked<'_> {
         if let Some(context) = self.flags.text("lsm-mount-context")?.filter(|context| !context.is_empty()) {
             options.lsm_mount_context(context);
         }
-        let inherited = outside::find_all(&mut options, spec, rootfs)?;
-        outside::inherit_pipes(&mut options, &self.descriptors);
+        let inherited = external::supply(&mut options, spec, rootfs)?;
+        external::inherit_pipes(&mut options, &self.descriptors);
         Ok((options, inherited))
     }
 
-    /// CRIU in the container's group, with the root where it wants it.
-    fn place_service(
+    /// Mounts the root for CRIU and starts CRIU in the container's cgroup.
+    fn start_service(
         &self,
         spec: &oci::Spec,
         trees: &Hierarchies,
@@ -185,8 +187,8 @@ impl Asked<'_> {
         let linux = spec.linux.clone().unwrap_or_default();
         let limits = Limits::from_spec(&linux.resources.unwrap_or_default())?;
         let path = linux.cgroups_path.unwrap_or_default();
-        let made = mkdirat(self.directory.dir(), ROOT, Mode::from_raw_mode(0o755));
-        made.map_err(|errno| Failure::io("make the root for criu", errno))?;
+        let created = mkdirat(self.directory.dir(), ROOT, Mode::from_raw_mode(0o755));
+        created.map_err(|errno| Failure::io("create the root for criu", errno))?;
         mount_root(rootfs, &self.state.join(ROOT)).map_err(|errno| Failure::io("mount the root for criu", errno))?;
         let start = |joiner: &Joiner, waits| {
             let work = || {
@@ -199,10 +201,10 @@ impl Asked<'_> {
             let unit = Unit::parse(Some(&path), self.id)?.with_annotations(&spec.annotations)?;
             let service = start(&Joiner::default(), true)?;
             let group = unit.start(trees, service.pid(), &limits)?;
-            service.go();
+            service.release();
             return Ok((service, group));
         }
-        self.directory.note_group(&path)?;
+        self.directory.save_cgroup_path(&path)?;
         let group = Group::create(trees, &GroupPath::parse(&path)?, &limits)?;
         let joiner = group.joiner();
         match joiner.map_err(Failure::from).and_then(|joiner| start(&joiner, false)) {
@@ -214,18 +216,18 @@ impl Asked<'_> {
         }
     }
 
-    fn converse(
+    fn request_restore(
         &self,
         service: Service,
         mut options: Options,
         group: &Group,
-        container: Spec,
+        container: ContainerSpec,
     ) -> Result<(Record, OwnedFd, Option<OwnedFd>), Failure> {
-        service.prepared()?;
-        for (controller, path) in groups_of(service.pid())? {
+        service.wait_until_ready()?;
+        for (controller, path) in process_cgroups(service.pid())? {
             options.cgroup_root(&controller, &path);
         }
-        let Spec { spec, hooks, bundle, rootfs } = container;
+        let ContainerSpec { spec, hooks, bundle, rootfs } = container;
         let state = oci::State {
             oci_version: spec.oci_version.clone(),
             id: self.id.to_owned(),
@@ -235,33 +237,35 @@ impl Asked<'_> {
             annotations: spec.annotations.clone(),
         };
         let (terminal, init) = (RefCell::new(None), RefCell::new(None));
-        let notice = |notice: &Answer, descriptor: Option<OwnedFd>| {
-            match (notice.script.as_str(), descriptor, &self.socket) {
-                ("setup-namespaces", ..) => hooks.create_runtime(&oci::State { pid: notice.pid, ..state.clone() })?,
+        let on_notification = |notification: &Response, descriptor: Option<OwnedFd>| {
+            match (notification.script.as_str(), descriptor, &self.socket) {
+                ("setup-namespaces", ..) => {
+                    hooks.create_runtime(&oci::State { pid: notification.pid, ..state.clone() })?;
+                }
                 ("orphan-pts-master", Some(master), Some(socket)) => socket.send(master.as_fd())?,
                 ("orphan-pts-master", Some(master), None) => drop(terminal.replace(Some(master))),
-                // It is there, and does not run yet.
+                // The init exists and is not running yet.
                 ("post-restore", ..) => {
-                    let made = Made {
+                    let container = NewContainer {
                         id: self.id,
-                        pid: notice.pid,
+                        pid: notification.pid,
                         group,
                         own_keyring: false,
                         bundle: bundle.clone(),
                         rootfs: rootfs.clone(),
                     };
-                    let record = launch::record(spec.clone(), made)?;
+                    let record = launch::record(spec.clone(), container)?;
                     self.directory.save(&record)?;
-                    init.replace(Some((record, open_process(notice.pid)?)));
+                    init.replace(Some((record, open_process(notification.pid)?)));
                 }
                 _ => {}
             }
             Ok(())
         };
-        let answer = service.ask(Kind::Restore, &options.request(Kind::Restore), notice);
-        match (answer, init.into_inner()) {
+        let response = service.request(Kind::Restore, &options.request(Kind::Restore), on_notification);
+        match (response, init.into_inner()) {
             (Ok(_), Some((record, pidfd))) => Ok((record, pidfd, terminal.into_inner())),
-            (Ok(_), None) => Err(Failure::new("criu did not tell of the restored init")),
+            (Ok(_), None) => Err(Failure::new("criu did not report the restored init")),
             (Err(failure), init) => {
                 if let Some((_, pidfd)) = init {
                     let _ = pidfd_send_signal(&pidfd, Signal::KILL);
@@ -272,8 +276,8 @@ impl Asked<'_> {
     }
 }
 
-/// What is restored.
-struct Spec {
+/// The container to restore.
+struct ContainerSpec {
     spec: oci::Spec,
     hooks: Hooks,
     bundle: PathBuf,
@@ -281,26 +285,26 @@ struct Spec {
 }
 
 fn open_process(pid: i32) -> Result<OwnedFd, Failure> {
-    let pid = Pid::from_raw(pid).ok_or_else(|| Failure::new("criu tells of process 0"))?;
+    let pid = Pid::from_raw(pid).ok_or_else(|| Failure::new("criu reported process 0 as the restored init"))?;
     pidfd_open(pid, PidfdFlags::empty()).map_err(|errno| Failure::io("open the restored process", errno))
 }
 
-/// Moves this process into a mount namespace of its own, so that nothing that is mounted for CRIU is on the host. What
-/// the host mounts and unmounts still comes in.
-fn leave_hosts_mounts() -> Result<(), Errno> {
+/// Moves this process into a new mount namespace, so that mounts for CRIU do not appear on the host. Mounts and
+/// unmounts of the host still propagate into it.
+fn unshare_mounts() -> Result<(), Errno> {
     syscall::mount_namespace::unshare_mounts().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
 }
 
-/// The root as a mount of its own.
+/// Mounts a clone of the root at `at`.
 fn mount_root(rootfs: &Path, at: &Path) -> Result<(), Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     let tree = open_tree(CWD, rootfs, flags)?;
     move_mount(&tree, c"", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-/// Each controller (v2: "") with the path of a process's group, from proc_pid_cgroup(5).
-fn groups_of(pid: i32) -> Result<Vec<(String, String)>, Failure> {
+/// Returns each controller (v2: "") with the path of the process's cgroup, from proc_pid_cgroup(5).
+fn process_cgroups(pid: i32) -> Result<Vec<(String, String)>, Failure> {
     let path = format!("/proc/{pid}/cgroup");
     let text = std::fs::read_to_string(&path).map_err(|error| Failure::io(format!("read {path}"), error))?;
     let lines = text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));

@@ -2,7 +2,7 @@ use std::ffi::OsString;
 
 use crate::{
     arguments::Global,
-    command::state::word,
+    command::state::status_name,
     exit_code::ExitCode,
     failure::Failure,
     flags::{Flags, Order},
@@ -20,6 +20,6 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
             record.group()?.thaw()?;
             Ok(ExitCode::SUCCESS)
         }
-        status => Err(Failure::new(format!("container {id} is not paused: {}", word(status)))),
+        status => Err(Failure::new(format!("container {id} is not paused: {}", status_name(status)))),
     }
 }

@@ -1,6 +1,6 @@
 use std::ffi::OsString;
 
-use container::{Nascent, Progress};
+use container::{ContainerSetup, Progress};
 
 use crate::{
     arguments::Global,
@@ -12,36 +12,36 @@ use crate::{
     launch::{self, Launched, Request, Starter, launch},
 };
 
-/// `run ID`: create and start; in the foreground until its end.
+/// `run ID`: creates and starts a container, and without `--detach` waits for it to exit.
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     launch::protect()?;
     let more = vec![switch(&["detach", "d"]), switch(&["keep"])];
     let (request, flags) = Request::parse(arguments, more)?;
     let keep = flags.is_on("keep")?;
     if request.detach {
-        let launched = launch(global, &request, Starter::Here)?;
+        let launched = launch(global, &request, Starter::ThisCall)?;
         return start(global, launched).map(|_| ExitCode::SUCCESS);
     }
     if !flags.is_on("no-subreaper")? {
         foreground::become_subreaper()?;
     }
     let foreground = Foreground::prepare()?;
-    let launched = launch(global, &request, Starter::Here)?;
+    let launched = launch(global, &request, Starter::ThisCall)?;
     if let Some(terminal) = &launched.terminal {
-        foreground::fit(terminal);
+        foreground::copy_window_size(terminal);
     }
-    let Launched { directory, record, nascent, terminal, .. } = start(global, launched)?;
-    let code = foreground.stay(&nascent.pidfd, terminal)?;
-    if !keep && let Err(failure) = delete::clean(global, directory, record, Some(nascent.group)) {
-        // The container's own end is what the caller waits for.
+    let Launched { directory, record, setup, terminal, .. } = start(global, launched)?;
+    let code = foreground.wait(&setup.pidfd, terminal)?;
+    if !keep && let Err(failure) = delete::clean(global, directory, record, Some(setup.group)) {
+        // The caller needs the container's exit code, even if its removal failed.
         warn(global, &failure.message);
     }
     Ok(ExitCode::from(code))
 }
 
-/// Lets it go; a container whose program cannot be executed is taken away.
+/// Starts the container. A container whose program cannot be executed is removed.
 fn start(global: &Global, mut launched: Launched) -> Result<Launched, Failure> {
-    if let Err(failure) = execute(&mut launched.nascent) {
+    if let Err(failure) = execute(&mut launched.setup) {
         launched.abandon(global);
         return Err(failure);
     }
@@ -56,13 +56,13 @@ fn start(global: &Global, mut launched: Launched) -> Result<Launched, Failure> {
     }
 }
 
-fn execute(nascent: &mut Nascent) -> Result<(), Failure> {
-    nascent.start()?;
+fn execute(setup: &mut ContainerSetup) -> Result<(), Failure> {
+    setup.start()?;
     loop {
-        launch::wait(nascent)?;
-        match nascent.advance()? {
+        launch::wait(setup)?;
+        match setup.advance()? {
             Progress::Executed => return Ok(()),
-            Progress::Pending | Progress::Ready { .. } | Progress::NamespacesMade => {}
+            Progress::Pending | Progress::Ready { .. } | Progress::NamespacesCreated => {}
         }
     }
 }

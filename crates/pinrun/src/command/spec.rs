@@ -1,4 +1,4 @@
-//! `spec`: a config.json to begin with.
+//! `spec`: writes a template config.json.
 
 use std::{ffi::OsString, fs::OpenOptions, io::Write, path::Path};
 
@@ -77,8 +77,8 @@ fn namespaces(kinds: &[&str]) -> Value {
     kinds.iter().map(|kind| json!({"type": kind})).collect()
 }
 
-/// An ordinary user: its own id is root inside, the host's network stays, and with it the host's sysfs; what needs more
-/// than one id is left out.
+/// Adapts the spec to an unprivileged user: maps the user to root, shares the host's network and therefore its sysfs,
+/// and removes options that need more than one mapped id.
 fn make_rootless(spec: &mut Value) {
     let id = |id: u32| json!([{"containerID": 0, "hostID": id, "size": 1}]);
     let linux = &mut spec["linux"];

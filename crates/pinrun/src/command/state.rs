@@ -10,10 +10,10 @@ use crate::{
     state::{Directory, Record},
 };
 
-/// What `state` and `list` print: the specification's state with what runc adds.
+/// The output of `state` and `list`: the state of the specification with the fields that runc adds.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Printed {
+pub(crate) struct ContainerState {
     pub(crate) oci_version: String,
     pub(crate) id: String,
     pub(crate) pid: i32,
@@ -26,7 +26,7 @@ pub(crate) struct Printed {
     pub(crate) owner: String,
 }
 
-impl Printed {
+impl ContainerState {
     pub(crate) fn new(record: Record, status: oci::Status) -> Self {
         Self {
             oci_version: record.oci_version,
@@ -42,24 +42,24 @@ impl Printed {
     }
 }
 
-/// `state ID`
+/// `state ID`: prints the state of a container.
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let flags = Flags::parse(arguments, &[], Order::Mixed)?;
     let directory = Directory::open(&global.root, flags.id()?)?;
     let record = directory.load()?;
     let status = record.status(&directory)?;
-    print_json(&Printed::new(record, status))?;
+    print_json(&ContainerState::new(record, status))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// On standard output, indented as runc's.
+/// Prints indented JSON to standard output, as runc does.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(format!("print: {error}")))?;
     let written = std::io::Write::write_all(&mut std::io::stdout(), format!("{text}\n").as_bytes());
     written.map_err(|error| Failure::io("print", error))
 }
 
-pub(crate) fn word(status: oci::Status) -> &'static str {
+pub(crate) fn status_name(status: oci::Status) -> &'static str {
     match status {
         oci::Status::Creating => "creating",
         oci::Status::Created => "created",
@@ -69,7 +69,7 @@ pub(crate) fn word(status: oci::Status) -> &'static str {
     }
 }
 
-/// As the host's passwd(5) has it; a number that it does not have is shown as one.
+/// Returns the user name from the host's passwd(5), or `#UID` for an unknown user.
 fn user_name(uid: u32) -> String {
     let list = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let number = uid.to_string();

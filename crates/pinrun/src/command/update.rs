@@ -1,4 +1,4 @@
-//! `update ID`: other limits for a container in use.
+//! `update ID`: changes the limits of a container.
 
 use std::{ffi::OsString, path::Path};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{
     arguments::Global,
     bundle,
-    command::state::word,
+    command::state::status_name,
     exit_code::ExitCode,
     failure::Failure,
     flags::{Flag, Flags, Order, value},
@@ -32,7 +32,7 @@ const FLAGS: [Flag; 19] = [
     value(&["pids-limit"]),
     value(&["l3-cache-schema"]),
     value(&["mem-bw-schema"]),
-    // Ignored, as by runc: no kernel of today has these limits.
+    // Ignored, as by runc: current kernels do not have these limits.
     value(&["kernel-memory"]),
     value(&["kernel-memory-tcp"]),
 ];
@@ -44,7 +44,7 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     let record = directory.load()?;
     let status = record.status(&directory)?;
     if status == oci::Status::Stopped {
-        return Err(Failure::new(format!("container {id} is not running: {}", word(status))));
+        return Err(Failure::new(format!("container {id} is not running: {}", status_name(status))));
     }
     let mut change: oci::Resources = match flags.text("resources")? {
         Some("-") => bundle::from_file(std::os::fd::AsFd::as_fd(&std::io::stdin()), "resources from standard input")?,
@@ -53,7 +53,7 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     };
     if flags.value("l3-cache-schema").or(flags.value("mem-bw-schema")).is_some() {
         return Err(Failure::new(
-            "update of Intel RDT: the container has no resctrl group; give linux.intelRdt when it is made",
+            "update Intel RDT: the container has no resctrl group; set linux.intelRdt when creating the container",
         ));
     }
     if let Some(memory) = &mut change.memory {
@@ -64,8 +64,9 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-/// `memory.swap` counts memory and swap together, so a limit that is changed alone is checked and applied together with
-/// the other, which stays what it was. Without a limit of memory there is none of both.
+/// Completes a change of only one of `memory.limit` and `memory.swap` with the current value of the other:
+/// `memory.swap` limits memory plus swap, so both are checked and applied together. Removing the memory limit removes
+/// both.
 fn complete(memory: &mut oci::Memory, before: Option<&oci::Memory>) {
     let is_set = |value: &Option<i64>| value.is_some_and(|bytes| bytes != 0);
     let before = before.cloned().unwrap_or_default();
@@ -77,17 +78,17 @@ fn complete(memory: &mut oci::Memory, before: Option<&oci::Memory>) {
     }
 }
 
-/// What was set before is set again where the kernel refuses some of it.
+/// Applies a change. If the kernel refuses a part of it, the previous limits are restored.
 fn apply(record: &Record, change: &oci::Resources) -> Result<(), Failure> {
     let group = record.group()?;
     let limits = cgroup::Limits::from_spec(change)?;
     let Err(error) = group.update(&limits) else { return Ok(()) };
     let before = cgroup::Limits::from_spec(&record.resources.clone().unwrap_or_default());
-    let after = match before.and_then(|before| group.update(&before)) {
-        Ok(()) => "what the container's limits were before is set again",
-        Err(_) => "some of the new limits may be set, which could not be taken back",
+    let rollback = match before.and_then(|before| group.update(&before)) {
+        Ok(()) => "the previous limits were restored",
+        Err(_) => "restoring the previous limits failed, some of the new limits may be set",
     };
-    Err(Failure::new(format!("{error}; {after}")))
+    Err(Failure::new(format!("{error}; {rollback}")))
 }
 
 fn from_flags(flags: &Flags) -> Result<oci::Resources, Failure> {
@@ -119,15 +120,17 @@ fn from_flags(flags: &Flags) -> Result<oci::Resources, Failure> {
     })
 }
 
-/// Bytes, or with a unit as `64m`, `1.5GiB`; -1: no limit.
+/// Parses a number of bytes, or a number with a unit such as `64m` or `1.5GiB`. -1 means no limit.
 fn bytes(flags: &Flags, name: &str) -> Result<Option<i64>, Failure> {
-    let Some(given) = flags.text(name)?.filter(|given| !given.is_empty()) else { return Ok(None) };
-    let wrong =
-        || Failure::usage(format!("invalid value {given:?} for flag -{name}: bytes, or a number with k, m, g or t"));
-    if let Ok(number) = given.parse::<i64>() {
+    let Some(text) = flags.text(name)?.filter(|text| !text.is_empty()) else { return Ok(None) };
+    let wrong = || {
+        let expected = "must be a number of bytes, or a number with the unit k, m, g, t or p";
+        Failure::usage(format!("invalid value {text:?} for flag -{name}: {expected}"))
+    };
+    if let Ok(number) = text.parse::<i64>() {
         return if number >= -1 { Ok(Some(number)) } else { Err(wrong()) };
     }
-    let lower = given.to_ascii_lowercase();
+    let lower = text.to_ascii_lowercase();
     let number = lower.trim_end_matches("ib").trim_end_matches('b');
     let (number, shift) = match number.char_indices().next_back() {
         Some((at, 'k')) => (&number[..at], 10),
@@ -142,7 +145,7 @@ fn bytes(flags: &Flags, name: &str) -> Result<Option<i64>, Failure> {
     if (0.0..9e18).contains(&bytes) { Ok(Some(bytes as i64)) } else { Err(wrong()) }
 }
 
-/// What was there, with every field that the change sets.
+/// Returns the previous resources with every field that the change sets.
 fn merged(before: Option<&oci::Resources>, change: &oci::Resources) -> Result<oci::Resources, Failure> {
     let failed = |error: serde_json::Error| Failure::new(format!("record the new limits: {error}"));
     let mut all = serde_json::to_value(before.cloned().unwrap_or_default()).map_err(failed)?;
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_given_changes() {
+    fn only_given_limits_change() {
         let change = from_flags(&flags(&["--cpu-quota", "5000", "--pids-limit=7"])).unwrap();
         let before = oci::Resources {
             cpu: Some(oci::Cpu { shares: Some(2), quota: Some(1), ..Default::default() }),

@@ -1,4 +1,4 @@
-//! Options that checkpoint and restore have in common.
+//! Options common to checkpoint and restore.
 
 use std::{
     fs::File,
@@ -29,14 +29,14 @@ pub(crate) const FLAGS: [Flag; 10] = [
     switch(&["auto-dedup"]),
 ];
 
-/// Read by CRIU over what it is asked for, if it is there; engines' administrators have it under this name.
+/// A configuration file whose options CRIU applies over those of the request, if the file exists. runc uses the same.
 const CONFIGURATION: &str = "/etc/criu/runc.conf";
-/// Of a container: another such file, or with an empty value none.
+/// A container's annotation that names another configuration file; an empty value means none.
 const CONFIGURATION_ANNOTATION: &str = "org.criu.config";
-/// Everything but debugging.
+/// CRIU's log level without debug messages.
 const LOG_LEVEL: i32 = 4;
 
-/// Directories of CRIU's files; open, because CRIU finds them through this process.
+/// The directories of CRIU's files. They stay open, because CRIU opens them through this process.
 #[derive(Debug)]
 pub(crate) struct Directories {
     /// Absolute.
@@ -46,11 +46,11 @@ pub(crate) struct Directories {
 }
 
 impl Directories {
-    /// Opens them; makes them where that is wanted.
-    pub(crate) fn open(flags: &Flags, make_images: bool) -> Result<Self, Failure> {
+    /// Opens the directories. Creates the work directory, and the image directory if requested.
+    pub(crate) fn open(flags: &Flags, create_images: bool) -> Result<Self, Failure> {
         let path = |name| flags.value(name).filter(|path| !path.is_empty());
         let images = absolute(path("image-path").unwrap_or("checkpoint".as_ref()))?;
-        let images_open = open(&images, make_images)?;
+        let images_open = open(&images, create_images)?;
         let work = match path("work-path") {
             None => None,
             Some(work) => {
@@ -62,17 +62,17 @@ impl Directories {
         Ok(Self { images, images_open, work })
     }
 
-    /// Where CRIU's log is.
+    /// Returns the path of a log file of CRIU.
     pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.work.as_ref().map_or(&self.images, |(work, _)| work).join(name)
     }
 }
 
-fn open(path: &Path, make: bool) -> Result<File, Failure> {
-    if make {
+fn open(path: &Path, create: bool) -> Result<File, Failure> {
+    if create {
         match std::fs::DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(Failure::io(format!("make the directory {path:?}"), error));
+                return Err(Failure::io(format!("create the directory {path:?}"), error));
             }
             _ => {}
         }
@@ -80,8 +80,8 @@ fn open(path: &Path, make: bool) -> Result<File, Failure> {
     File::open(path).map_err(|error| Failure::io(format!("open the directory {path:?}"), error))
 }
 
-/// What both ask for in the same way.
-pub(crate) fn common(
+/// Returns CRIU's options that checkpoint and restore set in the same way.
+pub(crate) fn common_options(
     flags: &Flags,
     directories: &Directories,
     log: &str,
@@ -114,7 +114,7 @@ pub(crate) fn common(
     Ok(options)
 }
 
-/// `criu_cg_mode`
+/// Converts a mode to CRIU's `criu_cg_mode`.
 fn cgroup_mode(word: &str) -> Result<i32, Failure> {
     match word {
         "ignore" => Ok(0),

@@ -1,19 +1,19 @@
-//! The wire format of protocol buffers.
+//! The wire format of protocol buffers, as far as CRIU's messages need it.
 
-/// A message being written, field by field.
+/// A message under construction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Message {
     bytes: Vec<u8>,
 }
 
-/// How a field's value is written.
+// Wire types.
 const VARINT: u64 = 0;
 const FIXED_64: u64 = 1;
 const LENGTH: u64 = 2;
 const FIXED_32: u64 = 5;
 
 impl Message {
-    /// An int32 or an enum; a negative one is written with 64 bits.
+    /// Appends an int32 or an enum; a negative value is encoded with 64 bits.
     pub(crate) fn number(&mut self, field: u32, value: i32) -> &mut Self {
         self.key(field, VARINT);
         self.varint(i64::from(value) as u64);
@@ -25,18 +25,18 @@ impl Message {
     }
 
     pub(crate) fn text(&mut self, field: u32, value: &str) -> &mut Self {
-        self.counted(field, value.as_bytes())
+        self.length_delimited(field, value.as_bytes())
     }
 
     pub(crate) fn message(&mut self, field: u32, value: &Message) -> &mut Self {
-        self.counted(field, &value.bytes)
+        self.length_delimited(field, &value.bytes)
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    fn counted(&mut self, field: u32, value: &[u8]) -> &mut Self {
+    fn length_delimited(&mut self, field: u32, value: &[u8]) -> &mut Self {
         self.key(field, LENGTH);
         self.varint(value.len() as u64);
         self.bytes.extend_from_slice(value);
@@ -56,7 +56,7 @@ impl Message {
     }
 }
 
-/// A field's value as it was read.
+/// The value of a decoded field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value<'a> {
     Number(u64),
@@ -79,7 +79,7 @@ impl Value<'_> {
     }
 }
 
-/// Every field of a message; `None`: it is no message.
+/// Decodes the fields of a message; returns `None` if the bytes are not a message.
 pub(crate) fn fields(mut bytes: &[u8]) -> Option<Vec<(u32, Value<'_>)>> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn encoded_messages_are_decoded() {
         let mut inner = Message::default();
         inner.text(1, "pipe:[7]").number(2, -1);
         let mut message = Message::default();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_no_message() {
+    fn truncated_messages_are_refused() {
         for bytes in [&[0x08][..], &[0x08, 0x80], &[0x0a, 0x05, b'x'], &[0x0b], &[0xff; 11]] {
             assert_eq!(fields(bytes), None, "{bytes:?}");
         }

@@ -1,4 +1,4 @@
-//! The record of a container that was made.
+//! Builds the record of a created container.
 
 use std::path::PathBuf;
 
@@ -8,8 +8,8 @@ use crate::{
     state::{Record, VERSION, start_time},
 };
 
-/// A container whose init is there.
-pub(crate) struct Made<'a> {
+/// A container whose init process exists.
+pub(crate) struct NewContainer<'a> {
     pub(crate) id: &'a str,
     pub(crate) pid: i32,
     pub(crate) group: &'a cgroup::Group,
@@ -20,27 +20,28 @@ pub(crate) struct Made<'a> {
     pub(crate) rootfs: PathBuf,
 }
 
-pub(crate) fn record(spec: oci::Spec, made: Made<'_>) -> Result<Record, Failure> {
-    let gone = || Failure::new("the container's process ended before it was started");
-    let [bundle, rootfs] = [made.bundle, made.rootfs].map(|path| path.to_string_lossy().into_owned());
-    let hosts_mounts = hosts_mounts(&spec.linux);
+/// Returns the record of a container, with the start time of its init.
+pub(crate) fn record(spec: oci::Spec, container: NewContainer<'_>) -> Result<Record, Failure> {
+    let exited = || Failure::new("the container's process exited before it was started");
+    let [bundle, rootfs] = [container.bundle, container.rootfs].map(|path| path.to_string_lossy().into_owned());
+    let hosts_mounts = uses_caller_mounts(&spec.linux);
     let linux = spec.linux.unwrap_or_default();
     Ok(Record {
         version: VERSION,
         oci_version: spec.oci_version,
-        id: made.id.to_owned(),
-        pid: made.pid,
-        start_time: start_time(made.pid).ok_or_else(gone)?,
+        id: container.id.to_owned(),
+        pid: container.pid,
+        start_time: start_time(container.pid).ok_or_else(exited)?,
         bundle,
         rootfs,
         created: clock::now(),
         owner: rustix::process::geteuid().as_raw(),
-        cgroup: made.group.path().as_str().to_owned(),
-        own_pids: has_own_pids(&linux),
+        cgroup: container.group.path().as_str().to_owned(),
+        own_pids: has_new_pid_namespace(&linux),
         own_users: linux.namespaces.iter().any(|namespace| namespace.kind == oci::NamespaceType::User),
         hosts_mounts,
-        own_keyring: made.own_keyring,
-        systemd_unit: made.group.unit_name().map(str::to_owned),
+        own_keyring: container.own_keyring,
+        systemd_unit: container.group.unit_name().map(str::to_owned),
         annotations: spec.annotations,
         process: spec.process.unwrap_or_default(),
         resources: linux.resources,
@@ -52,8 +53,8 @@ pub(crate) fn record(spec: oci::Spec, made: Made<'_>) -> Result<Record, Failure>
     })
 }
 
-/// Whether its mounts are made in the caller's namespace.
-pub(super) fn hosts_mounts(linux: &Option<oci::Linux>) -> bool {
+/// Reports whether the container has no mount namespace, so that it is mounted in the caller's.
+pub(super) fn uses_caller_mounts(linux: &Option<oci::Linux>) -> bool {
     let mut namespaces = linux.iter().flat_map(|linux| &linux.namespaces);
     !namespaces.any(|namespace| namespace.kind == oci::NamespaceType::Mount)
 }
@@ -63,7 +64,7 @@ fn seccomp_agent(profile: oci::Seccomp) -> Option<[String; 2]> {
     Some([path, profile.listener_metadata.unwrap_or_default()])
 }
 
-fn has_own_pids(linux: &oci::Linux) -> bool {
+fn has_new_pid_namespace(linux: &oci::Linux) -> bool {
     let pid = linux.namespaces.iter().find(|namespace| namespace.kind == oci::NamespaceType::Pid);
     pid.is_some_and(|namespace| namespace.path.as_deref().unwrap_or("").is_empty())
 }

@@ -16,22 +16,22 @@ use rustix::{
 
 use crate::{
     failure::Failure,
-    state::{Record, remains, shown_root},
+    state::{Record, open_partial, root_mount},
 };
 
-/// Longest id, as long as a file's name may be.
+/// Longest id in bytes: the longest file name.
 const ID_MAX: usize = 255;
-/// Where the group is made: a symlink whose target is the path, so that it is there whole or not at all.
+/// A symlink whose target is the path of the cgroup. A symlink is created atomically with its contents.
 const GROUP: &str = "group";
-/// How often, and how long after one another, a lock is tried that its holder is about to lose.
+/// How often, and at which interval, a lock is tried whose holder is about to release it.
 const LOCK_TRIES: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
-/// How often another call may remove the directory in between.
+/// How often the creation is retried because another call removed the directory in between.
 const RACES_MAX: usize = 16;
-/// Largest state.json or filter that is read.
+/// Largest state.json or filter in bytes.
 const FILE_MAX: u64 = 16 << 20;
 
-/// `<root>/<id>` of a container.
+/// The state directory of a container, `<root>/<id>`.
 #[derive(Debug)]
 pub(crate) struct Directory {
     root: OwnedFd,
@@ -40,27 +40,28 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Makes it for a new container, and locks it; an existing one is an error, unless a killed call left it.
+    /// Creates and locks the directory of a new container. An existing directory is an error, unless a killed call left
+    /// it.
     pub(crate) fn create(root: &Path, id: &str) -> Result<Self, Failure> {
         check_id(id)?;
-        let what = || format!("create the state directory of container {id}");
-        let mut root = open_root(root, true).map_err(|error| Failure::io(what(), error))?;
+        let operation = || format!("create the state directory of container {id}");
+        let mut root = open_root(root, true).map_err(|error| Failure::io(operation(), error))?;
         for _ in 0..RACES_MAX {
-            let made = match mkdirat(&root, id, Mode::from_raw_mode(0o700)) {
+            let created = match mkdirat(&root, id, Mode::from_raw_mode(0o700)) {
                 Ok(()) => true,
                 Err(Errno::EXIST) => false,
-                Err(errno) => return Err(Failure::io(what(), errno)),
+                Err(errno) => return Err(Failure::io(operation(), errno)),
             };
             let dir = match open_dir(root.as_fd(), id) {
                 Err(Errno::NOENT) => continue,
-                result => result.map_err(|errno| Failure::io(what(), errno))?,
+                result => result.map_err(|errno| Failure::io(operation(), errno))?,
             };
             let directory = Self { root, dir, id: id.to_owned() };
-            let locked = directory.lock_soon(|| !made && !directory.has_record());
-            match (made, locked) {
+            let locked = directory.try_lock(|| !created && !directory.has_record());
+            match (created, locked) {
                 (true, true) => return Ok(directory),
-                // Removed just now by who found it without a record and without a lock.
-                (false, true) if directory.is_gone() => root = directory.root,
+                // Another call found it without a record and without a lock, and removed it.
+                (false, true) if directory.is_removed() => root = directory.root,
                 (false, true) if !directory.has_record() => return directory.clear_leftover().map(|()| directory),
                 _ => break,
             }
@@ -68,37 +69,37 @@ impl Directory {
         Err(Failure::new(format!("container with given ID already exists: {id}")))
     }
 
-    /// What a killed call left: a group without a process, and files.
+    /// Removes the leftovers of a killed call: a cgroup without processes, and files.
     fn clear_leftover(&self) -> Result<(), Failure> {
-        if let Some(path) = self.noted_group() {
-            // One that is in use became somebody else's meanwhile.
-            let _ = remains(&cgroup::Hierarchies::open()?, &path).map(|group| group.map(cgroup::Group::remove));
+        if let Some(path) = self.saved_cgroup_path() {
+            // This fails for a cgroup with processes, which another program uses by now.
+            let _ = open_partial(&cgroup::Hierarchies::open()?, &path).map(|group| group.map(cgroup::Group::remove));
         }
-        self.uncover_root();
+        self.detach_root();
         self.clear()
     }
 
-    /// Puts on record where the group will be made, before it is.
-    pub(crate) fn note_group(&self, path: &str) -> Result<(), Failure> {
-        let noted = symlinkat(path, &self.dir, GROUP);
-        noted.map_err(|errno| Failure::io(format!("note the cgroup of container {}", self.id), errno))
+    /// Saves the path of the cgroup before the cgroup is created.
+    pub(crate) fn save_cgroup_path(&self, path: &str) -> Result<(), Failure> {
+        let saved = symlinkat(path, &self.dir, GROUP);
+        saved.map_err(|errno| Failure::io(format!("record the cgroup path of container {}", self.id), errno))
     }
 
-    fn noted_group(&self) -> Option<cgroup::GroupPath> {
+    fn saved_cgroup_path(&self) -> Option<cgroup::GroupPath> {
         let path = readlinkat(&self.dir, GROUP, Vec::new()).ok()?.into_string().ok()?;
         cgroup::GroupPath::parse(&path).ok()
     }
 
-    /// Opens the container's.
+    /// Opens the directory of an existing container.
     pub(crate) fn open(root: &Path, id: &str) -> Result<Self, Failure> {
         Self::find(root, id)?.ok_or_else(|| Failure::absent(id))
     }
 
-    /// The same; `None`: there is no such container.
+    /// Opens the directory of a container; returns `None` if it does not exist.
     pub(crate) fn find(root: &Path, id: &str) -> Result<Option<Self>, Failure> {
         check_id(id)?;
-        let found = open_root(root, false).and_then(|root| open_dir(root.as_fd(), id).map(|dir| (root, dir)));
-        match found {
+        let opened = open_root(root, false).and_then(|root| open_dir(root.as_fd(), id).map(|dir| (root, dir)));
+        match opened {
             Ok((root, dir)) => Ok(Some(Self { root, dir, id: id.to_owned() })),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             Err(errno) => Err(Failure::io(format!("open the state of container {id} in {root:?}"), errno)),
@@ -109,80 +110,83 @@ impl Directory {
         self.dir.as_fd()
     }
 
-    /// Whether a container was made: without a record it is being made, or a call was killed that was making it.
+    /// Reports whether the container was created. Without a record it is being created, or the call that created it was
+    /// killed.
     pub(crate) fn has_record(&self) -> bool {
         self.has("state.json")
     }
 
     /// Reads the record.
     pub(crate) fn load(&self) -> Result<Record, Failure> {
-        let what = format!("state of container {}", self.id);
+        let operation = format!("read the state of container {}", self.id);
         let text = match self.read("state.json") {
             Ok(Some(text)) => text,
             Ok(None) => return Err(Failure::absent(&self.id)),
-            Err(error) => return Err(Failure::io(format!("read the {what}"), error)),
+            Err(error) => return Err(Failure::io(operation, error)),
         };
-        let record: Record = serde_json::from_slice(&text).map_err(|error| Failure::new(format!("{what}: {error}")))?;
+        let parsed = serde_json::from_slice(&text);
+        let record: Record = parsed.map_err(|error| Failure::new(format!("{operation}: {error}")))?;
         record.check()?;
         Ok(record)
     }
 
-    /// Writes the record, beside and renamed, so that it is there whole or not at all.
+    /// Writes the record atomically, by rename.
     pub(crate) fn save(&self, record: &Record) -> Result<(), Failure> {
-        let what = || format!("write the state of container {}", self.id);
-        let text = serde_json::to_vec(record).map_err(|error| Failure::new(format!("{}: {error}", what())))?;
-        self.write(".state.json", &text).map_err(|error| Failure::io(what(), error))?;
-        renameat(&self.dir, ".state.json", &self.dir, "state.json").map_err(|error| Failure::io(what(), error))
+        let operation = || format!("write the state of container {}", self.id);
+        let text = serde_json::to_vec(record).map_err(|error| Failure::new(format!("{}: {error}", operation())))?;
+        self.write(".state.json", &text).map_err(|error| Failure::io(operation(), error))?;
+        renameat(&self.dir, ".state.json", &self.dir, "state.json").map_err(|error| Failure::io(operation(), error))
     }
 
-    /// Keeps the compiled filter for commands.
+    /// Saves the compiled seccomp filter for exec.
     pub(crate) fn save_seccomp(&self, program: &seccomp::Program) -> Result<(), Failure> {
         let written = self.write("seccomp.bpf", &program.to_bytes());
         written.map_err(|error| Failure::io(format!("write the seccomp filter of container {}", self.id), error))
     }
 
-    /// The compiled filter that commands get too.
+    /// Loads the compiled seccomp filter for exec, if the container has one.
     pub(crate) fn seccomp(&self) -> Result<Option<seccomp::Program>, Failure> {
-        let what = || format!("read the seccomp filter of container {}", self.id);
-        match self.read("seccomp.bpf").map_err(|error| Failure::io(what(), error))? {
+        let operation = || format!("read the seccomp filter of container {}", self.id);
+        match self.read("seccomp.bpf").map_err(|error| Failure::io(operation(), error))? {
             None => Ok(None),
             Some(bytes) => match seccomp::Program::from_bytes(&bytes) {
                 Ok(program) => Ok(Some(program)),
-                Err(error) => Err(Failure::new(format!("{}: {error}", what()))),
+                Err(error) => Err(Failure::new(format!("{}: {error}", operation()))),
             },
         }
     }
 
-    /// The next call may have the directory: what it needs is written.
+    /// Releases the lock, after all that later calls need is written.
     pub(crate) fn unlock(&self) {
-        // An error means that there was no lock.
+        // This fails only if the directory is not locked.
         let _ = flock(&self.dir, FlockOperation::Unlock);
     }
 
-    /// Removes what a killed call left. A directory that a call is at work in stays.
+    /// Removes the leftovers of a killed call. Fails if another call uses the directory.
     pub(crate) fn remove_leftover(self) -> Result<(), Failure> {
-        if !self.lock_soon(|| true) {
-            return Err(Failure::new(format!("container {} is being made by another call; try again", self.id)));
+        if !self.try_lock(|| true) {
+            return Err(Failure::new(format!("container {} is being created by another call; try again", self.id)));
         }
         self.clear_leftover()?;
         self.remove()
     }
 
-    /// Removes a container whose record cannot be read: its processes and its group, as far as they were noted.
+    /// Removes a container whose record cannot be read: kills its processes and removes its cgroup, if its path was
+    /// saved.
     pub(crate) fn remove_broken(self) -> Result<(), Failure> {
-        if let Some(path) = self.noted_group()
-            && let Some(group) = remains(&cgroup::Hierarchies::open()?, &path)?
+        if let Some(path) = self.saved_cgroup_path()
+            && let Some(group) = open_partial(&cgroup::Hierarchies::open()?, &path)?
         {
             group.kill()?;
             group.remove()?;
         }
-        self.uncover_root();
+        self.detach_root();
         self.remove()
     }
 
-    /// Whether it could be locked, at once or, as long as it is worth waiting, a moment later: the child of a call that
-    /// was killed just now has the lock until it notices.
-    fn lock_soon(&self, worth_waiting: impl Fn() -> bool) -> bool {
+    /// Tries to lock the directory, repeatedly while `worth_waiting` returns true: the child of a killed call holds the
+    /// lock until it notices that its parent has exited. Returns whether the directory was locked.
+    fn try_lock(&self, worth_waiting: impl Fn() -> bool) -> bool {
         for _ in 0..LOCK_TRIES {
             if flock(&self.dir, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 return true;
@@ -195,7 +199,7 @@ impl Directory {
         false
     }
 
-    /// Waits until no other call is at work on the container. The lock ends with this process.
+    /// Locks the container, waiting for other calls to release it. The exit of this process releases the lock.
     pub(crate) fn lock(&self) -> Result<(), Failure> {
         loop {
             match flock(&self.dir, FlockOperation::LockExclusive) {
@@ -205,15 +209,15 @@ impl Directory {
         }
     }
 
-    /// Removes all of it.
+    /// Removes the directory with its contents.
     pub(crate) fn remove(self) -> Result<(), Failure> {
-        // Without its record it is another call's to take over, or to remove: not before this one is done.
+        // As soon as the record is removed, another call may take over or remove the directory; the lock makes it wait.
         self.lock()?;
-        if self.is_gone() {
+        if self.is_removed() {
             return Ok(());
         }
-        for name in ["state.json", GROUP, "seccomp.bpf", shown_root::ROOT] {
-            // What cannot be removed here is told below.
+        for name in ["state.json", GROUP, "seccomp.bpf", root_mount::ROOT] {
+            // A file that cannot be removed makes the removal of the directory fail below.
             let _ = unlinkat(&self.dir, name, AtFlags::empty());
         }
         let remove = || match unlinkat(&self.root, &self.id, AtFlags::REMOVEDIR) {
@@ -234,22 +238,22 @@ impl Directory {
         rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Whether it was removed after it was opened.
-    fn is_gone(&self) -> bool {
-        fstat(&self.dir).is_ok_and(|found| found.st_nlink == 0)
+    /// Reports whether the directory was removed after it was opened.
+    fn is_removed(&self) -> bool {
+        fstat(&self.dir).is_ok_and(|stat| stat.st_nlink == 0)
     }
 
     fn clear(&self) -> Result<(), Failure> {
-        let what = || format!("clear the state directory of container {}", self.id);
-        let entries = Dir::read_from(&self.dir).map_err(|error| Failure::io(what(), error))?;
+        let operation = || format!("clear the state directory of container {}", self.id);
+        let entries = Dir::read_from(&self.dir).map_err(|error| Failure::io(operation(), error))?;
         for entry in entries {
-            let entry = entry.map_err(|error| Failure::io(what(), error))?;
+            let entry = entry.map_err(|error| Failure::io(operation(), error))?;
             if [c".", c".."].contains(&entry.file_name()) {
                 continue;
             }
             match unlinkat(&self.dir, entry.file_name(), AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
-                Err(errno) => return Err(Failure::io(what(), errno)),
+                Err(errno) => return Err(Failure::io(operation(), errno)),
             }
         }
         Ok(())
@@ -273,18 +277,18 @@ impl Directory {
     }
 }
 
-/// Ids of all directories under a root.
+/// Lists the ids of all state directories in a root.
 pub(crate) fn list(root: &Path) -> Result<Vec<String>, Failure> {
-    let what = |error: std::io::Error| Failure::io(format!("list the containers in {root:?}"), error);
+    let failed = |error: std::io::Error| Failure::io(format!("list the containers in {root:?}"), error);
     let mut ids = Vec::new();
     match std::fs::read_dir(root) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(ids),
-        Err(error) => return Err(what(error)),
+        Err(error) => return Err(failed(error)),
         Ok(entries) => {
             for entry in entries {
-                let entry = entry.map_err(what)?;
-                let directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-                ids.extend(entry.file_name().into_string().ok().filter(|id| directory && check_id(id).is_ok()));
+                let entry = entry.map_err(failed)?;
+                let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                ids.extend(entry.file_name().into_string().ok().filter(|id| is_directory && check_id(id).is_ok()));
             }
         }
     }
@@ -292,7 +296,7 @@ pub(crate) fn list(root: &Path) -> Result<Vec<String>, Failure> {
     Ok(ids)
 }
 
-/// The characters that runc allows; nothing that leads out of the root.
+/// Checks an id: the characters that runc allows, and no name that leads out of the root.
 fn check_id(id: &str) -> Result<(), Failure> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_+-.".contains(&byte);
     if id.is_empty() || id.len() > ID_MAX || id == "." || id == ".." || !id.bytes().all(allowed) {
@@ -303,14 +307,14 @@ fn check_id(id: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn open_root(root: &Path, make: bool) -> Result<OwnedFd, Errno> {
+fn open_root(root: &Path, create: bool) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match openat(CWD, root, flags, Mode::empty()) {
-        Err(Errno::NOENT) if make => {
+        Err(Errno::NOENT) if create => {
             let mut builder = std::fs::DirBuilder::new();
             std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o711);
-            let made = builder.recursive(true).create(root);
-            made.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+            let created = builder.recursive(true).create(root);
+            created.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
             openat(CWD, root, flags, Mode::empty())
         }
         result => result,

@@ -1,11 +1,11 @@
 use cgroup::{Error, Group, GroupPath, Hierarchies, Limits};
 
-/// What there is of a group, as one that can be removed: whoever made it, or removed it, may have been killed half-way.
-/// `None`: nothing.
-pub(crate) fn remains(trees: &Hierarchies, path: &GroupPath) -> Result<Option<Group>, Error> {
+/// Opens a cgroup of which some directories may be missing, so that it can be removed: the call that created or removed
+/// it may have been killed halfway. Returns `None` if none of its directories exists.
+pub(crate) fn open_partial(trees: &Hierarchies, path: &GroupPath) -> Result<Option<Group>, Error> {
     match Group::open(trees, path) {
         Ok(group) => Ok(Some(group)),
-        // Its main directory is the last that is made and the last that is removed: the others are without processes.
+        // The main directory is created last and removed last: without it no process is in the other directories.
         Err(Error::Missing { .. }) if trees.contains(path) => Group::create(trees, path, &Limits::default()).map(Some),
         Err(Error::Missing { .. }) => Ok(None),
         Err(error) => Err(error),

@@ -1,26 +1,27 @@
-//! What one call leaves for the next, in `<root>/<id>`:
+//! The state directory `<root>/<id>`, which one call leaves for the next:
 //!
 //! ```text
-//! state.json     the record, written once, beside and renamed; without it the container is being made, or never was
-//! seccomp.bpf    the compiled filter, for exec; absent: there is none
-//! group          a symlink to where its cgroup is, from before that is made
-//! root           a symlink that tells what was mounted at the root of one without a mount namespace, before it was
+//! state.json     the record, written once and renamed into place; absent until the container is created
+//! seccomp.bpf    the compiled seccomp filter, for exec; absent if the container has no filter
+//! group          a symlink to the path of the cgroup, written before the cgroup is created
+//! root           a symlink that records what was mounted at the root of a container without a mount namespace before
+//!                that root was attached
 //! start          the socket over which a created container is started
 //! ```
 //!
-//! Who makes a container holds a lock on its directory until the record is written: a directory without a record and
-//! without a lock is what a killed `create` left, and is cleared away, with its cgroup, by the next `create` or
-//! `delete` of that id.
+//! The call that creates a container holds a lock on its directory until the record is written. A directory without a
+//! record and without a lock was left by a killed `create`; the next `create` or `delete` of that id removes it, with
+//! its cgroup.
 //!
-//! Whether a container was started is asked of the kernel, not of a file: until execve somebody listens on `start`, and
-//! no process can be killed in a way that would leave that untrue.
+//! Whether a container was started is determined from the kernel, not from a file: until execve a process listens on
+//! `start`, and the kernel closes that socket however the process ends.
 
 mod directory;
 mod group;
 mod record;
-mod shown_root;
+mod root_mount;
 mod start_socket;
 
 pub(crate) use directory::{Directory, list};
-pub(crate) use group::remains;
+pub(crate) use group::open_partial;
 pub(crate) use record::{Record, VERSION, start_time};

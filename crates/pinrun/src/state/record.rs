@@ -10,21 +10,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::{failure::Failure, state::Directory};
 
-/// Of `state.json`.
+/// The version of `state.json`.
 pub(crate) const VERSION: u32 = 1;
 
-/// `state.json`: what is known for good when a container was made. Where the kernel can be asked (does it run, is it
-/// frozen), the kernel is asked.
+/// `state.json`: the immutable properties of a container. What the kernel knows (whether the container is running or
+/// frozen) is read from the kernel instead.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Record {
-    /// Of this file; another one is refused.
+    /// The version of this file; a file of another version is refused.
     pub(crate) version: u32,
     pub(crate) oci_version: String,
     pub(crate) id: String,
-    /// The container's init on the host.
+    /// The pid of the container's init on the host.
     pub(crate) pid: i32,
-    /// Field 22 of proc_pid_stat(5), so that a reused pid is not taken for it.
+    /// The start time of the init (field 22 of proc_pid_stat(5)), to detect a reused pid.
     pub(crate) start_time: u64,
     /// Absolute.
     pub(crate) bundle: String,
@@ -32,36 +32,36 @@ pub(crate) struct Record {
     pub(crate) rootfs: String,
     /// RFC 3339 with nanoseconds, UTC.
     pub(crate) created: String,
-    /// User that made it.
+    /// The uid of the user that created the container.
     pub(crate) owner: u32,
-    /// Path of its group in the trees (`cgroup::GroupPath`); empty: it has none (`--cgroup-manager disabled`).
+    /// The path of the cgroup (`cgroup::GroupPath`); empty without one (`--cgroup-manager disabled`).
     pub(crate) cgroup: String,
-    /// Whether it has a PID namespace of its own, so that nothing of it outlives its init.
+    /// Whether the container has its own PID namespace, so that no process of it outlives its init.
     #[serde(default)]
     pub(crate) own_pids: bool,
-    /// Whether it has a user namespace of its own, which commands enter first.
+    /// Whether the container has a user namespace, which exec'd processes enter first.
     #[serde(default)]
     pub(crate) own_users: bool,
-    /// Whether it has no mount namespace, so that its mounts are in the host's, below its root.
+    /// Whether the container has no mount namespace, so that it is mounted in the host's, below its root.
     #[serde(default)]
     pub(crate) hosts_mounts: bool,
-    /// Whether it and its commands have a session keyring of their own.
+    /// Whether the container and its exec'd processes have their own session keyring.
     #[serde(default)]
     pub(crate) own_keyring: bool,
-    /// Its transient unit, where systemd made the group.
+    /// The transient unit, if systemd created the cgroup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) systemd_unit: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) annotations: BTreeMap<String, String>,
-    /// What exec starts from.
+    /// The process of the spec, on which exec is based.
     pub(crate) process: oci::Process,
-    /// What update starts from.
+    /// The limits that are in effect, on which update is based.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) resources: Option<oci::Resources>,
-    /// What start (`poststart`) and delete (`poststop`) run.
+    /// The hooks of start (`poststart`) and delete (`poststop`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hooks: Option<oci::Hooks>,
-    /// `linux.intelRdt`, for what delete has to take away.
+    /// `linux.intelRdt`, whose resctrl group delete removes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) intel_rdt: Option<oci::IntelRdt>,
     /// `linux.personality`, for exec.
@@ -70,24 +70,24 @@ pub(crate) struct Record {
     /// `linux.memoryPolicy`, for exec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) memory_policy: Option<oci::MemoryPolicy>,
-    /// Socket of the agent that the seccomp filter asks and what it is told, for exec.
+    /// The socket of the seccomp agent and the metadata sent to it (`listenerPath`, `listenerMetadata`), for exec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) seccomp_agent: Option<[String; 2]>,
 }
 
 impl Record {
-    /// Whether it is one that this program understands.
+    /// Checks that this program supports the version of the record.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.version == VERSION {
             return Ok(());
         }
         Err(Failure::new(format!(
-            "state of container {}: has version {}, this program knows {VERSION}; use the pinrun that made it",
+            "read the state of container {}: version {} is not supported (only {VERSION}); use the pinrun that created it",
             self.id, self.version
         )))
     }
 
-    /// Whether the container is created, running, paused or stopped, as the kernel says.
+    /// Determines from the kernel whether the container is created, running, paused or stopped.
     pub(crate) fn status(&self, directory: &Directory) -> Result<oci::Status, Failure> {
         if self.init()?.is_none() {
             return Ok(oci::Status::Stopped);
@@ -98,13 +98,14 @@ impl Record {
         Ok(if directory.is_waiting()? { oci::Status::Created } else { oci::Status::Running })
     }
 
-    /// Whether it is paused: a created container can be, too, and is then resumed before it is started, as with runc.
+    /// Reports whether the container is paused. A created container can be paused, too; as with runc, it must be
+    /// resumed before it is started.
     pub(crate) fn is_frozen(&self) -> bool {
-        // A group that cannot be asked is not frozen: the container must stay removable.
+        // A cgroup whose state cannot be read counts as not frozen, so that the container can be removed.
         self.group().and_then(|group| Ok(group.is_frozen()?)).unwrap_or(false)
     }
 
-    /// The pidfd of its init; `None`: it has ended.
+    /// Opens a pidfd of the init. Returns `None` if it has exited.
     pub(crate) fn init(&self) -> Result<Option<OwnedFd>, Failure> {
         let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -115,21 +116,21 @@ impl Record {
         if start_time(self.pid) != Some(self.start_time) {
             return Ok(None);
         }
-        // A zombie has ended, too.
-        let ended = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&Timespec::default()));
-        Ok((ended != Ok(1)).then_some(pidfd))
+        // A zombie has exited, too: its pidfd is readable.
+        let exited = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&Timespec::default()));
+        Ok((exited != Ok(1)).then_some(pidfd))
     }
 
-    /// The same where it must run.
-    pub(crate) fn running(&self) -> Result<OwnedFd, Failure> {
+    /// Opens a pidfd of the init, which must be running.
+    pub(crate) fn running_init(&self) -> Result<OwnedFd, Failure> {
         self.init()?.ok_or_else(|| Failure::new(format!("container not running: {}", self.id)))
     }
 
-    /// Its group.
+    /// Opens the container's cgroup.
     pub(crate) fn group(&self) -> Result<cgroup::Group, Failure> {
         let trees = cgroup::Hierarchies::open()?;
         if self.cgroup.is_empty() {
-            return Ok(cgroup::Group::nowhere(&trees, &cgroup::GroupPath::parse(&format!("/{}", self.id))?));
+            return Ok(cgroup::Group::without_directory(&trees, &cgroup::GroupPath::parse(&format!("/{}", self.id))?));
         }
         let path = cgroup::GroupPath::parse(&self.cgroup)?;
         Ok(match &self.systemd_unit {
@@ -138,19 +139,19 @@ impl Record {
         })
     }
 
-    /// Its group, or groups below it, which must be there: one `path` for all trees, or any number of
+    /// Opens the container's cgroup, or existing cgroups below it: one `path` for all trees, or any number of
     /// `controller[,controller…]:path`.
     pub(crate) fn group_below(&self, below: &[String]) -> Result<cgroup::Group, Failure> {
         below.iter().try_fold(self.group()?, |group, word| match word.split_once(':') {
-            Some((controllers, path)) => {
-                Ok(controllers.split(',').try_fold(group, |group, controller| group.below(Some(controller), path))?)
-            }
-            None if below.len() == 1 => Ok(group.below(None, word)?),
-            None => Err(Failure::usage(format!("--cgroup {word:?}: controller: is missing, as there are several"))),
+            Some((controllers, path)) => Ok(controllers
+                .split(',')
+                .try_fold(group, |group, controller| group.descendant(Some(controller), path))?),
+            None if below.len() == 1 => Ok(group.descendant(None, word)?),
+            None => Err(Failure::usage(format!("--cgroup {word:?}: CONTROLLER: is required if --cgroup is repeated"))),
         })
     }
 
-    /// As hooks read it, and `state` prints most of it.
+    /// Returns the state that hooks read.
     pub(crate) fn state(&self, status: oci::Status) -> oci::State {
         oci::State {
             oci_version: self.oci_version.clone(),
@@ -163,9 +164,9 @@ impl Record {
     }
 }
 
-/// Field 22 of proc_pid_stat(5); `None`: there is no such process.
+/// Returns the start time of a process (field 22 of proc_pid_stat(5)), or `None` if it does not exist.
 pub(crate) fn start_time(pid: i32) -> Option<u64> {
     let stat = syscall::proc_file::read(&format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may contain anything; after it comes field 3.
+    // The command name in parentheses may contain any character; field 3 follows the last parenthesis.
     stat.rsplit(')').next()?.split_whitespace().nth(19)?.parse().ok()
 }

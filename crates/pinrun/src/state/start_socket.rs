@@ -1,4 +1,4 @@
-//! `<directory>/start`: a listening socket that the container's child holds until execve.
+//! `<directory>/start`: a listening socket that the container's init holds open until execve.
 
 use rustix::{
     fd::{AsRawFd, BorrowedFd, OwnedFd},
@@ -9,48 +9,48 @@ use rustix::{
 
 use crate::{failure::Failure, state::Directory};
 
-/// Connections that wait while the child is busy with the one that starts it.
+/// Connections that may be queued while the init handles the one that starts it.
 const BACKLOG: i32 = 64;
 
 impl Directory {
-    /// Makes it.
+    /// Creates the socket and listens on it.
     pub(crate) fn listen(&self) -> Result<OwnedFd, Failure> {
-        let make = || {
+        let create = || {
             let socket = socket(SocketFlags::empty())?;
             bind(&socket, &address(self.dir())?)?;
             listen(&socket, BACKLOG)?;
             Ok(socket)
         };
-        make().map_err(|errno: Errno| Failure::io("make the socket over which the container is started", errno))
+        create().map_err(|errno: Errno| Failure::io("create the start socket of the container", errno))
     }
 
-    /// A connection to the child that waits; `None`: it does not wait any more.
+    /// Connects to the init that waits for its start. Returns `None` if it does not wait any longer.
     pub(crate) fn connect(&self) -> Result<Option<OwnedFd>, Failure> {
-        let to_waiting = || {
+        let connected = || {
             let socket = socket(SocketFlags::empty())?;
             connect(&socket, &address(self.dir())?).map(|()| socket)
         };
-        match to_waiting() {
+        match connected() {
             Ok(socket) => Ok(Some(socket)),
             Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(None),
-            Err(errno) => Err(Failure::io("connect to the container that waits for its start", errno)),
+            Err(errno) => Err(Failure::io("connect to the start socket of the container", errno)),
         }
     }
 
-    /// Whether the child waits for its start, or is just being started. Never waits itself: a queue full of such
-    /// questions (while the start hooks run) says that somebody listens.
+    /// Reports whether the init waits for its start, or is being started. Does not block: a full queue of connections
+    /// (while the start hooks run) also means that a process listens.
     pub(crate) fn is_waiting(&self) -> Result<bool, Failure> {
-        let ask = || connect(&socket(SocketFlags::NONBLOCK)?, &address(self.dir())?);
-        match ask() {
+        let probe = || connect(&socket(SocketFlags::NONBLOCK)?, &address(self.dir())?);
+        match probe() {
             Ok(()) | Err(Errno::AGAIN) => Ok(true),
             Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(false),
-            Err(errno) => Err(Failure::io("ask whether the container waits for its start", errno)),
+            Err(errno) => Err(Failure::io("check whether the container waits for its start", errno)),
         }
     }
 
-    /// It was started: nobody listens any more.
-    pub(crate) fn forget_start(&self) {
-        // One that stays is refused by the kernel, and says the same.
+    /// Removes the socket after the container was started.
+    pub(crate) fn remove_start_socket(&self) {
+        // If this fails, connections to the socket are refused, which has the same meaning.
         let _ = unlinkat(self.dir(), "start", AtFlags::empty());
     }
 }
@@ -59,7 +59,7 @@ fn socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags | SocketFlags::CLOEXEC, None)
 }
 
-/// The path of a socket has at most 107 bytes, the directory's may have more.
+/// Returns the socket's address through a descriptor: sun_path holds 107 bytes, and the directory's path may be longer.
 fn address(dir: BorrowedFd<'_>) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new(format!("/proc/self/fd/{}/start", dir.as_raw_fd()))
 }

@@ -1,4 +1,4 @@
-//! A bundle, a root and a cgroup of a case's own, and pinrun's commands on them.
+//! A bundle, a root directory and a cgroup for one test case, and calls of pinrun with them.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ pub(crate) struct Bundle {
     pub(crate) group: GroupPath,
 }
 
-/// How a command ended.
+/// The exit code and the output of a command.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) code: i32,
@@ -42,28 +42,29 @@ impl Outcome {
         self.stdout
     }
 
-    /// It failed, and said this.
+    /// Asserts that the command failed with a message that contains `text`.
     #[track_caller]
-    pub(crate) fn failed(self, words: &str) {
+    pub(crate) fn failed(self, text: &str) {
         assert_eq!(self.code, 1, "{self:?}");
-        assert!(self.stderr.contains(words), "{self:?}");
+        assert!(self.stderr.contains(text), "{self:?}");
     }
 }
 
 impl Bundle {
-    /// A container of this command in busybox.
+    /// Creates a bundle that runs this command in a busybox root.
     pub(crate) fn new(args: &[&str]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = format!("/pinion-test-pinrun-{}-{number}", std::process::id());
-        let directory = tempfile::tempdir().expect("a directory");
+        let directory = tempfile::tempdir().expect("create a temporary directory");
         make_image(&directory.path().join("rootfs"));
-        let bundle = Self { spec: spec(args, &path), group: GroupPath::parse(&path).expect("a path"), directory };
+        let bundle =
+            Self { spec: spec(args, &path), group: GroupPath::parse(&path).expect("parse the cgroup path"), directory };
         bundle.write();
         bundle
     }
 
-    /// Writes the spec as it is now.
+    /// Writes the spec to config.json.
     pub(crate) fn write(&self) {
         fs::write(self.path("config.json"), self.spec.to_string()).expect("config.json");
     }
@@ -76,19 +77,20 @@ impl Bundle {
         self.path("states")
     }
 
-    /// pinrun with its global options and these words, in the bundle's directory.
-    pub(crate) fn command(&self, words: &[&str]) -> Command {
+    /// Returns a call of pinrun with these arguments, in the bundle's directory.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pinrun"));
-        command.arg("--root").arg(self.root()).args(words).current_dir(self.directory.path()).stdin(Stdio::null());
+        command.arg("--root").arg(self.root()).args(arguments).current_dir(self.directory.path()).stdin(Stdio::null());
         command
     }
 
-    pub(crate) fn pinrun(&self, words: &[&str]) -> Outcome {
-        // Into files: a container that stays would keep pipes open.
+    /// Runs pinrun with these arguments.
+    pub(crate) fn pinrun(&self, arguments: &[&str]) -> Outcome {
+        // Output goes to files: a container that keeps running would keep pipes open.
         let (out, err) = (self.path("stdout"), self.path("stderr"));
-        let create = |path: &Path| fs::File::create(path).expect("a file");
-        let status = self.command(words).stdout(create(&out)).stderr(create(&err)).status().expect("pinrun");
-        let text = |path: &Path| fs::read_to_string(path).expect("output");
+        let create = |path: &Path| fs::File::create(path).expect("create an output file");
+        let status = self.command(arguments).stdout(create(&out)).stderr(create(&err)).status().expect("pinrun");
+        let text = |path: &Path| fs::read_to_string(path).expect("read the output");
         Outcome { code: status.code().unwrap_or(-1), stdout: text(&out), stderr: text(&err) }
     }
 
@@ -104,25 +106,25 @@ impl Bundle {
         self.state()["pid"].as_i64().expect("a pid")
     }
 
-    /// Waits for the container's end, which `kill` does not.
+    /// Waits until the container has this status; `kill` does not wait for its exit.
     pub(crate) fn wait_until(&self, status: &str) {
         while self.status() != status {
             std::thread::yield_now();
         }
     }
 
-    /// How many mounts there are in the bundle.
+    /// Counts the mounts in the bundle.
     pub(crate) fn mounts(&self) -> usize {
         let table = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
         table.matches(&format!(" {}/", self.directory.path().display())).count()
     }
 
-    /// Nothing is left of the container: no state, no cgroup, no mount.
+    /// Asserts that the container has no state directory, no cgroup and no mount.
     #[track_caller]
-    pub(crate) fn is_gone(&self) {
-        assert!(!self.root().join(ID).exists(), "the state directory is left");
-        assert!(!Hierarchies::open().expect("trees").contains(&self.group), "the cgroup is left");
-        assert_eq!(self.mounts(), 0, "mounts are left");
+    pub(crate) fn assert_removed(&self) {
+        assert!(!self.root().join(ID).exists(), "the state directory still exists");
+        assert!(!Hierarchies::open().expect("trees").contains(&self.group), "the cgroup still exists");
+        assert_eq!(self.mounts(), 0, "there are still mounts");
     }
 }
 
@@ -140,13 +142,14 @@ impl Drop for Bundle {
 
 fn make_image(root: &Path) {
     for directory in ["bin", "etc", "tmp", "proc", "sys", "dev"] {
-        fs::create_dir_all(root.join(directory)).expect("directory of the image");
+        fs::create_dir_all(root.join(directory)).expect("create a directory of the image");
     }
-    let found = ["/bin/busybox", "/usr/bin/busybox"].iter().find(|path| Path::new(path).exists());
-    fs::copy(found.expect("a static busybox (Debian: busybox-static)"), root.join("bin/busybox")).expect("busybox");
-    fs::set_permissions(root.join("bin/busybox"), fs::Permissions::from_mode(0o755)).expect("mode");
+    let busybox = ["/bin/busybox", "/usr/bin/busybox"].iter().find(|path| Path::new(path).exists());
+    let busybox = busybox.expect("find a static busybox (Debian: busybox-static)");
+    fs::copy(busybox, root.join("bin/busybox")).expect("copy busybox");
+    fs::set_permissions(root.join("bin/busybox"), fs::Permissions::from_mode(0o755)).expect("chmod busybox");
     for applet in ["sh", "cat", "ls", "sleep", "true", "echo", "stty", "readlink", "env", "kill", "test"] {
-        symlink("busybox", root.join("bin").join(applet)).expect("applet");
+        symlink("busybox", root.join("bin").join(applet)).expect("create an applet");
     }
 }
 

@@ -2,15 +2,15 @@ mod bad_input;
 mod cgroup_view;
 mod descriptors;
 mod exec;
+mod features;
 mod hooks;
 mod killed;
 mod lifecycle;
 mod limits;
 mod shared_mounts;
-mod tell;
 mod terminal;
 
-/// A case: its name and what it does.
+/// A test case: its name and its function.
 pub(crate) type Case = (&'static str, fn());
 
 pub(crate) fn all() -> impl Iterator<Item = Case> {
@@ -25,7 +25,7 @@ pub(crate) fn all() -> impl Iterator<Item = Case> {
         exec::CASES,
         limits::CASES,
         cgroup_view::CASES,
-        tell::CASES,
+        features::CASES,
     ];
     groups.into_iter().flatten().copied()
 }

@@ -1,4 +1,4 @@
-//! Streams of a container's first process: its output from now on, its input.
+//! `Attach`: the input of a container's init process, and its output from now on.
 
 use std::{os::unix::net::UnixStream, sync::Arc, time::Instant};
 
@@ -9,27 +9,27 @@ use crate::{
     Error, Session,
     engine::Inner,
     error::failed,
-    session::{Attached, Input, Output, SessionControl, Terminal, TerminalStream},
+    session::{AttachedInput, Input, Output, SessionControl, Terminal, TerminalStream},
     state::Kind,
 };
 
 pub(crate) async fn attach(engine: &Arc<Inner>, id: &str, request: ExecRequest) -> Result<Session, Error> {
     let container = engine.container(id)?;
-    let named = |e: Error| e.during(format_args!("attach to container {}", container.id()));
+    let with_context = |e: Error| e.during(format_args!("attach to container {}", container.id()));
     let config = container.config();
     if !container.has_streams() {
-        return Err(named(Error::state("it does not run")));
+        return Err(with_context(Error::state("the container is not running")));
     }
-    container.pipe_calls.check().map_err(named)?;
+    container.pipe_calls.check().map_err(with_context)?;
     let terminal = engine.monitor.custody().file(container.id(), Role::Terminal);
-    let terminal = terminal.map_err(failed("duplicate a terminal")).map_err(named)?.map(Terminal::new);
+    let terminal = terminal.map_err(failed("duplicate a terminal")).map_err(with_context)?.map(Terminal::new);
     let mut pipes = Attachments::new();
-    let mut output = |wanted: bool, role: Role| {
-        if !wanted {
+    let mut output = |is_requested: bool, role: Role| {
+        if !is_requested {
             return Ok(None);
         }
-        // No pipe: the monitor can end it although another process has a copy.
-        let (ours, theirs) = UnixStream::pair().map_err(failed("make a socket pair"))?;
+        // A socket and not a pipe: the monitor can shut it down even if another process has a copy of the descriptor.
+        let (ours, theirs) = UnixStream::pair().map_err(failed("create a socket pair"))?;
         pipes.push(role, theirs.into());
         Output::copy(ours).map(Some)
     };
@@ -40,18 +40,19 @@ pub(crate) async fn attach(engine: &Arc<Inner>, id: &str, request: ExecRequest) 
         (true, Some(terminal)) => Some(Input::Terminal(TerminalStream::pair(terminal.duplicate()?)?.1)),
         (true, None) => {
             let directory = engine.records.directory(Kind::Container, container.id());
-            let pipe = stdio::open_stdin(&directory, &container.pipe_calls, Instant::now()).await.map_err(named)?;
+            let pipe =
+                stdio::open_stdin(&directory, &container.pipe_calls, Instant::now()).await.map_err(with_context)?;
             pipe.map(Input::pipe).transpose()?
         }
     };
     if !pipes.is_empty() {
-        engine.monitor.attach(container.id(), pipes).await.map_err(named)?;
+        engine.monitor.attach(container.id(), pipes).await.map_err(with_context)?;
     }
     let once = config.stdin_once && !config.tty;
-    let stdin = stdin.map(|input| Attached::new(input, once.then(|| (engine.clone(), container.id().to_owned()))));
+    let stdin = stdin.map(|input| AttachedInput::new(input, once.then(|| (engine.clone(), container.id().to_owned()))));
     let control = SessionControl::container(container.watch(), terminal);
     if let Some((columns, rows)) = request.size {
-        control.resize(columns, rows).await.map_err(named)?;
+        control.resize(columns, rows).await.map_err(with_context)?;
     }
     Ok(Session {
         stdin: stdin.map(|input| Box::new(input) as _),

@@ -1,5 +1,5 @@
-//! A container whose record cannot be read: it is in lists, its state unknown while it lives, and can be stopped and
-//! removed with all that is behind it.
+//! A container whose record cannot be read. It is listed, with an unknown state while it runs, and can be stopped and
+//! removed with all its resources.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,13 +7,13 @@ use monitor_api::Holding;
 
 use super::{
     ContainerConfig, ContainerMetadata, ContainerPhase, ContainerRecord, GroupsPolicy, SeccompChoice, Security,
-    UserChoice, end,
+    UserChoice, exit,
 };
 use crate::{Error, PidMode, clock};
 
 const SIGTERM: i32 = 15;
 
-/// What stands for the record; `holding` is what the monitor knows of it.
+/// Returns substitutes for the metadata and the record. `holding` is what the monitor knows about the container.
 pub(crate) fn broken(id: &str, holding: Option<&Holding>, why: &Error) -> (ContainerMetadata, ContainerRecord) {
     let metadata = ContainerMetadata {
         id: id.to_owned(),
@@ -28,7 +28,7 @@ pub(crate) fn broken(id: &str, holding: Option<&Holding>, why: &Error) -> (Conta
     let mut record = ContainerRecord { broken: Some(why.message.clone()), ..ContainerRecord::default() };
     match holding {
         Some(_) => record.phase = ContainerPhase::Created,
-        None => end::finish(&mut record, &end::unseen()),
+        None => exit::mark_exited(&mut record, &exit::unknown_exit()),
     }
     record.enter(&format!("its record is broken: {}; remove the container", why.message));
     (metadata, record)

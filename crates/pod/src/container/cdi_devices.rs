@@ -1,4 +1,4 @@
-//! What the CDI devices of a request need.
+//! CDI devices: the edits that the specifications of the requested devices demand.
 
 use oci::Mount;
 use rustix::mount::{MountAttrFlags, MountPropagationFlags};
@@ -6,12 +6,12 @@ use syscall::mount_attributes::MountAttributes;
 
 use super::{
     ContainerConfig,
-    spec::Extra,
+    spec::ExtraMount,
     volume::{self, Depth},
 };
 use crate::{Error, engine::Inner, error::failed};
 
-/// By the files as they are now. Blocks.
+/// Resolves the requested devices by the current specification files. Blocks.
 pub(super) fn edits(engine: &Inner, config: &ContainerConfig) -> Result<cdi::Edits, Error> {
     if config.cdi_devices.is_empty() {
         return Ok(cdi::Edits::default());
@@ -21,9 +21,9 @@ pub(super) fn edits(engine: &Inner, config: &ContainerConfig) -> Result<cdi::Edi
     engine.cdi.resolve(&names.map_err(invalid)?).map_err(invalid)
 }
 
-/// Their mounts, opened on the node; the last of a path counts.
-pub(super) fn mounts(edits: &cdi::Edits) -> Result<Vec<Extra>, Error> {
-    let mut extras: Vec<Extra> = Vec::new();
+/// Opens the mounts of the edits on the node. Of several mounts on one path the last one counts.
+pub(super) fn mounts(edits: &cdi::Edits) -> Result<Vec<ExtraMount>, Error> {
+    let mut extras: Vec<ExtraMount> = Vec::new();
     for mount in &edits.mounts {
         let entry = mount.to_oci();
         let tree = match mount.is_bind() {
@@ -31,19 +31,19 @@ pub(super) fn mounts(edits: &cdi::Edits) -> Result<Vec<Extra>, Error> {
             false => None,
         };
         extras.retain(|extra| extra.entry.destination != entry.destination);
-        extras.push(Extra { entry, tree });
+        extras.push(ExtraMount { entry, tree });
     }
     Ok(extras)
 }
 
 fn open(entry: &Mount) -> Result<rustix::fd::OwnedFd, Error> {
     let source = entry.source.as_deref().unwrap_or_default();
-    let said = |word: &str| entry.options.iter().any(|option| option.strip_prefix('r').unwrap_or(option) == word);
+    let has_option = |word: &str| entry.options.iter().any(|option| option.strip_prefix('r').unwrap_or(option) == word);
     let depth = if entry.options.iter().any(|word| word == "rbind") { Depth::All } else { Depth::Top };
     let tree = volume::clone(source.as_ref(), depth)
         .map_err(|errno| Error::invalid(format!("{source} on the node: {errno}")))?;
-    let propagation = match (said("shared"), said("slave")) {
-        // The clone is in the peer group of what it was cloned from.
+    let propagation = match (has_option("shared"), has_option("slave")) {
+        // The clone is in the peer group of its source.
         (true, _) => return Ok(tree),
         (_, true) => MountPropagationFlags::DOWNSTREAM,
         _ => MountPropagationFlags::PRIVATE,

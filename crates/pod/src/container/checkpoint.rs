@@ -1,18 +1,18 @@
-//! `CheckpointContainer`: a running container's state in one archive, for a look at it elsewhere (KEP-2008). It goes on
-//! running, also when the checkpoint fails.
+//! `CheckpointContainer`: writes the state of a running container into one archive, for analysis elsewhere (KEP-2008).
+//! The container keeps running, even if the checkpoint fails.
 //!
 //! ```text
-//! criu check ─▶ criu dump --leave-running ─▶ the changes of its root ─▶ archive beside the location ─▶ rename
-//!  checkpoint/criu.rs   checkpoint/outside.rs      checkpoint/changes.rs        checkpoint/archive.rs
+//! criu check ─▶ criu dump --leave-running ─▶ changes of its root ─▶ archive next to the location ─▶ rename
+//!  checkpoint/criu.rs  checkpoint/external.rs   checkpoint/changes.rs       checkpoint/archive.rs
 //! ```
-//! The archive has what `checkpointctl` and the other engines know: `config.dump`, `spec.dump`, `status.dump`,
+//! The archive has the layout that `checkpointctl` and other engines use: `config.dump`, `spec.dump`, `status.dump`,
 //! `checkpoint/` (CRIU's images), `rootfs-diff.tar`, `deleted.files`, `container.log`, `dump.log`, `stats-dump`.
 
 mod archive;
 mod attempt;
 mod changes;
 mod criu;
-mod outside;
+mod external;
 
 use std::{
     fs::DirBuilder,
@@ -31,50 +31,50 @@ use crate::{
     error::failed,
 };
 
-/// Where CRIU writes before the archive is made, below the durable directory: it may be as large as the container's
-/// memory.
+/// Directory below the data directory that CRIU writes to before the archive is created: its files may be as large as
+/// the container's memory.
 const DIRECTORY: &str = "checkpoint";
-/// For a caller that names no time.
-const DEFAULT: Duration = Duration::from_secs(600);
-/// How long the end of a checkpoint waits for its files to be removed; the removal itself takes as long as it takes.
-const CLEAN: Duration = Duration::from_secs(30);
+/// Time limit of a request without one.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long a checkpoint waits at its end for the removal of its files; the removal itself has no time limit.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Engine {
-    /// Writes the state of a running container into the archive `location`, which must be absolute and not be there
-    /// yet. `timeout` zero: ten minutes.
+    /// Writes the state of a running container into the archive `location`, an absolute path that must not exist yet.
+    /// `timeout` zero means ten minutes.
     ///
     /// # Errors
-    /// `FailedPrecondition` where CRIU is missing or cannot work with this kernel or this container, with its reason;
-    /// `DeadlineExceeded`. The container runs on, and nothing is left.
+    /// `FailedPrecondition` if CRIU is missing or does not support this kernel or this container, with its reason;
+    /// `DeadlineExceeded`. The container keeps running, and no files are left over.
     pub async fn checkpoint_container(&self, id: &str, location: &Path, timeout: Duration) -> Result<(), Error> {
         let (engine, container) = (Arc::clone(&self.0), self.0.container(id)?);
         let location = location.to_owned();
-        let timeout = if timeout.is_zero() { DEFAULT } else { timeout };
-        let told = format!("checkpoint container {}", container.id());
+        let timeout = if timeout.is_zero() { DEFAULT_TIMEOUT } else { timeout };
+        let operation = format!("checkpoint container {}", container.id());
         detached(async move {
-            // Neither stopped nor removed meanwhile, and no second checkpoint of it.
-            let _alone = container.busy.lock().await;
+            // No stop, removal or second checkpoint may run at the same time.
+            let _busy = container.busy.lock().await;
             if container.record().phase != ContainerPhase::Running {
-                return Err(Error::state("it does not run").during(told));
+                return Err(Error::state("the container is not running").during(operation));
             }
-            let job = Job::new(&engine, &container, location).map_err(|e| e.during(&told))?;
-            let done = tokio::time::timeout(timeout, job.run()).await;
-            let done = done.unwrap_or_else(|_| {
-                Err(Error::new(ErrorKind::DeadlineExceeded, format!("not done after {} s", timeout.as_secs())))
+            let job = Job::new(&engine, &container, location).map_err(|e| e.during(&operation))?;
+            let outcome = tokio::time::timeout(timeout, job.run()).await;
+            let outcome = outcome.unwrap_or_else(|_| {
+                Err(Error::new(ErrorKind::DeadlineExceeded, format!("timed out after {} s", timeout.as_secs())))
             });
-            if done.is_err() {
-                job.attempt.give_up();
+            if outcome.is_err() {
+                job.attempt.abandon();
                 job.thaw().await;
             }
-            // Work that hangs on a dead file system must not keep the container locked.
-            let _ = tokio::time::timeout(CLEAN, job.clean()).await;
-            done.map_err(|e| e.during(told))
+            // Cleanup that hangs on a dead file system must not keep the container locked.
+            let _ = tokio::time::timeout(CLEANUP_TIMEOUT, job.clean()).await;
+            outcome.map_err(|e| e.during(operation))
         })
         .await
     }
 }
 
-/// One checkpoint under way.
+/// A checkpoint in progress.
 struct Job<'a> {
     engine: &'a Arc<Inner>,
     container: &'a Arc<Container>,
@@ -89,30 +89,30 @@ impl<'a> Job<'a> {
 
     async fn run(&self) -> Result<(), Error> {
         let images = self.attempt.directory.join("checkpoint");
-        let (at, attempt) = (images.clone(), Arc::clone(&self.attempt));
+        let (directory, attempt) = (images.clone(), Arc::clone(&self.attempt));
         let program = blocking(move || {
             check_location(&attempt.location)?;
             let program = criu::find()?;
             attempt.remove_others()?;
-            let created = DirBuilder::new().recursive(true).mode(0o700).create(&at);
-            created.map_err(failed(format_args!("create {}", at.display())))?;
+            let created = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+            created.map_err(failed(format_args!("create {}", directory.display())))?;
             Ok(program)
         });
         let program = program.await?;
         criu::check(&program).await?;
         let pid = self.container.record().pid;
         let (engine, container) = (Arc::clone(self.engine), Arc::clone(self.container));
-        let outside = blocking(move || {
+        let external = blocking(move || {
             let spec = container.spec(&engine.records)?;
-            Ok((outside::externals(&spec, pid)?, outside::freezer(&container.metadata.cgroup)))
+            Ok((external::externals(&spec, pid)?, external::freezer(&container.metadata.cgroup)))
         });
-        let (externals, freezer) = outside.await?;
+        let (externals, freezer) = external.await?;
         criu::dump(&program, &criu::Dump { pid, images: &images, work: &self.attempt.directory, externals, freezer })
             .await?;
         let (engine, container) = (Arc::clone(self.engine), Arc::clone(self.container));
         let attempt = Arc::clone(&self.attempt);
         blocking(move || {
-            syscall::scheduling::run_as_others(|| {
+            syscall::scheduling::with_default_nice(|| {
                 changes::write(&engine, &container, &attempt)?;
                 archive::write(&engine, &container, &attempt)
             })
@@ -120,33 +120,36 @@ impl<'a> Job<'a> {
         .await
     }
 
-    /// A CRIU that was killed may have left the group frozen.
+    /// Thaws the container's cgroup, which a killed CRIU may have left frozen.
     async fn thaw(&self) {
         let (engine, container) = (Arc::clone(self.engine), Arc::clone(self.container));
-        let thawed = blocking(move || container.group(&engine)?.thaw().map_err(failed("let it go on")));
+        let thawed = blocking(move || container.group(&engine)?.thaw().map_err(failed("thaw its cgroup")));
         if let Err(error) = thawed.await {
-            tracing::warn!("after the checkpoint of container {}: {error}", self.container.id());
+            tracing::warn!(container = self.container.id(), "clean up after a failed checkpoint: {error}");
         }
     }
 
     async fn clean(&self) {
         let attempt = Arc::clone(&self.attempt);
-        if let Err(error) = blocking(move || syscall::scheduling::run_as_others(|| attempt.clean())).await {
-            tracing::warn!("after the checkpoint of container {}: {error}", self.container.id());
+        if let Err(error) = blocking(move || syscall::scheduling::with_default_nice(|| attempt.clean())).await {
+            tracing::warn!(container = self.container.id(), "clean up after a failed checkpoint: {error}");
         }
     }
 }
 
-/// The archive is a new file in a directory that is there.
+/// Checks that the archive would be a new file in an existing directory.
 fn check_location(location: &Path) -> Result<(), Error> {
     let directory = location.parent().filter(|_| location.is_absolute() && location.file_name().is_some());
     let directory =
         directory.ok_or_else(|| Error::invalid(format!("location: {location:?} is not an absolute path")))?;
     if !directory.is_dir() {
-        return Err(Error::invalid(format!("location: {} is no directory; create it first", directory.display())));
+        return Err(Error::invalid(format!("location: {} is not a directory; create it first", directory.display())));
     }
     if location.symlink_metadata().is_ok() {
-        return Err(Error::invalid(format!("location: {} is there already", location.display())));
+        return Err(Error::invalid(format!(
+            "location: {} exists already; choose another path or remove it",
+            location.display()
+        )));
     }
     Ok(())
 }

@@ -4,194 +4,194 @@ use serde::{Deserialize, Serialize};
 
 use crate::{PidMode, SharedMode, UserMappings};
 
-/// Which mounts pass between node and container.
+/// Propagation of mounts between the node and the container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Propagation {
-    /// None.
+    /// No mounts propagate (`rprivate`).
     Private,
-    /// The node's later mounts come in.
+    /// Later mounts on the node appear in the container (`rslave`).
     HostToContainer,
-    /// And the container's go out.
+    /// Mounts propagate in both directions (`rshared`).
     Bidirectional,
 }
 
-/// An image, or a part of one, as the source of a volume: read-only, and nothing in it is executed.
+/// An image, or a path in it, as the source of a volume. It is mounted read-only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageVolume {
-    /// A name or id of an image that is here.
+    /// Name or id of an image that is present on the node.
     pub image: String,
-    /// What the caller calls it, for status; empty: nothing else.
+    /// The caller's reference to the image, for status; empty if there is none.
     pub image_ref: String,
-    /// Relative path of a directory or file in it; empty: its root.
+    /// Relative path of a directory or file in the image; empty for its root.
     pub sub_path: PathBuf,
 }
 
-/// A file or directory of the node in the container, or an image.
+/// A volume: a file or directory of the node, or an image, that is mounted in the container.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Volume {
-    /// Absolute, in the container.
+    /// Absolute path in the container.
     pub container_path: String,
-    /// Absolute, on the node; it must exist. Empty where an image is mounted.
+    /// Absolute path on the node. A missing directory is created. Empty if an image is mounted.
     pub host_path: PathBuf,
-    /// In place of `host_path`.
+    /// The image to mount instead of `host_path`.
     #[serde(default)]
     pub image: Option<ImageVolume>,
-    /// `noexec`, `nosuid`, …: words of the runtime specification that say something of a bind mount.
+    /// Further options of a bind mount, as in the runtime specification: `noexec`, `nosuid`, …
     #[serde(default)]
     pub options: Vec<String>,
-    /// User ids that its files show inside (Linux 5.12); empty: as they are.
+    /// Mappings of the user ids of its files (Linux 5.12); empty: the files keep their ids.
     #[serde(default)]
     pub uid_mappings: Vec<oci::IdMapping>,
-    /// The same for group ids.
+    /// Mappings of the group ids of its files.
     #[serde(default)]
     pub gid_mappings: Vec<oci::IdMapping>,
-    /// Its top mount is read-only.
+    /// Whether its top mount is read-only.
     pub readonly: bool,
-    /// And every mount below.
+    /// Whether every mount below it is read-only, too.
     pub recursive_readonly: bool,
-    /// Which mounts pass.
+    /// Mount propagation.
     pub propagation: Propagation,
-    /// Whether its files are labelled for the container (SELinux).
+    /// Whether its files are relabelled for the container (SELinux).
     pub selinux_relabel: bool,
 }
 
-/// A device of the node in the container.
+/// A device of the node that is made available in the container.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeviceMapping {
-    /// Absolute, in the container.
+    /// Absolute path in the container.
     pub container_path: String,
-    /// A device, or a directory of devices.
+    /// Path on the node of a device, or of a directory of devices.
     pub host_path: PathBuf,
-    /// Of `r`, `w`, `m`.
+    /// Any of `r` (read), `w` (write) and `m` (mknod).
     pub permissions: String,
 }
 
-/// Which system calls are allowed.
+/// Seccomp profile of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SeccompChoice {
-    /// Those of the default profile.
+    /// The default profile.
     RuntimeDefault,
-    /// All.
+    /// No profile: all system calls are allowed.
     Unconfined,
-    /// Those of a profile in this file.
+    /// The profile in this file on the node.
     Localhost(PathBuf),
 }
 
-/// Who the process is.
+/// User that a process runs as.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UserChoice {
-    /// Whom the image names; nobody: root.
+    /// The user that the image names, or root if it names none.
     Image,
-    /// By number.
+    /// A user id.
     Uid {
-        /// User id.
+        /// The user id.
         uid: i64,
-        /// Group id; absent: the user's in `/etc/passwd`, else 0.
+        /// The group id; absent: the primary group of the user in `/etc/passwd`, or 0.
         gid: Option<i64>,
     },
-    /// By a name in the image's `/etc/passwd`, or `user:group`.
+    /// A name in the image's `/etc/passwd`, or `user:group`.
     Name(String),
 }
 
-/// What becomes of groups that the image's `/etc/group` gives the user.
+/// Whether the process gets the supplementary groups that the image's `/etc/group` lists for its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GroupsPolicy {
-    /// They are added.
+    /// They are added to those of the request.
     Merge,
-    /// Only what the request names counts.
+    /// The process gets only the groups of the request.
     Strict,
 }
 
-/// `LinuxContainerSecurityContext`, valid.
+/// Security settings of a container: a validated `LinuxContainerSecurityContext`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Security {
-    /// Who the process is.
+    /// User of the init process.
     pub user: UserChoice,
-    /// More groups.
+    /// Supplementary groups.
     pub supplemental_groups: Vec<i64>,
-    /// And those of the image.
+    /// Whether groups of the image's `/etc/group` are added.
     pub groups_policy: GroupsPolicy,
-    /// All capabilities and devices, nothing masked.
+    /// Whether the container gets all capabilities and devices, and no masked paths.
     pub privileged: bool,
-    /// The root cannot be written.
+    /// Whether the root file system is read-only.
     pub readonly_rootfs: bool,
-    /// setuid programs give nothing.
+    /// Whether `execve` grants no new privileges (`PR_SET_NO_NEW_PRIVS`).
     pub no_new_privileges: bool,
-    /// `CAP_NET_ADMIN`, …, or `ALL`.
+    /// Capabilities to add: `CAP_NET_ADMIN`, …, or `ALL`.
     pub add_capabilities: Vec<String>,
-    /// The same.
+    /// Capabilities to drop: names or `ALL`.
     pub drop_capabilities: Vec<String>,
-    /// Also given to an ordinary file that is executed.
+    /// Ambient capabilities to add, which a process keeps across `execve` of an ordinary program.
     pub add_ambient_capabilities: Vec<String>,
-    /// System call filter.
+    /// Seccomp profile.
     pub seccomp: SeccompChoice,
-    /// AppArmor profile.
+    /// Name of the AppArmor profile; absent: the default profile.
     pub apparmor: Option<String>,
     /// SELinux process label.
     pub selinux_label: Option<String>,
-    /// Hidden paths, unless privileged; absent: the default ones.
+    /// Masked paths, unless privileged; absent: the default list.
     pub masked_paths: Option<Vec<String>>,
-    /// Read-only paths, unless privileged; absent: the default ones.
+    /// Read-only paths, unless privileged; absent: the default list.
     pub readonly_paths: Option<Vec<String>>,
-    /// Whose processes it sees.
+    /// The PID namespace that it is in.
     pub pid: PidMode,
-    /// Whose network it asks for, which must be the pod's; absent: the pod's, whichever that is.
+    /// The network namespace that the request names, which must be the pod's; absent: the pod's.
     #[serde(default)]
     pub network: Option<SharedMode>,
-    /// The same for IPC.
+    /// The IPC namespace that the request names, which must be the pod's; absent: the pod's.
     #[serde(default)]
     pub ipc: Option<SharedMode>,
-    /// Maps of the pod's user namespace, which it must have; absent: the node's users.
+    /// Mappings of the pod's user namespace, which must equal the pod's; absent: no user namespace.
     #[serde(default)]
     pub user_namespace: Option<UserMappings>,
-    /// Container whose PID namespace is joined (`TARGET`).
+    /// Id of the container whose PID namespace is joined (`TARGET`).
     pub target: Option<String>,
 }
 
-/// `CreateContainer`'s config, valid.
+/// Configuration of a container: a validated `ContainerConfig` of the CRI.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ContainerConfig {
     /// Its name in the pod.
     pub name: String,
-    /// How often it was tried before.
+    /// How many times its creation was attempted before.
     pub attempt: u32,
-    /// A name or id of an image that is here.
+    /// Name or id of an image that is present on the node.
     pub image: String,
-    /// What the user wrote, for status.
+    /// The image as the user specified it, for status.
     pub user_specified_image: String,
-    /// Replaces the image's entry point (and its arguments).
+    /// Replaces the image's entrypoint (and its arguments).
     pub command: Vec<String>,
     /// Replaces the image's arguments.
     pub args: Vec<String>,
-    /// Replaces the image's.
+    /// Working directory; absent: that of the image.
     pub working_dir: Option<String>,
-    /// Added to the image's, in place of variables of the same name.
+    /// Environment variables that are added to the image's or replace those of the same name.
     pub env: Vec<(String, String)>,
-    /// Files and directories of the node.
+    /// Volumes: files and directories of the node, and images.
     pub volumes: Vec<Volume>,
     /// Devices of the node.
     pub devices: Vec<DeviceMapping>,
-    /// CDI devices by their full names, `vendor.com/class=name`, each once.
+    /// CDI devices by their fully qualified names, `vendor.com/class=name`, each once.
     #[serde(default)]
     pub cdi_devices: Vec<String>,
-    /// The caller's words, to select by.
+    /// Labels of the caller, for selectors.
     pub labels: BTreeMap<String, String>,
-    /// The caller's words, to keep.
+    /// Annotations of the caller, stored unchanged.
     pub annotations: BTreeMap<String, String>,
-    /// Relative to the sandbox's `log_directory`.
+    /// Path of the log, relative to the sandbox's `log_directory`.
     pub log_path: Option<PathBuf>,
-    /// Whether it has a standard input.
+    /// Whether standard input is kept open for attached clients.
     pub stdin: bool,
-    /// Whether that ends with the first client.
+    /// Whether standard input is closed when the first attached client disconnects.
     pub stdin_once: bool,
     /// Whether it has a terminal.
     pub tty: bool,
-    /// Limits.
+    /// Resource limits.
     pub resources: oci::Resources,
-    /// How ready the kernel shall be to end it, -1000 to 1000.
+    /// OOM score adjustment, -1000 to 1000.
     pub oom_score_adj: i32,
-    /// Rights.
+    /// Security settings.
     pub security: Security,
-    /// What asks it to end; absent: the image's, else SIGTERM.
+    /// The signal that `StopContainer` sends first; absent: the image's, or SIGTERM.
     pub stop_signal: Option<i32>,
 }

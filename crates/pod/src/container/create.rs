@@ -1,4 +1,5 @@
-//! `CreateContainer`: recorded, prepared ([`super::prepare`]), made by the monitor; a failure takes all back.
+//! `CreateContainer`: records the container, prepares it ([`super::prepare`]) and has the monitor create it. On failure
+//! everything is rolled back.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -13,19 +14,19 @@ use tokio::sync::OwnedMutexGuard;
 use tracing::{Instrument, debug_span};
 
 use super::{
-    Container, ContainerConfig, ContainerMetadata, ContainerPhase, ContainerRecord, Security, end, image_volume,
-    outside_files::OutsideFiles,
+    Container, ContainerConfig, ContainerMetadata, ContainerPhase, ContainerRecord, Security, exit, image_volume,
+    preopened_files::PreopenedFiles,
     prepare::{self, Prepared},
-    remove::{self, take_away},
+    remove::{self, remove_locked},
 };
 use crate::{
     Error, ErrorKind, PidMode, annotation, clock,
+    creation::CreationGuard,
     engine::{ContainerName, Inner, blocking},
     error::failed,
     failpoint, identifier,
-    making::Maker,
-    monitor::Made,
-    names::Claim,
+    monitor::CreateOutcome,
+    name_registry::Claim,
     process,
     sandbox::{Sandbox, SandboxConfig, has_lost_init, pid_namespace},
     state::Kind,
@@ -34,165 +35,172 @@ use crate::{
 
 const SIGTERM: i32 = 15;
 
-/// Joins an operation of the same name, returns an equal container that has not ended, or makes it.
+/// Creates a container, or returns the existing one that has this name.
 ///
-/// | of that name and attempt there is one that | equal configuration | another |
+/// | existing container of this name and attempt | equal configuration | different configuration |
 /// |---|---|---|
-/// | is being made | joined | waited for, then as below |
-/// | waits for its start | its id | nothing of it ran: it is replaced |
-/// | runs | its id | `AlreadyExists` |
-/// | ended | a new one, beside it | the same |
+/// | is being created | waits for it and returns its id | waits for it, then as below |
+/// | not started yet | returns its id | replaces it: nothing of it has run |
+/// | running | returns its id | `AlreadyExists` |
+/// | exited | creates a new one and keeps the old one | the same |
 pub(crate) async fn create(engine: &Arc<Inner>, sandbox: &str, config: ContainerConfig) -> Result<String, Error> {
     let sandbox = engine.sandbox(sandbox)?;
-    let told = format!("create container {} in pod {}", config.name, sandbox.id());
+    let operation = format!("create container {} in pod {}", config.name, sandbox.id());
     let name: ContainerName = (sandbox.id().to_owned(), config.name.clone(), config.attempt);
     let config = Arc::new(config);
     let make = || {
         let (engine, name, config) = (Arc::clone(engine), name.clone(), Arc::clone(&config));
         let sandbox = Arc::clone(&sandbox);
         move || async move {
-            let made = make(&engine, &sandbox, config).instrument(debug_span!("create_container")).await;
-            match &made {
-                Ok(id) => engine.container_names.made(name, id.clone()),
-                Err(_) => engine.container_names.free(&name),
+            let created = create_or_retry(&engine, &sandbox, config).instrument(debug_span!("create_container")).await;
+            match &created {
+                Ok(id) => engine.container_names.assign(name, id.clone()),
+                Err(_) => engine.container_names.abandon(&name),
             }
-            made
+            created
         }
     };
     let outcome = loop {
         let id = match engine.container_names.claim(&name, make()) {
-            Claim::Making(running) => match running.await {
+            Claim::Creating(running) => match running.await {
                 Ok(id) => id,
                 Err(error) => break Err(error),
             },
-            Claim::Made(id) => id,
+            Claim::Existing(id) => id,
         };
-        match there(engine, &id, &config) {
-            There::Same => break Ok(id),
-            There::Over => engine.container_names.free_of(&name, &id),
-            There::NeverRan => match remove::remove(engine, &id).await {
-                Ok(()) => engine.container_names.free_of(&name, &id),
+        match existing(engine, &id, &config) {
+            Existing::Equal => break Ok(id),
+            Existing::Exited => engine.container_names.release(&name, &id),
+            Existing::NotStarted => match remove::remove(engine, &id).await {
+                Ok(()) => engine.container_names.release(&name, &id),
                 Err(error) => break Err(error),
             },
-            There::Runs => {
+            Existing::Running => {
                 let attempt = config.attempt;
                 let message = format!(
-                    "attempt {attempt} is container {id}, which runs with another configuration; stop it, or ask for \
-                     another attempt"
+                    "attempt {attempt} exists as container {id}, which is running with another configuration; stop it, \
+                     or request another attempt"
                 );
                 break Err(Error::new(ErrorKind::AlreadyExists, message));
             }
         }
     };
-    outcome.map_err(|e| image_volume::lead(e.during(told)))
+    outcome.map_err(|e| image_volume::reason_first(e.during(operation)))
 }
 
-/// What has a name.
-enum There {
-    /// What is asked for.
-    Same,
-    /// One that ended, or is gone.
-    Over,
-    /// Another, whose program never ran.
-    NeverRan,
-    /// Another, that runs.
-    Runs,
+/// The container that already has the requested name.
+enum Existing {
+    /// It has the requested configuration.
+    Equal,
+    /// It exited, or it was removed.
+    Exited,
+    /// It has another configuration, and its program was not started.
+    NotStarted,
+    /// It has another configuration, and it is running.
+    Running,
 }
 
-fn there(engine: &Inner, id: &str, config: &ContainerConfig) -> There {
-    let Ok(there) = engine.container(id) else { return There::Over };
+fn existing(engine: &Inner, id: &str, config: &ContainerConfig) -> Existing {
+    let Ok(container) = engine.container(id) else { return Existing::Exited };
     let json = |config: &ContainerConfig| serde_json::to_value(config).ok();
-    match there.record().phase {
-        ContainerPhase::Exited => There::Over,
-        _ if json(there.config()) == json(config) => There::Same,
-        ContainerPhase::Creating | ContainerPhase::Created => There::NeverRan,
-        ContainerPhase::Starting | ContainerPhase::Running => There::Runs,
+    match container.record().phase {
+        ContainerPhase::Exited => Existing::Exited,
+        _ if json(container.config()) == json(config) => Existing::Equal,
+        ContainerPhase::Creating | ContainerPhase::Created => Existing::NotStarted,
+        ContainerPhase::Starting | ContainerPhase::Running => Existing::Running,
     }
 }
 
-async fn make(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>, config: Arc<ContainerConfig>) -> Result<String, Error> {
-    let _making = engine.making.read().await;
-    let _open = sandbox.gate.read().await;
-    fits(&config.security, sandbox.config())?;
+/// Creates the container. Tries again once if the init process of the pod's PID namespace died in the meantime.
+async fn create_or_retry(
+    engine: &Arc<Inner>,
+    sandbox: &Arc<Sandbox>,
+    config: Arc<ContainerConfig>,
+) -> Result<String, Error> {
+    let _creation = engine.creation_lock.read().await;
+    let _gate = sandbox.gate.read().await;
+    check_against_pod(&config.security, sandbox.config())?;
     if !sandbox.is_ready() {
         return Err(Error::state(format!("the pod is not ready: {}", sandbox.record().stage)));
     }
     let image = engine.images.find(&config.image)?;
     let image = image.ok_or_else(|| {
-        Error::new(ErrorKind::NotFound, format!("image {:?} is not here; pull it first", config.image))
+        Error::new(ErrorKind::NotFound, format!("image {:?} is not present on this node; pull it first", config.image))
     })?;
     let mut namespace = None;
-    let mut made = create_once(engine, sandbox, Arc::clone(&config), &image, &mut namespace).await;
-    // Nothing can be cloned into a PID namespace whose init ends, and that it ends is visible only then.
-    if let (Err(_), Some(namespace)) = (&made, namespace)
+    let mut created = try_create(engine, sandbox, Arc::clone(&config), &image, &mut namespace).await;
+    // No process can be cloned into a PID namespace whose init process exits, and only the failed clone shows that it
+    // does.
+    if let (Err(_), Some(namespace)) = (&created, namespace)
         && has_lost_init(engine, sandbox, namespace).await
     {
-        made = create_once(engine, sandbox, config, &image, &mut None).await;
+        created = try_create(engine, sandbox, config, &image, &mut None).await;
     }
-    made.map_err(|Failed { error, container }| {
-        container.iter().for_each(|container| engine.failures.container(container, &error));
+    created.map_err(|CreateFailure { error, container }| {
+        container.iter().for_each(|container| engine.failures.add_container(container, &error));
         error
     })
 }
 
-/// A creation that failed, and what is known of the container.
-struct Failed {
+/// The error of a failed creation, and the container if it was recorded.
+struct CreateFailure {
     error: Error,
     container: Option<Arc<Container>>,
 }
 
-/// Makes a container, or leaves nothing. `namespace` becomes the pod's PID namespace where the container was to join
-/// it.
-async fn create_once(
+/// Creates a container, or rolls everything back. Sets `namespace` to the inode of the pod's PID namespace if the
+/// container was to join it.
+async fn try_create(
     engine: &Arc<Inner>,
     sandbox: &Arc<Sandbox>,
     config: Arc<ContainerConfig>,
     image: &Image,
     namespace: &mut Option<u64>,
-) -> Result<String, Failed> {
-    let recorded = record(engine, sandbox, config, image);
-    let (container, _alone, _making) = recorded.map_err(|error| Failed { error, container: None })?;
+) -> Result<String, CreateFailure> {
+    let recorded = record_container(engine, sandbox, config, image);
+    let (container, _busy, _creation) = recorded.map_err(|error| CreateFailure { error, container: None })?;
     match set_up(engine, sandbox, &container, image, namespace).await {
         Ok(()) => Ok(container.id().to_owned()),
         Err(error) => {
-            let error = with_undo(error, take_away(engine, &container).await);
-            Err(Failed { error, container: Some(container) })
+            let error = with_undo(error, remove_locked(engine, &container).await);
+            Err(CreateFailure { error, container: Some(container) })
         }
     }
 }
 
-/// Refuses what the pod was not made for: a container never gets more of the node than its pod.
-fn fits(security: &Security, pod: &SandboxConfig) -> Result<(), Error> {
-    let refuse = |field: &str, why: &str| Err(Error::invalid(format!("config.linux.security_context.{field}: {why}")));
+/// Refuses a configuration that exceeds the pod's: a container never gets more of the node than its pod.
+fn check_against_pod(security: &Security, pod: &SandboxConfig) -> Result<(), Error> {
+    let refuse =
+        |field: &str, reason: &str| Err(Error::invalid(format!("config.linux.security_context.{field}: {reason}")));
     if security.privileged && !pod.privileged {
-        return refuse("privileged", "the pod was not made for privileged containers");
+        return refuse("privileged", "the pod is not privileged");
     }
     if security.user_namespace != pod.user_namespace {
         return refuse("namespace_options.userns_options", "must be equal to those of the pod");
     }
-    let asked = [("network", security.network, pod.network), ("ipc", security.ipc, pod.ipc)];
-    for (name, asked, has) in asked {
-        if let Some(asked) = asked.filter(|asked| *asked != has) {
+    let modes = [("network", security.network, pod.network), ("ipc", security.ipc, pod.ipc)];
+    for (name, requested, pods) in modes {
+        if let Some(requested) = requested.filter(|requested| *requested != pods) {
             return refuse(
                 &format!("namespace_options.{name}"),
-                &format!("{asked:?}, but the pod was made with {has:?}"),
+                &format!("requested {requested:?}, but the pod has {pods:?}"),
             );
         }
     }
     if security.pid == PidMode::Node && pod.pid != PidMode::Node {
-        return refuse("namespace_options.pid", &format!("Node, but the pod was made with {:?}", pod.pid));
+        return refuse("namespace_options.pid", &format!("requested Node, but the pod has {:?}", pod.pid));
     }
     Ok(())
 }
 
-/// Writes it into the ledger, and locks it: remove waits until it is made or gone.
-fn record(
+/// Writes the container's record and locks the container, so that a removal waits until it is created or rolled back.
+fn record_container(
     engine: &Inner,
     sandbox: &Sandbox,
     config: Arc<ContainerConfig>,
     image: &Image,
-) -> Result<(Arc<Container>, OwnedMutexGuard<()>, Maker), Error> {
-    let id = identifier::fresh()?;
+) -> Result<(Arc<Container>, OwnedMutexGuard<()>, CreationGuard), Error> {
+    let id = identifier::generate()?;
     let image_signal = image.config.stop_signal.as_deref().and_then(prepare::signal);
     let metadata = ContainerMetadata {
         cgroup: format!("{}/{id}", engine.cgroup_of(sandbox)),
@@ -206,11 +214,11 @@ fn record(
     };
     engine.records.create(Kind::Container, &metadata.id, &metadata)?;
     let container = Arc::new(Container::new(metadata, ContainerRecord::default()));
-    let alone = Arc::clone(&container.busy).try_lock_owned().map_err(failed("lock a new container"))?;
-    let making = container.making.begin();
+    let busy = Arc::clone(&container.busy).try_lock_owned().map_err(failed("lock a new container"))?;
+    let creation = container.creation.begin();
     engine.insert_container(Arc::clone(&container));
     failpoint::reach("container.recorded");
-    Ok((container, alone, making))
+    Ok((container, busy, creation))
 }
 
 fn log_path(sandbox: &Sandbox, config: &ContainerConfig) -> Option<PathBuf> {
@@ -233,23 +241,23 @@ async fn set_up(
         container.part("pull the image".into(), began, ended, "");
     }
     let pid = pid_namespace_of(engine, sandbox, container.config()).await?;
-    let is_shared = container.config().security.target.is_none();
+    let joins_pod = container.config().security.target.is_none();
     *namespace =
-        pid.as_ref().filter(|_| is_shared).and_then(|file| rustix::fs::fstat(file).ok()).map(|stat| stat.st_ino);
+        pid.as_ref().filter(|_| joins_pod).and_then(|file| rustix::fs::fstat(file).ok()).map(|stat| stat.st_ino);
     container.stage("open volumes and log, prepare the root");
-    // Both may wait for disks, each for its own, and neither takes a place.
-    let outside = OutsideFiles::open(engine, container).instrument(debug_span!("volumes"));
+    // Both may wait for a disk, each for a different one, and neither counts against the concurrency limit of mounts.
+    let files = PreopenedFiles::open(engine, container).instrument(debug_span!("volumes"));
     let rootfs = {
         let (engine, sandbox, container, image) =
             (Arc::clone(engine), Arc::clone(sandbox), Arc::clone(container), image.clone());
         let disk = engine.images.disk().clone();
         async move { disk.run(move || prepare::rootfs(&engine, &sandbox, &container, &image)).await }
     };
-    // Neither is left alone when the other fails: what it makes is undone afterwards.
-    let (outside, rootfs) = match tokio::join!(outside, rootfs) {
-        (Ok(outside), Ok(rootfs)) => (outside, rootfs),
+    // Both run to their end even if one fails, so that everything they created can be rolled back afterwards.
+    let (files, rootfs) = match tokio::join!(files, rootfs) {
+        (Ok(files), Ok(rootfs)) => (files, rootfs),
         (Err(error), rootfs) => {
-            // Its last descriptor unmounts it.
+            // Closing the last descriptor unmounts the root.
             let unmount = move || {
                 drop(rootfs);
                 Ok(())
@@ -258,14 +266,14 @@ async fn set_up(
         }
         (Ok(_), Err(error)) => return Err(error),
     };
-    let place = engine.lanes.mount().await?;
+    let permit = engine.concurrency.mount().await?;
     container.stage("prepare mounts and streams");
     let prepared = {
         let (engine, sandbox, container, image) =
             (Arc::clone(engine), Arc::clone(sandbox), Arc::clone(container), image.clone());
         blocking(move || {
-            let _place = place;
-            prepare::prepare(&engine, &sandbox, &container, &image, rootfs, outside)
+            let _permit = permit;
+            prepare::prepare(&engine, &sandbox, &container, &image, rootfs, files)
         })
     };
     let Prepared { spec, bundle, mut send, keep } = prepared.instrument(debug_span!("prepare")).await?;
@@ -281,40 +289,40 @@ async fn set_up(
         bundle,
         mounts: None,
     };
-    let turn = engine.lanes.clone_turn().await?;
+    let permit = engine.concurrency.clone_process().await?;
     container.stage("clone and set up its process");
-    let made = engine.monitor.create(create, send, keep).instrument(debug_span!("monitor")).await?;
-    drop(turn);
+    let created = engine.monitor.create(create, send, keep).instrument(debug_span!("monitor")).await?;
+    drop(permit);
     failpoint::reach("container.made");
     container.update(&engine.records, |record| {
         record.phase = ContainerPhase::Created;
         record.user = container.process(&engine.records).ok().map(|process| process.user.clone());
         record.enter("created");
-        match made {
-            Made::Waiting(made) => {
-                for warning in &made.warnings {
+        match created {
+            CreateOutcome::Created(process) => {
+                for warning in &process.warnings {
                     tracing::info!(container = container.id(), "{warning}");
                 }
-                (record.pid, record.start_time) = (made.pid, made.start_time);
+                (record.pid, record.start_time) = (process.pid, process.start_time);
             }
-            // Told at its start, as callers expect of a command that is not in the image.
-            Made::Refused(why) => record.refused = Some(why),
+            // Reported by `start`, where callers expect the error of a command that is not in the image.
+            CreateOutcome::Refused(reason) => record.refused = Some(reason),
         }
-        if let Some(status) = record.early_end.take() {
-            end::finish(record, &status);
+        if let Some(status) = record.early_exit.take() {
+            exit::mark_exited(record, &status);
         }
         true
     })
 }
 
-/// When the pull of its image can have begun at the earliest: nobody pulls for a container before its pod is made,
-/// except `pinion run`, which says so.
+/// Returns the earliest time at which the image may have been pulled for this container. Nobody pulls an image for a
+/// container before its pod is created, except `pinion run`, which sets an annotation.
 fn pulled_since(sandbox: &Sandbox, container: &Container) -> u64 {
-    let said = container.config().annotations.get(annotation::PULLED_SINCE).and_then(|text| text.parse().ok());
-    said.unwrap_or(u64::MAX).min(sandbox.metadata.created_at)
+    let annotated = container.config().annotations.get(annotation::PULLED_SINCE).and_then(|text| text.parse().ok());
+    annotated.unwrap_or(u64::MAX).min(sandbox.metadata.created_at)
 }
 
-/// The PID namespace to join: the pod's, or that of another container.
+/// Opens the PID namespace to join: that of the pod, or of the target container. `None` if the container joins none.
 async fn pid_namespace_of(
     engine: &Arc<Inner>,
     sandbox: &Arc<Sandbox>,
@@ -324,15 +332,14 @@ async fn pid_namespace_of(
         let target = engine.container(target)?;
         if target.metadata.sandbox != sandbox.id() {
             let id = target.id();
-            return Err(Error::invalid(format!("namespace_options.target_id: container {id} is of another pod")));
+            return Err(Error::invalid(format!("namespace_options.target_id: container {id} belongs to another pod")));
         }
         let record = target.record();
-        let refuse =
-            || Error::state(format!("container {}, whose processes are to be seen, does not run", target.id()));
-        let _alive = offload::here(|| process::find(record.pid, record.start_time)).ok_or_else(refuse)?;
+        let refuse = || Error::state(format!("namespace_options.target_id: container {} is not running", target.id()));
+        let _pidfd = offload::in_place(|| process::find(record.pid, record.start_time)).ok_or_else(refuse)?;
         let path = format!("/proc/{}/ns/pid", record.pid);
         let open = || rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-        return offload::here(open).map(Some).map_err(failed(format_args!("open {path}")));
+        return offload::in_place(open).map(Some).map_err(failed(format_args!("open {path}")));
     }
     match config.security.pid {
         PidMode::Pod => pid_namespace(engine, sandbox).await.map(Some),

@@ -1,4 +1,4 @@
-//! A command in a container, with streams.
+//! `Exec`: runs a command in a container and returns its streams.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -13,31 +13,31 @@ use crate::{
     engine::Inner,
     error::failed,
     identifier, orphans, process,
-    session::{self, Attached, Command, Input, Output, SessionControl, SharedPipe, Terminal, TerminalStream},
+    session::{self, AttachedInput, ExecProcess, Input, Output, SessionControl, SharedPipe, Terminal, TerminalStream},
 };
 
-/// How long what was killed may take to end before it is answered all the same: in a frozen container, or in the
-/// kernel, it does not.
-pub(super) const KILLED: Duration = Duration::from_secs(2);
+/// How long a killed command may take to exit before the request is answered all the same: in a frozen container, or
+/// while it hangs in the kernel, it does not exit.
+pub(super) const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long the container's own `/etc/passwd` and `/etc/group` may take to be read.
-const LOOK_UP: Duration = Duration::from_secs(10);
+/// How long reading the container's own `/etc/passwd` and `/etc/group` may take.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A command that runs, and our ends of its streams. It is killed when this is dropped before its end.
-pub(crate) struct Running {
-    pub(crate) command: Command,
+/// A running command and this process's ends of its streams. Dropping it before the command exited kills the command.
+pub(crate) struct RunningExec {
+    pub(crate) process: ExecProcess,
     pub(crate) stdin: Option<SharedPipe>,
     pub(crate) stdout: Option<SharedPipe>,
     pub(crate) stderr: Option<SharedPipe>,
     pub(crate) terminal: Option<Terminal>,
 }
 
-/// Runs it and hands its streams out.
+/// Runs a command and returns its streams.
 pub(crate) async fn exec(engine: &Arc<Inner>, id: &str, request: ExecRequest) -> Result<Session, Error> {
     let container = engine.container(id)?;
     let size = request.size;
     let running = run(engine, &container, request).await?;
-    let input = |input| Box::new(Attached::new(input, None)) as _;
+    let input = |input| Box::new(AttachedInput::new(input, None)) as _;
     let (stdin, stdout, stderr, master) = match running.terminal {
         Some(terminal) => {
             let resize = terminal.duplicate()?;
@@ -51,9 +51,9 @@ pub(crate) async fn exec(engine: &Arc<Inner>, id: &str, request: ExecRequest) ->
             None,
         ),
     };
-    let control = SessionControl::command(running.command, master);
+    let control = SessionControl::exec(running.process, master);
     if let Some((columns, rows)) = size {
-        // A command may have ended, and its terminal with it.
+        // Fails if the command, and with it the terminal, is gone already.
         let _ = control.resize(columns, rows).await;
     }
     Ok(Session {
@@ -64,91 +64,100 @@ pub(crate) async fn exec(engine: &Arc<Inner>, id: &str, request: ExecRequest) ->
     })
 }
 
-/// Starts it: answers when its program runs. A caller that is gone by then leaves nothing that runs.
+/// Starts a command, and returns once its program runs. If the caller is gone by then, the command is killed.
 pub(crate) async fn run(
     engine: &Arc<Inner>,
     container: &Arc<Container>,
     request: ExecRequest,
-) -> Result<Running, Error> {
-    Begun::new(engine, container, request)?.started().await
+) -> Result<RunningExec, Error> {
+    PendingExec::new(engine, container, request)?.started().await
 }
 
-/// The same, for so long; `None`: its program did not run by then, and never will.
-pub(crate) async fn run_within(
+/// Like [`run`], with a time limit. `None`: the program did not run within the limit, and never will.
+pub(crate) async fn run_with_timeout(
     engine: &Arc<Inner>,
     container: &Arc<Container>,
     request: ExecRequest,
     limit: Duration,
-) -> Result<Option<Running>, Error> {
-    let mut begun = Begun::new(engine, container, request)?;
-    match timeout(limit, begun.started()).await {
+) -> Result<Option<RunningExec>, Error> {
+    let mut pending = PendingExec::new(engine, container, request)?;
+    match timeout(limit, pending.started()).await {
         Ok(started) => started.map(Some),
         Err(_) => {
-            begun.end().await;
+            pending.cancel().await;
             Ok(None)
         }
     }
 }
 
-/// A command whose start is not answered yet. In a frozen container it never is: who does not wait any longer has it
-/// killed, so that it does not run when the container thaws.
-struct Begun {
+/// A command whose start was not answered yet. In a frozen container the answer does not come: a caller that stops
+/// waiting has the command killed, so that it does not run once the container thaws.
+struct PendingExec {
     engine: Arc<Inner>,
     container: Arc<Container>,
     id: String,
-    /// `None` once it is answered.
-    start: Option<JoinHandle<Result<Running, Error>>>,
+    /// `None` once the start was answered.
+    start: Option<JoinHandle<Result<RunningExec, Error>>>,
 }
 
-impl Begun {
+impl PendingExec {
     fn new(engine: &Arc<Inner>, container: &Arc<Container>, request: ExecRequest) -> Result<Self, Error> {
-        let (engine, container, id) = (Arc::clone(engine), Arc::clone(container), identifier::fresh()?);
-        let (of, within, named) = (Arc::clone(&engine), Arc::clone(&container), id.clone());
-        let start = async move { start(&of, &within, request, named).await };
+        let (engine, container, id) = (Arc::clone(engine), Arc::clone(container), identifier::generate()?);
+        let start = {
+            let (engine, container, id) = (Arc::clone(&engine), Arc::clone(&container), id.clone());
+            async move { start(&engine, &container, request, id).await }
+        };
         Ok(Self { engine, container, id, start: Some(tokio::spawn(start.in_current_span())) })
     }
 
-    async fn started(&mut self) -> Result<Running, Error> {
+    async fn started(&mut self) -> Result<RunningExec, Error> {
         let bug = |e: &dyn std::fmt::Display| Error::internal(format!("a bug: {e}"));
-        let start = self.start.as_mut().ok_or_else(|| bug(&"a command is started once"))?;
+        let start = self.start.as_mut().ok_or_else(|| bug(&"the start of a command was awaited twice"))?;
         let started = start.await;
         self.start = None;
         started.map_err(|e| bug(&e))?
     }
 
-    /// Has it killed, and waits a moment for that.
-    async fn end(mut self) {
-        if let Some(ending) = self.ending() {
-            // In the kernel it may hang for longer; the task goes on.
-            let _ = timeout(KILLED, tokio::spawn(ending)).await;
+    /// Kills the command and waits for at most [`KILL_TIMEOUT`].
+    async fn cancel(mut self) {
+        if let Some(kill) = self.take_kill() {
+            // The command may hang in the kernel for longer; the task continues.
+            let _ = timeout(KILL_TIMEOUT, tokio::spawn(kill)).await;
         }
     }
 
-    fn ending(&mut self) -> Option<impl Future<Output = ()> + Send + 'static> {
+    /// Returns the future that kills the command; `None` if its start was answered.
+    fn take_kill(&mut self) -> Option<impl Future<Output = ()> + Send + 'static> {
         let start = self.start.take()?;
-        Some(end(Arc::clone(&self.engine), Arc::clone(&self.container), self.id.clone(), start))
+        Some(kill_pending(Arc::clone(&self.engine), Arc::clone(&self.container), self.id.clone(), start))
     }
 }
 
-impl Drop for Begun {
+impl Drop for PendingExec {
     fn drop(&mut self) {
-        if let (Some(ending), Ok(runtime)) = (self.ending(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn(ending);
+        if let (Some(kill), Ok(runtime)) = (self.take_kill(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(kill);
         }
     }
 }
 
-/// Kills what is being started, also when the monitor hears of its start only after its end was asked for first.
-async fn end(engine: Arc<Inner>, container: Arc<Container>, id: String, mut start: JoinHandle<Result<Running, Error>>) {
-    let mut again = Duration::from_millis(10);
+/// Kills a command that is being started. Repeats until the start is answered, because the monitor may receive the
+/// request to kill before the request to start.
+async fn kill_pending(
+    engine: Arc<Inner>,
+    container: Arc<Container>,
+    id: String,
+    mut start: JoinHandle<Result<RunningExec, Error>>,
+) {
+    let mut interval = Duration::from_millis(10);
     loop {
         if let Err(error) = session::kill(&engine, &container, &id).await {
-            tracing::warn!("end a command that nobody waits for: {error}");
+            tracing::warn!(container = container.id(), "kill a command that no client waits for: {error}");
         }
-        match timeout(again, &mut start).await {
-            Err(_) => again = (again * 2).min(Duration::from_secs(1)),
-            // It began to run all the same. What hinders its end is the next one's to tell.
-            Ok(Ok(Ok(running))) => return drop(running.command.kill().await),
+        match timeout(interval, &mut start).await {
+            Err(_) => interval = (interval * 2).min(Duration::from_secs(1)),
+            // It started all the same. If killing it fails, the next exec in this container reports that.
+            Ok(Ok(Ok(running))) => return drop(running.process.kill().await),
             Ok(_) => return,
         }
     }
@@ -159,32 +168,32 @@ async fn start(
     container: &Arc<Container>,
     request: ExecRequest,
     id: String,
-) -> Result<Running, Error> {
-    let named = |e: Error| e.during(format_args!("exec in container {}", container.id()));
+) -> Result<RunningExec, Error> {
+    let with_context = |e: Error| e.during(format_args!("exec in container {}", container.id()));
     if !container.is_running() {
-        return Err(named(Error::state("it does not run")));
+        return Err(with_context(Error::state("the container is not running")));
     }
     if request.command.is_empty() {
-        return Err(named(Error::invalid("no command")));
+        return Err(with_context(Error::invalid("the command is empty")));
     }
-    container.pipe_calls.check().map_err(named)?;
-    let process = resolve(engine, container, &request).await.map_err(named)?;
+    container.pipe_calls.check().map_err(with_context)?;
+    let process = resolve(engine, container, &request).await.map_err(with_context)?;
     let mut attachments = Attachments::new();
     let (mut stdin, mut stdout, mut stderr) = (None, None, None);
     if !request.tty {
-        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(failed("make a pipe"));
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(failed("create a pipe"));
         if request.stdin {
-            let (theirs, ours) = pipe()?;
-            attachments.push(Role::Stdin, theirs);
-            stdin = Some(SharedPipe::anonymous(ours, &container.pipe_calls, &engine.pipes));
+            let (read_end, write_end) = pipe()?;
+            attachments.push(Role::Stdin, read_end);
+            stdin = Some(SharedPipe::anonymous(write_end, &container.pipe_calls, &engine.pipes));
         }
-        for (wanted, role, end) in
+        for (is_requested, role, end) in
             [(request.stdout, Role::Stdout, &mut stdout), (request.stderr, Role::Stderr, &mut stderr)]
         {
-            if wanted {
-                let (ours, theirs) = pipe()?;
-                attachments.push(role, theirs);
-                *end = Some(SharedPipe::anonymous(ours, &container.pipe_calls, &engine.pipes));
+            if is_requested {
+                let (read_end, write_end) = pipe()?;
+                attachments.push(role, write_end);
+                *end = Some(SharedPipe::anonymous(read_end, &container.pipe_calls, &engine.pipes));
             }
         }
     }
@@ -194,23 +203,23 @@ async fn start(
         Ok(started) => started,
         Err(error) => {
             let monitor_died = error.kind == ErrorKind::Unavailable;
-            end_unanswered(engine, container, id, monitor_died);
-            return Err(named(error));
+            kill_unanswered(engine, container, id, monitor_died);
+            return Err(with_context(error));
         }
     };
     for warning in warnings {
         tracing::debug!(container = container.id(), "{warning}");
     }
-    Ok(Running { command: Command::new(engine, container, id, wait), stdin, stdout, stderr, terminal })
+    Ok(RunningExec { process: ExecProcess::new(engine, container, id, wait), stdin, stdout, stderr, terminal })
 }
 
-/// A monitor that died before its answer may have begun the command, which nobody else would end. One that was refused
-/// is not there.
-fn end_unanswered(engine: &Arc<Inner>, container: &Arc<Container>, id: String, monitor_died: bool) {
+/// Kills a command whose start failed. A monitor that died before it answered may have started the command, and nothing
+/// else would kill it. If the monitor refused the command, there is nothing to kill.
+fn kill_unanswered(engine: &Arc<Inner>, container: &Arc<Container>, id: String, monitor_died: bool) {
     let (engine, container) = (Arc::clone(engine), Arc::clone(container));
     offload::spawn(async move {
         if let Err(error) = session::kill(&engine, &container, &id).await {
-            tracing::warn!(container = container.id(), "end a command whose start was not answered: {error}");
+            tracing::warn!(container = container.id(), "kill a command whose start was not answered: {error}");
         }
         if monitor_died {
             orphans::reap_soon().await;
@@ -218,7 +227,7 @@ fn end_unanswered(engine: &Arc<Inner>, container: &Arc<Container>, id: String, m
     });
 }
 
-/// The container's own process with what the request changes.
+/// Returns the container's process specification with the request's changes applied.
 async fn resolve(
     engine: &Arc<Inner>,
     container: &Arc<Container>,
@@ -241,22 +250,22 @@ async fn resolve(
     if request.user != UserChoice::Image {
         let choice = request.user.clone();
         let record = container.record();
-        // The container may have mounted its `/etc` from a server that never answers.
-        let whose = vec![PathBuf::from(format!("container {}", container.id()))];
+        // The container may have mounted its `/etc` from a file server that never answers.
+        let owner = vec![PathBuf::from(format!("container {}", container.id()))];
         let look_up = move |_: &_| user_inside(&choice, record.pid, record.start_time);
-        process.user = engine.host_files.visit(whose, LOOK_UP, look_up).await?;
+        process.user = engine.host_files.visit(owner, LOOKUP_TIMEOUT, look_up).await?;
     }
     Ok(process)
 }
 
-/// Looked up in the root as the container has it now.
+/// Looks up a user in the container's current root.
 fn user_inside(choice: &UserChoice, pid: u32, start_time: u64) -> Result<oci::User, Error> {
     let root = format!("/proc/{pid}/root");
     let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
     let opened =
         rustix::fs::open(&root, flags, rustix::fs::Mode::empty()).map_err(failed(format_args!("open {root}")))?;
     if process::find(pid, start_time).is_none() {
-        return Err(Error::state("it does not run"));
+        return Err(Error::state("the container is not running"));
     }
     Accounts::read(&opened)?.resolve(choice, "", &[], GroupsPolicy::Merge)
 }

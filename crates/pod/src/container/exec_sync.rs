@@ -1,8 +1,8 @@
-//! `ExecSync`: a command run to its end, its output kept to a bound, its time limited.
+//! `ExecSync`: runs a command until it exits, with a time limit, and collects its output up to a size limit.
 //!
-//! What the command left running when it ended by itself lives on in the container, as under other engines; it does not
-//! hold the answer. At the deadline everything that the command started is killed and gone before the answer, also what
-//! made itself a daemon: it cannot leave the command's cgroup.
+//! Processes that the command leaves running when it exits by itself stay in the container, as under other engines, and
+//! do not delay the answer. At the deadline every process that the command started is killed and gone before the
+//! answer, even one that daemonized: it cannot leave the command's cgroup.
 
 use std::{
     sync::Arc,
@@ -17,16 +17,17 @@ use crate::{
     Error, ErrorKind,
     engine::Inner,
     error::failed,
-    session::{Ended, PipeReader, SharedPipe},
+    session::{PipeReader, SessionExit, SharedPipe},
 };
 
-/// How long output is waited for after the command ended: a process it left behind may hold the pipe forever.
+/// How long to wait for the end of output after the command exited: a process that it left behind may keep the pipe
+/// open forever.
 const DRAIN: Duration = Duration::from_millis(100);
-/// How long what is in a pipe then may take to be read: on a busy machine a while, and forever where a process of the
-/// container holds the pipe inside the kernel.
-const HELD: Duration = Duration::from_secs(1);
-/// A pipe holds no more, so what is left when a command ended is no more (`/proc/sys/fs/pipe-max-size` for everyone).
-const LEFT: usize = 1 << 20;
+/// How long reading the rest of a pipe may take after that: a while on a busy machine, and forever if a process of the
+/// container holds the pipe's lock inside the kernel.
+const READ_TIMEOUT: Duration = Duration::from_secs(1);
+/// Most bytes that a pipe can hold when the command exited (`/proc/sys/fs/pipe-max-size` for unprivileged users).
+const PIPE_MAX: usize = 1 << 20;
 
 pub(crate) async fn exec_sync(
     engine: &Arc<Inner>,
@@ -36,27 +37,29 @@ pub(crate) async fn exec_sync(
 ) -> Result<ExecOutput, Error> {
     let container = engine.container(id)?;
     let begin = Instant::now();
-    let late = |more: &str| {
-        let message = format!("exec in container {}: not done within {limit:?}; {more}", container.id());
+    let timed_out = |detail: &str| {
+        let message = format!("exec in container {}: timed out after {limit:?}; {detail}", container.id());
         Error::new(ErrorKind::DeadlineExceeded, message)
     };
-    let until_end = if limit.is_zero() { Duration::MAX } else { limit };
-    let Some(mut running) = exec::run_within(engine, &container, request(command), until_end).await? else {
-        return Err(late("it could not even begin: the container, or the machine, stands still"));
+    let total = if limit.is_zero() { Duration::MAX } else { limit };
+    let Some(mut running) = exec::run_with_timeout(engine, &container, request(command), total).await? else {
+        return Err(timed_out("its program did not start: the container may be frozen, or the machine overloaded"));
     };
-    let most = engine.config.exec_sync_output_max;
-    let outputs = Outputs::new(running.stdout.take(), running.stderr.take(), most)?;
-    let remaining = || until_end.saturating_sub(begin.elapsed());
-    match timeout(remaining(), running.command.ended()).await {
+    let output_max = engine.config.exec_sync_output_max;
+    let outputs = Outputs::new(running.stdout.take(), running.stderr.take(), output_max)?;
+    let remaining = || total.saturating_sub(begin.elapsed());
+    match timeout(remaining(), running.process.exited()).await {
         Ok(ended) => {
-            let ended = running.command.explained(ended?);
+            let ended = running.process.with_oom_kill(ended?);
             outputs.finish(remaining()).await;
             answer(&container, ended, outputs)
         }
-        Err(_) => match timeout(exec::KILLED, running.command.kill()).await {
-            Ok(Ok(())) => Err(late("it was killed with all it started")),
-            Ok(Err(error)) => Err(late(&format!("killing it: {error}"))),
-            Err(_) => Err(late("it was killed and does not end: its container is frozen, or it hangs in the kernel")),
+        Err(_) => match timeout(exec::KILL_TIMEOUT, running.process.kill()).await {
+            Ok(Ok(())) => Err(timed_out("it was killed with all it started")),
+            Ok(Err(error)) => Err(timed_out(&format!("killing it failed: {error}"))),
+            Err(_) => Err(timed_out(
+                "it was killed, but is still running: its container is frozen, or it hangs in the kernel",
+            )),
         },
     }
 }
@@ -75,8 +78,8 @@ fn request(command: Vec<String>) -> ExecRequest {
     }
 }
 
-/// The answer; a command that was killed for want of memory says so.
-fn answer(container: &Container, ended: Ended, outputs: Outputs) -> Result<ExecOutput, Error> {
+/// Builds the answer. If the command was killed because the container ran out of memory, its error output says so.
+fn answer(container: &Container, ended: SessionExit, outputs: Outputs) -> Result<ExecOutput, Error> {
     let Outputs { stdout, stderr } = outputs;
     let bytes = |reader: Option<PipeReader>| {
         let bytes = reader.map_or_else(|| Ok(Vec::new()), PipeReader::into_bytes);
@@ -84,21 +87,21 @@ fn answer(container: &Container, ended: Ended, outputs: Outputs) -> Result<ExecO
     };
     let (stdout, mut stderr) = (bytes(stdout)?, bytes(stderr)?);
     if ended.oom_killed {
-        stderr.extend_from_slice(b"\npinion: the command was killed: the container was out of memory\n");
+        stderr.extend_from_slice(b"\npinion: the command was killed: the container ran out of memory\n");
     }
     Ok(ExecOutput { stdout, stderr, exit_code: ended.code })
 }
 
-/// What the command writes. Other threads read it.
+/// Readers of the command's output. Other threads do the reading.
 struct Outputs {
     stdout: Option<PipeReader>,
     stderr: Option<PipeReader>,
 }
 
 impl Outputs {
-    /// Keeps `most` bytes of each.
-    fn new(stdout: Option<SharedPipe>, stderr: Option<SharedPipe>, most: usize) -> Result<Self, Error> {
-        let read = |pipe: Option<SharedPipe>| pipe.map(|pipe| pipe.reader_of_all(most)).transpose();
+    /// Starts reading; keeps at most `output_max` bytes of each stream.
+    fn new(stdout: Option<SharedPipe>, stderr: Option<SharedPipe>, output_max: usize) -> Result<Self, Error> {
+        let read = |pipe: Option<SharedPipe>| pipe.map(|pipe| pipe.reader_of_all(output_max)).transpose();
         Ok(Self { stdout: read(stdout)?, stderr: read(stderr)? })
     }
 
@@ -106,21 +109,23 @@ impl Outputs {
         self.stdout.iter().chain(&self.stderr)
     }
 
-    /// Waits for the rest of what an ended command wrote, for `remaining` or twice [`DRAIN`] at most: to the end of the
-    /// streams, or until what is in the pipes is read. What a process of the container holds inside the kernel is left
-    /// there.
+    /// Waits for the rest of the output of a command that exited, for at most `remaining` or twice [`DRAIN`], whichever
+    /// is longer: to the end of the streams, or until the pipes are empty. Data in a pipe that a process of the
+    /// container holds inside the kernel is dropped.
     async fn finish(&self, remaining: Duration) {
         let begin = Instant::now();
-        let ended = join_all(self.readers().map(PipeReader::ended));
-        // One that ended right before its deadline is answered with all of its output, too.
+        let closed = join_all(self.readers().map(PipeReader::ended));
+        // A command that exits right before its deadline gets all of its output returned, too.
         let remaining = remaining.max(2 * DRAIN);
-        if timeout(DRAIN, ended).await.is_ok() {
+        if timeout(DRAIN, closed).await.is_ok() {
             return;
         }
-        // All that the command wrote itself is in the pipes.
-        let drained = join_all(self.readers().map(|reader| reader.drained(LEFT)));
-        if timeout(HELD.min(remaining.saturating_sub(begin.elapsed())), drained).await.is_err() {
-            tracing::debug!("output of a command could not be read: its pipe is held inside the kernel");
+        // Everything that the command itself wrote is in the pipes by now.
+        let drained = join_all(self.readers().map(|reader| reader.drained(PIPE_MAX)));
+        if timeout(READ_TIMEOUT.min(remaining.saturating_sub(begin.elapsed())), drained).await.is_err() {
+            tracing::debug!(
+                "output of a command was dropped: a process of the container holds its pipe inside the kernel"
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
-//! A directory of the node that a volume names and that is not there.
+//! Creation of a missing directory of the node that a volume names.
 //!
-//! A `hostPath` without a type demands no check from kubelet, and containerd and CRI-O create the directory. Charts
-//! rely on it for their state and for sockets of programs that are not installed yet.
+//! A `hostPath` without a type demands no check from kubelet, and containerd and CRI-O create the directory. Helm
+//! charts rely on it for their state and for sockets of programs that are not installed yet.
 
 use std::{
     ffi::OsStr,
@@ -14,18 +14,18 @@ use rustix::{
     io::Errno,
 };
 
-/// What a directory is opened with to make or open another in it.
+/// Flags with which a directory is opened to create or open another one in it.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Creates an absolute path with all directories above it that are missing, mode 0755, and returns it open.
+/// Creates an absolute path with all missing parent directories, mode 0755, and returns it open.
 ///
-/// What exists is followed as in every other path of the node, symbolic links included (`/var/run`). What is missing is
-/// made one name at a time, each in the directory made before, and no link is followed there: a process that can write
-/// to a directory above, such as one in a container with a volume of it, cannot have directories made elsewhere by
-/// putting a link in between.
+/// The existing part is resolved like every other path of the node, symbolic links included (`/var/run`). The missing
+/// part is created one name at a time, each in the directory created before, and no link is followed there. Hence a
+/// process that can write to a parent directory, such as one in a container with a volume of it, cannot have
+/// directories created elsewhere by placing a link in between.
 ///
 /// # Errors
-/// `ELOOP` for a link in the missing part, also one that leads to nothing; `EINVAL` for `..` there.
+/// `ELOOP` for a link in the missing part, also a dangling one; `EINVAL` for `..` there.
 pub(super) fn create(path: &Path) -> Result<OwnedFd, Errno> {
     let mut directory = openat(CWD, c"/", DIRECTORY, Mode::empty())?;
     let mut is_missing = false;
@@ -48,23 +48,23 @@ pub(super) fn create(path: &Path) -> Result<OwnedFd, Errno> {
     Ok(directory)
 }
 
-/// Creates one directory, or opens the one that somebody else made in the meantime.
+/// Creates one directory, or opens the one that another process created in the meantime.
 fn create_in(parent: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     let mode = Mode::from_raw_mode(0o755);
-    let is_ours = match mkdirat(parent, name, mode) {
+    let is_new = match mkdirat(parent, name, mode) {
         Ok(()) => true,
         Err(Errno::EXIST) => false,
         Err(errno) => return Err(errno),
     };
     let directory = openat(parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()).map_err(|errno| match errno {
-        // Together with O_DIRECTORY, the kernel says so of a link, too (open(2)).
+        // With O_DIRECTORY and O_NOFOLLOW the kernel returns this error for a link, too (open(2)).
         Errno::NOTDIR => Errno::LOOP,
         errno => errno,
     })?;
-    // The daemon's file mode creation mask is not the owner's of the path.
-    let is = Mode::from_raw_mode(fstat(&directory)?.st_mode);
-    if is_ours && !is.contains(mode) {
-        fchmod(&directory, is | mode)?;
+    // The daemon's umask must not restrict the mode.
+    let current = Mode::from_raw_mode(fstat(&directory)?.st_mode);
+    if is_new && !current.contains(mode) {
+        fchmod(&directory, current | mode)?;
     }
     Ok(directory)
 }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_made() {
+    fn missing_directories_are_created() {
         let top = tempfile::tempdir().expect("a directory");
         let top = top.path();
         fs::create_dir(top.join("real")).expect("a directory");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn no_link_is_followed_where_something_is_missing() {
+    fn no_link_is_followed_in_the_missing_part() {
         let top = tempfile::tempdir().expect("a directory");
         let top = top.path();
         symlink(top.join("outside"), top.join("dangling")).expect("a link");
@@ -111,12 +111,12 @@ mod tests {
     }
 
     #[test]
-    fn a_link_put_there_in_the_meantime_leads_nowhere() {
+    fn a_link_placed_in_the_meantime_is_not_followed() {
         let top = tempfile::tempdir().expect("a directory");
         let (inside, outside) = (top.path().join("inside"), top.path().join("outside"));
         fs::create_dir(&inside).expect("a directory");
         fs::create_dir(&outside).expect("a directory");
-        let parent = openat(CWD, &inside, DIRECTORY, Mode::empty()).expect("it is there");
+        let parent = openat(CWD, &inside, DIRECTORY, Mode::empty()).expect("open");
         symlink(&outside, inside.join("made")).expect("a link");
         assert_eq!(create_in(&parent, OsStr::new("made")).map(drop), Err(Errno::LOOP));
     }

@@ -1,6 +1,7 @@
-//! Who the process is: names and numbers looked up in the image's own `/etc/passwd` and `/etc/group`.
+//! The user and groups of a process: names and numbers are looked up in the image's own `/etc/passwd` and `/etc/group`.
 //!
-//! The files are an image author's, hence hostile: opened within the root by the kernel, regular files only, bounded.
+//! The files come from the image and are therefore untrusted: they are opened within the root, must be regular files,
+//! and are read up to a size limit.
 
 use rustix::{
     fd::{AsFd, OwnedFd},
@@ -11,10 +12,10 @@ use rustix::{
 use super::{GroupsPolicy, UserChoice};
 use crate::{Error, error::failed};
 
-/// Longest file that is read.
-const LONGEST: usize = 4 << 20;
+/// Size limit of a file, bytes.
+const SIZE_MAX: usize = 4 << 20;
 
-/// What `/etc/passwd` and `/etc/group` of an image say.
+/// Contents of `/etc/passwd` and `/etc/group` of an image.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts {
     passwd: String,
@@ -36,7 +37,7 @@ struct Group<'a> {
 }
 
 impl Accounts {
-    /// Reads both from a root; a file that is not there is empty. Blocks.
+    /// Reads both files from a root file system; a missing file is empty. Blocks.
     pub(crate) fn read(root: impl AsFd) -> Result<Self, Error> {
         Ok(Self { passwd: read(&root, "etc/passwd")?, group: read(&root, "etc/group")? })
     }
@@ -57,7 +58,10 @@ impl Accounts {
         })
     }
 
-    /// Whom the choice means; `image` is the image's `USER`.
+    /// Resolves a user and its groups. `image` is the image's `USER`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for an unknown name and for an id out of range.
     pub(crate) fn resolve(
         &self,
         choice: &UserChoice,
@@ -71,8 +75,8 @@ impl Accounts {
             UserChoice::Uid { uid, gid } => {
                 let uid = id(*uid, "user")?;
                 let account = self.accounts().find(|account| account.uid == uid);
-                let own = account.as_ref().map_or(0, |account| account.gid);
-                let gid = gid.map_or(Ok(own), |gid| id(gid, "group"))?;
+                let primary = account.as_ref().map_or(0, |account| account.gid);
+                let gid = gid.map_or(Ok(primary), |gid| id(gid, "group"))?;
                 (uid, gid, account.map(|account| account.name))
             }
         };
@@ -89,13 +93,13 @@ impl Accounts {
         Ok(oci::User { uid, gid, umask: None, additional_gids: groups })
     }
 
-    /// `user`, `uid`, `user:group`, `uid:gid`; empty: root.
+    /// Resolves `user`, `uid`, `user:group` or `uid:gid`; empty means root.
     fn by_text<'a>(&'a self, text: &str) -> Result<(u32, u32, Option<&'a str>), Error> {
         let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
         let user = if user.is_empty() { "0" } else { user };
         let account = self.accounts().find(|account| account.name == user);
         let number = user.parse::<u32>().ok();
-        let (uid, own, name) = match (account, number) {
+        let (uid, primary, name) = match (account, number) {
             (Some(account), _) => (account.uid, account.gid, Some(account.name)),
             (None, Some(uid)) => match self.accounts().find(|account| account.uid == uid) {
                 Some(account) => (uid, account.gid, Some(account.name)),
@@ -106,7 +110,7 @@ impl Accounts {
             }
         };
         let gid = match group {
-            None | Some("") => own,
+            None | Some("") => primary,
             Some(group) => self.group_by_text(group)?,
         };
         Ok((uid, gid, name))
@@ -120,24 +124,24 @@ impl Accounts {
     }
 }
 
-fn id(number: i64, what: &str) -> Result<u32, Error> {
-    // The last one means "do not change" to the kernel.
+fn id(number: i64, kind: &str) -> Result<u32, Error> {
+    // To the kernel the largest value means "do not change" (setresuid(2)).
     match u32::try_from(number) {
         Ok(id) if id != u32::MAX => Ok(id),
-        _ => Err(Error::invalid(format!("{what} id {number} is not between 0 and {}", u32::MAX - 1))),
+        _ => Err(Error::invalid(format!("{kind} id {number} is not between 0 and {}", u32::MAX - 1))),
     }
 }
 
 fn read(root: impl AsFd, path: &str) -> Result<String, Error> {
-    let told = format!("read /{path} of the image");
+    let operation = format!("read /{path} of the image");
     let file = match open(root, path) {
         Ok(file) => file,
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(String::new()),
-        Err(errno) => return Err(failed(told)(errno)),
+        Err(errno) => return Err(failed(operation)(errno)),
     };
-    let about = fstat(&file).map_err(failed(&told))?;
-    if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
-        return Err(Error::invalid(format!("{told}: it is not a regular file")));
+    let stat = fstat(&file).map_err(failed(&operation))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(Error::invalid(format!("{operation}: it is not a regular file")));
     }
     let mut bytes = Vec::new();
     let mut buffer = [0u8; 8192];
@@ -146,10 +150,10 @@ fn read(root: impl AsFd, path: &str) -> Result<String, Error> {
             Ok(0) => break,
             Ok(n) => bytes.extend_from_slice(&buffer[..n]),
             Err(Errno::INTR) => {}
-            Err(errno) => return Err(failed(told)(errno)),
+            Err(errno) => return Err(failed(operation)(errno)),
         }
-        if bytes.len() > LONGEST {
-            return Err(Error::invalid(format!("{told}: longer than {LONGEST} bytes")));
+        if bytes.len() > SIZE_MAX {
+            return Err(Error::invalid(format!("{operation}: longer than {SIZE_MAX} bytes")));
         }
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -1,8 +1,8 @@
-//! Images as volumes (KEP-4639): all of an image, or a directory or file of it.
+//! Images as volumes (KEP-4639): a whole image, or a directory or file in it.
 
 use std::path::Path;
 
-use image::Appearance;
+use image::MountOptions;
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat2},
@@ -19,22 +19,23 @@ use crate::{
     state::Kind,
 };
 
-/// By which kubelet counts image volumes that could not be mounted (`k8s.io/cri-api/pkg/errors`).
+/// The reason by which kubelet recognizes image volumes that could not be mounted (`k8s.io/cri-api/pkg/errors`).
 const REASON: &str = "ImageVolumeMountFailed";
-/// Where an older kernel has the image attached for a moment, in the record's directory.
-const POINT: &str = "image-volume";
+/// Mount point in the container's state directory to which the image is attached for a moment on kernels before 6.15.
+const MOUNT_POINT: &str = "image-volume";
 
-/// Kubelet looks at the beginning of an error only.
-pub(crate) fn lead(mut error: Error) -> Error {
-    let word = format!("{REASON}: ");
-    if let Some(at) = error.message.find(&word).filter(|at| *at > 0) {
-        error.message.replace_range(at..at + word.len(), "");
-        error.message.insert_str(0, &word);
+/// Moves [`REASON`] to the beginning of an error message: kubelet looks for it only there.
+pub(crate) fn reason_first(mut error: Error) -> Error {
+    let reason = format!("{REASON}: ");
+    if let Some(at) = error.message.find(&reason).filter(|at| *at > 0) {
+        error.message.replace_range(at..at + reason.len(), "");
+        error.message.insert_str(0, &reason);
     }
     error
 }
 
-/// Read-only, no setuid, no devices. Its layers stay as long as the container does.
+/// Mounts an image, or a path in it, detached: read-only, `nosuid`, `nodev`. Its layers are kept for as long as the
+/// container exists.
 pub(crate) fn open(
     engine: &Inner,
     sandbox: &Sandbox,
@@ -42,25 +43,27 @@ pub(crate) fn open(
     volume: &Volume,
 ) -> Result<OwnedFd, Error> {
     let Some(image) = &volume.image else { return Err(Error::internal("an image volume without an image")) };
-    let told = |e: Error| e.during(format_args!("{REASON}: volume {}: image {}", volume.container_path, image.image));
+    let with_context =
+        |e: Error| e.during(format_args!("{REASON}: volume {}: image {}", volume.container_path, image.image));
     let map = id_map(engine, sandbox)?;
     let labels = selinux::labels(&container.config().security);
-    let appearance = Appearance { map: map.as_ref(), label: labels.as_ref().map(|labels| labels.file.as_str()) };
-    let mount = engine.images.mount_image_as(container.id(), &image.image, &appearance);
-    let mount = mount.map_err(|e| told(e.into()))?;
+    let options = MountOptions { map: map.as_ref(), label: labels.as_ref().map(|labels| labels.file.as_str()) };
+    let mount = engine.images.mount_image_with(container.id(), &image.image, &options);
+    let mount = mount.map_err(|e| with_context(e.into()))?;
     if image.sub_path.as_os_str().is_empty() {
         return Ok(mount);
     }
     let directory = engine.records.directory(Kind::Container, container.id());
-    part(mount.as_fd(), &image.sub_path, &directory.join(POINT)).map_err(|e| told(e.during("image_sub_path")))
+    clone_sub_path(mount.as_fd(), &image.sub_path, &directory.join(MOUNT_POINT))
+        .map_err(|e| with_context(e.during("image_sub_path")))
 }
 
-/// A clone of what is at `path` in the mount, which is resolved as if the mount were the root of everything.
-pub(super) fn part(mount: BorrowedFd<'_>, path: &Path, point: &Path) -> Result<OwnedFd, Error> {
-    let found = find(mount, path)?;
-    match clone(found.as_fd()) {
-        // Before Linux 6.15 only what is attached can be cloned.
-        Err(Errno::INVAL) => attached(mount, path, point),
+/// Clones the file or directory at `path` in the mount. The path is resolved as if the mount were the root file system.
+pub(super) fn clone_sub_path(mount: BorrowedFd<'_>, path: &Path, mount_point: &Path) -> Result<OwnedFd, Error> {
+    let file = find(mount, path)?;
+    match clone(file.as_fd()) {
+        // Before Linux 6.15 only attached mounts can be cloned.
+        Err(Errno::INVAL) => clone_attached(mount, path, mount_point),
         cloned => cloned.map_err(failed(format_args!("clone {}", path.display()))),
     }
 }
@@ -68,7 +71,7 @@ pub(super) fn part(mount: BorrowedFd<'_>, path: &Path, point: &Path) -> Result<O
 fn find(mount: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Error> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let found = loop {
+    let file = loop {
         match openat2(mount, path, flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno @ (Errno::NOENT | Errno::NOTDIR | Errno::LOOP)) => {
@@ -77,28 +80,29 @@ fn find(mount: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Error> {
             result => break result.map_err(failed(format_args!("open {path:?}")))?,
         }
     };
-    let kind = FileType::from_raw_mode(fstat(&found).map_err(failed("ask what it is"))?.st_mode);
+    let kind = FileType::from_raw_mode(fstat(&file).map_err(failed(format_args!("stat {path:?}")))?.st_mode);
     match kind {
-        FileType::Directory | FileType::RegularFile => Ok(found),
+        FileType::Directory | FileType::RegularFile => Ok(file),
         _ => Err(Error::invalid(format!("{path:?} is neither a directory nor a file in the image"))),
     }
 }
 
-fn clone(of: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+fn clone(file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::AT_EMPTY_PATH;
-    open_tree(of, "", flags)
+    open_tree(file, "", flags)
 }
 
-fn attached(mount: BorrowedFd<'_>, path: &Path, point: &Path) -> Result<OwnedFd, Error> {
-    std::fs::create_dir_all(point).map_err(failed(format_args!("create {}", point.display())))?;
-    move_mount(mount, "", CWD, point, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-        .map_err(failed(format_args!("attach at {}", point.display())))?;
+/// Clones a path in the mount while the mount is attached to `mount_point`.
+fn clone_attached(mount: BorrowedFd<'_>, path: &Path, mount_point: &Path) -> Result<OwnedFd, Error> {
+    std::fs::create_dir_all(mount_point).map_err(failed(format_args!("create {}", mount_point.display())))?;
+    move_mount(mount, "", CWD, mount_point, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .map_err(failed(format_args!("attach the image to {}", mount_point.display())))?;
     let cloned = find(mount, path)
-        .and_then(|found| clone(found.as_fd()).map_err(failed(format_args!("clone {}", path.display()))));
-    let detached = unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
-        .map_err(failed(format_args!("unmount {}", point.display())));
-    let _ = std::fs::remove_dir(point);
-    detached.and(cloned)
+        .and_then(|file| clone(file.as_fd()).map_err(failed(format_args!("clone {}", path.display()))));
+    let unmounted = unmount(mount_point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
+        .map_err(failed(format_args!("unmount {}", mount_point.display())));
+    let _ = std::fs::remove_dir(mount_point);
+    unmounted.and(cloned)
 }
 
 #[cfg(test)]
@@ -106,13 +110,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_word_that_kubelet_looks_for_comes_first() {
-        let led = |message: &str| lead(Error::invalid(message)).message;
+    fn the_reason_that_kubelet_looks_for_comes_first() {
+        let moved = |message: &str| reason_first(Error::invalid(message)).message;
         assert_eq!(
-            led("create container c: ImageVolumeMountFailed: no"),
+            moved("create container c: ImageVolumeMountFailed: no"),
             "ImageVolumeMountFailed: create container c: no"
         );
-        assert_eq!(led("ImageVolumeMountFailed: no"), "ImageVolumeMountFailed: no");
-        assert_eq!(led("create container c: no"), "create container c: no");
+        assert_eq!(moved("ImageVolumeMountFailed: no"), "ImageVolumeMountFailed: no");
+        assert_eq!(moved("create container c: no"), "create container c: no");
     }
 }

@@ -1,4 +1,4 @@
-//! Sending a signal.
+//! Sends a signal to a container on request.
 
 use std::sync::Arc;
 
@@ -12,7 +12,10 @@ pub(crate) async fn kill(engine: &Arc<Inner>, id: &str, signal: i32, all: bool) 
         return Err(Error::invalid(format!("signal {signal} is not between 1 and 64")));
     }
     if !container.is_running() {
-        return Err(Error::state(format!("send signal {signal} to container {}: it does not run", container.id())));
+        return Err(Error::state(format!(
+            "send signal {signal} to container {}: the container is not running",
+            container.id()
+        )));
     }
     let now = clock::now();
     container.part(format!("signal {signal} sent on request"), now, now, "");

@@ -1,4 +1,4 @@
-//! A container in memory: what does not change, a snapshot of what does, the lock of its slow operations.
+//! A container in memory: its immutable metadata, a snapshot of its state, and the lock of its slow operations.
 
 use std::{
     path::PathBuf,
@@ -16,18 +16,18 @@ use tokio::sync::watch;
 use super::{ContainerConfig, ContainerState, ContainerStatus};
 use crate::{
     Error,
+    creation::CreationState,
     engine::Inner,
     error::failed,
-    making::Making,
     session::PipeCalls,
     state::{Kind, Records},
     timeline::Timeline,
 };
 
-/// The record's file of the runtime specification.
+/// Name of the file in the container's state directory that holds its runtime specification.
 pub(crate) const SPEC: &str = "spec.json";
 
-/// `metadata.json`.
+/// Contents of `metadata.json`: what never changes after creation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ContainerMetadata {
     pub(crate) id: String,
@@ -40,7 +40,7 @@ pub(crate) struct ContainerMetadata {
     pub(crate) stop_signal: i32,
 }
 
-/// Where it stands.
+/// Phase of a container's lifecycle (drawn in the module `container`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ContainerPhase {
     Creating,
@@ -61,54 +61,54 @@ impl ContainerPhase {
     }
 }
 
-/// `status.json`.
+/// Contents of `status.json`: what changes during the container's lifetime.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ContainerRecord {
     pub(crate) phase: ContainerPhase,
-    /// For people.
+    /// The current stage in words, for people.
     pub(crate) stage: String,
     pub(crate) pid: u32,
     pub(crate) start_time: u64,
     pub(crate) started_at: u64,
     pub(crate) finished_at: u64,
     pub(crate) exit_code: Option<i32>,
-    /// The signal that ended it, if one did.
+    /// The signal that terminated it, if any.
     #[serde(default)]
     pub(crate) signal: Option<i32>,
     pub(crate) reason: String,
     pub(crate) message: String,
-    /// Resources after the last update; `None`: as they were asked for at first.
+    /// Resources after the last update; `None` means those of the original request.
     #[serde(default)]
     pub(crate) resources: Option<oci::Resources>,
-    /// After the last update; `None`: as it was asked for at first.
+    /// OOM score adjustment after the last update; `None` means that of the original request.
     #[serde(default)]
     pub(crate) oom_score_adj: Option<i32>,
-    /// Its command cannot be executed: what `start` will say.
+    /// Why its command cannot be executed: the error that `start` returns.
     #[serde(default)]
     pub(crate) refused: Option<String>,
     #[serde(default)]
     pub(crate) timeline: Timeline,
-    /// Who its first process is; `None` before that is known.
+    /// User of its first process; `None` until it is known.
     #[serde(default)]
     pub(crate) user: Option<oci::User>,
-    /// Why what should be on record of it is not; absent: it is.
+    /// Why its record is missing or unreadable; absent if the record is intact.
     #[serde(default)]
     pub(crate) broken: Option<String>,
-    /// Its program ended while `start` was not done.
+    /// Exit status of a program that exited before `start` had recorded its outcome.
     #[serde(skip)]
-    pub(crate) early_end: Option<ExitStatus>,
+    pub(crate) early_exit: Option<ExitStatus>,
 }
 
 impl ContainerRecord {
     fn state(&self) -> ContainerState {
         match self.phase {
-            // Whether it runs is known; what it is, is not.
+            // Without its record only the monitor's knowledge is left: whether the process is alive.
             phase if self.broken.is_some() && phase != ContainerPhase::Exited => ContainerState::Unknown,
             phase => phase.state(),
         }
     }
 
-    /// Another stage begins.
+    /// Enters a stage, and records the time in the timeline.
     pub(crate) fn enter(&mut self, stage: &str) {
         stage.clone_into(&mut self.stage);
         self.timeline.enter(stage);
@@ -134,28 +134,28 @@ impl Default for ContainerRecord {
             timeline: Timeline::default(),
             user: None,
             broken: None,
-            early_end: None,
+            early_exit: None,
         };
         record.enter("creating");
         record
     }
 }
 
-/// See the module.
+/// A container: its metadata, its current record, and the locks that protect them.
 pub(crate) struct Container {
     pub(crate) metadata: ContainerMetadata,
-    /// Held by create, start, stop, remove and update.
+    /// Held by create, start, stop, remove, update and checkpoint.
     pub(crate) busy: Arc<tokio::sync::Mutex<()>>,
-    pub(crate) making: Making,
-    /// Its stop signal was sent: those who stop it again only wait.
-    pub(crate) asked: AtomicBool,
-    /// How many of its processes the OOM killer had ended, when somebody asked.
+    pub(crate) creation: CreationState,
+    /// Whether the stop signal was sent: later stop requests only wait.
+    pub(crate) stop_signal_sent: AtomicBool,
+    /// The number of processes killed by the OOM killer, as of the last call of [`Self::has_new_oom_kill`].
     oom_kills: AtomicU64,
-    /// The exit code of a process that fell to this one when its monitor died, and was reaped here.
+    /// The exit code that this process collected: a container becomes its child when the monitor dies.
     pub(crate) reaped: Mutex<Option<i32>>,
     pub(crate) pipe_calls: Arc<PipeCalls>,
     record: watch::Sender<Arc<ContainerRecord>>,
-    writing: Mutex<()>,
+    record_lock: Mutex<()>,
     process: OnceLock<oci::Process>,
     group: OnceLock<Group>,
 }
@@ -165,13 +165,13 @@ impl Container {
         Self {
             metadata,
             busy: Arc::default(),
-            making: Making::default(),
-            asked: AtomicBool::new(false),
+            creation: CreationState::default(),
+            stop_signal_sent: AtomicBool::new(false),
             oom_kills: AtomicU64::new(0),
             reaped: Mutex::new(None),
             pipe_calls: Arc::default(),
             record: watch::Sender::new(Arc::new(record)),
-            writing: Mutex::new(()),
+            record_lock: Mutex::new(()),
             process: OnceLock::new(),
             group: OnceLock::new(),
         }
@@ -185,38 +185,42 @@ impl Container {
         &self.metadata.config
     }
 
-    /// A snapshot.
+    /// Returns the current snapshot of the record.
     pub(crate) fn record(&self) -> Arc<ContainerRecord> {
         self.record.borrow().clone()
     }
 
-    /// Every later snapshot.
+    /// Returns a receiver of every later snapshot.
     pub(crate) fn watch(&self) -> watch::Receiver<Arc<ContainerRecord>> {
         self.record.subscribe()
     }
 
-    /// To change the record: who has it may be waiting for the tmpfs.
-    fn turn(&self) -> MutexGuard<'_, ()> {
-        match self.writing.try_lock() {
-            Ok(turn) => turn,
-            Err(_) => offload::here(|| self.writing.lock().unwrap_or_else(PoisonError::into_inner)),
+    /// Serializes changes of the record. The holder may be waiting for the tmpfs, so a contended lock is waited for off
+    /// the async worker.
+    fn lock_record(&self) -> MutexGuard<'_, ()> {
+        match self.record_lock.try_lock() {
+            Ok(guard) => guard,
+            Err(_) => offload::in_place(|| self.record_lock.lock().unwrap_or_else(PoisonError::into_inner)),
         }
     }
 
-    /// Changes the record where `change` says so: on the tmpfs first, then for all to see.
+    /// Applies `change` to the record. If it returns true, the record is written to the tmpfs and then published.
+    ///
+    /// # Errors
+    /// The record could not be written; it is published all the same.
     pub(crate) fn update(
         &self,
         records: &Records,
         change: impl FnOnce(&mut ContainerRecord) -> bool,
     ) -> Result<(), Error> {
-        let _turn = self.turn();
+        let _record_lock = self.lock_record();
         let mut record = ContainerRecord::clone(&self.record.borrow());
         let before = record.phase;
         if !change(&mut record) {
             return Ok(());
         }
         let written = records.write_status(Kind::Container, self.id(), &record);
-        // A full tmpfs must not hide what happened from those who wait for it.
+        // A full tmpfs must not hide a state change from the callers that wait for it.
         let record = Arc::new(record);
         let changing = records.events().changing();
         self.record.send_replace(Arc::clone(&record));
@@ -225,25 +229,26 @@ impl Container {
         written
     }
 
-    /// Changes the record also where it cannot be written: on a full tmpfs what happened has happened. After a crash it
-    /// is found out again.
+    /// Like [`Self::update`], but only logs a failure to write the record: on a full tmpfs the change has happened all
+    /// the same. After a crash, recovery determines it again.
     pub(crate) fn update_anyway(&self, records: &Records, change: impl FnOnce(&mut ContainerRecord) -> bool) {
         if let Err(error) = self.update(records, change) {
             tracing::warn!("container {}: {error}", self.id());
         }
     }
 
-    /// Where the operation stands; not worth a write.
+    /// Enters a stage of an operation. Published, but not written to disk.
     pub(crate) fn stage(&self, stage: &str) {
-        let _turn = self.turn();
+        let _record_lock = self.lock_record();
         let mut record = ContainerRecord::clone(&self.record.borrow());
         record.enter(stage);
         self.record.send_replace(Arc::new(record));
     }
 
-    /// The same, for one that is being ended: what its end says stays.
+    /// Like [`Self::stage`], for a container that is being stopped: once it exited, the stage that describes the exit
+    /// is kept.
     pub(crate) fn stopping(&self, stage: &str) {
-        let _turn = self.turn();
+        let _record_lock = self.lock_record();
         let mut record = ContainerRecord::clone(&self.record.borrow());
         if record.phase != ContainerPhase::Exited {
             record.enter(stage);
@@ -251,25 +256,26 @@ impl Container {
         }
     }
 
-    /// Something that was a part of the present stage; not worth a write either.
+    /// Adds an event to the current stage of the timeline. Published, but not written to disk.
     pub(crate) fn part(&self, name: String, began: u64, ended: u64, failure: &str) {
-        let _turn = self.turn();
+        let _record_lock = self.lock_record();
         let mut record = ContainerRecord::clone(&self.record.borrow());
         record.timeline.part(name, began, ended, failure);
         self.record.send_replace(Arc::new(record));
     }
 
-    /// Takes who it is from its specification, for lists; not worth a write.
-    pub(crate) fn find_user(&self, records: &Records) {
+    /// Loads the user of the first process from the runtime specification, for lists. Published, but not written to
+    /// disk.
+    pub(crate) fn load_user(&self, records: &Records) {
         if let Ok(process) = self.process(records) {
-            let _turn = self.turn();
+            let _record_lock = self.lock_record();
             let mut record = ContainerRecord::clone(&self.record.borrow());
             record.user = Some(process.user.clone());
             self.record.send_replace(Arc::new(record));
         }
     }
 
-    /// The resolved process: who it is, its environment, its rights.
+    /// Returns the resolved process of the specification: user, environment, capabilities. Reads it at the first call.
     pub(crate) fn process(&self, records: &Records) -> Result<&oci::Process, Error> {
         if let Some(process) = self.process.get() {
             return Ok(process);
@@ -278,34 +284,34 @@ impl Container {
         Ok(self.process.get_or_init(|| process))
     }
 
-    /// The runtime specification it was made by.
+    /// Reads the runtime specification that the container was created with.
     pub(crate) fn spec(&self, records: &Records) -> Result<oci::Spec, Error> {
         records.read(Kind::Container, self.id(), SPEC)
     }
 
-    /// Sets the resolved process, once.
-    pub(crate) fn resolved(&self, process: oci::Process) {
+    /// Sets the resolved process; only the first call has an effect.
+    pub(crate) fn set_process(&self, process: oci::Process) {
         let _ = self.process.set(process);
     }
 
-    /// Its cgroup, opened once: a measurement then is a few reads.
+    /// Returns its cgroup. It is opened at the first call, so that a later measurement costs only a few reads.
     pub(crate) fn group(&self, engine: &Inner) -> Result<&Group, Error> {
         if let Some(group) = self.group.get() {
             return Ok(group);
         }
-        let told = format_args!("open the cgroup of container {}", self.id()).to_string();
-        let path = GroupPath::parse(&self.metadata.cgroup).map_err(failed(&told))?;
-        let opened = Group::open(&engine.trees, &path).map_err(failed(&told))?;
+        let operation = format!("open the cgroup of container {}", self.id());
+        let path = GroupPath::parse(&self.metadata.cgroup).map_err(failed(&operation))?;
+        let opened = Group::open(&engine.trees, &path).map_err(failed(&operation))?;
         Ok(self.group.get_or_init(|| opened))
     }
 
-    /// Whether the OOM killer ended a process of it since this was asked last.
+    /// Returns whether the OOM killer killed one of its processes since the last call.
     pub(crate) fn has_new_oom_kill(&self, engine: &Inner) -> bool {
-        let kills = offload::here(|| self.group(engine).map_or(0, Group::oom_kills));
+        let kills = offload::in_place(|| self.group(engine).map_or(0, Group::oom_kills));
         self.oom_kills.swap(kills, Ordering::AcqRel) < kills
     }
 
-    /// Set up and not ended: its streams are there, whether or not its program runs yet.
+    /// Whether its stdio streams exist: it is set up and has not exited, even if its program was not started yet.
     pub(crate) fn has_streams(&self) -> bool {
         matches!(
             self.record.borrow().phase,
@@ -317,9 +323,9 @@ impl Container {
         matches!(self.record.borrow().phase, ContainerPhase::Starting | ContainerPhase::Running)
     }
 
-    /// Its operation runs: nobody knows its id yet.
-    pub(crate) fn is_making(&self) -> bool {
-        self.making.is_under_way() && self.record.borrow().phase == ContainerPhase::Creating
+    /// Whether its creation is in progress, so that no caller knows its id yet.
+    pub(crate) fn is_creating(&self) -> bool {
+        self.creation.is_in_progress() && self.record.borrow().phase == ContainerPhase::Creating
     }
 
     pub(crate) fn state(&self) -> ContainerState {
@@ -351,7 +357,7 @@ impl Container {
             stop_signal: self.metadata.stop_signal,
             user: record.user.clone().unwrap_or_default(),
             stage: record.stage.clone(),
-            making: self.is_making(),
+            creating: self.is_creating(),
         }
     }
 }

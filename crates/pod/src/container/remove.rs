@@ -1,13 +1,15 @@
-//! `RemoveContainer`: killed if it runs, then its cgroup, writable layer and record go, the record last.
+//! `RemoveContainer`: kills the container if it runs, then removes its cgroup, its writable layer and, last, its
+//! record.
 
 use std::sync::{Arc, atomic::Ordering};
 
 use super::{Container, ContainerPhase, stop};
 use crate::{
-    Error, ErrorKind, engine::Inner, failpoint, joined::Operation, lanes::patiently, remains, state::Kind, undo::Undo,
+    Error, ErrorKind, concurrency::with_timeout, engine::Inner, failpoint, leftovers, single_flight::Operation,
+    state::Kind, undo::Undo,
 };
 
-/// Removes it; an unknown one succeeds. Who asks again joins.
+/// Removes a container, or waits for a removal that is in progress. Succeeds for an unknown container.
 pub(crate) async fn remove(engine: &Arc<Inner>, id: &str) -> Result<(), Error> {
     let container = match engine.container(id) {
         Ok(container) => container,
@@ -16,46 +18,46 @@ pub(crate) async fn remove(engine: &Arc<Inner>, id: &str) -> Result<(), Error> {
     };
     let work = {
         let (engine, container) = (Arc::clone(engine), Arc::clone(&container));
-        || async move { begin(&engine, &container).await }
+        || async move { remove_unless_gone(&engine, &container).await }
     };
-    engine.joined.join(Operation::RemoveContainer, container.id(), work).await
+    engine.single_flight.run(Operation::RemoveContainer, container.id(), work).await
 }
 
-async fn begin(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Error> {
-    let told = |e: Error| e.during(format_args!("remove container {}", container.id()));
-    let doing = || format!("it is at {:?}", container.record().stage);
-    let _alone = patiently(container.busy.lock(), doing).await.map_err(told)?;
+async fn remove_unless_gone(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Error> {
+    let with_context = |e: Error| e.during(format_args!("remove container {}", container.id()));
+    let stage = || format!("its stage is {:?}", container.record().stage);
+    let _busy = with_timeout(container.busy.lock(), stage).await.map_err(with_context)?;
     if engine.container(container.id()).is_err() {
-        // Another call was quicker.
+        // Another request removed it in the meantime.
         return Ok(());
     }
     let phase = container.record().phase;
     if !matches!(phase, ContainerPhase::Exited | ContainerPhase::Creating) {
-        stop::kill(engine, container).await.map_err(told)?;
+        stop::kill(engine, container).await.map_err(with_context)?;
     }
-    engine.failures.removed(container);
-    take_away(engine, container).await.map_err(told)
+    engine.failures.add_removed(container);
+    remove_locked(engine, container).await.map_err(with_context)
 }
 
-/// What stands behind it, then its record. Every step is idempotent; for whoever has its lock.
-pub(crate) async fn take_away(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Error> {
-    take_all(engine, container).await.inspect_err(|_| {
-        // Others are removed again by those who want them gone.
+/// Removes a container's resources, then its record. Every step is idempotent. The caller holds the lock `busy`.
+pub(crate) async fn remove_locked(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Error> {
+    remove_resources(engine, container).await.inspect_err(|_| {
+        // In any other phase a caller requested the removal and will retry.
         if container.record().phase == ContainerPhase::Creating {
-            engine.unfinished.store(true, Ordering::Relaxed);
+            engine.cleanup_pending.store(true, Ordering::Relaxed);
         }
     })?;
     engine.forget_container(container);
     Ok(())
 }
 
-async fn take_all(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Error> {
+async fn remove_resources(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Error> {
     let id = container.id();
     let mut undo = Undo::default();
     container.stage("remove its cgroup and writable layer");
     undo.step("forget its process and remove its cgroup", engine.monitor.delete(id)).await;
-    let group = remains::end_group(engine, container.metadata.cgroup.clone(), id);
-    undo.step("end what a monitor that died left of it", group).await;
+    let group = leftovers::remove_group(engine, container.metadata.cgroup.clone(), id);
+    undo.step("remove what a dead monitor left over", group).await;
     failpoint::reach("remove.deleted");
     let discard = {
         let (images, id) = (engine.images.clone(), id.to_owned());

@@ -1,8 +1,8 @@
-//! SELinux: the label of a container's process, and that of the files it may use.
+//! SELinux: the label of a container's process, and that of the files that it may use.
 //!
-//! A container's root, and what is mounted for it, show one label for all files (`context=`). What it shares with the
-//! node or with the pod is labelled itself: volumes where the request wants it, the pod's `/etc/hosts` and its like,
-//! its `/dev/shm`, and the FIFOs of its streams.
+//! The container's root and the file systems mounted for it show one label for all files (`context=`). Files that it
+//! shares with the node or with the pod are labelled individually: volumes for which the request demands it, the pod's
+//! `/etc/hosts` and similar files, its `/dev/shm`, and the FIFOs of its stdio.
 
 use std::{
     fs,
@@ -26,10 +26,11 @@ use rustix::{
 use crate::{Error, Security, error::failed};
 
 const ATTRIBUTE: &str = "security.selinux";
-/// Longest path in a volume, bytes: what one system call takes.
+/// Longest path in a volume, bytes: the limit of one system call.
 const PATH_MAX: usize = 4095;
-/// Not to be labelled for one container, because the node needs their labels itself. What lies in them may be.
-const OF_THE_NODE: [&str; 32] = [
+/// Directories and files that are never labelled for a container, because the node itself needs their labels. Files in
+/// them may be.
+const PROTECTED_PATHS: [&str; 32] = [
     "/",
     "/bin",
     "/boot",
@@ -64,28 +65,28 @@ const OF_THE_NODE: [&str; 32] = [
     "/var/log",
 ];
 
-/// What SELinux calls a container.
+/// SELinux labels of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Labels {
-    /// Its process.
+    /// Label of its processes.
     pub(crate) process: String,
-    /// The files that only it may use.
+    /// Label of the files that only this container may use.
     pub(crate) file: String,
 }
 
-/// `None` where SELinux is off, and for a privileged container.
+/// Returns the labels of a container; `None` if SELinux is disabled, and for a privileged container.
 pub(crate) fn labels(security: &Security) -> Option<Labels> {
     // selinuxfs is registered only where SELinux was enabled at boot.
     static ENABLED: LazyLock<bool> = LazyLock::new(|| {
-        let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
-        known.lines().any(|line| line.ends_with("\tselinuxfs"))
+        let filesystems = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+        filesystems.lines().any(|line| line.ends_with("\tselinuxfs"))
     });
     let process = security.selinux_label.as_ref().filter(|_| !security.privileged && *ENABLED)?;
     let file = file_label(process, file_type(Path::new("/etc/selinux")).as_deref().unwrap_or("container_file_t"));
     Some(Labels { process: process.clone(), file })
 }
 
-/// The type of containers' files in the policy that is loaded (lxc_contexts(5)).
+/// Returns the type of containers' files in the loaded policy (lxc_contexts(5)).
 fn file_type(selinux: &Path) -> Option<String> {
     let value = |text: &str, key: &str| {
         let mut lines = text.lines().rev().filter_map(|line| line.split_once('='));
@@ -97,7 +98,7 @@ fn file_type(selinux: &Path) -> Option<String> {
     value(&contexts, "file")?.split(':').nth(2).map(str::to_owned)
 }
 
-/// Of a process's user and level.
+/// Builds a file label of this type with the user and the level of a process label.
 fn file_label(process: &str, kind: &str) -> String {
     let mut parts = process.splitn(4, ':');
     let user = parts.next().unwrap_or("system_u");
@@ -105,82 +106,83 @@ fn file_label(process: &str, kind: &str) -> String {
     format!("{user}:object_r:{kind}:{level}")
 }
 
-/// Labels the root of the pod's `/dev/shm`; what is made in it later has the same.
+/// Labels the root of the pod's `/dev/shm`; files created in it later inherit the label.
 pub(crate) fn label_shm(tmpfs: impl AsFd, label: &str) -> Result<(), Error> {
     let path = format!("/proc/self/fd/{}", tmpfs.as_fd().as_raw_fd());
-    settled(setxattr(&path, ATTRIBUTE, label.as_bytes(), XattrFlags::empty()))
+    ignore_unlabelled(setxattr(&path, ATTRIBUTE, label.as_bytes(), XattrFlags::empty()))
         .map_err(failed(format_args!("label the pod's /dev/shm {label}")))
 }
 
-/// Labels a file of a directory.
+/// Labels a file in a directory.
 pub(crate) fn label_in(directory: impl AsFd, name: &str, label: &str) -> Result<(), Error> {
     label_path(Path::new(&format!("/proc/self/fd/{}/{name}", directory.as_fd().as_raw_fd())), label)
 }
 
-/// Labels a file or directory of our own.
+/// Labels one file or directory, without following a symbolic link.
 pub(crate) fn label_path(path: &Path, label: &str) -> Result<(), Error> {
-    settled(lsetxattr(path, ATTRIBUTE, label.as_bytes(), XattrFlags::empty()))
+    ignore_unlabelled(lsetxattr(path, ATTRIBUTE, label.as_bytes(), XattrFlags::empty()))
         .map_err(failed(format_args!("label {} {label}", path.display())))
 }
 
-/// Labels a volume of the node with all that is in it. It may be full of what a container made: no symlink in it is
+/// Labels a volume and everything in it. A container may have created its contents, so no symbolic link in it is
 /// followed.
 ///
 /// # Errors
-/// `InvalidArgument` for a directory that is the node's own.
+/// `InvalidArgument` for a directory that the node itself needs.
 pub(crate) fn relabel(volume: &Path, label: &str) -> Result<(), Error> {
-    let told = format!("label volume {} {label}", volume.display());
+    let operation = format!("label volume {} {label}", volume.display());
     let root = match openat(CWD, volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-        // Whoever mounts it says so.
+        // Opening the volume reports this error.
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
-        root => root.map_err(failed(&told))?,
+        root => root.map_err(failed(&operation))?,
     };
     let by_descriptor = format!("/proc/self/fd/{}", root.as_raw_fd());
-    let real = fs::read_link(&by_descriptor).map_err(failed(&told))?;
-    if is_the_nodes(&real) {
+    let real = fs::read_link(&by_descriptor).map_err(failed(&operation))?;
+    if is_protected(&real) {
         return Err(Error::invalid(format!(
-            "{told}: {} is the node's own and keeps its labels; leave selinux_relabel out",
+            "{operation}: {} belongs to the node and must keep its labels; do not set selinux_relabel",
             real.display()
         )));
     }
-    settled(setxattr(&by_descriptor, ATTRIBUTE, label.as_bytes(), XattrFlags::empty())).map_err(failed(&told))?;
-    let kind = FileType::from_raw_mode(fstat(&root).map_err(failed(&told))?.st_mode);
+    ignore_unlabelled(setxattr(&by_descriptor, ATTRIBUTE, label.as_bytes(), XattrFlags::empty()))
+        .map_err(failed(&operation))?;
+    let kind = FileType::from_raw_mode(fstat(&root).map_err(failed(&operation))?.st_mode);
     if kind == FileType::Directory {
         let directory = openat(&root, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        below(&directory.map_err(failed(&told))?, label).map_err(|error| error.during(told))?;
+        relabel_below(&directory.map_err(failed(&operation))?, label).map_err(|error| error.during(operation))?;
     }
     Ok(())
 }
 
-/// Of a path without links.
-fn is_the_nodes(real: &Path) -> bool {
-    OF_THE_NODE.iter().any(|own| real == Path::new(own))
+/// Whether a path, without links, is one of [`PROTECTED_PATHS`].
+fn is_protected(real: &Path) -> bool {
+    PROTECTED_PATHS.iter().any(|path| real == Path::new(path))
 }
 
-/// One directory after the other, by its path below the root: a tree may be deeper than a stack or a table of
-/// descriptors.
-fn below(root: &OwnedFd, label: &str) -> Result<(), Error> {
+/// Labels everything below a directory. Opens one directory at a time by its path below the root: a tree may be deeper
+/// than the stack or the table of descriptors allows.
+fn relabel_below(root: &OwnedFd, label: &str) -> Result<(), Error> {
     let mut pending = vec![PathBuf::from(".")];
     while let Some(directory) = pending.pop() {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let directory = match openat2(root, &directory, flags, Mode::empty(), resolve) {
-            Ok(directory) => directory,
-            // Something else by now, or nothing.
+        let opened = match openat2(root, &directory, flags, Mode::empty(), resolve) {
+            Ok(opened) => opened,
+            // Removed or replaced in the meantime.
             Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => continue,
             Err(errno) => return Err(failed(format_args!("open {}", directory.display()))(errno)),
         };
-        for entry in Dir::read_from(&directory).map_err(failed("read a directory"))? {
+        for entry in Dir::read_from(&opened).map_err(failed("read a directory"))? {
             let entry = entry.map_err(failed("read a directory"))?;
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
+            let mut path = format!("/proc/self/fd/{}/", opened.as_raw_fd()).into_bytes();
             path.extend_from_slice(name.to_bytes());
             let path = PathBuf::from(std::ffi::OsString::from_vec(path));
-            if !has(&path, label) {
-                settled(lsetxattr(&path, ATTRIBUTE, label.as_bytes(), XattrFlags::empty()))
+            if !has_label(&path, label) {
+                ignore_unlabelled(lsetxattr(&path, ATTRIBUTE, label.as_bytes(), XattrFlags::empty()))
                     .map_err(failed(format_args!("label {:?}", String::from_utf8_lossy(name.to_bytes()))))?;
             }
             if matches!(entry.file_type(), FileType::Directory | FileType::Unknown) {
@@ -195,14 +197,14 @@ fn below(root: &OwnedFd, label: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn has(path: &Path, label: &str) -> bool {
-    let mut known = [0; 4096];
-    let length = lgetxattr(path, ATTRIBUTE, &mut known[..]).unwrap_or(0);
-    known[..length].strip_suffix(b"\0").unwrap_or(&known[..length]) == label.as_bytes()
+fn has_label(path: &Path, label: &str) -> bool {
+    let mut current = [0; 4096];
+    let length = lgetxattr(path, ATTRIBUTE, &mut current[..]).unwrap_or(0);
+    current[..length].strip_suffix(b"\0").unwrap_or(&current[..length]) == label.as_bytes()
 }
 
-/// What went meanwhile needs no label, and a file system without labels has none.
-fn settled(outcome: Result<(), Errno>) -> Result<(), Errno> {
+/// Ignores the errors of a file that was removed in the meantime and of a file system that does not support labels.
+fn ignore_unlabelled(outcome: Result<(), Errno>) -> Result<(), Errno> {
     match outcome {
         Err(Errno::NOENT | Errno::OPNOTSUPP) => Ok(()),
         outcome => outcome,
@@ -233,11 +235,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_nodes_keeps_its_labels() {
-        // Some of them are links into /usr on this system.
-        for own in OF_THE_NODE.iter().filter(|own| Path::new(own).exists()) {
-            assert!(is_the_nodes(&fs::canonicalize(own).expect("it is there")), "{own}");
+    fn protected_paths_keep_their_labels() {
+        // Some of them may be links into /usr on this system.
+        for path in PROTECTED_PATHS.iter().filter(|path| Path::new(path).exists()) {
+            assert!(is_protected(&fs::canonicalize(path).expect("canonical path")), "{path}");
         }
-        assert!(!is_the_nodes(Path::new("/var/lib/kubelet")));
+        assert!(!is_protected(Path::new("/var/lib/kubelet")));
     }
 }

@@ -1,4 +1,5 @@
-//! The OCI spec of a container: what was asked for, what its image says, what every container has.
+//! The OCI runtime specification of a container, built from the request, the image's configuration and the defaults of
+//! every container.
 
 pub(crate) mod apparmor;
 mod arguments;
@@ -16,58 +17,59 @@ use super::{ContainerConfig, ContainerMetadata, selinux};
 use crate::{Error, PidMode, SandboxConfig, SharedMode};
 
 pub(crate) use arguments::{absolute, set};
-pub(super) use mounts::{Extra, Mounts, Sources, normal};
+pub(super) use mounts::{ExtraMount, Mounts, Sources, normalize};
 
-/// What the spec is made of.
-pub(super) struct Facts<'a> {
+/// The inputs that a specification is built from.
+pub(super) struct SpecInputs<'a> {
     pub(super) metadata: &'a ContainerMetadata,
     pub(super) sandbox: &'a SandboxConfig,
     pub(super) image: &'a ImageConfig,
     pub(super) user: User,
-    /// What the pod is called inside.
+    /// Hostname of the pod.
     pub(super) hostname: &'a str,
-    /// RLIMIT_NOFILE that this process was started with: its own is raised, its containers' is not.
+    /// RLIMIT_NOFILE that this process was started with. This process raises its own limit, but containers get the
+    /// original one.
     pub(super) nofile: Rlimit,
-    /// What its CDI devices need.
+    /// Edits that its CDI devices demand.
     pub(super) edits: &'a cdi::Edits,
-    /// Whether devices belong to the container's user.
-    pub(super) own_devices: bool,
+    /// Whether devices are owned by the container's user (`device_ownership_from_security_context`).
+    pub(super) device_ownership: bool,
 }
 
-impl Facts<'_> {
+impl SpecInputs<'_> {
     fn config(&self) -> &ContainerConfig {
         &self.metadata.config
     }
 }
 
-/// The capabilities of the container: what the seccomp profile depends on.
+/// Returns the capabilities of the container, on which the seccomp profile depends.
 pub(super) fn capabilities(config: &ContainerConfig) -> Result<Vec<String>, Error> {
     capabilities::granted(&config.security)
 }
 
-/// The process: also what commands in the container are made of.
-pub(super) fn process(facts: &Facts<'_>) -> Result<Process, Error> {
-    let config = facts.config();
+/// Builds the process, which is also the template of processes exec'd in the container.
+pub(super) fn process(inputs: &SpecInputs<'_>) -> Result<Process, Error> {
+    let config = inputs.config();
     let security = &config.security;
-    let args = arguments::arguments(config, facts.image);
+    let args = arguments::arguments(config, inputs.image);
     if args.is_empty() {
         return Err(Error::invalid(format!(
-            "no command: neither the request nor image {} names one",
+            "no command: neither the request nor the image {} specifies one",
             config.user_specified_image
         )));
     }
-    let mut env = arguments::environment(config, facts.image, facts.hostname);
-    for entry in &facts.edits.env {
+    let mut env = arguments::environment(config, inputs.image, inputs.hostname);
+    for entry in &inputs.edits.env {
         arguments::set(&mut env, entry.clone());
     }
-    let mut user = facts.user.clone();
-    for gid in &facts.edits.additional_gids {
+    let mut user = inputs.user.clone();
+    for gid in &inputs.edits.additional_gids {
         if !user.additional_gids.contains(gid) {
             user.additional_gids.push(*gid);
         }
     }
     let cwd = config.working_dir.clone().filter(|dir| !dir.is_empty());
-    let cwd = cwd.or_else(|| Some(facts.image.working_dir.clone()).filter(|dir| !dir.is_empty()));
+    let cwd = cwd.or_else(|| Some(inputs.image.working_dir.clone()).filter(|dir| !dir.is_empty()));
     Ok(Process {
         terminal: config.tty,
         console_size: None,
@@ -76,7 +78,7 @@ pub(super) fn process(facts: &Facts<'_>) -> Result<Process, Error> {
         env,
         cwd: arguments::absolute(&cwd.unwrap_or_default()),
         capabilities: Some(capabilities::sets(&capabilities(config)?, &security.add_ambient_capabilities)?),
-        rlimits: vec![facts.nofile.clone()],
+        rlimits: vec![inputs.nofile.clone()],
         no_new_privileges: security.no_new_privileges,
         apparmor_profile: apparmor::apparmor(security)?,
         oom_score_adj: Some(config.oom_score_adj),
@@ -85,18 +87,18 @@ pub(super) fn process(facts: &Facts<'_>) -> Result<Process, Error> {
     })
 }
 
-/// The whole, for these mounts.
-pub(super) fn build(facts: &Facts<'_>, process: Process, mounts: Vec<oci::Mount>) -> Result<Spec, Error> {
-    let config = facts.config();
+/// Builds the specification from its process and mounts.
+pub(super) fn build(inputs: &SpecInputs<'_>, process: Process, mounts: Vec<oci::Mount>) -> Result<Spec, Error> {
+    let config = inputs.config();
     let security = &config.security;
-    let (devices, rules) = devices::devices(facts)?;
+    let (devices, rules) = devices::devices(inputs)?;
     let mut resources = config.resources.clone();
     resources.devices = rules;
-    let users = facts.sandbox.user_namespace.as_ref();
+    let users = inputs.sandbox.user_namespace.as_ref();
     let linux = Linux {
         resources: Some(resources),
-        cgroups_path: Some(facts.metadata.cgroup.clone()),
-        namespaces: namespaces(facts.sandbox, config),
+        cgroups_path: Some(inputs.metadata.cgroup.clone()),
+        namespaces: namespaces(inputs.sandbox, config),
         uid_mappings: users.map(|maps| maps.uids.clone()).unwrap_or_default(),
         gid_mappings: users.map(|maps| maps.gids.clone()).unwrap_or_default(),
         devices,
@@ -104,8 +106,8 @@ pub(super) fn build(facts: &Facts<'_>, process: Process, mounts: Vec<oci::Mount>
         readonly_paths: masks::readonly(security),
         rootfs_propagation: None,
         mount_label: selinux::labels(security).map(|labels| labels.file),
-        intel_rdt: facts.edits.intel_rdt.as_ref().map(cdi::IntelRdt::to_oci),
-        net_devices: net_devices(facts.edits),
+        intel_rdt: inputs.edits.intel_rdt.as_ref().map(cdi::IntelRdt::to_oci),
+        net_devices: net_devices(inputs.edits),
         ..Linux::default()
     };
     Ok(Spec {
@@ -113,7 +115,7 @@ pub(super) fn build(facts: &Facts<'_>, process: Process, mounts: Vec<oci::Mount>
         process: Some(process),
         root: Some(Root { path: "rootfs".into(), readonly: security.readonly_rootfs }),
         mounts,
-        hooks: hooks(facts.edits),
+        hooks: hooks(inputs.edits),
         linux: Some(linux),
         ..Spec::default()
     })
@@ -133,7 +135,8 @@ fn net_devices(edits: &cdi::Edits) -> BTreeMap<String, NetDevice> {
     edits.net_devices.iter().map(device).collect()
 }
 
-/// New ones and, for those that a descriptor is given for, joined ones; what is not named is the node's.
+/// Returns the namespaces of the container: those that a descriptor is supplied for are joined, the others are created.
+/// A namespace that is not listed is that of the node.
 fn namespaces(sandbox: &SandboxConfig, config: &ContainerConfig) -> Vec<Namespace> {
     let mut kinds = vec![NamespaceType::Mount];
     if config.security.pid != PidMode::Node || config.security.target.is_some() {

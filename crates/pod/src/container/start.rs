@@ -1,4 +1,5 @@
-//! `StartContainer`: one byte through the gate, answered when `execve` succeeded or failed.
+//! `StartContainer`: the monitor releases the waiting init process, which executes the program. The answer arrives when
+//! `execve` succeeded or failed.
 
 use std::sync::Arc;
 
@@ -6,37 +7,37 @@ use monitor_api::ExitStatus;
 use rustix::process::{Signal, pidfd_send_signal};
 use tracing::{Instrument, debug_span};
 
-use super::{Container, ContainerPhase, ContainerRecord, end};
-use crate::{Error, clock, engine::Inner, failpoint, joined::Operation, lanes::patiently};
+use super::{Container, ContainerPhase, ContainerRecord, exit};
+use crate::{Error, clock, concurrency::with_timeout, engine::Inner, failpoint, single_flight::Operation};
 
-/// Reason of a container whose program could not be started: kubelet's word.
+/// Reason of a container whose program could not be started, as kubelet knows it.
 pub const START_ERROR: &str = "StartError";
-/// Exit code that other engines give such a container.
+/// Exit code of a container whose program could not be started, as in containerd.
 const NOT_STARTED: i32 = 128;
 
-/// Starts it; one that runs is started already. Who asks again joins.
+/// Starts a container, or waits for a start that is in progress. Starting a running container succeeds.
 pub(crate) async fn start(engine: &Arc<Inner>, id: &str) -> Result<(), Error> {
     let container = engine.container(id)?;
     let work = {
         let (engine, container) = (Arc::clone(engine), Arc::clone(&container));
-        || async move { begin(&engine, &container).await }
+        || async move { start_locked(&engine, &container).await }
     };
-    engine.joined.join(Operation::StartContainer, container.id(), work).await
+    engine.single_flight.run(Operation::StartContainer, container.id(), work).await
 }
 
-async fn begin(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Error> {
-    let doing = || format!("it is at {:?}", container.record().stage);
-    let _alone = patiently(container.busy.lock(), doing).await?;
-    let wrong = |why: &str| Err(Error::state(format!("start container {}: {why}", container.id())));
+async fn start_locked(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Error> {
+    let stage = || format!("its stage is {:?}", container.record().stage);
+    let _busy = with_timeout(container.busy.lock(), stage).await?;
+    let refuse = |reason: &str| Err(Error::state(format!("start container {}: {reason}", container.id())));
     match container.record().phase {
         ContainerPhase::Created => {}
-        ContainerPhase::Creating => return wrong("it is still being made"),
+        ContainerPhase::Creating => return refuse("it is still being created"),
         ContainerPhase::Starting | ContainerPhase::Running => return Ok(()),
-        ContainerPhase::Exited => return wrong("it ended; make another one"),
+        ContainerPhase::Exited => return refuse("it exited; create a new container"),
     }
-    if let Some(why) = container.record().refused.clone() {
-        refuse(engine, container)?;
-        return Err(Error::invalid(why));
+    if let Some(reason) = container.record().refused.clone() {
+        fail_refused(engine, container)?;
+        return Err(Error::invalid(reason));
     }
     container.update_anyway(&engine.records, |record| {
         record.phase = ContainerPhase::Starting;
@@ -48,13 +49,13 @@ async fn begin(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Er
     failpoint::reach("container.started");
     container.update_anyway(&engine.records, |record| {
         record.started_at = clock::now();
-        let early_end = record.early_end.take();
+        let early_exit = record.early_exit.take();
         match &started {
             Ok(()) => {
                 record.phase = ContainerPhase::Running;
                 record.enter("running");
-                if let Some(status) = early_end {
-                    end::finish(record, &status);
+                if let Some(status) = early_exit {
+                    exit::mark_exited(record, &status);
                 }
             }
             Err(error) => fail(record, error.message.clone()),
@@ -62,26 +63,26 @@ async fn begin(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Er
         true
     });
     if started.is_err() {
-        // Whatever the monitor could not tell any more: it does not run.
-        engine.monitor.custody().of_pidfd(container.id(), |pidfd| pidfd_send_signal(pidfd, Signal::KILL));
+        // The monitor may have failed before it answered: make sure that nothing runs.
+        engine.monitor.custody().with_pidfd(container.id(), |pidfd| pidfd_send_signal(pidfd, Signal::KILL));
     }
     started
 }
 
-/// Ends a container whose command cannot be executed.
-pub(super) fn refuse(engine: &Inner, container: &Container) -> Result<(), Error> {
+/// Marks a container as exited whose command cannot be executed.
+pub(super) fn fail_refused(engine: &Inner, container: &Container) -> Result<(), Error> {
     container.update(&engine.records, |record| match record.refused.take() {
-        Some(why) => {
-            fail(record, why);
+        Some(reason) => {
+            fail(record, reason);
             true
         }
         None => false,
     })
 }
 
-fn fail(record: &mut ContainerRecord, why: String) {
+fn fail(record: &mut ContainerRecord, reason: String) {
     let status = ExitStatus { code: Some(NOT_STARTED), signal: None, oom_killed: false, at: clock::now() };
-    end::finish(record, &status);
+    exit::mark_exited(record, &status);
     record.reason = START_ERROR.into();
-    record.message = why;
+    record.message = reason;
 }

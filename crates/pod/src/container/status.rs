@@ -4,91 +4,91 @@ use serde::{Deserialize, Serialize};
 
 use super::{ContainerConfig, UserChoice};
 
-/// Where a container stands.
+/// State of a container, as the CRI reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContainerState {
-    /// Set up, its program does not run yet.
+    /// It is set up; its program was not started yet.
     Created,
-    /// Its program runs.
+    /// Its program is running.
     Running,
-    /// It ended.
+    /// It exited.
     Exited,
-    /// It is being made, or cannot be told.
+    /// It is being created, or its state cannot be determined.
     Unknown,
 }
 
-/// A container as it was at one moment. Times are nanoseconds since the epoch, 0 for not yet.
+/// Status of a container at one moment. Times are nanoseconds since the epoch, 0 for not yet.
 #[derive(Clone, Debug)]
 pub struct ContainerStatus {
     /// 64 hex digits.
     pub id: String,
-    /// Its sandbox's id.
+    /// Id of its sandbox.
     pub sandbox: String,
-    /// What was asked for.
+    /// The configuration of the request.
     pub config: Arc<ContainerConfig>,
     /// `sha256:…`
     pub image_id: String,
-    /// Where it stands.
+    /// Its state.
     pub state: ContainerState,
-    /// When it was made.
+    /// Time of its creation.
     pub created_at: u64,
-    /// When its program started.
+    /// Time at which its program started.
     pub started_at: u64,
-    /// When it ended.
+    /// Time at which it exited.
     pub finished_at: u64,
-    /// Exit code, 128 + signal; `None` while it runs and where it cannot be known.
+    /// Exit code, or 128 + signal; `None` while it is running and if it cannot be known.
     pub exit_code: Option<i32>,
     /// `Completed`, `Error`, `OOMKilled`, `StartError`, …
     pub reason: String,
-    /// More about it.
+    /// Details of the reason, for people.
     pub message: String,
-    /// Its log, absolute.
+    /// Absolute path of its log.
     pub log_path: Option<PathBuf>,
-    /// Its first process, while there is one.
+    /// PID of its init process, while there is one.
     pub pid: Option<u32>,
-    /// Its limits as they are, after updates.
+    /// Its current limits, after updates.
     pub resources: oci::Resources,
-    /// How ready the kernel is to end it, after updates.
+    /// Its current OOM score adjustment, after updates.
     pub oom_score_adj: i32,
-    /// What asks it to end.
+    /// The signal that `StopContainer` sends first.
     pub stop_signal: i32,
-    /// Who it is.
+    /// User of its init process.
     pub user: oci::User,
-    /// Where a running or failed operation stands, for `inspect`.
+    /// Stage of the operation that is in progress or failed, for `inspect`.
     pub stage: String,
-    /// It is only just being made, and whoever makes it does not have its id yet.
-    pub making: bool,
+    /// Whether its creation is in progress, so that the caller that creates it does not have its id yet.
+    pub creating: bool,
 }
 
-/// What a command said.
+/// Output and exit code of a command.
 #[derive(Clone, Debug)]
 pub struct ExecOutput {
-    /// At most 16 MiB.
+    /// Its standard output, at most 16 MiB.
     pub stdout: Vec<u8>,
-    /// At most 16 MiB.
+    /// Its standard error, at most 16 MiB.
     pub stderr: Vec<u8>,
-    /// Exit code, 128 + signal.
+    /// Exit code, or 128 + signal.
     pub exit_code: i32,
 }
 
-/// A command to run in a container; for an attached client only the streams and the size count.
+/// A command to run in a container. For an attach request only the streams and the size matter.
 #[derive(Clone, Debug)]
 pub struct ExecRequest {
-    /// Added to (or in place of) the container's.
+    /// Variables that are added to the container's environment or replace those of the same name.
     pub env: Vec<(String, String)>,
-    /// `None`: the container's.
+    /// Working directory; `None`: that of the container.
     pub working_dir: Option<String>,
-    /// `UserChoice::Image`: the container's own user.
+    /// User to run as; `UserChoice::Image`: the container's own user.
     pub user: UserChoice,
     /// Program and arguments.
     pub command: Vec<String>,
-    /// Whether it gets a terminal.
+    /// Whether the command gets a terminal.
     pub tty: bool,
-    /// Whether input is given.
+    /// Whether the client sends input.
     pub stdin: bool,
-    /// Whether output is wanted.
+    /// Whether the client receives standard output.
     pub stdout: bool,
-    /// Whether errors are wanted (a terminal has one stream: its output).
+    /// Whether the client receives standard error (a terminal has only one output stream, standard output).
     pub stderr: bool,
     /// Columns and rows of the terminal.
     pub size: Option<(u16, u16)>,

@@ -1,11 +1,12 @@
-//! Standard streams that outlive the monitor: FIFOs on the state tmpfs.
+//! Stdio of a container, which outlives the monitor: FIFOs on the tmpfs of the state directory.
 //!
 //! ```text
-//! container 1, 2   O_RDWR ──▶ FIFO ──▶ O_RDONLY, monitor → log     a duplicate of the read end stays here
-//! container 0    O_RDONLY ◀── FIFO ◀── O_WRONLY, held by the monitor and here; clients open it by path
+//! container 1, 2   O_RDWR ──▶ FIFO ──▶ O_RDONLY, monitor → log     this process keeps a duplicate of the read end
+//! container 0    O_RDONLY ◀── FIFO ◀── O_WRONLY, held by the monitor and by this process; clients open it by path
 //! ```
-//! The container's own descriptors keep an output FIFO open in both directions, so that a dead monitor is neither a
-//! SIGPIPE nor a loss. Its input ends when all write ends are closed: that of the monitor, ours and the clients'.
+//! The container's own descriptors keep an output FIFO open in both directions, so that the death of the monitor causes
+//! neither a SIGPIPE nor a loss of output. Its input ends when all write ends are closed: those of the monitor, of this
+//! process and of the clients.
 
 use std::{io, path::Path, sync::Arc, time::Instant};
 
@@ -18,19 +19,20 @@ use rustix::{
 
 use super::ContainerConfig;
 use crate::{
-    Error, attempts,
+    Error,
     error::failed,
+    retry::retry,
     session::{PipeCalls, SharedPipe},
 };
 
-/// All that may be there.
+/// Names of all FIFOs that a container may have.
 pub(crate) const FIFOS: [&str; 3] = [STDIN, "stdout", "stderr"];
 const STDIN: &str = "stdin";
-/// Name of the FIFO, the container's end, the monitor's.
+/// For each output: name of the FIFO, role of the container's end, role of the monitor's end.
 const OUTPUTS: [(&str, Role, Role); 2] =
     [("stdout", Role::Stdout, Role::StdoutRead), ("stderr", Role::Stderr, Role::StderrRead)];
 
-/// What goes to the monitor, and what stays in custody.
+/// Descriptors that are sent to the monitor, and the duplicates that this process keeps.
 #[derive(Debug, Default)]
 pub(crate) struct Stdio {
     pub(crate) send: Attachments,
@@ -38,32 +40,32 @@ pub(crate) struct Stdio {
 }
 
 impl Stdio {
-    /// Makes the FIFOs in the record's directory; a container with a terminal needs none.
-    pub(crate) fn make(directory: &Path, config: &ContainerConfig) -> Result<Self, Error> {
+    /// Creates and opens the FIFOs in the container's state directory. A container with a terminal needs no FIFOs.
+    pub(crate) fn create(directory: &Path, config: &ContainerConfig) -> Result<Self, Error> {
         let mut stdio = Self::default();
         if config.tty {
             return Ok(stdio);
         }
         for (name, container, monitor) in OUTPUTS {
             let path = directory.join(name);
-            make_fifo(&path)?;
+            create_fifo(&path)?;
             stdio.send.push(container, open(&path, OFlags::RDWR)?);
-            stdio.both(monitor, open(&path, OFlags::RDONLY | OFlags::NONBLOCK)?)?;
+            stdio.push_both(monitor, open(&path, OFlags::RDONLY | OFlags::NONBLOCK)?)?;
         }
         if config.stdin {
             let path = directory.join(STDIN);
-            make_fifo(&path)?;
-            // Neither end can be opened alone without waiting for the other.
+            create_fifo(&path)?;
+            // Opening one end of a FIFO blocks until the other one is open.
             let _bridge = open(&path, OFlags::RDWR)?;
             stdio.send.push(Role::Stdin, open(&path, OFlags::RDONLY)?);
-            stdio.both(Role::StdinHold, open(&path, OFlags::WRONLY)?)?;
+            stdio.push_both(Role::StdinHold, open(&path, OFlags::WRONLY)?)?;
         }
         Ok(stdio)
     }
 
-    /// The ends that a monitor needs for a container that runs already, when all duplicates were lost. A FIFO that is
-    /// not locked is waited for until then.
-    pub(crate) async fn again(
+    /// Opens the ends again that a monitor needs for a running container, after all descriptors were lost. Waits until
+    /// `until` for a FIFO whose lock a process of the container holds.
+    pub(crate) async fn reopen(
         directory: &Path,
         config: &ContainerConfig,
         calls: &Arc<PipeCalls>,
@@ -75,15 +77,14 @@ impl Stdio {
         }
         for (name, _, monitor) in OUTPUTS {
             let path = directory.join(name);
-            let open = |path: &Path| match attempts::repeat(|| Ok(open_once(path, OFlags::RDONLY | OFlags::NONBLOCK)?))
-            {
-                // A container that could have none.
+            let open = |path: &Path| match retry(|| Ok(open_once(path, OFlags::RDONLY | OFlags::NONBLOCK)?)) {
+                // The container was created without this FIFO.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
                 opened => opened.map(Some).map_err(failed("open a FIFO")),
             };
             match calls.open(&path, until, open).await {
                 Ok(pipe) => pipe.and_then(SharedPipe::into_file).into_iter().for_each(|file| files.push(monitor, file)),
-                Err(error) => tracing::warn!("{}: its output is lost: {error}", path.display()),
+                Err(error) => tracing::warn!("open {} again: {error}; the container's output is lost", path.display()),
             }
         }
         if config.stdin && !config.stdin_once {
@@ -97,14 +98,15 @@ impl Stdio {
         files
     }
 
-    pub(crate) fn both(&mut self, role: Role, file: OwnedFd) -> Result<(), Error> {
+    /// Adds a descriptor to send, and keeps a duplicate.
+    pub(crate) fn push_both(&mut self, role: Role, file: OwnedFd) -> Result<(), Error> {
         self.keep.push(role, file.try_clone().map_err(failed("duplicate a descriptor"))?);
         self.send.push(role, file);
         Ok(())
     }
 }
 
-/// A client's write end of a container's input. Fails when nobody reads any more.
+/// Opens a client's write end of a container's input. Fails if no process reads it any longer.
 pub(crate) async fn open_stdin(
     directory: &Path,
     calls: &Arc<PipeCalls>,
@@ -114,10 +116,10 @@ pub(crate) async fn open_stdin(
     calls.open(&directory.join(STDIN), until, open).await
 }
 
-fn make_fifo(path: &Path) -> Result<(), Error> {
+fn create_fifo(path: &Path) -> Result<(), Error> {
     match rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
-        Err(errno) => Err(failed(format_args!("make FIFO {}", path.display()))(errno)),
+        Err(errno) => Err(failed(format_args!("create FIFO {}", path.display()))(errno)),
     }
 }
 

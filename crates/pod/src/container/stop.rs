@@ -1,4 +1,4 @@
-//! `StopContainer`: the stop signal, the grace, then SIGKILL to every process.
+//! `StopContainer`: sends the stop signal, waits for the grace period, then sends SIGKILL to every process.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -9,94 +9,97 @@ use monitor_api::{KillScope, Target};
 use rustix::process::Signal;
 
 use super::{Container, ContainerPhase, start};
-use crate::{Error, ErrorKind, engine::Inner, lanes::patiently, process};
+use crate::{Error, ErrorKind, concurrency::with_timeout, engine::Inner, process};
 
-/// How long the kernel may take to end what was killed, before it is told as a failure.
-const KILLED: Duration = Duration::from_secs(30);
-/// How often a program that does not listen yet is looked at.
-const LISTEN: Duration = Duration::from_millis(20);
+/// How long the kernel may take to terminate killed processes before that is reported as a failure.
+const KILL_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a program that has no handler for the stop signal yet is checked again.
+const HANDLER_POLL: Duration = Duration::from_millis(20);
 
-/// Stops it; one that ended or is unknown succeeds.
+/// Stops a container. Succeeds for one that exited or does not exist.
 pub(crate) async fn stop(engine: &Arc<Inner>, id: &str, grace: Duration) -> Result<(), Error> {
     let container = match engine.container(id) {
         Ok(container) => container,
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
-    let told = |e: Error| e.during(format_args!("stop container {}", container.id()));
-    // A stop with a shorter grace must not wait for one with a longer: only start and create are waited for.
-    let doing = || format!("it is at {:?}", container.record().stage);
-    drop(patiently(container.busy.lock(), doing).await.map_err(told)?);
+    let with_context = |e: Error| e.during(format_args!("stop container {}", container.id()));
+    // Waits for create and start only: a stop with a short grace period must not wait for one with a longer period.
+    let stage = || format!("its stage is {:?}", container.record().stage);
+    drop(with_timeout(container.busy.lock(), stage).await.map_err(with_context)?);
     match container.record().phase {
         ContainerPhase::Exited | ContainerPhase::Creating => return Ok(()),
-        ContainerPhase::Created => return kill(engine, &container).await.map_err(told),
+        ContainerPhase::Created => return kill(engine, &container).await.map_err(with_context),
         ContainerPhase::Starting | ContainerPhase::Running => {}
     }
-    if !grace.is_zero() && ask(engine, &container, grace).await.map_err(told)? {
+    if !grace.is_zero() && stop_gracefully(engine, &container, grace).await.map_err(with_context)? {
         return Ok(());
     }
-    kill(engine, &container).await.map_err(told)
+    kill(engine, &container).await.map_err(with_context)
 }
 
-/// Sends the stop signal and waits; whether it ended.
-async fn ask(engine: &Inner, container: &Container, grace: Duration) -> Result<bool, Error> {
+/// Sends the stop signal and waits for the grace period. Returns whether the container exited.
+async fn stop_gracefully(engine: &Inner, container: &Container, grace: Duration) -> Result<bool, Error> {
     let signal = container.metadata.stop_signal;
-    if container.asked.swap(true, Ordering::AcqRel) {
-        // Programs take a second signal for impatience.
+    if container.stop_signal_sent.swap(true, Ordering::AcqRel) {
+        // Many programs take a second signal as a request to exit at once.
         return Ok(wait(container, grace).await);
     }
     let target = Target::Container(container.id().to_owned());
     let pid = container.record().pid;
     container.stopping(&format!("stop: signal {signal} sent, {} s to end", grace.as_secs()));
-    // A process that is gone hears as well as any: the signal then does no harm.
-    let hears = || offload::here(|| process::hears(pid, signal)).unwrap_or(true);
-    let heard = hears();
-    // A signal that could not be sent is sent by the next stop.
+    // For a process that is gone the signal is harmless, hence true.
+    let is_handled = || offload::in_place(|| process::is_signal_effective(pid, signal)).unwrap_or(true);
+    let was_handled = is_handled();
+    // If sending fails, the next stop request sends the signal.
     let send = || async {
         let sent = engine.monitor.kill(&target, signal, KillScope::Init).await;
-        sent.inspect_err(|_| container.asked.store(false, Ordering::Release))
+        sent.inspect_err(|_| container.stop_signal_sent.store(false, Ordering::Release))
     };
     send().await?;
-    let ended = wait(container, grace);
-    if heard {
-        return Ok(ended.await);
+    let exited = wait(container, grace);
+    if was_handled {
+        return Ok(exited.await);
     }
-    // The first process of a PID namespace that only just started has no handler yet, and the kernel drops the signal:
-    // it is sent again once there is one.
-    let again = async {
-        while !hears() {
-            tokio::time::sleep(LISTEN).await;
+    // The init process of a PID namespace that has just started has no handler yet, and the kernel drops the signal. It
+    // is sent again once there is a handler.
+    let resend = async {
+        while !is_handled() {
+            tokio::time::sleep(HANDLER_POLL).await;
         }
         send().await
     };
-    tokio::pin!(ended);
+    tokio::pin!(exited);
     tokio::select! {
-        ended = &mut ended => return Ok(ended),
-        again = again => again?,
+        exited = &mut exited => return Ok(exited),
+        resent = resend => resent?,
     }
-    Ok(ended.await)
+    Ok(exited.await)
 }
 
-/// SIGKILL to every process, and waits for the end.
+/// Sends SIGKILL to every process and waits until the container exited.
 pub(crate) async fn kill(engine: &Inner, container: &Container) -> Result<(), Error> {
     if container.record().refused.is_some() {
-        return start::refuse(engine, container);
+        return start::fail_refused(engine, container);
     }
     let target = Target::Container(container.id().to_owned());
     container.stopping("stop: every process is killed");
     engine.monitor.kill(&target, Signal::KILL.as_raw(), KillScope::All).await?;
-    if wait(container, KILLED).await {
+    if wait(container, KILL_TIMEOUT).await {
         return Ok(());
     }
     Err(Error::new(
         ErrorKind::DeadlineExceeded,
-        format!("it was killed {} s ago and did not end: a process may hang in the kernel", KILLED.as_secs()),
+        format!(
+            "still running {} s after SIGKILL: a process may hang in the kernel; try again",
+            KILL_TIMEOUT.as_secs()
+        ),
     ))
 }
 
-/// Whether it ended within this time.
+/// Waits until the container exited, for at most `time`. Returns whether it did.
 async fn wait(container: &Container, time: Duration) -> bool {
     let mut watch = container.watch();
-    let ended = watch.wait_for(|record| record.phase == ContainerPhase::Exited);
-    tokio::time::timeout(time, ended).await.is_ok_and(|ended| ended.is_ok())
+    let exited = watch.wait_for(|record| record.phase == ContainerPhase::Exited);
+    tokio::time::timeout(time, exited).await.is_ok_and(|exited| exited.is_ok())
 }

@@ -1,4 +1,4 @@
-//! Whether the data disk takes what is written.
+//! Checks of the data disk: it must accept writes.
 
 use std::{
     fs::File,
@@ -14,15 +14,15 @@ use rustix::{fs::OFlags, io::Errno};
 use super::{Engine, probe::Probe};
 use crate::{Condition, engine::Inner};
 
-/// Between two checks.
-const EVERY: Duration = Duration::from_secs(10);
-/// A disk that takes longer for one byte is reported.
+/// Interval between two checks.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// A disk that takes longer for one byte is reported as not responding.
 const SILENT_MAX: Duration = Duration::from_secs(10);
 
-/// How long a caller waits who must know.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long [`DataDisk::check_now`] waits for a result.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// Health of the data disk.
 pub(super) struct DataDisk {
     probe: Arc<Probe<Result<(), String>>>,
     path: String,
@@ -36,58 +36,58 @@ impl DataDisk {
         Self { probe: Probe::new("pinion-disk", check), path }
     }
 
-    /// How long it has not answered; zero while it does.
+    /// Returns how long the disk has not responded; zero if it does.
     pub(super) fn silence(&self) -> Duration {
-        self.probe.seen().running.filter(|running| *running >= SILENT_MAX).unwrap_or_default()
+        self.probe.state().running.filter(|running| *running >= SILENT_MAX).unwrap_or_default()
     }
 
-    /// Whether it takes what is written now: the answer of a check that begins now, not of the last one.
+    /// Runs a new check and reports whether the disk accepts writes now.
     pub(super) async fn check_now(&self) -> Condition {
-        if self.probe.look(PATIENCE).await.running.is_some() {
-            let why = format!("write to {}: no answer for more than {} s", self.path, PATIENCE.as_secs());
-            return Condition::of(Err(why), "DataDiskNotAnswering");
+        if self.probe.check(CHECK_TIMEOUT).await.running.is_some() {
+            let cause = format!("write to {}: no answer for more than {} s", self.path, CHECK_TIMEOUT.as_secs());
+            return Condition::from_result(Err(cause), "DataDiskNotAnswering");
         }
         self.condition()
     }
 
-    /// Whether it takes what is written.
+    /// Reports the result of the last check.
     pub(super) fn condition(&self) -> Condition {
         if !self.silence().is_zero() {
-            let why = format!("write to {}: no answer for more than {} s", self.path, SILENT_MAX.as_secs());
-            return Condition::of(Err(why), "DataDiskNotAnswering");
+            let cause = format!("write to {}: no answer for more than {} s", self.path, SILENT_MAX.as_secs());
+            return Condition::from_result(Err(cause), "DataDiskNotAnswering");
         }
-        let answer = self.probe.seen().latest.unwrap_or(Ok(()));
-        Condition::of(answer.map_err(|error| format!("write to {}: {error}", self.path)), "DataDiskFails")
+        let result = self.probe.state().latest.unwrap_or(Ok(()));
+        Condition::from_result(result.map_err(|error| format!("write to {}: {error}", self.path)), "DataDiskFails")
     }
 }
 
-/// Checks again and again, for as long as the engine lives, and logs what changes.
+/// Checks the disk periodically for as long as the engine exists, and logs changes of its condition.
 pub(super) async fn check(engine: Engine, disk: impl Fn(&Inner) -> &DataDisk) {
-    let mut known = String::new();
+    let mut last_reason = String::new();
     loop {
-        // First of all the start's own work.
-        tokio::time::sleep(EVERY).await;
+        // Sleeps first: the start of the daemon has priority.
+        tokio::time::sleep(INTERVAL).await;
         let Some(engine) = engine.upgrade() else { return };
-        let now = disk(&engine).condition();
+        let condition = disk(&engine).condition();
         disk(&engine).probe.begin();
         drop(engine);
-        if now.reason != known {
-            match now.ready {
-                true => tracing::info!("the data disk answers again"),
-                false => tracing::error!(reason = now.reason, "{}", now.message),
+        if condition.reason != last_reason {
+            match condition.ready {
+                true => tracing::info!("the data disk responds again"),
+                false => tracing::error!(reason = condition.reason, "{}", condition.message),
             }
-            known = now.reason;
+            last_reason = condition.reason;
         }
     }
 }
 
-/// Writes one byte to a file that has no name and synchronises it.
+/// Writes one byte to an unnamed file in the directory and synchronizes it.
 fn write_a_byte(directory: &Path) -> io::Result<()> {
     let mut options = File::options();
     let unnamed = options.write(true).mode(0o600).custom_flags(OFlags::TMPFILE.bits() as i32).open(directory);
     let mut file = match unnamed {
         Ok(file) => file,
-        // A file system that has no files without a name (NFS) answers at least.
+        // A file system without unnamed files (NFS) must at least answer statfs(2).
         Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
             return rustix::fs::statfs(directory).map(drop).map_err(io::Error::from);
         }
@@ -102,22 +102,22 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_check_that_is_wanted_now_is_no_old_one() {
+    async fn check_now_does_not_return_the_result_of_an_earlier_check() {
         let directory = tempfile::tempdir().expect("a directory");
         let disk = DataDisk::new(directory.path());
         assert!(disk.check_now().await.ready);
-        let gone = directory.path().to_owned();
+        let path = directory.path().to_owned();
         drop(directory);
-        assert!(disk.condition().ready, "of the last check");
+        assert!(disk.condition().ready, "the result of the last check");
         let now = disk.check_now().await;
-        assert!(!now.ready && now.message.contains(&gone.display().to_string()), "{}", now.message);
+        assert!(!now.ready && now.message.contains(&path.display().to_string()), "{}", now.message);
     }
 
     #[test]
     fn a_directory_is_written_to_and_left_empty() {
         let directory = tempfile::tempdir().expect("a directory");
-        write_a_byte(directory.path()).expect("written");
+        write_a_byte(directory.path()).expect("write");
         assert_eq!(std::fs::read_dir(directory.path()).expect("read").count(), 0);
-        write_a_byte(&directory.path().join("missing")).expect_err("there is none");
+        write_a_byte(&directory.path().join("missing")).expect_err("no such directory");
     }
 }

@@ -1,4 +1,4 @@
-//! The monitor's heartbeat.
+//! Heartbeats of the monitor.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -10,41 +10,41 @@ use monitor_api::StuckWriter;
 use super::Engine;
 use crate::{Condition, ErrorKind};
 
-/// Between an answer and the next request.
-const EVERY: Duration = Duration::from_secs(2);
-/// A monitor that does not answer for so long is taken for hung.
+/// Interval between a response and the next request.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// A monitor that does not respond for this long is considered hung.
 const SILENT_MAX: Duration = Duration::from_secs(10);
 
-/// What the monitor answered last.
+/// State of the heartbeat.
 #[derive(Debug, Default)]
-pub(crate) struct Heartbeat(Mutex<Beat>);
+pub(crate) struct Heartbeat(Mutex<State>);
 
 #[derive(Debug, Default)]
-struct Beat {
-    /// When the first request was sent that is not answered.
+struct State {
+    /// When the first unanswered request was sent.
     unanswered: Option<Instant>,
-    stuck: Vec<StuckWriter>,
+    stuck_writers: Vec<StuckWriter>,
 }
 
 impl Heartbeat {
-    fn lock(&self) -> MutexGuard<'_, Beat> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long it has not answered; zero below 10 s.
+    /// Returns how long the monitor has not responded; zero below 10 s.
     pub(super) fn silence(&self) -> Duration {
         let silence = self.lock().unanswered.map_or(Duration::ZERO, |since| since.elapsed());
         if silence < SILENT_MAX { Duration::ZERO } else { silence }
     }
 
-    /// Log writers that wait for their file system, as of the last answer.
-    pub(super) fn stuck(&self) -> Vec<StuckWriter> {
-        self.lock().stuck.clone()
+    /// Returns the log writers that waited for their file system at the last response.
+    pub(super) fn stuck_writers(&self) -> Vec<StuckWriter> {
+        self.lock().stuck_writers.clone()
     }
 
-    /// Whether it answers.
+    /// Reports whether the monitor responds.
     pub(crate) fn condition(&self) -> Condition {
-        let answers = match self.silence().is_zero() {
+        let responds = match self.silence().is_zero() {
             true => Ok(()),
             false => Err(format!(
                 "the monitor has not answered for more than {} s: containers keep running, but none can be started, \
@@ -52,32 +52,32 @@ impl Heartbeat {
                 SILENT_MAX.as_secs()
             )),
         };
-        Condition::of(answers, "MonitorNotAnswering")
+        Condition::from_result(responds, "MonitorNotAnswering")
     }
 
-    fn answered(&self, stuck: Vec<StuckWriter>) {
-        let mut beat = self.lock();
-        let silence = beat.unanswered.take().map_or(Duration::ZERO, |since| since.elapsed());
-        let before = std::mem::replace(&mut beat.stuck, stuck.clone());
-        drop(beat);
+    fn answered(&self, stuck_writers: Vec<StuckWriter>) {
+        let mut state = self.lock();
+        let silence = state.unanswered.take().map_or(Duration::ZERO, |since| since.elapsed());
+        let before = std::mem::replace(&mut state.stuck_writers, stuck_writers.clone());
+        drop(state);
         if silence >= SILENT_MAX {
-            tracing::info!(seconds = silence.as_secs(), "the monitor answers again");
+            tracing::info!(seconds = silence.as_secs(), "the monitor responds again");
         }
-        for writer in stuck.iter().filter(|writer| !before.iter().any(|known| known.device == writer.device)) {
+        for writer in stuck_writers.iter().filter(|writer| !before.iter().any(|known| known.device == writer.device)) {
             tracing::error!(
                 device = super::device(writer),
                 containers = writer.containers,
-                "a file system of container logs does not answer: their output waits"
+                "a file system of container logs does not respond: output waits"
             );
         }
-        for writer in before.iter().filter(|known| !stuck.iter().any(|writer| writer.device == known.device)) {
-            tracing::info!(device = super::device(writer), "a file system of container logs answers again");
+        for writer in before.iter().filter(|known| !stuck_writers.iter().any(|writer| writer.device == known.device)) {
+            tracing::info!(device = super::device(writer), "a file system of container logs responds again");
         }
     }
 }
 
-/// Asks again and again, for as long as the engine lives.
-pub(super) async fn beat(engine: Engine) {
+/// Pings the monitor periodically for as long as the engine exists.
+pub(super) async fn run(engine: Engine) {
     loop {
         let Some(monitor) = engine.upgrade().map(|engine| {
             engine.health.monitor.lock().unanswered.get_or_insert_with(Instant::now);
@@ -91,12 +91,12 @@ pub(super) async fn beat(engine: Engine) {
         match answer {
             Ok(pong) => engine.health.monitor.answered(pong.stuck),
             Err(error) if error.kind == ErrorKind::DeadlineExceeded => {
-                tracing::error!("the monitor does not answer: {error}");
+                tracing::error!("the monitor does not respond: {error}");
             }
-            // None is connected, which its connection reports.
+            // No monitor is connected; the supervisor of the connection reports that.
             Err(_) => engine.health.monitor.lock().unanswered = None,
         }
         drop(engine);
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(INTERVAL).await;
     }
 }

@@ -1,4 +1,4 @@
-//! A check that may hang: at most one runs at a time, on a thread of its own that may be lost to it.
+//! Checks that may hang: at most one runs at a time, on a thread of its own that may hang with it.
 
 use std::{
     sync::Arc,
@@ -11,43 +11,43 @@ use tokio::sync::watch;
 /// Enough for a netlink dump and a small JSON document.
 const STACK: usize = 512 << 10;
 
-/// See the module.
+/// A check that runs on a thread of its own.
 pub(super) struct Probe<T> {
     name: &'static str,
     check: Box<dyn Fn() -> T + Send + Sync>,
-    state: watch::Sender<State<T>>,
+    state: watch::Sender<Progress<T>>,
 }
 
-/// What is known at a moment.
+/// State of a check at one moment.
 #[derive(Clone)]
-pub(super) struct Seen<T> {
-    /// The last answer.
+pub(super) struct ProbeState<T> {
+    /// The last result.
     pub(super) latest: Option<T>,
-    /// How long the check that runs has been running.
+    /// For how long the current check has been running; `None` if none runs.
     pub(super) running: Option<Duration>,
 }
 
-struct State<T> {
-    /// The last answer, and when its check began.
+struct Progress<T> {
+    /// The last result, and when its check began.
     latest: Option<(Instant, T)>,
-    /// When the check began that runs.
+    /// When the current check began.
     began: Option<Instant>,
 }
 
 impl<T: Clone + Send + Sync + 'static> Probe<T> {
     pub(super) fn new(name: &'static str, check: impl Fn() -> T + Send + Sync + 'static) -> Arc<Self> {
-        let state = watch::Sender::new(State { latest: None, began: None });
+        let state = watch::Sender::new(Progress { latest: None, began: None });
         Arc::new(Self { name, check: Box::new(check), state })
     }
 
-    /// The answer of a check that began now or later. Where none comes within `patience`, the one before; a check that
-    /// has been running for longer is not waited for at all.
-    pub(super) async fn look(self: &Arc<Self>, patience: Duration) -> Seen<T> {
+    /// Returns the result of a check that began after this call. If none completes within `timeout`, returns the
+    /// previous result; a check that has been running for longer than that is not waited for at all.
+    pub(super) async fn check(self: &Arc<Self>, timeout: Duration) -> ProbeState<T> {
         let (now, mut state) = (Instant::now(), self.state.subscribe());
         let fresh = async {
-            // One that runs may have begun before: then one more.
+            // A check that is running may have begun before this call: then another one is needed.
             while state.borrow_and_update().latest.as_ref().is_none_or(|(began, _)| *began < now) {
-                if !self.begin() || state.borrow().began.is_some_and(|began| now - began > patience) {
+                if !self.begin() || state.borrow().began.is_some_and(|began| now - began > timeout) {
                     break;
                 }
                 if state.changed().await.is_err() {
@@ -55,12 +55,12 @@ impl<T: Clone + Send + Sync + 'static> Probe<T> {
                 }
             }
         };
-        // The last answer is what there is, then.
-        let _ = tokio::time::timeout(patience, fresh).await;
-        self.seen()
+        // On a timeout the previous result is returned.
+        let _ = tokio::time::timeout(timeout, fresh).await;
+        self.state()
     }
 
-    /// Starts a check unless one runs. Whether one runs now.
+    /// Starts a check unless one is running. Reports whether one is running now.
     pub(super) fn begin(self: &Arc<Self>) -> bool {
         let now = Instant::now();
         let begins = self.state.send_if_modified(|state| {
@@ -71,29 +71,29 @@ impl<T: Clone + Send + Sync + 'static> Probe<T> {
         if !begins {
             return true;
         }
-        let running = Running { probe: Arc::clone(self), began: now };
+        let running = RunningCheck { probe: Arc::clone(self), began: now };
         let thread = thread::Builder::new().name(self.name.to_owned()).stack_size(STACK);
         let spawned = thread.spawn(move || {
-            let answer = (running.probe.check)();
-            running.probe.state.send_modify(|state| *state = State { latest: Some((now, answer)), began: None });
+            let result = (running.probe.check)();
+            running.probe.state.send_modify(|state| *state = Progress { latest: Some((now, result)), began: None });
         });
         spawned.inspect_err(|error| tracing::warn!("start thread {}: {error}", self.name)).is_ok()
     }
 
-    pub(super) fn seen(&self) -> Seen<T> {
-        let state = self.state.borrow();
-        let latest = state.latest.as_ref().map(|(_, answer)| answer.clone());
-        Seen { latest, running: state.began.map(|began| began.elapsed()) }
+    pub(super) fn state(&self) -> ProbeState<T> {
+        let progress = self.state.borrow();
+        let latest = progress.latest.as_ref().map(|(_, result)| result.clone());
+        ProbeState { latest, running: progress.began.map(|began| began.elapsed()) }
     }
 }
 
-/// A check under way; it ends also where it panics or its thread never starts.
-struct Running<T> {
+/// Guard of a check: marks it as ended even if it panics or its thread cannot be started.
+struct RunningCheck<T> {
     probe: Arc<Probe<T>>,
     began: Instant,
 }
 
-impl<T> Drop for Running<T> {
+impl<T> Drop for RunningCheck<T> {
     fn drop(&mut self) {
         self.probe.state.send_if_modified(|state| {
             let running = state.began == Some(self.began);
@@ -118,45 +118,45 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn an_answer_is_never_older_than_its_question() {
+    async fn a_result_is_never_older_than_its_request() {
         let count = AtomicU32::new(0);
         let probe = Probe::new("probe", move || count.fetch_add(1, Ordering::Relaxed));
         for expected in 0..3 {
-            let seen = probe.look(LONG).await;
-            assert_eq!((seen.latest, seen.running), (Some(expected), None));
+            let state = probe.check(LONG).await;
+            assert_eq!((state.latest, state.running), (Some(expected), None));
         }
     }
 
     #[tokio::test]
-    async fn a_check_that_hangs_is_waited_for_once_and_begun_once() {
+    async fn a_check_that_hangs_is_started_once_and_waited_for_once() {
         let (go, gate) = mpsc::channel::<u32>();
         let gate = Mutex::new(gate);
-        let probe = Probe::new("probe", move || gate.lock().expect("one at a time").recv().expect("a word"));
+        let probe = Probe::new("probe", move || gate.lock().expect("one at a time").recv().expect("a message"));
         go.send(1).expect("sent");
-        assert_eq!(probe.look(LONG).await.latest, Some(1));
-        let patience = Duration::from_millis(100);
+        assert_eq!(probe.check(LONG).await.latest, Some(1));
+        let timeout = Duration::from_millis(100);
         for _ in 0..3 {
-            let seen = probe.look(patience).await;
-            assert_eq!(seen.latest, Some(1), "the last answer");
-            assert!(seen.running.is_some());
+            let state = probe.check(timeout).await;
+            assert_eq!(state.latest, Some(1), "the last result");
+            assert!(state.running.is_some());
         }
         let began = Instant::now();
-        probe.look(Duration::from_millis(1)).await;
+        probe.check(Duration::from_millis(1)).await;
         assert!(began.elapsed() < LONG / 2, "not waited for");
-        // The one that hung ends, and the next one begins.
+        // The hung check completes, and the next one begins.
         go.send(2).expect("sent");
         go.send(3).expect("sent");
-        assert_eq!(probe.look(LONG).await.latest, Some(3));
+        assert_eq!(probe.check(LONG).await.latest, Some(3));
     }
 
     #[tokio::test]
-    async fn a_check_that_panics_is_begun_again() {
+    async fn a_check_that_panics_is_repeated() {
         let count = AtomicU32::new(0);
         let probe = Probe::new("probe", move || {
             let number = count.fetch_add(1, Ordering::Relaxed);
             assert_ne!(number, 0, "the first one panics");
             number
         });
-        assert_eq!(probe.look(LONG).await.latest, Some(1));
+        assert_eq!(probe.check(LONG).await.latest, Some(1));
     }
 }

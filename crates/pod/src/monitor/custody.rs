@@ -1,4 +1,4 @@
-//! Duplicates of what the monitor holds, to be handed to the next one.
+//! Duplicates of the monitor's descriptors, kept to be handed to the next monitor.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,7 +15,7 @@ use crate::{
     session::{close_pipes, close_terminal, is_shared},
 };
 
-/// What a monitor held when this process came, and nobody asked for yet.
+/// What a monitor held when this process connected, as far as recovery has not claimed it yet.
 #[derive(Debug, Default)]
 pub(crate) struct Inventory {
     /// Containers and pod inits, by id.
@@ -23,45 +23,45 @@ pub(crate) struct Inventory {
     pub(crate) keys: HashSet<String>,
 }
 
-/// What a monitor needs to move output.
+/// Descriptors that a monitor needs to move output.
 const OUTPUT: [Role; 4] = [Role::StdoutRead, Role::StderrRead, Role::Terminal, Role::Log];
 
-/// One container or pod init.
+/// A container or pod init with its descriptors.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldObject {
     holding: Holding,
     files: Vec<(Role, OwnedFd)>,
-    /// Its end is waited for by its pidfd.
+    /// Whether a task waits on its pidfd for its exit.
     awaited: bool,
-    /// It ended, and its output is not in its log yet.
+    /// Whether it exited with output that is not in its log yet.
     pending: bool,
 }
 
-/// See the module.
+/// Descriptors in custody.
 #[derive(Debug, Default)]
 pub(crate) struct Custody(Mutex<Contents>);
 
 #[derive(Debug, Default)]
 struct Contents {
-    objects: HashMap<String, Held>,
+    objects: HashMap<String, HeldObject>,
     keys: HashMap<String, Vec<OwnedFd>>,
 }
 
 impl Contents {
     fn file(&self, id: &str, role: Role) -> Option<&OwnedFd> {
-        let (_, file) = self.objects.get(id)?.files.iter().find(|(of, _)| *of == role)?;
+        let (_, file) = self.objects.get(id)?.files.iter().find(|(held_role, _)| *held_role == role)?;
         Some(file)
     }
 }
 
-impl Held {
-    /// Of a running monitor's own words.
+impl HeldObject {
+    /// Returns an object as a running monitor reported it.
     pub(crate) fn new(holding: Holding, files: Attachments) -> Self {
         let pending = has_unlogged_output(&holding, &files);
         Self { holding, files: files.into_iter().collect(), awaited: false, pending }
     }
 
-    /// Closes what is not needed any longer.
+    /// Closes the descriptors whose role is not needed any longer.
     fn retain(&mut self, needed: impl Fn(Role) -> bool) {
         let mut pipes = Vec::new();
         for (role, file) in self.files.extract_if(.., |(role, _)| !needed(*role)) {
@@ -74,7 +74,7 @@ impl Held {
         close_pipes(pipes);
     }
 
-    /// What to say to a monitor that does not know it.
+    /// Returns the request that hands the object to a monitor that does not know it.
     pub(super) fn adoption(&self) -> Result<(Request, Attachments), Error> {
         let id = &self.holding.id;
         let files = self.files.iter().map(|(role, file)| (*role, file));
@@ -82,8 +82,8 @@ impl Held {
         Ok((Request::Adopt(Adopt { holding: self.holding.clone() }), attachments))
     }
 
-    /// Of an object that is only just being made: the process is filled in when it is there.
-    pub(crate) fn nascent(id: &str, sandbox: &str, cgroup: &str, state: HoldingState) -> Holding {
+    /// Returns the holding of an object that is being created. Its process is set later.
+    pub(crate) fn initial_holding(id: &str, sandbox: &str, cgroup: &str, state: HoldingState) -> Holding {
         Holding {
             id: id.to_owned(),
             sandbox: sandbox.to_owned(),
@@ -98,7 +98,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldObject {
     fn drop(&mut self) {
         self.retain(|_| false);
     }
@@ -109,24 +109,24 @@ impl Custody {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All that a running monitor holds. What it tells of objects comes back; their descriptors stay here from now on.
+    /// Takes over all that a running monitor holds. Returns its objects and keys; their descriptors stay here.
     pub(super) fn take(&self, inventory: Vec<(Holding, Attachments)>) -> Inventory {
-        let mut told = Inventory::default();
+        let mut taken = Inventory::default();
         for (holding, files) in inventory {
             if holding.state == HoldingState::Kept {
                 let mut files: Vec<_> = files.into_iter().collect();
                 files.sort_by_key(|(role, _)| *role);
-                told.keys.insert(holding.id.clone());
+                taken.keys.insert(holding.id.clone());
                 self.keep(holding.id, files.into_iter().map(|(_, file)| file).collect());
             } else {
-                told.objects.insert(holding.id.clone(), holding.clone());
-                self.hold(Held::new(holding, files));
+                taken.objects.insert(holding.id.clone(), holding.clone());
+                self.hold(HeldObject::new(holding, files));
             }
         }
-        told
+        taken
     }
 
-    pub(crate) fn hold(&self, held: Held) {
+    pub(crate) fn hold(&self, held: HeldObject) {
         self.lock().objects.insert(held.holding.id.clone(), held);
     }
 
@@ -142,7 +142,7 @@ impl Custody {
         self.lock().keys.remove(key);
     }
 
-    /// A started container needs its gate no more.
+    /// Marks a container as started, and closes its start gate.
     pub(crate) fn started(&self, id: &str) {
         if let Some(held) = self.lock().objects.get_mut(id) {
             held.holding.state = HoldingState::Running;
@@ -150,7 +150,7 @@ impl Custody {
         }
     }
 
-    /// All of its output is in its log, or [`Custody::output_pending`] was called before.
+    /// Marks a container as exited. All its output is in its log, unless [`Custody::output_pending`] was called before.
     pub(crate) fn exited(&self, id: &str, status: &ExitStatus) {
         if let Some(held) = self.lock().objects.get_mut(id) {
             held.holding.state = HoldingState::Exited(status.clone());
@@ -159,14 +159,14 @@ impl Custody {
         }
     }
 
-    /// Keeps the output of a container that is about to be [`Custody::exited`]: its log hangs.
+    /// Keeps the output descriptors of a container when [`Custody::exited`] is called later: its log hangs.
     pub(crate) fn output_pending(&self, id: &str) {
         if let Some(held) = self.lock().objects.get_mut(id) {
             held.pending = true;
         }
     }
 
-    /// All of its output is in its log now: only the record is left.
+    /// Closes the output descriptors of an exited container: all its output is in its log.
     pub(crate) fn drained(&self, id: &str) {
         if let Some(held) = self.lock().objects.get_mut(id) {
             held.pending = false;
@@ -174,42 +174,43 @@ impl Custody {
         }
     }
 
-    /// Another file in place of the one of this role, or none.
+    /// Replaces the descriptor of this role, or removes it if `file` is `None`.
     pub(crate) fn replace(&self, id: &str, role: Role, file: Option<OwnedFd>) {
         if let Some(held) = self.lock().objects.get_mut(id) {
-            held.retain(|of| of != role);
+            held.retain(|held_role| held_role != role);
             held.files.extend(file.map(|file| (role, file)));
         }
     }
 
-    /// A duplicate of one descriptor, where it is held.
+    /// Returns a duplicate of the descriptor of this role; `None` if it is not held.
     pub(crate) fn file(&self, id: &str, role: Role) -> io::Result<Option<OwnedFd>> {
         self.lock().file(id, role).map(OwnedFd::try_clone).transpose()
     }
 
-    /// What `ask` says of a process's pidfd, where that is held. It is lent: this must not fail for want of
-    /// descriptors.
-    pub(crate) fn of_pidfd<T>(&self, id: &str, ask: impl FnOnce(&OwnedFd) -> T) -> Option<T> {
-        self.lock().file(id, Role::Pidfd).map(ask)
+    /// Calls `inspect` with the pidfd of a process, if it is held. The pidfd is borrowed, so that a lack of descriptors
+    /// cannot make this fail.
+    pub(crate) fn with_pidfd<T>(&self, id: &str, inspect: impl FnOnce(&OwnedFd) -> T) -> Option<T> {
+        self.lock().file(id, Role::Pidfd).map(inspect)
     }
 
-    /// A duplicate of the pidfd, once, for who waits for the end: one is enough, however often a monitor dies.
+    /// Returns a duplicate of the pidfd for the task that waits for the exit. Later calls return `None`: one task is
+    /// enough, no matter how often the monitor dies.
     pub(crate) fn pidfd_to_await(&self, id: &str) -> Option<OwnedFd> {
         let mut contents = self.lock();
         let held = contents.objects.get_mut(id).filter(|held| !held.awaited)?;
-        let (_, pidfd) = held.files.iter().find(|(of, _)| *of == Role::Pidfd)?;
+        let (_, pidfd) = held.files.iter().find(|(role, _)| *role == Role::Pidfd)?;
         let pidfd = pidfd.try_clone().ok()?;
         held.awaited = true;
         Some(pidfd)
     }
 
-    /// How many descriptors are kept under a key; 0 for one that is unknown.
-    pub(crate) fn kept_count(&self, key: &str) -> usize {
+    /// Returns how many descriptors are kept under a key; 0 if the key is unknown.
+    pub(crate) fn key_file_count(&self, key: &str) -> usize {
         self.lock().keys.get(key).map_or(0, Vec::len)
     }
 
-    /// A duplicate of one descriptor that is kept under a key.
-    pub(crate) fn kept(&self, key: &str, n: usize) -> io::Result<Option<OwnedFd>> {
+    /// Returns a duplicate of the `n`th descriptor that is kept under a key.
+    pub(crate) fn key_file(&self, key: &str, n: usize) -> io::Result<Option<OwnedFd>> {
         self.lock().keys.get(key).and_then(|files| files.get(n)).map(OwnedFd::try_clone).transpose()
     }
 
@@ -217,19 +218,19 @@ impl Custody {
         self.lock().objects.contains_key(id)
     }
 
-    /// Pid and start time of an object in this state.
+    /// Returns pid and start time of an object if it is in this state.
     pub(crate) fn process(&self, id: &str, state: &HoldingState) -> Option<(u32, u64)> {
         let contents = self.lock();
         let holding = &contents.objects.get(id)?.holding;
         (holding.state == *state).then_some((holding.pid, holding.start_time))
     }
 
-    /// Whether it ended, and its output is not known to be in its log.
+    /// Reports whether an object exited with output that may not be in its log yet.
     pub(super) fn is_pending(&self, id: &str) -> bool {
         self.lock().objects.get(id).is_some_and(|held| held.pending)
     }
 
-    /// Whether its end is known; also for an object that is not held.
+    /// Reports whether the exit of an object is known; true for an object that is not held.
     pub(super) fn has_exited(&self, id: &str) -> bool {
         let contents = self.lock();
         contents.objects.get(id).is_none_or(|held| matches!(held.holding.state, HoldingState::Exited(_)))
@@ -243,7 +244,7 @@ impl Custody {
         self.lock().keys.keys().cloned().collect()
     }
 
-    /// What to say to a new monitor, but for those it knows already.
+    /// Returns the requests that hand everything to a new monitor, except for the ids and keys that it already knows.
     pub(super) fn adoptions(&self, known: &[String]) -> Result<Vec<(Request, Attachments)>, Error> {
         let contents = self.lock();
         let mut requests = Vec::new();
@@ -261,8 +262,8 @@ impl Custody {
     }
 }
 
-/// Whether a monitor holds the output of a container that ended: its log hangs. Else it closes that before the end is
-/// reported.
+/// Reports whether a monitor holds output of a container that exited. It does so only while the log hangs; otherwise it
+/// closes the output before it reports the exit.
 pub(super) fn has_unlogged_output(holding: &Holding, files: &Attachments) -> bool {
     let is_output = |role: &Role| matches!(role, Role::StdoutRead | Role::StderrRead | Role::Terminal);
     matches!(holding.state, HoldingState::Exited(_)) && files.iter().any(|(role, _)| is_output(role))

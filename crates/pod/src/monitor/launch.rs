@@ -1,4 +1,4 @@
-//! Starting a monitor: `pinmon serve --socket-fd 3 --state <state>`, in a session of its own.
+//! Start of a monitor: `pinmon serve --socket-fd 3 --state <state>`, in a session of its own.
 
 use std::{
     ffi::CString,
@@ -12,22 +12,22 @@ use rustix::process::Pid;
 
 use crate::{Error, error::failed};
 
-/// What a monitor says outside of its contract.
+/// Log of what the monitor writes to its standard output and error.
 const LOG: &str = "pinmon.log";
-/// A log that is longer when a monitor starts is emptied, bytes: it is on the state tmpfs.
+/// Size above which the log is truncated when a monitor starts, in bytes: it is on the state tmpfs.
 const LOG_MAX: u64 = 1 << 20;
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Binds the socket and starts the program on it. The listener is then the monitor's alone, so that nobody can connect
-/// to a monitor that is dead.
+/// Binds the socket and starts the program on it. Only the monitor keeps the listener, so that nobody can connect to a
+/// dead monitor.
 pub(super) fn launch(program: &Path, state: &Path) -> Result<Pid, Error> {
     let listener = monitor_api::bind(state).map_err(|e| Error::internal(format!("start the monitor: {e}")))?;
     let null = OpenOptions::new().read(true).write(true).open("/dev/null").map_err(failed("open /dev/null"))?;
     let log = match open_log(&state.join(LOG)) {
         Ok(log) => log,
-        // On a full file system a monitor is needed more than what it says.
+        // On a full file system the monitor is more important than its log.
         Err(error) => {
-            tracing::warn!("the monitor starts without {LOG}: {error}");
+            tracing::warn!("start the monitor without {LOG}: {error}");
             null.try_clone().map_err(failed("duplicate /dev/null"))?
         }
     };
@@ -47,7 +47,7 @@ pub(super) fn launch(program: &Path, state: &Path) -> Result<Pid, Error> {
     })
 }
 
-/// Opens the monitor's log to append to it; one that became too long begins again.
+/// Opens the monitor's log for appending; a log that is too long is truncated.
 fn open_log(path: &Path) -> io::Result<File> {
     let log = OpenOptions::new().create(true).append(true).open(path)?;
     if log.metadata()?.len() > LOG_MAX {

@@ -1,4 +1,4 @@
-//! One connection to one monitor: requests out, each with its replies by number; events in.
+//! One connection to a monitor: requests out, each matched with its replies by number; events in.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use std::{
 use monitor_api::{
     Attachments, CodecError, Connection, Envelope, Event, Failure, Holding, MAJOR, MINOR, Reply, Request, Welcome,
 };
-use readiness::{Room, watch};
+use readiness::{WriteReadiness, watch};
 use telemetry::Gauge;
 use tokio::{
     io::{Interest, unix::AsyncFd},
@@ -22,34 +22,34 @@ use tokio::{
 };
 use tracing::{Instrument, debug_span};
 
-use super::figures::{MONITOR_REQUESTS, MonitorFigures, kind};
+use super::metrics::{MONITOR_REQUESTS, MonitorMetrics, kind};
 use crate::{Error, ErrorKind, session::close_attachments};
 
-const PATIENCE: Patience = Patience { send: Duration::from_secs(10), answer: Duration::from_secs(60) };
-/// The first answer of a monitor that may just be starting.
-const HELLO: Duration = Duration::from_secs(10);
+const TIMEOUTS: Timeouts = Timeouts { send: Duration::from_secs(10), answer: Duration::from_secs(60) };
+/// Timeout for the first reply of a monitor, which may have just been started.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) type Answer = (Result<Reply, Failure>, Attachments);
 
-/// How long a request waits for a monitor that hangs.
+/// Timeouts of a request to a monitor that hangs.
 #[derive(Debug, Clone, Copy)]
-struct Patience {
-    /// The socket may have no room for so long. A request that waits holds its descriptors.
+struct Timeouts {
+    /// How long the socket may have no room. A request that waits for room holds its descriptors.
     send: Duration,
-    /// A monitor that does not answer for so long is taken for hung.
+    /// A monitor that does not reply for this long is considered hung.
     answer: Duration,
 }
 
-/// See the module.
+/// A connection to a monitor.
 pub(crate) struct Link {
     socket: AsyncFd<Socket>,
-    /// Who waits for which number; `None` when the connection is over.
+    /// The requests that wait for replies, by number; `None` when the connection is closed.
     pending: Mutex<Option<HashMap<u64, mpsc::UnboundedSender<Answer>>>>,
     next: AtomicU64,
-    turn: tokio::sync::Mutex<()>,
-    over: watch::Sender<bool>,
-    figures: Arc<MonitorFigures>,
-    patience: Patience,
+    send_lock: tokio::sync::Mutex<()>,
+    closed: watch::Sender<bool>,
+    metrics: Arc<MonitorMetrics>,
+    timeouts: Timeouts,
 }
 
 struct Socket(Connection);
@@ -61,62 +61,67 @@ impl AsRawFd for Socket {
 }
 
 impl Link {
-    /// Says hello; the other side must speak our major version. Must be called within a runtime.
+    /// Sends `Hello`; the monitor must use our major version of the contract. Must be called within a runtime.
     pub(crate) async fn open(
         connection: Connection,
         events: mpsc::UnboundedSender<Event>,
-        figures: Arc<MonitorFigures>,
+        metrics: Arc<MonitorMetrics>,
     ) -> Result<(Arc<Self>, Welcome), Error> {
-        let link = Self::attach(connection, figures, PATIENCE)?;
+        let link = Self::attach(connection, metrics, TIMEOUTS)?;
         tokio::spawn(Arc::clone(&link).read(events));
-        let hello = link.ask(Request::Hello { major: MAJOR, minor: MINOR }, Attachments::new());
-        match tokio::time::timeout(HELLO, hello).await {
+        let hello = link.request(Request::Hello { major: MAJOR, minor: MINOR }, Attachments::new());
+        match tokio::time::timeout(HELLO_TIMEOUT, hello).await {
             Ok(Ok((Reply::Welcome(welcome), _))) => Ok((link, welcome)),
             Ok(Ok((other, _))) => Err(unexpected("Hello", &other)),
-            Ok(Err(error)) => Err(error.during("greet the monitor")),
-            Err(_) => Err(Error::unavailable("greet the monitor: it does not answer")),
+            Ok(Err(error)) => Err(error.during("send Hello to the monitor")),
+            Err(_) => Err(Error::unavailable("send Hello to the monitor: it does not answer")),
         }
     }
 
-    /// Takes over a connected socket; nothing is sent and nothing is read yet.
-    fn attach(connection: Connection, figures: Arc<MonitorFigures>, patience: Patience) -> Result<Arc<Self>, Error> {
+    /// Wraps a connected socket; nothing is sent or read yet.
+    fn attach(connection: Connection, metrics: Arc<MonitorMetrics>, timeouts: Timeouts) -> Result<Arc<Self>, Error> {
         let broken = |e: &dyn std::fmt::Display| Error::unavailable(format!("connect to the monitor: {e}"));
         rustix::io::ioctl_fionbio(&connection, true).map_err(|e| broken(&e))?;
         Ok(Arc::new(Self {
-            // Not for room to write: each request that the monitor takes is room.
+            // Not watched for room to write: each request that the monitor receives would be an event.
             socket: watch(Socket(connection), Interest::READABLE).map_err(|e| broken(&e))?,
             pending: Mutex::new(Some(HashMap::new())),
             next: AtomicU64::new(1),
-            turn: tokio::sync::Mutex::new(()),
-            over: watch::Sender::new(false),
-            figures,
-            patience,
+            send_lock: tokio::sync::Mutex::new(()),
+            closed: watch::Sender::new(false),
+            metrics,
+            timeouts,
         }))
     }
 
-    /// One request, one reply.
-    pub(crate) async fn ask(&self, request: Request, attachments: Attachments) -> Result<(Reply, Attachments), Error> {
-        let (reply, attachments) = self.try_ask(request, attachments).await?;
+    /// Sends a request and returns its reply.
+    pub(crate) async fn request(
+        &self,
+        request: Request,
+        attachments: Attachments,
+    ) -> Result<(Reply, Attachments), Error> {
+        let (reply, attachments) = self.try_request(request, attachments).await?;
         Ok((reply?, attachments))
     }
 
-    /// The same, where the caller looks at what class of failure it is.
-    pub(super) async fn try_ask(&self, request: Request, attachments: Attachments) -> Result<Answer, Error> {
-        let figures = &self.figures;
-        let (which, began, _waiting) = (kind(&request), Instant::now(), Gauge::hold(&figures.waiting));
+    /// Like [`Self::request`], but returns a failure reported by the monitor as a value, so that the caller can match
+    /// its kind.
+    pub(super) async fn try_request(&self, request: Request, attachments: Attachments) -> Result<Answer, Error> {
+        let metrics = &self.metrics;
+        let (kind, began, _waiting) = (kind(&request), Instant::now(), Gauge::hold(&metrics.waiting));
         let answer = async {
             let mut answers = self.send(request, attachments).await?;
             answers.next().await
         };
-        let answer = answer.instrument(debug_span!("monitor", request = MONITOR_REQUESTS[which])).await;
+        let answer = answer.instrument(debug_span!("monitor", request = MONITOR_REQUESTS[kind])).await;
         match &answer {
-            Ok(_) => figures.round_trip.observe(began.elapsed()),
-            Err(_) => figures.unanswered.add(1),
+            Ok(_) => metrics.round_trip.observe(began.elapsed()),
+            Err(_) => metrics.unanswered.add(1),
         }
         answer
     }
 
-    /// What the monitor holds, with the descriptors.
+    /// Requests the list of all that the monitor holds, with the descriptors.
     pub(crate) async fn inventory(&self) -> Result<Vec<(Holding, Attachments)>, Error> {
         let mut answers = self.send(Request::Inventory, Attachments::new()).await?;
         let mut held = Vec::new();
@@ -130,26 +135,26 @@ impl Link {
         }
     }
 
-    /// Resolves when the connection is over.
+    /// Waits until the connection is closed.
     pub(crate) async fn closed(&self) {
-        // The sender lives in self, so this fails never.
-        let _ = self.over.subscribe().wait_for(|over| *over).await;
+        // The sender is a field of self, so this cannot fail.
+        let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
     }
 
-    /// Ends the connection.
+    /// Closes the connection.
     pub(super) fn close(&self) {
-        // It may be over already.
+        // It may be closed already.
         let _ = rustix::net::shutdown(&self.socket.get_ref().0, rustix::net::Shutdown::Both);
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        *self.over.borrow()
+    pub(super) fn is_closed(&self) -> bool {
+        *self.closed.borrow()
     }
 
-    /// Sends a request within [`Patience::send`]. The replies end with the returned value, also when its caller gives
-    /// up.
+    /// Sends a request within [`Timeouts::send`]. Dropping the returned value, also by a caller that gives up, ends the
+    /// wait for replies.
     async fn send(&self, request: Request, attachments: Attachments) -> Result<Replies<'_>, Error> {
-        self.figures.requests[kind(&request)].add(1);
+        self.metrics.requests[kind(&request)].add(1);
         let seq = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = mpsc::unbounded_channel();
         match self.pending.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
@@ -159,10 +164,10 @@ impl Link {
         let replies = Replies { link: self, seq, receiver };
         let envelope = Envelope::Request { seq, body: Box::new(request), roles: Vec::new() };
         let sent = async {
-            // One sender at a time: the room that was seen is still there.
-            let _turn = self.turn.lock().await;
-            let mut room = Room::default();
-            poll_fn(|context| room.poll(&self.socket.get_ref().0, context)).await;
+            // One sender at a time: the room that was found is still available when it sends.
+            let _send_lock = self.send_lock.lock().await;
+            let mut write_readiness = WriteReadiness::default();
+            poll_fn(|context| write_readiness.poll(&self.socket.get_ref().0, context)).await;
             let sent = self.socket.get_ref().0.send(envelope, &attachments);
             close_attachments(attachments);
             match sent {
@@ -171,9 +176,9 @@ impl Link {
                 Err(error) => Err(Error::internal(format!("send a request to the monitor: {error}"))),
             }
         };
-        match tokio::time::timeout(self.patience.send, sent).await {
+        match tokio::time::timeout(self.timeouts.send, sent).await {
             Ok(sent) => sent.map(|()| replies),
-            Err(_) => Err(hung("takes no request", self.patience.send)),
+            Err(_) => Err(hung("takes no request", self.timeouts.send)),
         }
     }
 
@@ -189,7 +194,7 @@ impl Link {
             match self.socket.get_ref().0.receive() {
                 Ok((envelope, attachments)) => self.dispatch(envelope, attachments, &events),
                 Err(CodecError::WouldBlock) => guard.clear_ready(),
-                Err(CodecError::Malformed(why)) => tracing::warn!("a frame from the monitor was left out: {why}"),
+                Err(CodecError::Malformed(why)) => tracing::warn!("ignored a malformed frame from the monitor: {why}"),
                 Err(CodecError::Closed) => break,
                 Err(error) => {
                     tracing::warn!("read from the monitor: {error}");
@@ -197,14 +202,14 @@ impl Link {
                 }
             }
         }
-        // Whoever waits learns it by the end of its channel.
+        // Callers that wait are notified by the end of their channel.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.over.send_replace(true);
+        self.closed.send_replace(true);
     }
 
     fn dispatch(&self, envelope: Envelope, attachments: Attachments, events: &mpsc::UnboundedSender<Event>) {
         match envelope {
-            // The engine ended: nobody is there to hear it, the next one asks for the inventory.
+            // The engine has ended: nobody receives the event, and the next engine requests the inventory.
             Envelope::Event(event) => drop(events.send(event)),
             Envelope::Reply { seq, body, .. } => {
                 let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
@@ -215,12 +220,12 @@ impl Link {
                     let _ = waiting.send((body, attachments));
                 }
             }
-            Envelope::Request { .. } => tracing::warn!("the monitor sent a request: left out"),
+            Envelope::Request { .. } => tracing::warn!("ignored a request from the monitor"),
         }
     }
 }
 
-/// The replies to one request. Dropping it forgets the request.
+/// Receiver of the replies to one request. Dropping it ends the wait.
 struct Replies<'a> {
     link: &'a Link,
     seq: u64,
@@ -229,11 +234,11 @@ struct Replies<'a> {
 
 impl Replies<'_> {
     async fn next(&mut self) -> Result<Answer, Error> {
-        let patience = self.link.patience.answer;
-        match tokio::time::timeout(patience, self.receiver.recv()).await {
+        let timeout = self.link.timeouts.answer;
+        match tokio::time::timeout(timeout, self.receiver.recv()).await {
             Ok(Some(answer)) => Ok(answer),
             Ok(None) => Err(lost()),
-            Err(_) => Err(hung("does not answer", patience)),
+            Err(_) => Err(hung("does not answer", timeout)),
         }
     }
 }
@@ -244,8 +249,8 @@ impl Drop for Replies<'_> {
     }
 }
 
-fn hung(what: &str, time: Duration) -> Error {
-    Error::new(ErrorKind::DeadlineExceeded, format!("the monitor {what} within {time:?}"))
+fn hung(behaviour: &str, timeout: Duration) -> Error {
+    Error::new(ErrorKind::DeadlineExceeded, format!("the monitor {behaviour} within {timeout:?}"))
 }
 
 fn lost() -> Error {

@@ -1,4 +1,4 @@
-//! Mounts of a container that are too many for one message.
+//! Requests for containers with too many mounts for one message.
 
 use monitor_api::{Attachments, FRAME_FDS_MAX, Reply, Request, Role};
 
@@ -8,12 +8,12 @@ use super::{
 };
 use crate::Error;
 
-/// First minor version of the contract that has `Mounts`.
+/// First minor version of the contract with the request `Mounts`.
 const SINCE: u32 = 5;
 
 impl Monitor {
-    /// Sends mounts ahead of the `Create` that they do not fit, and returns what goes with that, on the same
-    /// connection.
+    /// Sends the mounts that do not fit into a `Create` request ahead of it, and returns the attachments of the
+    /// `Create` itself. Both must use the same connection.
     pub(super) async fn send_mounts(
         &self,
         link: &Link,
@@ -26,7 +26,8 @@ impl Monitor {
         let welcome = self.welcome()?;
         if welcome.minor < SINCE {
             return Err(Error::state(format!(
-                "the monitor that runs ({}) takes {FRAME_FDS_MAX} mounts and streams of a container at most, not {}; upgrade it",
+                "the running monitor ({}) takes at most {FRAME_FDS_MAX} mounts and streams of a container, not {}; \
+                 upgrade it",
                 welcome.version,
                 attachments.len()
             )));
@@ -42,7 +43,7 @@ impl Monitor {
         while ahead.len() > 0 {
             let mut part = Attachments::new();
             ahead.by_ref().take(FRAME_FDS_MAX).for_each(|(role, file)| part.push(role, file));
-            let (reply, _) = link.ask(Request::Mounts { container: container.to_owned() }, part).await?;
+            let (reply, _) = link.request(Request::Mounts { container: container.to_owned() }, part).await?;
             if !matches!(reply, Reply::Done) {
                 return Err(unexpected("Mounts", &reply));
             }

@@ -1,4 +1,4 @@
-//! The monitor's heartbeat.
+//! Heartbeat of the monitor.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use monitor_api::{Attachments, Pong, Reply, Request};
 use super::{Monitor, link::unexpected};
 use crate::{Error, ErrorKind};
 
-/// First minor version of the contract that has `Ping`.
+/// First minor version of the contract with the request `Ping`.
 const SINCE: u32 = 3;
-/// No key is ever called so: releasing it changes nothing.
-const NO_KEY: &str = "ping";
+/// A key that is never used: releasing it changes nothing.
+const UNUSED_KEY: &str = "ping";
 
 impl Monitor {
-    /// Asks the connected monitor whether its event loop turns and which log file systems hang, and waits at most
-    /// `deadline`. Unlike other requests it does not wait for a monitor that is being replaced. A monitor of before
-    /// contract 1.3 knows no `Ping`: a request that changes nothing stands in for it.
+    /// Pings the connected monitor, for at most `deadline`. The reply shows that its event loop runs, and lists the log
+    /// file systems that hang. Unlike other requests this one does not wait for a monitor that is being replaced. A
+    /// monitor with a contract before 1.3 does not know `Ping`: a request that changes nothing is sent instead.
     ///
     /// # Errors
-    /// `Unavailable` when no monitor is connected, `DeadlineExceeded` when it does not answer in time.
+    /// `Unavailable` if no monitor is connected, `DeadlineExceeded` if it does not reply in time.
     pub(crate) async fn ping(&self, deadline: Duration) -> Result<Pong, Error> {
         let welcome = self.welcome()?;
         let exchange = async {
             let link = self.link().await?;
             if welcome.minor < SINCE {
-                let request = Request::Release { key: NO_KEY.to_owned() };
-                return link.ask(request, Attachments::new()).await.map(|_| Pong::default());
+                let request = Request::Release { key: UNUSED_KEY.to_owned() };
+                return link.request(request, Attachments::new()).await.map(|_| Pong::default());
             }
-            match link.ask(Request::Ping, Attachments::new()).await? {
+            match link.request(Request::Ping, Attachments::new()).await? {
                 (Reply::Pong(pong), _) => Ok(pong),
                 (other, _) => Err(unexpected("Ping", &other)),
             }

@@ -1,4 +1,4 @@
-//! The requests, typed: what goes out, what comes back, and what is taken into custody on the way.
+//! Typed requests to the monitor, which also take the returned descriptors into custody.
 
 use std::{
     sync::{PoisonError, atomic::Ordering},
@@ -6,57 +6,60 @@ use std::{
 };
 
 use monitor_api::{
-    Attach, Attachments, Create, Created, Exec, ExitStatus, FailureKind, HeldHooks, Holding, HoldingState, Kill,
-    KillScope, MakeNamespaces, PodInit, Reply, Request, Role, Target, UserMappings,
+    Attach, Attachments, Create, Created, Exec, ExitStatus, FailureKind, Holding, HoldingState, Kill, KillScope,
+    MakeNamespaces, PendingHooks, PodInit, Reply, Request, Role, Target, UserMappings,
 };
 use oci::NamespaceType;
 use rustix::fd::OwnedFd;
 use tokio::sync::oneshot;
 
-use super::{Held, Monitor, link::unexpected, supervisor::see_off};
-use crate::{Error, ErrorKind, container::log_file, error::failed, process, sandbox::Owned, session::Terminal};
+use super::{HeldObject, Monitor, link::unexpected, supervisor::wait_or_kill};
+use crate::{
+    Error, ErrorKind, container::log_file, error::failed, process, sandbox::OwnedNamespaces, session::Terminal,
+};
 
-/// How often a request that may be repeated is, when the monitor dies under it.
+/// How often an idempotent request is sent if the monitor dies in the meantime.
 const REPEATS: usize = 3;
 
-/// The minor version of the contract that has `MakeNamespaces`.
+/// First minor version of the contract with the request `MakeNamespaces`.
 const USER_NAMESPACES: u32 = 2;
 
-/// What became of a container to be made.
+/// Outcome of a request to create a container.
 #[derive(Debug)]
-pub(crate) enum Made {
-    /// It waits for its start.
-    Waiting(Started),
-    /// Its command cannot be executed, in these words. Nothing of it is left.
+pub(crate) enum CreateOutcome {
+    /// The container waits to be started.
+    Created(CreatedProcess),
+    /// Its command cannot be executed, for this reason. The monitor has removed it.
     Refused(String),
 }
 
-/// A process that the monitor made.
+/// A process that the monitor created.
 #[derive(Debug)]
-pub(crate) struct Started {
-    /// In the initial PID namespace.
+pub(crate) struct CreatedProcess {
+    /// Pid in the initial PID namespace.
     pub(crate) pid: u32,
-    /// Clock ticks since boot.
+    /// Start time, in clock ticks since boot.
     pub(crate) start_time: u64,
-    /// What was clamped or left out.
+    /// Settings that were clamped or ignored.
     pub(crate) warnings: Vec<String>,
 }
 
-/// A command that runs.
+/// Exit of an exec'd process.
 pub(crate) struct ExecWait {
     pidfd: OwnedFd,
     exited: oneshot::Receiver<ExitStatus>,
 }
 
 impl ExecWait {
-    /// How it ended, as its monitor tells; `None`: that monitor is gone.
-    pub(crate) async fn told(&mut self) -> Option<ExitStatus> {
+    /// Waits for the exit status that the monitor reports; `None` if the connection to that monitor was lost.
+    pub(crate) async fn reported_exit(&mut self) -> Option<ExitStatus> {
         (&mut self.exited).await.ok()
     }
 
-    /// Its exit code as the kernel tells, once it ended; `None` where that cannot be known.
-    pub(crate) async fn ended(&self) -> Result<Option<i32>, Error> {
-        /// Whose child it became reaps it soon; the code is known from then on.
+    /// Waits until the process has ended, and returns its exit code as known to the kernel; `None` if it cannot be
+    /// determined.
+    pub(crate) async fn exit_code(&self) -> Result<Option<i32>, Error> {
+        /// The new parent of the process reaps it soon; the code is available from then on.
         const TRIES: u32 = 11;
         const FIRST: Duration = Duration::from_millis(2);
         process::ended(&self.pidfd).await?;
@@ -71,24 +74,25 @@ impl ExecWait {
 }
 
 impl Monitor {
-    /// Makes a container. `keep` are duplicates for custody, by role as in `Adopt`.
+    /// Creates a container. `keep` are duplicates for custody, with the roles that `Adopt` uses.
     pub(crate) async fn create(
         &self,
         mut create: Create,
         attachments: Attachments,
         mut keep: Attachments,
-    ) -> Result<Made, Error> {
+    ) -> Result<CreateOutcome, Error> {
         create.mounts = Some(attachments.iter().filter(|(role, _)| matches!(role, Role::Mount(_))).count());
         let cgroup = create.spec.linux.as_ref().and_then(|linux| linux.cgroups_path.clone()).unwrap_or_default();
-        let mut holding = Held::nascent(&create.container, &create.sandbox, &cgroup, HoldingState::Created);
+        let mut holding =
+            HeldObject::initial_holding(&create.container, &create.sandbox, &cgroup, HoldingState::Created);
         holding.log = create.log;
-        holding.hooks = HeldHooks::of(&create.spec, &create.container, &create.bundle);
+        holding.hooks = PendingHooks::from_spec(&create.spec, &create.container, &create.bundle);
         holding.user_namespace = Some(create.spec.has_namespace(oci::NamespaceType::User));
         let link = self.link().await?;
         let attachments = self.send_mounts(&link, &create.container, attachments).await?;
-        let (reply, mut files) = link.try_ask(Request::Create(Box::new(create)), attachments).await?;
+        let (reply, mut files) = link.try_request(Request::Create(Box::new(create)), attachments).await?;
         let reply = match reply {
-            Err(failure) if failure.kind == FailureKind::Command => return Ok(Made::Refused(failure.message)),
+            Err(failure) if failure.kind == FailureKind::Command => return Ok(CreateOutcome::Refused(failure.message)),
             reply => reply?,
         };
         let Reply::Created(created) = reply else { return Err(unexpected("Create", &reply)) };
@@ -100,20 +104,20 @@ impl Monitor {
                 keep.push(role, file);
             }
         }
-        self.custody().hold(Held::new(holding, keep));
+        self.custody().hold(HeldObject::new(holding, keep));
         let Created { pid, start_time, warnings } = created;
-        Ok(Made::Waiting(Started { pid, start_time, warnings }))
+        Ok(CreateOutcome::Created(CreatedProcess { pid, start_time, warnings }))
     }
 
-    /// Lets a container run: answers when `execve` succeeded or failed.
+    /// Starts the program of a container: returns when `execve` succeeded or failed.
     pub(crate) async fn start(&self, container: &str) -> Result<(), Error> {
         let mut tries = 0;
         loop {
             tries += 1;
             let request = Request::Start { container: container.to_owned() };
-            match self.link().await?.ask(request, Attachments::new()).await {
+            match self.link().await?.request(request, Attachments::new()).await {
                 Err(error) if error.kind == ErrorKind::Unavailable && tries < REPEATS => {}
-                // The monitor that died had started it.
+                // The monitor had started the container before it died.
                 Err(error) if error.kind == ErrorKind::FailedPrecondition && tries > 1 => break,
                 outcome => {
                     outcome?;
@@ -125,13 +129,13 @@ impl Monitor {
         Ok(())
     }
 
-    /// Sends a signal; a target that is gone succeeds.
+    /// Sends a signal; succeeds if the target is gone.
     pub(crate) async fn kill(&self, target: &Target, signal: i32, scope: KillScope) -> Result<(), Error> {
         let request = || Request::Kill(Kill { target: target.clone(), signal, scope });
         gone_is_fine(self.repeat(request, || Ok(Attachments::new())).await)
     }
 
-    /// Runs a command. The container's own streams are not touched.
+    /// Executes a command in a container. The container's own streams are not affected.
     pub(crate) async fn exec(
         &self,
         exec: Exec,
@@ -140,12 +144,12 @@ impl Monitor {
         let id = exec.exec.clone();
         let (sender, exited) = oneshot::channel();
         let link = self.link().await?;
-        if let Some(begun) = self.0.begun.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            begun.insert(id.clone());
+        if let Some(new_execs) = self.0.new_execs.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            new_execs.insert(id.clone());
         }
         let waiting = &self.0.execs;
         waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), sender);
-        let outcome = link.ask(Request::Exec(Box::new(exec)), attachments).await;
+        let outcome = link.request(Request::Exec(Box::new(exec)), attachments).await;
         let started = outcome.and_then(|(reply, mut files)| {
             let Reply::ExecStarted(started) = reply else { return Err(unexpected("Exec", &reply)) };
             let pidfd = files.take(Role::Pidfd).ok_or_else(|| missing("Exec", "pidfd"))?;
@@ -157,19 +161,19 @@ impl Monitor {
         started
     }
 
-    /// Whether a command was begun by this process. To be asked until [`Monitor::all_are_begun`].
-    pub(crate) fn has_begun(&self, exec: &str) -> bool {
-        let begun = self.0.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        begun.as_ref().is_none_or(|begun| begun.contains(exec))
+    /// Reports whether this process requested this exec. Valid until [`Monitor::stop_tracking_execs`].
+    pub(crate) fn has_requested(&self, exec: &str) -> bool {
+        let new_execs = self.0.new_execs.lock().unwrap_or_else(PoisonError::into_inner);
+        new_execs.as_ref().is_none_or(|new_execs| new_execs.contains(exec))
     }
 
-    /// From now on every command was begun by this process.
-    pub(crate) fn all_are_begun(&self) {
-        self.0.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
+    /// Stops recording requested execs: from now on [`Monitor::has_requested`] is true for every one.
+    pub(crate) fn stop_tracking_execs(&self) {
+        self.0.new_execs.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// Kills a command with all it started: whether the monitor knows it (still).
-    pub(crate) async fn kill_command(&self, exec: &str) -> Result<bool, Error> {
+    /// Kills an exec'd process with all its descendants. Reports whether the monitor (still) knows it.
+    pub(crate) async fn kill_exec(&self, exec: &str) -> Result<bool, Error> {
         let request = || {
             let target = Target::Exec(exec.to_owned());
             Request::Kill(Kill { target, signal: rustix::process::Signal::KILL.as_raw(), scope: KillScope::All })
@@ -180,28 +184,28 @@ impl Monitor {
         }
     }
 
-    /// Copies output from now on to these pipes.
+    /// Copies the container's output from now on to these pipes.
     pub(crate) async fn attach(&self, container: &str, attachments: Attachments) -> Result<(), Error> {
         let request = Request::Attach(Attach { container: container.to_owned() });
-        self.link().await?.ask(request, attachments).await.map(drop)
+        self.link().await?.request(request, attachments).await.map(drop)
     }
 
-    /// Ends the container's standard input, when no client has it open.
+    /// Closes the container's standard input once no client has it open.
     pub(crate) async fn close_stdin(&self, container: &str) -> Result<(), Error> {
         self.custody().replace(container, Role::StdinHold, None);
         let request = || Request::CloseStdin { container: container.to_owned() };
         gone_is_fine(self.repeat(request, || Ok(Attachments::new())).await)
     }
 
-    /// Continues the log in this file.
+    /// Continues the log of a container in this file.
     pub(crate) async fn reopen_log(&self, container: &str, log: OwnedFd) -> Result<(), Error> {
         let request = || Request::ReopenLog { container: container.to_owned() };
         self.repeat(request, || Ok(Attachments::new().with(Role::Log, duplicate(&log)?))).await?;
-        self.custody().replace(container, Role::Log, Some(offload::here(|| log_file::place(&log))?));
+        self.custody().replace(container, Role::Log, Some(offload::in_place(|| log_file::duplicate_path(&log))?));
         Ok(())
     }
 
-    /// Kills what lives, removes the cgroup, forgets. Unknown ids succeed.
+    /// Kills a container or pod init, removes its cgroup and forgets it. Unknown ids succeed.
     pub(crate) async fn delete(&self, container: &str) -> Result<(), Error> {
         let request = || Request::Delete { container: container.to_owned() };
         self.repeat(request, || Ok(Attachments::new())).await?;
@@ -209,7 +213,7 @@ impl Monitor {
         Ok(())
     }
 
-    /// Starts a pod's init: the process and its PID namespace.
+    /// Starts the init of a pod, and with it the pod's PID namespace. Returns the namespace.
     pub(crate) async fn pod_init(
         &self,
         sandbox: &str,
@@ -221,25 +225,30 @@ impl Monitor {
         for (kind, namespace) in namespaces {
             attachments.push(Role::Namespace(kind), namespace);
         }
-        let mut holding: Holding = Held::nascent(sandbox, sandbox, &cgroup, HoldingState::PodInit);
+        let mut holding: Holding = HeldObject::initial_holding(sandbox, sandbox, &cgroup, HoldingState::PodInit);
         let request = Request::PodInit(PodInit { container: sandbox.to_owned(), cgroup, user });
-        let (reply, mut files) = self.link().await?.ask(request, attachments).await?;
+        let (reply, mut files) = self.link().await?.request(request, attachments).await?;
         let Reply::PodInitStarted(started) = reply else { return Err(unexpected("PodInit", &reply)) };
         let pidfd = files.take(Role::Pidfd).ok_or_else(|| missing("PodInit", "pidfd"))?;
         let namespace =
             files.take(Role::Namespace(NamespaceType::Pid)).ok_or_else(|| missing("PodInit", "PID namespace"))?;
         (holding.pid, holding.start_time) = (started.pid, started.start_time);
-        self.custody().hold(Held::new(holding, Attachments::new().with(Role::Pidfd, pidfd)));
+        self.custody().hold(HeldObject::new(holding, Attachments::new().with(Role::Pidfd, pidfd)));
         Ok(namespace)
     }
 
-    /// Makes namespaces that a user namespace owns: `user`, else a new one. Without a reader they are gone again.
-    pub(crate) async fn make_namespaces(&self, wanted: MakeNamespaces, user: Option<OwnedFd>) -> Result<Owned, Error> {
-        let told = self.welcome()?;
-        if told.minor < USER_NAMESPACES {
+    /// Creates namespaces that are owned by the user namespace `user`, or by a new one. They exist only as long as a
+    /// returned descriptor is open.
+    pub(crate) async fn make_namespaces(
+        &self,
+        namespaces: MakeNamespaces,
+        user: Option<OwnedFd>,
+    ) -> Result<OwnedNamespaces, Error> {
+        let monitor = self.welcome()?;
+        if monitor.minor < USER_NAMESPACES {
             return Err(Error::state(format!(
-                "the monitor that runs ({}) makes no user namespaces; upgrade it",
-                told.version
+                "the running monitor ({}) does not support user namespaces; upgrade it",
+                monitor.version
             )));
         }
         let mut tries = 0;
@@ -249,7 +258,7 @@ impl Monitor {
             if let Some(user) = &user {
                 attachments.push(Role::Namespace(NamespaceType::User), duplicate(user)?);
             }
-            match self.link().await?.ask(Request::MakeNamespaces(wanted.clone()), attachments).await {
+            match self.link().await?.request(Request::MakeNamespaces(namespaces.clone()), attachments).await {
                 Err(error) if error.kind == ErrorKind::Unavailable && tries < REPEATS => {}
                 answer => match answer? {
                     (Reply::NamespacesMade, files) => break files,
@@ -258,7 +267,7 @@ impl Monitor {
             }
         };
         let mut take = |kind| files.take(Role::Namespace(kind));
-        Ok(Owned {
+        Ok(OwnedNamespaces {
             user: take(NamespaceType::User),
             network: take(NamespaceType::Network),
             ipc: take(NamespaceType::Ipc),
@@ -266,7 +275,7 @@ impl Monitor {
         })
     }
 
-    /// Has descriptors held under a key, by the monitor and here.
+    /// Keeps descriptors under a key, in the monitor and here.
     pub(crate) async fn keep(&self, key: String, files: Vec<OwnedFd>) -> Result<(), Error> {
         let attachments = || {
             let mut attachments = Attachments::new();
@@ -280,39 +289,39 @@ impl Monitor {
         Ok(())
     }
 
-    /// Closes what is held under a key. Unknown keys succeed.
+    /// Closes the descriptors that are kept under a key. Unknown keys succeed.
     pub(crate) async fn release(&self, key: &str) -> Result<(), Error> {
         self.custody().release(key);
         self.repeat(|| Request::Release { key: key.to_owned() }, || Ok(Attachments::new())).await
     }
 
-    /// Ends the monitor, which must hold nothing any more, and starts no other.
+    /// Shuts the monitor down, which must not hold anything anymore, and starts no other.
     ///
     /// # Errors
-    /// `FailedPrecondition` while it holds something.
+    /// `FailedPrecondition` if it still holds something.
     pub(crate) async fn shutdown(&self) -> Result<(), Error> {
         let link = self.link().await?;
         let pidfd = self.pidfd();
-        self.0.over.store(true, Ordering::Release);
-        if let Err(error) = link.ask(Request::Shutdown, Attachments::new()).await {
-            self.0.over.store(false, Ordering::Release);
+        self.0.shut_down.store(true, Ordering::Release);
+        if let Err(error) = link.request(Request::Shutdown, Attachments::new()).await {
+            self.0.shut_down.store(false, Ordering::Release);
             return Err(error);
         }
         link.closed().await;
         match pidfd {
-            Some(pidfd) => see_off(&pidfd).await,
+            Some(pidfd) => wait_or_kill(&pidfd).await,
             None => Ok(()),
         }
     }
 
-    /// Takes over what no monitor holds any more.
-    pub(crate) async fn adopt(&self, held: Held) -> Result<(), Error> {
+    /// Hands an object that no monitor holds to the current monitor.
+    pub(crate) async fn adopt(&self, held: HeldObject) -> Result<(), Error> {
         let (request, attachments) = held.adoption()?;
         self.custody().hold(held);
-        self.link().await?.ask(request, attachments).await.map(drop)
+        self.link().await?.request(request, attachments).await.map(drop)
     }
 
-    /// A request that does no harm when it arrives twice.
+    /// Sends an idempotent request, and repeats it if the monitor dies.
     async fn repeat(
         &self,
         request: impl Fn() -> Request,
@@ -321,7 +330,7 @@ impl Monitor {
         let mut tries = 0;
         loop {
             tries += 1;
-            match self.link().await?.ask(request(), attachments()?).await {
+            match self.link().await?.request(request(), attachments()?).await {
                 Err(error) if error.kind == ErrorKind::Unavailable && tries < REPEATS => {}
                 outcome => return outcome.map(drop),
             }
@@ -340,6 +349,6 @@ fn duplicate(file: &OwnedFd) -> Result<OwnedFd, Error> {
     file.try_clone().map_err(failed("duplicate a descriptor"))
 }
 
-fn missing(request: &str, what: &str) -> Error {
-    Error::internal(format!("the monitor answered {request} without its {what}"))
+fn missing(request: &str, descriptor: &str) -> Error {
+    Error::internal(format!("the monitor answered {request} without its {descriptor}"))
 }

@@ -1,4 +1,4 @@
-//! Keeping a monitor: found or started at first, connected to again or replaced when the connection breaks.
+//! Supervisor of the monitor: finds or starts it, reconnects or replaces it when the connection is lost.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,26 +17,26 @@ use rustix::{
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{Custody, Inventory, Link, MonitorFigures, custody::has_unlogged_output, launch};
+use super::{Custody, Inventory, Link, MonitorMetrics, custody::has_unlogged_output, launch};
 use crate::{Error, ErrorKind, error::failed, failpoint, process};
 
 /// How long a request waits for a monitor that is being replaced.
-const RESTORE: Duration = Duration::from_secs(15);
-/// How long a monitor that closed its connection may take to end before it is killed.
-const FAREWELL: Duration = Duration::from_secs(2);
-/// Between attempts to start one.
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a monitor that closed its connection may take to exit before it is killed.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Delay between attempts to start a monitor.
 const BACKOFF: Duration = Duration::from_millis(500);
 
-/// What the engine hears.
+/// Notification for the engine.
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// From the monitor.
+    /// An event of the monitor.
     Event(Event),
-    /// Another monitor took over: containers may have fallen to this process.
+    /// Another monitor took over: containers may have become children of this process.
     Replaced,
 }
 
-/// The monitor, whichever process it is at the time. Cheap to clone.
+/// Handle of the monitor, which stays valid when the monitor's process is replaced. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Monitor(pub(super) Arc<Inner>);
 
@@ -46,13 +46,13 @@ pub(super) struct Inner {
     link: watch::Sender<Option<Connected>>,
     pub(super) custody: Custody,
     pub(super) execs: Mutex<HashMap<String, oneshot::Sender<ExitStatus>>>,
-    /// Commands begun since the start; `None` once nobody distinguishes them from those of an earlier daemon any
+    /// Execs requested since the start; `None` once they need not be distinguished from those of an earlier daemon any
     /// longer.
-    pub(super) begun: Mutex<Option<HashSet<String>>>,
+    pub(super) new_execs: Mutex<Option<HashSet<String>>>,
     events: mpsc::UnboundedSender<Event>,
-    /// No monitor is wanted any more.
-    pub(super) over: AtomicBool,
-    figures: Arc<MonitorFigures>,
+    /// Set when the monitor was shut down and must not be started again.
+    pub(super) shut_down: AtomicBool,
+    metrics: Arc<MonitorMetrics>,
 }
 
 #[derive(Clone)]
@@ -63,28 +63,28 @@ struct Connected {
 }
 
 impl Monitor {
-    /// Finds the monitor that runs on this state directory, or starts one. What it holds is in [`Custody`] before
-    /// anything else happens, so that it may die at once, and is told.
+    /// Finds the monitor that runs on this state directory, or starts one. What it holds is taken into [`Custody`]
+    /// before anything else, so that the monitor may die at any time. Returns the inventory.
     pub(crate) async fn open(
         state: PathBuf,
         program: PathBuf,
         notices: mpsc::UnboundedSender<Notice>,
     ) -> Result<(Self, Inventory), Error> {
-        let (events, heard) = mpsc::unbounded_channel();
+        let (events, event_receiver) = mpsc::unbounded_channel();
         if let Err(error) = monitor_api::sweep(&state) {
-            tracing::warn!("remove what a daemon that died left of a monitor's socket: {error}");
+            tracing::warn!("remove leftovers of a monitor's socket: {error}");
         }
         let inner = Arc::new(Inner::new(state, program, events));
         let (connected, holdings) = inner.first().await?;
         let inventory = inner.custody.take(holdings);
         failpoint::lose("monitor.opened", &connected.pidfd);
         inner.link.send_replace(Some(connected.clone()));
-        tokio::spawn(deliver(Arc::downgrade(&inner), heard, notices.clone()));
+        tokio::spawn(deliver(Arc::downgrade(&inner), event_receiver, notices.clone()));
         offload::spawn(supervise(Arc::downgrade(&inner), connected, notices));
         Ok((Self(inner), inventory))
     }
 
-    /// The monitor's version and pid, or why there is none.
+    /// Returns the `Welcome` of the connected monitor.
     pub(crate) fn welcome(&self) -> Result<Welcome, Error> {
         match &*self.0.link.borrow() {
             Some(connected) => Ok(connected.welcome.clone()),
@@ -92,20 +92,20 @@ impl Monitor {
         }
     }
 
-    /// The same, after at most `patience` for a connection that is being restored.
-    pub(crate) async fn welcome_within(&self, patience: Duration) -> Result<Welcome, Error> {
+    /// Like [`Self::welcome`], but waits for at most `timeout` if the connection is being restored.
+    pub(crate) async fn welcome_within(&self, timeout: Duration) -> Result<Welcome, Error> {
         let mut link = self.0.link.subscribe();
-        // Whatever came of it: the next line says it.
-        let _ = tokio::time::timeout(patience, link.wait_for(usable)).await;
+        // The outcome does not matter: the call below returns the error.
+        let _ = tokio::time::timeout(timeout, link.wait_for(is_usable)).await;
         self.welcome()
     }
 
-    pub(crate) fn figures(&self) -> &MonitorFigures {
-        &self.0.figures
+    pub(crate) fn metrics(&self) -> &MonitorMetrics {
+        &self.0.metrics
     }
 
-    /// Another program answers in the same process.
-    pub(super) fn welcomed(&self, welcome: &Welcome) {
+    /// Replaces the stored `Welcome` after the monitor executed another program in the same process.
+    pub(super) fn update_welcome(&self, welcome: &Welcome) {
         self.0.link.send_modify(|connected| {
             if let Some(connected) = connected.as_mut().filter(|connected| connected.welcome.pid == welcome.pid) {
                 connected.welcome = welcome.clone();
@@ -117,20 +117,20 @@ impl Monitor {
         &self.0.custody
     }
 
-    /// The process that is connected.
+    /// Returns the pidfd of the connected monitor.
     pub(super) fn pidfd(&self) -> Option<Arc<OwnedFd>> {
         self.0.link.borrow().as_ref().map(|connected| Arc::clone(&connected.pidfd))
     }
 
-    /// The connection, waiting for one that is being restored.
+    /// Returns the connection. Waits for one that is being restored.
     pub(super) async fn link(&self) -> Result<Arc<Link>, Error> {
         let mut link = self.0.link.subscribe();
-        let restored = tokio::time::timeout(RESTORE, link.wait_for(usable)).await;
+        let restored = tokio::time::timeout(RESTORE_TIMEOUT, link.wait_for(is_usable)).await;
         match restored {
-            Ok(Ok(connected)) => Ok(connected.as_ref().expect("just seen").link.clone()),
+            Ok(Ok(connected)) => Ok(connected.as_ref().expect("checked by wait_for").link.clone()),
             _ => Err(Error::unavailable(format!(
-                "the monitor does not run and could not be started within {} s: see the daemon's log",
-                RESTORE.as_secs()
+                "the monitor is not running and could not be started within {} s: see the daemon's log",
+                RESTORE_TIMEOUT.as_secs()
             ))),
         }
     }
@@ -144,54 +144,54 @@ impl Inner {
             link: watch::Sender::new(None),
             custody: Custody::default(),
             execs: Mutex::new(HashMap::new()),
-            begun: Mutex::new(Some(HashSet::new())),
+            new_execs: Mutex::new(Some(HashSet::new())),
             events,
-            over: AtomicBool::new(false),
-            figures: Arc::default(),
+            shut_down: AtomicBool::new(false),
+            metrics: Arc::default(),
         }
     }
 
-    /// The first connection, and what is held. A monitor that ends at this moment gives way to another.
+    /// Opens the first connection and requests the inventory. Retries if the monitor exits at this moment.
     async fn first(&self) -> Result<(Connected, Vec<(Holding, Attachments)>), Error> {
         const TRIES: usize = 3;
         let mut tries = 0;
         loop {
             tries += 1;
-            let found = async {
+            let opened = async {
                 let connected = self.connect(None).await?;
                 let holdings = connected.link.inventory().await?;
                 Ok((connected, holdings))
             };
-            match found.await {
+            match opened.await {
                 Err(Error { kind: ErrorKind::Unavailable, .. }) if tries < TRIES => tokio::time::sleep(BACKOFF).await,
-                found => return found,
+                opened => return opened,
             }
         }
     }
 
-    /// Connects to a monitor that runs, else starts one. A monitor that held this state before must be gone first.
+    /// Connects to the running monitor, else starts one. A previous monitor of this state must have exited by then.
     async fn connect(&self, before: Option<&OwnedFd>) -> Result<Connected, Error> {
         let connection = match monitor_api::connect(&self.state) {
             Ok(connection) => connection,
             Err(SocketError::Absent(_)) => {
                 if let Some(before) = before {
-                    see_off(before).await?;
+                    wait_or_kill(before).await?;
                 }
                 let pid = launch::launch(&self.program, &self.state)?;
-                self.reap_when_over(pid)?;
+                self.reap_on_exit(pid)?;
                 monitor_api::connect(&self.state)
                     .map_err(|e| Error::unavailable(format!("connect to the monitor: {e}")))?
             }
             Err(error) => return Err(Error::unavailable(format!("connect to the monitor: {error}"))),
         };
-        let (link, welcome) = Link::open(connection, self.events.clone(), self.figures.clone()).await?;
+        let (link, welcome) = Link::open(connection, self.events.clone(), self.metrics.clone()).await?;
         let pid = i32::try_from(welcome.pid).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| Error::internal("the monitor told pid 0"))?;
+        let pid = pid.ok_or_else(|| Error::internal("the monitor reported pid 0"))?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(failed("open the monitor's pidfd"))?;
         Ok(Connected { link, pidfd: Arc::new(pidfd), welcome })
     }
 
-    fn reap_when_over(&self, pid: Pid) -> Result<(), Error> {
+    fn reap_on_exit(&self, pid: Pid) -> Result<(), Error> {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(failed("open the monitor's pidfd"))?;
         tokio::spawn(async move {
             if process::ended(&pidfd).await.is_ok() {
@@ -201,21 +201,21 @@ impl Inner {
         Ok(())
     }
 
-    /// A connection again, with everything handed over that the monitor does not hold.
+    /// Connects again, and hands over everything that the monitor does not hold.
     async fn restore(&self, before: &OwnedFd) -> Result<Connected, Error> {
         let connected = self.connect(Some(before)).await?;
-        let mut held = Held::list(connected.link.inventory().await?);
+        let mut held = HeldState::list(connected.link.inventory().await?);
         let known: Vec<String> = held.iter().map(|held| held.holding.id.clone()).collect();
         for (request, attachments) in self.custody.adoptions(&known)? {
-            if let Err(error) = connected.link.ask(request, attachments).await {
-                // One that cannot be handed over must not keep the others from it.
-                tracing::warn!("hand over to the new monitor: {error}");
+            if let Err(error) = connected.link.request(request, attachments).await {
+                // A failure must not keep the remaining objects from being handed over.
+                tracing::warn!("hand over descriptors to the new monitor: {error}");
             }
         }
         let pending = self.report_missed(&held);
         if !pending.is_empty() {
-            // Output that was logged since the inventory was reported before the events that say that it is pending.
-            held = Held::list(connected.link.inventory().await?);
+            // Output that was logged after the first inventory was sent would otherwise stay reported as pending.
+            held = HeldState::list(connected.link.inventory().await?);
             self.report(missed_drains(&held, &pending));
         }
         Ok(connected)
@@ -223,9 +223,9 @@ impl Inner {
 }
 
 impl Inner {
-    /// Reports what the same monitor saw while nobody was connected: it sends no event for that anymore. Returns the
+    /// Reports what the same monitor observed while it was not connected: it does not send events for that. Returns the
     /// containers whose output was reported as pending.
-    fn report_missed(&self, held: &[Held]) -> Vec<String> {
+    fn report_missed(&self, held: &[HeldState]) -> Vec<String> {
         let events = held.iter().flat_map(|held| {
             let id = &held.holding.id;
             held.missed(self.custody.has_exited(id), self.custody.is_pending(id))
@@ -242,19 +242,19 @@ impl Inner {
 
     fn report(&self, events: Vec<Event>) {
         for event in events {
-            // The engine ended: its successor reads the inventory.
+            // If the engine has ended, its successor requests the inventory.
             let _ = self.events.send(event);
         }
     }
 }
 
-/// What a monitor holds, without the descriptors.
-struct Held {
+/// State of an object that a monitor holds, without the descriptors.
+struct HeldState {
     holding: Holding,
     has_output: bool,
 }
 
-impl Held {
+impl HeldState {
     fn list(inventory: Vec<(Holding, Attachments)>) -> Vec<Self> {
         let held = |(holding, files): (Holding, Attachments)| {
             let has_output = has_unlogged_output(&holding, &files);
@@ -263,15 +263,15 @@ impl Held {
         inventory.into_iter().map(held).collect()
     }
 
-    /// The events that were missed of a container: `ended` and `pending` are what is known of it.
-    fn missed(&self, ended: bool, pending: bool) -> Vec<Event> {
+    /// Returns the events of a container that were missed. `exited` and `pending` are what is known of it so far.
+    fn missed(&self, exited: bool, pending: bool) -> Vec<Event> {
         let HoldingState::Exited(status) = &self.holding.state else { return Vec::new() };
         let container = || self.holding.id.clone();
         let mut events = Vec::new();
-        if self.has_output && !ended {
+        if self.has_output && !exited {
             events.push(Event::OutputPending { container: container() });
         }
-        if !ended {
+        if !exited {
             events.push(Event::Exited { container: container(), status: status.clone() });
         }
         if !self.has_output && pending {
@@ -281,8 +281,8 @@ impl Held {
     }
 }
 
-/// For containers whose output was pending and is in their logs now.
-fn missed_drains(held: &[Held], pending: &[String]) -> Vec<Event> {
+/// Returns the events for containers whose output was pending and is in their logs now.
+fn missed_drains(held: &[HeldState], pending: &[String]) -> Vec<Event> {
     let drained = |id: &&String| !held.iter().any(|held| held.holding.id == **id && held.has_output);
     pending.iter().filter(drained).map(|id| Event::Drained { container: id.clone() }).collect()
 }
@@ -295,15 +295,15 @@ impl Drop for Inner {
     }
 }
 
-fn usable(connected: &Option<Connected>) -> bool {
-    connected.as_ref().is_some_and(|connected| !connected.link.is_over())
+fn is_usable(connected: &Option<Connected>) -> bool {
+    connected.as_ref().is_some_and(|connected| !connected.link.is_closed())
 }
 
-/// Waits for a monitor to end that closed its socket, and kills one that does not.
-pub(super) async fn see_off(monitor: &OwnedFd) -> Result<(), Error> {
-    if tokio::time::timeout(FAREWELL, process::ended(monitor)).await.is_err() {
-        tracing::warn!("the monitor closed its socket and does not end: it is killed");
-        // It may have ended meanwhile.
+/// Waits until a monitor that closed its socket has exited, and kills it if it does not.
+pub(super) async fn wait_or_kill(monitor: &OwnedFd) -> Result<(), Error> {
+    if tokio::time::timeout(EXIT_TIMEOUT, process::ended(monitor)).await.is_err() {
+        tracing::warn!("the monitor closed its socket but does not exit: killing it");
+        // It may have exited in the meantime.
         let _ = pidfd_send_signal(monitor, Signal::KILL);
         process::ended(monitor).await?;
     }
@@ -316,34 +316,34 @@ async fn supervise(inner: std::sync::Weak<Inner>, first: Connected, notices: mps
         connected.link.closed().await;
         let Some(inner) = inner.upgrade() else { return };
         inner.link.send_replace(None);
-        if inner.over.load(Ordering::Acquire) {
+        if inner.shut_down.load(Ordering::Acquire) {
             return;
         }
         inner.execs.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        tracing::warn!(pid = connected.welcome.pid, "the connection to the monitor broke");
+        tracing::warn!(pid = connected.welcome.pid, "the connection to the monitor was lost");
         let before = Arc::clone(&connected.pidfd);
         connected = loop {
             match inner.restore(&before).await {
                 Ok(connected) => break connected,
-                // One more that dies meanwhile is no failure yet.
-                Err(error) => tracing::warn!("restore the monitor, again in {} ms: {error}", BACKOFF.as_millis()),
+                // The new monitor may die, too.
+                Err(error) => tracing::warn!("restore the monitor: {error}; retrying in {} ms", BACKOFF.as_millis()),
             }
             tokio::time::sleep(BACKOFF).await;
         };
         tracing::info!(pid = connected.welcome.pid, "a monitor took over");
-        inner.figures.restored.add(1);
+        inner.metrics.restored.add(1);
         inner.link.send_replace(Some(connected.clone()));
         let _ = notices.send(Notice::Replaced);
     }
 }
 
-/// Ends of commands go to who waits for them, the rest to the engine.
+/// Sends exits of exec'd processes to their waiting sessions, and all other events to the engine.
 async fn deliver(
     inner: std::sync::Weak<Inner>,
-    mut heard: mpsc::UnboundedReceiver<Event>,
+    mut events: mpsc::UnboundedReceiver<Event>,
     notices: mpsc::UnboundedSender<Notice>,
 ) {
-    while let Some(event) = heard.recv().await {
+    while let Some(event) = events.recv().await {
         let Some(inner) = inner.upgrade() else { return };
         match event {
             Event::ExecExited { exec, status, .. } => {

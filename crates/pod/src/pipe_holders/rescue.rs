@@ -1,4 +1,4 @@
-//! The end of a daemon that was killed and cannot end by itself.
+//! Rescue of a daemon that was killed and cannot complete its exit.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,49 +19,51 @@ use super::{
 };
 use crate::process;
 
-/// A thread that is in one call on a pipe of the daemon for so long, and waits for something else, keeps it locked.
+/// How long a thread that certainly is in a call on a pipe of the daemon must wait there to be taken for a holder.
 const CERTAIN: Duration = Duration::from_millis(500);
-/// A thread whose call moves data is in it for so long.
+/// How long a thread that possibly works on a pipe must wait in its call.
 const HIDDEN: Duration = Duration::from_secs(2);
-/// Only then what is hidden is taken for a holder: the daemon does not end although every visible holder was killed.
+/// After this time possible holders are killed, too: the daemon has not exited although all certain holders were
+/// killed.
 const ESCALATION: Duration = Duration::from_secs(5);
 
-/// Ends what keeps a daemon from its end, in rounds. Processes are killed that are seen in one call on a pipe of the
-/// daemon for half a second; if the daemon still waits for a pipe 5 s later, also those that are in one call that moves
-/// data, or in one operation of io_uring(7), for 2 s, whatever files it is about: a process may close a descriptor that
-/// its call uses.
+/// Kills the processes that keep a killed daemon from exiting, in rounds. A process is killed if it is seen in one call
+/// on a pipe of the daemon for half a second. If the daemon still waits for a pipe after 5 s, processes are also killed
+/// that are in one call that moves data, or in one operation of io_uring(7), for 2 s, no matter which files it uses: a
+/// process may close a descriptor that its call uses.
 pub struct Rescue {
     state_dir: PathBuf,
     daemon: Pid,
     start_time: u64,
     begin: Instant,
-    /// Threads that wait, and since when they were seen to.
+    /// Threads that wait, and when they were first seen.
     waiting: HashMap<Holder, Instant>,
     killed: HashSet<Holder>,
 }
 
 impl Rescue {
-    /// `None` where this process does not end: only one that was killed, or exits, is rescued.
-    pub fn of(state_dir: &Path, daemon: Pid) -> Option<Self> {
+    /// Returns a rescue of this process; `None` if it is not exiting: only a process that was killed, or exits, is
+    /// rescued.
+    pub fn new(state_dir: &Path, daemon: Pid) -> Option<Self> {
         let (state_dir, start_time) = (state_dir.to_owned(), process::start_time(number(daemon))?);
         let (begin, waiting, killed) = (Instant::now(), HashMap::new(), HashSet::new());
         let rescue = Self { state_dir, daemon, start_time, begin, waiting, killed };
         rescue.is_needed().then_some(rescue)
     }
 
-    /// The daemon.
+    /// Returns the pid of the daemon.
     pub fn daemon(&self) -> Pid {
         self.daemon
     }
 
-    /// Whether that daemon is there, and runs none of its program again.
+    /// Reports whether the daemon still exists and is exiting.
     pub fn is_needed(&self) -> bool {
         let pid = number(self.daemon);
         process::start_time(pid) == Some(self.start_time) && (process::is_ending(pid) || process::is_killed(pid))
     }
 
-    /// Looks once, and returns the processes of containers that it killed. Requires `CAP_SYS_PTRACE` and `CAP_KILL`;
-    /// does nothing without.
+    /// Inspects the containers once, and returns the processes that it killed. Requires `CAP_SYS_PTRACE` and
+    /// `CAP_KILL`; does nothing without them.
     pub fn round(&mut self) -> Vec<Holder> {
         let findings = examine(&self.state_dir, &pipes_of(&self.state_dir, self.daemon));
         let escalated = self.begin.elapsed() >= ESCALATION && self.waits_for_a_pipe();
@@ -72,7 +74,7 @@ impl Rescue {
                 Doubt::None => since.elapsed() >= CERTAIN,
                 Doubt::Hidden => escalated && since.elapsed() >= HIDDEN,
             };
-            // One that cannot end yet, as it waits for another, is returned once.
+            // A killed process may not exit yet, because it waits for another one; it is returned only once.
             if is_holder && self.kill(&holder).is_ok() && self.killed.insert(holder.clone()) {
                 killed.push(holder.clone());
             }
@@ -82,7 +84,7 @@ impl Rescue {
         killed
     }
 
-    /// Whether the daemon is kept from its end by a pipe, and not, for example, by a disk.
+    /// Reports whether the daemon waits for a pipe, and not, for example, for a disk.
     fn waits_for_a_pipe(&self) -> bool {
         let threads = entries(Path::new(&format!("/proc/{}/task", self.daemon)));
         threads.iter().any(|thread| {
@@ -92,8 +94,8 @@ impl Rescue {
 
     fn kill(&self, holder: &Holder) -> Result<(), Errno> {
         let pidfd = pidfd_open(holder.pid, PidfdFlags::empty())?;
-        // Its number may belong to another process since it was seen, and the daemon may have ended.
-        let owner = Ids::of(&self.state_dir).owner(holder.pid);
+        // The pid may have been reused since, and the daemon may have exited.
+        let owner = Ids::read(&self.state_dir).owner(holder.pid);
         if owner.as_ref() != Some(&holder.owner) || !self.is_needed() {
             return Err(Errno::SRCH);
         }
@@ -110,24 +112,24 @@ mod tests {
     use super::*;
 
     fn rescue(pid: Pid) -> Option<Rescue> {
-        Rescue::of(Path::new("/nothing"), pid)
+        Rescue::new(Path::new("/nothing"), pid)
     }
 
     #[test]
-    fn a_process_that_ended_is_rescued_until_it_is_gone_and_one_that_runs_is_not() {
+    fn a_process_that_exited_is_rescued_until_it_is_reaped_and_a_running_one_is_not() {
         assert!(rescue(rustix::process::getpid()).is_none());
         let mut child = std::process::Command::new("true").spawn().expect("spawn");
         let pid = Pid::from_child(&child);
         let begin = Instant::now();
-        let mut begun = rescue(pid);
-        while begun.is_none() {
-            assert!(begin.elapsed().as_secs() < 10, "it ends");
+        let mut started = rescue(pid);
+        while started.is_none() {
+            assert!(begin.elapsed().as_secs() < 10, "the child exits");
             std::thread::sleep(Duration::from_millis(1));
-            begun = rescue(pid);
+            started = rescue(pid);
         }
-        assert!(begun.as_ref().is_some_and(Rescue::is_needed));
+        assert!(started.as_ref().is_some_and(Rescue::is_needed));
         child.wait().expect("wait");
-        assert!(!begun.expect("begun").is_needed(), "nothing is known of a process that is gone");
+        assert!(!started.expect("a rescue").is_needed(), "the process was reaped");
         assert!(rescue(pid).is_none());
     }
 }

@@ -1,12 +1,12 @@
-//! Containers after a restart.
+//! Recovery of containers after a restart.
 //!
-//! | record | monitor | kernel | becomes |
+//! | record | monitor | kernel | result |
 //! |---|---|---|---|
-//! | creating | any | any | taken back |
+//! | creating | any | any | rolled back |
 //! | exited | any | any | exited |
-//! | created … running | holds it | | what the monitor says |
-//! | created … running | knows nothing | pid with that start time lives and executed its program | running, handed to the monitor |
-//! | created … running | knows nothing | gone, or never executed its program | exited, code unknown |
+//! | created … running | holds it | | the state that the monitor reports |
+//! | created … running | does not know it | a process with that pid and start time lives and executed its program | running, handed to the monitor |
+//! | created … running | does not know it | gone, or never executed its program | exited, exit code unknown |
 
 use std::{
     io,
@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use monitor_api::{HeldHooks, Holding, HoldingState, LogOptions, Role};
+use monitor_api::{Holding, HoldingState, LogOptions, PendingHooks, Role};
 use rustix::{
     fd::OwnedFd,
     process::{Signal, pidfd_send_signal},
@@ -25,38 +25,39 @@ use super::sandboxes;
 use crate::{
     Error, ErrorKind, clock,
     container::{
-        Container, ContainerMetadata, ContainerPhase, ContainerRecord, broken, end, log_file, outside_files, prepare,
-        remove::take_away, stdio,
+        Container, ContainerMetadata, ContainerPhase, ContainerRecord, broken, exit, log_file, preopened_files,
+        prepare, remove::remove_locked, stdio,
     },
     engine::{Inner, name_of},
     error::failed,
-    monitor::{Held, Inventory},
+    monitor::{HeldObject, Inventory},
     process,
-    state::{Kind, Loaded},
+    state::{Kind, LoadedRecord},
 };
 
-/// How long the start waits in all for FIFOs that nobody keeps locked and that are not open after two seconds.
-const SLOW: Duration = Duration::from_secs(10);
+/// How long the start waits in total for FIFOs that no process keeps locked and that are not open after two seconds.
+const SLOW_FIFOS: Duration = Duration::from_secs(10);
 
-/// What is on record of all containers.
-pub(super) type Records = Vec<Loaded<ContainerMetadata, ContainerRecord>>;
+/// The records of all containers.
+pub(super) type Records = Vec<LoadedRecord<ContainerMetadata, ContainerRecord>>;
 
-/// Those that were not made yet are taken back by tasks of their own.
-pub(super) async fn load(engine: &Arc<Inner>, loaded: Records, found: &mut Inventory) -> Vec<JoinHandle<()>> {
-    let mut begun = Vec::new();
-    let slow_until = Instant::now() + SLOW;
-    for Loaded { id, metadata, status } in loaded {
-        let held = found.objects.remove(&id);
+/// Loads all containers. Those whose creation had not completed are rolled back by the returned tasks.
+pub(super) async fn load(engine: &Arc<Inner>, loaded: Records, inventory: &mut Inventory) -> Vec<JoinHandle<()>> {
+    let mut rollbacks = Vec::new();
+    let slow_until = Instant::now() + SLOW_FIFOS;
+    for LoadedRecord { id, metadata, status } in loaded {
+        let held = inventory.objects.remove(&id);
         let (metadata, record) = match (metadata, status) {
             (Ok(metadata), Ok(status)) if metadata.id == id => (metadata, status.unwrap_or_default()),
             (Ok(metadata), Err(why)) if metadata.id == id => {
-                tracing::warn!("the status of container {id} cannot be read, the kernel is asked: {why}");
-                // Its process is the monitor's to tell; without it nobody knows how it ended.
+                tracing::warn!("read the status of container {id}: {why}; its state is determined from the kernel");
+                // The monitor knows its process. If it does not hold the container, the exit code is lost.
                 (metadata, ContainerRecord { phase: ContainerPhase::Created, ..ContainerRecord::default() })
             }
             (metadata, _) => {
-                let why = metadata.map_or_else(|why| why, |_| Error::internal("its metadata is of another container"));
-                tracing::warn!("the record of container {id} cannot be read: {why}");
+                let why =
+                    metadata.map_or_else(|why| why, |_| Error::internal("its metadata belongs to another container"));
+                tracing::warn!("read the record of container {id}: {why}");
                 broken(&id, held.as_ref(), &why)
             }
         };
@@ -64,25 +65,26 @@ pub(super) async fn load(engine: &Arc<Inner>, loaded: Records, found: &mut Inven
         let container = Arc::new(Container::new(metadata, record));
         engine.insert_container(Arc::clone(&container));
         if unknown_user {
-            // Its record was written by a daemon that kept this in the specification alone.
-            container.find_user(&engine.records);
+            // Its record was written by a daemon that stored the user only in the specification.
+            container.load_user(&engine.records);
         }
         match restore(engine, &container, held, slow_until).await {
-            Ok(task) => begun.extend(task),
+            Ok(task) => rollbacks.extend(task),
             Err(error) => tracing::warn!("restore container {id}: {error}"),
         }
     }
-    begun
+    rollbacks
 }
 
-/// As a task: what hangs in the kernel must not keep the daemon from its start.
-fn take_back(engine: &Arc<Inner>, container: &Arc<Container>) -> JoinHandle<()> {
+/// Rolls the creation of a container back in a task: a process that hangs in the kernel must not delay the start of the
+/// daemon.
+fn roll_back(engine: &Arc<Inner>, container: &Arc<Container>) -> JoinHandle<()> {
     let (engine, container) = (Arc::clone(engine), Arc::clone(container));
-    let (alone, making) = (Arc::clone(&container.busy).try_lock_owned(), container.making.begin());
+    let (busy, creation) = (Arc::clone(&container.busy).try_lock_owned(), container.creation.begin());
     offload::spawn(async move {
-        let (_alone, _making) = (alone, making);
-        if let Err(error) = take_away(&engine, &container).await {
-            tracing::warn!("take back container {}: {error}", container.id());
+        let (_busy, _creation) = (busy, creation);
+        if let Err(error) = remove_locked(&engine, &container).await {
+            tracing::warn!("roll back container {}: {error}", container.id());
         }
     })
 }
@@ -100,44 +102,44 @@ async fn restore(
         engine.monitor.custody().replace(container.id(), Role::Seccomp, Some(filter));
     }
     if record.phase == ContainerPhase::Creating {
-        return Ok(Some(take_back(engine, container)));
+        return Ok(Some(roll_back(engine, container)));
     }
     if engine.sandbox(&container.metadata.sandbox).is_err() && !container.metadata.sandbox.is_empty() {
-        sandboxes::missing(engine, &container.metadata.sandbox);
+        sandboxes::add_missing(engine, &container.metadata.sandbox);
     }
     if record.phase != ContainerPhase::Exited && record.broken.is_none() {
-        engine.container_names.made(name_of(container), container.id().to_owned());
+        engine.container_names.assign(name_of(container), container.id().to_owned());
     }
     let restored = match (record.phase, holding) {
         (ContainerPhase::Exited, _) => Ok(()),
         (ContainerPhase::Created, None) if record.refused.is_some() => Ok(()),
         (_, Some(holding)) => {
-            // The daemon that handed it over died before its log's file system answered.
+            // The daemon that handed it over died before the file system of its log responded.
             if holding.log.awaited {
                 offload::spawn(continue_log(Arc::downgrade(engine), Arc::clone(container)));
             }
-            as_held(engine, container, holding)
+            apply_holding(engine, container, holding)
         }
-        (_, None) => alone(engine, container, slow_until).await,
+        (_, None) => recover_unheld(engine, container, slow_until).await,
     };
     restored.map(|()| None)
 }
 
-/// A monitor that takes over must know the filter, or it refuses commands.
+/// Returns the seccomp filter of a container. A monitor that takes over needs it, or it refuses exec.
 fn filter(engine: &Inner, container: &Container) -> Option<OwnedFd> {
     let filter = prepare::filter(engine, container.config());
     filter.inspect_err(|error| tracing::warn!("container {}: {error}", container.id())).ok().flatten()
 }
 
-fn as_held(engine: &Inner, container: &Container, holding: Holding) -> Result<(), Error> {
+fn apply_holding(engine: &Inner, container: &Container, holding: Holding) -> Result<(), Error> {
     container.update(&engine.records, |record| {
         let same_process = (record.pid, record.start_time) == (holding.pid, holding.start_time);
         (record.pid, record.start_time) = (holding.pid, holding.start_time);
         match holding.state {
-            HoldingState::Exited(status) => end::finish(record, &status),
-            // As it is on record already: nothing is written.
+            HoldingState::Exited(status) => exit::mark_exited(record, &status),
+            // The record is up to date: nothing is written.
             HoldingState::Running if same_process && is_running(record) => return false,
-            HoldingState::Running => run(record),
+            HoldingState::Running => mark_running(record),
             _ if same_process && record.phase == ContainerPhase::Created => return false,
             _ => {
                 record.phase = ContainerPhase::Created;
@@ -148,7 +150,7 @@ fn as_held(engine: &Inner, container: &Container, holding: Holding) -> Result<()
     })
 }
 
-/// Hands a log to the monitor whose file system did not answer at once, as soon as it does. Until then the output of
+/// Hands a log to the monitor when its file system, which did not respond at first, responds. Until then the output of
 /// the container stays in its FIFOs.
 async fn continue_log(engine: Weak<Inner>, container: Arc<Container>) {
     const PAUSE: Duration = Duration::from_secs(1);
@@ -156,7 +158,7 @@ async fn continue_log(engine: Weak<Inner>, container: Arc<Container>) {
     let mut pause = PAUSE;
     loop {
         let Some(engine) = engine.upgrade() else { return };
-        let continued = match outside_files::open_log(&engine, &container).await {
+        let continued = match preopened_files::open_log(&engine, &container).await {
             Ok(Some(log)) => engine.monitor.reopen_log(container.id(), log).await,
             Ok(None) => return,
             Err(error) => Err(error),
@@ -165,12 +167,16 @@ async fn continue_log(engine: Weak<Inner>, container: Arc<Container>) {
             Ok(()) => {
                 return tracing::info!(
                     container = container.id(),
-                    "the log is continued: its file system answers again"
+                    "the log is continued: its file system responds again"
                 );
             }
             Err(_) if !engine.monitor.custody().holds(container.id()) => return,
             Err(error) => {
-                tracing::warn!(container = container.id(), "continue the log, again in {} s: {error}", pause.as_secs())
+                tracing::warn!(
+                    container = container.id(),
+                    "continue the log: {error}; retrying in {} s",
+                    pause.as_secs()
+                )
             }
         }
         drop(engine);
@@ -183,7 +189,7 @@ fn is_running(record: &ContainerRecord) -> bool {
     record.phase == ContainerPhase::Running && record.started_at != 0
 }
 
-fn run(record: &mut ContainerRecord) {
+fn mark_running(record: &mut ContainerRecord) {
     record.phase = ContainerPhase::Running;
     record.enter("running");
     if record.started_at == 0 {
@@ -191,9 +197,10 @@ fn run(record: &mut ContainerRecord) {
     }
 }
 
-/// Its process, if its program was executed. One that still waits for its start is killed: its gate is lost.
-fn running(record: &ContainerRecord) -> io::Result<Option<OwnedFd>> {
-    let Some(pidfd) = process::look_for(record.pid, record.start_time)? else { return Ok(None) };
+/// Returns the process of a container if it has executed its program. A process that still waits to be started is
+/// killed, because the other end of its start gate is lost.
+fn running_process(record: &ContainerRecord) -> io::Result<Option<OwnedFd>> {
+    let Some(pidfd) = process::try_find(record.pid, record.start_time)? else { return Ok(None) };
     let executed = process::has_executed(record.pid)?;
     if executed == Some(false) {
         let _ = pidfd_send_signal(&pidfd, Signal::KILL);
@@ -201,30 +208,30 @@ fn running(record: &ContainerRecord) -> io::Result<Option<OwnedFd>> {
     Ok((executed == Some(true)).then_some(pidfd))
 }
 
-/// The same. What the kernel could not say for want of memory or descriptors is asked again for two seconds: a
-/// container is not given up because of that.
-async fn find_running(record: &ContainerRecord) -> Result<Option<OwnedFd>, Error> {
+/// Like [`running_process`], but retries for two seconds if the kernel lacks memory or descriptors: the container must
+/// not be given up because of that.
+async fn find_running_process(record: &ContainerRecord) -> Result<Option<OwnedFd>, Error> {
     const PAUSE: Duration = Duration::from_millis(100);
     const TRIES: u32 = 20;
     let mut tries = 0;
     loop {
-        match running(record) {
-            Ok(found) => return Ok(found),
-            Err(cause) if tries == TRIES => return Err(failed("look for its process")(cause)),
+        match running_process(record) {
+            Ok(process) => return Ok(process),
+            Err(cause) if tries == TRIES => return Err(failed("find its process")(cause)),
             Err(_) => tries += 1,
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// Its log, as a monitor is given it. Without one, what it writes is lost, so an error of a moment is not the answer.
-async fn log_again(engine: &Inner, container: &Arc<Container>) -> Result<Option<OwnedFd>, Error> {
+/// Opens the log of a container for a monitor. Without a log the output is lost, so temporary errors are retried.
+async fn open_log(engine: &Inner, container: &Arc<Container>) -> Result<Option<OwnedFd>, Error> {
     const PAUSE: Duration = Duration::from_millis(10);
     const TRIES: u32 = 3;
     let mut tries = 1;
     loop {
-        let log = outside_files::open_log_at_once(engine, container).await;
-        match log.and_then(|log| log.as_ref().map(log_file::place).transpose()) {
+        let log = preopened_files::open_log_at_once(engine, container).await;
+        match log.and_then(|log| log.as_ref().map(log_file::duplicate_path).transpose()) {
             Err(error) if error.kind != ErrorKind::DeadlineExceeded && tries < TRIES => tries += 1,
             outcome => return outcome,
         }
@@ -232,12 +239,12 @@ async fn log_again(engine: &Inner, container: &Arc<Container>) -> Result<Option<
     }
 }
 
-/// Both processes were gone: the kernel is asked. The record may be older than what it is about: on a full tmpfs a
-/// container ran whose status still says that it was to be started.
-async fn alone(engine: &Arc<Inner>, container: &Arc<Container>, slow_until: Instant) -> Result<(), Error> {
+/// Recovers a container after both processes were gone, from the state of the kernel. The record may be outdated: if
+/// the tmpfs was full, a running container may be on record as not started yet.
+async fn recover_unheld(engine: &Arc<Inner>, container: &Arc<Container>, slow_until: Instant) -> Result<(), Error> {
     let record = container.record();
-    let Some(pidfd) = find_running(&record).await? else {
-        // Nobody is left who starts it and would say first how that went.
+    let Some(pidfd) = find_running_process(&record).await? else {
+        // No start is in progress anymore that would record its outcome first.
         container.update_anyway(&engine.records, |record| {
             let starts = record.phase == ContainerPhase::Starting;
             if starts {
@@ -245,24 +252,24 @@ async fn alone(engine: &Arc<Inner>, container: &Arc<Container>, slow_until: Inst
             }
             starts
         });
-        return end::ended(engine, container, record.early_end.clone().unwrap_or_else(end::unseen));
+        return exit::handle_exit(engine, container, record.early_exit.clone().unwrap_or_else(exit::unknown_exit));
     };
     container.update_anyway(&engine.records, |record| {
         let stale = record.phase != ContainerPhase::Running;
         if stale {
-            run(record);
+            mark_running(record);
         }
         stale
     });
     let directory = engine.records.directory(Kind::Container, container.id());
-    let mut files = stdio::Stdio::again(&directory, container.config(), &container.pipe_calls, slow_until).await;
+    let mut files = stdio::Stdio::reopen(&directory, container.config(), &container.pipe_calls, slow_until).await;
     files.push(Role::Pidfd, pidfd);
     filter(engine, container).into_iter().for_each(|filter| files.push(Role::Seccomp, filter));
     let mut continues_later = false;
-    match log_again(engine, container).await {
+    match open_log(engine, container).await {
         Ok(Some(log)) => files.push(Role::Log, log),
         Ok(None) => {}
-        // What it can have done itself must not end it: only its log does not go on.
+        // The container itself may have caused the error, so it must not be killed for it: only its log ends.
         Err(error) => {
             tracing::warn!(container = container.id(), "{error}");
             continues_later = error.kind == ErrorKind::DeadlineExceeded;
@@ -271,7 +278,7 @@ async fn alone(engine: &Arc<Inner>, container: &Arc<Container>, slow_until: Inst
     let spec = container.spec(&engine.records).ok();
     let holding = Holding {
         user_namespace: spec.as_ref().map(|spec| spec.has_namespace(oci::NamespaceType::User)),
-        hooks: spec.and_then(|spec| HeldHooks::of(&spec, container.id(), &directory.to_string_lossy())),
+        hooks: spec.and_then(|spec| PendingHooks::from_spec(&spec, container.id(), &directory.to_string_lossy())),
         id: container.id().to_owned(),
         sandbox: container.metadata.sandbox.clone(),
         cgroup: container.metadata.cgroup.clone(),
@@ -280,7 +287,7 @@ async fn alone(engine: &Arc<Inner>, container: &Arc<Container>, slow_until: Inst
         log: LogOptions { line_max: engine.config.log_line_max, awaited: continues_later },
         state: HoldingState::Running,
     };
-    engine.monitor.adopt(Held::new(holding, files)).await?;
+    engine.monitor.adopt(HeldObject::new(holding, files)).await?;
     if continues_later {
         offload::spawn(continue_log(Arc::downgrade(engine), Arc::clone(container)));
     }

@@ -1,14 +1,15 @@
-//! A pod whose record cannot be read: it is in lists, not ready, and can be removed with all that is behind it.
+//! Pods whose record cannot be read: they are listed, are not ready, and can be removed with everything that belongs to
+//! them.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Name, PidMode, SandboxConfig, SandboxMetadata, SandboxPhase, SandboxRecord, SharedMode};
 use crate::{Error, clock};
 
-/// On such a pod: why.
+/// Annotation of a broken pod: the reason.
 const ANNOTATION: &str = "io.pinion.broken";
 
-/// What stands for the record. It has all that a pod can have, so that its removal looks for all.
+/// Returns a substitute for the record. It has every resource that a pod can have, so that the removal covers all.
 pub(crate) fn broken(id: &str, why: &Error) -> (SandboxMetadata, SandboxRecord) {
     let config = SandboxConfig {
         name: Name { name: format!("broken-{}", id.get(..12).unwrap_or(id)), ..Name::default() },
@@ -33,7 +34,7 @@ pub(crate) fn broken(id: &str, why: &Error) -> (SandboxMetadata, SandboxRecord) 
     (metadata, broken_status(why))
 }
 
-/// Of a pod of which only the status cannot be read.
+/// Returns a substitute for the status of a pod, if only that cannot be read.
 pub(crate) fn broken_status(why: &Error) -> SandboxRecord {
     let mut record = SandboxRecord::reserved();
     record.phase = SandboxPhase::Networked;

@@ -4,87 +4,87 @@ use monitor_api::UserMappings;
 use network::PortMapping;
 use serde::{Deserialize, Serialize};
 
-/// Whose processes a container sees.
+/// Which PID namespace a container uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PidMode {
-    /// One PID namespace for the pod.
+    /// One PID namespace shared by the pod.
     Pod,
-    /// One for each container.
+    /// A PID namespace of its own for each container.
     Container,
-    /// The node's.
+    /// The PID namespace of the node.
     Node,
 }
 
-/// Whose network or IPC objects a pod sees.
+/// Which network or IPC namespace a pod uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SharedMode {
-    /// The pod's own.
+    /// A namespace of the pod.
     Pod,
-    /// The node's.
+    /// The namespace of the node.
     Node,
 }
 
-/// What tells one sandbox from another for whoever asks for it; an attempt more is another sandbox.
+/// Identifies a sandbox for the client; a different attempt is a different sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Name {
     /// The pod's name.
     pub name: String,
     /// The pod's uid.
     pub uid: String,
-    /// The pod's namespace, as Kubernetes has it.
+    /// The pod's Kubernetes namespace.
     pub namespace: String,
-    /// How often it was tried before.
+    /// The number of earlier attempts.
     pub attempt: u32,
 }
 
-/// What goes into `/etc/resolv.conf`.
+/// Settings of `/etc/resolv.conf`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dns {
-    /// Addresses.
+    /// Addresses of name servers.
     pub servers: Vec<String>,
     /// Search domains.
     pub searches: Vec<String>,
-    /// `ndots:5`, …
+    /// Options such as `ndots:5`.
     pub options: Vec<String>,
 }
 
-/// `RunPodSandbox`'s config, valid.
+/// The validated configuration of `RunPodSandbox`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SandboxConfig {
-    /// Who it is.
+    /// Name of the sandbox.
     pub name: Name,
-    /// Host name; empty: the node's where the node's network is shared, else the pod's name.
+    /// Host name; if empty, the node's on the node's network, else the pod's name.
     pub hostname: String,
-    /// Directory of its containers' logs.
+    /// Directory of the logs of its containers.
     pub log_directory: Option<PathBuf>,
-    /// Name resolution; absent: the node's.
+    /// DNS configuration; if absent, the node's.
     pub dns: Option<Dns>,
-    /// Ports of the node that lead to ports of the pod.
+    /// Ports of the node that are forwarded to ports of the pod.
     pub ports: Vec<PortMapping>,
-    /// The caller's words, to select by.
+    /// Labels, for filters.
     pub labels: BTreeMap<String, String>,
-    /// The caller's words, to keep.
+    /// Annotations, stored unchanged.
     pub annotations: BTreeMap<String, String>,
-    /// cgroup above its containers; absent: one of its own below the default.
+    /// Parent cgroup of its containers; if absent, a cgroup of the pod below the default parent.
     pub cgroup_parent: Option<String>,
-    /// Of the pod's own namespaces.
+    /// Sysctls of the pod's namespaces.
     pub sysctls: BTreeMap<String, String>,
-    /// Whose network.
+    /// Network namespace.
     pub network: SharedMode,
-    /// Whose IPC objects and `/dev/shm`.
+    /// IPC namespace and `/dev/shm`.
     pub ipc: SharedMode,
-    /// Whose processes its containers see by default.
+    /// Default PID namespace of its containers.
     pub pid: PidMode,
-    /// Maps of its user namespace; absent: the node's users.
+    /// Mappings of its user namespace; if absent, the pod does not have one.
     #[serde(default)]
     pub user_namespace: Option<UserMappings>,
-    /// Whether privileged containers may be in it.
+    /// Whether it may contain privileged containers.
     pub privileged: bool,
-    /// Which runtime.
+    /// Runtime handler.
     pub runtime_handler: String,
-    /// Limits of all its containers together: kept to where the pod has a cgroup of its own.
+    /// Limits of all its containers together; enforced if the pod has a cgroup of its own.
     pub resources: Option<oci::Resources>,
-    /// What the pod itself costs beside them.
+    /// Resources of the pod itself, in addition to those of its containers.
     #[serde(default)]
     pub overhead: Option<oci::Resources>,
 }

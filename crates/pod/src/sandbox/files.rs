@@ -1,7 +1,7 @@
 //! `/etc/hosts`, `/etc/hostname` and `/etc/resolv.conf` of a pod.
 //!
-//! Containers may write to them, so they are on a small tmpfs of the pod's own, which is mounted nowhere and kept by
-//! descriptor ([`super::Shared`]): what fills it fills nothing else.
+//! Containers may write to these files. So they are on a small tmpfs of the pod, which is not mounted anywhere and is
+//! kept as a descriptor ([`super::SharedResource`]): filling it affects nothing else.
 
 use std::{
     fs::{self, File},
@@ -22,32 +22,32 @@ use super::{
 };
 use crate::{Error, error::failed};
 
-/// Name in the tmpfs, and where containers see it.
+/// Names in the tmpfs, and their paths in containers.
 pub(crate) const SHARED_FILES: [(&str, &str); 3] =
     [("hostname", "/etc/hostname"), ("hosts", "/etc/hosts"), ("resolv.conf", "/etc/resolv.conf")];
-/// Where a kernel that cannot clone a detached mount has the tmpfs attached, in the record's directory.
+/// Mount point in the record's directory on kernels that cannot clone a detached mount.
 pub(crate) const FILES: &str = "files";
 
-/// The node's files that may become the pod's.
+/// Files of the node that may be copied for the pod.
 const NODE_FILES: [&str; 2] = ["/etc/hosts", "/etc/resolv.conf"];
-/// How much of one of them is taken, bytes.
+/// Number of bytes copied from one of them.
 const NODE_FILE_MAX: u64 = 8 << 20;
-/// What containers may write beyond that, bytes.
+/// Number of bytes that containers may write in addition.
 const ROOM: u64 = 1 << 20;
 
 const LOCAL: &str = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n\
     fe00::\tip6-localnet\nff02::1\tip6-allnodes\nff02::2\tip6-allrouters\n";
 
-/// The tmpfs for them, empty.
+/// Creates the empty tmpfs for the files.
 pub(crate) fn make() -> Result<OwnedFd, Error> {
-    let length = |path| fs::metadata(path).map_or(0, |about| about.len().min(NODE_FILE_MAX));
+    let length = |path| fs::metadata(path).map_or(0, |metadata| metadata.len().min(NODE_FILE_MAX));
     let size = NODE_FILES.map(length).iter().sum::<u64>() + ROOM;
-    // The root, three files, and what the kernel rounds up.
+    // Inodes: the root, three files, and some room for the kernel's rounding.
     let options = [("source", "pod-files"), ("size", &size.to_string()), ("nr_inodes", "8"), ("mode", "0755")];
-    make_tmpfs(&options).map_err(failed("make a tmpfs for /etc/hosts"))
+    make_tmpfs(&options).map_err(failed("create a tmpfs for /etc/hosts"))
 }
 
-/// Writes all three to the tmpfs, for root of the pod.
+/// Writes the three files to the tmpfs, owned by root of the pod.
 pub(crate) fn write(
     tmpfs: impl AsFd,
     config: &SandboxConfig,
@@ -91,8 +91,8 @@ fn node_file(path: &str) -> Option<String> {
 }
 
 fn hosts(ips: &[IpAddr], hostname: &str) -> String {
-    let own: String = ips.iter().map(|ip| format!("{ip}\t{hostname}\n")).collect();
-    format!("{LOCAL}{own}")
+    let lines: String = ips.iter().map(|ip| format!("{ip}\t{hostname}\n")).collect();
+    format!("{LOCAL}{lines}")
 }
 
 fn resolv_conf(dns: &Dns) -> String {
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_resolver_gets_what_was_asked_for() {
+    fn resolv_conf_has_the_requested_settings() {
         let dns = Dns {
             servers: vec!["10.0.0.10".into(), "1.1.1.1".into()],
             searches: vec!["a.local".into(), "b.local".into()],
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_finds_itself_by_name() {
+    fn a_pod_resolves_its_own_name() {
         let text = hosts(&["10.85.0.2".parse().expect("ip")], "web");
         assert!(text.starts_with("127.0.0.1\tlocalhost\n") && text.ends_with("10.85.0.2\tweb\n"));
     }

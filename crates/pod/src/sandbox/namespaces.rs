@@ -1,8 +1,8 @@
-//! What the containers of a pod share, as descriptors.
+//! Resources that the containers of a pod share, as descriptors.
 //!
 //! IPC, UTS, `/dev/shm` and the files of `/etc` ([`super::files`]) are kept under the key `sandbox/<id>`, here and in
-//! the monitor, in the order of [`Shared`]. A pod whose descriptors were lost by both gets them back from a container
-//! that runs, else new ones.
+//! the monitor, in the order of [`SharedResource`]. If both lost the descriptors, they are derived from a running
+//! container of the pod, else created again.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,33 +16,36 @@ use rustix::{
     mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen},
 };
 
-use super::{PidMode, Sandbox, SandboxConfig, SharedMode, files, left_init};
+use super::{PidMode, Sandbox, SandboxConfig, SharedMode, files, leftover_init};
 use crate::{Error, ErrorKind, engine::Inner, error::failed, process};
 
-/// Where a kernel that cannot clone a detached mount has it attached, in the record's directory.
+/// Mount point in the record's directory on kernels that cannot clone a detached mount.
 pub(crate) const SHM: &str = "shm";
-/// How long the init of a pod may take to end what else is in its PID namespace.
+/// How long the init of a pod may take to kill the other processes in its PID namespace.
 const INIT_END: Duration = Duration::from_secs(5);
-/// As other engines have it.
+/// Size of `/dev/shm`, as in other engines.
 const SHM_SIZE: &str = "64m";
 
-/// Namespaces that are kept.
-pub(crate) const KINDS: [(NamespaceType, Shared); 3] =
-    [(NamespaceType::User, Shared::User), (NamespaceType::Uts, Shared::Uts), (NamespaceType::Ipc, Shared::Ipc)];
+/// The namespaces among the shared resources.
+pub(crate) const KINDS: [(NamespaceType, SharedResource); 3] = [
+    (NamespaceType::User, SharedResource::User),
+    (NamespaceType::Uts, SharedResource::Uts),
+    (NamespaceType::Ipc, SharedResource::Ipc),
+];
 
-/// One thing that is kept for a pod.
+/// A resource that is kept for a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shared {
+pub(crate) enum SharedResource {
     User,
     Uts,
     Ipc,
     Shm,
-    /// Of every pod, and the last one: pods of older versions have all but this.
+    /// Every pod has it, as the last one; pods of older versions lack it.
     Files,
 }
 
-impl Shared {
-    /// What a pod of this configuration has of its own, in the order it is kept.
+impl SharedResource {
+    /// Returns the resources of a pod with this configuration, in the order in which they are kept.
     pub(crate) fn of(config: &SandboxConfig) -> Vec<Self> {
         let mut shared = Vec::with_capacity(5);
         if config.user_namespace.is_some() {
@@ -59,86 +62,91 @@ impl Shared {
         shared
     }
 
-    /// The key it is kept under.
+    /// Returns the key under which the resources are kept.
     pub(crate) fn key(sandbox: &str) -> String {
         format!("sandbox/{sandbox}")
     }
 
-    /// The descriptor that is kept for this pod; `None` where the pod has none of its own.
+    /// Returns a duplicate of the resource; `None` if the pod does not have it.
     pub(crate) fn file(self, engine: &Inner, sandbox: &Sandbox) -> Result<Option<OwnedFd>, Error> {
         let Some(n) = Self::of(sandbox.config()).iter().position(|shared| *shared == self) else { return Ok(None) };
-        match engine.monitor.custody().kept(&Self::key(sandbox.id()), n) {
+        match engine.monitor.custody().key_file(&Self::key(sandbox.id()), n) {
             Ok(Some(file)) => Ok(Some(file)),
             Err(error) => Err(failed(format_args!("duplicate the {self:?} namespace of pod {}", sandbox.id()))(error)),
-            Ok(None) => Err(Error::state(format!("pod {}: its {self:?} namespace is not held any more", sandbox.id()))),
+            Ok(None) => Err(Error::state(format!("pod {}: its {self:?} namespace is not held anymore", sandbox.id()))),
         }
     }
 }
 
-/// Namespaces of a pod with a user namespace: that one owns the others.
+/// Namespaces of a pod with a user namespace, which owns the others.
 #[derive(Debug, Default)]
-pub(crate) struct Owned {
+pub(crate) struct OwnedNamespaces {
     pub(crate) user: Option<OwnedFd>,
     pub(crate) network: Option<OwnedFd>,
     pub(crate) ipc: Option<OwnedFd>,
     pub(crate) uts: Option<OwnedFd>,
 }
 
-/// Has the monitor make what a pod with a user namespace has of its own: a threaded process cannot. `user` is the one
-/// to own the others where it is there already. Nothing for a pod without.
+/// Has the monitor create the namespaces of a pod with a user namespace, because a threaded process cannot. `user` is
+/// the user namespace if it exists already. Returns no namespaces for a pod without one.
 pub(crate) async fn make_owned(
     engine: &Inner,
     config: &SandboxConfig,
     hostname: &str,
     user: Option<OwnedFd>,
-) -> Result<Owned, Error> {
-    let Some(mappings) = &config.user_namespace else { return Ok(Owned::default()) };
+) -> Result<OwnedNamespaces, Error> {
+    let Some(mappings) = &config.user_namespace else { return Ok(OwnedNamespaces::default()) };
     let own_network = config.network == SharedMode::Pod;
-    let wanted = MakeNamespaces {
+    let request = MakeNamespaces {
         user: mappings.clone(),
         network: own_network && user.is_none(),
         ipc: config.ipc == SharedMode::Pod,
         hostname: own_network.then(|| hostname.to_owned()),
     };
-    engine.monitor.make_namespaces(wanted, user).await
+    engine.monitor.make_namespaces(request, user).await
 }
 
-/// Makes what the pod has of its own, but for what its user namespace owns. Blocks for some 100 µs.
-pub(crate) fn make_shared(config: &SandboxConfig, hostname: &str, owned: Owned) -> Result<Vec<OwnedFd>, Error> {
-    let Owned { mut user, mut ipc, mut uts, .. } = owned;
-    let wanted = Shared::of(config);
-    let told = || failed("make IPC and UTS namespaces");
-    let new_uts = (wanted.contains(&Shared::Uts) && uts.is_none()).then_some(hostname);
-    let begun = IpcAndUts::begin(wanted.contains(&Shared::Ipc) && ipc.is_none(), new_uts).map_err(told())?;
-    // Meanwhile.
-    let mut shm = wanted.contains(&Shared::Shm).then(|| make_shm(root_of(config))).transpose()?;
-    let mut files = wanted.contains(&Shared::Files).then(files::make).transpose()?;
-    let new = begun.finish().map_err(told())?;
+/// Creates the resources of a pod, except for those in `owned`. Blocks for about 100 µs.
+pub(crate) fn make_shared(
+    config: &SandboxConfig,
+    hostname: &str,
+    owned: OwnedNamespaces,
+) -> Result<Vec<OwnedFd>, Error> {
+    let OwnedNamespaces { mut user, mut ipc, mut uts, .. } = owned;
+    let resources = SharedResource::of(config);
+    let context = || failed("create IPC and UTS namespaces");
+    let new_uts = (resources.contains(&SharedResource::Uts) && uts.is_none()).then_some(hostname);
+    let pending =
+        IpcAndUts::begin(resources.contains(&SharedResource::Ipc) && ipc.is_none(), new_uts).map_err(context())?;
+    // Overlaps with the creation of the namespaces.
+    let mut shm = resources.contains(&SharedResource::Shm).then(|| make_shm(root_of(config))).transpose()?;
+    let mut files = resources.contains(&SharedResource::Files).then(files::make).transpose()?;
+    let new = pending.finish().map_err(context())?;
     (ipc, uts) = (ipc.or(new.0), uts.or(new.1));
-    let mut made = |shared: Shared| match shared {
-        Shared::User => user.take().ok_or_else(|| Error::internal("the monitor made no user namespace")),
-        Shared::Uts => uts.take().ok_or_else(|| Error::internal("no UTS namespace")),
-        Shared::Ipc => ipc.take().ok_or_else(|| Error::internal("no IPC namespace")),
-        Shared::Shm => shm.take().ok_or_else(|| Error::internal("no tmpfs for /dev/shm")),
-        Shared::Files => files.take().ok_or_else(|| Error::internal("no tmpfs for files")),
+    let mut made = |shared: SharedResource| match shared {
+        SharedResource::User => user.take().ok_or_else(|| Error::internal("the monitor made no user namespace")),
+        SharedResource::Uts => uts.take().ok_or_else(|| Error::internal("no UTS namespace")),
+        SharedResource::Ipc => ipc.take().ok_or_else(|| Error::internal("no IPC namespace")),
+        SharedResource::Shm => shm.take().ok_or_else(|| Error::internal("no tmpfs for /dev/shm")),
+        SharedResource::Files => files.take().ok_or_else(|| Error::internal("no tmpfs for files")),
     };
-    wanted.into_iter().map(&mut made).collect()
+    resources.into_iter().map(&mut made).collect()
 }
 
-/// What root of the pod is on the node: user and group.
+/// Returns the user and group on the node that root of the pod is mapped to.
 pub(crate) fn root_of(config: &SandboxConfig) -> (u32, u32) {
     let root = |map: &[oci::IdMapping]| map.iter().find(|line| line.container_id == 0).map_or(0, |line| line.host_id);
     config.user_namespace.as_ref().map_or((0, 0), |maps| (root(&maps.uids), root(&maps.gids)))
 }
 
-/// How images are to be shown in the pod; `None`: as they are.
+/// Returns the id mapping for image mounts of the pod; `None` if the pod has no user namespace.
 pub(crate) fn id_map(engine: &Inner, sandbox: &Sandbox) -> Result<Option<IdMap>, Error> {
-    let Some(user_namespace) = Shared::User.file(engine, sandbox)? else { return Ok(None) };
+    let Some(user_namespace) = SharedResource::User.file(engine, sandbox)? else { return Ok(None) };
     let maps = sandbox.config().user_namespace.as_ref();
     Ok(maps.map(|maps| id_map_of(maps, user_namespace)))
 }
 
-/// A map with a user namespace that has it.
+/// Combines id mappings with a user namespace that has them.
 pub(crate) fn id_map_of(maps: &UserMappings, user_namespace: OwnedFd) -> IdMap {
     let ranges = |map: &[oci::IdMapping]| {
         let range =
@@ -148,14 +156,14 @@ pub(crate) fn id_map_of(maps: &UserMappings, user_namespace: OwnedFd) -> IdMap {
     IdMap { user_namespace, uids: ranges(&maps.uids), gids: ranges(&maps.gids) }
 }
 
-/// The pod's `/dev/shm`, of this user and group.
+/// Creates the pod's `/dev/shm`, owned by this user and group.
 pub(crate) fn make_shm((uid, gid): (u32, u32)) -> Result<OwnedFd, Error> {
     let (uid, gid) = (uid.to_string(), gid.to_string());
     make_tmpfs(&[("source", "shm"), ("size", SHM_SIZE), ("mode", "1777"), ("uid", &uid), ("gid", &gid)])
-        .map_err(failed("make a tmpfs for /dev/shm"))
+        .map_err(failed("create a tmpfs for /dev/shm"))
 }
 
-/// A tmpfs with these options that is mounted nowhere.
+/// Creates a tmpfs with these options that is not mounted anywhere.
 pub(super) fn make_tmpfs(options: &[(&str, &str)]) -> rustix::io::Result<OwnedFd> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in options {
@@ -167,24 +175,24 @@ pub(super) fn make_tmpfs(options: &[(&str, &str)]) -> rustix::io::Result<OwnedFd
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
-/// What a lost key had, taken from a process of the pod.
+/// Derives lost resources from a process of the pod.
 pub(crate) fn derive(config: &SandboxConfig, pid: u32) -> Result<Vec<OwnedFd>, Error> {
     let open = |path: String| {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         rustix::fs::open(&path, flags, Mode::empty()).map_err(failed(format_args!("open {path}")))
     };
-    let derive = |shared: Shared| match shared {
-        Shared::User => open(format!("/proc/{pid}/ns/user")),
-        Shared::Uts => open(format!("/proc/{pid}/ns/uts")),
-        Shared::Ipc => open(format!("/proc/{pid}/ns/ipc")),
-        // The mount itself is another namespace's: later containers of this pod get a tmpfs of their own.
-        Shared::Shm => make_shm(root_of(config)),
-        Shared::Files => files::make(),
+    let derive = |shared: SharedResource| match shared {
+        SharedResource::User => open(format!("/proc/{pid}/ns/user")),
+        SharedResource::Uts => open(format!("/proc/{pid}/ns/uts")),
+        SharedResource::Ipc => open(format!("/proc/{pid}/ns/ipc")),
+        // The mount itself is in the mount namespace of the process: later containers of this pod get a new tmpfs.
+        SharedResource::Shm => make_shm(root_of(config)),
+        SharedResource::Files => files::make(),
     };
-    Shared::of(config).into_iter().map(derive).collect()
+    SharedResource::of(config).into_iter().map(derive).collect()
 }
 
-/// The PID namespace of a pod that shares one; its init is started when the first container asks.
+/// Returns the PID namespace of a pod that shares one. Its init is started at the first request.
 pub(crate) async fn pid_namespace(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<OwnedFd, Error> {
     let mut held = sandbox.pid.lock().await;
     forget_ended_init(engine, sandbox, &mut held).await?;
@@ -193,7 +201,7 @@ pub(crate) async fn pid_namespace(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -
     }
     let namespace = match running_init(engine, sandbox.id()) {
         Some(namespace) => namespace,
-        None => match left_init::take_over(engine, sandbox).await? {
+        None => match leftover_init::take_over(engine, sandbox).await? {
             Some(namespace) => namespace,
             None => start_init(engine, sandbox).await?,
         },
@@ -203,23 +211,23 @@ pub(crate) async fn pid_namespace(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -
     Ok(duplicate)
 }
 
-/// Nothing can be cloned into a PID namespace whose init has ended: it is given up, with what the monitor knows of the
-/// init. The caller has the lock that `held` is behind.
+/// Gives up the PID namespace if its init has exited, because nothing can be cloned into it anymore, and removes the
+/// init from the monitor. The caller must hold the lock that protects `held`.
 pub(crate) async fn forget_ended_init(
     engine: &Inner,
     sandbox: &Sandbox,
     held: &mut Option<OwnedFd>,
 ) -> Result<(), Error> {
-    if !init_has_ended(engine, sandbox.id()).await? {
+    if !init_has_exited(engine, sandbox.id()).await? {
         return Ok(());
     }
-    tracing::warn!("the init of pod {} has ended; the next container that needs one starts another", sandbox.id());
+    tracing::warn!("the init of pod {} has exited; the next container that needs one starts another", sandbox.id());
     held.take();
     engine.monitor.delete(sandbox.id()).await
 }
 
-/// Whether this PID namespace, by its inode number, is the pod's no longer, because its init has ended. False where
-/// that is not known.
+/// Reports whether the PID namespace with this inode number does not belong to the pod any longer, because its init has
+/// exited. False if that is not known.
 pub(crate) async fn has_lost_init(engine: &Inner, sandbox: &Sandbox, namespace: u64) -> bool {
     let mut held = sandbox.pid.lock().await;
     if let Err(error) = forget_ended_init(engine, sandbox, &mut held).await {
@@ -230,46 +238,46 @@ pub(crate) async fn has_lost_init(engine: &Inner, sandbox: &Sandbox, namespace: 
     current.is_none_or(|stat| stat.st_ino != namespace)
 }
 
-/// Whether the init that is in custody has ended; one that is about to is waited for.
-async fn init_has_ended(engine: &Inner, sandbox: &str) -> Result<bool, Error> {
+/// Reports whether the init in custody has exited. Waits for an init that is exiting.
+async fn init_has_exited(engine: &Inner, sandbox: &str) -> Result<bool, Error> {
     let custody = engine.monitor.custody();
     let Some((pid, _)) = custody.process(sandbox, &HoldingState::PodInit) else {
-        // None, or one that an earlier daemon did not hear the end of.
+        // There is none, or an earlier daemon was not notified of its exit.
         return Ok(custody.holds(sandbox));
     };
-    let Some(pidfd) = custody.of_pidfd(sandbox, OwnedFd::try_clone) else { return Ok(false) };
+    let Some(pidfd) = custody.with_pidfd(sandbox, OwnedFd::try_clone) else { return Ok(false) };
     let pidfd = pidfd.map_err(failed("duplicate a pidfd"))?;
     if !process::has_ended(&pidfd) {
-        if !offload::here(|| process::is_ending(pid)) {
+        if !offload::in_place(|| process::is_ending(pid)) {
             return Ok(false);
         }
         let ended = tokio::time::timeout(INIT_END, process::ended(&pidfd)).await;
-        ended.map_err(|_| Error::state(format!("the init of pod {sandbox} is ending; try again")))??;
+        ended.map_err(|_| Error::state(format!("the init of pod {sandbox} is exiting; try again")))??;
     }
     Ok(true)
 }
 
-/// Of an init that an earlier daemon had started.
+/// Returns the PID namespace of an init that an earlier daemon started.
 fn running_init(engine: &Inner, sandbox: &str) -> Option<OwnedFd> {
     let (pid, start_time) = engine.monitor.custody().process(sandbox, &HoldingState::PodInit)?;
-    offload::here(|| {
+    offload::in_place(|| {
         let _alive = process::find(pid, start_time)?;
         let path = format!("/proc/{pid}/ns/pid");
         rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
     })
 }
 
-/// The cgroup of the pod's init.
+/// Returns the path of the cgroup of the pod's init.
 pub(super) fn init_group(engine: &Inner, sandbox: &Sandbox) -> String {
     format!("{}/{}-init", engine.cgroup_of(sandbox), sandbox.id())
 }
 
 async fn start_init(engine: &Inner, sandbox: &Sandbox) -> Result<OwnedFd, Error> {
     debug_assert_ne!(sandbox.config().pid, PidMode::Node);
-    let _turn = engine.lanes.clone_turn().await?;
+    let _permit = engine.concurrency.clone_process().await?;
     let started = match request_init(engine, sandbox).await {
-        // One that was begun for a request whose answer was lost, and that was ended since: nothing is in its PID
-        // namespace.
+        // An init of an earlier request whose response was lost, and that has been killed since: its PID namespace is
+        // empty.
         Err(error) if error.kind == ErrorKind::AlreadyExists => match engine.monitor.delete(sandbox.id()).await {
             Ok(()) => request_init(engine, sandbox).await,
             Err(error) => Err(error),

@@ -1,4 +1,4 @@
-//! A sandbox in memory: what does not change, a snapshot of what does, the lock of its slow operations.
+//! A sandbox in memory: its immutable metadata, a snapshot of its state, and the lock of its slow operations.
 
 use std::{
     path::PathBuf,
@@ -13,13 +13,13 @@ use tokio::sync::watch;
 use super::{SandboxConfig, SandboxState, SandboxStatus};
 use crate::{
     Error,
+    creation::CreationState,
     engine::Inner,
-    making::Making,
     state::{Kind, Records},
     timeline::Timeline,
 };
 
-/// `metadata.json`.
+/// Contents of `metadata.json`: what never changes after creation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SandboxMetadata {
     pub(crate) id: String,
@@ -27,7 +27,7 @@ pub(crate) struct SandboxMetadata {
     pub(crate) created_at: u64,
 }
 
-/// Where it stands.
+/// Phase of a sandbox's lifecycle (drawn in the module `sandbox`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum SandboxPhase {
     Reserved,
@@ -37,35 +37,35 @@ pub(crate) enum SandboxPhase {
 }
 
 impl SandboxPhase {
-    /// It was never ready.
+    /// Reports whether the sandbox has never been ready.
     pub(crate) fn is_early(self) -> bool {
         matches!(self, Self::Reserved | Self::Networked)
     }
 }
 
-/// `status.json`.
+/// Contents of `status.json`: what changes during the sandbox's lifetime.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SandboxRecord {
     pub(crate) phase: SandboxPhase,
-    /// For people.
+    /// The current stage in words, for people.
     pub(crate) stage: String,
     pub(crate) netns: Option<PathBuf>,
     pub(crate) attachment: Option<Attachment>,
-    /// Limits of the pod after the last update; `None`: as they were asked for at first.
+    /// Limits of the pod after the last update; `None` means those of the original request.
     #[serde(default)]
     pub(crate) resources: Option<oci::Resources>,
-    /// The same for what the pod itself costs.
+    /// Overhead after the last update; `None` means that of the original request.
     #[serde(default)]
     pub(crate) overhead: Option<oci::Resources>,
     #[serde(default)]
     pub(crate) timeline: Timeline,
-    /// Why what should be on record of it is not; absent: it is.
+    /// Why its record is missing or unreadable; absent if the record is intact.
     #[serde(default)]
     pub(crate) broken: Option<String>,
 }
 
 impl SandboxRecord {
-    /// Nothing is made yet.
+    /// Returns the record of a new sandbox, of which nothing has been created.
     pub(crate) fn reserved() -> Self {
         let mut record = Self {
             phase: SandboxPhase::Reserved,
@@ -81,25 +81,25 @@ impl SandboxRecord {
         record
     }
 
-    /// Another stage begins.
+    /// Enters a stage, and records the time in the timeline.
     pub(crate) fn enter(&mut self, stage: &str) {
         stage.clone_into(&mut self.stage);
         self.timeline.enter(stage);
     }
 }
 
-/// See the module.
+/// A sandbox: its metadata, its current record, and the locks that protect them.
 pub(crate) struct Sandbox {
     pub(crate) metadata: SandboxMetadata,
-    /// Read by whoever makes a container in it, written by run, stop and remove.
+    /// Held for reading while a container is created in it, for writing by run, stop and remove.
     pub(crate) gate: Arc<tokio::sync::RwLock<()>>,
-    pub(crate) making: Making,
+    pub(crate) creation: CreationState,
     /// The pod's PID namespace, once its init runs.
     pub(crate) pid: tokio::sync::Mutex<Option<OwnedFd>>,
-    /// Whoever makes it shall give up.
+    /// Set when its creation must be aborted.
     cancelled: watch::Sender<bool>,
     record: watch::Sender<Arc<SandboxRecord>>,
-    writing: Mutex<()>,
+    record_lock: Mutex<()>,
 }
 
 impl Sandbox {
@@ -107,11 +107,11 @@ impl Sandbox {
         Self {
             metadata,
             gate: Arc::default(),
-            making: Making::default(),
+            creation: CreationState::default(),
             pid: tokio::sync::Mutex::new(None),
             cancelled: watch::Sender::new(false),
             record: watch::Sender::new(Arc::new(record)),
-            writing: Mutex::new(()),
+            record_lock: Mutex::new(()),
         }
     }
 
@@ -123,22 +123,26 @@ impl Sandbox {
         &self.metadata.config
     }
 
-    /// A snapshot.
+    /// Returns the current snapshot of the record.
     pub(crate) fn record(&self) -> Arc<SandboxRecord> {
         self.record.borrow().clone()
     }
 
-    /// To change the record: who has it may be waiting for the tmpfs.
-    fn turn(&self) -> MutexGuard<'_, ()> {
-        match self.writing.try_lock() {
-            Ok(turn) => turn,
-            Err(_) => offload::here(|| self.writing.lock().unwrap_or_else(PoisonError::into_inner)),
+    /// Serializes changes of the record. The holder may be waiting for the tmpfs, so a contended lock is waited for off
+    /// the async worker.
+    fn lock_record(&self) -> MutexGuard<'_, ()> {
+        match self.record_lock.try_lock() {
+            Ok(guard) => guard,
+            Err(_) => offload::in_place(|| self.record_lock.lock().unwrap_or_else(PoisonError::into_inner)),
         }
     }
 
-    /// Changes the record: on the tmpfs first, then for all to see.
+    /// Applies `change` to the record, writes it to the tmpfs, and then publishes it.
+    ///
+    /// # Errors
+    /// The record could not be written; it is not changed then.
     pub(crate) fn update(&self, records: &Records, change: impl FnOnce(&mut SandboxRecord)) -> Result<(), Error> {
-        let _turn = self.turn();
+        let _record_lock = self.lock_record();
         let mut record = SandboxRecord::clone(&self.record.borrow());
         let before = record.phase;
         change(&mut record);
@@ -151,46 +155,46 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Where the operation stands; not worth a write.
+    /// Enters a stage of an operation. Published, but not written to disk.
     pub(crate) fn stage(&self, stage: &str) {
-        let _turn = self.turn();
+        let _record_lock = self.lock_record();
         let mut record = SandboxRecord::clone(&self.record.borrow());
         record.enter(stage);
         self.record.send_replace(Arc::new(record));
     }
 
-    /// Something that was a part of the present stage; not worth a write either.
+    /// Adds an event to the current stage of the timeline. Published, but not written to disk.
     pub(crate) fn part(&self, name: String, began: u64, ended: u64, failure: &str) {
-        let _turn = self.turn();
+        let _record_lock = self.lock_record();
         let mut record = SandboxRecord::clone(&self.record.borrow());
         record.timeline.part(name, began, ended, failure);
         self.record.send_replace(Arc::new(record));
     }
 
-    /// The present stage failed; it may be tried again.
+    /// Marks the current stage as failed; it may be retried. Published, but not written to disk.
     pub(crate) fn failed(&self, why: &str) {
-        let _turn = self.turn();
+        let _record_lock = self.lock_record();
         let mut record = SandboxRecord::clone(&self.record.borrow());
         record.timeline.fail(why);
         record.stage = format!("{}: {why}", record.stage.split(": ").next().unwrap_or_default());
         self.record.send_replace(Arc::new(record));
     }
 
-    /// Notes what plugins of the network did for it.
-    pub(crate) fn plugin_calls(&self, engine: &Inner) {
+    /// Adds the calls of network plugins for this sandbox to its timeline.
+    pub(crate) fn add_plugin_calls(&self, engine: &Inner) {
         let calls = engine.network.calls(self.id());
-        let noted = self.record().timeline.stages().iter().filter(|stage| stage.part).map(|stage| stage.began).max();
-        for call in calls.into_iter().filter(|call| noted.is_none_or(|noted| call.began > noted)) {
+        let last = self.record().timeline.stages().iter().filter(|stage| stage.part).map(|stage| stage.began).max();
+        for call in calls.into_iter().filter(|call| last.is_none_or(|last| call.began > last)) {
             let took = call.took.map_or(0, |took| u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
             let name = format!("CNI plugin {} {}", call.plugin, call.command);
             self.part(name, call.began, call.began.saturating_add(took), &call.failure);
         }
     }
 
-    /// Changes the record also where it cannot be written: on a full tmpfs what happened has happened. After a crash it
-    /// is found out again.
+    /// Like [`Self::update`], but only logs a failure to write the record: on a full tmpfs the change has happened all
+    /// the same. After a crash, recovery determines it again.
     pub(crate) fn update_anyway(&self, records: &Records, change: impl FnOnce(&mut SandboxRecord)) {
-        let _turn = self.turn();
+        let _record_lock = self.lock_record();
         let mut record = SandboxRecord::clone(&self.record.borrow());
         let before = record.phase;
         change(&mut record);
@@ -204,7 +208,7 @@ impl Sandbox {
         records.events().sandbox(self, before, now);
     }
 
-    /// Has its making end; nothing where it is made.
+    /// Aborts its creation; has no effect on a sandbox that was created.
     pub(crate) fn cancel(&self) {
         self.cancelled.send_replace(true);
     }
@@ -213,15 +217,15 @@ impl Sandbox {
         *self.cancelled.borrow()
     }
 
-    /// Resolves when its making shall end.
+    /// Waits until its creation is aborted.
     pub(crate) async fn cancelled(&self) {
-        // The sender lives in self, so this fails never.
+        // The sender is a field of self, so this cannot fail.
         let _ = self.cancelled.subscribe().wait_for(|cancelled| *cancelled).await;
     }
 
-    /// Its operation runs: nobody knows its id yet.
-    pub(crate) fn is_making(&self) -> bool {
-        self.making.is_under_way() && self.record.borrow().phase.is_early()
+    /// Whether its creation is in progress, so that no caller knows its id yet.
+    pub(crate) fn is_creating(&self) -> bool {
+        self.creation.is_in_progress() && self.record.borrow().phase.is_early()
     }
 
     pub(crate) fn is_ready(&self) -> bool {
@@ -238,7 +242,7 @@ impl Sandbox {
             ips: record.attachment.as_ref().map(|a| a.ips.clone()).unwrap_or_default(),
             netns: record.netns.clone(),
             stage: record.stage.clone(),
-            making: self.is_making(),
+            creating: self.is_creating(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A connection to a port of a pod, made in its network namespace; no process of the pod is needed.
+//! Port forwarding: connects to a port of a pod from within its network namespace, without a process in the pod.
 
 use std::{
     io,
@@ -19,54 +19,55 @@ use tokio::{
 
 use crate::{Engine, Error, ErrorKind, engine::blocking, error::failed};
 
-/// Loopback answers at once, one way or the other, unless its queue is full.
-const CONNECT: Duration = Duration::from_secs(10);
-/// In the order in which they are tried.
+/// Connections to the loopback device succeed or fail at once, unless the listener's backlog is full.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Addresses in the order in which they are tried.
 const ADDRESSES: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 impl Engine {
-    /// Connects to a port of the pod's loopback (of the node's, if the pod has its network): 127.0.0.1, then ::1.
+    /// Connects to a port on the loopback device of a pod, or of the node if the pod uses the node's network. Tries
+    /// 127.0.0.1, then ::1.
     ///
     /// # Errors
-    /// `FailedPrecondition` when the pod is not ready, `Unavailable` when nobody listens there.
+    /// `FailedPrecondition` if the pod is not ready, `Unavailable` if nothing listens on the port.
     pub async fn port_forward(&self, sandbox: &str, port: u16) -> Result<TcpStream, Error> {
         let sandbox = self.0.sandbox(sandbox)?;
-        let told = |e: Error| e.during(format_args!("connect to port {port} of pod {}", sandbox.id()));
+        let with_context = |e: Error| e.during(format_args!("connect to port {port} of pod {}", sandbox.id()));
         if !sandbox.is_ready() {
-            return Err(told(Error::state("it is not ready")));
+            return Err(with_context(Error::state("it is not ready")));
         }
         let netns = sandbox.record().netns.clone();
-        let mut why = Vec::new();
+        let mut causes = Vec::new();
         for address in ADDRESSES {
-            let to = SocketAddr::new(address, port);
-            let socket = socket_in(netns.clone(), to).await.map_err(told)?;
-            match timeout(CONNECT, socket.connect(to)).await {
+            let target = SocketAddr::new(address, port);
+            let socket = socket_in(netns.clone(), target).await.map_err(with_context)?;
+            match timeout(CONNECT_TIMEOUT, socket.connect(target)).await {
                 Ok(Ok(stream)) => return Ok(stream),
-                Ok(Err(error)) => why.push(format!("{to}: {error}")),
-                Err(_) => why.push(format!("{to}: no answer in {} s", CONNECT.as_secs())),
+                Ok(Err(error)) => causes.push(format!("{target}: {error}")),
+                Err(_) => causes.push(format!("{target}: no answer in {} s", CONNECT_TIMEOUT.as_secs())),
             }
         }
-        Err(told(Error::new(ErrorKind::Unavailable, why.join("; "))))
+        Err(with_context(Error::new(ErrorKind::Unavailable, causes.join("; "))))
     }
 }
 
-/// Only the making of a socket needs the namespace: it stays in it.
-async fn socket_in(netns: Option<PathBuf>, to: SocketAddr) -> Result<TcpSocket, Error> {
-    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+/// Creates a socket in a network namespace. Only the creation must happen there: the socket stays in that namespace.
+async fn socket_in(netns: Option<PathBuf>, target: SocketAddr) -> Result<TcpSocket, Error> {
+    let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let make = move || -> io::Result<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         Ok(socket_with(family, SocketType::STREAM, flags, None)?)
     };
-    let made = match netns {
+    let socket = match netns {
         None => make(),
         Some(path) => {
             blocking(move || {
-                let namespace = Namespace::open(&path).map_err(failed("find its network"))?;
-                namespace.enter(make).map_err(failed("enter its network"))
+                let namespace = Namespace::open(&path).map_err(failed("open its network namespace"))?;
+                namespace.enter(make).map_err(failed("enter its network namespace"))
             })
             .await?
         }
     };
-    let socket = made.map_err(failed("make a socket"))?;
+    let socket = socket.map_err(failed("create a socket"))?;
     Ok(TcpSocket::from_std_stream(socket.into()))
 }

@@ -1,4 +1,4 @@
-//! `RemovePodSandbox`: stopped if it was not, its containers removed, then nothing is left of it.
+//! `RemovePodSandbox`: stops the pod if necessary, removes its containers, then everything that belongs to it.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use futures_util::future::join_all;
 
 use super::{
     Sandbox,
-    stop::{alone, stop_locked},
+    stop::{lock_gate, stop_locked},
     teardown::teardown,
 };
-use crate::{Error, ErrorKind, container, engine::Inner, joined::Operation};
+use crate::{Error, ErrorKind, container, engine::Inner, single_flight::Operation};
 
-/// Removes it; an unknown one succeeds. Who asks again joins.
+/// Removes a pod; unknown ids succeed. Concurrent requests share one removal.
 pub(crate) async fn remove(engine: &Arc<Inner>, id: &str) -> Result<(), Error> {
     let sandbox = match engine.sandbox(id) {
         Ok(sandbox) => sandbox,
@@ -22,14 +22,14 @@ pub(crate) async fn remove(engine: &Arc<Inner>, id: &str) -> Result<(), Error> {
         let (engine, sandbox) = (Arc::clone(engine), Arc::clone(&sandbox));
         || async move { begin(&engine, &sandbox).await }
     };
-    engine.joined.join(Operation::RemoveSandbox, sandbox.id(), work).await
+    engine.single_flight.run(Operation::RemoveSandbox, sandbox.id(), work).await
 }
 
 async fn begin(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
-    let told = |e: Error| e.during(format_args!("remove pod {}", sandbox.id()));
-    let _alone = alone(engine, sandbox, "remove").await?;
+    let with_context = |e: Error| e.during(format_args!("remove pod {}", sandbox.id()));
+    let _gate = lock_gate(engine, sandbox, "remove").await?;
     if engine.sandbox(sandbox.id()).is_err() {
-        // Another call was quicker, or it was being made and is taken back.
+        // It was removed in the meantime, or its creation was rolled back.
         return Ok(());
     }
     stop_locked(engine, sandbox).await?;
@@ -37,8 +37,8 @@ async fn begin(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Error>
     let containers = engine.containers_of(sandbox.id());
     let removals = containers.iter().map(|container| container::remove::remove(engine, container.id()));
     for removed in join_all(removals).await {
-        removed.map_err(told)?;
+        removed.map_err(with_context)?;
     }
     sandbox.stage("remove");
-    teardown(engine, sandbox).await.map_err(told)
+    teardown(engine, sandbox).await.map_err(with_context)
 }

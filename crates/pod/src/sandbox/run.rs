@@ -1,5 +1,5 @@
-//! `RunPodSandbox`: [`Reserved`] → [`Networked`] → ready. Each phase is consumed by the next; one that fails takes back
-//! all.
+//! `RunPodSandbox`: [`Reserved`] → [`Networked`] → ready. Each phase is consumed by the next; a failure rolls
+//! everything back.
 
 use std::{collections::BTreeMap, future::Future, path::PathBuf, sync::Arc, time::Duration};
 
@@ -9,107 +9,107 @@ use tokio::sync::OwnedRwLockWriteGuard;
 use tracing::{Instrument, debug_span};
 
 use super::{
-    Sandbox, SandboxConfig, SandboxMetadata, SandboxPhase, SandboxRecord, Shared, SharedMode, files, make_owned,
-    make_shared, namespaces, teardown::teardown,
+    Sandbox, SandboxConfig, SandboxMetadata, SandboxPhase, SandboxRecord, SharedMode, SharedResource, files,
+    make_owned, make_shared, namespaces, teardown::teardown,
 };
 use crate::{
     Error, ErrorKind, annotation, clock,
+    creation::CreationGuard,
     engine::{Inner, blocking},
     error::failed,
     failpoint, identifier,
-    making::Maker,
-    names::Claim,
+    name_registry::Claim,
     state::Kind,
     undo::with_undo,
 };
 
-/// Joins an operation of the same name, returns the one that is ready, or makes it. One of that name that was stopped
-/// is no obstacle: it stays, until it is removed, beside the new one.
+/// Creates a sandbox. If one of the same name is being created, waits for it; if one is ready, returns its id. A
+/// stopped sandbox of that name stays until it is removed, alongside the new one.
 pub(crate) async fn run(engine: &Arc<Inner>, config: SandboxConfig) -> Result<String, Error> {
     check_handler(engine, &config.runtime_handler)?;
-    engine.need_user_namespaces(&config).await?;
+    engine.require_user_namespaces(&config).await?;
     let (name, config) = (config.name.clone(), Arc::new(config));
     let make = || {
         let (engine, config) = (Arc::clone(engine), Arc::clone(&config));
         move || async move {
             let name = config.name.clone();
-            let made = make(&engine, config).await;
-            match &made {
-                Ok(id) => engine.sandbox_names.made(name, id.clone()),
-                Err(_) => engine.sandbox_names.free(&name),
+            let created = make(&engine, config).await;
+            match &created {
+                Ok(id) => engine.sandbox_names.assign(name, id.clone()),
+                Err(_) => engine.sandbox_names.abandon(&name),
             }
-            made
+            created
         }
     };
     loop {
         match engine.sandbox_names.claim(&name, make()) {
-            Claim::Making(running) => return running.await,
-            Claim::Made(id) if engine.sandbox(&id).is_ok_and(|sandbox| sandbox.is_ready()) => return Ok(id),
-            Claim::Made(id) => engine.sandbox_names.free_of(&name, &id),
+            Claim::Creating(running) => return running.await,
+            Claim::Existing(id) if engine.sandbox(&id).is_ok_and(|sandbox| sandbox.is_ready()) => return Ok(id),
+            Claim::Existing(id) => engine.sandbox_names.release(&name, &id),
         }
     }
 }
 
 async fn make(engine: &Arc<Inner>, config: Arc<SandboxConfig>) -> Result<String, Error> {
-    let told = format!("run pod {}/{}", config.name.namespace, config.name.name);
-    // The group above all pods must not go while something is made in it.
-    let _making = engine.making.read().await;
-    let made = async {
+    let operation = format!("run pod {}/{}", config.name.namespace, config.name.name);
+    // The parent cgroup of all pods must not be removed while something is created in it.
+    let _creation_lock = engine.creation_lock.read().await;
+    let created = async {
         let reserved = Reserved::new(engine, config)?;
         let networked = reserved.network().instrument(debug_span!("network")).await?;
         networked.publish().instrument(debug_span!("publish")).await
     };
-    made.instrument(debug_span!("run_sandbox")).await.map_err(|e| e.during(told))
+    created.instrument(debug_span!("run_sandbox")).await.map_err(|e| e.during(operation))
 }
 
 fn check_handler(engine: &Inner, handler: &str) -> Result<(), Error> {
     if handler.is_empty() || handler == engine.config.default_runtime_handler {
         return Ok(());
     }
-    let word =
+    let quote =
         |name: &String| if name.is_empty() { "the default one, without a name".into() } else { format!("{name:?}") };
-    let configured: Vec<String> = engine.handlers().iter().map(word).collect();
+    let configured: Vec<String> = engine.handlers().iter().map(quote).collect();
     Err(Error::invalid(format!(
-        "runtime handler {handler:?} is not configured on this node; configured: {}; remove runtimeClassName from the pod, \
-         or name a RuntimeClass with one of these",
+        "runtime handler {handler:?} is not configured on this node; configured: {}; remove runtimeClassName from \
+         the pod, or name a RuntimeClass with one of these",
         configured.join(", ")
     )))
 }
 
-/// A network namespace and its visible path.
+/// A network namespace and the path under which it is visible.
 type Pinned = (netns::Namespace, PathBuf);
 
-/// Known to the ledger, nothing made yet.
+/// Phase 1: the sandbox is on record, nothing has been created.
 struct Reserved<'a> {
     engine: &'a Arc<Inner>,
     sandbox: Arc<Sandbox>,
     hostname: String,
-    /// Stop and remove wait until it is ready or gone.
-    _alone: OwnedRwLockWriteGuard<()>,
-    _making: Maker,
+    /// Makes stop and remove wait until the sandbox is ready or gone.
+    _gate: OwnedRwLockWriteGuard<()>,
+    _creation: CreationGuard,
 }
 
-/// Namespaces, files and network are there.
+/// Phase 2: namespaces, files and network exist.
 struct Networked<'a>(Reserved<'a>);
 
 impl<'a> Reserved<'a> {
     fn new(engine: &'a Arc<Inner>, config: Arc<SandboxConfig>) -> Result<Self, Error> {
-        let metadata = SandboxMetadata { id: identifier::fresh()?, config, created_at: clock::now() };
+        let metadata = SandboxMetadata { id: identifier::generate()?, config, created_at: clock::now() };
         let record = SandboxRecord::reserved();
         engine.records.create(Kind::Sandbox, &metadata.id, &metadata)?;
         let hostname = hostname(&metadata.config);
         let sandbox = Arc::new(Sandbox::new(metadata, record));
-        let alone = Arc::clone(&sandbox.gate).try_write_owned().map_err(failed("lock a new sandbox"))?;
-        let making = sandbox.making.begin();
+        let gate = Arc::clone(&sandbox.gate).try_write_owned().map_err(failed("lock a new sandbox"))?;
+        let creation = sandbox.creation.begin();
         engine.insert_sandbox(Arc::clone(&sandbox));
         failpoint::reach("sandbox.reserved");
-        Ok(Self { engine, sandbox, hostname, _alone: alone, _making: making })
+        Ok(Self { engine, sandbox, hostname, _gate: gate, _creation: creation })
     }
 
     async fn network(self) -> Result<Networked<'a>, Error> {
         match self.try_network().await {
             Ok(()) => Ok(Networked(self)),
-            Err(error) => Err(self.take_back(error).await),
+            Err(error) => Err(self.roll_back(error).await),
         }
     }
 
@@ -117,10 +117,10 @@ impl<'a> Reserved<'a> {
         let (engine, sandbox) = (self.engine, &self.sandbox);
         let (netns, shared) = self.make_namespaces().await?;
         failpoint::reach("sandbox.pinned");
-        self.wanted()?;
+        self.check_cancelled()?;
         sandbox.stage("attach to the network");
-        let (kept, attachment) = tokio::join!(self.keep(shared), self.attach(netns.as_ref()));
-        kept?;
+        let (keep_result, attachment) = tokio::join!(self.keep(shared), self.attach(netns.as_ref()));
+        keep_result?;
         let attachment = attachment?;
         failpoint::reach("sandbox.attached");
         let attachment = self.write_files(attachment).await?;
@@ -131,27 +131,27 @@ impl<'a> Reserved<'a> {
             record.attachment = attachment;
         })?;
         failpoint::reach("sandbox.networked");
-        self.wanted()
+        self.check_cancelled()
     }
 
-    /// Whether nobody asked for its end meanwhile.
-    fn wanted(&self) -> Result<(), Error> {
+    /// Fails if the sandbox was stopped or removed in the meantime.
+    fn check_cancelled(&self) -> Result<(), Error> {
         match self.sandbox.is_cancelled() {
-            true => Err(Error::state("it was stopped while it was being made")),
+            true => Err(Error::state("it was stopped while it was being created")),
             false => Ok(()),
         }
     }
 
-    /// Pins the network namespace and makes the others.
+    /// Pins the network namespace and creates the other namespaces.
     async fn make_namespaces(&self) -> Result<(Option<Pinned>, Vec<OwnedFd>), Error> {
         let (engine, sandbox) = (self.engine, &self.sandbox);
         sandbox.stage("make namespaces");
         let mut owned = make_owned(engine, sandbox.config(), &self.hostname, None).await?;
-        let place = engine.lanes.pod().await?;
+        let permit = engine.concurrency.pod().await?;
         let make = {
             let (engine, sandbox, hostname) = (Arc::clone(engine), Arc::clone(sandbox), self.hostname.clone());
             move || {
-                let _place = place;
+                let _permit = permit;
                 engine.make_pod_cgroup(&sandbox)?;
                 let network = owned.network.take();
                 let shared = make_shared(sandbox.config(), &hostname, owned)?;
@@ -162,7 +162,7 @@ impl<'a> Reserved<'a> {
                     Some(namespace) => netns::Namespace::from_fd(namespace),
                     None => engine.pool.take(),
                 };
-                let namespace = namespace.map_err(failed("make a network namespace"))?;
+                let namespace = namespace.map_err(failed("create a network namespace"))?;
                 let path = engine.pins.pin(sandbox.id(), &namespace).map_err(failed("pin the network namespace"))?;
                 Ok((Some((namespace, path)), shared))
             }
@@ -170,9 +170,9 @@ impl<'a> Reserved<'a> {
         blocking(make).instrument(debug_span!("namespaces")).await
     }
 
-    /// Has what the containers share held by the monitor, too.
+    /// Has the shared resources kept by the monitor, too.
     async fn keep(&self, shared: Vec<OwnedFd>) -> Result<(), Error> {
-        let keep = self.engine.monitor.keep(Shared::key(self.sandbox.id()), shared);
+        let keep = self.engine.monitor.keep(SharedResource::key(self.sandbox.id()), shared);
         keep.instrument(debug_span!("keep")).await
     }
 
@@ -181,11 +181,11 @@ impl<'a> Reserved<'a> {
         let pod = pod_ref(&self.sandbox);
         let attached = self.engine.network.attach(&pod, namespace, path, &self.sandbox.config().ports);
         let attached = self.unless_cancelled(attached.instrument(debug_span!("attach"))).await;
-        self.sandbox.plugin_calls(self.engine);
+        self.sandbox.add_plugin_calls(self.engine);
         attached.map(Some).map_err(|error| match error {
-            // However the plugin that was ended puts it: it was asked for.
+            // A cancelled plugin may report any error: the cause is the cancellation.
             error if self.sandbox.is_cancelled() => {
-                Error::state(format!("it was stopped while it was being made: attach to the network: {error}"))
+                Error::state(format!("it was stopped while it was being created: attach to the network: {error}"))
             }
             network::Error::PortTaken { .. } | network::Error::PortInUse { .. } | network::Error::Cancelled(_) => {
                 Error::state(format!("attach to the network: {error}"))
@@ -197,19 +197,19 @@ impl<'a> Reserved<'a> {
         })
     }
 
-    /// An attachment that is cancelled comes to its end all the same: what it did is undone.
+    /// Waits for an attachment. A cancelled attachment is waited for, too: what it did is undone.
     async fn unless_cancelled<T>(&self, attach: impl Future<Output = T>) -> T {
-        /// It may not have begun when it is first cancelled.
-        const AGAIN: Duration = Duration::from_millis(50);
+        /// The attachment may not have begun when it is cancelled for the first time.
+        const RETRY: Duration = Duration::from_millis(50);
         tokio::pin!(attach);
         tokio::select! {
             attached = &mut attach => return attached,
             () = self.sandbox.cancelled() => {}
         }
-        self.sandbox.stage("taken back: it was stopped while it was being made");
+        self.sandbox.stage("rolling back: it was stopped while it was being created");
         loop {
             self.engine.network.cancel(self.sandbox.id());
-            if let Ok(attached) = tokio::time::timeout(AGAIN, &mut attach).await {
+            if let Ok(attached) = tokio::time::timeout(RETRY, &mut attach).await {
                 return attached;
             }
         }
@@ -218,7 +218,7 @@ impl<'a> Reserved<'a> {
     async fn write_files(&self, attachment: Option<Attachment>) -> Result<Option<Attachment>, Error> {
         let (engine, sandbox, hostname) = (Arc::clone(self.engine), Arc::clone(&self.sandbox), self.hostname.clone());
         let write = move || {
-            if let Some(tmpfs) = Shared::Files.file(&engine, &sandbox)? {
+            if let Some(tmpfs) = SharedResource::Files.file(&engine, &sandbox)? {
                 files::write(tmpfs, sandbox.config(), &hostname, attachment.as_ref())?;
             }
             Ok(attachment)
@@ -230,7 +230,7 @@ impl<'a> Reserved<'a> {
         let config = self.sandbox.config();
         let mut sysctls = BTreeMap::new();
         if netns.is_some() {
-            // As other engines: a container needs no capability to listen on port 80 or to ping.
+            // As in other engines: a container needs no capability to listen on port 80 or to send a ping.
             sysctls.insert("net.ipv4.ip_unprivileged_port_start".to_owned(), "0".to_owned());
             sysctls.insert("net.ipv4.ping_group_range".to_owned(), "0 2147483647".to_owned());
         }
@@ -240,16 +240,16 @@ impl<'a> Reserved<'a> {
         }
         let namespaces = netns::PodNamespaces {
             net: netns.map(netns::Namespace::try_clone).transpose().map_err(failed("duplicate a namespace"))?,
-            ipc: Shared::Ipc.file(self.engine, &self.sandbox)?,
-            uts: Shared::Uts.file(self.engine, &self.sandbox)?,
+            ipc: SharedResource::Ipc.file(self.engine, &self.sandbox)?,
+            uts: SharedResource::Uts.file(self.engine, &self.sandbox)?,
             root: config.user_namespace.as_ref().map(|_| rustix::fs::Uid::from_raw(namespaces::root_of(config).0)),
         };
-        offload::here(|| namespaces.write_sysctls(&sysctls))
+        offload::in_place(|| namespaces.write_sysctls(&sysctls))
             .map_err(|e| Error::invalid(format!("set sysctls of the pod: {e}")))
     }
 
-    async fn take_back(self, error: Error) -> Error {
-        self.engine.failures.sandbox(&self.sandbox, &error);
+    async fn roll_back(self, error: Error) -> Error {
+        self.engine.failures.add_sandbox(&self.sandbox, &error);
         with_undo(error, teardown(self.engine, &self.sandbox).await)
     }
 }
@@ -263,23 +263,23 @@ impl Networked<'_> {
         });
         match published {
             Ok(()) => Ok(reserved.sandbox.id().to_owned()),
-            Err(error) => Err(reserved.take_back(error).await),
+            Err(error) => Err(reserved.roll_back(error).await),
         }
     }
 }
 
-/// What the pod is called inside.
+/// Returns the host name of the pod.
 pub(crate) fn hostname(config: &SandboxConfig) -> String {
-    /// The kernel's, without the terminating zero.
-    const LONGEST: usize = 64;
-    let chosen = if !config.hostname.is_empty() {
+    /// `HOST_NAME_MAX` of the kernel, without the terminating zero.
+    const LENGTH_MAX: usize = 64;
+    let name = if !config.hostname.is_empty() {
         config.hostname.clone()
     } else if config.network == SharedMode::Node {
         rustix::system::uname().nodename().to_string_lossy().into_owned()
     } else {
         config.name.name.clone()
     };
-    chosen.chars().filter(char::is_ascii).take(LONGEST).collect()
+    name.chars().filter(char::is_ascii).take(LENGTH_MAX).collect()
 }
 
 fn pod_ref(sandbox: &Sandbox) -> PodRef {
@@ -289,7 +289,7 @@ fn pod_ref(sandbox: &Sandbox) -> PodRef {
         name: name.name,
         namespace: name.namespace,
         uid: name.uid,
-        free_ports: annotation::is_set(&sandbox.config().annotations, annotation::FREE_PORTS),
+        require_free_ports: annotation::is_set(&sandbox.config().annotations, annotation::FREE_PORTS),
         ..PodRef::default()
     }
 }

@@ -4,32 +4,32 @@ use serde::{Deserialize, Serialize};
 
 use super::SandboxConfig;
 
-/// Whether containers can be made in it.
+/// State of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SandboxState {
-    /// They can.
+    /// Containers can be created in it.
     Ready,
-    /// Stopped, or not made yet.
+    /// Stopped, or not created yet.
     NotReady,
 }
 
-/// A sandbox as it was at one moment.
+/// Status of a sandbox at one moment.
 #[derive(Clone, Debug)]
 pub struct SandboxStatus {
-    /// 64 hex digits.
+    /// Id, 64 hex digits.
     pub id: String,
-    /// What was asked for.
+    /// The configuration of the request.
     pub config: Arc<SandboxConfig>,
-    /// Whether containers can be made in it.
+    /// Whether containers can be created in it.
     pub state: SandboxState,
-    /// Nanoseconds since the epoch.
+    /// Time of its creation, in nanoseconds since the epoch.
     pub created_at: u64,
-    /// Its addresses, the first the primary one; none on the node's network.
+    /// Its addresses, the primary one first; empty on the node's network.
     pub ips: Vec<IpAddr>,
-    /// Its network namespace's visible path; none on the node's network.
+    /// Visible path of its network namespace; `None` on the node's network.
     pub netns: Option<PathBuf>,
-    /// Where a running or failed operation stands, for `inspect`.
+    /// Stage of an operation that is running or failed, for the verbose status.
     pub stage: String,
-    /// It is only just being made, and whoever makes it does not have its id yet.
-    pub making: bool,
+    /// Whether its creation is in progress: the caller does not know its id yet.
+    pub creating: bool,
 }

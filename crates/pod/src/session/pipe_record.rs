@@ -1,7 +1,8 @@
-//! Which pipes a daemon has: what the next one must know when this one was killed and cannot end.
+//! Record of the daemon's pipes, for the next daemon if this one is killed and cannot exit.
 //!
-//! FIFOs of containers have names. Pipes of commands are known by their inode numbers alone, which are in a small file
-//! on the state directory's tmpfs, mapped, so that a number that was stored is there whenever this process dies.
+//! FIFOs of containers are found by their names. Pipes of exec sessions are known only by their inode numbers. These
+//! are in a small mapped file on the tmpfs of the state directory, so that a stored number persists whenever this
+//! process dies.
 
 use std::{
     fs::{self, OpenOptions},
@@ -16,12 +17,12 @@ use syscall::shared_memory::SharedMemory;
 use crate::{Error, error::failed};
 
 const NAME: &str = "pipes";
-/// Bytes of an inode number.
+/// Size of an inode number in bytes.
 const WORD: usize = size_of::<u64>();
-/// As many pipes are recorded at a time; the rest are not.
+/// Number of pipes that are recorded at the same time; further ones are not recorded.
 const PIPES_MAX: usize = 2048;
 
-/// The pipes of this daemon's commands.
+/// Record of the pipes of this daemon's exec sessions.
 #[derive(Default)]
 pub(crate) struct PipeRecord(Mutex<Option<Table>>);
 
@@ -31,7 +32,7 @@ struct Table {
 }
 
 impl PipeRecord {
-    /// Begins an empty record in the place of an earlier daemon's.
+    /// Creates an empty record, which replaces that of an earlier daemon.
     pub(crate) fn create(state_dir: &Path) -> Result<Self, Error> {
         let path = state_dir.join(NAME);
         let next = path.with_extension("new");
@@ -43,8 +44,8 @@ impl PipeRecord {
         Ok(Self(Mutex::new(Some(Table { memory, free: (0..PIPES_MAX).rev().collect() }))))
     }
 
-    /// A pipe that is on record until it is closed.
-    pub(crate) fn enter(self: &Arc<Self>, file: OwnedFd) -> PipeFile {
+    /// Records a pipe until it is closed.
+    pub(crate) fn add(self: &Arc<Self>, file: OwnedFd) -> PipeFile {
         let number = rustix::fs::fstat(&file).map(|status| status.st_ino);
         let slot = number.ok().and_then(|number| self.take(number));
         PipeFile { file, _entry: slot.map(|slot| Entry { record: Arc::clone(self), slot }) }
@@ -73,14 +74,14 @@ impl Table {
     }
 }
 
-/// Inode numbers of the pipes that the last daemon had on record; none where there is no record.
+/// Returns the inode numbers in the record of the previous daemon; none without a record.
 pub(crate) fn recorded(state_dir: &Path) -> Vec<u64> {
     let bytes = fs::read(state_dir.join(NAME)).unwrap_or_default();
     let words = bytes.chunks_exact(WORD).take(PIPES_MAX).filter_map(|word| word.try_into().ok());
     words.map(u64::from_ne_bytes).filter(|number| *number != 0).collect()
 }
 
-/// An end of a pipe, and its entry, which is removed after the close.
+/// An end of a pipe with its entry in the record, which is removed after the pipe was closed.
 pub(crate) struct PipeFile {
     file: OwnedFd,
     _entry: Option<Entry>,
@@ -104,7 +105,7 @@ impl PipeFile {
 }
 
 impl From<OwnedFd> for PipeFile {
-    /// One that has a name, or needs no record.
+    /// Wraps a pipe that has a name, or needs no entry.
     fn from(file: OwnedFd) -> Self {
         Self { file, _entry: None }
     }
@@ -127,22 +128,22 @@ mod tests {
     }
 
     #[test]
-    fn pipes_are_on_record_until_they_are_closed() {
+    fn pipes_are_recorded_until_they_are_closed() {
         let dir = tempfile::tempdir().expect("a directory");
         assert_eq!(recorded(dir.path()), NONE);
         let record = Arc::new(PipeRecord::create(dir.path()).expect("created"));
         let (reader, writer) = std::io::pipe().expect("pipe");
-        let (first, second) = (record.enter(reader.into()), record.enter(writer.into()));
-        assert_eq!(recorded(dir.path()), [number(&first), number(&second)], "both ends are one inode");
+        let (first, second) = (record.add(reader.into()), record.add(writer.into()));
+        assert_eq!(recorded(dir.path()), [number(&first), number(&second)], "both ends have one inode");
         drop(first);
         assert_eq!(recorded(dir.path()), [number(&second)]);
         let _next = Arc::new(PipeRecord::create(dir.path()).expect("created"));
-        assert_eq!(recorded(dir.path()), NONE, "of another daemon");
+        assert_eq!(recorded(dir.path()), NONE, "the record of another daemon");
         drop(second);
     }
 
     #[test]
-    fn pipes_beyond_the_record_are_pipes() {
+    fn pipes_beyond_the_capacity_are_not_recorded() {
         let dir = tempfile::tempdir().expect("a directory");
         let record = Arc::new(PipeRecord::create(dir.path()).expect("created"));
         let (reader, _writer) = std::io::pipe().expect("pipe");
@@ -151,7 +152,7 @@ mod tests {
         let mut table = record.0.lock().expect("lock");
         table.as_mut().expect("a table").free.truncate(99);
         drop(table);
-        let files: Vec<_> = copies.into_iter().map(|copy| record.enter(copy)).collect();
+        let files: Vec<_> = copies.into_iter().map(|copy| record.add(copy)).collect();
         assert_eq!((recorded(dir.path()).len(), files.len()), (99, 100));
         drop(files);
         assert_eq!(recorded(dir.path()), NONE);

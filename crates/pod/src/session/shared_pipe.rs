@@ -1,18 +1,18 @@
-//! Pipes whose other end a process of a container has.
+//! Pipes whose other end is open in a process of a container.
 //!
-//! A pipe has one mutex in the kernel. splice(2) between a pipe and a socket sleeps with it while the socket has
-//! nothing to read, or no room, for as long as the process that called it likes. In the meantime open(2) of a FIFO,
-//! read(2), write(2), tee(2), `FIONREAD` and close(2) block, uninterruptibly, also with `O_NONBLOCK`; poll(2) and epoll
-//! take no lock. No privilege is needed for that, and any process that has the pipe can do it, whichever it was made
-//! for.
+//! A pipe has one mutex in the kernel. splice(2) between a pipe and a socket sleeps with this mutex held while the
+//! socket has no data, or no room, for as long as the calling process likes. In the meantime open(2) of a FIFO,
+//! read(2), write(2), tee(2), `FIONREAD` and close(2) block, uninterruptibly, even with `O_NONBLOCK`; poll(2) and epoll
+//! take no lock. This needs no privilege, and any process that has the pipe can do it, no matter for which process the
+//! pipe was created.
 //!
 //! ```text
 //! PipeReader ◀── bytes ── threads ◀── read ── pipe ◀── container
 //! PipeWriter ─── bytes ─▶ threads ── write ─▶ pipe ──▶ container      open, close: threads too
 //! ```
-//! So nothing is done here with such a pipe but by threads for it ([`threads`]). [`PipeCalls`] counts for each
-//! container what did not return yet: one that holds [`BLOCKED_MAX`] is refused further commands, so that it does not
-//! use up the threads.
+//! So only dedicated threads ([`threads`]) make calls on such a pipe. [`PipeCalls`] counts the calls that have not
+//! returned for each container: a container with [`BLOCKED_MAX`] blocked calls is refused further exec sessions, so
+//! that it does not use up the threads.
 
 mod reader;
 mod threads;
@@ -32,66 +32,67 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::pipe_record::{PipeFile, PipeRecord};
 use crate::{Error, engine::blocking, error::failed, pipe_holders};
-use reader::Ahead;
 pub(crate) use reader::PipeReader;
+use reader::ReadAhead;
 pub(crate) use writer::PipeWriter;
 
-/// A call that did not return for so long is blocked: others return within microseconds.
+/// A call that has not returned after this time is blocked: others return within microseconds.
 const BLOCKED: Duration = Duration::from_millis(100);
-/// As many blocked calls has a container that is refused further commands.
+/// Number of blocked calls with which a container is refused further exec sessions.
 const BLOCKED_MAX: usize = 8;
-/// How long an open of a FIFO is waited for before it is looked who keeps it locked.
-const OPEN: Duration = Duration::from_secs(2);
+/// How long an open of a FIFO is waited for before it is checked whether a process keeps it locked.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Calls on the pipes of one container that did not return yet.
+/// Calls on the pipes of one container that have not returned.
 #[derive(Default)]
-pub(crate) struct PipeCalls(Mutex<Running>);
+pub(crate) struct PipeCalls(Mutex<CallsInProgress>);
 
 #[derive(Default)]
-struct Running {
+struct CallsInProgress {
     last_number: u64,
-    begun: Vec<(u64, Instant)>,
+    started: Vec<(u64, Instant)>,
 }
 
 impl PipeCalls {
-    fn lock(&self) -> MutexGuard<'_, Running> {
+    fn lock(&self) -> MutexGuard<'_, CallsInProgress> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a call while it runs.
     fn during<T>(&self, call: impl FnOnce() -> T) -> T {
-        /// Also where the call panics.
-        struct Over<'a>(&'a PipeCalls, u64);
-        impl Drop for Over<'_> {
+        /// Ends the accounting of the call, also if the call panics.
+        struct CallGuard<'a>(&'a PipeCalls, u64);
+        impl Drop for CallGuard<'_> {
             fn drop(&mut self) {
-                self.0.lock().begun.retain(|(begun, _)| *begun != self.1);
+                self.0.lock().started.retain(|(number, _)| *number != self.1);
             }
         }
         let number = {
-            let mut running = self.lock();
-            running.last_number += 1;
-            let number = running.last_number;
-            running.begun.push((number, Instant::now()));
+            let mut calls = self.lock();
+            calls.last_number += 1;
+            let number = calls.last_number;
+            calls.started.push((number, Instant::now()));
             number
         };
-        let _over = Over(self, number);
+        let _guard = CallGuard(self, number);
         call()
     }
 
-    /// Refuses further pipes of a container that holds too many.
+    /// Fails if the container has too many blocked calls to be given further pipes.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let blocked = self.lock().begun.iter().filter(|(_, begun)| begun.elapsed() >= BLOCKED).count();
+        let blocked = self.lock().started.iter().filter(|(_, start)| start.elapsed() >= BLOCKED).count();
         if blocked < BLOCKED_MAX {
             return Ok(());
         }
         Err(Error::state(format!(
-            "{blocked} earlier commands' pipes are held inside the kernel by a process of the container (splice(2)); end it or \
-             stop the container"
+            "the pipes of {blocked} earlier exec sessions are held inside the kernel by a process of the container \
+             (splice(2)); kill it or stop the container"
         )))
     }
 
-    /// Opens a FIFO that processes of the container may have open; `None` where `open` finds none. Fails after
-    /// [`OPEN`]; where none of them keeps it locked, not before `until`: on a slow machine no output is lost.
+    /// Opens a FIFO that processes of the container may have open; `None` if `open` does not find it. Fails after
+    /// [`OPEN_TIMEOUT`] if a process keeps it locked, else not before `until`, so that no output is lost on a slow
+    /// machine.
     pub(crate) async fn open(
         self: &Arc<Self>,
         fifo: &Path,
@@ -102,20 +103,20 @@ impl PipeCalls {
         let (opened, mut open_done) = oneshot::channel();
         threads::run(move || {
             let pipe = calls.during(|| open(&path)).map(|file| file.map(|file| SharedPipe::new(file, &calls)));
-            // A caller that has gone leaves the pipe to be closed.
+            // If the caller is gone, the pipe is closed with the message.
             let _ = opened.send(pipe);
         });
         let begin = Instant::now();
         loop {
-            match timeout(OPEN, &mut open_done).await {
+            match timeout(OPEN_TIMEOUT, &mut open_done).await {
                 Ok(Ok(pipe)) => return pipe,
                 Ok(Err(_)) => return Err(Error::internal("open a FIFO: its thread ended")),
                 Err(_) => {
                     let fifo = fifo.to_owned();
                     if blocking(move || Ok(pipe_holders::is_held(&fifo))).await? {
                         return Err(Error::state(
-                            "open a FIFO: it is held inside the kernel by a process of the container (splice(2)); end it or \
-                             stop the container",
+                            "open a FIFO: it is held inside the kernel by a process of the container (splice(2)); kill \
+                             it or stop the container",
                         ));
                     }
                 }
@@ -128,39 +129,39 @@ impl PipeCalls {
     }
 }
 
-/// Calls on pipes of any container that are blocked.
+/// Returns the number of blocked calls on pipes of all containers.
 pub(crate) fn blocked_calls() -> usize {
     threads::blocked()
 }
 
-/// An end that nobody reads or writes yet. Dropping it closes it, on another thread.
+/// An end of a pipe that is not read or written yet. When it is dropped, another thread closes it.
 pub(crate) struct SharedPipe {
     file: Option<PipeFile>,
     calls: Arc<PipeCalls>,
 }
 
 impl SharedPipe {
-    /// One that has a name.
+    /// Wraps a FIFO, which has a name.
     pub(crate) fn new(file: OwnedFd, calls: &Arc<PipeCalls>) -> Self {
         Self { file: Some(file.into()), calls: Arc::clone(calls) }
     }
 
-    /// One that has none. It is on record.
+    /// Wraps a pipe without a name, and records it.
     pub(crate) fn anonymous(file: OwnedFd, calls: &Arc<PipeCalls>, record: &Arc<PipeRecord>) -> Self {
-        Self { file: Some(record.enter(file)), calls: Arc::clone(calls) }
+        Self { file: Some(record.add(file)), calls: Arc::clone(calls) }
     }
 
-    /// Reads no more than is taken.
+    /// Returns a reader that reads ahead by at most one piece.
     pub(crate) fn reader(self) -> Result<PipeReader, Error> {
-        self.read(Ahead::Piece)
+        self.read(ReadAhead::Piece)
     }
 
-    /// Reads all at once, and keeps the first `keep` bytes.
+    /// Returns a reader that reads everything as it comes, and keeps the first `keep` bytes.
     pub(crate) fn reader_of_all(self, keep: usize) -> Result<PipeReader, Error> {
-        self.read(Ahead::All { keep })
+        self.read(ReadAhead::All { keep })
     }
 
-    fn read(mut self, ahead: Ahead) -> Result<PipeReader, Error> {
+    fn read(mut self, ahead: ReadAhead) -> Result<PipeReader, Error> {
         let (file, threads) = self.take().map_err(failed("read a pipe"))?;
         PipeReader::new(file, Arc::clone(&self.calls), threads, ahead).map_err(|(error, file)| {
             self.file = Some(file);
@@ -176,7 +177,7 @@ impl SharedPipe {
         })
     }
 
-    /// The file, for others to own: it is closed by [`close_all`] or sent to the monitor.
+    /// Returns the file. The caller must close it with [`close_all`] or send it to the monitor.
     pub(crate) fn into_file(mut self) -> Option<OwnedFd> {
         self.file.take().map(PipeFile::into_file)
     }
@@ -197,19 +198,20 @@ impl Drop for SharedPipe {
     }
 }
 
-/// Closes a pipe of a container on another thread.
+/// Closes a pipe of a container on another thread, and counts the call.
 fn close_counted(pipe: impl Send + 'static, calls: Arc<PipeCalls>) {
     threads::run(move || calls.during(|| drop(pipe)));
 }
 
-/// Whether a container's processes have the other end of what has this role, or this very end.
+/// Reports whether processes of a container have the other end of a file with this role, or the same end.
 pub(crate) fn is_shared(role: Role) -> bool {
     use Role::{Stderr, StderrRead, Stdin, StdinHold, Stdout, StdoutRead};
     matches!(role, Stdin | Stdout | Stderr | StdinHold | StdoutRead | StderrRead)
 }
 
-/// Closes what was sent to the monitor: the pipes of containers among these on another thread, and the rest at once.
-/// Copies are on their way: these are hardly ever the last, so they do not wait for those that are ([`close_all`]).
+/// Closes files that were sent to the monitor: pipes of containers on another thread, the rest at once. The message
+/// holds duplicates, so these are hardly ever the last descriptors, and do not wait behind those that are
+/// ([`close_all`]).
 pub(crate) fn close_attachments(files: Attachments) {
     let pipes: Vec<OwnedFd> = files.into_iter().filter(|(role, _)| is_shared(*role)).map(|(_, file)| file).collect();
     if !pipes.is_empty() {
@@ -217,12 +219,12 @@ pub(crate) fn close_attachments(files: Attachments) {
     }
 }
 
-/// Most closes of pipes that belong to no running command. What is beyond waits for one of them, and stays open until
-/// then: a container that starts again and again must not leave more threads each time.
+/// Maximum number of threads that close pipes of exited containers and processes. Further pipes stay open until one of
+/// them is done: a container that restarts all the time must not occupy more threads each time.
 const CLOSING_MAX: usize = 64;
 
 struct Closing {
-    /// Of one container each.
+    /// The files of one container each.
     waiting: VecDeque<Vec<OwnedFd>>,
     threads: usize,
 }
@@ -233,7 +235,7 @@ fn closing() -> MutexGuard<'static, Closing> {
     CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Closes pipes that a container has or had, one after the other, on another thread.
+/// Closes pipes of a container one after the other on another thread.
 pub(crate) fn close_all(files: Vec<OwnedFd>) {
     if files.is_empty() {
         return;

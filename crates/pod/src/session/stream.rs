@@ -1,4 +1,4 @@
-//! Pipes and terminals as async streams.
+//! Async streams over pipes and terminals.
 
 use std::{
     io,
@@ -25,16 +25,16 @@ fn closed() -> Error {
     Error::state("its terminal is closed")
 }
 
-/// What a process reads from.
+/// Writer of a process's standard input.
 pub(crate) enum Input {
     Pipe(PipeWriter),
     Terminal(TerminalStream),
 }
 
-/// What a process writes to.
+/// Reader of a process's output.
 pub(crate) enum Output {
     Pipe(PipeReader),
-    /// A copy of a container's output. The monitor has the other end, and no container.
+    /// A copy of a container's output. Its other end is in the monitor, and not in a container.
     Copy(UnixStream),
     Terminal(TerminalStream),
 }
@@ -91,10 +91,10 @@ impl AsyncWrite for Input {
 pub(crate) struct TerminalStream(Arc<AsyncFd<Terminal>>);
 
 impl TerminalStream {
-    /// Reader and writer.
+    /// Returns a reader and a writer for the terminal.
     pub(crate) fn pair(terminal: Terminal) -> Result<(Self, Self), Error> {
         rustix::io::ioctl_fionbio(terminal.master().ok_or_else(closed)?, true)
-            .map_err(failed("make a terminal non-blocking"))?;
+            .map_err(failed("create a terminal non-blocking"))?;
         let stream = Self(Arc::new(
             watch(terminal, Interest::READABLE | Interest::WRITABLE).map_err(failed("watch a terminal"))?,
         ));
@@ -113,7 +113,7 @@ impl TerminalStream {
                     buffer.advance(n);
                     return Poll::Ready(Ok(()));
                 }
-                // Nobody has the other side open any more.
+                // The slave side is not open anymore.
                 Err(Errno::IO) => return Poll::Ready(Ok(())),
                 Err(Errno::AGAIN) => guard.clear_ready(),
                 Err(Errno::INTR) => {}
@@ -134,14 +134,14 @@ impl TerminalStream {
     }
 }
 
-/// Input of an attached client; with `once` its end is the end of the container's input. A pipe that is shut down is
-/// closed: only that is its end.
-pub(crate) struct Attached {
+/// Input of an attached client. With `once`, the end of this input closes the input of the container. A pipe that is
+/// shut down is closed, because the process sees the end of file only then.
+pub(crate) struct AttachedInput {
     input: Option<Input>,
     once: Option<(Arc<Inner>, String)>,
 }
 
-impl Attached {
+impl AttachedInput {
     pub(crate) fn new(input: Input, once: Option<(Arc<Inner>, String)>) -> Self {
         Self { input: Some(input), once }
     }
@@ -159,13 +159,13 @@ impl Attached {
     }
 }
 
-impl Drop for Attached {
+impl Drop for AttachedInput {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-impl AsyncWrite for Attached {
+impl AsyncWrite for AttachedInput {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.get_mut().input {
             Some(input) => Pin::new(input).poll_write(context, bytes),

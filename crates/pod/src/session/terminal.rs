@@ -1,8 +1,8 @@
-//! Master sides of terminals, which no thread of the runtime closes.
+//! Master sides of terminals, which are closed by separate threads.
 //!
 //! The last close of a master hangs the terminal up and waits, without a limit, for processes inside read(2) or
-//! write(2) of the slave: a container can have one stay there for as long as it likes. So threads of their own close
-//! masters.
+//! write(2) of the slave. A container can keep a process there for as long as it likes. So dedicated threads close
+//! masters, and no thread of the runtime does.
 
 use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
@@ -12,10 +12,10 @@ use std::{
 
 use crate::{Error, error::failed};
 
-/// Most threads that close masters. When all of them hang, further masters stay open until one ends.
+/// Maximum number of threads that close masters. If all of them hang, further masters stay open until one returns.
 const THREADS_MAX: usize = 16;
 
-/// Masters that wait for a thread.
+/// Masters that wait to be closed.
 struct Closing {
     waiting: Vec<OwnedFd>,
     threads: usize,
@@ -23,7 +23,7 @@ struct Closing {
 
 static CLOSING: Mutex<Closing> = Mutex::new(Closing { waiting: Vec::new(), threads: 0 });
 
-/// A master that is closed by another thread when it is dropped.
+/// A terminal master. When it is dropped, another thread closes it.
 #[derive(Debug)]
 pub(crate) struct Terminal(Option<OwnedFd>);
 
@@ -32,13 +32,13 @@ impl Terminal {
         Self(Some(master))
     }
 
-    /// Another one for the same terminal.
+    /// Duplicates the descriptor of the master.
     pub(crate) fn duplicate(&self) -> Result<Self, Error> {
         let master = self.0.as_ref().map(OwnedFd::try_clone).transpose();
         master.map(Self).map_err(failed("duplicate a terminal"))
     }
 
-    /// The master, which is there until the drop.
+    /// Returns the master; it exists until the terminal is dropped.
     pub(crate) fn master(&self) -> Option<BorrowedFd<'_>> {
         self.0.as_ref().map(AsFd::as_fd)
     }
@@ -58,7 +58,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Has a thread close it. Where none can be started it is closed with the next one.
+/// Has another thread close a master. If no thread can be started, it is closed with the next one.
 pub(crate) fn close(master: OwnedFd) {
     let mut closing = CLOSING.lock().unwrap_or_else(PoisonError::into_inner);
     closing.waiting.push(master);
@@ -87,10 +87,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dropped_is_closed_by_another_thread() {
+    fn a_dropped_terminal_is_closed_by_another_thread() {
         let (reader, writer) = std::io::pipe().expect("pipe");
         drop(Terminal::new(writer.into()));
         let mut text = Vec::new();
-        std::io::Read::read_to_end(&mut { reader }, &mut text).expect("its other end is closed");
+        std::io::Read::read_to_end(&mut { reader }, &mut text).expect("the other end is closed");
     }
 }

@@ -1,4 +1,4 @@
-//! Counters of pods' interfaces.
+//! Counters of the network interfaces of pods.
 
 use std::collections::HashMap;
 
@@ -9,12 +9,12 @@ use crate::{
     sandbox::{Sandbox, SharedMode},
 };
 
-/// Counters by sandbox: of all bridged pods by one question on the node; the others, CNI's, are asked in their
-/// namespaces.
+/// Counters by sandbox. Those of all bridged pods are read with one request on the node; those of CNI pods are read in
+/// their network namespaces.
 pub(super) struct Interfaces(HashMap<String, Counters>);
 
 impl Interfaces {
-    pub(super) fn look(engine: &Inner) -> Self {
+    pub(super) fn read(engine: &Inner) -> Self {
         let all = engine.sandboxes();
         let attached: Vec<&str> = all
             .iter()
@@ -25,25 +25,25 @@ impl Interfaces {
             return Self(HashMap::new());
         }
         Self(engine.network.bridged_counters(&attached).unwrap_or_else(|error| {
-            tracing::debug!("pods' counters: {error}");
+            tracing::debug!("read the counters of bridged pods: {error}");
             HashMap::new()
         }))
     }
 
-    /// Of one pod, its primary interface first.
-    pub(super) fn of(&self, engine: &Inner, sandbox: &Sandbox) -> Vec<Counters> {
+    /// Returns the counters of one pod, its primary interface first.
+    pub(super) fn counters(&self, engine: &Inner, sandbox: &Sandbox) -> Vec<Counters> {
         if sandbox.config().network == SharedMode::Node {
-            // The node's figures are no pod's.
+            // The counters of the node do not belong to a pod.
             return Vec::new();
         }
         if let Some(counters) = self.0.get(sandbox.id()) {
             return vec![counters.clone()];
         }
         let namespace = engine.pins.get(sandbox.id()).ok();
-        let mut found = namespace.and_then(|ns| engine.network.counters(&ns).ok()).unwrap_or_default();
+        let mut counters = namespace.and_then(|ns| engine.network.counters(&ns).ok()).unwrap_or_default();
         let record = sandbox.record();
         let primary = record.attachment.as_ref().map_or("eth0", |attachment| attachment.interface.as_str());
-        found.sort_by_key(|counters| counters.interface != primary);
-        found
+        counters.sort_by_key(|counters| counters.interface != primary);
+        counters
     }
 }

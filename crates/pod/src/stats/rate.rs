@@ -1,9 +1,10 @@
-//! CPU time per second.
+//! CPU usage rate.
 
-/// Shortest time between two samples that a rate is made of, nanoseconds: below, the kernel's clock ticks show.
+/// Minimum time between two samples for a rate, in nanoseconds: over shorter times the resolution of the kernel's clock
+/// ticks shows.
 const WINDOW: u64 = 900_000_000;
 
-/// The sample that the next rate is made from.
+/// The sample from which the next rate is computed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rate {
     at: u64,
@@ -12,12 +13,13 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// Nanoseconds of CPU per second, from this sample and one at least the window older. At the first sample it is the
-    /// mean since `begun`, when `used` was 0, so that every sample has a rate: kubelet makes one itself for a sample
-    /// without, and reports an error if it gets that sample twice. `None` for a first sample at the very beginning.
-    pub(super) fn next(&mut self, at: u64, used: u64, begun: u64) -> Option<u64> {
+    /// Returns the CPU time in nanoseconds per second, from this sample and an earlier one at least [`WINDOW`] older.
+    /// For the first sample it is the mean since `start`, when `used` was 0, so that every sample has a rate: kubelet
+    /// computes the rate itself for a sample without one, and reports an error if it gets that sample twice. `None` for
+    /// a first sample without elapsed time.
+    pub(super) fn next(&mut self, at: u64, used: u64, start: u64) -> Option<u64> {
         if self.at == 0 {
-            *self = Self { at, used, rate: mean(used, at.saturating_sub(begun)) };
+            *self = Self { at, used, rate: mean(used, at.saturating_sub(start)) };
         } else if at < self.at {
             // The wall clock was set back.
             *self = Self { at, used, rate: self.rate };
@@ -41,19 +43,19 @@ mod tests {
     #[test]
     fn a_rate_needs_time_between_two_samples() {
         let mut rate = Rate::default();
-        assert_eq!(rate.next(1_000_000_000, 50_000_000, 500_000_000), Some(100_000_000), "the mean since it began");
+        assert_eq!(rate.next(1_000_000_000, 50_000_000, 500_000_000), Some(100_000_000), "the mean since the start");
         assert_eq!(rate.next(1_500_000_000, 350_000_000, 0), Some(100_000_000), "too soon");
         assert_eq!(rate.next(3_000_000_000, 1_050_000_000, 0), Some(500_000_000));
         assert_eq!(
             rate.next(3_000_000_001, 1_900_000_005, 0),
             Some(500_000_000),
-            "the last one, until the next window"
+            "the last rate, until the next window"
         );
-        assert_eq!(rate.next(5_000_000_000, 0, 0), Some(0), "a counter that went back");
+        assert_eq!(rate.next(5_000_000_000, 0, 0), Some(0), "a counter that was reset");
     }
 
     #[test]
-    fn a_clock_that_is_set_back_stops_no_rate() {
+    fn a_rate_is_reported_after_the_clock_was_set_back() {
         let mut rate = Rate::default();
         assert_eq!(rate.next(9_000_000_000, 0, 9_000_000_000), None, "no time has passed yet");
         assert_eq!(rate.next(10_000_000_000, 100_000_000, 0), Some(100_000_000));

@@ -4,53 +4,53 @@ use cgroup::Stats;
 use image::Usage;
 use network::Counters;
 
-use super::Occasional;
+use super::ExpensiveStats;
 use crate::{ContainerStatus, SandboxStatus};
 
-/// What a running container used so far, and uses.
+/// Resource usage of a running container.
 #[derive(Clone, Debug)]
 pub struct ContainerStats {
-    /// The container as it was then.
+    /// Status of the container at the time of the measurement.
     pub container: ContainerStatus,
-    /// When it was measured, nanoseconds since the epoch.
+    /// When it was measured, in nanoseconds since the epoch.
     pub at: u64,
     /// CPU, memory, tasks, I/O, pressure.
     pub cgroup: Stats,
-    /// Nanoseconds of CPU per second of late; `None` at the first look.
+    /// Recent CPU usage in nanoseconds per second; `None` at the first measurement without elapsed time.
     pub cpu_rate: Option<u64>,
-    /// Its writable layer.
+    /// Usage of its writable layer.
     pub writable_layer: Usage,
-    /// What is looked at now and then.
-    pub occasional: Arc<Occasional>,
+    /// Statistics that are read less often.
+    pub expensive: Arc<ExpensiveStats>,
 }
 
-/// What a pod used so far, and uses, apart from its containers.
+/// Resource usage of a pod, apart from that of its containers.
 #[derive(Clone, Debug)]
 pub struct SandboxSample {
-    /// The pod as it was then.
+    /// Status of the pod at the time of the measurement.
     pub sandbox: SandboxStatus,
-    /// When it was measured, nanoseconds since the epoch.
+    /// When it was measured, in nanoseconds since the epoch.
     pub at: u64,
-    /// Of the cgroup above its containers; `None` where it has none, or not for itself.
+    /// Usage of the parent cgroup of its containers; `None` if there is none, or other pods share it.
     pub cgroup: Option<Stats>,
     /// As [`ContainerStats::cpu_rate`].
     pub cpu_rate: Option<u64>,
-    /// Its interfaces, the primary one first; none of a pod on the node's network.
+    /// Counters of its interfaces, the primary one first; empty on the node's network.
     pub network: Vec<Counters>,
 }
 
-/// A pod with its running containers.
+/// Resource usage of a pod and its running containers.
 #[derive(Clone, Debug)]
 pub struct SandboxStats {
-    /// The pod itself.
+    /// Usage of the pod itself.
     pub sample: Arc<SandboxSample>,
-    /// Its running containers.
+    /// Usage of its running containers.
     pub containers: Vec<Arc<ContainerStats>>,
 }
 
 impl SandboxStats {
-    /// What the whole pod uses: its cgroup's figures, else its containers' added up (then without pressure, which does
-    /// not add up).
+    /// Returns the usage of the whole pod: that of its cgroup, else the sum of its containers (without pressure, which
+    /// cannot be added up).
     pub fn cgroup(&self) -> Cow<'_, Stats> {
         match &self.sample.cgroup {
             Some(stats) => Cow::Borrowed(stats),
@@ -58,7 +58,7 @@ impl SandboxStats {
         }
     }
 
-    /// Nanoseconds of CPU per second of late.
+    /// Returns the recent CPU usage of the whole pod, in nanoseconds per second.
     pub fn cpu_rate(&self) -> Option<u64> {
         match self.sample.cgroup {
             Some(_) => self.sample.cpu_rate,
@@ -66,9 +66,9 @@ impl SandboxStats {
         }
     }
 
-    /// Processes of all containers.
+    /// Returns the number of processes of all containers.
     pub fn processes(&self) -> u64 {
-        self.containers.iter().map(|container| container.occasional.processes).sum()
+        self.containers.iter().map(|container| container.expensive.processes).sum()
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_without_a_group_is_its_containers() {
+    fn a_pod_without_a_cgroup_has_the_sum_of_its_containers() {
         let stats = |memory_usage, swap_usage| Stats { memory_usage, swap_usage, ..Stats::default() };
         let total = sum([stats(5, None), stats(7, Some(3))].iter());
         assert_eq!((total.memory_usage, total.swap_usage), (12, Some(3)));

@@ -1,4 +1,4 @@
-//! Whose memory limit a container met.
+//! The memory limit that a container reached.
 
 use serde::Serialize;
 
@@ -10,66 +10,71 @@ use crate::{
     engine::Inner,
 };
 
-/// Whose limit it was.
+/// Owner of a memory limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OomLimit {
-    /// The container's own.
+    /// The container.
     Container,
-    /// Its pod's.
+    /// Its pod.
     Pod,
-    /// That of a group above the pod.
+    /// A cgroup above the pod.
     Above,
-    /// None: the node had no memory left.
+    /// No limit: the node was out of memory.
     Node,
-    /// The kernel does not tell (any more).
+    /// The kernel does not report it (anymore).
     Unknown,
 }
 
-/// A process of the container was killed, because there was no memory.
+/// A kill of a process of a container by the OOM killer.
 #[derive(Clone, Debug, Serialize)]
-pub struct Oom {
-    /// Whose limit it was.
+pub struct OomKill {
+    /// Owner of the limit that was reached.
     pub limit: OomLimit,
-    /// The group that has the limit, where that is known.
+    /// The cgroup with the limit, if it is known.
     pub group: Option<String>,
-    /// How many processes were killed, as far as the group still tells.
+    /// Number of processes that were killed, as far as the cgroup still exists.
     pub killed: u64,
-    /// The kernel's own line.
+    /// The message of the kernel.
     pub line: Option<String>,
 }
 
-pub(super) fn of(engine: &Inner, container: &Container, record: &ContainerRecord, log: &[String]) -> Option<Oom> {
+pub(super) fn find_oom_kill(
+    engine: &Inner,
+    container: &Container,
+    record: &ContainerRecord,
+    log: &[String],
+) -> Option<OomKill> {
     let group = container.group(engine).ok();
     let killed = group.map_or(0, |group| group.oom_kills());
     if record.reason != "OOMKilled" && killed == 0 {
         return None;
     }
     let pod = GroupPath::parse(&container.metadata.cgroup).ok().and_then(|path| path.parent());
-    if let Some((limit, group, line)) = log.iter().rev().find_map(|line| of_line(line, container.id(), pod.as_ref())) {
-        return Some(Oom { limit, group, killed, line: Some(line) });
+    if let Some((limit, group, line)) = log.iter().rev().find_map(|line| parse(line, container.id(), pod.as_ref())) {
+        return Some(OomKill { limit, group, killed, line: Some(line) });
     }
-    // The log was overwritten, or cannot be read: who met its own limit tells.
+    // The message was overwritten, or the log cannot be read: the cgroups count how often they reached their own limit.
     let above = pod.as_ref().and_then(|path| Group::open(&engine.trees, path).ok());
-    let (limit, path) = if group.is_some_and(|group| group.own_limit_met() > 0) {
+    let (limit, path) = if group.is_some_and(|group| group.memory_limit_hits() > 0) {
         (OomLimit::Container, Some(container.metadata.cgroup.clone()))
-    } else if above.is_some_and(|group| group.own_limit_met() > 0) {
+    } else if above.is_some_and(|group| group.memory_limit_hits() > 0) {
         (OomLimit::Pod, pod.map(|path| path.as_str().to_owned()))
     } else {
         (OomLimit::Unknown, None)
     };
-    Some(Oom { limit, group: path, killed, line: None })
+    Some(OomKill { limit, group: path, killed, line: None })
 }
 
-/// `oom-kill:constraint=CONSTRAINT_MEMCG,…,oom_memcg=/…,task_memcg=/…,task=…,pid=…,uid=…` (kernel 4.20).
-fn of_line(line: &str, id: &str, pod: Option<&GroupPath>) -> Option<(OomLimit, Option<String>, String)> {
+/// Parses `oom-kill:constraint=CONSTRAINT_MEMCG,…,oom_memcg=/…,task_memcg=/…,task=…,pid=…,uid=…` (Linux 4.20).
+fn parse(line: &str, id: &str, pod: Option<&GroupPath>) -> Option<(OomLimit, Option<String>, String)> {
     let rest = line.strip_prefix("oom-kill:")?;
     if !field(rest, "task_memcg")?.contains(id) {
         return None;
     }
     let (limit, group) = match (field(rest, "constraint")?, field(rest, "oom_memcg")) {
         ("CONSTRAINT_MEMCG", Some(group)) if group.contains(id) => (OomLimit::Container, Some(group)),
-        // As the kernel sees it: below where this program's own view of the tree begins.
+        // The kernel reports paths from the root, this program's view of the tree may begin further below.
         ("CONSTRAINT_MEMCG", Some(group)) if pod.is_some_and(|pod| group.ends_with(pod.as_str())) => {
             (OomLimit::Pod, Some(group))
         }
@@ -84,19 +89,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_line_names_the_group() {
+    fn the_message_of_the_kernel_names_the_cgroup() {
         let pod = GroupPath::parse("/pinion/p1").expect("path");
-        let told = |constraint: &str, memcg: &str| {
+        let limit = |constraint: &str, memcg: &str| {
             let line = format!(
                 "oom-kill:constraint={constraint},nodemask=(null),cpuset=c,mems_allowed=0{memcg},\
                  task_memcg=/pinion/p1/c1,task=sh,pid=5,uid=0"
             );
-            of_line(&line, "c1", Some(&pod)).map(|(limit, ..)| limit)
+            parse(&line, "c1", Some(&pod)).map(|(limit, ..)| limit)
         };
-        assert_eq!(told("CONSTRAINT_MEMCG", ",oom_memcg=/pinion/p1/c1"), Some(OomLimit::Container));
-        assert_eq!(told("CONSTRAINT_MEMCG", ",oom_memcg=/pinion/p1"), Some(OomLimit::Pod));
-        assert_eq!(told("CONSTRAINT_MEMCG", ",oom_memcg=/pinion"), Some(OomLimit::Above));
-        assert_eq!(told("CONSTRAINT_NONE", ",global_oom"), Some(OomLimit::Node));
-        assert_eq!(of_line("oom-kill:constraint=CONSTRAINT_NONE,task_memcg=/other", "c1", None), None);
+        assert_eq!(limit("CONSTRAINT_MEMCG", ",oom_memcg=/pinion/p1/c1"), Some(OomLimit::Container));
+        assert_eq!(limit("CONSTRAINT_MEMCG", ",oom_memcg=/pinion/p1"), Some(OomLimit::Pod));
+        assert_eq!(limit("CONSTRAINT_MEMCG", ",oom_memcg=/pinion"), Some(OomLimit::Above));
+        assert_eq!(limit("CONSTRAINT_NONE", ",global_oom"), Some(OomLimit::Node));
+        assert_eq!(parse("oom-kill:constraint=CONSTRAINT_NONE,task_memcg=/other", "c1", None), None);
     }
 }

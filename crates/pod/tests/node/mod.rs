@@ -1,5 +1,5 @@
-//! A throwaway node: each test runs again, alone in a process, in network, mount and PID namespaces of its own, with a
-//! `/run` of its own and a real monitor. Nothing it makes can reach the machine, and nothing can stay.
+//! A throwaway node: each test runs again in its own process, in new network, mount and PID namespaces, with its own
+//! `/run` and a real monitor. It can neither change the machine nor leave anything behind.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
 
 use std::{
@@ -17,18 +17,18 @@ use pod::{
 };
 
 const INSIDE: &str = "PINION_TEST_NODE";
-/// Set for a process of a node that is no node of its own: the directory of its node.
+/// Set for a process that runs on an existing node: the directory of that node.
 const DAEMON: &str = "PINION_TEST_DAEMON";
-/// Long enough for a slow machine; only a failing test waits so long.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Long enough for a slow machine; only a failing test waits this long.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 pub const IMAGE: &str = "test.invalid/demo:1";
 
-/// Runs `body` on a node of its own. `name` is the test's.
+/// Runs `body` on a new node. `name` is the name of the test.
 pub fn on_a_node<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Node) -> F) {
     run_on_a_node(name, body);
 }
 
-/// The same; what it said comes back.
+/// Like [`on_a_node`]; returns the output of the test.
 pub fn run_on_a_node<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Node) -> F) -> String {
     if std::env::var_os(DAEMON).is_some() {
         let runtime = tokio::runtime::Runtime::new().expect("runtime");
@@ -50,14 +50,14 @@ pub fn run_on_a_node<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Node)
         .env(INSIDE, &group)
         .output()
         .expect("unshare runs");
-    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    let left = remove_group(&group);
-    assert!(out.status.success() && said.contains("1 passed"), "{name} on its node: {}\n{said}", out.status);
-    assert!(!left, "{name} left its cgroup behind");
-    said
+    let output = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let is_group_left = remove_group(&group);
+    assert!(out.status.success() && output.contains("1 passed"), "{name} on its node: {}\n{output}", out.status);
+    assert!(!is_group_left, "{name} left its cgroup behind");
+    output
 }
 
-/// Whether it was there.
+/// Removes a cgroup. Returns whether it existed.
 fn remove_group(path: &str) -> bool {
     let (trees, path) = (Hierarchies::open().expect("trees"), GroupPath::parse(path).expect("path"));
     let Ok(group) = Group::open(&trees, &path) else { return false };
@@ -66,22 +66,22 @@ fn remove_group(path: &str) -> bool {
     true
 }
 
-/// Runs a command and returns what it printed.
+/// Runs a shell command, which must succeed, and returns its output.
 pub fn shell(command: &str) -> String {
     let out = Command::new("sh").args(["-c", command]).output().expect("sh runs");
     assert!(out.status.success(), "{command}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).expect("text")
 }
 
-/// Mount points and what is mounted there.
+/// Returns the mount points and what is mounted on them.
 fn mounts() -> Vec<String> {
     let table = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
-    // Without the options of the file system, which a test may change.
+    // Leaves out the options of the file system, which a test may change.
     let mount = |line: &str| line.splitn(4, ' ').last().and_then(|rest| rest.split(" - ").next()).map(str::to_owned);
     table.lines().map(|line| mount(line).expect("a mount")).collect()
 }
 
-/// The monitor, built from this checkout.
+/// Builds the monitor from this checkout and returns its path.
 fn monitor() -> PathBuf {
     let out = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--package", "pinmon", "--message-format", "json"])
@@ -93,7 +93,7 @@ fn monitor() -> PathBuf {
     let text = String::from_utf8(out.stdout).expect("JSON");
     let built = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let program = built.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next_back();
-    program.expect("cargo tells where pinmon is")
+    program.expect("cargo reports the path of pinmon")
 }
 
 /// Directories, image and configuration of one engine.
@@ -135,7 +135,7 @@ impl Node {
         Self { dir, config, mounts: mounts(), _owned: owned }
     }
 
-    /// This test again, in a process on this node that is killed at a failpoint: whether it was.
+    /// Runs this test again in a process on this node that is killed at a failpoint. Returns whether it was killed.
     pub fn crash(&self, name: &str, at: &str) -> bool {
         use std::os::unix::process::ExitStatusExt;
         let out = Command::new(std::env::current_exe().expect("own path"))
@@ -143,18 +143,18 @@ impl Node {
             .env(DAEMON, &self.dir)
             .env("PINION_CRASH_AT", at)
             .output()
-            .expect("it runs");
-        let said = String::from_utf8_lossy(&out.stderr);
-        assert!(out.status.success() || out.status.signal() == Some(9), "{at}: {}\n{said}", out.status);
+            .expect("the test program runs");
+        let output = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success() || out.status.signal() == Some(9), "{at}: {}\n{output}", out.status);
         out.status.signal() == Some(9)
     }
 
-    /// An engine on this node's directories.
+    /// Opens an engine on this node's directories.
     pub async fn open(&self) -> Engine {
         Engine::open(self.config.clone()).await.expect("the engine opens")
     }
 
-    /// An engine with the demonstration image.
+    /// Opens an engine and imports the demonstration image.
     pub async fn open_with_image(&self) -> Engine {
         let engine = self.open().await;
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/make-image");
@@ -192,7 +192,7 @@ impl Node {
         }
     }
 
-    /// A container that is started: its id.
+    /// Creates and starts a container and returns its id.
     pub async fn run(&self, engine: &Engine, sandbox: &str, config: ContainerConfig) -> String {
         let id = engine.create_container(sandbox, config).await.expect("create");
         engine.start_container(&id).await.expect("start");
@@ -203,8 +203,8 @@ impl Node {
         fs::read_to_string(self.logs().join(format!("{name}.log"))).unwrap_or_default()
     }
 
-    /// Removes all pods, ends the engine and its monitor, and asserts that nothing is left of them.
-    pub async fn nothing_is_left(&self, engine: Engine) {
+    /// Removes all pods, shuts down the engine and its monitor, and asserts that nothing of them is left.
+    pub async fn assert_nothing_left(&self, engine: Engine) {
         for sandbox in engine.sandboxes() {
             engine.remove_sandbox(&sandbox.id).await.expect("remove");
         }
@@ -212,19 +212,20 @@ impl Node {
         assert_eq!(engine.images().snapshots(), Vec::<String>::new());
         let state = &self.config.state_dir;
         for part in ["sandbox", "container", "broken", "netns"] {
-            let left: Vec<_> = fs::read_dir(state.join(part)).expect(part).flatten().map(|e| e.file_name()).collect();
-            assert!(left.is_empty(), "{part}: {left:?}");
+            let records: Vec<_> =
+                fs::read_dir(state.join(part)).expect(part).flatten().map(|e| e.file_name()).collect();
+            assert!(records.is_empty(), "{part}: {records:?}");
         }
         let pins: Vec<_> = fs::read_dir("/run/netns").expect("netns").flatten().map(|e| e.file_name()).collect();
         assert!(pins.is_empty(), "pins: {pins:?}");
-        let more: Vec<_> = mounts().into_iter().filter(|mount| !self.mounts.contains(mount)).collect();
-        // The state directory is on the node's /run, a tmpfs already.
-        assert!(more.is_empty(), "mounts: {more:?}");
-        eventually("links of pods are gone", || !shell("ip -o link").contains("veth"));
+        let new_mounts: Vec<_> = mounts().into_iter().filter(|mount| !self.mounts.contains(mount)).collect();
+        // The state directory is on the node's /run, which is a tmpfs already, so the engine mounts none.
+        assert!(new_mounts.is_empty(), "mounts: {new_mounts:?}");
+        eventually("the links of pods are gone", || !shell("ip -o link").contains("veth"));
         let group = Path::new("/sys/fs/cgroup/unified").join(&self.config.default_cgroup_parent[1..]);
         let children = fs::read_dir(group).into_iter().flatten().flatten();
-        let left: Vec<_> = children.filter(|entry| entry.path().is_dir()).map(|entry| entry.path()).collect();
-        assert!(left.is_empty(), "cgroups: {left:?}");
+        let groups: Vec<_> = children.filter(|entry| entry.path().is_dir()).map(|entry| entry.path()).collect();
+        assert!(groups.is_empty(), "cgroups: {groups:?}");
         remove_group(&self.config.default_cgroup_parent);
     }
 }
@@ -276,7 +277,7 @@ pub fn container(name: &str, command: &[&str]) -> ContainerConfig {
     }
 }
 
-/// `sh -c` in a container.
+/// A container that runs a shell script.
 pub fn script(name: &str, text: &str) -> ContainerConfig {
     container(name, &["sh", "-c", text])
 }
@@ -285,29 +286,29 @@ pub fn state(engine: &Engine, id: &str) -> ContainerState {
     engine.container(id).expect("container").state
 }
 
-/// Output of a command in a container, which must succeed.
+/// Runs a shell command in a container, which must succeed, and returns its output.
 pub async fn exec(engine: &Engine, id: &str, text: &str) -> String {
     let command = ["sh", "-c", text].map(str::to_owned).to_vec();
-    let output = engine.exec_sync(id, command, PATIENCE).await.expect("exec");
+    let output = engine.exec_sync(id, command, TIMEOUT).await.expect("exec");
     assert_eq!(output.exit_code, 0, "{text}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Waits for what another process does: there is nothing to be woken by.
-pub fn eventually(what: &str, done: impl Fn() -> bool) {
+/// Polls until `is_done` returns true, for changes by other processes that send no notification.
+pub fn eventually(condition: &str, is_done: impl Fn() -> bool) {
     let begin = Instant::now();
-    while !done() {
-        assert!(begin.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+    while !is_done() {
+        assert!(begin.elapsed() < TIMEOUT, "{condition}: not within {TIMEOUT:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// The exit code of a container, waiting for its end.
-pub async fn end(engine: &Engine, id: &str) -> Option<i32> {
-    tokio::time::timeout(PATIENCE, engine.wait(id)).await.expect("it ends").expect("known")
+/// Waits until a container exits and returns its exit code.
+pub async fn exit_code(engine: &Engine, id: &str) -> Option<i32> {
+    tokio::time::timeout(TIMEOUT, engine.wait(id)).await.expect("it exits in time").expect("the container exists")
 }
 
-/// kill -9 to the monitor.
+/// Kills the monitor with SIGKILL.
 pub async fn kill_monitor(engine: &Engine) {
     let info = engine.status().await.info;
     let pid = info["monitor"]["pid"].as_i64().expect("the monitor's pid") as i32;

@@ -3,12 +3,12 @@
  * nothing to read, or no room. Every read(2), write(2), FIONREAD and close(2) of that pipe by others waits, uninterruptibly.
  *
  *   holder stdout        holds its standard output, which has a byte to read
- *   holder silent        holds its standard output, without anything to read in it
- *   holder stdin         holds its standard input, once there is something to read in it
- *   holder serve PATH    holds each descriptor that it is sent, in a process of its own
- *   holder pass PATH     has the server hold its standard output, and ends
+ *   holder silent        holds its standard output which has no data to read
+ *   holder stdin         holds its standard input, once it has data to read
+ *   holder serve PATH    holds each descriptor that it receives, in a separate process
+ *   holder pass PATH     has the server hold its standard output, and exits
  *
- * It ends after a minute: a test that fails must not leave processes that nothing can kill.
+ * It exits after a minute, so that a failing test leaves no processes that cannot be killed.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,7 +28,7 @@ static void fail(const char *operation)
 	exit(99);
 }
 
-/* Two connected sockets that nothing is ever read from or written to. */
+/* Returns one of two connected sockets. Nothing is ever read from or written to the other one. */
 static int silent_socket(void)
 {
 	int pair[2];
@@ -45,7 +45,7 @@ static void hold_silently(int fd)
 
 static void hold_output(int fd)
 {
-	/* A reader that is woken by this comes to the mutex later than this thread. */
+	/* A reader that this wakes up reaches the mutex after this thread does. */
 	if (write(fd, "x", 1) != 1)
 		fail("write");
 	hold_silently(fd);
@@ -118,22 +118,22 @@ static void pass(const char *path)
 
 int main(int count, char **arguments)
 {
-	const char *how = count > 1 ? arguments[1] : "";
+	const char *mode = count > 1 ? arguments[1] : "";
 	/* The init process of a PID namespace ignores SIGALRM. */
-	if (getpid() == 1 && strcmp(how, "serve") && fork() > 0) {
+	if (getpid() == 1 && strcmp(mode, "serve") && fork() > 0) {
 		wait(NULL);
 		return 97;
 	}
 	alarm(60);
-	if (!strcmp(how, "stdout"))
+	if (!strcmp(mode, "stdout"))
 		hold_output(1);
-	if (!strcmp(how, "silent"))
+	if (!strcmp(mode, "silent"))
 		hold_silently(1);
-	if (!strcmp(how, "stdin"))
+	if (!strcmp(mode, "stdin"))
 		hold_input(0);
-	if (!strcmp(how, "serve") && count > 2)
+	if (!strcmp(mode, "serve") && count > 2)
 		serve(arguments[2]);
-	if (!strcmp(how, "pass") && count > 2) {
+	if (!strcmp(mode, "pass") && count > 2) {
 		pass(arguments[2]);
 		return 0;
 	}

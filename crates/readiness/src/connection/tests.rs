@@ -14,22 +14,22 @@ use super::*;
 
 const IN: u32 = 0x1;
 const OUT: u32 = 0x4;
-/// A bound for a broken run, not a measure.
+/// Timeout that only ends tests that hang; it measures nothing.
 const LONG: Duration = Duration::from_secs(60);
 const MUCH: usize = 8 << 20;
 
 fn pair() -> (Connection, UnixStream) {
     let (ours, theirs) = UnixStream::pair().expect("socketpair");
-    (Connection::new(ours).expect("watched"), theirs)
+    (Connection::new(ours).expect("register"), theirs)
 }
 
-/// What the socket is watched for by any descriptor of it, and any epoll instance of this process, which may itself
-/// have several descriptors (proc_pid_fdinfo(5)).
-fn watched(connection: &Connection) -> Vec<u32> {
+/// Returns the events that the socket is registered for, with any of its descriptors, in any epoll instance of this
+/// process. An instance may have several descriptors (proc_pid_fdinfo(5)).
+fn registered_events(connection: &Connection) -> Vec<u32> {
     let socket = rustix::fs::fstat(connection.stream.get_ref()).expect("fstat").st_ino;
-    let mut found = BTreeSet::new();
+    let mut events_by_descriptor = BTreeSet::new();
     for entry in fs::read_dir("/proc/self/fdinfo").expect("fdinfo").flatten() {
-        // One that was closed meanwhile.
+        // The descriptor may have been closed in the meantime.
         let Ok(text) = fs::read_to_string(entry.path()) else { continue };
         for line in text.lines().filter(|line| line.starts_with("tfd:")) {
             let field = |name: &str| {
@@ -37,66 +37,66 @@ fn watched(connection: &Connection) -> Vec<u32> {
                 u64::from_str_radix(rest.split_whitespace().next().expect("a value"), 16).expect("hexadecimal")
             };
             if field("ino:") == socket {
-                found.insert((field("tfd:"), u32::try_from(field("events:")).expect("32 bits")));
+                events_by_descriptor.insert((field("tfd:"), u32::try_from(field("events:")).expect("32 bits")));
             }
         }
     }
-    found.into_iter().map(|(_, events)| events).collect()
+    events_by_descriptor.into_iter().map(|(_, events)| events).collect()
 }
 
-fn is_watched_for_reading_alone(connection: &Connection) -> bool {
-    matches!(watched(connection)[..], [events] if events & IN != 0 && events & OUT == 0)
+fn is_registered_for_reading_only(connection: &Connection) -> bool {
+    matches!(registered_events(connection)[..], [events] if events & IN != 0 && events & OUT == 0)
 }
 
-/// Writes much to a reader that begins late, and reads it back.
-async fn there_and_back(connection: &mut Connection, mut theirs: UnixStream, watches: bool) {
+/// Writes more than fits into the socket to a reader that starts late, and reads the data back.
+async fn write_and_read_back(connection: &mut Connection, mut theirs: UnixStream, watches: bool) {
     let bytes: Vec<u8> = (0..MUCH).map(|n| (n % 251) as u8).collect();
     let expected = bytes.clone();
     let (begin, begun) = std::sync::mpsc::channel();
     let reader = thread::spawn(move || {
-        begun.recv().expect("the socket is full");
+        begun.recv().expect("the start signal");
         let mut read = vec![0; expected.len()];
-        theirs.read_exact(&mut read).expect("all of it");
-        assert!(read == expected, "other bytes");
-        theirs.write_all(&read).expect("the way back");
+        theirs.read_exact(&mut read).expect("read all data");
+        assert!(read == expected, "the data differs");
+        theirs.write_all(&read).expect("write the data back");
     });
     let both = async {
         let mut written = 0;
-        // Until it is full.
+        // Write until the socket is full.
         while let Ok(more) = tokio::time::timeout(Duration::from_millis(50), connection.write(&bytes[written..])).await
         {
-            written += more.expect("written");
+            written += more.expect("write");
         }
-        assert!(written < MUCH, "nobody reads yet");
-        assert_eq!(watched(connection).iter().any(|events| events & OUT != 0), watches);
-        begin.send(()).expect("it waits");
-        connection.write_all(&bytes[written..]).await.expect("written");
-        connection.flush().await.expect("flushed");
-        assert!(is_watched_for_reading_alone(connection), "{:x?}", watched(connection));
+        assert!(written < MUCH, "the reader has not started");
+        assert_eq!(registered_events(connection).iter().any(|events| events & OUT != 0), watches);
+        begin.send(()).expect("the reader is waiting");
+        connection.write_all(&bytes[written..]).await.expect("write");
+        connection.flush().await.expect("flush");
+        assert!(is_registered_for_reading_only(connection), "{:x?}", registered_events(connection));
         let mut back = Vec::new();
         connection.read_to_end(&mut back).await.expect("read");
-        assert!(back == bytes, "other bytes came back");
+        assert!(back == bytes, "the data read back differs");
     };
-    tokio::time::timeout(LONG, both).await.expect("it does not hang");
+    tokio::time::timeout(LONG, both).await.expect("timed out");
     reader.join().expect("the reader");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn room_is_watched_for_while_there_is_none() {
+async fn the_socket_is_registered_for_writing_only_while_it_is_full() {
     let (mut connection, theirs) = pair();
-    assert!(is_watched_for_reading_alone(&connection), "{:x?}", watched(&connection));
-    there_and_back(&mut connection, theirs, true).await;
+    assert!(is_registered_for_reading_only(&connection), "{:x?}", registered_events(&connection));
+    write_and_read_back(&mut connection, theirs, true).await;
 }
 
-/// In a process of its own: the limit is the whole process's.
+/// Runs in a separate process, because the limit applies to the whole process.
 #[test]
-fn room_is_found_where_it_cannot_be_watched_for() {
+fn write_readiness_is_polled_without_descriptors() {
     const INSIDE: &str = "READINESS_TEST_INSIDE";
     if std::env::var_os(INSIDE).is_none() {
         let this = std::env::current_exe().expect("this program");
-        let name = "connection::tests::room_is_found_where_it_cannot_be_watched_for";
+        let name = "connection::tests::write_readiness_is_polled_without_descriptors";
         let run = std::process::Command::new(this).args([name, "--exact", "--nocapture"]).env(INSIDE, "1").output();
-        let run = run.expect("it runs");
+        let run = run.expect("run the test");
         let text = String::from_utf8_lossy(&run.stdout);
         assert!(run.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&run.stderr));
         return;
@@ -112,23 +112,23 @@ fn room_is_found_where_it_cannot_be_watched_for() {
         }
         let reader = thread::spawn(move || {
             thread::sleep(Duration::from_millis(100));
-            theirs.read_exact(&mut vec![0; MUCH]).expect("all of it");
+            theirs.read_exact(&mut vec![0; MUCH]).expect("read all data");
         });
         let write = connection.write_all(&[7; MUCH]);
-        tokio::time::timeout(LONG, write).await.expect("it does not hang").expect("no error");
+        tokio::time::timeout(LONG, write).await.expect("timed out").expect("write");
         reader.join().expect("the reader");
     });
 }
 
 #[tokio::test]
-async fn a_reader_that_goes_ends_a_write_that_waits() {
+async fn a_blocked_write_fails_when_the_reader_disconnects() {
     let (mut connection, theirs) = pair();
     let closer = thread::spawn(move || {
         thread::sleep(Duration::from_millis(50));
         drop(theirs);
     });
     let write = connection.write_all(&[0; MUCH]);
-    let error = tokio::time::timeout(LONG, write).await.expect("it ends").expect_err("nobody reads");
+    let error = tokio::time::timeout(LONG, write).await.expect("timed out").expect_err("the reader has disconnected");
     assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{error}");
     closer.join().expect("the closer");
 }
@@ -136,11 +136,11 @@ async fn a_reader_that_goes_ends_a_write_that_waits() {
 #[tokio::test]
 async fn the_end_of_the_stream_is_read_after_a_short_read() {
     let (mut connection, mut theirs) = pair();
-    theirs.write_all(b"last words").expect("written");
+    theirs.write_all(b"last words").expect("write");
     drop(theirs);
     let mut text = String::new();
     let read = connection.read_to_string(&mut text);
-    tokio::time::timeout(LONG, read).await.expect("it ends").expect("read");
+    tokio::time::timeout(LONG, read).await.expect("timed out").expect("read");
     assert_eq!(text, "last words");
     connection.shutdown().await.expect("a shutdown after the end succeeds");
 }

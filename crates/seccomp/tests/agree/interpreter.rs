@@ -1,4 +1,4 @@
-//! Classic BPF over `struct seccomp_data`, as strict as the kernel's check.
+//! An interpreter of classic BPF over `struct seccomp_data`, as strict as the kernel's verifier.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
@@ -23,7 +23,7 @@ impl Call {
     }
 }
 
-/// What the filter returns.
+/// Runs a filter and returns its result.
 pub(crate) fn run(filter: &[u8], call: &Call) -> u32 {
     let (mut at, mut accumulator) = (0usize, 0u32);
     loop {

@@ -1,9 +1,9 @@
-//! The compiler against libseccomp (driven as runc drives it) and against the plain meaning of a profile: all numbers,
-//! all architectures, arguments around every value that a rule names.
+//! Compares the compiler with libseccomp (called as runc calls it) and with a direct evaluation of the profile: for all
+//! numbers, all architectures, and arguments around every value in a rule.
 #![cfg(target_arch = "x86_64")]
 
+mod evaluation;
 mod interpreter;
-mod meaning;
 mod reference;
 mod samples;
 
@@ -11,26 +11,27 @@ use oci::{Seccomp, SeccompArg, SyscallRule};
 use proptest::{prelude::ProptestConfig, prop_assert_eq, proptest};
 
 use crate::{
+    evaluation::Evaluation,
     interpreter::{Call, run},
-    meaning::Meaning,
     reference::{ARCHS, Reference},
     samples::{arguments, calls, known, profiles, rows, simple_profiles},
 };
 
-/// Compares all verdicts. x32's bit without x32 among the architectures is left to `meaning`, for number -1 differs.
-fn same(profile: &Seccomp) -> Result<(), String> {
-    let ours = seccomp::compile(profile).map_err(|error| error.to_string())?;
-    let theirs = Reference::compile(profile);
+/// Compares all verdicts with libseccomp's. Numbers with the x32 bit, if x32 is not among the architectures, are
+/// compared only with `evaluation`, because number -1 differs.
+fn compare(profile: &Seccomp) -> Result<(), String> {
+    let program = seccomp::compile(profile).map_err(|error| error.to_string())?;
+    let reference = Reference::compile(profile);
     let x32 = profile.architectures.iter().any(|arch| arch == "SCMP_ARCH_X32");
-    // A filter of ours has no section for calls that this machine's kernel never makes.
+    // Our filter has no section for architectures that this machine's kernel does not run.
     let foreign = profile.architectures.iter().any(|arch| arch == "SCMP_ARCH_AARCH64");
     for call in calls(profile, &arguments(profile)) {
         if (!x32 && call.number >= 0x4000_0000) || (foreign && call.arch == Call::AARCH64) {
             continue;
         }
-        let (our, their) = (run(&ours.filter, &call), theirs.verdict(&call));
-        if our != their {
-            return Err(format!("{call:x?}: {our:#x}, by libseccomp {their:#x}"));
+        let (verdict, expected) = (run(&program.filter, &call), reference.verdict(&call));
+        if verdict != expected {
+            return Err(format!("{call:x?}: {verdict:#x}, libseccomp: {expected:#x}"));
         }
     }
     Ok(())
@@ -41,14 +42,14 @@ fn numbers_agree() {
     let names: Vec<&str> = rows().map(|(name, _)| name).collect();
     for (column, arch) in ARCHS.iter().enumerate() {
         let mut both = 0;
-        // Columns: x86_64, i386, x32.
-        for ((name, numbers), theirs) in rows().zip(reference::numbers(arch, &names)) {
-            let ours = numbers[column].map(|n| if *arch == "x32" { n | 0x4000_0000 } else { n });
-            if let (Some(ours), Some(theirs)) = (ours, theirs) {
-                assert_eq!(ours, theirs, "{name} on {arch}");
+        // The columns are x86_64, i386 and x32.
+        for ((name, numbers), expected) in rows().zip(reference::numbers(arch, &names)) {
+            let number = numbers[column].map(|n| if *arch == "x32" { n | 0x4000_0000 } else { n });
+            if let (Some(number), Some(expected)) = (number, expected) {
+                assert_eq!(number, expected, "{name} on {arch}");
                 both += 1;
             }
-            assert!(theirs.is_none() || ours.is_some(), "{name} on {arch}: libseccomp has {theirs:?}");
+            assert!(expected.is_none() || number.is_some(), "{name} on {arch}: libseccomp has {expected:?}");
         }
         assert!(both > 300, "{arch}: {both}");
     }
@@ -67,16 +68,16 @@ fn default_profile_agrees() {
     for capabilities in sets {
         let capabilities: Vec<String> = capabilities.iter().map(|name| (*name).to_owned()).collect();
         let mut profile = seccomp::default_profile(&capabilities);
-        same(&known(&profile)).unwrap();
+        compare(&known(&profile)).unwrap();
         profile.architectures.clear();
-        same(&known(&profile)).unwrap();
+        compare(&known(&profile)).unwrap();
     }
 }
 
-/// Index, operator, value, second value.
+/// An argument condition: index, operator, value, second value.
 type Arg = (u32, &'static str, u64, u64);
 
-/// A profile with several rules for one call, each with an errno of its own: 2, 3, ….
+/// Returns a profile with several rules for one call, each with a different errno: 2, 3, ….
 fn rules(conditions: &[&[Arg]]) -> Seccomp {
     let arg = |(index, op, value, value_two): &Arg| SeccompArg {
         index: *index,
@@ -108,14 +109,14 @@ fn precedence_agrees() {
         &[&[(0, "MASKED_EQ", 4, 4)], &[(0, "MASKED_EQ", 4, 0)]],
     ];
     for case in cases {
-        assert_eq!(same(&rules(case)), Ok(()), "{case:?}");
+        assert_eq!(compare(&rules(case)), Ok(()), "{case:?}");
     }
 }
 
-/// Where conditions of different actions overlap libseccomp has an order of its own (equality before the others, later
-/// arguments first), which it does not promise. Here the first rule wins.
+/// If conditions with different actions overlap, libseccomp uses an unspecified order (equality before other operators,
+/// later arguments first). Here the first rule applies.
 #[test]
-fn of_overlapping_rules_the_first_wins() {
+fn first_of_overlapping_rules_applies() {
     let cases: [&[&[Arg]]; 2] = [&[&[(0, "LT", 10, 0)], &[(0, "EQ", 5, 0)]], &[&[(0, "EQ", 5, 0)], &[(1, "EQ", 5, 0)]]];
     for case in cases {
         let profile = rules(case);
@@ -125,9 +126,9 @@ fn of_overlapping_rules_the_first_wins() {
     }
 }
 
-/// i386 programs reach these calls by two ways. libseccomp opens socketcall whatever the arguments of the rule.
+/// i386 programs can make these calls in two ways. libseccomp allows socketcall whatever the arguments of the rule are.
 #[test]
-fn socketcall_is_no_way_round() {
+fn socketcall_does_not_bypass_conditions() {
     let allow = |names: &[&str], args| SyscallRule {
         names: names.iter().map(|name| (*name).to_owned()).collect(),
         action: "SCMP_ACT_ALLOW".into(),
@@ -141,35 +142,35 @@ fn socketcall_is_no_way_round() {
         syscalls: vec![allow(&["bind", "accept4", "semget", "shmctl", "faccessat2"], Vec::new())],
         ..Seccomp::default()
     };
-    assert_eq!(same(&profile), Ok(()));
+    assert_eq!(compare(&profile), Ok(()));
     profile.syscalls.push(allow(&["socket"], vec![unix]));
-    let ours = seccomp::compile(&profile).unwrap();
-    let verdict = |number, first| run(&ours.filter, &Call { arch: Call::X86, number, args: [first, 0, 0, 0, 0, 0] });
+    let program = seccomp::compile(&profile).unwrap();
+    let verdict = |number, first| run(&program.filter, &Call { arch: Call::X86, number, args: [first, 0, 0, 0, 0, 0] });
     let (socketcall, socket, allowed, refused) = (102, 359, 0x7fff_0000, 0x0005_0001);
     assert_eq!([verdict(socket, 1), verdict(socket, 2)], [allowed, refused]);
     assert_eq!([verdict(socketcall, 1), verdict(socketcall, 2)], [refused, allowed], "socket, bind");
 }
 
 #[test]
-fn default_profile_means_what_it_says() {
+fn default_profile_matches_its_evaluation() {
     let profile = seccomp::default_profile(&[]);
-    let (ours, meaning) = (seccomp::compile(&profile).unwrap(), Meaning::new(&profile));
+    let (program, evaluation) = (seccomp::compile(&profile).unwrap(), Evaluation::new(&profile));
     for call in calls(&profile, &arguments(&profile)) {
-        assert_eq!(run(&ours.filter, &call), meaning.verdict(&call), "{call:x?}");
+        assert_eq!(run(&program.filter, &call), evaluation.verdict(&call), "{call:x?}");
     }
 }
 
-/// Figures for docs; run with `--nocapture`.
+/// Prints the measurements of the documentation with `--nocapture`.
 #[test]
-fn default_profile_is_short() {
+fn default_profile_is_shorter_than_libseccomp() {
     let profile = seccomp::default_profile(&[]);
     seccomp::compile(&profile).unwrap();
-    let begun = std::time::Instant::now();
-    let ours = seccomp::compile(&profile).unwrap();
-    let (took, theirs) = (begun.elapsed(), Reference::compile(&known(&profile)));
-    println!("{} instructions in {took:?}", ours.instructions());
-    println!("libseccomp: {} instructions in {} µs", theirs.filter.len() / 8, theirs.microseconds);
-    assert!(ours.instructions() < theirs.filter.len() / 8);
+    let start = std::time::Instant::now();
+    let program = seccomp::compile(&profile).unwrap();
+    let (duration, reference) = (start.elapsed(), Reference::compile(&known(&profile)));
+    println!("{} instructions in {duration:?}", program.instructions());
+    println!("libseccomp: {} instructions in {} µs", reference.filter.len() / 8, reference.microseconds);
+    assert!(program.instructions() < reference.filter.len() / 8);
 }
 
 proptest! {
@@ -177,14 +178,14 @@ proptest! {
 
     #[test]
     fn random_profiles_agree(profile in simple_profiles()) {
-        prop_assert_eq!(same(&profile), Ok(()));
+        prop_assert_eq!(compare(&profile), Ok(()));
     }
 
     #[test]
-    fn random_profiles_mean_what_they_say(profile in profiles()) {
-        let (ours, meaning) = (seccomp::compile(&profile).unwrap(), Meaning::new(&profile));
+    fn random_profiles_match_their_evaluation(profile in profiles()) {
+        let (program, evaluation) = (seccomp::compile(&profile).unwrap(), Evaluation::new(&profile));
         for call in calls(&profile, &arguments(&profile)) {
-            prop_assert_eq!(run(&ours.filter, &call), meaning.verdict(&call), "{:x?}", call);
+            prop_assert_eq!(run(&program.filter, &call), evaluation.verdict(&call), "{:x?}", call);
         }
     }
 }

@@ -1,8 +1,8 @@
-/* Compiles profiles with libseccomp, the way runc drives it. Words on standard input, one command a line:
- *   number <arch> <name>               -> one u32: the number, 0xffffffff where there is none
- *   profile <default action> <arch>... -> begins a profile; the native architecture is always there
+/* Compiles profiles with libseccomp, called as runc calls it. Reads commands from standard input, one per line:
+ *   number <arch> <name>               -> one u32: the number, or 0xffffffff if the call does not exist
+ *   profile <default action> <arch>... -> begins a profile; the native architecture is always included
  *   rule <action> <name> <conditions> { <index> <op> <a> <b> }...
- *   end                                -> u32 length, then the filter; u32 microseconds it took
+ *   end                                -> u32 length, then the filter; u32 microseconds of the compilation
  */
 #include <errno.h>
 #include <seccomp.h>
@@ -55,19 +55,19 @@ static void rule(scmp_filter_ctx filter)
 	}
 }
 
-static void end(scmp_filter_ctx filter, double begun)
+static void end(scmp_filter_ctx filter, double start)
 {
 	FILE *file = tmpfile();
 	if (!file || seccomp_export_bpf(filter, fileno(file)) < 0)
 		exit(6);
-	uint32_t took = now() - begun;
+	uint32_t duration = now() - start;
 	long length = lseek(fileno(file), 0, SEEK_END);
 	char *code = malloc(length);
 	if (pread(fileno(file), code, length, 0) != length)
 		exit(7);
 	put(length);
 	fwrite(code, 1, length, stdout);
-	put(took);
+	put(duration);
 	free(code);
 	fclose(file);
 	seccomp_release(filter);
@@ -77,7 +77,7 @@ int main(void)
 {
 	scmp_filter_ctx filter = NULL;
 	char command[16], name[64], arch[16];
-	double begun = 0;
+	double start = 0;
 	while (scanf("%15s", command) == 1) {
 		if (!strcmp(command, "number")) {
 			if (scanf("%15s %63s", arch, name) != 2)
@@ -88,7 +88,7 @@ int main(void)
 			unsigned action, archs;
 			if (scanf("%u %u", &action, &archs) != 2)
 				return 9;
-			begun = now();
+			start = now();
 			filter = seccomp_init(action);
 			seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
 			while (archs--)
@@ -97,7 +97,7 @@ int main(void)
 		} else if (!strcmp(command, "rule")) {
 			rule(filter);
 		} else if (!strcmp(command, "end")) {
-			end(filter, begun);
+			end(filter, start);
 		} else {
 			return 11;
 		}

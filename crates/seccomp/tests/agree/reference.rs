@@ -1,4 +1,4 @@
-//! libseccomp, through a small C program that this test compiles (Debian: libseccomp-dev).
+//! Calls libseccomp through a small C program that this test compiles (Debian: libseccomp-dev).
 
 use std::{
     io::{Read, Write},
@@ -18,7 +18,7 @@ pub(crate) struct Reference {
     pub(crate) filter: Vec<u8>,
     pub(crate) microseconds: u32,
     default: u32,
-    /// Largest number named, per architecture of the profile: x86_64, x86, x32.
+    /// The largest number in the profile for x86_64, x86 and x32, if the profile has the architecture.
     last: [Option<u32>; 3],
 }
 
@@ -29,35 +29,36 @@ fn program() -> &'static PathBuf {
     PROGRAM.get_or_init(|| {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/agree/reference.c");
         let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("seccomp-reference");
-        // Renamed when it is whole: another run of this test may execute it now.
+        // The program is renamed into place, because another run of this test may be executing it.
         let new = program.with_extension(std::process::id().to_string());
         let built = Command::new("cc").args(["-O1", "-o"]).arg(&new).args([source, "-lseccomp"]).status();
-        assert!(built.expect("cc runs").success(), "the reference compiles; install libseccomp-dev");
-        std::fs::rename(&new, &program).expect("renamed");
+        assert!(built.expect("run cc").success(), "compile the reference: cc failed; install libseccomp-dev");
+        std::fs::rename(&new, &program).expect("rename the program");
         program
     })
 }
 
-fn ask(commands: &str) -> Vec<u8> {
-    let mut child = Command::new(program()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
-    let (mut stdin, text) = (child.stdin.take().expect("stdin"), commands.to_owned());
+fn run_reference(commands: &str) -> Vec<u8> {
+    let mut child =
+        Command::new(program()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("spawn the reference");
+    let (mut stdin, text) = (child.stdin.take().expect("stdin is a pipe"), commands.to_owned());
     let writer = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
-    let mut answer = Vec::new();
-    child.stdout.take().expect("stdout").read_to_end(&mut answer).expect("read");
-    writer.join().expect("joined").expect("written");
-    assert!(child.wait().expect("wait").success(), "the reference failed for:\n{commands}");
-    answer
+    let mut output = Vec::new();
+    child.stdout.take().expect("stdout is a pipe").read_to_end(&mut output).expect("read the output");
+    writer.join().expect("join the writer").expect("write the commands");
+    assert!(child.wait().expect("wait for the reference").success(), "the reference failed for:\n{commands}");
+    output
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-/// Numbers of these names on one architecture, by libseccomp.
+/// Returns libseccomp's numbers of these names on one architecture.
 pub(crate) fn numbers(arch: &str, names: &[&str]) -> Vec<Option<u32>> {
     let commands: String = names.iter().map(|name| format!("number {arch} {name}\n")).collect();
-    let answer = ask(&commands);
-    (0..names.len()).map(|at| Some(word(&answer, at * 4)).filter(|n| *n != u32::MAX)).collect()
+    let output = run_reference(&commands);
+    (0..names.len()).map(|at| Some(word(&output, at * 4)).filter(|n| *n != u32::MAX)).collect()
 }
 
 pub(crate) fn action(name: &str, errno: Option<u32>) -> u32 {
@@ -75,7 +76,8 @@ pub(crate) fn action(name: &str, errno: Option<u32>) -> u32 {
 }
 
 impl Reference {
-    /// Compiles as runc would: rules with the default action left out, two conditions on one argument as alternatives.
+    /// Compiles a profile as runc does: omits rules with the default action, and treats two conditions on one argument
+    /// as alternatives.
     pub(crate) fn compile(profile: &Seccomp) -> Self {
         let default = action(&profile.default_action, profile.default_errno_ret);
         let archs: Vec<_> = profile.architectures.iter().map(|a| a["SCMP_ARCH_".len()..].to_lowercase()).collect();
@@ -96,16 +98,17 @@ impl Reference {
                 commands.extend(alternatives.iter().map(|conditions| format!("rule {action} {name} {conditions}\n")));
             }
         }
-        let answer = ask(&(commands + "end\n"));
-        let length = word(&answer, 0) as usize;
+        let output = run_reference(&(commands + "end\n"));
+        let length = word(&output, 0) as usize;
         let last = ARCHS.map(|arch| {
-            let there = arch == "x86_64" || archs.iter().any(|a| a == arch);
-            numbers(arch, &names).into_iter().flatten().max().filter(|_| there)
+            let included = arch == "x86_64" || archs.iter().any(|a| a == arch);
+            numbers(arch, &names).into_iter().flatten().max().filter(|_| included)
         });
-        Self { filter: answer[4..4 + length].to_vec(), microseconds: word(&answer, 4 + length), default, last }
+        Self { filter: output[4..4 + length].to_vec(), microseconds: word(&output, 4 + length), default, last }
     }
 
-    /// The verdict, after runc's patch: calls newer than the profile give ENOSYS unless the default lets them through.
+    /// Returns the verdict with runc's patch: calls newer than the profile return ENOSYS unless the default permits
+    /// them.
     pub(crate) fn verdict(&self, call: &Call) -> u32 {
         let permits = matches!(self.default & 0xffff_0000, 0x7fff_0000 | 0x7ffc_0000 | 0x7ff0_0000);
         let last = match call.arch {

@@ -1,4 +1,4 @@
-//! Calls and profiles to compare with.
+//! Sample calls and profiles.
 
 use std::{collections::HashSet, sync::OnceLock};
 
@@ -9,7 +9,7 @@ use crate::interpreter::Call;
 
 type Row = (&'static str, [Option<u32>; 5]);
 
-/// The table: name, and numbers on x86_64, i386, x32, aarch64, ARM.
+/// Returns the table: names, and numbers on x86_64, i386, x32, aarch64 and ARM.
 pub(crate) fn rows() -> impl Iterator<Item = Row> {
     static ROWS: OnceLock<Vec<Row>> = OnceLock::new();
     let parse = |line: &'static str| {
@@ -21,13 +21,13 @@ pub(crate) fn rows() -> impl Iterator<Item = Row> {
     ROWS.get_or_init(|| include_str!("../../src/syscalls.txt").lines().map(parse).collect()).iter().copied()
 }
 
-/// Whether libseccomp 2.5.4 (Debian 12) knows the call: what came with Linux 6.1 or before.
+/// Reports whether libseccomp 2.5.4 (Debian 12) knows the call: those of Linux 6.1 and earlier.
 fn is_old(name: &str) -> bool {
     let newest = rows().find(|(row, _)| *row == name).and_then(|(_, numbers)| numbers.into_iter().flatten().max());
     newest.is_none_or(|n| n <= 450 || n > 500) && !matches!(name, "uretprobe" | "uprobe")
 }
 
-/// The profile without the calls that the reference is too old for.
+/// Returns the profile without the calls that libseccomp does not know.
 pub(crate) fn known(profile: &Seccomp) -> Seccomp {
     let mut profile = profile.clone();
     for rule in &mut profile.syscalls {
@@ -36,7 +36,7 @@ pub(crate) fn known(profile: &Seccomp) -> Seccomp {
     profile
 }
 
-/// Values of arguments around all that the rules name.
+/// Returns argument values around all values in the rules.
 pub(crate) fn arguments(profile: &Seccomp) -> Vec<[u64; 6]> {
     let mut values = vec![0, 1, u64::MAX, 1 << 31, 1 << 32, 0x7e02_0000, 0x1_0000_0002];
     for arg in profile.syscalls.iter().flat_map(|rule| &rule.args) {
@@ -54,19 +54,19 @@ pub(crate) fn arguments(profile: &Seccomp) -> Vec<[u64; 6]> {
     values.sort_unstable();
     values.dedup();
     let mut sets: Vec<[u64; 6]> = values.iter().map(|value| [*value; 6]).collect();
-    // Different values side by side: walk the list with a different stride per argument.
+    // Combine different values by walking the list with a different stride for each argument.
     for (at, _) in values.iter().enumerate() {
         sets.push(std::array::from_fn(|index| values[(at * (index + 1) + 3 * index) % values.len()]));
     }
     sets
 }
 
-/// Every number that any table has and beyond, on every architecture; all the arguments for the numbers of calls whose
-/// arguments are looked at, two of them for the others.
+/// Returns calls with every number of the tables and beyond, on every architecture: with all arguments for numbers of
+/// calls whose arguments are checked, with two for the others.
 pub(crate) fn calls(profile: &Seccomp, arguments: &[[u64; 6]]) -> Vec<Call> {
     let checked: Vec<&String> = profile.syscalls.iter().filter(|r| !r.args.is_empty()).flat_map(|r| &r.names).collect();
-    let through = |name: &str| matches!(name, "socketcall" | "ipc");
-    let rows = rows().filter(|(name, _)| through(name) || checked.iter().any(|checked| checked == name));
+    let multiplexes = |name: &str| matches!(name, "socketcall" | "ipc");
+    let rows = rows().filter(|(name, _)| multiplexes(name) || checked.iter().any(|checked| checked == name));
     let checked: HashSet<u32> = rows.flat_map(|(_, numbers)| numbers).flatten().collect();
     let edges = [0x3fff_ffff, 0x4fff_ffff, 0x7fff_ffff, u32::MAX - 1, u32::MAX];
     let numbers = (0..600).chain((0..600).map(|n| n | 0x4000_0000)).chain(edges);
@@ -74,7 +74,7 @@ pub(crate) fn calls(profile: &Seccomp, arguments: &[[u64; 6]]) -> Vec<Call> {
     for (number, arch) in numbers.flat_map(|n| [Call::X86_64, Call::X86, Call::AARCH64, 0].map(|arch| (n, arch))) {
         let all = checked.contains(&(number & 0xffff)) && arch != 0;
         for args in arguments.iter().take(if all { usize::MAX } else { 2 }) {
-            // 32-bit calls have arguments of 32 bits.
+            // 32-bit calls have 32-bit arguments.
             let args = if arch == Call::X86 { args.map(|a| a & 0xffff_ffff) } else { *args };
             calls.push(Call { arch, number, args });
         }
@@ -104,7 +104,7 @@ fn args() -> impl Strategy<Value = SeccompArg> {
         value_two: 0,
         op: format!("SCMP_CMP_{op}"),
     });
-    // Bits outside the mask can never be equal.
+    // With bits outside the mask the condition could never match.
     let masked = (0u32..6, value(), value()).prop_map(|(index, mask, value)| SeccompArg {
         index,
         value: mask,
@@ -114,20 +114,21 @@ fn args() -> impl Strategy<Value = SeccompArg> {
     prop_oneof![3 => plain, 1 => masked]
 }
 
-/// Calls that i386 can also make through socketcall and ipc are left out: there arguments cannot be compared.
+/// Returns names of calls without those that i386 programs can also make through socketcall and ipc, whose arguments
+/// cannot be compared.
 fn plain_names() -> Vec<String> {
-    let through =
+    let prefixes =
         ["sem", "msg", "shm", "sock", "send", "recv", "get", "set", "bind", "connect", "listen", "accept", "shut"];
-    // `get`: getuid and geteuid have rules of their own.
-    let plain = |name: &&str| is_old(name) && !through.iter().any(|prefix| name.starts_with(prefix)) && *name != "ipc";
+    // `get` also excludes getuid and geteuid, for which the profiles have separate rules.
+    let plain = |name: &&str| is_old(name) && !prefixes.iter().any(|prefix| name.starts_with(prefix)) && *name != "ipc";
     rows().map(|(name, _)| name).filter(plain).map(str::to_owned).collect()
 }
 
-/// Profiles that libseccomp 2.5.4 compiles to what they say: one rule per call, or several that want one argument equal
-/// to something. Other alternatives it merges wrongly (`a5 < 1 << 32` or `a5 < 0` becomes the latter).
+/// Generates profiles that libseccomp 2.5.4 compiles correctly: one rule per call, or several that compare one argument
+/// for equality. It merges other alternatives incorrectly (`a5 < 1 << 32` or `a5 < 0` becomes the latter).
 pub(crate) fn simple_profiles() -> impl Strategy<Value = Seccomp> {
     (profiles(), any::<u64>()).prop_map(|(mut profile, value)| {
-        profile.syscalls.dedup_by(|next, kept| next.names == kept.names);
+        profile.syscalls.dedup_by(|next, previous| next.names == previous.names);
         for rule in &mut profile.syscalls {
             rule.args.sort_by_key(|arg| arg.index);
             rule.args.dedup_by_key(|arg| arg.index);
@@ -143,8 +144,8 @@ pub(crate) fn simple_profiles() -> impl Strategy<Value = Seccomp> {
     })
 }
 
-/// One action per call: which of several different ones wins where their conditions overlap, libseccomp does not
-/// define.
+/// Generates profiles with one action per call: libseccomp does not specify which of several applies if their
+/// conditions overlap.
 pub(crate) fn profiles() -> impl Strategy<Value = Seccomp> {
     let call = (select(plain_names()), actions(), vec(vec(args(), 0..3), 1..3));
     let archs = ["SCMP_ARCH_X86", "SCMP_ARCH_X32", "SCMP_ARCH_AARCH64"];
@@ -165,8 +166,8 @@ pub(crate) fn profiles() -> impl Strategy<Value = Seccomp> {
             let mut architectures: Vec<String> = archs.into_iter().chain(native).map(str::to_owned).collect();
             architectures.sort();
             architectures.dedup();
-            // libseccomp 2.5.4 forgets to load the number where x32 is named and no rule applies to it; one always
-            // does.
+            // libseccomp 2.5.4 does not load the number if the profile has x32 but no rule for it; therefore one rule
+            // applies everywhere.
             let everywhere = SyscallRule {
                 names: vec!["getuid".into()],
                 action: "SCMP_ACT_ERRNO".into(),

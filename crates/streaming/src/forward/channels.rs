@@ -1,4 +1,4 @@
-//! `v4.channel.k8s.io`: two channels for each port, data and errors, and one connection each, from the start.
+//! `v4.channel.k8s.io`: two channels per port, for data and errors, and one connection per port, made at the start.
 
 use std::sync::Arc;
 
@@ -9,29 +9,29 @@ use super::relay::{Pair, relay};
 use crate::{
     PortForward, Runtime,
     channel::Outlet,
-    command::LINGER,
     http::Client,
+    remote_command::LINGER,
     server::Shared,
     websocket::{self, Codec},
 };
 
-/// Serves it from upgrade to end.
-pub(super) async fn serve<R: Runtime>(shared: &Arc<Shared<R>>, client: Client, codec: Codec, wanted: &PortForward) {
-    let (reader, writer, standing) = client.split();
-    // A request has at most so many ports that their channels have numbers.
-    let numbers: Vec<u8> = (0..wanted.ports.len()).map(|n| n as u8 * 2).collect();
-    let (connection, inboxes, run) = websocket::connect(reader, writer, codec, &numbers, standing);
-    let forwards = wanted.ports.iter().zip(numbers.iter().copied()).zip(inboxes).map(|((port, number), inbox)| {
+/// Serves a connection from the upgrade until it ends.
+pub(super) async fn serve<R: Runtime>(shared: &Arc<Shared<R>>, client: Client, codec: Codec, request: &PortForward) {
+    let (reader, writer, lifetime) = client.split();
+    // The number of ports is limited to `PORTS_MAX`, so the channel numbers fit into a byte.
+    let numbers: Vec<u8> = (0..request.ports.len()).map(|n| n as u8 * 2).collect();
+    let (connection, inboxes, run) = websocket::connect(reader, writer, codec, &numbers, lifetime);
+    let forwards = request.ports.iter().zip(numbers.iter().copied()).zip(inboxes).map(|((port, number), inbox)| {
         let outlet = |number| Outlet::WebSocket(connection.outlet(number));
         let mut pair = Pair { inbox, data: outlet(number), error: outlet(number + 1) };
         async move {
-            // Which port a channel is for.
+            // The first message of each channel contains its port number.
             for outlet in [&mut pair.data, &mut pair.error] {
                 if outlet.send(&port.to_le_bytes()).await.is_err() {
                     return;
                 }
             }
-            relay(&shared.runtime, &wanted.sandbox, *port, pair).await;
+            relay(&shared.runtime, &request.sandbox, *port, pair).await;
         }
     });
     let idle = shared.options.idle_timeout;
@@ -40,8 +40,8 @@ pub(super) async fn serve<R: Runtime>(shared: &Arc<Shared<R>>, client: Client, c
     tokio::select! {
         () = &mut run => return,
         _ = join_all(forwards) => {}
-        () = idle => tracing::info!("a port-forward was idle for too long"),
+        () = idle => tracing::info!("ended an idle port-forward session"),
     }
-    let _ = timeout(LINGER, async { tokio::join!(connection.say_goodbye(), run) }).await;
-    connection.link().over().cancel();
+    let _ = timeout(LINGER, async { tokio::join!(connection.close(), run) }).await;
+    connection.link().closed().cancel();
 }

@@ -1,4 +1,4 @@
-//! One connection of a client to a port.
+//! A single forwarded connection.
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -10,18 +10,18 @@ use crate::{
     channel::{Inbox, Outlet},
 };
 
-/// Most bytes that are read at once of what goes to a client.
+/// Size of the buffer for data to the client in bytes.
 const CHUNK: usize = 64 * 1024;
 
-/// A client's side of a connection.
+/// The client's two streams of a connection.
 pub(super) struct Pair {
     pub(super) inbox: Inbox,
     pub(super) data: Outlet,
     pub(super) error: Outlet,
 }
 
-/// Connects, and carries both directions, each to its own end. Why a connection cannot be had is told on the error
-/// stream; a connection that breaks later is the client's to see, as it would be without us.
+/// Connects to the port and relays both directions, each until it ends. If the connection cannot be made, the reason is
+/// sent on the error stream. A connection that breaks later just ends, as a direct connection would.
 pub(super) async fn relay<R: Runtime>(runtime: &R, sandbox: &str, port: u16, mut pair: Pair) {
     match runtime.connect(sandbox, port).await {
         Ok(connection) => {
@@ -50,7 +50,7 @@ async fn up(inbox: &mut Inbox, mut write: OwnedWriteHalf) {
             break;
         }
     }
-    // A pod that closed its side knows of the end.
+    // This fails if the pod has closed its end already.
     let _ = write.shutdown().await;
     inbox.discard().await;
 }
@@ -60,7 +60,7 @@ async fn down(mut read: OwnedReadHalf, outlet: &mut Outlet) {
     loop {
         let length = tokio::select! {
             length = read.read(&mut buffer) => length.unwrap_or(0),
-            () = outlet.refused() => return,
+            () = outlet.closed() => return,
         };
         if length == 0 {
             break;

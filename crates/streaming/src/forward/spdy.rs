@@ -1,4 +1,4 @@
-//! `portforward.k8s.io`: for each connection a data stream and an error stream of one request id.
+//! `portforward.k8s.io`: each connection has a data stream and an error stream with the same request id.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,20 +16,20 @@ use super::relay::{Pair, relay};
 use crate::{
     Runtime,
     channel::Outlet,
-    link::Standing,
+    link::Lifetime,
     server::Shared,
     spdy::{self, Acceptor, Headers, Limits, Offer, Stream},
 };
 
-/// Two for each connection of the client.
+/// Maximum number of streams; each connection has two.
 const STREAMS_MAX: usize = 1024;
-/// How long a client may take to close its connection after the session's end.
+/// How long a client may take to close its connection after the session has ended.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// Streams whose partner is not there yet.
+/// Streams whose partner has not been opened yet.
 struct Unpaired {
     by_request: HashMap<String, (Kind, Instant, Stream)>,
-    /// Until when they may wait, the soonest first; may name pairs that were made.
+    /// Deadlines of the streams, the earliest first. May contain requests that have been paired.
     deadlines: VecDeque<(Instant, String)>,
 }
 
@@ -39,7 +39,7 @@ enum Kind {
     Error,
 }
 
-/// What a stream is, by its headers.
+/// Returns kind, port and request id of a stream, according to its headers.
 fn purpose(headers: &Headers, id: u32) -> Option<(Kind, u16, String)> {
     let port = headers.get("port")?.parse().ok().filter(|port| *port > 0)?;
     let kind = match headers.get("streamtype")? {
@@ -49,21 +49,21 @@ fn purpose(headers: &Headers, id: u32) -> Option<(Kind, u16, String)> {
     };
     let request = match (headers.get("requestid"), kind) {
         (Some(request), _) if !request.is_empty() => request.to_owned(),
-        // Clients that name none open the error stream first and the data stream right after it.
+        // Clients that send no request id open the error stream first and the data stream right after it.
         (_, Kind::Error) => format!("stream {id}"),
         (_, Kind::Data) => format!("stream {}", id.wrapping_sub(2)),
     };
     Some((kind, port, request))
 }
 
-/// Serves it to its end.
+/// Serves a connection until it ends.
 pub(super) async fn serve<R: Runtime>(
     shared: &Arc<Shared<R>>,
-    (reader, writer, standing): (impl AsyncRead + Send + Unpin, impl AsyncWrite + Send + Unpin + 'static, Standing),
+    (reader, writer, lifetime): (impl AsyncRead + Send + Unpin, impl AsyncWrite + Send + Unpin + 'static, Lifetime),
     sandbox: &str,
 ) {
     let limits = Limits { streams: STREAMS_MAX, stall: Some(shared.options.stall_timeout) };
-    let (mut acceptor, run) = spdy::connect(reader, writer, limits, standing);
+    let (mut acceptor, run) = spdy::connect(reader, writer, limits, lifetime);
     let connection = acceptor.connection();
     let idle = shared.options.idle_timeout;
     let idle = async { if idle.is_zero() { std::future::pending().await } else { connection.link().idle(idle).await } };
@@ -72,18 +72,18 @@ pub(super) async fn serve<R: Runtime>(
         () = &mut run => return,
         () = pairs(shared, &mut acceptor, sandbox) => {}
         () = idle => {
-            tracing::info!("a port-forward was idle for too long");
-            // A client that does not even read hears nothing.
-            let _ = timeout(LINGER, async { tokio::join!(connection.say_goodbye(), run) }).await;
+            tracing::info!("ended an idle port-forward session");
+            // A client that does not read does not receive this.
+            let _ = timeout(LINGER, async { tokio::join!(connection.close(), run) }).await;
         }
     }
-    connection.link().over().cancel();
+    connection.link().closed().cancel();
 }
 
-/// Makes pairs of streams, and connections of pairs, until the client leaves.
+/// Pairs streams and starts a connection for each pair, until the client disconnects.
 async fn pairs<R: Runtime>(shared: &Arc<Shared<R>>, acceptor: &mut Acceptor, sandbox: &str) {
     let mut unpaired = Unpaired { by_request: HashMap::new(), deadlines: VecDeque::new() };
-    // Dropping it ends them all.
+    // Dropping the set ends all connections.
     let mut relays = JoinSet::new();
     loop {
         let deadline = unpaired.deadlines.front().map(|(deadline, _)| *deadline);
@@ -103,14 +103,14 @@ async fn pairs<R: Runtime>(shared: &Arc<Shared<R>>, acceptor: &mut Acceptor, san
 }
 
 impl Unpaired {
-    /// Takes a stream; with its partner it is a pair.
+    /// Accepts a stream; returns the pair if its partner is open already.
     async fn add(&mut self, acceptor: &mut Acceptor, offer: Offer, until: Instant) -> Option<(u16, Pair)> {
         let Some((kind, port, request)) = purpose(offer.headers(), offer.id()) else {
-            tracing::debug!(headers = ?offer.headers(), "refused a stream of a port-forward");
+            tracing::debug!(headers = ?offer.headers(), "refused an unexpected stream of a port-forward session");
             acceptor.refuse(offer).await;
             return None;
         };
-        if self.by_request.get(&request).is_some_and(|(there, ..)| *there == kind) {
+        if self.by_request.get(&request).is_some_and(|(waiting, ..)| *waiting == kind) {
             acceptor.refuse(offer).await;
             return None;
         }
@@ -121,12 +121,12 @@ impl Unpaired {
             return None;
         };
         let (data, error) = if kind == Kind::Data { (stream, partner) } else { (partner, stream) };
-        self.forget_paired();
+        self.remove_paired_deadlines();
         let Stream { inbox, outlet } = data;
         Some((port, Pair { inbox, data: Outlet::Spdy(outlet), error: Outlet::Spdy(error.outlet) }))
     }
 
-    fn forget_paired(&mut self) {
+    fn remove_paired_deadlines(&mut self) {
         let waits =
             |until: &Instant, request: &String| self.by_request.get(request).is_some_and(|(_, at, _)| at == until);
         while self.deadlines.front().is_some_and(|(until, request)| !waits(until, request)) {
@@ -134,7 +134,7 @@ impl Unpaired {
         }
     }
 
-    /// Ends the stream that waited longest.
+    /// Ends the stream that has waited longest.
     async fn expire(&mut self) {
         let Some((_, request)) = self.deadlines.pop_front() else { return };
         if let Some((kind, _, mut stream)) = self.by_request.remove(&request) {
@@ -145,6 +145,6 @@ impl Unpaired {
             }
             stream.outlet.reset().await;
         }
-        self.forget_paired();
+        self.remove_paired_deadlines();
     }
 }

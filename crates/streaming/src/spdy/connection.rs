@@ -1,16 +1,16 @@
-//! A connection as the server has it.
+//! The server's side of a SPDY connection.
 //!
 //! ```text
 //!                ┌────────── run() ──────────┐
-//!  client ─────▶ │ frames ─▶ data ─▶ inboxes │ ─▶ who consumes a stream ─ Credit ─┐
+//!  client ─────▶ │ frames ─▶ data ─▶ inboxes │ ─▶ consumer of a stream ─ Credit ──┐
 //!                │        ─▶ offers ─────────│ ─▶ Acceptor ─ SYN_REPLY ─▶ Link    │
-//!  client ◀───── │ ◀─ answers, pings, credit │ ◀──────────────────────────────────┘
+//!  client ◀───── │ ◀─ replies, pings, credit │ ◀──────────────────────────────────┘
 //!                └───────────────────────────┘      Outlet ─ data ─▶ Link ─▶ client
 //! ```
 //!
-//! When an inbox is full, the connection is not read until it has room: the peers of this world heed no windows, so
-//! that is the only way to have them wait without growing. Where streams are independent of each other
-//! ([`Limits::stall`]), one that holds up others for too long is reset.
+//! While an inbox is full, the connection is not read: common peers do not obey windows, so this is the only way to
+//! make them wait without unbounded buffers. If streams are independent of each other ([`Limits::stall`]), a stream
+//! that blocks others for too long is reset.
 
 use std::{
     collections::HashMap,
@@ -35,34 +35,34 @@ use super::{
 };
 use crate::{
     channel::{PIECE, PIECES},
-    link::{Gone, Link, Standing},
+    link::{Closed, Lifetime, Link},
 };
 
-/// Most answers that wait to be written.
-const ANSWERS: usize = 64;
-/// How often the peer is asked whether it is there.
+/// Maximum number of replies that are queued for writing.
+const REPLIES_MAX: usize = 64;
+/// Interval of pings, which detect a peer that is gone.
 const PING: Duration = Duration::from_secs(30);
-/// How long a peer that sends nonsense may take to hear of it.
-const GOODBYE: Duration = Duration::from_secs(1);
-/// So much is received before the peer may send so much more on the whole connection.
+/// How long writing the final GOAWAY to a misbehaving peer may take.
+const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1);
+/// The connection's window is opened each time after this many bytes were received.
 const CREDIT: usize = 32 * 1024;
 
-/// What a connection may have.
+/// Limits of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Streams at once; more are refused.
+    /// Maximum number of concurrent streams; more are refused.
     pub(crate) streams: usize,
-    /// How long a stream may hold up others before it is reset; `None`: they belong together and wait for each other.
+    /// How long a stream may block others before it is reset. `None`: streams belong together and may block each other.
     pub(crate) stall: Option<Duration>,
 }
 
-/// See the module.
+/// The shared state of a connection.
 pub(crate) struct Connection {
     link: Link,
     limits: Limits,
-    answers: mpsc::Sender<Vec<u8>>,
+    replies: mpsc::Sender<Vec<u8>>,
     state: Mutex<State>,
-    /// A window was opened, or a stream ended.
+    /// Notified when a window was opened or a stream ended.
     opened: Notify,
 }
 
@@ -71,12 +71,12 @@ struct State {
     last: u32,
     window: Window,
     initial: i64,
-    /// The peer has windows.
-    obeyed: bool,
+    /// Whether the peer uses windows.
+    flow_controlled: bool,
 }
 
 struct Entry {
-    /// `None`: the client sends no more.
+    /// `None` when the client sends no more.
     inbox: Option<mpsc::Sender<Bytes>>,
     reset: CancellationToken,
     window: Window,
@@ -84,27 +84,29 @@ struct Entry {
     released: bool,
 }
 
-/// Starts on a connection: what answers its streams, and what must be run for anything to happen. The latter ends with
-/// the connection, which is over then.
+/// Sets a connection up. Returns the acceptor of its streams, and the future that drives the connection and completes
+/// when it ends.
 pub(crate) fn connect(
     reader: impl AsyncRead + Send + Unpin,
     writer: impl AsyncWrite + Send + Unpin + 'static,
     limits: Limits,
-    standing: Standing,
+    lifetime: Lifetime,
 ) -> (Acceptor, impl Future<Output = ()> + Send) {
-    let (answers, to_write) = mpsc::channel(ANSWERS);
+    let (replies, to_write) = mpsc::channel(REPLIES_MAX);
     let (offering, offers) = mpsc::channel(4);
-    let state = State { streams: HashMap::new(), last: 0, window: Window(INITIAL), initial: INITIAL, obeyed: false };
-    let link = Link::new(writer, standing);
-    let connection = Arc::new(Connection { link, limits, answers, state: Mutex::new(state), opened: Notify::new() });
+    let state =
+        State { streams: HashMap::new(), last: 0, window: Window(INITIAL), initial: INITIAL, flow_controlled: false };
+    let link = Link::new(writer, lifetime);
+    let connection = Arc::new(Connection { link, limits, replies, state: Mutex::new(state), opened: Notify::new() });
     let acceptor = Acceptor { offers, deflater: Deflater::default(), connection: Arc::clone(&connection) };
     let run = async move {
-        let read = Reading { connection: Arc::clone(&connection), offering, decoder: Decoder::default(), received: 0 };
+        let receiver =
+            Receiver { connection: Arc::clone(&connection), offering, decoder: Decoder::default(), received: 0 };
         tokio::select! {
-            () = read.run(reader) => {}
-            () = connection.write_answers(to_write) => {}
-            () = connection.ask() => {}
-            () = connection.link.over().cancelled() => {}
+            () = receiver.run(reader) => {}
+            () = connection.write_replies(to_write) => {}
+            () = connection.ping() => {}
+            () = connection.link.closed().cancelled() => {}
         }
         connection.end();
     };
@@ -116,10 +118,10 @@ impl Connection {
         &self.link
     }
 
-    /// Last words: no stream is taken any more, nothing follows.
-    pub(crate) async fn say_goodbye(&self) {
+    /// Sends GOAWAY, and shuts the connection's write half down.
+    pub(crate) async fn close(&self) {
         let last = self.state().last;
-        // A client that left needs none.
+        // This fails if the client has disconnected.
         let _ = self.link.write(&frame::go_away(last, false), &[]).await;
         self.link.shutdown().await;
     }
@@ -128,17 +130,17 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a frame written soon; false: too many wait.
-    pub(super) fn tell(&self, frame: Vec<u8>) -> bool {
-        self.answers.try_send(frame).is_ok()
+    /// Queues a frame for writing. Returns false if the queue is full.
+    pub(super) fn enqueue(&self, frame: Vec<u8>) -> bool {
+        self.replies.try_send(frame).is_ok()
     }
 
-    pub(super) async fn reset(&self, id: u32, why: Reset) {
+    pub(super) async fn reset(&self, id: u32, status: Reset) {
         self.forget(id);
-        let _ = self.answers.send(frame::rst_stream(id, why)).await;
+        let _ = self.replies.send(frame::rst_stream(id, status)).await;
     }
 
-    /// Ends a stream on this side.
+    /// Removes a stream.
     fn forget(&self, id: u32) {
         if let Some(entry) = self.state().streams.remove(&id) {
             entry.reset.cancel();
@@ -146,7 +148,7 @@ impl Connection {
         self.opened.notify_waiters();
     }
 
-    /// We sent our last of it.
+    /// Records that we have sent all data of a stream.
     pub(super) fn finished(&self, id: u32) {
         let mut state = self.state();
         if let Some(entry) = state.streams.get_mut(&id) {
@@ -157,53 +159,53 @@ impl Connection {
         }
     }
 
-    /// Nobody here writes it any more.
+    /// Records that the outlet of a stream was dropped.
     pub(super) fn released(&self, id: u32) {
         if let Some(entry) = self.state().streams.get_mut(&id) {
             entry.released = true;
         }
     }
 
-    /// How much of it may be sent now.
-    pub(super) async fn take_window(&self, id: u32, wanted: usize) -> Result<usize, Gone> {
+    /// Waits until the windows are open, and returns how many of the requested bytes may be sent.
+    pub(super) async fn take_window(&self, id: u32, requested: usize) -> Result<usize, Closed> {
         loop {
             let opened = self.opened.notified();
             tokio::pin!(opened);
             opened.as_mut().enable();
             {
                 let mut state = self.state();
-                let State { streams, window, obeyed, .. } = &mut *state;
-                let Some(entry) = streams.get_mut(&id) else { return Err(Gone) };
-                let taken = window::take(window, &mut entry.window, wanted, *obeyed);
+                let State { streams, window, flow_controlled, .. } = &mut *state;
+                let Some(entry) = streams.get_mut(&id) else { return Err(Closed) };
+                let taken = window::take(window, &mut entry.window, requested, *flow_controlled);
                 if taken > 0 {
                     return Ok(taken);
                 }
             }
             tokio::select! {
                 () = opened => {}
-                () = self.link.over().cancelled() => return Err(Gone),
+                () = self.link.closed().cancelled() => return Err(Closed),
             }
         }
     }
 
-    async fn write_answers(&self, mut answers: mpsc::Receiver<Vec<u8>>) {
-        while let Some(frame) = answers.recv().await {
+    async fn write_replies(&self, mut replies: mpsc::Receiver<Vec<u8>>) {
+        while let Some(frame) = replies.recv().await {
             if self.link.write(&frame, &[]).await.is_err() {
                 return;
             }
         }
     }
 
-    /// A peer that is gone cannot be written to; that is how it is noticed while it is not read from.
-    async fn ask(&self) {
+    /// Sends pings. Writing fails if the peer is gone, which is detected this way while the connection is not read.
+    async fn ping(&self) {
         for id in (2..u32::MAX).step_by(2) {
             sleep(PING).await;
-            let _ = self.answers.send(frame::ping(id)).await;
+            let _ = self.replies.send(frame::ping(id)).await;
         }
     }
 
     fn end(&self) {
-        self.link.over().cancel();
+        self.link.closed().cancel();
         for (_, entry) in self.state().streams.drain() {
             entry.reset.cancel();
         }
@@ -211,15 +213,15 @@ impl Connection {
     }
 }
 
-/// What reads a connection.
-struct Reading {
+/// Reads frames from a connection.
+struct Receiver {
     connection: Arc<Connection>,
     offering: mpsc::Sender<Offer>,
     decoder: Decoder,
     received: usize,
 }
 
-/// Why reading ends.
+/// The reason why reading ends.
 enum End {
     Malformed(Malformed),
     Closed,
@@ -237,18 +239,18 @@ impl From<std::io::Error> for End {
     }
 }
 
-impl Reading {
+impl Receiver {
     async fn run(mut self, reader: impl AsyncRead + Send + Unpin) {
         let mut reader = BufReader::with_capacity(PIECE, reader);
-        if let Err(End::Malformed(malformed)) = self.frames(&mut reader).await {
-            tracing::debug!("end a SPDY connection: {malformed}");
+        if let Err(End::Malformed(malformed)) = self.read_frames(&mut reader).await {
+            tracing::debug!("closing a SPDY connection: {malformed}");
             let last = self.connection.state().last;
-            let goodbye = frame::go_away(last, true);
-            let _ = timeout(GOODBYE, self.connection.link.write(&goodbye, &[])).await;
+            let goaway = frame::go_away(last, true);
+            let _ = timeout(GOAWAY_TIMEOUT, self.connection.link.write(&goaway, &[])).await;
         }
     }
 
-    async fn frames(&mut self, reader: &mut (impl AsyncRead + Send + Unpin)) -> Result<(), End> {
+    async fn read_frames(&mut self, reader: &mut (impl AsyncRead + Send + Unpin)) -> Result<(), End> {
         let mut content = Vec::new();
         loop {
             let mut head = [0; HEAD];
@@ -275,28 +277,28 @@ impl Reading {
         fin: bool,
         length: usize,
     ) -> Result<(), End> {
-        let (mut left, mut opened) = (length, 0);
-        while left > 0 {
-            let mut piece = vec![0; left.min(PIECE)];
+        let (mut remaining, mut opened) = (length, 0);
+        while remaining > 0 {
+            let mut piece = vec![0; remaining.min(PIECE)];
             reader.read_exact(&mut piece).await?;
-            left -= piece.len();
+            remaining -= piece.len();
             opened += piece.len();
             self.deliver(stream, piece.into()).await;
         }
         self.received += opened;
-        if self.received >= CREDIT && self.connection.tell(frame::window_update(0, self.received as u32)) {
+        if self.received >= CREDIT && self.connection.enqueue(frame::window_update(0, self.received as u32)) {
             self.received = 0;
         }
         if fin {
-            self.no_more(stream);
+            self.end_input(stream);
         }
         if length > 0 && stream > self.connection.state().last {
-            let _ = self.connection.answers.send(frame::rst_stream(stream, Reset::InvalidStream)).await;
+            let _ = self.connection.replies.send(frame::rst_stream(stream, Reset::InvalidStream)).await;
         }
         Ok(())
     }
 
-    /// Hands a piece to who consumes the stream; where nobody does, it is dropped.
+    /// Passes a piece to the consumer of its stream; drops it if nothing consumes the stream.
     async fn deliver(&self, id: u32, piece: Bytes) {
         let Some(inbox) = self.connection.state().streams.get(&id).and_then(|entry| entry.inbox.clone()) else {
             return;
@@ -306,7 +308,7 @@ impl Reading {
             Err(mpsc::error::TrySendError::Full(piece)) => piece,
         };
         let reset = self.connection.state().streams.get(&id).map(|entry| entry.reset.clone());
-        let ended = async {
+        let was_reset = async {
             match reset {
                 Some(reset) => reset.cancelled().await,
                 None => std::future::pending().await,
@@ -314,29 +316,29 @@ impl Reading {
         };
         tokio::select! {
             _ = inbox.send(piece) => {}
-            () = ended => {}
-            () = self.connection.link.left() => self.connection.link.over().cancel(),
+            () = was_reset => {}
+            () = self.connection.link.disconnected() => self.connection.link.closed().cancel(),
             () = self.stalled() => {
-                tracing::debug!(stream = id, "reset a stream that holds up others");
+                tracing::debug!(stream = id, "reset a stream that blocks others");
                 self.connection.reset(id, Reset::FlowControlError).await;
             }
         }
     }
 
-    /// Resolves when a stream holds up others for too long.
+    /// Resolves when a full inbox has blocked other streams for too long.
     async fn stalled(&self) {
         let Some(limit) = self.connection.limits.stall else { return std::future::pending().await };
         loop {
             sleep(limit).await;
-            // A data stream and an error stream are one connection.
+            // One open input is the blocked stream itself; more are other connections of the client.
             if self.connection.state().streams.values().filter(|entry| entry.inbox.is_some()).count() > 1 {
                 return;
             }
         }
     }
 
-    /// The client sends no more of a stream.
-    fn no_more(&self, id: u32) {
+    /// Records that the client sends no more data of a stream.
+    fn end_input(&self, id: u32) {
         let mut state = self.connection.state();
         if let Some(entry) = state.streams.get_mut(&id) {
             entry.inbox = None;
@@ -352,9 +354,9 @@ impl Reading {
                 self.open(stream, fin, unidirectional, headers).await?;
             }
             Frame::RstStream { stream, .. } => self.connection.forget(stream),
-            Frame::Headers { stream, fin: true } => self.no_more(stream),
+            Frame::Headers { stream, fin: true } => self.end_input(stream),
             Frame::Ping { id } if id % 2 == 1 => {
-                let _ = self.connection.answers.send(frame::ping(id)).await;
+                let _ = self.connection.replies.send(frame::ping(id)).await;
             }
             Frame::Settings { initial_window: Some(size) } => self.resize_windows(i64::from(size)).await?,
             Frame::WindowUpdate { stream, delta } => self.open_window(stream, i64::from(delta)).await?,
@@ -372,32 +374,32 @@ impl Reading {
     async fn open(&mut self, id: u32, fin: bool, unidirectional: bool, headers: super::Headers) -> Result<(), End> {
         let (sender, inbox) = mpsc::channel(PIECES);
         let reset = CancellationToken::new();
-        let room = {
+        let accepted = {
             let mut state = self.connection.state();
             if id.is_multiple_of(2) || id <= state.last {
-                return Err(Malformed("a stream whose id is not its to use").into());
+                return Err(Malformed("a stream with an id that it must not use").into());
             }
             state.last = id;
             if state.streams.len() >= self.connection.limits.streams {
-                // What was left by both sides in all but word.
+                // Remove streams that neither side uses any longer, although they were not ended.
                 state
                     .streams
                     .retain(|_, entry| !(entry.released && entry.inbox.as_ref().is_none_or(mpsc::Sender::is_closed)));
             }
-            let room = state.streams.len() < self.connection.limits.streams && !unidirectional;
-            if room {
+            let accepted = state.streams.len() < self.connection.limits.streams && !unidirectional;
+            if accepted {
                 let window = Window(state.initial);
                 let inbox = (!fin).then_some(sender);
                 let entry = Entry { inbox, reset: reset.clone(), window, finished: false, released: false };
                 state.streams.insert(id, entry);
             }
-            room
+            accepted
         };
-        if !room {
-            let _ = self.connection.answers.send(frame::rst_stream(id, Reset::Refused)).await;
+        if !accepted {
+            let _ = self.connection.replies.send(frame::rst_stream(id, Reset::Refused)).await;
             return Ok(());
         }
-        // An acceptor that is gone takes no more: its session ends, and this with it.
+        // This fails if the acceptor was dropped; then the session is ending, and this connection with it.
         let _ = self.offering.send(Offer { id, headers, inbox, reset }).await;
         Ok(())
     }
@@ -405,10 +407,10 @@ impl Reading {
     async fn resize_windows(&self, size: i64) -> Result<(), End> {
         {
             let mut state = self.connection.state();
-            state.obeyed = true;
+            state.flow_controlled = true;
             let change = size - std::mem::replace(&mut state.initial, size);
             for entry in state.streams.values_mut() {
-                entry.window.open(change).map_err(|_| Malformed("a window larger than there are"))?;
+                entry.window.open(change).map_err(|_| Malformed("a window that exceeds the maximum"))?;
             }
         }
         self.connection.opened.notify_waiters();
@@ -416,18 +418,18 @@ impl Reading {
     }
 
     async fn open_window(&self, stream: u32, delta: i64) -> Result<(), End> {
-        let overflown = {
+        let overflow = {
             let mut state = self.connection.state();
-            state.obeyed = true;
+            state.flow_controlled = true;
             match stream {
                 0 => {
-                    state.window.open(delta).map_err(|_| Malformed("a window larger than there are"))?;
+                    state.window.open(delta).map_err(|_| Malformed("a window that exceeds the maximum"))?;
                     false
                 }
                 id => state.streams.get_mut(&id).is_some_and(|entry| entry.window.open(delta).is_err()),
             }
         };
-        if overflown {
+        if overflow {
             self.connection.reset(stream, Reset::FlowControlError).await;
         }
         self.connection.opened.notify_waiters();

@@ -1,4 +1,4 @@
-//! A peer's bytes as frames: pure, and bounded.
+//! Decodes a peer's bytes into frames: pure, with bounded memory.
 
 use super::{
     frame::{
@@ -8,27 +8,28 @@ use super::{
     headers::Inflater,
 };
 
-/// Most bytes of a control frame's content.
+/// Maximum content of a control frame in bytes.
 pub(super) const CONTROL_MAX: usize = 16 * 1024;
-/// `SETTINGS_INITIAL_WINDOW_SIZE`.
+/// Id of the setting `SETTINGS_INITIAL_WINDOW_SIZE`.
 const INITIAL_WINDOW: u32 = 7;
 
-/// What the peer sends is no SPDY/3.1 that could be followed any further.
+/// A violation of SPDY/3.1, after which the connection cannot be used any longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the peer sent {0}")]
 pub struct Malformed(pub(crate) &'static str);
 
-/// Reads control frames; it must see all of a connection's, for their headers are compressed as one.
+/// Decodes control frames. It must decode all of a connection's, because their headers are one compressed stream.
 #[derive(Debug, Default)]
 pub struct Decoder {
     inflater: Inflater,
 }
 
 impl Decoder {
-    /// All frames of these bytes; what is not whole at their end is left out. Content of data frames is only counted.
+    /// Decodes all complete frames of these bytes. An incomplete frame at the end is ignored. The content of data
+    /// frames is only counted.
     ///
     /// # Errors
-    /// At the first frame that a connection would end for.
+    /// The first violation of the protocol.
     pub fn frames(&mut self, bytes: &[u8]) -> Result<Vec<Frame>, Malformed> {
         let (mut frames, mut rest) = (Vec::new(), bytes);
         while let Some((head, content)) = rest.split_first_chunk::<HEAD>() {
@@ -45,13 +46,13 @@ impl Decoder {
         Ok(frames)
     }
 
-    /// A control frame of this content.
+    /// Decodes a control frame with this content.
     pub(super) fn control(&mut self, kind: u16, flags: u8, content: &[u8]) -> Result<Frame, Malformed> {
         let fin = flags & FLAG_FIN != 0;
         match kind {
             SYN_STREAM => {
                 let stream = stream(content)?;
-                let block = content.get(10..).ok_or(Malformed("a SYN_STREAM that ends too early"))?;
+                let block = content.get(10..).ok_or(Malformed("a truncated SYN_STREAM"))?;
                 let headers = self.inflater.block(block)?;
                 Ok(Frame::SynStream { stream, fin, unidirectional: flags & FLAG_UNIDIRECTIONAL != 0, headers })
             }
@@ -67,7 +68,7 @@ impl Decoder {
             SETTINGS => settings(content),
             PING => match content.first_chunk::<4>() {
                 Some(id) if content.len() == 4 => Ok(Frame::Ping { id: u32::from_be_bytes(*id) }),
-                _ => Err(Malformed("a PING of a wrong length")),
+                _ => Err(Malformed("a PING with an invalid length")),
             },
             GOAWAY => pair(content).map(|_| Frame::GoAway),
             HEADERS => {
@@ -79,7 +80,7 @@ impl Decoder {
                 let [stream, delta] = pair(content)?;
                 let delta = delta & 0x7fff_ffff;
                 if delta == 0 {
-                    return Err(Malformed("a WINDOW_UPDATE of nothing"));
+                    return Err(Malformed("a WINDOW_UPDATE of zero bytes"));
                 }
                 Ok(Frame::WindowUpdate { stream: stream & 0x7fff_ffff, delta })
             }
@@ -88,20 +89,20 @@ impl Decoder {
     }
 }
 
-/// Whether a frame may follow such a head.
+/// Validates the head of a frame.
 pub(super) fn check(head: &Head) -> Result<(), Malformed> {
     match head {
-        Head::Data { stream: 0, .. } => Err(Malformed("data of no stream")),
-        Head::Control { version, .. } if *version != VERSION => Err(Malformed("a frame of another version")),
-        Head::Control { length, .. } if *length > CONTROL_MAX => Err(Malformed("a control frame larger than is taken")),
+        Head::Data { stream: 0, .. } => Err(Malformed("data with the stream id 0")),
+        Head::Control { version, .. } if *version != VERSION => Err(Malformed("a frame with an unsupported version")),
+        Head::Control { length, .. } if *length > CONTROL_MAX => Err(Malformed("a control frame that is too large")),
         _ => Ok(()),
     }
 }
 
 fn stream(content: &[u8]) -> Result<u32, Malformed> {
-    let id = content.first_chunk::<4>().ok_or(Malformed("a frame that ends before its stream"))?;
+    let id = content.first_chunk::<4>().ok_or(Malformed("a truncated control frame"))?;
     match u32::from_be_bytes(*id) & 0x7fff_ffff {
-        0 => Err(Malformed("a frame of no stream")),
+        0 => Err(Malformed("a frame with the stream id 0")),
         id => Ok(id),
     }
 }
@@ -111,14 +112,14 @@ fn pair(content: &[u8]) -> Result<[u32; 2], Malformed> {
         Some([a, b, c, d, e, f, g, h]) if content.len() == 8 => {
             Ok([u32::from_be_bytes([*a, *b, *c, *d]), u32::from_be_bytes([*e, *f, *g, *h])])
         }
-        _ => Err(Malformed("a control frame of a wrong length")),
+        _ => Err(Malformed("a control frame with an invalid length")),
     }
 }
 
 fn settings(content: &[u8]) -> Result<Frame, Malformed> {
-    let (count, entries) = content.split_first_chunk::<4>().ok_or(Malformed("SETTINGS that end too early"))?;
+    let (count, entries) = content.split_first_chunk::<4>().ok_or(Malformed("truncated SETTINGS"))?;
     if entries.len() % 8 != 0 || entries.len() / 8 != u32::from_be_bytes(*count) as usize {
-        return Err(Malformed("SETTINGS of a wrong length"));
+        return Err(Malformed("SETTINGS with an invalid length"));
     }
     let (mut initial_window, (entries, _)) = (None, entries.as_chunks::<8>());
     for entry in entries {
@@ -126,7 +127,7 @@ fn settings(content: &[u8]) -> Result<Frame, Malformed> {
         if u32::from_be_bytes([0, a, b, c]) == INITIAL_WINDOW {
             let size = u32::from_be_bytes([v1, v2, v3, v4]);
             if size > 0x7fff_ffff {
-                return Err(Malformed("a window larger than there are"));
+                return Err(Malformed("a window that exceeds the maximum"));
             }
             initial_window = Some(size);
         }

@@ -1,8 +1,8 @@
-//! What both sides' compression of headers begins with (SPDY/3, section 2.6.10.1).
+//! The predefined dictionary of the compression of headers (SPDY/3, section 2.6.10.1).
 
 use std::sync::LazyLock;
 
-/// Each stands in the dictionary after its length in four bytes.
+/// Words of the dictionary, each preceded by its length in four bytes.
 const WORDS: [&str; 65] = [
     "options",
     "head",
@@ -71,7 +71,7 @@ const WORDS: [&str; 65] = [
     "origin",
 ];
 
-/// What follows the words.
+/// The text after the words.
 const REST: &str = concat!(
     "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505",
     "203 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request401 Unauthorized",
@@ -81,10 +81,10 @@ const REST: &str = concat!(
     "text/javascript,publicprivatemax-age=gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0.",
 );
 
-/// Its Adler-32 sum, by which a zlib stream names it.
+/// Adler-32 checksum of the dictionary, which identifies it in a zlib stream.
 pub(super) const ADLER: u32 = 0xe3c6_a7c2;
 
-/// The dictionary.
+/// The dictionary as bytes.
 pub(super) static DICTIONARY: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut bytes = Vec::with_capacity(1423);
     for word in WORDS {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_one_that_peers_have() {
+    fn the_dictionary_has_the_specified_checksum() {
         let (mut low, mut high) = (1u32, 0u32);
         for byte in DICTIONARY.iter() {
             low = (low + u32::from(*byte)) % 65521;

@@ -1,10 +1,10 @@
-//! Frames as bytes.
+//! Frames, and their encoding.
 
 use super::headers::{Deflater, Headers};
 
-/// Version that control frames tell.
+/// Protocol version in control frames.
 pub(super) const VERSION: u16 = 3;
-/// Bytes before each frame's content.
+/// Length of a frame's head in bytes.
 pub(super) const HEAD: usize = 8;
 
 pub(super) const SYN_STREAM: u16 = 1;
@@ -19,7 +19,7 @@ pub(super) const WINDOW_UPDATE: u16 = 9;
 pub(super) const FLAG_FIN: u8 = 1;
 pub(super) const FLAG_UNIDIRECTIONAL: u8 = 2;
 
-/// Why a stream is reset.
+/// Status codes of RST_STREAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Reset {
@@ -29,7 +29,7 @@ pub(crate) enum Reset {
     FlowControlError = 7,
 }
 
-/// The eight bytes before each frame's content.
+/// The head of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Head {
     Data { stream: u32, fin: bool, length: usize },
@@ -49,68 +49,68 @@ impl Head {
     }
 }
 
-/// A frame that a peer sent.
+/// A frame from a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// A stream is opened.
+    /// The peer opens a stream.
     SynStream {
-        /// Its id.
+        /// Stream id.
         stream: u32,
-        /// The peer sends nothing on it.
+        /// Whether the peer sends no data on it.
         fin: bool,
-        /// Nothing may be sent to the peer on it.
+        /// Whether no data may be sent to the peer on it.
         unidirectional: bool,
-        /// What it is for.
+        /// Headers of the stream.
         headers: Headers,
     },
-    /// A stream of ours is taken.
+    /// The peer accepts a stream of ours.
     SynReply {
-        /// Its id.
+        /// Stream id.
         stream: u32,
     },
-    /// A stream ended in both directions.
+    /// The peer ends a stream in both directions.
     RstStream {
-        /// Its id.
+        /// Stream id.
         stream: u32,
-        /// Why.
+        /// Status code.
         status: u32,
     },
-    /// How the peer wants it.
+    /// The peer's settings.
     Settings {
-        /// The window of new streams, in bytes.
+        /// Initial window of new streams in bytes.
         initial_window: Option<u32>,
     },
-    /// To be sent back, or what was sent.
+    /// A ping of the peer, or the reply to one of ours.
     Ping {
-        /// Even: ours.
+        /// Ping id; even ids are ours.
         id: u32,
     },
     /// The peer opens no more streams.
     GoAway,
-    /// More about a stream.
+    /// Additional headers of a stream.
     Headers {
-        /// Its id.
+        /// Stream id.
         stream: u32,
-        /// The peer sends no more on it.
+        /// Whether the peer sends no more data on it.
         fin: bool,
     },
-    /// More may be sent.
+    /// The peer opens a window.
     WindowUpdate {
-        /// Its id; 0 is the connection.
+        /// Stream id; 0 is the connection.
         stream: u32,
-        /// So many bytes more.
+        /// Number of additional bytes.
         delta: u32,
     },
-    /// Bytes of a stream.
+    /// Data of a stream.
     Data {
-        /// Its id.
+        /// Stream id.
         stream: u32,
-        /// The last ones.
+        /// Whether this is the last data of the stream.
         fin: bool,
-        /// How many.
+        /// Number of bytes.
         length: usize,
     },
-    /// A kind that is to be ignored.
+    /// A frame type that must be ignored.
     Unknown,
 }
 
@@ -130,7 +130,7 @@ fn pair(kind: u16, first: u32, second: u32) -> Vec<u8> {
     control(kind, 0, &content)
 }
 
-/// What goes before so many bytes of a stream.
+/// Encodes the head of a data frame.
 pub(super) fn data_head(stream: u32, fin: bool, length: usize) -> [u8; HEAD] {
     let mut head = [0; HEAD];
     head[..4].copy_from_slice(&stream.to_be_bytes());

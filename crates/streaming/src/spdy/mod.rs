@@ -1,12 +1,12 @@
-//! SPDY/3.1 as a server (draft-mbelshe-httpbis-spdy-00 and its 3.1 changes): what is needed of it to carry streams.
+//! The server side of SPDY/3.1 (draft-mbelshe-httpbis-spdy-00 and the changes of 3.1), as far as sessions need it.
 //!
 //! ```text
 //! frame       bytes ↔ frames               headers     the compressed blocks of names and values
-//! decoder     a peer's bytes → frames      window      what may still be sent
-//! connection  reads frames, hands pieces to inboxes    stream   opened by the client, answered here
+//! decoder     a peer's bytes → frames      window      how much may be sent
+//! connection  reads frames, fills inboxes            stream   a stream that the client opened
 //! ```
 //!
-//! The server opens no streams, pushes nothing and sends no headers but empty ones.
+//! The server opens no streams, and sends only empty headers.
 
 mod connection;
 mod decoder;

@@ -11,14 +11,14 @@ use super::{
     frame::{self, Reset},
     headers::{Deflater, Headers},
 };
-use crate::{channel::Inbox, link::Gone};
+use crate::{channel::Inbox, link::Closed};
 
-/// As much is consumed before the peer is told that it may send so much more.
+/// A stream's window is opened each time after this many bytes were consumed.
 const CREDIT: usize = 32 * 1024;
-/// Most bytes of a data frame of ours.
+/// Maximum size of our data frames in bytes.
 const FRAME_MAX: usize = 1 << 20;
 
-/// A stream that waits for our answer.
+/// A stream that waits to be accepted or refused.
 pub(crate) struct Offer {
     pub(super) id: u32,
     pub(super) headers: Headers,
@@ -26,13 +26,13 @@ pub(crate) struct Offer {
     pub(super) reset: CancellationToken,
 }
 
-/// A stream.
+/// An accepted stream.
 pub(crate) struct Stream {
     pub(crate) inbox: Inbox,
     pub(crate) outlet: Outlet,
 }
 
-/// Answers streams as they are opened; the one place where headers are written.
+/// Accepts and refuses the streams of a connection. Only it writes headers, because they are one compressed stream.
 pub(crate) struct Acceptor {
     pub(super) offers: mpsc::Receiver<Offer>,
     pub(super) deflater: Deflater,
@@ -50,18 +50,18 @@ impl Offer {
 }
 
 impl Acceptor {
-    /// Whose streams they are.
+    /// Returns the connection.
     pub(crate) fn connection(&self) -> Arc<Connection> {
         Arc::clone(&self.connection)
     }
 
-    /// The next stream; `None`: the connection is over.
+    /// Returns the next stream; `None` when the connection has ended.
     pub(crate) async fn next(&mut self) -> Option<Offer> {
         self.offers.recv().await
     }
 
-    /// Takes it: the client sends from now on.
-    pub(crate) async fn accept(&mut self, offer: Offer) -> Result<Stream, Gone> {
+    /// Accepts a stream with a SYN_REPLY; the client sends data from then on.
+    pub(crate) async fn accept(&mut self, offer: Offer) -> Result<Stream, Closed> {
         let reply = frame::syn_reply(&mut self.deflater, offer.id);
         self.connection.link().write(&reply, &[]).await?;
         let credit = Credit { id: offer.id, consumed: 0, connection: Arc::clone(&self.connection) };
@@ -70,13 +70,13 @@ impl Acceptor {
         Ok(Stream { inbox: Inbox::new(offer.inbox, Some(credit)), outlet })
     }
 
-    /// Does not take it.
+    /// Refuses a stream.
     pub(crate) async fn refuse(&self, offer: Offer) {
         self.connection.reset(offer.id, Reset::Refused).await;
     }
 }
 
-/// Tells the peer what was consumed of its stream.
+/// Opens the window of a stream as its data is consumed.
 pub(crate) struct Credit {
     id: u32,
     consumed: usize,
@@ -86,13 +86,13 @@ pub(crate) struct Credit {
 impl Credit {
     pub(crate) fn consumed(&mut self, bytes: usize) {
         self.consumed += bytes;
-        if self.consumed >= CREDIT && self.connection.tell(frame::window_update(self.id, self.consumed as u32)) {
+        if self.consumed >= CREDIT && self.connection.enqueue(frame::window_update(self.id, self.consumed as u32)) {
             self.consumed = 0;
         }
     }
 }
 
-/// Where a stream is written.
+/// The sending end of a stream.
 pub(crate) struct Outlet {
     id: u32,
     connection: Arc<Connection>,
@@ -101,8 +101,8 @@ pub(crate) struct Outlet {
 }
 
 impl Outlet {
-    /// Writes all of it, as far as the peer's windows are open.
-    pub(crate) async fn send(&mut self, mut data: &[u8]) -> Result<(), Gone> {
+    /// Sends all data, as far as the peer's windows permit.
+    pub(crate) async fn send(&mut self, mut data: &[u8]) -> Result<(), Closed> {
         while !data.is_empty() {
             let length = self.connection.take_window(self.id, data.len().min(FRAME_MAX)).await?;
             let (now, later) = data.split_at(length);
@@ -112,24 +112,24 @@ impl Outlet {
         Ok(())
     }
 
-    /// The last of it was sent.
+    /// Ends the stream in this direction.
     pub(crate) async fn finish(&mut self) {
         if !std::mem::replace(&mut self.finished, true) && !self.reset.is_cancelled() {
-            // A client that is gone needs no end.
+            // This fails if the client has disconnected.
             let _ = self.connection.link().write(&frame::data_head(self.id, true, 0), &[]).await;
             self.connection.finished(self.id);
         }
     }
 
-    /// Ends it in both directions, now.
+    /// Ends the stream in both directions at once.
     pub(crate) async fn reset(&mut self) {
         if !std::mem::replace(&mut self.finished, true) && !self.reset.is_cancelled() {
             self.connection.reset(self.id, Reset::Cancel).await;
         }
     }
 
-    /// Resolves when the client ended it in both directions, or the connection is over.
-    pub(crate) async fn refused(&self) {
+    /// Resolves when the client has reset the stream, or the connection has ended.
+    pub(crate) async fn closed(&self) {
         self.reset.cancelled().await;
     }
 }

@@ -1,4 +1,4 @@
-//! A connection as the server has it.
+//! The server's side of a WebSocket connection.
 
 use std::{
     collections::HashMap,
@@ -21,37 +21,37 @@ use super::{
 };
 use crate::{
     channel::{Inbox, PIECE, PIECES},
-    link::{Gone, Link, Standing},
+    link::{Closed, Lifetime, Link},
 };
 
-/// Most answers that wait to be written.
-const ANSWERS: usize = 64;
-/// How often the client is asked whether it is there.
-const ASK: Duration = Duration::from_secs(30);
-/// How long a client may take to hear that it is left.
-const GOODBYE: Duration = Duration::from_secs(1);
-/// Normal closure, and a protocol error (RFC 6455, 7.4.1).
+/// Maximum number of replies that are queued for writing.
+const REPLIES_MAX: usize = 64;
+/// Interval of pings, which detect a client that is gone.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// How long writing the final close frame may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Status codes of a normal closure and of a protocol error (RFC 6455, 7.4.1).
 const NORMAL: u16 = 1000;
 const PROTOCOL_ERROR: u16 = 1002;
 
-/// See the module.
+/// The shared state of a connection.
 pub(crate) struct Connection {
     link: Link,
     codec: Codec,
-    answers: mpsc::Sender<Vec<u8>>,
+    replies: mpsc::Sender<Vec<u8>>,
     inboxes: Mutex<HashMap<u8, mpsc::Sender<Bytes>>>,
 }
 
-/// Starts on a connection with these channels of the client's: what they bring, in the same order, and what must be run
-/// for anything to happen. That ends with the connection, which is over then.
+/// Sets a connection up. `channels` are the channels that the client sends; their inboxes are returned in the same
+/// order. The returned future drives the connection and completes when it ends.
 pub(crate) fn connect(
     reader: impl AsyncRead + Send + Unpin,
     writer: impl AsyncWrite + Send + Unpin + 'static,
     codec: Codec,
     channels: &[u8],
-    standing: Standing,
+    lifetime: Lifetime,
 ) -> (Arc<Connection>, Vec<Inbox>, impl Future<Output = ()> + Send) {
-    let (answers, to_write) = mpsc::channel(ANSWERS);
+    let (replies, to_write) = mpsc::channel(REPLIES_MAX);
     let mut senders = HashMap::new();
     let mut inboxes = Vec::new();
     for channel in channels {
@@ -59,18 +59,18 @@ pub(crate) fn connect(
         senders.insert(*channel, sender);
         inboxes.push(Inbox::new(inbox, None));
     }
-    let connection = Connection { link: Link::new(writer, standing), codec, answers, inboxes: Mutex::new(senders) };
+    let connection = Connection { link: Link::new(writer, lifetime), codec, replies, inboxes: Mutex::new(senders) };
     let connection = Arc::new(connection);
-    let running = Arc::clone(&connection);
+    let driven = Arc::clone(&connection);
     let run = async move {
         tokio::select! {
-            () = running.read(reader) => {}
-            () = running.write_answers(to_write) => {}
-            () = running.ask() => {}
-            () = running.link.over().cancelled() => {}
+            () = driven.read(reader) => {}
+            () = driven.write_replies(to_write) => {}
+            () = driven.ping() => {}
+            () = driven.link.closed().cancelled() => {}
         }
-        running.link.over().cancel();
-        running.inboxes().clear();
+        driven.link.closed().cancel();
+        driven.inboxes().clear();
     };
     (connection, inboxes, run)
 }
@@ -80,15 +80,15 @@ impl Connection {
         &self.link
     }
 
-    /// Where a channel to the client is written.
+    /// Returns the sending end of a channel.
     pub(crate) fn outlet(self: &Arc<Self>, channel: u8) -> Outlet {
         Outlet { channel, connection: Arc::clone(self) }
     }
 
-    /// Last words.
-    pub(crate) async fn say_goodbye(&self) {
-        // A client that left needs none.
-        let _ = self.link.write(&frame::whole(CLOSE, &NORMAL.to_be_bytes()), &[]).await;
+    /// Sends a close frame, and shuts the connection's write half down.
+    pub(crate) async fn close(&self) {
+        // This fails if the client has disconnected.
+        let _ = self.link.write(&frame::encode(CLOSE, &NORMAL.to_be_bytes()), &[]).await;
         self.link.shutdown().await;
     }
 
@@ -96,19 +96,19 @@ impl Connection {
         self.inboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn write_answers(&self, mut answers: mpsc::Receiver<Vec<u8>>) {
-        while let Some(frame) = answers.recv().await {
+    async fn write_replies(&self, mut replies: mpsc::Receiver<Vec<u8>>) {
+        while let Some(frame) = replies.recv().await {
             if self.link.write(&frame, &[]).await.is_err() {
                 return;
             }
         }
     }
 
-    /// A client that is gone cannot be written to; that is how it is noticed while it is not read from.
-    async fn ask(&self) {
+    /// Sends pings. Writing fails if the client is gone, which is detected this way while the connection is not read.
+    async fn ping(&self) {
         loop {
-            sleep(ASK).await;
-            let _ = self.answers.send(frame::whole(PING, &[])).await;
+            sleep(PING_INTERVAL).await;
+            let _ = self.replies.send(frame::encode(PING, &[])).await;
         }
     }
 
@@ -117,50 +117,50 @@ impl Connection {
         let (mut buffer, mut events) = (vec![0; PIECE], Vec::new());
         while let Ok(length @ 1..) = reader.read(&mut buffer).await {
             self.link.touch();
-            let pushed = demultiplexer.push(&buffer[..length], &mut events);
+            let outcome = demultiplexer.push(&buffer[..length], &mut events);
             for event in events.drain(..) {
                 if let Event::Close(status) = event {
-                    let _ = timeout(GOODBYE, self.link.write(&frame::whole(CLOSE, &status), &[])).await;
+                    let _ = timeout(CLOSE_TIMEOUT, self.link.write(&frame::encode(CLOSE, &status), &[])).await;
                     return;
                 }
-                self.take(event).await;
+                self.handle(event).await;
             }
-            if let Err(malformed) = pushed {
-                tracing::debug!("end a WebSocket connection: {malformed}");
-                let goodbye = frame::whole(CLOSE, &PROTOCOL_ERROR.to_be_bytes());
-                let _ = timeout(GOODBYE, self.link.write(&goodbye, &[])).await;
+            if let Err(malformed) = outcome {
+                tracing::debug!("closing a WebSocket connection: {malformed}");
+                let close = frame::encode(CLOSE, &PROTOCOL_ERROR.to_be_bytes());
+                let _ = timeout(CLOSE_TIMEOUT, self.link.write(&close, &[])).await;
                 return;
             }
         }
     }
 
-    async fn take(&self, event: Event) {
+    async fn handle(&self, event: Event) {
         match event {
             Event::Piece(channel, piece) => {
                 let Some(inbox) = self.inboxes().get(&channel).cloned() else { return };
                 tokio::select! {
                     _ = inbox.send(piece) => {}
-                    () = self.link.left() => self.link.over().cancel(),
+                    () = self.link.disconnected() => self.link.closed().cancel(),
                 }
             }
             Event::End(channel) => drop(self.inboxes().remove(&channel)),
             Event::Ping(content) => {
-                let _ = self.answers.send(frame::whole(PONG, &content)).await;
+                let _ = self.replies.send(frame::encode(PONG, &content)).await;
             }
             Event::Close(_) => {}
         }
     }
 }
 
-/// Where a channel to the client is written.
+/// The sending end of a channel.
 pub(crate) struct Outlet {
     channel: u8,
     connection: Arc<Connection>,
 }
 
 impl Outlet {
-    /// Writes all of it, as one message; also nothing.
-    pub(crate) async fn send(&mut self, data: &[u8]) -> Result<(), Gone> {
+    /// Sends the data as one message, even if it is empty.
+    pub(crate) async fn send(&mut self, data: &[u8]) -> Result<(), Closed> {
         let link = &self.connection.link;
         match self.connection.codec {
             Codec::Raw => link.write(&frame::head(BINARY, data.len()), data).await,
@@ -178,8 +178,8 @@ impl Outlet {
         }
     }
 
-    /// Resolves when the connection is over.
-    pub(crate) async fn refused(&self) {
-        self.connection.link.over().cancelled().await;
+    /// Resolves when the connection has ended.
+    pub(crate) async fn closed(&self) {
+        self.connection.link.closed().cancelled().await;
     }
 }

@@ -1,93 +1,95 @@
-//! A client's bytes as pieces of channels: pure, and bounded.
+//! Decodes a client's bytes into pieces of channels: pure, with bounded memory.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 
 use super::frame::{BINARY, CLOSE, CONTINUATION, HEAD_MAX, Head, MASKED, PING, PONG, TEXT};
 
-/// Most bytes of a message in base64.
+/// Maximum size of a message in base64.
 const ENCODED_MAX: usize = 256 * 1024;
-/// Channel of the word that a channel ends (`v5.channel.k8s.io`).
+/// Channel of messages that close another channel (`v5.channel.k8s.io`).
 const CLOSE_SIGNAL: u8 = 255;
 
-/// What the client sends is no WebSocket that could be followed any further.
+/// A violation of RFC 6455, after which the connection cannot be used any longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the client sent {0}")]
 pub struct Malformed(pub(crate) &'static str);
 
-/// What a message is.
+/// The format of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Codec {
-    /// A byte that names the channel, then the channel's bytes. `closing`: 255 and a channel end that channel.
+    /// A byte with the channel, then the channel's data. With `closing`, a message of 255 and a channel closes that
+    /// channel.
     Binary {
-        /// Whether there is such a word.
+        /// Whether channels can be closed.
         closing: bool,
     },
-    /// A digit that names the channel, then the channel's bytes in base64.
+    /// A digit with the channel, then the channel's data in base64.
     Base64,
-    /// Bytes of the only channel.
+    /// Data of the only channel.
     Raw,
 }
 
-/// What a client's bytes mean.
+/// An event that a client's bytes encode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Bytes of a channel.
+    /// Data of a channel.
     Piece(u8, Bytes),
-    /// A channel ends.
+    /// The end of a channel.
     End(u8),
-    /// To be answered with the same.
+    /// A ping, which must be answered with the same content.
     Ping(Vec<u8>),
-    /// The client leaves; nothing after it counts. Its status, to be sent back.
+    /// The client closes the connection; later data is ignored. The content must be echoed.
     Close(Vec<u8>),
 }
 
-/// Takes bytes as they come.
+/// Decodes a client's bytes as they arrive.
 #[derive(Debug)]
 pub struct Demultiplexer {
     codec: Codec,
     head: [u8; HEAD_MAX],
-    /// So much of `head` is there.
+    /// Number of bytes in `head`.
     filled: usize,
     frame: Option<Frame>,
     message: Option<Message>,
-    over: bool,
+    closed: bool,
 }
 
-/// The frame whose content comes.
+/// The frame that is being received.
 #[derive(Debug)]
 struct Frame {
     head: Head,
     done: u64,
-    /// Of a control frame.
+    /// Content of a control frame.
     content: Vec<u8>,
 }
 
-/// The message whose frames come.
+/// The message that is being received.
 #[derive(Debug)]
 enum Message {
-    Begun,
-    Of(u8),
+    Started,
+    Channel(u8),
     Ending(Option<u8>),
     Encoded(Vec<u8>),
 }
 
 impl Demultiplexer {
-    /// At the begin of a connection.
+    /// Creates a demultiplexer for the start of a connection.
     pub fn new(codec: Codec) -> Self {
-        Self { codec, head: [0; HEAD_MAX], filled: 0, frame: None, message: None, over: false }
+        Self { codec, head: [0; HEAD_MAX], filled: 0, frame: None, message: None, closed: false }
     }
 
-    /// What these bytes mean, after those before.
+    /// Decodes further bytes and appends their events.
     ///
     /// # Errors
-    /// Where the connection must end; `events` has what came before that.
+    /// When the connection must be closed; `events` contains the events before the error.
     pub fn push(&mut self, mut bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Malformed> {
-        while !self.over {
+        while !self.closed {
             match self.frame.take() {
                 Some(frame) => {
-                    let left = frame.head.length - frame.done;
-                    let (now, later) = bytes.split_at(bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
+                    let remaining = frame.head.length - frame.done;
+                    let (now, later) =
+                        bytes.split_at(bytes.len().min(usize::try_from(remaining).unwrap_or(usize::MAX)));
                     bytes = later;
                     self.content(frame, now, events)?;
                     if self.frame.is_some() {
@@ -116,40 +118,40 @@ impl Demultiplexer {
         let head = Head::parse(&self.head[..self.filled])?;
         self.filled = 0;
         match (head.opcode, &self.message) {
-            (CONTINUATION, None) => return Err(Malformed("the rest of a message that was not begun")),
-            (TEXT | BINARY, Some(_)) => return Err(Malformed("a message within another")),
-            (TEXT | BINARY, None) => self.message = Some(self.begun()),
+            (CONTINUATION, None) => return Err(Malformed("a continuation frame without a message")),
+            (TEXT | BINARY, Some(_)) => return Err(Malformed("a new message before the end of the previous one")),
+            (TEXT | BINARY, None) => self.message = Some(self.new_message()),
             _ => {}
         }
         self.frame = Some(Frame { head, done: 0, content: Vec::new() });
         Ok(())
     }
 
-    fn begun(&self) -> Message {
+    fn new_message(&self) -> Message {
         match self.codec {
-            Codec::Binary { .. } => Message::Begun,
+            Codec::Binary { .. } => Message::Started,
             Codec::Base64 => Message::Encoded(Vec::new()),
-            Codec::Raw => Message::Of(0),
+            Codec::Raw => Message::Channel(0),
         }
     }
 
-    /// Content of a frame; the frame is put back while more of it is to come.
+    /// Handles content of a frame; stores the frame again if it is incomplete.
     fn content(&mut self, mut frame: Frame, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Malformed> {
         let at = frame.done as usize % 4;
         let plain: Vec<u8> = bytes.iter().zip(frame.head.mask.iter().cycle().skip(at)).map(|(b, m)| b ^ m).collect();
         frame.done += bytes.len() as u64;
-        let whole = frame.done == frame.head.length;
+        let complete = frame.done == frame.head.length;
         match frame.head.opcode {
             CLOSE | PING | PONG => {
                 frame.content.extend(plain);
-                if whole {
+                if complete {
                     self.control(frame.head.opcode, frame.content, events);
                     return Ok(());
                 }
             }
             _ => {
                 self.message_bytes(plain, events)?;
-                if whole {
+                if complete {
                     if frame.head.last {
                         self.end_message(events)?;
                     }
@@ -165,7 +167,7 @@ impl Demultiplexer {
         match opcode {
             PING => events.push(Event::Ping(content)),
             CLOSE => {
-                self.over = true;
+                self.closed = true;
                 events.push(Event::Close(content));
             }
             _ => {}
@@ -177,22 +179,22 @@ impl Demultiplexer {
         if bytes.is_empty() {
             return Ok(());
         }
-        if let Some(message @ Message::Begun) = &mut self.message {
+        if let Some(message @ Message::Started) = &mut self.message {
             let channel = bytes.split_to(1)[0];
             let ending = channel == CLOSE_SIGNAL && self.codec == Codec::Binary { closing: true };
-            *message = if ending { Message::Ending(None) } else { Message::Of(channel) };
+            *message = if ending { Message::Ending(None) } else { Message::Channel(channel) };
         }
         match &mut self.message {
-            Some(Message::Of(channel)) if !bytes.is_empty() => events.push(Event::Piece(*channel, bytes)),
+            Some(Message::Channel(channel)) if !bytes.is_empty() => events.push(Event::Piece(*channel, bytes)),
             Some(Message::Ending(channel)) if !bytes.is_empty() => {
                 if channel.is_some() || bytes.len() > 1 {
-                    return Err(Malformed("the end of more than one channel"));
+                    return Err(Malformed("a message that closes more than one channel"));
                 }
                 *channel = Some(bytes[0]);
             }
             Some(Message::Encoded(text)) => {
                 if text.len() + bytes.len() > ENCODED_MAX {
-                    return Err(Malformed("a message in base64 larger than is taken"));
+                    return Err(Malformed("a base64 message that is too large"));
                 }
                 text.extend(bytes);
             }
@@ -204,10 +206,10 @@ impl Demultiplexer {
     fn end_message(&mut self, events: &mut Vec<Event>) -> Result<(), Malformed> {
         match self.message.take() {
             Some(Message::Ending(Some(channel))) => events.push(Event::End(channel)),
-            Some(Message::Ending(None)) => return Err(Malformed("the end of no channel")),
+            Some(Message::Ending(None)) => return Err(Malformed("a message that closes no channel")),
             Some(Message::Encoded(text)) => {
                 let Some((digit, text)) = text.split_first() else { return Ok(()) };
-                let bytes = STANDARD.decode(text).map_err(|_| Malformed("what is no base64"))?;
+                let bytes = STANDARD.decode(text).map_err(|_| Malformed("invalid base64"))?;
                 if !bytes.is_empty() {
                     events.push(Event::Piece(digit.wrapping_sub(b'0'), bytes.into()));
                 }

@@ -1,4 +1,4 @@
-//! Frames as bytes (RFC 6455, section 5).
+//! The encoding of frames (RFC 6455, section 5).
 
 use super::Malformed;
 
@@ -9,14 +9,14 @@ pub(super) const CLOSE: u8 = 8;
 pub(super) const PING: u8 = 9;
 pub(super) const PONG: u8 = 10;
 
-/// Most bytes before a client's frame's content.
+/// Maximum length of the head of a client's frame in bytes.
 pub(super) const HEAD_MAX: usize = 14;
-/// In the second byte: as each frame of a client's must be.
+/// Bit of the second byte; it must be set in all frames of a client.
 pub(super) const MASKED: u8 = 0x80;
-/// Most bytes of a control frame's content.
+/// Maximum content of a control frame in bytes.
 pub(super) const CONTROL_MAX: u64 = 125;
 
-/// What stands before a client's frame's content.
+/// The head of a client's frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) last: bool,
@@ -26,7 +26,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// How long it is, by its first two bytes.
+    /// Returns the length of the head, which its second byte determines.
     pub(super) fn size(second: u8) -> usize {
         match second & 0x7f {
             126 => 8,
@@ -35,11 +35,11 @@ impl Head {
         }
     }
 
-    /// Of as many bytes as [`Head::size`] says.
+    /// Parses a head; `bytes` has the length that [`Head::size`] returns.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let (first, second) = (bytes[0], bytes[1]);
         if first & 0x70 != 0 {
-            return Err(Malformed("a frame of an extension"));
+            return Err(Malformed("a frame with reserved bits"));
         }
         let (length, mask) = bytes[2..].split_at(bytes.len() - 6);
         let length = match length.len() {
@@ -47,20 +47,20 @@ impl Head {
             _ => length.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
         };
         if length >> 63 != 0 {
-            return Err(Malformed("a frame longer than there are"));
+            return Err(Malformed("a frame that exceeds the maximum length"));
         }
         let (last, opcode) = (first & 0x80 != 0, first & 0x0f);
         match opcode {
             CONTINUATION | TEXT | BINARY => {}
             CLOSE | PING | PONG if last && length <= CONTROL_MAX => {}
-            CLOSE | PING | PONG => return Err(Malformed("a control frame that is long or in pieces")),
-            _ => return Err(Malformed("a frame of an unknown kind")),
+            CLOSE | PING | PONG => return Err(Malformed("a control frame that is too long or fragmented")),
+            _ => return Err(Malformed("a frame with an unknown opcode")),
         }
         Ok(Self { last, opcode, length, mask: [mask[0], mask[1], mask[2], mask[3]] })
     }
 }
 
-/// What goes before so many bytes of ours, a whole message.
+/// Encodes the head of an unfragmented message of the server.
 pub(super) fn head(opcode: u8, length: usize) -> Vec<u8> {
     let mut head = Vec::with_capacity(11);
     head.push(0x80 | opcode);
@@ -78,8 +78,8 @@ pub(super) fn head(opcode: u8, length: usize) -> Vec<u8> {
     head
 }
 
-/// A whole frame of ours.
-pub(super) fn whole(opcode: u8, content: &[u8]) -> Vec<u8> {
+/// Encodes an unfragmented frame of the server.
+pub(super) fn encode(opcode: u8, content: &[u8]) -> Vec<u8> {
     let mut frame = head(opcode, content.len());
     frame.extend(content);
     frame

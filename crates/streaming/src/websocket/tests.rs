@@ -12,7 +12,7 @@ fn frame(opcode: u8, last: bool, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Pieces of one channel that follow each other are one.
+/// Decodes bytes in steps of a given size. Consecutive pieces of the same channel are joined.
 fn events(codec: Codec, bytes: &[u8], step: usize) -> Result<Vec<Event>, Malformed> {
     let mut demultiplexer = Demultiplexer::new(codec);
     let mut events = Vec::new();
@@ -35,14 +35,14 @@ fn piece(channel: u8, bytes: &[u8]) -> Event {
 }
 
 #[test]
-fn the_key_of_the_standard() {
+fn the_key_of_rfc_6455_is_accepted() {
     assert_eq!(accept("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
 }
 
 const V5: Codec = Codec::Binary { closing: true };
 
 #[test]
-fn messages_are_of_channels() {
+fn messages_are_decoded_to_channels() {
     let bytes = [
         frame(2, true, b"\0input"),
         frame(2, false, b""),
@@ -59,7 +59,7 @@ fn messages_are_of_channels() {
     ]
     .concat();
     for step in [1, 2, 3, 7, 1000] {
-        let wanted = vec![
+        let expected = vec![
             piece(0, b"input"),
             piece(4, b"{"),
             Event::Ping(b"ping".to_vec()),
@@ -67,12 +67,12 @@ fn messages_are_of_channels() {
             Event::End(0),
             Event::Close(b"\x03\xe8bye".to_vec()),
         ];
-        assert_eq!(events(V5, &bytes, step), Ok(wanted), "in steps of {step}");
+        assert_eq!(events(V5, &bytes, step), Ok(expected), "in steps of {step}");
     }
 }
 
 #[test]
-fn before_v5_nothing_ends_a_channel() {
+fn channels_cannot_be_closed_before_v5() {
     let bytes = frame(2, true, b"\xff\0");
     assert_eq!(events(Codec::Binary { closing: false }, &bytes, 1), Ok(vec![piece(255, b"\0")]));
     assert!(events(V5, &frame(2, true, b"\xff\0\0"), 9).is_err());
@@ -80,7 +80,7 @@ fn before_v5_nothing_ends_a_channel() {
 }
 
 #[test]
-fn base64_is_gathered_and_bounded() {
+fn base64_is_buffered_up_to_a_limit() {
     let bytes =
         [frame(1, false, b"0aGV"), frame(0, true, b"sbG8="), frame(1, true, b"4"), frame(1, true, b"")].concat();
     assert_eq!(events(Codec::Base64, &bytes, 1), Ok(vec![piece(0, b"hello")]));
@@ -89,16 +89,16 @@ fn base64_is_gathered_and_bounded() {
 }
 
 #[test]
-fn long_messages_are_handed_on_as_they_come() {
-    // A frame that says it is of 2^62 bytes.
+fn long_messages_are_passed_on_as_they_arrive() {
+    // A frame with a length of 2^62 bytes.
     let mut bytes = vec![0x82, 0xff, 0x40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     bytes.extend(b"\x00abc");
     assert_eq!(events(V5, &bytes, 100), Ok(vec![piece(0, b"abc")]));
 }
 
 #[test]
-fn what_is_against_the_standard_ends_the_connection() {
-    let unmasked = super::frame::whole(2, b"\0x");
+fn violations_of_the_protocol_are_errors() {
+    let unmasked = super::frame::encode(2, b"\0x");
     let reserved = {
         let mut bytes = frame(2, true, b"\0x");
         bytes[0] |= 0x40;
@@ -121,7 +121,7 @@ fn what_is_against_the_standard_ends_the_connection() {
 
 proptest! {
     #[test]
-    fn any_bytes_give_events_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..300), step in 1usize..50) {
+    fn arbitrary_bytes_give_events_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..300), step in 1usize..50) {
         for codec in [V5, Codec::Base64, Codec::Raw] {
             let whole = events(codec, &bytes, 300);
             let pieces = events(codec, &bytes, step);
@@ -133,8 +133,8 @@ proptest! {
     }
 
     #[test]
-    fn any_message_arrives(content in proptest::collection::vec(any::<u8>(), 1..1500), step in 1usize..900) {
-        let got = events(Codec::Raw, &frame(2, true, &content), step);
-        prop_assert_eq!(got, Ok(vec![piece(0, &content)]));
+    fn arbitrary_messages_are_transferred(content in proptest::collection::vec(any::<u8>(), 1..1500), step in 1usize..900) {
+        let decoded = events(Codec::Raw, &frame(2, true, &content), step);
+        prop_assert_eq!(decoded, Ok(vec![piece(0, &content)]));
     }
 }

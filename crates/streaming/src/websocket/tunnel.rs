@@ -1,4 +1,4 @@
-//! A connection within a WebSocket connection: its bytes are the messages.
+//! A byte stream within a WebSocket connection, carried in the content of its messages.
 
 use std::{
     future::Future,
@@ -14,12 +14,12 @@ use tokio::{
 };
 
 use super::{Codec, connect};
-use crate::link::Standing;
+use crate::link::Lifetime;
 
-/// So much waits between the inner connection and the outer.
-const BETWEEN: usize = 64 * 1024;
+/// Capacity of the buffer between the inner and the outer connection in bytes.
+const BUFFER: usize = 64 * 1024;
 
-/// Reads what comes in messages.
+/// Reads the content of the messages.
 pub(crate) struct Messages {
     queue: mpsc::Receiver<Bytes>,
     piece: Bytes,
@@ -40,27 +40,27 @@ impl AsyncRead for Messages {
     }
 }
 
-/// The inner connection's ends, and what must be run for anything to happen; that ends with the outer connection. When
-/// the inner writer is shut down, the client is told that nothing follows.
+/// Sets a tunnel up. Returns the two directions of the inner connection, and the future that drives the outer
+/// connection and completes when it ends. When the inner writer is shut down, the outer connection is closed.
 pub(crate) fn tunnel(
     reader: impl AsyncRead + Send + Unpin,
     writer: impl AsyncWrite + Send + Unpin + 'static,
-    standing: Standing,
+    lifetime: Lifetime,
 ) -> (Messages, WriteHalf<SimplexStream>, impl Future<Output = ()> + Send) {
-    let (connection, mut inboxes, run) = connect(reader, writer, Codec::Raw, &[0], standing);
+    let (connection, mut inboxes, run) = connect(reader, writer, Codec::Raw, &[0], lifetime);
     let queue = inboxes.remove(0).into_queue();
-    let (mut from_inner, inner) = simplex(BETWEEN);
+    let (mut from_inner, inner) = simplex(BUFFER);
     let outer = async move {
         let mut outlet = connection.outlet(0);
         let send = async {
-            let mut buffer = vec![0; BETWEEN];
+            let mut buffer = vec![0; BUFFER];
             while let Ok(length @ 1..) = from_inner.read(&mut buffer).await {
                 if outlet.send(&buffer[..length]).await.is_err() {
                     return;
                 }
             }
-            connection.say_goodbye().await;
-            // The client's turn.
+            connection.close().await;
+            // Now the client has to close the connection.
             std::future::pending().await
         };
         tokio::select! {

@@ -1,4 +1,4 @@
-//! What the tests connect with, and what they serve.
+//! A test server, and the connections of its clients.
 
 #![allow(dead_code)]
 
@@ -16,58 +16,58 @@ use tokio::{
     task::JoinHandle,
 };
 
-use runtime::Programs;
+use runtime::LocalRuntime;
 
-/// Only so that a test that hangs ends: nothing is measured.
+/// Timeout that only ends tests that hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits for what must come.
-pub(crate) async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
+/// Waits for an expected event.
+pub(crate) async fn within_timeout<T>(event: &str, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, work).await {
         Ok(value) => value,
-        Err(_) => panic!("{what}: it did not come"),
+        Err(_) => panic!("timed out waiting for {event}"),
     }
 }
 
-/// Asks again until it is so.
-pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
-    soon(what, async {
-        while !so() {
+/// Polls a condition until it is true.
+pub(crate) async fn eventually(event: &str, mut condition: impl FnMut() -> bool) {
+    within_timeout(event, async {
+        while !condition() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
     .await;
 }
 
-/// A server that runs.
-pub(crate) struct Served {
-    pub(crate) server: Arc<Server<Programs>>,
+/// A running server.
+pub(crate) struct TestServer {
+    pub(crate) server: Arc<Server<LocalRuntime>>,
     pub(crate) stop: oneshot::Sender<()>,
     pub(crate) task: JoinHandle<()>,
 }
 
-impl Served {
+impl TestServer {
     pub(crate) async fn new() -> Self {
-        Self::with(Options::default(), Programs::default()).await
+        Self::with(Options::default(), LocalRuntime::default()).await
     }
 
-    pub(crate) async fn with(options: Options, programs: Programs) -> Self {
-        let server = Arc::new(Server::bind(options, programs).await.expect("listen on loopback"));
+    pub(crate) async fn with(options: Options, runtime: LocalRuntime) -> Self {
+        let server = Arc::new(Server::bind(options, runtime).await.expect("listen on loopback"));
         let (stop, stopped) = oneshot::channel();
-        let serving = Arc::clone(&server);
-        let task = tokio::spawn(async move { serving.serve(async { drop(stopped.await) }).await });
+        let running = Arc::clone(&server);
+        let task = tokio::spawn(async move { running.serve(async { drop(stopped.await) }).await });
         Self { server, stop, task }
     }
 
-    /// Ends it, and looks whether anything is left.
+    /// Stops the server after all sessions have ended.
     pub(crate) async fn end(self) {
         let counts = || {
             let counts = self.server.counts();
             counts.exec.open + counts.attach.open + counts.port_forward.open
         };
-        until("the end of all sessions", || counts() == 0).await;
-        self.stop.send(()).expect("it runs");
-        soon("the end of the server", self.task).await.expect("no panic");
+        eventually("the end of all sessions", || counts() == 0).await;
+        self.stop.send(()).expect("the server is running");
+        within_timeout("the end of the server", self.task).await.expect("no panic");
     }
 
     pub(crate) fn url(&self, request: Request) -> String {
@@ -75,12 +75,12 @@ impl Served {
     }
 }
 
-/// A connection after its request, and the head of the answer.
+/// Connects and sends an upgrade request. Returns the connection and the head of the response.
 pub(crate) async fn upgrade(url: &str, headers: &[(&str, &str)]) -> (TcpStream, String) {
     let rest = url.strip_prefix("http://").expect("an http URL");
     let (host, path) = rest.split_once('/').expect("a path");
     let mut stream = TcpStream::connect(host).await.expect("connect");
-    // As clients have it: frames must not wait for each other.
+    // Clients set this too: frames must be sent without delay.
     stream.set_nodelay(true).expect("a socket option");
     let mut request = format!("POST /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\n");
     for (name, value) in headers {
@@ -91,7 +91,7 @@ pub(crate) async fn upgrade(url: &str, headers: &[(&str, &str)]) -> (TcpStream, 
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
-        match soon("an answer", stream.read(&mut byte)).await.expect("an answer") {
+        match within_timeout("a response", stream.read(&mut byte)).await.expect("read a response") {
             0 => break,
             _ => head.push(byte[0]),
         }

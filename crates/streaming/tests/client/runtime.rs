@@ -1,4 +1,4 @@
-//! Programs of this machine in place of containers.
+//! A runtime that executes commands on this machine instead of in containers.
 
 use std::{
     process::Stdio,
@@ -13,36 +13,36 @@ use tokio::{
 
 type Later<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Runs what it is asked for; a sandbox is this machine.
+/// Executes the requested commands. A sandbox is an address of this machine.
 #[derive(Clone, Default)]
-pub(crate) struct Programs {
-    /// Sizes that were told.
+pub(crate) struct LocalRuntime {
+    /// Terminal sizes that were set.
     pub(crate) sizes: Arc<Mutex<Vec<Size>>>,
-    /// What attached clients get, one each.
+    /// Sessions for attach requests, one each.
     pub(crate) attached: Arc<Mutex<Vec<Session>>>,
 }
 
-struct Running {
+struct RunningCommand {
     child: tokio::sync::Mutex<Child>,
     sizes: Arc<Mutex<Vec<Size>>>,
 }
 
-impl Control for Running {
+impl Control for RunningCommand {
     fn resize(&self, size: Size) -> Later<'_, ()> {
         self.sizes.lock().expect("not poisoned").push(size);
         Box::pin(async {})
     }
 
-    fn ended(&self) -> Later<'_, Result<i32, Error>> {
+    fn wait(&self) -> Later<'_, Result<i32, Error>> {
         Box::pin(async { Ok(self.child.lock().await.wait().await?.code().unwrap_or(255)) })
     }
 }
 
-fn piped(wanted: bool) -> Stdio {
-    if wanted { Stdio::piped() } else { Stdio::null() }
+fn piped(requested: bool) -> Stdio {
+    if requested { Stdio::piped() } else { Stdio::null() }
 }
 
-impl Runtime for Programs {
+impl Runtime for LocalRuntime {
     async fn exec(&self, request: &Exec) -> Result<Session, Error> {
         let streams = request.streams;
         let mut child = Command::new(&request.command[0])
@@ -56,13 +56,13 @@ impl Runtime for Programs {
             stdin: child.stdin.take().map(|pipe| Box::new(pipe) as Writer),
             stdout: child.stdout.take().map(|pipe| Box::new(pipe) as Reader),
             stderr: child.stderr.take().map(|pipe| Box::new(pipe) as Reader),
-            control: Box::new(Running { child: child.into(), sizes: Arc::clone(&self.sizes) }),
+            control: Box::new(RunningCommand { child: child.into(), sizes: Arc::clone(&self.sizes) }),
             ends_with_input: false,
         })
     }
 
     async fn attach(&self, _: &Attach) -> Result<Session, Error> {
-        self.attached.lock().expect("not poisoned").pop().ok_or_else(|| "it does not run".into())
+        self.attached.lock().expect("not poisoned").pop().ok_or_else(|| "not running".into())
     }
 
     async fn connect(&self, sandbox: &str, port: u16) -> Result<TcpStream, Error> {

@@ -1,4 +1,4 @@
-//! A client of SPDY/3.1, as small as the tests allow.
+//! A minimal SPDY/3.1 client.
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{Served, soon, upgrade};
+use super::{TestServer, upgrade, within_timeout};
 
 pub(crate) trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
-/// What came on a stream.
+/// The data and state of a stream.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Got {
+pub(crate) struct StreamState {
     pub(crate) data: Vec<u8>,
     pub(crate) replied: bool,
     pub(crate) fin: bool,
@@ -30,26 +30,26 @@ pub(crate) struct Client {
     deflater: Deflater,
     inflater: Inflater,
     next: u32,
-    pub(crate) streams: HashMap<u32, Got>,
+    pub(crate) streams: HashMap<u32, StreamState>,
     pub(crate) pings: Vec<u32>,
-    /// Last stream and status.
+    /// Status of the server's GOAWAY.
     pub(crate) goaway: Option<u32>,
-    pub(crate) over: bool,
+    pub(crate) closed: bool,
 }
 
 impl Client {
-    pub(crate) async fn new(served: &Served, request: Request, protocol: Option<&str>) -> Self {
+    pub(crate) async fn new(server: &TestServer, request: Request, protocol: Option<&str>) -> Self {
         let mut headers = vec![("Upgrade", "SPDY/3.1")];
         headers.extend(protocol.map(|name| ("X-Stream-Protocol-Version", name)));
-        let (stream, head) = upgrade(&served.url(request), &headers).await;
+        let (stream, head) = upgrade(&server.url(request), &headers).await;
         assert!(head.starts_with("http/1.1 101"), "{head}");
         if let Some(name) = protocol {
             assert!(head.contains(&format!("x-stream-protocol-version: {name}\r\n")), "{head}");
         }
-        Self::over(stream)
+        Self::on(stream)
     }
 
-    pub(crate) fn over(wire: impl Wire + 'static) -> Self {
+    pub(crate) fn on(wire: impl Wire + 'static) -> Self {
         Self {
             wire: Box::new(wire),
             deflater: Deflater::default(),
@@ -58,7 +58,7 @@ impl Client {
             streams: HashMap::new(),
             pings: Vec::new(),
             goaway: None,
-            over: false,
+            closed: false,
         }
     }
 
@@ -77,7 +77,7 @@ impl Client {
         let mut content = id.to_be_bytes().to_vec();
         content.extend([0; 6]);
         content.extend(self.deflater.block(headers));
-        self.streams.insert(id, Got::default());
+        self.streams.insert(id, StreamState::default());
         self.control(1, 0, &content).await;
         id
     }
@@ -85,7 +85,7 @@ impl Client {
     /// Opens a stream and waits for its reply.
     pub(crate) async fn open(&mut self, headers: &[(&str, &str)]) -> u32 {
         let id = self.syn(headers).await;
-        self.until("a reply", |client| client.streams[&id].replied).await;
+        self.eventually("a reply", |client| client.streams[&id].replied).await;
         id
     }
 
@@ -100,12 +100,12 @@ impl Client {
         self.control(6, 0, &id.to_be_bytes()).await;
     }
 
-    /// Takes one frame; false at the end of the connection.
+    /// Reads one frame. Returns false at the end of the connection.
     pub(crate) async fn take(&mut self) -> bool {
         let mut head = [0; 8];
         if self.wire.read_exact(&mut head).await.is_err() {
-            self.over = true;
-            // As clients do: the server waits for it.
+            self.closed = true;
+            // The server waits until the client closes its end.
             let _ = self.wire.shutdown().await;
             return false;
         }
@@ -114,10 +114,10 @@ impl Client {
         let mut content = vec![0; length];
         self.wire.read_exact(&mut content).await.expect("a whole frame");
         if first >> 31 == 0 {
-            let got = self.streams.get_mut(&first).expect("data of a stream that was opened");
-            assert!(got.replied, "data of stream {first} before its reply");
-            got.data.extend(content);
-            got.fin |= head[4] & 1 != 0;
+            let state = self.streams.get_mut(&first).expect("data of a stream that was opened");
+            assert!(state.replied, "data of stream {first} before its reply");
+            state.data.extend(content);
+            state.fin |= head[4] & 1 != 0;
             return true;
         }
         let number = |at: usize| u32::from_be_bytes(content[at..at + 4].try_into().expect("four bytes"));
@@ -135,19 +135,19 @@ impl Client {
         true
     }
 
-    /// Takes frames until it is so.
-    pub(crate) async fn until(&mut self, what: &str, mut so: impl FnMut(&Self) -> bool) {
-        soon(what, async {
-            while !so(self) {
-                assert!(self.take().await, "{what}: the connection ended before it came");
+    /// Reads frames until a condition is true.
+    pub(crate) async fn eventually(&mut self, event: &str, mut condition: impl FnMut(&Self) -> bool) {
+        within_timeout(event, async {
+            while !condition(self) {
+                assert!(self.take().await, "the connection ended before {event}");
             }
         })
         .await;
     }
 
-    /// Takes frames until the connection ends.
+    /// Reads frames until the connection ends.
     pub(crate) async fn drain(&mut self) {
-        soon("the end of the connection", async { while self.take().await {} }).await;
+        within_timeout("the end of the connection", async { while self.take().await {} }).await;
     }
 
     pub(crate) fn text(&self, stream: u32) -> String {
@@ -155,7 +155,7 @@ impl Client {
     }
 }
 
-/// The stream below a client that is no more.
+/// Creates a client on a TCP connection.
 pub(crate) fn tcp(stream: TcpStream) -> Client {
-    Client::over(stream)
+    Client::on(stream)
 }

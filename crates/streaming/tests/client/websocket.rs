@@ -1,4 +1,4 @@
-//! A client of WebSocket, as small as the tests allow.
+//! A minimal WebSocket client.
 
 use streaming::Request;
 use tokio::{
@@ -6,7 +6,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{Served, soon, upgrade};
+use super::{TestServer, upgrade, within_timeout};
 
 pub(crate) const TEXT: u8 = 1;
 pub(crate) const BINARY: u8 = 2;
@@ -19,14 +19,14 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) async fn new(served: &Served, request: Request, protocol: Option<&str>) -> Self {
+    pub(crate) async fn new(server: &TestServer, request: Request, protocol: Option<&str>) -> Self {
         let mut headers = vec![
             ("Upgrade", "websocket"),
             ("Sec-WebSocket-Version", "13"),
             ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
         ];
         headers.extend(protocol.map(|name| ("Sec-WebSocket-Protocol", name)));
-        let (wire, head) = upgrade(&served.url(request), &headers).await;
+        let (wire, head) = upgrade(&server.url(request), &headers).await;
         assert!(head.starts_with("http/1.1 101"), "{head}");
         assert!(head.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo=\r\n"), "{head}");
         match protocol {
@@ -39,7 +39,7 @@ impl Client {
         Self { wire }
     }
 
-    /// A masked frame.
+    /// Sends a masked frame.
     pub(crate) async fn frame(&mut self, opcode: u8, last: bool, content: &[u8]) {
         let mut frame = vec![opcode | if last { 0x80 } else { 0 }];
         match content.len() {
@@ -59,23 +59,23 @@ impl Client {
         self.wire.write_all(&frame).await.expect("send a frame");
     }
 
-    /// A message of a channel.
+    /// Sends a message on a channel.
     pub(crate) async fn send(&mut self, channel: u8, data: &[u8]) {
         let mut content = vec![channel];
         content.extend(data);
         self.frame(BINARY, true, &content).await;
     }
 
-    /// The next message; `None` at the end of the connection.
+    /// Reads the next message; `None` at the end of the connection.
     pub(crate) async fn take(&mut self) -> Option<(u8, Vec<u8>)> {
         let mut head = [0; 2];
-        if soon("a frame", self.wire.read_exact(&mut head)).await.is_err() {
-            // As clients do: the server waits for it.
+        if within_timeout("a frame", self.wire.read_exact(&mut head)).await.is_err() {
+            // The server waits until the client closes its end.
             let _ = self.wire.shutdown().await;
             return None;
         }
-        assert_eq!(head[0] & 0xf0, 0x80, "whole messages, and no extension");
-        assert_eq!(head[1] & 0x80, 0, "a server masks nothing");
+        assert_eq!(head[0] & 0xf0, 0x80, "unfragmented frames without extensions");
+        assert_eq!(head[1] & 0x80, 0, "frames of a server are not masked");
         let mut longer = vec![0; [0, 2, 8][usize::from(head[1]).saturating_sub(125).min(2)]];
         self.wire.read_exact(&mut longer).await.expect("a length");
         let length = match longer.len() {
@@ -87,7 +87,7 @@ impl Client {
         Some((head[0] & 0x0f, content))
     }
 
-    /// What comes on each channel until the connection is closed; and its status.
+    /// Reads messages until the connection is closed. Returns the data of each channel, and the status of the closure.
     pub(crate) async fn all(&mut self) -> ([Vec<u8>; 5], u16) {
         let mut channels = <[Vec<u8>; 5]>::default();
         let mut status = 0;

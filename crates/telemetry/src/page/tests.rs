@@ -21,7 +21,7 @@ fn page(format: Format) -> String {
 }
 
 #[test]
-fn openmetrics_names_families_without_the_suffix_and_ends() {
+fn openmetrics_names_families_without_suffix_and_has_an_end_marker() {
     let text = page(Format::OpenMetrics);
     assert!(
         text.starts_with("# HELP x_pulls A \\\"pull\\\"\\nthat ended \\\\ not.\n# TYPE x_pulls counter\n"),
@@ -36,7 +36,7 @@ fn openmetrics_names_families_without_the_suffix_and_ends() {
 }
 
 #[test]
-fn the_older_format_names_families_as_their_samples() {
+fn the_older_format_names_families_like_their_samples() {
     let text = page(Format::Prometheus);
     assert!(text.starts_with("# HELP x_pulls_total A \"pull\"\\nthat ended"), "{text}");
     assert!(text.contains("# TYPE x_pulls_total counter\n"));
@@ -56,7 +56,7 @@ fn buckets_are_cumulative() {
 }
 
 #[test]
-fn the_format_is_what_the_client_prefers() {
+fn the_format_is_the_one_that_the_client_prefers() {
     assert_eq!(Format::accepted(""), Format::Prometheus);
     assert_eq!(Format::accepted("text/plain"), Format::Prometheus);
     assert_eq!(Format::accepted("application/openmetrics-text; version=1.0.0; charset=utf-8"), Format::OpenMetrics);

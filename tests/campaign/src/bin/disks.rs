@@ -1,4 +1,4 @@
-//! The campaign of disks as a program: `tests/campaign/disks`.
+//! The program of the disk fault campaign: `tests/campaign/disks`.
 
 use std::process::ExitCode;
 

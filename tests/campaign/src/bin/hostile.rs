@@ -1,4 +1,4 @@
-//! The campaign of attackers as a program: `tests/campaign/hostile`.
+//! The program of the attack campaign: `tests/campaign/hostile`.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use campaign_tests::{
 };
 use clap::Parser;
 
-/// Containers that attack the engine, next to pods that must notice nothing
+/// Containers that attack the engine, next to pods that must not be affected
 #[derive(Parser)]
 struct Arguments {
     #[command(flatten)]

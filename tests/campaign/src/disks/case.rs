@@ -1,44 +1,44 @@
 use std::fmt;
 
-/// What the disk is for.
+/// The role of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Holds log directories of some pods.
+    /// It contains the log directories of some pods.
     Log,
-    /// Is the daemon's `data_dir`.
+    /// It is the `data_dir` of the daemon.
     Data,
-    /// Is the daemon's `state_dir`, a tmpfs.
+    /// It is the `state_dir` of the daemon, a tmpfs.
     State,
-    /// Is a volume of some pods.
+    /// It is a volume of some pods.
     Volume,
 }
 
-/// What is wrong with it.
+/// The kind of the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// No write begins (fsfreeze(8)).
+    /// No write starts (fsfreeze(8)).
     Frozen,
-    /// Writes begin in the file system, and none completes on the device below.
+    /// Writes start in the file system, but none completes on the device below.
     Stalled,
     /// A write takes up to 100 ms.
     Slow,
     /// The disk is full.
     Full,
-    /// It became read-only because of an error.
+    /// The file system became read-only because of an error.
     ReadOnly,
-    /// It forgets writes that it had confirmed.
+    /// The disk loses acknowledged writes.
     Lost,
 }
 
-/// One fault of one disk.
+/// A disk fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Case {
     pub(super) role: Role,
     pub(super) kind: Kind,
 }
 
-/// Every case. A tmpfs can neither be frozen nor become read-only under open files (EOPNOTSUPP, EBUSY). Single writes
-/// that are lost or reordered need device mapper: they are the campaign of power cuts.
+/// All cases. A tmpfs can neither be frozen nor become read-only while files are open (EOPNOTSUPP, EBUSY). Losing or
+/// reordering single writes requires another kind of device, and is covered by the power-cuts campaign.
 pub(super) const CASES: [Case; 17] = {
     use Kind::{Frozen, Full, Lost, ReadOnly, Slow, Stalled};
     use Role::{Data, Log, State, Volume};
@@ -87,22 +87,22 @@ impl fmt::Display for Case {
 }
 
 impl Case {
-    /// Whether pods that do not use the disk can be made while it is faulty.
+    /// Whether pods that do not use the disk can be created while it is faulty.
     pub(super) fn lets_others_start(self) -> bool {
         matches!(self.role, Role::Log | Role::Volume) || self.kind == Kind::Slow
     }
 
-    /// Whether output may be dropped, which the log must say.
+    /// Whether output may be dropped, which requires a notice in the log.
     pub(super) fn may_drop_output(self) -> bool {
         self.role == Role::Log && matches!(self.kind, Kind::Full | Kind::ReadOnly)
     }
 
-    /// Whether nothing of the output is read while the fault lasts: a container that prints waits in write(2).
-    pub(super) fn holds_output(self) -> bool {
+    /// Whether no output is read while the disk is faulty, so that a container that prints blocks in write(2).
+    pub(super) fn blocks_output(self) -> bool {
         self.role == Role::Log && matches!(self.kind, Kind::Frozen | Kind::Stalled)
     }
 
-    /// Whether a new mount ends the fault, before which every pod must be removed.
+    /// Whether the fault ends only with a new mount, before which every pod must be removed.
     pub(super) fn needs_new_mount(self) -> bool {
         matches!(self.kind, Kind::ReadOnly | Kind::Lost)
     }

@@ -1,14 +1,13 @@
-//! Disks that hang, are slow, full, read-only or forget writes, per role, next to pods that do not use them.
+//! Disks in different roles that hang, are slow, full, read-only or lose writes, next to pods that do not use them.
 //!
 //! A disk is ext4 on a loop device, mounted inside the node; the state directory is a small tmpfs. *Frozen* is
-//! fsfreeze(8),
-//! *stalled* freezes the file system below the loop device, *slow* freezes and thaws ten times a second, *read-only* is
-//! ext4's answer to an I/O error.
+//! fsfreeze(8), *stalled* freezes the file system below the loop device, *slow* freezes and thaws ten times a second,
+//! *read-only* is the reaction of ext4 to an I/O error.
 //!
-//! Each case has pods that use the disk (they log to it, or write and sync files on it), bystanders that do not, and,
-//! while the fault lasts, newcomers that want to use it. A fault of the engine is: a bystander's probe that fails or is
-//! late; `Status` or a list without an answer within a second; a daemon or a monitor that died; a request about the
-//! disk that is not answered after the fault's end; a line that is lost without a notice; anything that cannot be
+//! Each case has pods that use the disk (they log to it, or write and sync files on it), bystanders that do not, and
+//! newcomers that are started on the faulty disk. A fault of the engine is: a probe of a bystander that fails or is
+//! late; `Status` or a list without a response within a second; a daemon or a monitor that exited; a request about the
+//! disk without a response after the disk works again; a line that is lost without a notice; anything that cannot be
 //! removed or unmounted.
 
 mod case;
@@ -17,40 +16,40 @@ mod run;
 
 use case::CASES;
 
-/// How to run the campaign.
+/// Options of the campaign.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Plan {
-    /// Only these cases (`log-frozen`, `data-full`, …)
+    /// Run only these cases (`log-frozen`, `data-full`, …)
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
-    /// All but these cases
+    /// Skip these cases
     #[arg(long, value_delimiter = ',')]
     pub skip: Vec<String>,
-    /// Pods that do not use the disk
+    /// Number of pods that do not use the disk
     #[arg(long, default_value_t = 50)]
     pub victims: usize,
-    /// Pods that use the disk
+    /// Number of pods that use the disk
     #[arg(long, default_value_t = 10)]
     pub loaded: usize,
-    /// Pods that want to use the disk while it is faulty
+    /// Number of pods that are started on the faulty disk
     #[arg(long, default_value_t = 8)]
     pub newcomers: usize,
-    /// Seconds that the fault lasts
+    /// Duration of the disk fault in seconds
     #[arg(long, default_value_t = 20.0)]
     pub seconds: f64,
-    /// Seconds of the undisturbed measurement
+    /// Duration of the undisturbed measurement in seconds
     #[arg(long, default_value_t = 10.0)]
     pub quiet: f64,
-    /// Milliseconds between two probes of a bystander
+    /// Interval of the probes of a bystander in milliseconds
     #[arg(long, default_value_t = 1000)]
     pub period: u64,
-    /// Kills daemon and monitor while the fault lasts
+    /// Kill daemon and monitor while the disk is faulty
     #[arg(long)]
     pub kill: bool,
-    /// Bound for the 99th percentile of a bystander's exec, as a multiple of the undisturbed one
+    /// Bound for the 99th percentile of the execs of bystanders, as a multiple of the undisturbed one
     #[arg(long, default_value_t = 3.0)]
     pub factor: f64,
-    /// Bound in seconds for a bystander's slowest exec
+    /// Bound for the slowest exec of a bystander in seconds
     #[arg(long, default_value_t = 1.0)]
     pub slowest: f64,
     /// Seed of random choices
@@ -59,7 +58,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What `make test` runs of one case: a moment, without bounds that a busy machine would break.
+    /// The short form of one case, which `make test` runs: a few seconds, without bounds that a busy machine would
+    /// exceed.
     pub fn short(case: &str, kill: bool) -> Self {
         Self {
             only: vec![case.to_owned()],
@@ -78,24 +78,23 @@ impl Plan {
     }
 }
 
-/// Runs the campaign and prints what it saw; returns the faults.
+/// Runs the campaign, prints its results, and returns the faults.
 ///
 /// # Errors
 /// If a case is unknown.
 ///
 /// # Panics
-/// If there is no node, or no disk on it.
+/// If the node or the disk cannot be set up.
 pub async fn run(plan: &Plan) -> Result<Vec<String>, String> {
-    let known = |name: &&String| !CASES.iter().any(|case| case.to_string() == **name);
-    if let Some(name) = plan.only.iter().chain(&plan.skip).find(known) {
+    let is_unknown = |name: &&String| !CASES.iter().any(|case| case.to_string() == **name);
+    if let Some(name) = plan.only.iter().chain(&plan.skip).find(is_unknown) {
         let names: Vec<_> = CASES.iter().map(ToString::to_string).collect();
-        return Err(format!("there is no case {name}: {}", names.join(", ")));
+        return Err(format!("unknown case {name}; known: {}", names.join(", ")));
     }
-    let named = |list: &[String], name: &String| list.contains(name);
     let mut faults = Vec::new();
     for case in CASES {
         let name = case.to_string();
-        if (plan.only.is_empty() || named(&plan.only, &name)) && !named(&plan.skip, &name) {
+        if (plan.only.is_empty() || plan.only.contains(&name)) && !plan.skip.contains(&name) {
             faults.extend(run::run(plan, case).await.into_iter().map(|fault| format!("{case}: {fault}")));
         }
     }

@@ -1,15 +1,15 @@
-/// What the campaign itself does to an attacker's pod while it attacks.
+/// The requests of the campaign about the pod of an attacker during its attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Drive {
-    /// Nothing.
+    /// No requests.
     Watch,
-    /// Executes this command in it again and again, with a timeout of a second.
+    /// Repeatedly executes this command in the container, with a timeout of a second.
     Exec(&'static [&'static str]),
-    /// Holds sessions of `crictl exec` and `crictl attach` whose output nobody reads.
+    /// Keeps sessions of `crictl exec` and `crictl attach` open without reading their output.
     Sessions(&'static [&'static str]),
-    /// Opens its log again, and makes containers in the pod that mount a part of its volume, and checkpoints it.
+    /// Reopens the log, creates containers in the pod that mount a part of its volume, and checkpoints the container.
     Names,
-    /// Checkpoints it.
+    /// Checkpoints the container.
     Checkpoint,
     /// Executes a command in a victim through the streaming server.
     Streaming,
@@ -18,16 +18,16 @@ pub(super) enum Drive {
 /// An attacker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attack {
-    /// Name for `--only`.
+    /// Name, for `--only`.
     pub(super) name: &'static str,
-    /// Command of its container; `@files`, `@secret` and `@port` are replaced.
+    /// Command of the container; `@files`, `@secret` and `@port` are replaced.
     pub(super) command: &'static [&'static str],
     pub(super) drive: Drive,
-    /// Capabilities beyond the default ones.
+    /// Capabilities in addition to the default ones.
     pub(super) capabilities: &'static [&'static str],
     pub(super) privileged: bool,
     pub(super) host_network: bool,
-    /// Whether SIGKILL does not end it: a stop is refused, with the reason, until the campaign ends what it waits for.
+    /// Whether its processes cannot be killed: a stop fails, with the reason, until the campaign releases them.
     pub(super) unkillable: bool,
 }
 
@@ -38,13 +38,13 @@ const fn attack(name: &'static str, command: &'static [&'static str], drive: Dri
 }
 
 impl Attack {
-    /// A container that only uses processor time, of the same name.
+    /// Returns a container with the same name that only uses CPU time.
     pub(super) fn only_spins(self) -> Self {
         attack(self.name, &["spin"], Drive::Watch)
     }
 }
 
-/// Every attacker. Privileged ones are only those whose attack needs a device.
+/// All attackers. Only those whose attack requires a device are privileged.
 pub(super) const ATTACKS: [Attack; 27] = [
     attack("freezer", &["freezer"], PROBE),
     attack("frozen", &["frozen"], PROBE),

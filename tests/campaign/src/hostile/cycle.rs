@@ -1,4 +1,4 @@
-//! One life of an attacker's pod: made, driven, stopped, removed, and nothing of it left.
+//! One cycle of an attacker: its pod is run, driven, stopped and removed, and checked for leaks.
 
 use std::{
     fs,
@@ -13,96 +13,102 @@ use super::{
 };
 use crate::{
     Client, ContainerPlan, PodPlan, Record,
-    client::is_unanswered,
-    groups::{self, PodLimits},
-    inside::Inside,
+    cgroups::{self, PodLimits},
+    client::is_timeout,
+    namespaces::NodeNamespaces,
 };
 
-/// Bound for each request about an attacker's pod: the engine's own bound for a wait is a minute, kubelet's two.
-const PATIENCE: Duration = Duration::from_secs(75);
-/// Bound for the end of an attacker's pod, however often it must be requested.
-const END: Duration = Duration::from_secs(150);
+/// Timeout of each request about the pod of an attacker. The engine waits for at most a minute, the kubelet for two.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(75);
+/// How long the removal of the pod of an attacker may take, including repeated requests.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// What every attack of a run shares.
+/// The environment of all attacks of a run.
 #[derive(Clone, Debug)]
-pub(super) struct Field {
-    pub(super) inside: Inside,
+pub(super) struct AttackContext {
+    pub(super) namespaces: NodeNamespaces,
     pub(super) client: Client,
     pub(super) dir: PathBuf,
-    /// The node's `cgroup_parent`.
+    /// The `cgroup_parent` of the node.
     pub(super) node_parent: String,
     pub(super) limits: PodLimits,
     /// A file of the node that no container may read or change.
     pub(super) secret: PathBuf,
-    /// The streaming server's port.
+    /// Port of the streaming server.
     pub(super) port: u16,
-    /// A victim's container.
+    /// Id of the container of a victim.
     pub(super) victim: String,
-    /// How many files the attack with files makes.
+    /// Number of files that the attacker `files` creates.
     pub(super) files: u32,
 }
 
-/// What a life took.
+/// The times of a cycle.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CycleTimes {
-    /// From the first request to the container's start.
+    /// From the first request to the start of the container.
     pub(super) start: Duration,
-    /// From the first request to stop until everything was removed.
-    pub(super) end: Duration,
+    /// From the first request to stop the pod until everything is removed.
+    pub(super) removal: Duration,
 }
 
-/// Runs an attacker for this time and removes it.
-pub(super) async fn run(field: &Field, record: &Record, attack: &Attack, number: usize, hold: Duration) -> CycleTimes {
+/// Runs an attacker for this duration and removes it.
+pub(super) async fn run(
+    context: &AttackContext,
+    record: &Record,
+    attack: &Attack,
+    number: usize,
+    hold: Duration,
+) -> CycleTimes {
     let name = format!("{}-{number}", attack.name);
     let fault = |error: String| record.fault(format!("attacker {name}: {error}"));
-    let mut client = field.client.clone();
+    let mut client = context.client.clone();
     let mut times = CycleTimes::default();
     let begin = Instant::now();
-    let (pod, container) = match plan(field, attack, &name) {
+    let (pod, container) = match plan(context, attack, &name) {
         Ok(plans) => plans,
         Err(error) => {
             fault(error);
             return times;
         }
     };
-    match client.run(&pod, &container, PATIENCE).await {
+    match client.run(&pod, &container, REQUEST_TIMEOUT).await {
         Ok((pod_id, id)) => {
             times.start = begin.elapsed();
-            drive::run(field, record, attack, (&pod, &pod_id, &id), hold).await;
+            drive::run(context, record, attack, (&pod, &pod_id, &id), hold).await;
         }
         Err(error) => fault(error),
     }
     let begin = Instant::now();
     if attack.unkillable {
-        // Answered, with the reason; then whatever it waits for ends, as an administrator would end it.
-        match try_end(&mut client, &name).await {
-            Err(error) if is_unanswered(&error) => fault(error),
+        // The request must fail with the reason. Then the processes are released, as an administrator would do.
+        match try_remove(&mut client, &name).await {
+            Err(error) if is_timeout(&error) => fault(error),
             _ => {}
         }
-        release(field, attack).await;
+        release(context, attack).await;
     }
-    if let Err(error) = end(&mut client, &name).await {
+    if let Err(error) = remove(&mut client, &name).await {
         fault(error);
     }
-    times.end = begin.elapsed();
+    times.removal = begin.elapsed();
     let leaked = leaked_groups(&pod.cgroup_parent).await;
     if !leaked.is_empty() {
         fault(format!("{} cgroups leaked: {}", leaked.len(), leaked[0].display()));
     }
-    remove_directories(field, &name).await;
+    remove_directories(context, &name).await;
     times
 }
 
-fn plan(field: &Field, attack: &Attack, name: &str) -> Result<(PodPlan, ContainerPlan), String> {
-    let parent =
-        groups::make(&field.node_parent, name, field.limits).map_err(|error| format!("make cgroup: {error}"))?;
-    let (logs, volume) = (field.dir.join("logs").join(name), field.dir.join("volumes").join(name));
-    fs::create_dir_all(volume.join("part")).map_err(|error| format!("make volume: {error}"))?;
-    fs::create_dir_all(&logs).map_err(|error| format!("make logs: {error}"))?;
+fn plan(context: &AttackContext, attack: &Attack, name: &str) -> Result<(PodPlan, ContainerPlan), String> {
+    let parent = cgroups::create(&context.node_parent, name, context.limits)
+        .map_err(|error| format!("create cgroup: {error}"))?;
+    let (logs, volume) = (context.dir.join("logs").join(name), context.dir.join("volumes").join(name));
+    fs::create_dir_all(volume.join("part")).map_err(|error| format!("create volume: {error}"))?;
+    fs::create_dir_all(&logs).map_err(|error| format!("create log directory: {error}"))?;
     let command = attack.command.iter().map(|&word| match word {
-        "@files" => field.files.to_string(),
-        "@secret" => field.secret.to_string_lossy().into_owned(),
-        "@port" => field.port.to_string(),
+        "@files" => context.files.to_string(),
+        "@secret" => context.secret.to_string_lossy().into_owned(),
+        "@port" => context.port.to_string(),
         word => word.to_owned(),
     });
     let mut mounts = vec![(volume, "/volume".to_owned())];
@@ -115,9 +121,9 @@ fn plan(field: &Field, attack: &Attack, name: &str) -> Result<(PodPlan, Containe
         mounts,
         privileged: attack.privileged,
         capabilities: attack.capabilities.iter().map(|&name| name.to_owned()).collect(),
-        cpu_quota: i64::from(field.limits.cpu_quota),
-        cpu_shares: i64::from(field.limits.cpu_shares),
-        memory: i64::try_from(field.limits.memory).unwrap_or(i64::MAX),
+        cpu_quota: i64::from(context.limits.cpu_quota),
+        cpu_shares: i64::from(context.limits.cpu_shares),
+        memory: i64::try_from(context.limits.memory).unwrap_or(i64::MAX),
     };
     let pod = PodPlan {
         name: name.to_owned(),
@@ -130,64 +136,66 @@ fn plan(field: &Field, attack: &Attack, name: &str) -> Result<(PodPlan, Containe
     Ok((pod, container))
 }
 
-/// Stops and removes the pod of this name, as kubelet does: requested again until it is done.
-async fn end(client: &mut Client, name: &str) -> Result<(), String> {
+/// Stops and removes the pod with this name. Repeats the requests until they succeed, as the kubelet does.
+async fn remove(client: &mut Client, name: &str) -> Result<(), String> {
     let begin = Instant::now();
     loop {
-        let error = match try_end(client, name).await {
+        let error = match try_remove(client, name).await {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
-        if begin.elapsed() > END {
-            return Err(format!("cannot be removed after {} s: {error}", END.as_secs()));
+        if begin.elapsed() > REMOVAL_TIMEOUT {
+            return Err(format!("cannot be removed after {} s: {error}", REMOVAL_TIMEOUT.as_secs()));
         }
-        // An answer in time that names the reason is allowed; none is not.
-        if is_unanswered(&error) {
+        // An error is allowed, a timeout is not.
+        if is_timeout(&error) {
             return Err(error);
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
-async fn try_end(client: &mut Client, name: &str) -> Result<(), String> {
+async fn try_remove(client: &mut Client, name: &str) -> Result<(), String> {
     use cri_proto::v1;
     let request = v1::ListPodSandboxRequest::default();
-    let pods = crate::client::answered("ListPodSandbox", PATIENCE, client.runtime.list_pod_sandbox(request)).await?;
-    let named = |pod: &&v1::PodSandbox| pod.metadata.as_ref().is_some_and(|metadata| metadata.name == name);
-    let Some(pod) = pods.items.iter().find(named).map(|pod| pod.id.clone()) else { return Ok(()) };
+    let pods =
+        crate::client::response("ListPodSandbox", REQUEST_TIMEOUT, client.runtime.list_pod_sandbox(request)).await?;
+    let has_name = |pod: &&v1::PodSandbox| pod.metadata.as_ref().is_some_and(|metadata| metadata.name == name);
+    let Some(pod) = pods.items.iter().find(has_name).map(|pod| pod.id.clone()) else { return Ok(()) };
     let filter = v1::ContainerFilter { pod_sandbox_id: pod.clone(), ..Default::default() };
     let request = v1::ListContainersRequest { filter: Some(filter) };
-    let listed = crate::client::answered("ListContainers", PATIENCE, client.runtime.list_containers(request)).await?;
-    for container in listed.containers {
-        client.stop(&container.id, 1, PATIENCE).await?;
+    let list =
+        crate::client::response("ListContainers", REQUEST_TIMEOUT, client.runtime.list_containers(request)).await?;
+    for container in list.containers {
+        client.stop(&container.id, 1, REQUEST_TIMEOUT).await?;
     }
-    client.remove_pod(&pod, PATIENCE).await
+    client.remove_pod(&pod, REQUEST_TIMEOUT).await
 }
 
-/// Ends the connection of the file system that this attack's processes wait for.
-pub(super) async fn release(field: &Field, attack: &Attack) {
-    let (inside, program) = (field.inside, format!("attacker {}", attack.name));
+/// Aborts the connection of the FUSE file system that the processes of this attack wait for.
+pub(super) async fn release(context: &AttackContext, attack: &Attack) {
+    let (namespaces, program) = (context.namespaces, format!("attacker {}", attack.name));
     let script = format!(
         "for pid in $(pgrep -f '{program}'); do nsenter -t $pid -m -r /bin/busybox umount -f /fuse 2>/dev/null; done"
     );
-    let _ = tokio::task::spawn_blocking(move || inside.command("sh", &["-c", &script]).status()).await;
+    let _ = tokio::task::spawn_blocking(move || namespaces.command("sh", &["-c", &script]).status()).await;
 }
 
-/// Groups that the engine left below a pod's, which are removed then.
+/// Returns the cgroups that the engine leaked below that of a pod, and removes them.
 async fn leaked_groups(parent: &str) -> Vec<PathBuf> {
     let begin = Instant::now();
-    // The kernel and the engine may remove them after the answer.
-    while groups::has_children(parent) && begin.elapsed() < Duration::from_secs(10) {
+    // The kernel and the engine may remove them after the response.
+    while cgroups::has_children(parent) && begin.elapsed() < Duration::from_secs(10) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    groups::remove(parent)
+    cgroups::remove(parent)
 }
 
-/// Removes logs and volume of a pod. `rm` takes any depth.
-async fn remove_directories(field: &Field, name: &str) {
-    let directories = ["logs", "volumes"].map(|kind| field.dir.join(kind).join(name));
-    let removed = tokio::task::spawn_blocking(move || {
+/// Removes the logs and the volume of a pod with rm(1), which handles directories of any depth.
+async fn remove_directories(context: &AttackContext, name: &str) {
+    let directories = ["logs", "volumes"].map(|kind| context.dir.join(kind).join(name));
+    let task = tokio::task::spawn_blocking(move || {
         Command::new("nice").args(["-n", "19", "rm", "-rf", "--"]).args(directories).status()
     });
-    let _ = removed.await;
+    let _ = task.await;
 }

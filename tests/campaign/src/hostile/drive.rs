@@ -1,5 +1,5 @@
-//! What the campaign does to an attacker's pod while it attacks. The attacker's own requests may fail; what is wrong is
-//! a request that is not answered in time, and a file of the node that was read or changed.
+//! Requests of the campaign about the pod of an attacker during its attack. They may fail; faults are requests that
+//! time out, and files of the node that were read or changed.
 
 use std::{
     fs,
@@ -9,43 +9,43 @@ use std::{
 
 use super::{
     attack::{Attack, Drive},
-    cycle::Field,
+    cycle::AttackContext,
 };
-use crate::{Client, ContainerPlan, PodPlan, Record, client::is_unanswered};
+use crate::{Client, ContainerPlan, PodPlan, Record, client::is_timeout};
 
-/// Bound for the answer of a request whose own deadline is a second.
-const ANSWER: Duration = Duration::from_secs(10);
-/// A log is rotated at this size, as kubelet does.
+/// Timeout of requests, whose own deadline is a second.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Size at which a log is rotated, as the kubelet does.
 const LOG_MAX: u64 = 8 << 20;
 
 type Ids<'a> = (&'a PodPlan, &'a str, &'a str);
 
-pub(super) async fn run(field: &Field, record: &Record, attack: &Attack, ids: Ids<'_>, hold: Duration) {
-    let until = Instant::now() + hold;
+pub(super) async fn run(context: &AttackContext, record: &Record, attack: &Attack, ids: Ids<'_>, hold: Duration) {
+    let deadline = Instant::now() + hold;
     let fault = |error: String| record.fault(format!("attacker {}: {error}", ids.0.name));
-    let mut client = field.client.clone();
+    let mut client = context.client.clone();
     let sessions = match attack.drive {
         Drive::Sessions(command) => {
             let mut words = vec!["exec", "-i", ids.2];
             words.extend(command);
             vec![
-                field.inside.crictl(&words),
-                field.inside.crictl(&words),
-                field.inside.crictl(&["attach", "-i", ids.2]),
-                field.inside.crictl(&["attach", ids.2]),
+                context.namespaces.crictl(&words),
+                context.namespaces.crictl(&words),
+                context.namespaces.crictl(&["attach", "-i", ids.2]),
+                context.namespaces.crictl(&["attach", ids.2]),
             ]
         }
         _ => Vec::new(),
     };
     let log = ids.0.logs.join(format!("{}.log", attack.name));
     let mut round = 0;
-    while Instant::now() < until {
+    while Instant::now() < deadline {
         let step = match attack.drive {
             Drive::Watch | Drive::Sessions(_) => Ok(()),
             Drive::Exec(command) => exec(&mut client, ids.2, command).await,
-            Drive::Names => names(field, &mut client, ids, round).await,
-            Drive::Checkpoint => checkpoint(field, &mut client, ids).await,
-            Drive::Streaming => streaming(field).await,
+            Drive::Names => swap_names(context, &mut client, ids, round).await,
+            Drive::Checkpoint => checkpoint(context, &mut client, ids).await,
+            Drive::Streaming => streaming(context).await,
         };
         if let Err(error) = step {
             fault(error);
@@ -59,73 +59,73 @@ pub(super) async fn run(field: &Field, record: &Record, attack: &Attack, ids: Id
     drop(sessions);
 }
 
-/// Errors only where there was no answer in time. The engine may refuse a request about an attacker, such as an exec
-/// where earlier ones keep its pipes locked.
-fn unanswered<T>(result: Result<T, String>) -> Result<(), String> {
+/// Returns an error only for a timeout. The engine may refuse a request about an attacker, for example an exec in a
+/// container whose earlier execs keep its pipes locked.
+fn timeout_only<T>(result: Result<T, String>) -> Result<(), String> {
     match result {
-        Err(error) if is_unanswered(&error) => Err(error),
+        Err(error) if is_timeout(&error) => Err(error),
         _ => Ok(()),
     }
 }
 
 async fn exec(client: &mut Client, id: &str, command: &[&str]) -> Result<(), String> {
-    unanswered(client.exec(id, command, 1, ANSWER).await)
+    timeout_only(client.exec(id, command, 1, REQUEST_TIMEOUT).await)
 }
 
 async fn rotate(client: &mut Client, id: &str, log: &Path) -> Result<(), String> {
     let metadata = fs::symlink_metadata(log);
     if metadata.is_ok_and(|metadata| metadata.is_file() && metadata.len() > LOG_MAX) {
         fs::rename(log, log.with_extension("log.1")).map_err(|error| format!("rotate: {error}"))?;
-        unanswered(client.reopen_log(id, ANSWER).await)?;
+        timeout_only(client.reopen_log(id, REQUEST_TIMEOUT).await)?;
     }
     Ok(())
 }
 
-async fn names(field: &Field, client: &mut Client, ids: Ids<'_>, round: usize) -> Result<(), String> {
-    unanswered(client.reopen_log(ids.2, ANSWER).await)?;
-    // While it is a link to the node's file, a mount of it is what kubelet asks for and has checked: only that it hangs
-    // or breaks something is looked for here.
-    let part = field.dir.join("volumes").join(&ids.0.name).join("part");
+async fn swap_names(context: &AttackContext, client: &mut Client, ids: Ids<'_>, round: usize) -> Result<(), String> {
+    timeout_only(client.reopen_log(ids.2, REQUEST_TIMEOUT).await)?;
+    // If the path is a link to the file of the node, a mount of it is valid: checking the path is the kubelet's task.
+    // The request must only not hang or break anything.
+    let part = context.dir.join("volumes").join(&ids.0.name).join("part");
     let plan = ContainerPlan {
         name: format!("second{round}"),
         command: vec!["/bin/attacker".into(), "probe".into(), "x".into()],
         mounts: vec![(part, "/part".into())],
         ..ContainerPlan::default()
     };
-    match client.create(ids.1, ids.0, &plan, ANSWER).await {
+    match client.create(ids.1, ids.0, &plan, REQUEST_TIMEOUT).await {
         Ok(id) => {
-            unanswered(client.start(&id, ANSWER).await)?;
-            unanswered(client.remove(&id, ANSWER).await)?;
+            timeout_only(client.start(&id, REQUEST_TIMEOUT).await)?;
+            timeout_only(client.remove(&id, REQUEST_TIMEOUT).await)?;
         }
-        error => unanswered(error)?,
+        error => timeout_only(error)?,
     }
-    checkpoint(field, client, ids).await
+    checkpoint(context, client, ids).await
 }
 
-async fn checkpoint(field: &Field, client: &mut Client, ids: Ids<'_>) -> Result<(), String> {
-    let archive = field.dir.join(format!("{}.tar", ids.0.name));
-    let answer = client.checkpoint(ids.2, &archive.to_string_lossy(), ANSWER).await;
-    let holds_secret = contains(&archive, super::SECRET.as_bytes());
+async fn checkpoint(context: &AttackContext, client: &mut Client, ids: Ids<'_>) -> Result<(), String> {
+    let archive = context.dir.join(format!("{}.tar", ids.0.name));
+    let result = client.checkpoint(ids.2, &archive.to_string_lossy(), REQUEST_TIMEOUT).await;
+    let contains_secret = contains(&archive, super::SECRET.as_bytes());
     let _ = fs::remove_file(&archive);
-    if holds_secret {
-        return Err("a file of the node is in its checkpoint".into());
+    if contains_secret {
+        return Err("its checkpoint contains a file of the node".into());
     }
-    unanswered(answer)
+    timeout_only(result)
 }
 
 fn contains(file: &Path, text: &[u8]) -> bool {
     fs::read(file).is_ok_and(|bytes| bytes.windows(text.len()).any(|window| window == text))
 }
 
-async fn streaming(field: &Field) -> Result<(), String> {
-    let (inside, victim) = (field.inside, field.victim.clone());
-    let answer = tokio::task::spawn_blocking(move || {
-        let begin = Instant::now();
-        let session = inside.crictl(&["exec", &victim, "/bin/attacker", "probe", "streamed"]);
-        (session.wait(Duration::from_secs(15)), begin.elapsed())
+async fn streaming(context: &AttackContext) -> Result<(), String> {
+    let (namespaces, victim) = (context.namespaces, context.victim.clone());
+    let task = tokio::task::spawn_blocking(move || {
+        let start = Instant::now();
+        let session = namespaces.crictl(&["exec", &victim, "/bin/attacker", "probe", "streamed"]);
+        (session.wait(Duration::from_secs(15)), start.elapsed())
     });
-    match answer.await.map_err(|error| error.to_string())? {
+    match task.await.map_err(|error| error.to_string())? {
         (Some((Some(0), output)), _) if output.trim() == "streamed" => Ok(()),
-        (answer, took) => Err(format!("crictl exec in a victim: {answer:?} after {} ms", took.as_millis())),
+        (result, duration) => Err(format!("crictl exec in a victim: {result:?} after {} ms", duration.as_millis())),
     }
 }

@@ -1,14 +1,15 @@
-//! Containers that attack the engine, next to pods that are probed, logged, made and stopped.
+//! Containers that attack the engine, next to other pods that are created, probed and stopped, and whose logs are
+//! checked.
 //!
-//! Every attacker is a pod of its own with the limits that a kubelet sets: a fifth of a processor as CPU limit, a tenth
-//! as request (the shares of a victim), 200 processes, 128 MiB. The machine of the tests has two processors and 27
-//! attackers at once want more than four: without limits the victims would measure the scheduler. Daemon and monitor
-//! are in the root cgroup, as system services are.
+//! Every attacker is a pod with the limits that a kubelet sets: a CPU limit of 0.2, a CPU request of 0.1 (the shares of
+//! a victim), 200 processes, and 128 MiB. The test machine has two CPUs, and 27 attackers at once would use more than
+//! four: without limits, the victims would measure the scheduler. Daemon and monitor are in the root cgroup, like
+//! system services.
 //!
-//! An attacker's life is a cycle: run, attack for a while, be stopped and removed, and leave nothing. What counts as a
-//! fault: a request that is not answered in time or an attacker that cannot be removed; a victim's probe that fails or
-//! is late, a log that does not grow or misses a line, a restart; a daemon or a monitor that died or grew; anything
-//! left on the node; a file of the node that was read or changed.
+//! An attacker repeats a cycle: it is run, attacks for a while, and is stopped and removed without leaving anything.
+//! Faults are: a request that times out, or an attacker that cannot be removed; a probe of a victim that fails or is
+//! late, a log that does not grow or lacks a line, a restart; a daemon or a monitor that exited or grew; anything
+//! leaked on the node; a file of the node that was read or changed.
 
 mod attack;
 mod cycle;
@@ -23,78 +24,77 @@ use std::{
 };
 
 use attack::{ATTACKS, Attack};
-use cycle::{CycleTimes, Field};
+use cycle::{AttackContext, CycleTimes};
 use system_tests::{Node, Options};
 use tokio::task::JoinSet;
 
 use crate::{
     Client, Record, Stop, Summary,
-    groups::{self, PodLimits},
-    image,
-    inside::Inside,
-    leftovers,
+    cgroups::{self, PodLimits},
+    image, leftovers,
+    namespaces::NodeNamespaces,
     programs::Programs,
     random::Random,
     victim::{self, Victim},
 };
 
-/// Content of the file that no container may read or change.
+/// Content of a file that no container may read or change.
 const SECRET: &str = "a secret of the node";
-/// How long the attackers' pods may take to end: a hung engine must not leave them on the machine.
-const END: Duration = Duration::from_secs(100);
-/// Growth of daemon and monitor that is no fault.
-const GROWTH_KIB: u64 = 64 << 10;
+/// How long the removal of the attackers may take, so that a hung engine does not leave them on the machine.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(100);
+/// Maximum growth of daemon and monitor.
+const GROWTH_MAX_KIB: u64 = 64 << 10;
 const ATTACKER: PodLimits = PodLimits { pids: 200, memory: 128 << 20, cpu_quota: 20_000, cpu_shares: 102 };
 const VICTIM: PodLimits = PodLimits { pids: 100, memory: 64 << 20, cpu_quota: 100_000, cpu_shares: 102 };
 
-/// How to run the campaign.
+/// Options of the campaign.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Plan {
-    /// Only these attackers, by name
+    /// Run only these attackers
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
-    /// All but these attackers
+    /// Skip these attackers
     #[arg(long, value_delimiter = ',')]
     pub skip: Vec<String>,
-    /// Pods that must notice nothing
+    /// Number of pods that must not be affected
     #[arg(long, default_value_t = 50)]
     pub victims: usize,
-    /// Length of the attack
+    /// Duration of the attack
     #[arg(long, default_value_t = 10.0)]
     pub minutes: f64,
-    /// One attacker after another, each for its part of the time, instead of all at once
+    /// Run one attacker after another, each for its share of the time, instead of all at once
     #[arg(long)]
     pub apart: bool,
-    /// Seconds that an attacker attacks before it is removed and begins again
+    /// Seconds that an attacker attacks before it is removed and starts again
     #[arg(long, default_value_t = 10.0)]
     pub hold: f64,
-    /// Seconds of the undisturbed measurement
+    /// Duration of the undisturbed measurement in seconds
     #[arg(long, default_value_t = 20.0)]
     pub quiet: f64,
-    /// Milliseconds between two probes of a victim
+    /// Interval of the probes of a victim in milliseconds
     #[arg(long, default_value_t = 1000)]
     pub period: u64,
-    /// How many files the attack with files makes
+    /// Number of files that the attacker `files` creates
     #[arg(long, default_value_t = 200_000)]
     pub files: u32,
-    /// Bound for the 99th percentile of a victim's exec, as a multiple of the undisturbed one
+    /// Bound for the 99th percentile of the execs of victims, as a multiple of the undisturbed one
     #[arg(long, default_value_t = 3.0)]
     pub factor: f64,
-    /// Bound in seconds for a victim's slowest exec
+    /// Bound for the slowest exec of a victim in seconds
     #[arg(long, default_value_t = 1.0)]
     pub slowest: f64,
-    /// Bound in seconds for the time between two new lines in a victim's log, which prints ten a second
+    /// Bound for the time between two new lines in the log of a victim in seconds; it prints ten lines per second
     #[arg(long, default_value_t = 5.0)]
     pub log_gap: f64,
-    /// Processors that all attackers together may use; without it a fifth of one each, which is more than a small
-    /// machine has: compare with --control
+    /// CPU limit of all attackers together; by default each has a limit of 0.2, which is more than a small machine has:
+    /// compare with --control
     #[arg(long)]
     pub processors: Option<f64>,
-    /// CPU shares of an attacker; kubelet gives 2 to a pod without a request
+    /// CPU shares of an attacker; the kubelet sets 2 for a pod without a request
     #[arg(long, default_value_t = ATTACKER.cpu_shares)]
     pub shares: u32,
-    /// Instead of the attackers, as many containers with their limits that only use processor time: what the machine's
-    /// scheduler alone does to the victims
+    /// Instead of the attackers, run the same number of containers with the same limits that only use CPU time, to
+    /// measure the effect of the scheduler on the victims
     #[arg(long)]
     pub control: bool,
     /// Seed of random choices
@@ -103,8 +103,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What `make test` runs: every attacker once, for moments, without bounds that a busy machine would break. All but
-    /// the one whose stop takes the engine's whole minute.
+    /// The short form, which `make test` runs: every attacker once for a few seconds, without bounds that a busy
+    /// machine would exceed, and without the attacker whose stop takes a minute.
     pub fn short() -> Self {
         Self {
             only: Vec::new(),
@@ -118,7 +118,8 @@ impl Plan {
             files: 10_000,
             factor: f64::INFINITY,
             slowest: 5.0,
-            // Less than an attacker's life, or a log that only continues when the attacker ended would not be noticed.
+            // Shorter than the cycle of an attacker: otherwise a log that continues only after the attacker was removed
+            // would not be detected.
             log_gap: 2.5,
             processors: None,
             shares: ATTACKER.cpu_shares,
@@ -127,35 +128,35 @@ impl Plan {
         }
     }
 
-    /// Limits of an attacker.
+    /// Returns the limits of an attacker.
     fn limits(&self) -> PodLimits {
         let attackers = if self.apart { 1 } else { self.attacks().map_or(1, |attacks| attacks.len().max(1)) };
-        let share = |processors: f64| (processors * 100_000.0 / attackers as f64) as u32;
+        let share = |cpus: f64| (cpus * 100_000.0 / attackers as f64) as u32;
         let cpu_quota = self.processors.map_or(ATTACKER.cpu_quota, share).max(1000);
         PodLimits { cpu_quota, cpu_shares: self.shares, ..ATTACKER }
     }
 
     fn attacks(&self) -> Result<Vec<Attack>, String> {
-        let known = |name: &&String| !ATTACKS.iter().any(|attack| attack.name == **name);
-        if let Some(name) = self.only.iter().chain(&self.skip).find(known) {
+        let is_unknown = |name: &&String| !ATTACKS.iter().any(|attack| attack.name == **name);
+        if let Some(name) = self.only.iter().chain(&self.skip).find(is_unknown) {
             let names: Vec<_> = ATTACKS.iter().map(|attack| attack.name).collect();
-            return Err(format!("there is no attacker {name}: {}", names.join(", ")));
+            return Err(format!("unknown attacker {name}; known: {}", names.join(", ")));
         }
-        let named = |list: &[String], attack: &Attack| list.iter().any(|name| name == attack.name);
-        let wanted =
-            |attack: &&Attack| (self.only.is_empty() || named(&self.only, attack)) && !named(&self.skip, attack);
-        let attacks = ATTACKS.iter().filter(wanted).copied();
+        let contains = |list: &[String], attack: &Attack| list.iter().any(|name| name == attack.name);
+        let is_selected =
+            |attack: &&Attack| (self.only.is_empty() || contains(&self.only, attack)) && !contains(&self.skip, attack);
+        let attacks = ATTACKS.iter().filter(is_selected).copied();
         Ok(if self.control { attacks.map(Attack::only_spins).collect() } else { attacks.collect() })
     }
 }
 
-/// Runs the campaign and prints what it saw; returns the faults.
+/// Runs the campaign, prints its results, and returns the faults.
 ///
 /// # Errors
 /// If an attacker is unknown.
 ///
 /// # Panics
-/// If there is no node, or no victim on it.
+/// If the node or a victim cannot be started.
 pub async fn run(plan: &Plan) -> Result<Vec<String>, String> {
     let attacks = plan.attacks()?;
     println!("hostile: seed {}, {} attackers, {} victims", plan.seed, attacks.len(), plan.victims);
@@ -167,80 +168,82 @@ pub async fn run(plan: &Plan) -> Result<Vec<String>, String> {
     }
     let part = Duration::from_secs_f64(time / attacks.len() as f64);
     let mut faults = Vec::new();
-    let mut quiet_node = None;
+    let mut idle_node = None;
     for attack in &attacks {
-        let mut campaign = match quiet_node.take() {
+        let mut campaign = match idle_node.take() {
             Some(campaign) => campaign,
             None => Campaign::prepare(plan).await,
         };
         campaign.attack(&[*attack], part).await;
-        // What an attack broke is not the next one's.
+        // A node with faults is not used for the next attack.
         if campaign.is_broken || campaign.record.fault_count() + campaign.without_engine.fault_count() > 0 {
             faults.extend(campaign.abandon().await);
         } else {
-            quiet_node = Some(campaign);
+            idle_node = Some(campaign);
         }
     }
-    if let Some(campaign) = quiet_node {
+    if let Some(campaign) = idle_node {
         faults.extend(campaign.finish().await);
     }
-    println!("hostile: {} faults in all", faults.len());
+    println!("hostile: {} faults in total", faults.len());
     Ok(faults)
 }
 
 struct Campaign<'a> {
     plan: &'a Plan,
-    /// Dropped before the node, or its namespaces would not end.
-    _thaw: groups::ThawAtEnd,
+    /// Must be dropped before the node: its namespaces are not released while processes are frozen.
+    _thaw: cgroups::ThawOnDrop,
     node: Node,
     client: Client,
     record: Arc<Record>,
-    /// Processes that no engine started.
+    /// Measurements of processes that are started without the engine.
     without_engine: Arc<Record>,
     before: BTreeSet<String>,
     victims: Vec<Victim>,
-    field: Field,
+    context: AttackContext,
     programs: Programs,
     undisturbed: Summary,
-    /// Whether daemon or monitor died.
+    /// Whether the daemon or the monitor exited.
     is_broken: bool,
-    /// Ends probes and lives of victims, and the watch of their logs.
+    /// Stops the probes, the pods that are created repeatedly, and the checks of the logs.
     stop: Stop,
     probes: JoinSet<()>,
-    lives: JoinSet<usize>,
+    other_pods: JoinSet<usize>,
 }
 
 impl<'a> Campaign<'a> {
     async fn prepare(plan: &'a Plan) -> Self {
         let node = Node::with(Options::default());
         image::load(&node);
-        let mut client = Client::connect(&node).await.expect("the daemon answers");
+        let mut client = Client::connect(&node).await.expect("connect to the daemon");
         let parent = node.cgroup_parent();
-        groups::make(
+        cgroups::create(
             &parent,
             "victims",
             PodLimits { cpu_quota: 200_000, memory: 4 << 30, pids: 20_000, cpu_shares: 1024 },
         )
-        .expect("the group of the victims");
-        let place = |name: &str| {
-            let own = groups::make(&format!("{parent}/victims"), name, VICTIM).expect("the group of a victim");
-            victim::pod(&node, name, &own)
+        .expect("create the cgroup of the victims");
+        let victim_pod = |name: &str| {
+            let group =
+                cgroups::create(&format!("{parent}/victims"), name, VICTIM).expect("create the cgroup of a victim");
+            victim::pod(&node, name, &group)
         };
-        // What a node makes once is there from now on.
-        let first = Victim::run(&mut client, place("first"), 0, Duration::from_millis(10)).await.expect("a pod runs");
-        first.finish(&mut client).await.expect("a pod ends");
+        // The first pod creates objects that the node keeps.
+        let first =
+            Victim::run(&mut client, victim_pod("first"), 0, Duration::from_millis(10)).await.expect("run a pod");
+        first.finish(&mut client).await.expect("remove a pod");
         let before = leftovers::state(&node);
         let mut victims = Vec::new();
         for number in 0..plan.victims {
-            let pod = place(&format!("victim{number}"));
+            let pod = victim_pod(&format!("victim{number}"));
             victims
-                .push(Victim::run(&mut client, pod, number, Duration::from_millis(100)).await.expect("a victim runs"));
+                .push(Victim::run(&mut client, pod, number, Duration::from_millis(100)).await.expect("run a victim"));
         }
         let secret = node.dir.path().join("secret");
-        fs::write(&secret, SECRET).expect("the secret");
-        let field = Field {
-            inside: Inside::of(&node),
-            client: Client::connect(&node).await.expect("the daemon answers"),
+        fs::write(&secret, SECRET).expect("write the secret");
+        let context = AttackContext {
+            namespaces: NodeNamespaces::of(&node),
+            client: Client::connect(&node).await.expect("connect to the daemon"),
             dir: node.dir.path().to_owned(),
             node_parent: parent,
             limits: plan.limits(),
@@ -252,29 +255,29 @@ impl<'a> Campaign<'a> {
         let programs = Programs::of(&node);
         let mut campaign = Self {
             plan,
-            _thaw: groups::ThawAtEnd(node.cgroup_parent()),
+            _thaw: cgroups::ThawOnDrop(node.cgroup_parent()),
             node,
             client,
             record: Arc::default(),
             without_engine: Arc::default(),
             before,
             victims,
-            field,
+            context,
             programs,
             undisturbed: Summary::default(),
             is_broken: false,
             stop: Stop::default(),
             probes: JoinSet::new(),
-            lives: JoinSet::new(),
+            other_pods: JoinSet::new(),
         };
         campaign.start_probes();
-        campaign.quiet().await;
+        campaign.measure_undisturbed().await;
         campaign
     }
 
     fn start_probes(&mut self) {
         for victim in &self.victims {
-            let random = Random::of_seed(self.plan.seed * 1000 + victim.number as u64);
+            let random = Random::new(self.plan.seed * 1000 + victim.number as u64);
             self.probes.spawn(victim::probe_until(
                 self.stop.clone(),
                 self.record.clone(),
@@ -284,30 +287,36 @@ impl<'a> Campaign<'a> {
                 Duration::from_millis(self.plan.period),
             ));
         }
-        let parent = groups::make(&format!("{}/victims", self.field.node_parent), "without-engine", VICTIM);
+        let parent = cgroups::create(&format!("{}/victims", self.context.node_parent), "without-engine", VICTIM);
         self.probes.spawn(without_engine::run_until(
             self.stop.clone(),
             self.without_engine.clone(),
-            parent.expect("a cgroup like a victim's"),
-            self.field.dir.join("image/added/bin/attacker"),
+            parent.expect("create a cgroup with the limits of a victim"),
+            self.context.dir.join("image/added/bin/attacker"),
         ));
         let bound = Duration::from_secs_f64(self.plan.log_gap);
         let (victims, record) = (self.victims.clone(), self.record.clone());
         self.probes.spawn(victim::watch_logs_until(self.stop.clone(), record, victims, bound));
-        let parent = format!("{}/victims", self.field.node_parent);
-        let pods = self.field.dir.join("logs");
+        let parent = format!("{}/victims", self.context.node_parent);
+        let logs = self.context.dir.join("logs");
         let plan = move |number| crate::PodPlan {
-            name: format!("life{number}"),
+            name: format!("other{number}"),
             cgroup_parent: parent.clone(),
-            logs: pods.join(format!("life{number}")),
+            logs: logs.join(format!("other{number}")),
             ..crate::PodPlan::default()
         };
         let pause = Duration::from_millis(self.plan.period);
-        self.lives.spawn(victim::live_until(self.stop.clone(), self.record.clone(), self.client.clone(), plan, pause));
+        self.other_pods.spawn(victim::run_pods_until(
+            self.stop.clone(),
+            self.record.clone(),
+            self.client.clone(),
+            plan,
+            pause,
+        ));
     }
 
-    /// Measures without any attacker.
-    async fn quiet(&mut self) {
+    /// Measures the victims without attackers.
+    async fn measure_undisturbed(&mut self) {
         let begin = Instant::now();
         tokio::time::sleep(Duration::from_secs_f64(self.plan.quiet)).await;
         self.undisturbed = self.record.between(begin, Instant::now());
@@ -317,28 +326,28 @@ impl<'a> Campaign<'a> {
         println!("{:>16}  {}  without the engine", "", self.without_engine.between(begin, Instant::now()));
     }
 
-    /// Lets these attackers live for this time, all at once.
+    /// Runs these attackers at the same time for this duration.
     async fn attack(&mut self, attacks: &[Attack], time: Duration) {
         let (begin, first_fault) = (Instant::now(), self.record.fault_count());
         let hold = Duration::from_secs_f64(self.plan.hold);
         let mut running = JoinSet::new();
         for &attack in attacks {
-            let (field, record) = (self.field.clone(), self.record.clone());
+            let (context, record) = (self.context.clone(), self.record.clone());
             running.spawn(async move {
-                let mut lives = Vec::new();
-                while lives.is_empty() || begin.elapsed() < time {
-                    lives.push(cycle::run(&field, &record, &attack, lives.len(), hold).await);
+                let mut cycles = Vec::new();
+                while cycles.is_empty() || begin.elapsed() < time {
+                    cycles.push(cycle::run(&context, &record, &attack, cycles.len(), hold).await);
                 }
-                (attack.name, lives)
+                (attack.name, cycles)
             });
         }
-        let mut lives = Vec::new();
+        let mut attackers = Vec::new();
         while !running.is_empty() {
-            let ended = tokio::time::timeout(Duration::from_millis(500), running.join_next()).await;
-            lives.extend(ended.ok().flatten().and_then(Result::ok));
-            let overdue = begin.elapsed() > time + hold + END;
-            let late = || Err("the attackers do not end".to_owned());
-            if let Err(fault) = if overdue { late() } else { self.programs.check() } {
+            let finished = tokio::time::timeout(Duration::from_millis(500), running.join_next()).await;
+            attackers.extend(finished.ok().flatten().and_then(Result::ok));
+            let is_overdue = begin.elapsed() > time + hold + REMOVAL_TIMEOUT;
+            let overdue = || Err("the attackers are not removed".to_owned());
+            if let Err(fault) = if is_overdue { overdue() } else { self.programs.check() } {
                 self.record.fault(fault);
                 self.is_broken = true;
                 running.shutdown().await;
@@ -350,43 +359,43 @@ impl<'a> Campaign<'a> {
         let log_gap = self.record.take_longest_log_gap().as_secs_f64();
         println!("{name:>16}  {summary}  {over} over 3 × p99  longest log gap {log_gap:.2} s");
         println!("{:>16}  {}  without the engine", "", self.without_engine.between(begin, Instant::now()));
-        if lives.len() > 1 {
-            lives.iter().for_each(|(name, lives)| print_lives(name, lives));
-        } else if let Some((_, lives)) = lives.first() {
-            print_lives("", lives);
+        if attackers.len() > 1 {
+            attackers.iter().for_each(|(name, cycles)| print_cycles(name, cycles));
+        } else if let Some((_, cycles)) = attackers.first() {
+            print_cycles("", cycles);
         }
-        self.judge(name, &summary);
+        self.check(name, &summary);
         let faults = self.record.fault_count() - first_fault;
         if faults > 0 {
             println!("{:>16}  {faults} faults", "");
         }
     }
 
-    fn judge(&self, name: &str, summary: &Summary) {
+    fn check(&self, name: &str, summary: &Summary) {
         let undisturbed = self.undisturbed.per_mille(990);
         let bound = undisturbed.as_secs_f64() * self.plan.factor;
         if summary.per_mille(990).as_secs_f64() > bound {
-            self.record.fault(format!("{name}: the victims' execs: {summary}; undisturbed p99 {undisturbed:?}"));
+            self.record.fault(format!("{name}: execs of victims: {summary}; undisturbed p99 {undisturbed:?}"));
         }
         if summary.max().as_secs_f64() > self.plan.slowest {
-            self.record.fault(format!("{name}: a victim's exec took {:?}", summary.max()));
+            self.record.fault(format!("{name}: an exec of a victim took {:?}", summary.max()));
         }
         if summary.count() == 0 {
-            self.record.fault(format!("{name}: no probe of a victim was answered"));
+            self.record.fault(format!("{name}: no probe of a victim completed"));
         }
-        if fs::read_to_string(&self.field.secret).ok().as_deref() != Some(SECRET) {
+        if fs::read_to_string(&self.context.secret).ok().as_deref() != Some(SECRET) {
             self.record.fault(format!("{name}: a file of the node was changed"));
-            let _ = fs::write(&self.field.secret, SECRET);
+            let _ = fs::write(&self.context.secret, SECRET);
         }
     }
 
-    /// Ends without a look at what is left; returns the faults.
+    /// Stops the campaign without checking for leaks. Returns the faults.
     async fn abandon(mut self) -> Vec<String> {
         self.probes.shutdown().await;
-        self.lives.shutdown().await;
-        // Nothing else ends them, and the node's namespaces wait for them.
+        self.other_pods.shutdown().await;
+        // These processes cannot be killed, and the namespaces of the node are not released before they exit.
         for attack in ATTACKS.iter().filter(|attack| attack.unkillable) {
-            cycle::release(&self.field, attack).await;
+            cycle::release(&self.context, attack).await;
         }
         self.faults()
     }
@@ -394,25 +403,25 @@ impl<'a> Campaign<'a> {
     async fn finish(mut self) -> Vec<String> {
         self.stop.set();
         while self.probes.join_next().await.is_some() {}
-        let mut lives = 0;
-        while let Some(count) = self.lives.join_next().await {
-            lives += count.unwrap_or(0);
+        let mut other_pods = 0;
+        while let Some(count) = self.other_pods.join_next().await {
+            other_pods += count.unwrap_or(0);
         }
         for victim in &self.victims {
             if let Err(fault) = victim.check_running(&mut self.client).await {
                 self.record.fault(fault);
             }
         }
-        if let Err(fault) = self.programs.check_memory(GROWTH_KIB) {
+        if let Err(fault) = self.programs.check_memory(GROWTH_MAX_KIB) {
             self.record.fault(fault);
         }
         print!("{}", self.programs);
         let (lines, dropped) = victim::finish_all(&self.record, &self.client, self.victims.split_off(0)).await;
-        println!("{lives} other lives of pods; {lines} lines of victims in order, {dropped} dropped");
+        println!("{other_pods} other pods; {lines} lines of victims in order, {dropped} dropped");
         if dropped > 0 {
             self.record.fault(format!("{dropped} lines of victims were dropped"));
         }
-        self.leftovers();
+        self.check_leftovers();
         let faults = self.faults();
         println!("hostile: {} faults", faults.len());
         faults
@@ -422,28 +431,28 @@ impl<'a> Campaign<'a> {
         self.record.faults_from(0).into_iter().chain(self.without_engine.faults_from(0)).collect()
     }
 
-    fn leftovers(&self) {
+    fn check_leftovers(&self) {
         for name in (0..self.plan.victims).map(|number| format!("victims/victim{number}")) {
-            groups::remove(&format!("{}/{name}", self.field.node_parent));
+            cgroups::remove(&format!("{}/{name}", self.context.node_parent));
         }
         for name in ["victims/without-engine", "victims/first", "victims", ""] {
-            for leaked in groups::remove(format!("{}/{name}", self.field.node_parent).trim_end_matches('/')) {
+            for leaked in cgroups::remove(format!("{}/{name}", self.context.node_parent).trim_end_matches('/')) {
                 self.record.fault(format!("leaked cgroup {}", leaked.display()));
             }
         }
-        for leaked in leftovers::since(&self.node, &self.before, Duration::from_secs(20)) {
-            self.record.fault(format!("left on the node: {leaked}"));
+        for leaked in leftovers::leaked_since(&self.node, &self.before, Duration::from_secs(20)) {
+            self.record.fault(format!("leaked on the node: {leaked}"));
         }
     }
 }
 
-fn print_lives(name: &str, lives: &[CycleTimes]) {
-    let longest = |of: fn(&CycleTimes) -> Duration| lives.iter().map(of).max().unwrap_or_default().as_secs_f64();
-    let (start, end) = (longest(|times| times.start), longest(|times| times.end));
-    println!("{name:>16}  {} lives, slowest start {start:.2} s, slowest end {end:.2} s", lives.len());
+fn print_cycles(name: &str, cycles: &[CycleTimes]) {
+    let longest = |time: fn(&CycleTimes) -> Duration| cycles.iter().map(time).max().unwrap_or_default().as_secs_f64();
+    let (start, removal) = (longest(|times| times.start), longest(|times| times.removal));
+    println!("{name:>16}  {} cycles, slowest start {start:.2} s, slowest removal {removal:.2} s", cycles.len());
 }
 
-/// The port of the streaming server, from the URL of an exec session.
+/// Returns the port of the streaming server, from the URL of an exec session.
 async fn streaming_port(client: &mut Client, id: &str) -> u16 {
     let request = cri_proto::v1::ExecRequest {
         container_id: id.to_owned(),

@@ -1,4 +1,4 @@
-// What kubectl does with a kubelet's streaming endpoints, and a gRPC health server for a probe.
+// Client for the streaming endpoints of a kubelet, as kubectl uses them, and a gRPC health server for probes.
 //
 //	client exec    [flags] URL        URL: https://HOST:PORT/exec/NAMESPACE/POD/CONTAINER?command=…
 //	client attach  [flags] URL
@@ -33,10 +33,10 @@ import (
 
 var (
 	protocol = flag.String("protocol", "spdy", "spdy or websocket")
-	stdin    = flag.Bool("i", false, "pass standard input on")
-	tty      = flag.Bool("t", false, "ask for a terminal")
-	sizes    = flag.String("sizes", "", "sizes of the terminal, one after the other: 24x80@0s,50x132@1s")
-	limit    = flag.Duration("limit", time.Minute, "how long all may take")
+	stdin    = flag.Bool("i", false, "pass on standard input")
+	tty      = flag.Bool("t", false, "request a terminal")
+	sizes    = flag.String("sizes", "", "sizes of the terminal and their times: 24x80@0s,50x132@1s")
+	limit    = flag.Duration("limit", time.Minute, "time limit")
 )
 
 func main() {
@@ -58,7 +58,7 @@ func main() {
 	case "health":
 		err = serveHealth(flag.Arg(0))
 	default:
-		err = fmt.Errorf("no verb named %s", verb)
+		err = fmt.Errorf("unknown verb %s", verb)
 	}
 	var status exec.CodeExitError
 	if errors.As(err, &status) {
@@ -114,7 +114,7 @@ func stream(ctx context.Context, address string) error {
 	return executor.StreamWithContext(ctx, options)
 }
 
-// sizeQueue gives each size at its time, and then no other.
+// sizeQueue returns each size at its time, and then blocks.
 type sizeQueue struct {
 	begin time.Time
 	rest  []sizeAt
@@ -144,7 +144,7 @@ func parseSizes(text string) (*sizeQueue, error) {
 
 func (q *sizeQueue) Next() *remotecommand.TerminalSize {
 	if len(q.rest) == 0 {
-		select {} // the terminal keeps its size until the process ends
+		select {} // the terminal keeps its size until the process exits
 	}
 	next := q.rest[0]
 	q.rest = q.rest[1:]

@@ -1,4 +1,4 @@
-//! Which points there are, which of them are run, and what came of them.
+//! Finds all points of a campaign, selects some of them, runs them, and reports the results.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,35 +11,35 @@ use std::{
 use system_tests::Process;
 
 use crate::{
-    chance::Chance,
-    life::{Led, Tolerance},
-    point::{Fault, Life, Point, Target},
+    fixture::Fixture,
+    point::{Fault, Point, Scenario, Target},
     probe::Probe,
-    stage::Stage,
+    random::Random,
+    scenario::{ScenarioRun, Tolerance},
     strace::{self, Tracer, outer_pid},
 };
 
-/// Longest that an exec of the bystander may take while something else is delayed by three seconds; under strace, and
-/// on a machine that is busy.
+/// Maximum duration of an exec in the bystander while another operation is delayed by three seconds; under strace, on a
+/// busy machine.
 const EXEC_MAX: Duration = Duration::from_millis(1500);
-/// The step of a pod's life that is an exec.
-const EXEC: usize = 3;
-/// Steps of the pod's life before the daemon's start.
-const BEFORE_START: usize = 4;
+/// The step of the pod scenario that is an exec.
+const EXEC_STEP: usize = 3;
+/// Number of steps of the pod scenario before the restart of the daemon.
+const STEPS_BEFORE_RESTART: usize = 4;
 
-/// What the environment says; see docs/campaigns.md.
+/// The options of a campaign, from the environment; see docs/campaigns.md.
 pub(crate) struct Campaign {
     name: &'static str,
     seed: u64,
     points: usize,
-    /// Points that are given, not chosen.
+    /// Points that were specified, instead of selected ones.
     given: Vec<Point>,
     jobs: usize,
-    /// No point begins later than this.
+    /// No point is started after this time.
     limit: Duration,
 }
 
-/// Counters over all points.
+/// The results of all points.
 #[derive(Debug, Default)]
 struct Report {
     points: usize,
@@ -49,7 +49,7 @@ struct Report {
     faults: Vec<String>,
 }
 
-/// What one point did.
+/// The result of one point.
 struct Outcome {
     injected: bool,
     slowest_exec: Duration,
@@ -70,7 +70,7 @@ impl Campaign {
         }
     }
 
-    /// These points, all of them.
+    /// Creates a campaign of these points.
     pub(crate) fn of_points(name: &'static str, points: &[&str]) -> Self {
         let given = points.iter().map(|text| text.parse().expect("a point")).collect();
         let limit = Duration::from_secs(24 * 3600);
@@ -78,32 +78,32 @@ impl Campaign {
     }
 
     /// Runs the points; panics if there is a fault.
-    pub(crate) fn run(&self, what: &[(Target, Life)], faults: impl Fn(Target, &str) -> Vec<Fault>) {
+    pub(crate) fn run(&self, scenarios: &[(Target, Scenario)], faults: impl Fn(Target, &str) -> Vec<Fault>) {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("tokio");
-        let begin = Instant::now();
-        let mut stages = Vec::new();
+        let start = Instant::now();
+        let mut fixtures = Vec::new();
         let points = if self.given.is_empty() {
-            let (counts, calibrated) = runtime.block_on(calibrate(what));
-            stages.push(calibrated);
-            self.choose(counts, faults)
+            let (counts, fixture) = runtime.block_on(calibrate(scenarios));
+            fixtures.push(fixture);
+            self.select(counts, faults)
         } else {
             self.given.clone()
         };
         println!(
-            "{}: seed {}, {} points chosen after {} s",
+            "{}: seed {}, {} points selected after {} s",
             self.name,
             self.seed,
             points.len(),
-            begin.elapsed().as_secs()
+            start.elapsed().as_secs()
         );
-        let (total, chosen) = (points.len(), Instant::now());
+        let (total, selected_at) = (points.len(), Instant::now());
         let queue = Mutex::new(VecDeque::from(points));
         let report = Mutex::new(Report::default());
         thread::scope(|scope| {
             for _ in 0..self.jobs.min(total) {
-                let stage = stages.pop();
-                scope.spawn(|| runtime.block_on(work(&queue, &report, stage, chosen + self.limit)));
+                let fixture = fixtures.pop();
+                scope.spawn(|| runtime.block_on(work(&queue, &report, fixture, selected_at + self.limit)));
             }
         });
         let report = report.into_inner().expect("no panic");
@@ -116,35 +116,36 @@ impl Campaign {
             report.daemon_restarts,
             report.slowest_exec.as_millis(),
             report.faults.len(),
-            begin.elapsed().as_secs()
+            start.elapsed().as_secs()
         );
         assert!(report.points + report.missed > 0, "no point was run");
-        // Which thread makes a call is chance, but not that most are reached.
-        assert!(self.given.len() < 2 || report.missed < report.points, "{} were not reached", report.missed);
+        // Not every point is reached, because the thread that makes a call varies, but most must be.
+        assert!(self.given.len() < 2 || report.missed < report.points, "{} points were not reached", report.missed);
         assert!(report.faults.is_empty(), "seed {}:\n{}", self.seed, report.faults.join("\n"));
     }
 
-    /// As many points as are wanted, by chance, out of all.
-    fn choose(
+    /// Selects the configured number of points at random.
+    fn select(
         &self,
-        counts: BTreeMap<(Target, Life, usize), Counts>,
+        counts: BTreeMap<(Target, Scenario, usize), Counts>,
         faults: impl Fn(Target, &str) -> Vec<Fault>,
     ) -> Vec<Point> {
         let mut points = Vec::new();
-        let exec = |target: Target, call: &str| {
-            counts.get(&(target, Life::Pod, EXEC)).is_some_and(|calls| calls.contains_key(call))
+        let is_exec_call = |target: Target, call: &str| {
+            counts.get(&(target, Scenario::Pod, EXEC_STEP)).is_some_and(|calls| calls.contains_key(call))
         };
-        for ((target, life, step), calls) in &counts {
-            let (target, life, step) = (*target, *life, *step);
-            for (call, most) in calls {
+        for ((target, scenario, step), calls) in &counts {
+            let (target, scenario, step) = (*target, *scenario, *step);
+            for (call, max) in calls {
                 for fault in faults(target, call) {
-                    // An exec whose own call is delayed is late, and may be.
-                    if matches!(fault, Fault::Delay(_)) && exec(target, call) {
+                    // A delay of a call that an exec makes would delay the exec of the probe, which would not be a
+                    // fault.
+                    if matches!(fault, Fault::Delay(_)) && is_exec_call(target, call) {
                         continue;
                     }
-                    points.extend((1..=*most).map(|number| Point {
+                    points.extend((1..=*max).map(|number| Point {
                         target,
-                        life,
+                        scenario,
                         step,
                         call: call.clone(),
                         number,
@@ -153,8 +154,8 @@ impl Campaign {
                 }
             }
         }
-        println!("{}: {} points there are", self.name, points.len());
-        Chance::of_seed(self.seed).shuffle(&mut points);
+        println!("{}: {} points in total", self.name, points.len());
+        Random::new(self.seed).shuffle(&mut points);
         points.truncate(self.points);
         points
     }
@@ -162,142 +163,153 @@ impl Campaign {
 
 type Counts = BTreeMap<String, u64>;
 
-/// How many calls there are to fault, by process, life and step.
-async fn calibrate(what: &[(Target, Life)]) -> (BTreeMap<(Target, Life, usize), Counts>, Stage) {
-    let mut stage = Stage::new().await;
+/// Runs the scenarios without faults, and counts the calls by process, scenario and step.
+async fn calibrate(scenarios: &[(Target, Scenario)]) -> (BTreeMap<(Target, Scenario, usize), Counts>, Fixture) {
+    let mut fixture = Fixture::new().await;
     let mut counts = BTreeMap::new();
-    for (target, life) in what {
-        let mut led = Led::new(*life, format!("calibrate-{target:?}-{life:?}").to_lowercase(), Tolerance::default());
-        let (trace, ends) = match life {
-            Life::Pod | Life::Image => {
-                let tracer = attach(&stage, *target, None);
+    for (target, scenario) in scenarios {
+        let mut run = ScenarioRun::new(
+            *scenario,
+            format!("calibrate-{target:?}-{scenario:?}").to_lowercase(),
+            Tolerance::default(),
+        );
+        let (trace, ends) = match scenario {
+            Scenario::Pod | Scenario::Image => {
+                let tracer = attach(&fixture, *target, None);
                 let mut ends = Vec::new();
-                for step in 0..life.steps() {
-                    led.step(&mut stage, step).await;
+                for step in 0..scenario.steps() {
+                    run.step(&mut fixture, step).await;
                     ends.push(now());
                 }
                 (tracer.detach(), ends)
             }
-            Life::Restart | Life::ColdStart => (start_traced(&mut stage, &mut led, *life, None).await, vec![f64::MAX]),
+            Scenario::Restart | Scenario::ColdStart => {
+                (start_traced(&mut fixture, &mut run, *scenario, None).await, vec![f64::MAX])
+            }
         };
-        stage.check().await;
-        assert_eq!(stage.faults, Vec::<String>::new(), "undisturbed: {target:?} {life:?}");
+        fixture.check().await;
+        assert_eq!(fixture.faults, Vec::<String>::new(), "undisturbed: {target:?} {scenario:?}");
         for (step, calls) in strace::count(&trace, &ends).into_iter().enumerate() {
-            counts.insert((*target, *life, step), calls);
+            counts.insert((*target, *scenario, step), calls);
         }
     }
-    stage.restarts = 0;
-    (counts, stage)
+    fixture.restarts = 0;
+    (counts, fixture)
 }
 
 fn now() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-fn attach(stage: &Stage, target: Target, point: Option<&Point>) -> Tracer {
+fn attach(fixture: &Fixture, target: Target, point: Option<&Point>) -> Tracer {
     let name = if target == Target::Daemon { "pinion" } else { "pinmon" };
-    let pid = outer_pid(&stage.node, &stage.node.process(name)).expect("its pid outside of the node");
-    Tracer::attach(pid, target != Target::Monitor, point, stage.node.dir.path().join("trace"))
+    let pid = outer_pid(&fixture.node, &fixture.node.process(name)).expect("its pid in the PID namespace of the test");
+    Tracer::attach(pid, target != Target::Monitor, point, fixture.node.dir.path().join("trace"))
 }
 
-/// Leads a pod's life, with a start of the daemon under strace in the middle of it. Gives the trace.
-async fn start_traced(stage: &mut Stage, led: &mut Led, life: Life, point: Option<&Point>) -> String {
-    for step in 0..BEFORE_START {
-        led.step(stage, step).await;
+/// Runs the pod scenario with a restart of the daemon under strace in the middle. Returns the trace.
+async fn start_traced(
+    fixture: &mut Fixture,
+    run: &mut ScenarioRun,
+    scenario: Scenario,
+    point: Option<&Point>,
+) -> String {
+    for step in 0..STEPS_BEFORE_RESTART {
+        run.step(fixture, step).await;
     }
-    let output = stage.node.dir.path().join("trace");
+    let output = fixture.node.dir.path().join("trace");
     let _ = std::fs::remove_file(&output);
-    if life == Life::ColdStart {
-        stage.node.kill(&stage.node.process("pinmon"));
+    if scenario == Scenario::ColdStart {
+        fixture.node.kill(&fixture.node.process("pinmon"));
     }
-    stage.node.kill_daemon();
+    fixture.node.kill_daemon();
     let mut wrapper: Vec<String> = ["strace", "-f", "-b", "execve", "-o"].map(str::to_owned).to_vec();
     wrapper.push(output.display().to_string());
     wrapper.extend(strace::arguments(point));
-    stage.node.spawn_daemon(&wrapper);
-    stage.wait_for_traced_daemon().await;
-    // strace is the daemon's parent: both go, and the daemon comes again by itself.
-    if stage.node.daemon_ended().is_none() {
-        // Its point may be killing it right now.
-        let lives = |process: &Process| process.name == "pinion" && process.state != 'Z';
-        if let Some(daemon) = stage.node.processes().into_iter().find(lives) {
-            let _ = stage.node.run("kill", &["-KILL", &daemon.pid.to_string()]);
+    fixture.node.spawn_daemon(&wrapper);
+    fixture.wait_for_traced_daemon().await;
+    // strace is the parent of the daemon, so both are killed, and the daemon is started again without strace.
+    if fixture.node.daemon_status().is_none() {
+        // The fault may be killing the daemon at this time.
+        let is_daemon = |process: &Process| process.name == "pinion" && process.state != 'Z';
+        if let Some(daemon) = fixture.node.processes().into_iter().find(is_daemon) {
+            let _ = fixture.node.run("kill", &["-KILL", &daemon.pid.to_string()]);
         }
-        stage.node.forget_daemon();
-        stage.node.spawn_daemon(&[]);
-        stage.wait_for_daemon();
+        fixture.node.reap_daemon();
+        fixture.node.spawn_daemon(&[]);
+        fixture.wait_for_daemon();
     } else {
-        stage.revive();
+        fixture.restart_daemon_if_exited();
     }
-    for step in BEFORE_START..Life::Pod.steps() {
-        led.step(stage, step).await;
+    for step in STEPS_BEFORE_RESTART..Scenario::Pod.steps() {
+        run.step(fixture, step).await;
     }
     std::fs::read_to_string(output).unwrap_or_default()
 }
 
-/// Takes points until there are none; a stage with a fault is replaced.
-async fn work(queue: &Mutex<VecDeque<Point>>, report: &Mutex<Report>, mut stage: Option<Stage>, end: Instant) {
+/// Runs points from the queue until it is empty or the time is over. A fixture with a fault is replaced.
+async fn work(queue: &Mutex<VecDeque<Point>>, report: &Mutex<Report>, mut fixture: Option<Fixture>, deadline: Instant) {
     let next = || queue.lock().expect("no panic").pop_front();
-    while let Some(point) = next().filter(|_| Instant::now() < end) {
-        if stage.is_none() {
-            stage = Some(Stage::new().await);
+    while let Some(point) = next().filter(|_| Instant::now() < deadline) {
+        if fixture.is_none() {
+            fixture = Some(Fixture::new().await);
         }
-        let Some(on) = stage.as_mut() else { return };
-        let begin = Instant::now();
-        let outcome = run_point(on, &point).await;
+        let Some(current) = fixture.as_mut() else { return };
+        let start = Instant::now();
+        let outcome = run_point(current, &point).await;
         let mut report = report.lock().expect("no panic");
         *(if outcome.injected { &mut report.points } else { &mut report.missed }) += 1;
-        report.daemon_restarts += std::mem::take(&mut on.restarts);
+        report.daemon_restarts += std::mem::take(&mut current.restarts);
         report.slowest_exec = report.slowest_exec.max(outcome.slowest_exec);
         if env::var_os("CAMPAIGN_VERBOSE").is_some() {
             println!(
                 "{point}: {}, {} ms",
                 if outcome.injected { "run" } else { "not reached" },
-                begin.elapsed().as_millis()
+                start.elapsed().as_millis()
             );
         }
-        if !on.faults.is_empty() {
-            let text = format!("FAULT at {point}:\n  {}", on.faults.join("\n  "));
+        if !current.faults.is_empty() {
+            let text = format!("FAULT at {point}:\n  {}", current.faults.join("\n  "));
             println!("{text}");
             if let Ok(log) = env::var("CAMPAIGN_LOG") {
                 let name = format!("{log}/{}.log", point.to_string().replace([':', '@'], "-"));
-                let _ = std::fs::write(name, format!("{text}\n{}", on.node.daemon_log()));
+                let _ = std::fs::write(name, format!("{text}\n{}", current.node.daemon_log()));
             }
             report.faults.push(text);
-            stage = None;
+            fixture = None;
         }
     }
-    if let Some(stage) = stage {
-        stage.end();
+    if let Some(fixture) = fixture {
+        fixture.end();
     }
 }
 
-async fn run_point(stage: &mut Stage, point: &Point) -> Outcome {
-    let kill = point.fault == Fault::Kill;
+async fn run_point(fixture: &mut Fixture, point: &Point) -> Outcome {
+    let is_kill = point.fault == Fault::Kill;
     let tolerance = Tolerance {
-        broken_start: !kill || point.target != Target::Daemon,
-        errors: !kill || point.target == Target::Children,
+        broken_start: !is_kill || point.target != Target::Daemon,
+        errors: !is_kill || point.target == Target::Children,
     };
     let name = format!("p{}", point.to_string().replace([':', '@', '_'], "-").to_lowercase());
-    let mut led = Led::new(point.life, name, tolerance);
-    let probe = (!kill).then(|| Probe::start(stage));
-    let trace = match point.life {
-        Life::Restart | Life::ColdStart => start_traced(stage, &mut led, point.life, Some(point)).await,
-        Life::Pod | Life::Image => {
+    let mut run = ScenarioRun::new(point.scenario, name, tolerance);
+    let probe = (!is_kill).then(|| Probe::start(fixture));
+    let trace = match point.scenario {
+        Scenario::Restart | Scenario::ColdStart => start_traced(fixture, &mut run, point.scenario, Some(point)).await,
+        Scenario::Pod | Scenario::Image => {
             for step in 0..point.step {
-                led.step(stage, step).await;
+                run.step(fixture, step).await;
             }
-            stage.tracer = Some(attach(stage, point.target, Some(point)));
-            for step in point.step..point.life.steps() {
-                led.step(stage, step).await;
+            fixture.tracer = Some(attach(fixture, point.target, Some(point)));
+            for step in point.step..point.scenario.steps() {
+                run.step(fixture, step).await;
             }
-            stage.detach();
-            std::mem::take(&mut stage.trace)
+            fixture.detach();
+            std::mem::take(&mut fixture.trace)
         }
     };
-    // A daemon that was killed by its last call may still be on its way to its end.
-    stage.wait_for_traced_daemon().await;
-    stage.revive();
+    // A daemon that was killed at its last call may not have exited yet.
+    fixture.wait_for_traced_daemon().await;
+    fixture.restart_daemon_if_exited();
     let slowest_exec = match probe {
         Some(probe) => probe.longest().await,
         None => Duration::ZERO,
@@ -305,13 +317,13 @@ async fn run_point(stage: &mut Stage, point: &Point) -> Outcome {
     let injected = strace::injected(&trace);
     if matches!(point.fault, Fault::Delay(_))
         && slowest_exec > EXEC_MAX
-        && matches!(point.life, Life::Pod | Life::Image)
+        && matches!(point.scenario, Scenario::Pod | Scenario::Image)
     {
-        stage.fault(format!("an exec of the bystander took {} ms", slowest_exec.as_millis()));
+        fixture.fault(format!("an exec in the bystander took {} ms", slowest_exec.as_millis()));
     }
-    stage.check().await;
-    if !stage.faults.is_empty() {
-        stage.fault(format!("the calls: {injected:?}"));
+    fixture.check().await;
+    if !fixture.faults.is_empty() {
+        fixture.fault(format!("faulted calls: {injected:?}"));
     }
     Outcome { injected: !injected.is_empty(), slowest_exec }
 }

@@ -1,4 +1,4 @@
-//! Everything that is on a node: what a pod may leave shows as a difference.
+//! Takes an inventory of a node, so that leaked objects can be inventory by comparison.
 
 use std::{
     collections::BTreeSet,
@@ -8,31 +8,33 @@ use std::{
 
 use system_tests::Node;
 
-/// Deep enough for every directory that the engine makes.
+/// Depth of the search: enough for every directory that the engine creates.
 const DEPTH: usize = 6;
 
-/// Every mount, link, route, rule, cgroup, process and file of the engine on a node.
+/// Returns every mount, link, route, rule, cgroup, process and file of the engine on a node.
 pub(crate) fn inventory(node: &Node) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    let first = PathBuf::from(format!("/proc/{}", node.first()));
+    let mut inventory = BTreeSet::new();
+    let init = PathBuf::from(format!("/proc/{}", node.init_pid()));
     let processes = node.processes();
-    let monitor = processes.iter().find(|process| process.name == "pinmon" && process.takes_signals());
+    let monitor = processes.iter().find(|process| process.name == "pinmon" && process.has_signalfd());
     let monitor_pid = monitor.map(|process| process.pid);
     let monitor = monitor.map(|process| process.directory.clone());
     for (owner, directory) in
-        [Some(("node", first.clone())), monitor.map(|directory| ("monitor", directory))].into_iter().flatten()
+        [Some(("node", init.clone())), monitor.map(|directory| ("monitor", directory))].into_iter().flatten()
     {
         let table = fs::read_to_string(directory.join("mountinfo")).unwrap_or_default();
-        found.extend(table.lines().filter_map(|line| line.split(' ').nth(4)).map(|at| format!("mount {owner} {at}")));
+        inventory.extend(
+            table.lines().filter_map(|line| line.split(' ').nth(4)).map(|path| format!("mount {owner} {path}")),
+        );
     }
-    let links = fs::read_to_string(first.join("net/dev")).unwrap_or_default();
-    found
+    let links = fs::read_to_string(init.join("net/dev")).unwrap_or_default();
+    inventory
         .extend(links.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| format!("link {}", name.trim())));
-    let routes = fs::read_to_string(first.join("net/route")).unwrap_or_default();
-    found
+    let routes = fs::read_to_string(init.join("net/route")).unwrap_or_default();
+    inventory
         .extend(routes.lines().map(|line| format!("route {}", line.split('\t').take(3).collect::<Vec<_>>().join(" "))));
     let rules = node.run("nft", &["list", "ruleset"]).stdout;
-    found.extend(
+    inventory.extend(
         rules
             .lines()
             .filter(|line| line.contains(" : ") && !line.trim().starts_with("type "))
@@ -41,31 +43,31 @@ pub(crate) fn inventory(node: &Node) -> BTreeSet<String> {
     for group in node.cgroups() {
         walk(&group, DEPTH, &mut |path, is_directory| {
             if is_directory {
-                found.insert(format!("cgroup {}", path.display()));
+                inventory.insert(format!("cgroup {}", path.display()));
             }
         });
     }
-    let run = first.join("root/run");
+    let run = init.join("root/run");
     walk(&run, DEPTH, &mut |path, _| {
-        found.insert(format!("file /run/{}", path.strip_prefix(&run).unwrap_or(path).display()));
+        inventory.insert(format!("file /run/{}", path.strip_prefix(&run).unwrap_or(path).display()));
     });
     let data = node.dir.path().join("data");
     walk(&data, 4, &mut |path, _| {
-        found.insert(format!("data {}", path.strip_prefix(&data).unwrap_or(path).display()));
+        inventory.insert(format!("data {}", path.strip_prefix(&data).unwrap_or(path).display()));
     });
-    // The monitor has no zombies. The daemon and the node's first process reap what falls to them in their own time.
+    // The monitor must have no zombies. The daemon and the init process of the node reap orphans asynchronously.
     let monitor = monitor_pid.unwrap_or(0);
     let alive = processes.iter().filter(|process| process.state != 'Z' || process.parent == monitor);
-    found.extend(alive.map(|process| match process.state {
+    inventory.extend(alive.map(|process| match process.state {
         'Z' => format!("zombie {} of {}", process.name, process.parent),
         _ => format!("process {} {}", process.name, process.command_line()),
     }));
-    found.retain(|thing| !passing(thing));
-    found
+    inventory.retain(|object| !is_ignored(object));
+    inventory
 }
 
-/// Prefixes of what comes and goes without a pod, or stays however many pods there were.
-const PASSING: [&str; 6] = [
+/// Prefixes of objects that do not depend on pods.
+const IGNORED: [&str; 6] = [
     "data tmp/trash",
     "process nft",
     "process nsenter",
@@ -74,13 +76,13 @@ const PASSING: [&str; 6] = [
     "file /run/pinion/journal",
 ];
 
-fn passing(thing: &str) -> bool {
-    // The bystander's pauses, also on their way to their program.
-    let pause = thing.starts_with("process ") && thing.ends_with(" sleep 0.05") || thing == "process sleep ";
-    pause || PASSING.iter().any(|known| thing.starts_with(known))
+fn is_ignored(object: &str) -> bool {
+    // The sleep processes of the bystander, also before their execve(2).
+    let is_sleep = object.starts_with("process ") && object.ends_with(" sleep 0.05") || object == "process sleep ";
+    is_sleep || IGNORED.iter().any(|prefix| object.starts_with(prefix))
 }
 
-/// Calls `visit` with every entry below a directory and whether it is a directory.
+/// Calls `visit` for every entry below a directory, with its path and whether it is a directory.
 pub(crate) fn walk(directory: &Path, depth: usize, visit: &mut impl FnMut(&Path, bool)) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());

@@ -1,31 +1,31 @@
-//! Campaigns "kill at every system call" and "errors and delays at every system call"; see docs/campaigns.md.
+//! The campaigns "kill at every system call" and "errors and delays at every system call"; see docs/campaigns.md.
 //!
-//! CAMPAIGN_FORM (`short` or `long`), CAMPAIGN_SEED, CAMPAIGN_POINTS, CAMPAIGN_POINT and CAMPAIGN_JOBS choose what is
-//! run.
+//! CAMPAIGN_FORM (`short` or `long`), CAMPAIGN_SEED, CAMPAIGN_POINTS, CAMPAIGN_POINT and CAMPAIGN_JOBS select what
+//! runs.
 
 mod campaign;
-mod chance;
+mod fixture;
 mod leftovers;
-mod life;
 mod point;
 mod probe;
-mod stage;
+mod random;
+mod scenario;
 mod strace;
 
 use campaign::Campaign;
-use point::{Fault, Life, Target};
+use point::{Fault, Scenario, Target};
 
-/// Whose system calls, and in which life.
-const KILLS: [(Target, Life); 6] = [
-    (Target::Daemon, Life::Pod),
-    (Target::Monitor, Life::Pod),
-    (Target::Children, Life::Pod),
-    (Target::Daemon, Life::Image),
-    (Target::Daemon, Life::Restart),
-    (Target::Daemon, Life::ColdStart),
+/// The process whose system calls are faulted, and the scenario.
+const SCENARIOS: [(Target, Scenario); 6] = [
+    (Target::Daemon, Scenario::Pod),
+    (Target::Monitor, Scenario::Pod),
+    (Target::Children, Scenario::Pod),
+    (Target::Daemon, Scenario::Image),
+    (Target::Daemon, Scenario::Restart),
+    (Target::Daemon, Scenario::ColdStart),
 ];
 
-/// Calls that no disk, no memory shortage and no descriptor limit makes fail: an error of theirs proves nothing.
+/// Calls that never fail because of a disk, a memory shortage or a descriptor limit, so that no error is injected.
 const NEVER_FAIL: [&str; 17] = [
     "futex",
     "epoll_wait",
@@ -46,8 +46,8 @@ const NEVER_FAIL: [&str; 17] = [
     "madvise",
 ];
 
-/// Calls that a disk can make wait.
-const DISK: [&str; 28] = [
+/// Calls that a disk can delay.
+const DISK_CALLS: [&str; 28] = [
     "openat",
     "openat2",
     "open",
@@ -78,8 +78,8 @@ const DISK: [&str; 28] = [
     "statfs",
 ];
 
-/// Points that found a fault, which is fixed.
-const FAILED_ONCE: [&str; 7] = [
+/// Points that found a fault in the past, as a regression test.
+const REGRESSIONS: [&str; 7] = [
     "monitor:pod@7:read:1:EMFILE",
     "children:pod@3:read:3:ENOMEM",
     "monitor:pod@3:prlimit64:1:EIO",
@@ -90,26 +90,26 @@ const FAILED_ONCE: [&str; 7] = [
 ];
 
 #[test]
-fn points_that_failed_once() {
-    Campaign::of_points("failed once", &FAILED_ONCE).run(&[], |_, _| Vec::new());
+fn points_that_found_a_fault() {
+    Campaign::of_points("regressions", &REGRESSIONS).run(&[], |_, _| Vec::new());
 }
 
 #[test]
 fn kill_at_every_system_call() {
     let campaign = Campaign::from_environment("kill", 16, 2400);
-    campaign.run(&KILLS, |_, _| vec![Fault::Kill]);
+    campaign.run(&SCENARIOS, |_, _| vec![Fault::Kill]);
 }
 
 #[test]
 fn errors_and_delays_at_every_system_call() {
     let campaign = Campaign::from_environment("errors", 16, 2400);
-    campaign.run(&KILLS, |target, call| {
+    campaign.run(&SCENARIOS, |target, call| {
         let mut faults = Vec::new();
         if !NEVER_FAIL.contains(&call) {
             faults.extend(["EIO", "ENOSPC", "EMFILE", "ENOMEM"].map(|errno| Fault::Error(errno.to_owned())));
         }
-        // The monitor's own loop has no call that a disk can make wait; its children have.
-        if DISK.contains(&call) && target != Target::Monitor {
+        // The loop of the monitor makes no call that a disk can delay; its children do.
+        if DISK_CALLS.contains(&call) && target != Target::Monitor {
             faults.push(Fault::Delay(3000));
         }
         faults

@@ -1,4 +1,4 @@
-//! Execs in the bystander, one after the other, while a point is run.
+//! Repeatedly executes a command in the bystander while a point is run.
 
 use std::{
     sync::{
@@ -11,44 +11,44 @@ use std::{
 use cri_proto::v1;
 use tokio::task::JoinHandle;
 
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 
-/// Between two execs.
+/// Time between two execs.
 const PAUSE: Duration = Duration::from_millis(50);
-/// A bound for a broken run, not a measure.
+/// A bound for failing runs.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Execs that are running. See the head of this file.
+/// The running probe.
 pub(crate) struct Probe {
-    over: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
     task: JoinHandle<Duration>,
 }
 
 impl Probe {
-    pub(crate) fn start(stage: &Stage) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let (mut runtime, container_id) = (stage.runtime.clone(), stage.bystander.container.clone());
-        let stop = Arc::clone(&over);
+    pub(crate) fn start(fixture: &Fixture) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (mut runtime, container_id) = (fixture.runtime.clone(), fixture.bystander.container.clone());
+        let task_stop = Arc::clone(&stop);
         let task = tokio::spawn(async move {
             let mut longest = Duration::ZERO;
-            while !stop.load(Ordering::Relaxed) {
+            while !task_stop.load(Ordering::Relaxed) {
                 let request =
                     v1::ExecSyncRequest { container_id: container_id.clone(), cmd: vec!["true".into()], timeout: 0 };
-                let begin = Instant::now();
-                // What fails with the fault is no measure of time, and is tried again.
+                let start = Instant::now();
+                // An exec that fails because of the fault is not measured, and is repeated.
                 if let Ok(Ok(_)) | Err(_) = tokio::time::timeout(DEADLINE, runtime.exec_sync(request)).await {
-                    longest = longest.max(begin.elapsed());
+                    longest = longest.max(start.elapsed());
                 }
                 tokio::time::sleep(PAUSE).await;
             }
             longest
         });
-        Self { over, task }
+        Self { stop, task }
     }
 
-    /// How long the slowest exec took.
+    /// Stops the probe and returns the duration of the slowest exec.
     pub(crate) async fn longest(self) -> Duration {
-        self.over.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
         self.task.await.unwrap_or(DEADLINE)
     }
 }

@@ -1,4 +1,4 @@
-//! strace(1), attached to a process of a node from outside of it.
+//! Attaches strace(1) to a process of a node from outside of the node.
 
 use std::{
     collections::BTreeMap,
@@ -15,20 +15,20 @@ use system_tests::{Node, Process};
 
 use crate::point::Point;
 
-/// A bound for a broken run, not a measure.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A bound for failing runs.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running strace. Detaches when dropped.
 pub(crate) struct Tracer {
     child: Child,
     output: PathBuf,
-    /// The process that it was attached to.
+    /// Pid of the traced process.
     pid: i32,
 }
 
 impl Tracer {
-    /// Attaches to a process, with all of its threads; `follow` also traces what it clones from now on. Returns once it
-    /// is attached. Panics where strace cannot be started.
+    /// Attaches to all threads of a process. With `follow`, also traces the processes that it clones from now on.
+    /// Returns when strace is attached; panics if strace cannot be started.
     pub(crate) fn attach(pid: i32, follow: bool, point: Option<&Point>, output: PathBuf) -> Self {
         let mut command = Command::new("strace");
         if follow {
@@ -36,10 +36,10 @@ impl Tracer {
         }
         command.arg("-o").arg(&output).args(arguments(point)).arg("-p").arg(pid.to_string());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("strace starts: scripts/setup campaign installs it");
+        let mut child = command.spawn().expect("start strace; scripts/setup campaign installs it");
         let mut messages = BufReader::new(child.stderr.take().expect("a pipe")).lines();
         let attached = messages.by_ref().map_while(Result::ok).any(|line| line.contains(" attached"));
-        // Drained, so that strace never waits for its reader.
+        // The messages are drained, so that strace never blocks on them.
         thread::spawn(move || messages.for_each(drop));
         if !attached {
             let status = child.wait();
@@ -53,24 +53,25 @@ impl Tracer {
         !injected(&fs::read_to_string(&self.output).unwrap_or_default()).is_empty()
     }
 
-    /// Detaches; gives what was traced.
+    /// Detaches and returns the trace.
     pub(crate) fn detach(mut self) -> String {
         self.end();
         fs::read_to_string(&self.output).unwrap_or_default()
     }
 
-    /// Asks strace to detach. One whose process was killed may wait for threads that are gone: that one is killed, too.
+    /// Signals strace to detach. If the traced process was killed, strace may hang waiting for its threads, so strace
+    /// is killed, too.
     fn end(&mut self) {
         let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) else { return };
-        let begin = Instant::now();
+        let start = Instant::now();
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
-        let dead = status.is_empty() || status.contains("State:\tZ") || status.contains("State:\tX");
-        let mut signal = Some(if dead { Signal::KILL } else { Signal::TERM });
+        let is_dead = status.is_empty() || status.contains("State:\tZ") || status.contains("State:\tX");
+        let mut signal = Some(if is_dead { Signal::KILL } else { Signal::TERM });
         while matches!(self.child.try_wait(), Ok(None)) {
             if let Some(signal) = signal.take() {
                 let _ = kill_process(pid, signal);
             }
-            if begin.elapsed() > PATIENCE {
+            if start.elapsed() > TIMEOUT {
                 signal = Some(Signal::KILL);
             }
             thread::sleep(Duration::from_millis(2));
@@ -84,40 +85,41 @@ impl Drop for Tracer {
     }
 }
 
-/// strace's arguments for a point, or for a trace of every call with its time.
+/// Returns the arguments of strace to inject the fault of a point, or to trace every call with its time.
 pub(crate) fn arguments(point: Option<&Point>) -> Vec<String> {
     match point {
-        // With the paths of descriptors.
+        // -y prints the paths of descriptors.
         Some(point) => vec!["-y".into(), format!("--trace={}", point.call), format!("--inject={}", point.injection())],
         None => vec!["-ttt".into(), "-s0".into()],
     }
 }
 
-/// The pid of a node's process in this process's PID namespace.
+/// Returns the pid, in the PID namespace of the test, of a process of a node.
 pub(crate) fn outer_pid(node: &Node, process: &Process) -> Option<i32> {
-    let namespace = fs::read_link(format!("/proc/{}/ns/pid", node.first())).ok()?;
+    let namespace = fs::read_link(format!("/proc/{}/ns/pid", node.init_pid())).ok()?;
     let entries = fs::read_dir("/proc").ok()?.flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()).find(|pid| {
         let directory = Path::new("/proc").join(pid.to_string());
         let status = fs::read_to_string(directory.join("status")).unwrap_or_default();
         let inner =
             status.lines().find_map(|line| line.strip_prefix("NSpid:")?.split_whitespace().next_back()?.parse().ok());
-        inner == Some(process.pid) && fs::read_link(directory.join("ns/pid")).is_ok_and(|found| found == namespace)
+        inner == Some(process.pid) && fs::read_link(directory.join("ns/pid")).is_ok_and(|link| link == namespace)
     })
 }
 
-/// Name, thread and time in seconds of a traced call; `None` for other lines.
+/// Parses the name, thread and time (in seconds) of a traced call. Returns `None` for other lines.
 fn call(line: &str) -> Option<(&str, &str, f64)> {
     let mut words = line.split_whitespace();
     let first = words.next()?;
     let (thread, time) = if first.contains('.') { ("", first) } else { (first, words.next()?) };
     let rest = words.next()?;
     let name = &rest[..rest.find('(')?];
-    let plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    plain.then_some((name, thread, time.parse().ok()?))
+    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    is_name.then_some((name, thread, time.parse().ok()?))
 }
 
-/// Most calls of each name that one thread made in each of the spans that end at `ends` (seconds since the epoch).
+/// Counts the calls in each of the time spans that end at `ends` (seconds since the epoch): for each name, the maximum
+/// over all threads.
 pub(crate) fn count(trace: &str, ends: &[f64]) -> Vec<BTreeMap<String, u64>> {
     let mut each: Vec<BTreeMap<(String, String), u64>> = vec![BTreeMap::new(); ends.len()];
     for (name, thread, time) in trace.lines().filter_map(call) {
@@ -125,30 +127,30 @@ pub(crate) fn count(trace: &str, ends: &[f64]) -> Vec<BTreeMap<String, u64>> {
             *each[span].entry((name.to_owned(), thread.to_owned())).or_default() += 1;
         }
     }
-    let most = |span: BTreeMap<(String, String), u64>| {
-        let mut most: BTreeMap<String, u64> = BTreeMap::new();
+    let maxima = |span: BTreeMap<(String, String), u64>| {
+        let mut maxima: BTreeMap<String, u64> = BTreeMap::new();
         for ((name, _), calls) in span {
-            let known = most.entry(name).or_default();
-            *known = calls.max(*known);
+            let max = maxima.entry(name).or_default();
+            *max = calls.max(*max);
         }
-        most
+        maxima
     };
-    each.into_iter().map(most).collect()
+    each.into_iter().map(maxima).collect()
 }
 
-/// The calls that a trace says the fault was injected into, as they began.
+/// Returns the lines of the calls into which the fault was injected; for an unfinished call, the line of its start.
 pub(crate) fn injected(trace: &str) -> Vec<&str> {
     let marks = ["(INJECTED)", "(DELAYED)", "+++ killed by SIGKILL"];
     let lines: Vec<&str> = trace.lines().collect();
-    let begun = |at: usize| {
-        let (thread, rest) = lines[at].split_once(' ')?;
+    let start_line = |index: usize| {
+        let (thread, rest) = lines[index].split_once(' ')?;
         let name = rest.trim_start().strip_prefix("<... ")?.split(' ').next()?;
-        let began = |line: &&&str| {
+        let is_start = |line: &&&str| {
             line.ends_with("<unfinished ...>")
                 && line.split_once(' ').is_some_and(|(of, call)| of == thread && call.trim_start().starts_with(name))
         };
-        lines[..at].iter().rev().find(began).copied()
+        lines[..index].iter().rev().find(is_start).copied()
     };
-    let hit = |at: &usize| marks.iter().any(|mark| lines[*at].contains(mark));
-    (0..lines.len()).filter(hit).map(|at| begun(at).unwrap_or(lines[at])).collect()
+    let is_hit = |index: &usize| marks.iter().any(|mark| lines[*index].contains(mark));
+    (0..lines.len()).filter(is_hit).map(|index| start_line(index).unwrap_or(lines[index])).collect()
 }

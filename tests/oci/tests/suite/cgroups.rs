@@ -13,18 +13,18 @@ each_runtime!(
     pids_of_zero,
     memory_below_zero,
     device_rules,
-    block_io_is_taken_or_refused_by_name,
+    block_io_is_applied_or_refused_by_name,
     out_of_memory,
     path_absent,
     manager_disabled,
     path_relative,
     path_nested,
-    deleted_with_what_was_below,
-    nothing_left_if_a_limit_is_refused,
+    delete_removes_child_cgroups,
+    refused_limit_leaves_no_cgroup,
     update_flags,
-    update_of_swap_alone,
+    update_of_swap_only,
     update_by_file,
-    update_of_nonsense,
+    invalid_updates_are_refused,
     pause_and_resume,
     pause_twice,
     created_and_paused,
@@ -35,8 +35,8 @@ each_runtime!(
     events_of_an_oom_kill,
     ps_lists_the_processes,
     default_devices,
-    own_devices,
-    device_that_is_there,
+    devices_of_the_specification,
+    device_that_exists,
 );
 
 fn with_resources(case: &Case, resources: Value) -> Container<'_> {
@@ -45,7 +45,7 @@ fn with_resources(case: &Case, resources: Value) -> Container<'_> {
         bundle.spec["linux"]["resources"][key] = value.clone();
     }
     let container = case.container(bundle);
-    container.started();
+    container.create_and_start();
     container
 }
 
@@ -85,7 +85,7 @@ fn pids(case: &Case) {
     container.remove();
 }
 
-/// A limit since 1.3 of the specification; as in runc, the least that systemd takes.
+/// Version 1.3 of the specification makes 0 a limit. As in runc, it is set as 1, the smallest limit of systemd.
 fn pids_of_zero(case: &Case) {
     let container = with_resources(case, json!({ "pids": { "limit": 0 } }));
     assert_eq!(container.cgroup().read("pids.max", "pids.max"), "1");
@@ -97,11 +97,13 @@ fn pids_of_zero(case: &Case) {
 }
 
 fn memory_below_zero(case: &Case) {
-    case.refused(&["memory.limit"], |bundle| bundle.spec["linux"]["resources"]["memory"] = json!({ "limit": -2 }));
+    case.assert_refused(&["memory.limit"], |bundle| {
+        bundle.spec["linux"]["resources"]["memory"] = json!({ "limit": -2 })
+    });
 }
 
 fn device_rules(case: &Case) {
-    // /dev/kmsg is a device of the machine; the container may only what a rule says.
+    // /dev/kmsg is a device of the machine; the rule allows mknod only.
     let script = "mknod /k c 1 11; (head -c 0 < /k) 2>&1; mknod /z c 1 5; (head -c 1 < /z | wc -c) 2>&1; mknod /n c 7 1 2>&1; \
         (echo > /z) 2>&1; true";
     let text = case.output(script, |bundle| {
@@ -113,7 +115,7 @@ fn device_rules(case: &Case) {
     assert!(text.contains("/k: Operation not permitted") && text.contains("1\n"), "{text}");
 }
 
-fn block_io_is_taken_or_refused_by_name(case: &Case) {
+fn block_io_is_applied_or_refused_by_name(case: &Case) {
     let mut bundle = case.script("true");
     bundle.spec["linux"]["resources"]["blockIO"] =
         json!({ "throttleReadBpsDevice": [{ "major": 254, "minor": 0, "rate": 1_000_000 }] });
@@ -127,20 +129,20 @@ fn out_of_memory(case: &Case) {
     case.container(bundle).run().exits(137);
 }
 
-/// crun's option, for Podman's `--cgroups=disabled`; runc has none.
+/// An option of crun that Podman uses for `--cgroups=disabled`; runc does not have it.
 fn manager_disabled(case: &Case) {
     let mut bundle = case.script("cat /proc/self/cgroup > /first; sleep 1000");
     bundle.without_namespace("cgroup");
     bundle.spec["linux"]["resources"] = json!({ "pids": { "limit": 9 } });
     let container = case.container(bundle);
-    let directory = container.bundle.directory.to_str().expect("ASCII").to_owned();
+    let directory = container.bundle.directory.to_str().expect("the path is ASCII").to_owned();
     let call = |args: &[&str]| case.call(&[&["--cgroup-manager", "disabled"], args].concat());
     call(&["create", "--bundle", &directory, &container.id]).ok();
     call(&["start", &container.id]).ok();
-    let own = fs::read_to_string("/proc/self/cgroup").expect("ours");
-    assert_eq!(container.line("/first"), own.trim());
-    assert!(container.cgroup().directories().is_empty(), "it has none");
-    assert_eq!(call(&["exec", &container.id, "/bin/cat", "/proc/self/cgroup"]).ok(), own);
+    let cgroup_of_caller = fs::read_to_string("/proc/self/cgroup").expect("read /proc/self/cgroup");
+    assert_eq!(container.wait_for_line("/first"), cgroup_of_caller.trim());
+    assert!(container.cgroup().directories().is_empty(), "the container must not have a cgroup");
+    assert_eq!(call(&["exec", &container.id, "/bin/cat", "/proc/self/cgroup"]).ok(), cgroup_of_caller);
     let pid = container.pid();
     call(&["kill", &container.id, "KILL"]).ok();
     container.wait(pid);
@@ -151,9 +153,9 @@ fn path_absent(case: &Case) {
     let mut bundle = case.script("sleep 1000");
     bundle.spec["linux"]["cgroupsPath"] = json!("");
     let container = case.container(bundle);
-    container.started();
-    let text = fs::read_to_string(format!("/proc/{}/cgroup", container.pid())).expect("it lives");
-    assert!(text.contains(&container.id), "the id names the group: {text}");
+    container.create_and_start();
+    let text = fs::read_to_string(format!("/proc/{}/cgroup", container.pid())).expect("the process is running");
+    assert!(text.contains(&container.id), "the cgroup must be named after the id: {text}");
     container.remove();
     for line in text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).filter(|path| path.contains(&container.id)) {
         assert!(Cgroup::new(line).directories().is_empty(), "{line}");
@@ -164,8 +166,8 @@ fn path_relative(case: &Case) {
     let mut bundle = case.script("sleep 1000");
     bundle.spec["linux"]["cgroupsPath"] = json!(format!("{}relative", case.tag));
     let container = case.container(bundle);
-    container.started();
-    let text = fs::read_to_string(format!("/proc/{}/cgroup", container.pid())).expect("it lives");
+    container.create_and_start();
+    let text = fs::read_to_string(format!("/proc/{}/cgroup", container.pid())).expect("the process is running");
     assert!(text.contains(&format!("{}relative", case.tag)), "{text}");
     container.remove();
 }
@@ -175,27 +177,27 @@ fn path_nested(case: &Case) {
     let path = format!("/{}up/down", case.tag);
     bundle.spec["linux"]["cgroupsPath"] = json!(path);
     let container = case.container(bundle);
-    container.started();
+    container.create_and_start();
     assert!(Cgroup::new(&path).processes().contains(&container.pid()));
     container.remove();
     assert!(Cgroup::new(&path).directories().is_empty());
-    // The parent was not the container's to remove: engines keep pods there.
+    // The runtime must not remove the parent: engines use it as the cgroup of a pod.
     for directory in Cgroup::new(&format!("/{}up", case.tag)).directories() {
-        fs::remove_dir(directory).expect("it is empty");
+        fs::remove_dir(directory).expect("the cgroup is empty");
     }
 }
 
-fn deleted_with_what_was_below(case: &Case) {
+fn delete_removes_child_cgroups(case: &Case) {
     let container = with_resources(case, json!({}));
     for directory in container.cgroup().directories() {
-        fs::create_dir(directory.join("below")).expect("a group below");
+        fs::create_dir(directory.join("below")).expect("create a child cgroup");
     }
     container.remove();
     assert!(container.cgroup().directories().is_empty());
 }
 
-fn nothing_left_if_a_limit_is_refused(case: &Case) {
-    case.refused(&["cpu.cfs", "cpu.max", "quota", "cpu", "invalid argument"], |bundle| {
+fn refused_limit_leaves_no_cgroup(case: &Case) {
+    case.assert_refused(&["cpu.cfs", "cpu.max", "quota", "cpu", "invalid argument"], |bundle| {
         bundle.spec["linux"]["resources"]["cpu"] = json!({ "quota": 1, "period": 7 });
     });
 }
@@ -218,12 +220,12 @@ fn update_flags(case: &Case) {
         assert_eq!(group.read("cpu.cfs_quota_us", ""), "20000");
         assert_eq!(group.read("cpu.cfs_period_us", ""), "40000");
     }
-    // What was set before stays.
+    // Later updates do not change limits that they do not name.
     assert_eq!(group.read("memory.limit_in_bytes", "memory.max"), "50331648");
     container.remove();
 }
 
-fn update_of_swap_alone(case: &Case) {
+fn update_of_swap_only(case: &Case) {
     let container = with_resources(case, json!({ "memory": { "limit": 33_554_432, "swap": 67_108_864 } }));
     let group = container.cgroup();
     let (memory, swap) = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes");
@@ -248,7 +250,7 @@ fn update_by_file(case: &Case) {
     container.remove();
 }
 
-fn update_of_nonsense(case: &Case) {
+fn invalid_updates_are_refused(case: &Case) {
     let container = with_resources(case, json!({}));
     container.call("update", &["--memory", "much"]).error();
     container.call("update", &["--cpuset-cpus", "999"]).error();
@@ -260,17 +262,17 @@ fn update_of_nonsense(case: &Case) {
 
 fn pause_and_resume(case: &Case) {
     let container = case.container(case.script("while :; do echo tick >> /ticks; sleep 0.01; done"));
-    container.started();
-    container.line("/ticks");
+    container.create_and_start();
+    container.wait_for_line("/ticks");
     container.call("pause", &[]).ok();
     assert_eq!(container.status(), "paused");
-    let size = || fs::metadata(container.bundle.path("/ticks")).expect("it is there").len();
+    let size = || fs::metadata(container.bundle.path("/ticks")).expect("the file exists").len();
     let frozen = size();
     container.status();
     assert_eq!(size(), frozen);
     container.call("resume", &[]).ok();
     assert_eq!(container.status(), "running");
-    wait_until("it goes on", || size() > frozen);
+    wait_until("the container continues", || size() > frozen);
     container.remove();
 }
 
@@ -288,7 +290,7 @@ fn created_and_paused(case: &Case) {
     container.create().ok();
     container.call("pause", &[]).ok();
     assert_eq!(container.status(), "paused");
-    // What cannot start says so, and does not start later on its own.
+    // The start fails with an error, and the container does not start later when it is resumed.
     container.start().error_with(&["paused"]);
     container.call("resume", &[]).ok();
     assert_eq!(container.status(), "created");
@@ -302,7 +304,7 @@ fn exec_in_a_paused_container(case: &Case) {
     container.call("pause", &[]).ok();
     container.exec(&[], &["/bin/true"]).error_with(&["paused"]);
     container.call("resume", &[]).ok();
-    container.inside("true");
+    container.exec_script("true");
     container.remove();
 }
 
@@ -315,13 +317,13 @@ fn kill_of_a_paused_container(case: &Case) {
 }
 
 fn kill_all(case: &Case) {
-    // Without a PID namespace of its own nobody ends what the first process left.
+    // Without a PID namespace the kernel does not kill the other processes when the first one exits.
     let mut bundle = case.script("sleep 1000 & sleep 1000 & sleep 1000");
     bundle.without_namespace("pid");
     let container = case.container(bundle);
-    container.started();
+    container.create_and_start();
     let group = container.cgroup();
-    wait_until("three run", || group.processes().len() >= 3);
+    wait_until("three processes are running", || group.processes().len() >= 3);
     let pids = group.processes();
     case.call(&["kill", "--all", &container.id, "KILL"]).ok();
     for pid in pids {
@@ -332,7 +334,7 @@ fn kill_all(case: &Case) {
 
 fn events_stats(case: &Case) {
     if case.runtime == Runtime::Crun {
-        return; // It has no such command.
+        return; // crun does not have the command.
     }
     let container = with_resources(case, json!({ "memory": { "limit": 67_108_864 }, "pids": { "limit": 50 } }));
     let event = container.call("events", &["--stats"]).json();
@@ -347,10 +349,10 @@ fn events_stats(case: &Case) {
     container.remove();
 }
 
-/// Of processes that are not the first: nothing else happens after each.
+/// The killed processes are not the first of the container, so that the kill itself is the only event.
 fn events_of_an_oom_kill(case: &Case) {
     if case.runtime == Runtime::Crun {
-        return; // It has no such command.
+        return; // crun does not have the command.
     }
     let mut bundle = case.script(
         "for n in 1 2 3 4 5; do while ! test -e /go$n; do sleep 0.01; done; \
@@ -358,15 +360,15 @@ fn events_of_an_oom_kill(case: &Case) {
     );
     bundle.spec["linux"]["resources"]["memory"] = json!({ "limit": 16_777_216, "swap": 16_777_216 });
     let container = case.container(bundle);
-    container.started();
+    container.create_and_start();
     let output = case.directory().join("events");
     let mut command = case.command(&["events", "--interval", "100ms", &container.id]);
-    command.stdout(fs::File::create(&output).expect("ours"));
+    command.stdout(fs::File::create(&output).expect("create a file"));
     let mut events = case.spawn(&mut command);
     let count = |kind: &str| fs::read_to_string(&output).unwrap_or_default().matches(&format!("\"{kind}\"")).count();
     wait_until("the first event", || count("stats") > 0);
     for number in 1..=5 {
-        fs::write(container.bundle.path(&format!("/go{number}")), "").expect("ours");
+        fs::write(container.bundle.path(&format!("/go{number}")), "").expect("write a file");
         wait_until("an event of the kill", || count("oom") >= number);
     }
     events.kill();
@@ -401,7 +403,7 @@ fn default_devices(case: &Case) {
     }
 }
 
-fn own_devices(case: &Case) {
+fn devices_of_the_specification(case: &Case) {
     let text = case.output("stat -c '%n %F %a %t:%T %u:%g' /dev/mine /dev/pipe /dev/deep/block", |bundle| {
         bundle.spec["linux"]["devices"] = json!([
             { "path": "/dev/mine", "type": "c", "major": 1, "minor": 5, "fileMode": 0o640, "uid": 7, "gid": 8 },
@@ -414,8 +416,8 @@ fn own_devices(case: &Case) {
     assert!(text.contains("/dev/deep/block block special file 600 7:c8 0:0"), "{text}");
 }
 
-fn device_that_is_there(case: &Case) {
-    // Engines name the default devices, too.
+fn device_that_exists(case: &Case) {
+    // Engines list default devices too.
     let text = case.output("stat -c '%F %t:%T' /dev/null", |bundle| {
         let rules = bundle.spec["linux"]["resources"]["devices"].as_array_mut().expect("rules");
         rules.push(json!({ "allow": true, "type": "c", "major": 1, "minor": 3, "access": "rwm" }));

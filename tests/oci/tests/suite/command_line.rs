@@ -1,4 +1,4 @@
-//! The command line beside containers: list, spec, features, logs, and specs that are wrong.
+//! Commands that are not about one container (list, spec, features), logs, error messages and invalid specs.
 
 use std::fs;
 
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 each_runtime!(
     messages_are_short,
     version_has_a_commit,
-    debug_says_more,
+    debug_logs_more,
     list_as_json,
     list_as_table,
     list_of_ids,
     list_without_containers,
     spec_is_runnable,
     spec_does_not_overwrite,
-    features_is_true,
+    features_are_complete,
     version,
     unknown_command,
     unknown_flag,
@@ -24,26 +24,26 @@ each_runtime!(
     log_as_text,
     log_of_success_has_no_error,
     bundle_without_a_config,
-    bundle_that_is_not_there,
-    config_of_nonsense,
-    wrong_specs,
+    missing_bundle,
+    invalid_configs_are_refused,
+    invalid_specs_are_refused,
     unknown_fields_are_ignored,
-    root_that_is_not_there,
+    missing_root,
     absolute_root,
 );
 
 fn list_as_json(case: &Case) {
     let container = case.container(case.script("sleep 1000"));
-    container.started();
+    container.create_and_start();
     let second = case.container(case.script("sleep 1000"));
     second.create().ok();
     let list = case.call(&["list", "--format", "json"]).json();
     let list = list.as_array().expect("a list");
     assert_eq!(list.len(), 2);
-    let entry = list.iter().find(|entry| entry["id"] == container.id.as_str()).expect("it is listed");
+    let entry = list.iter().find(|entry| entry["id"] == container.id.as_str()).expect("the container is listed");
     assert_eq!(entry["status"], "running");
     assert_eq!(entry["pid"], container.pid());
-    assert_eq!(entry["bundle"], container.bundle.directory.to_str().expect("ASCII"));
+    assert_eq!(entry["bundle"], container.bundle.directory.to_str().expect("the path is ASCII"));
     let created = entry["created"].as_str().expect("a time");
     assert!(created.starts_with("20") && created.ends_with('Z'), "{created}");
     container.remove();
@@ -52,7 +52,7 @@ fn list_as_json(case: &Case) {
 
 fn list_as_table(case: &Case) {
     let container = case.container(case.script("sleep 1000"));
-    container.started();
+    container.create_and_start();
     let table = case.call(&["list"]);
     let lines: Vec<Vec<&str>> = table.ok().lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(
@@ -66,7 +66,7 @@ fn list_as_table(case: &Case) {
 
 fn list_of_ids(case: &Case) {
     let container = case.container(case.script("sleep 1000"));
-    container.started();
+    container.create_and_start();
     assert_eq!(case.call(&["list", "--quiet"]).ok().trim(), container.id);
     container.remove();
 }
@@ -78,12 +78,12 @@ fn list_without_containers(case: &Case) {
 
 fn spec_is_runnable(case: &Case) {
     let bundle = case.bundle();
-    let directory = bundle.directory.to_str().expect("ASCII").to_owned();
+    let directory = bundle.directory.to_str().expect("the path is ASCII").to_owned();
     case.call_with(&["spec"], |command| {
         command.current_dir(&directory);
     })
     .ok();
-    let text = fs::read_to_string(bundle.directory.join("config.json")).expect("it was written");
+    let text = fs::read_to_string(bundle.directory.join("config.json")).expect("the file was written");
     let mut spec: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(spec["process"]["args"][0], "sh");
     for kind in ["pid", "network", "ipc", "uts", "mount"] {
@@ -102,21 +102,21 @@ fn spec_is_runnable(case: &Case) {
 fn spec_does_not_overwrite(case: &Case) {
     let bundle = case.bundle();
     bundle.write();
-    let before = fs::read(bundle.directory.join("config.json")).expect("it was written");
+    let before = fs::read(bundle.directory.join("config.json")).expect("the file was written");
     case.call_with(&["spec"], |command| {
         command.current_dir(&bundle.directory);
     })
     .error_with(&["exist"]);
-    assert_eq!(fs::read(bundle.directory.join("config.json")).expect("it is there"), before);
+    assert_eq!(fs::read(bundle.directory.join("config.json")).expect("the file exists"), before);
 }
 
-fn features_is_true(case: &Case) {
+fn features_are_complete(case: &Case) {
     let features = case.call(&["features"]).json();
     for key in ["ociVersionMin", "ociVersionMax"] {
         assert!(features[key].as_str().is_some_and(|version| version.starts_with("1.")), "{key}");
     }
     let list = |value: &Value| -> Vec<String> {
-        value.as_array().expect("a list").iter().map(|word| word.as_str().expect("a word").to_owned()).collect()
+        value.as_array().expect("a list").iter().map(|word| word.as_str().expect("a string").to_owned()).collect()
     };
     for kind in ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"] {
         assert!(list(&features["hooks"]).iter().any(|hook| hook == kind), "{kind}");
@@ -167,10 +167,10 @@ fn error_goes_to_stderr(case: &Case) {
 
 fn log_as_json(case: &Case) {
     let path = case.directory().join("log.json");
-    let path = path.to_str().expect("ASCII");
+    let path = path.to_str().expect("the path is ASCII");
     case.call(&["--log", path, "--log-format", "json", "state", "nobody"]).exits(1);
     let text = fs::read_to_string(path).expect("the log is written");
-    // What containerd does with it: the last line whose level is error.
+    // containerd uses the last line whose level is error.
     let errors: Vec<Value> = text
         .lines()
         .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
@@ -183,7 +183,7 @@ fn log_as_json(case: &Case) {
 
 fn log_as_text(case: &Case) {
     let path = case.directory().join("log.text");
-    let path = path.to_str().expect("ASCII");
+    let path = path.to_str().expect("the path is ASCII");
     case.call(&["--log", path, "state", "nobody"]).exits(1);
     let text = fs::read_to_string(path).expect("the log is written");
     assert!(text.contains("exist") || text.contains("No such file"), "{text}");
@@ -191,9 +191,9 @@ fn log_as_text(case: &Case) {
 
 fn log_of_success_has_no_error(case: &Case) {
     let path = case.directory().join("log.json");
-    let path = path.to_str().expect("ASCII").to_owned();
+    let path = path.to_str().expect("the path is ASCII").to_owned();
     let container = case.container(case.script("true"));
-    let directory = container.bundle.directory.to_str().expect("ASCII");
+    let directory = container.bundle.directory.to_str().expect("the path is ASCII");
     case.call(&["--log", &path, "--log-format", "json", "run", "--bundle", directory, &container.id]).ok();
     let text = fs::read_to_string(&path).unwrap_or_default();
     assert!(!text.contains(r#""level":"error""#), "{text}");
@@ -202,38 +202,39 @@ fn log_of_success_has_no_error(case: &Case) {
 fn bundle_without_a_config(case: &Case) {
     let directory = case.bundle().directory;
     let id = format!("{}x", case.tag);
-    case.call(&["create", "--bundle", directory.to_str().expect("ASCII"), &id]).error_with(&["config.json"]);
+    case.call(&["create", "--bundle", directory.to_str().expect("the path is ASCII"), &id])
+        .error_with(&["config.json"]);
 }
 
-fn bundle_that_is_not_there(case: &Case) {
+fn missing_bundle(case: &Case) {
     case.call(&["create", "--bundle", "/nowhere/at/all", &format!("{}x", case.tag)])
         .error_with(&["/nowhere/at/all", "no such"]);
 }
 
-fn config_of_nonsense(case: &Case) {
+fn invalid_configs_are_refused(case: &Case) {
     let bundle = case.bundle();
-    let directory = bundle.directory.to_str().expect("ASCII");
+    let directory = bundle.directory.to_str().expect("the path is ASCII");
     let id = format!("{}x", case.tag);
     let deep = "[".repeat(100_000);
     for text in ["", "{", "[]", "null", "{}", "\u{0}", r#"{"ociVersion":1}"#, &deep] {
-        fs::write(bundle.directory.join("config.json"), text).expect("ours");
+        fs::write(bundle.directory.join("config.json"), text).expect("write a file");
         let outcome = case.call(&["create", "--bundle", directory, &id]);
         outcome.error();
-        assert!(outcome.code < 128, "it crashed: {outcome:?}");
-        case.nothing_is_left();
+        assert!(outcome.code < 128, "the runtime crashed: {outcome:?}");
+        case.assert_no_leftovers();
     }
 }
 
-/// What is wrong, the words of which the message must have one, the peers that take it, and the change.
-type Wrong = (&'static str, &'static [&'static str], &'static [Runtime], Box<dyn Fn(&mut Bundle)>);
+/// An invalid spec: description, words of which the message must contain one, runtimes that accept it, and the change.
+type InvalidSpec = (&'static str, &'static [&'static str], &'static [Runtime], Box<dyn Fn(&mut Bundle)>);
 
-fn wrong_specs(case: &Case) {
-    let table: Vec<Wrong> = vec![
+fn invalid_specs_are_refused(case: &Case) {
+    let table: Vec<InvalidSpec> = vec![
         ("no root", &["root"], &[], change(|b| drop(b.spec.as_object_mut().expect("an object").remove("root")))),
         ("relative cwd", &["cwd"], &[Runtime::Crun], change(|b| b.spec["process"]["cwd"] = json!("relative"))),
         ("no args", &["args", "open executable"], &[], change(|b| b.spec["process"]["args"] = json!([]))),
         (
-            "args of another type",
+            "args of the wrong type",
             &["args", "string", "expected", "not specified"],
             &[],
             change(|b| b.spec["process"]["args"] = json!("sh")),
@@ -257,7 +258,7 @@ fn wrong_specs(case: &Case) {
             change(|b| b.spec["linux"]["namespaces"][0] = json!({ "type": "nonsense" })),
         ),
         (
-            "namespace without path",
+            "namespace with a missing path",
             &["/nowhere"],
             &[],
             change(|b| {
@@ -265,12 +266,12 @@ fn wrong_specs(case: &Case) {
             }),
         ),
         (
-            "uid of text",
+            "uid as a string",
             &["uid", "number", "u32", "uint", "expected"],
             &[Runtime::Crun],
             change(|b| b.spec["process"]["user"] = json!({ "uid": "root" })),
         ),
-        ("oomScoreAdj beyond", &["oom"], &[], change(|b| b.spec["process"]["oomScoreAdj"] = json!(5000))),
+        ("oomScoreAdj out of range", &["oom"], &[], change(|b| b.spec["process"]["oomScoreAdj"] = json!(5000))),
         (
             "unknown device type",
             &["device", "type"],
@@ -278,7 +279,7 @@ fn wrong_specs(case: &Case) {
             change(|b| b.spec["linux"]["devices"] = json!([{ "path": "/dev/x", "type": "q" }])),
         ),
         (
-            "pids of text",
+            "pids limit as a string",
             &["pids", "limit", "number", "expected", "int"],
             &[Runtime::Crun],
             change(|b| b.spec["linux"]["resources"]["pids"] = json!({ "limit": "many" })),
@@ -290,22 +291,24 @@ fn wrong_specs(case: &Case) {
             change(|b| b.spec["linux"]["intelRdt"] = json!({ "closID": "x" })),
         ),
         (
-            "sysctl of nothing",
+            "unknown sysctl",
             &["sysctl", "kernel.nonsense", "net.nonsense", "net/nonsense"],
             &[],
             change(|b| b.spec["linux"]["sysctl"] = json!({ "net.nonsense": "1" })),
         ),
     ];
     let mut bad = Vec::new();
-    for (what, words, lenient, change) in table.iter().filter(|(_, _, lenient, _)| !lenient.contains(&case.runtime)) {
+    for (description, words, lenient, change) in
+        table.iter().filter(|(_, _, lenient, _)| !lenient.contains(&case.runtime))
+    {
         let mut bundle = case.bundle();
         change(&mut bundle);
         let outcome = case.container(bundle).run();
         let text = outcome.stderr.to_lowercase();
         if outcome.code == 0 || !words.iter().any(|word| text.contains(word)) {
-            bad.push(format!("{what} {lenient:?}: {} {text}", outcome.code));
+            bad.push(format!("{description} {lenient:?}: {} {text}", outcome.code));
         }
-        case.nothing_is_left();
+        case.assert_no_leftovers();
     }
     assert!(bad.is_empty(), "{}", bad.join("\n"));
 }
@@ -319,8 +322,8 @@ fn unknown_fields_are_ignored(case: &Case) {
     });
 }
 
-fn root_that_is_not_there(case: &Case) {
-    case.refused(&["nowhere"], |bundle| bundle.spec["root"]["path"] = json!("nowhere"));
+fn missing_root(case: &Case) {
+    case.assert_refused(&["nowhere"], |bundle| bundle.spec["root"]["path"] = json!("nowhere"));
 }
 
 fn absolute_root(case: &Case) {
@@ -328,7 +331,7 @@ fn absolute_root(case: &Case) {
     assert_eq!(text, "here\n");
 }
 
-/// Nothing of the runtime's own insides, and nothing twice.
+/// Messages contain no debug output of the runtime's types, and name a property only once.
 fn messages_are_short(case: &Case) {
     let message = |change: &dyn Fn(&mut oci_tests::Bundle)| {
         let mut bundle = case.bundle();
@@ -348,18 +351,18 @@ fn messages_are_short(case: &Case) {
     assert!(seccomp.matches("linux.seccomp").count() <= 1, "{seccomp}");
 }
 
-/// go-runc and Docker read it.
+/// go-runc and Docker parse the commit.
 fn version_has_a_commit(case: &Case) {
     let version = case.call(&["--version"]);
     let commit = version.ok().lines().find_map(|line| line.strip_prefix("commit: "));
     assert!(commit.is_some_and(|commit| !commit.is_empty()), "{}", version.stdout);
 }
 
-fn debug_says_more(case: &Case) {
+fn debug_logs_more(case: &Case) {
     let log = case.directory().join("log");
-    let path = log.to_str().expect("ASCII");
+    let path = log.to_str().expect("the path is ASCII");
     let container = case.container(case.bundle());
-    let bundle = container.bundle.directory.to_str().expect("ASCII");
+    let bundle = container.bundle.directory.to_str().expect("the path is ASCII");
     case.call(&["--debug", "--log", path, "--log-format", "json", "run", "--bundle", bundle, &container.id]).ok();
     let text = std::fs::read_to_string(&log).unwrap_or_default();
     assert!(text.lines().any(|line| line.contains("\"level\":\"debug\"")), "{text:?}");

@@ -1,4 +1,4 @@
-//! `config.json` as JSON: `null` and repeated fields, as programs in Go and shells with jq write them.
+//! The JSON of `config.json`: `null` and duplicate fields, as programs in Go and scripts with jq write them.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 each_runtime!(null_is_absent, null_limits_in_update, the_last_of_two_fields_counts);
 
-/// Optional properties of every kind: text, numbers, switches, objects, lists and maps.
+/// Optional properties of every type: strings, numbers, booleans, objects, lists and maps.
 const OPTIONAL: [&str; 30] = [
     "/process/terminal",
     "/process/consoleSize",
@@ -59,7 +59,7 @@ fn null_is_absent(case: &Case) {
 
 fn null_limits_in_update(case: &Case) {
     let container = case.container(case.script("sleep 1000"));
-    container.started();
+    container.create_and_start();
     let text = r#"{"memory":{"limit":41943040,"swap":null},"cpu":{"cpus":null},"hugepageLimits":null}"#;
     container.call("update", &["--resources", &case.file("resources.json", text)]).ok();
     assert_eq!(container.cgroup().read("memory.limit_in_bytes", "memory.max"), "41943040");
@@ -74,6 +74,6 @@ fn the_last_of_two_fields_counts(case: &Case) {
     for (object, fields) in first {
         text = text.replacen(object, &format!("{object}{fields},"), 1);
     }
-    fs::write(container.bundle.directory.join("config.json"), &text).expect("ours");
+    fs::write(container.bundle.directory.join("config.json"), &text).expect("write a file");
     assert_eq!(container.run().ok(), "/\ncase\n");
 }

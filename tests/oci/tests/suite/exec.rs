@@ -1,4 +1,4 @@
-//! `exec`: a further process in a running container, with every flag.
+//! `exec`: another process in a running container, with every flag.
 
 use std::fs;
 
@@ -16,36 +16,36 @@ each_runtime!(
     inherits_the_container_environment,
     environment_flag,
     cwd_flag,
-    cwd_is_the_containers,
+    cwd_defaults_to_the_containers,
     user_flag,
     additional_gids,
     capability_flag,
     capability_flag_of_a_user,
-    capabilities_are_the_containers,
+    capabilities_default_to_the_containers,
     no_new_privileges_flag,
     process_file,
     process_file_with_credentials,
     process_file_with_soft_and_hard_limit,
     process_file_with_umask,
     process_file_with_oom_score,
-    process_file_of_nonsense,
+    invalid_process_files_are_refused,
     detached,
     pid_file,
     preserved_descriptors,
     in_a_stopped_container,
     in_a_created_container,
     seccomp_and_limits_hold,
-    stdin_is_handed_over,
+    stdin_is_passed_on,
     many_at_once,
     home_is_set,
     ignores_console_without_a_terminal,
     cgroup_of_one_controller,
 );
 
-/// A container that does nothing for long.
+/// Starts a container that only sleeps.
 fn sleeper(case: &Case) -> Container<'_> {
     let container = case.container(case.script("sleep 1000"));
-    container.started();
+    container.create_and_start();
     container
 }
 
@@ -86,9 +86,9 @@ fn joins_every_namespace(case: &Case) {
     let container = sleeper(case);
     let pid = container.pid();
     for kind in ["pid", "net", "ipc", "uts", "mnt", "cgroup", "user"] {
-        let inside = container.inside(&format!("readlink /proc/self/ns/{kind}"));
-        let first = fs::read_link(format!("/proc/{pid}/ns/{kind}")).expect("it lives");
-        assert_eq!(inside.trim(), first.to_str().expect("ASCII"), "{kind}");
+        let inside = container.exec_script(&format!("readlink /proc/self/ns/{kind}"));
+        let first = fs::read_link(format!("/proc/{pid}/ns/{kind}")).expect("the process is running");
+        assert_eq!(inside.trim(), first.to_str().expect("the path is ASCII"), "{kind}");
     }
     container.remove();
 }
@@ -96,12 +96,14 @@ fn joins_every_namespace(case: &Case) {
 fn joins_the_cgroup(case: &Case) {
     let container = sleeper(case);
     let path = case.directory().join("exec.pid");
-    container.exec(&["--detach", "--pid-file", path.to_str().expect("ASCII")], &["/bin/sleep", "1000"]).ok();
+    container
+        .exec(&["--detach", "--pid-file", path.to_str().expect("the path is ASCII")], &["/bin/sleep", "1000"])
+        .ok();
     let pid: i32 = fs::read_to_string(&path).expect("a pid").parse().expect("a number");
-    let lines = |pid: i32| fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it lives");
+    let lines = |pid: i32| fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("the process is running");
     assert_eq!(lines(pid), lines(container.pid()));
     assert!(container.cgroup().processes().contains(&pid));
-    // Deleting the container takes it along.
+    // Deleting the container also kills the exec'd process.
     container.call("delete", &["--force"]).ok();
     container.wait(pid);
     assert!(Cgroup::new(&Cgroup::path_of(&container.id)).directories().is_empty());
@@ -111,8 +113,8 @@ fn inherits_the_container_environment(case: &Case) {
     let mut bundle = case.script("sleep 1000");
     bundle.spec["process"]["env"].as_array_mut().expect("env").push(json!("FROM_SPEC=yes"));
     let container = case.container(bundle);
-    container.started();
-    assert_eq!(container.inside("echo $FROM_SPEC"), "yes\n");
+    container.create_and_start();
+    assert_eq!(container.exec_script("echo $FROM_SPEC"), "yes\n");
     container.remove();
 }
 
@@ -130,12 +132,12 @@ fn cwd_flag(case: &Case) {
     container.remove();
 }
 
-fn cwd_is_the_containers(case: &Case) {
+fn cwd_defaults_to_the_containers(case: &Case) {
     let mut bundle = case.script("sleep 1000");
     bundle.spec["process"]["cwd"] = json!("/home/user");
     let container = case.container(bundle);
-    container.started();
-    assert_eq!(container.inside("pwd"), "/home/user\n");
+    container.create_and_start();
+    assert_eq!(container.exec_script("pwd"), "/home/user\n");
     container.remove();
 }
 
@@ -152,7 +154,7 @@ fn user_flag(case: &Case) {
 fn additional_gids(case: &Case) {
     let container = sleeper(case);
     let flags: &[&str] = match case.runtime {
-        // crun has no such flag.
+        // crun does not have the flag.
         oci_tests::Runtime::Crun => return container.remove(),
         _ => &["--user", "1000:1000", "--additional-gids", "2000", "--additional-gids", "3000"],
     };
@@ -162,13 +164,13 @@ fn additional_gids(case: &Case) {
 }
 
 fn effective(text: &str) -> u64 {
-    let line = text.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("CapEff");
+    let line = text.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("CapEff is in /proc/self/status");
     u64::from_str_radix(line.trim(), 16).expect("hexadecimal")
 }
 
 fn capability_flag(case: &Case) {
     let container = sleeper(case);
-    let before = effective(&container.inside("cat /proc/self/status"));
+    let before = effective(&container.exec_script("cat /proc/self/status"));
     let with = container.exec(&["--cap", "CAP_NET_ADMIN"], &["/bin/cat", "/proc/self/status"]);
     assert_eq!(effective(with.ok()), before | 1 << 12);
     container.remove();
@@ -177,16 +179,16 @@ fn capability_flag(case: &Case) {
 fn capability_flag_of_a_user(case: &Case) {
     let container = sleeper(case);
     let with = container.exec(&["--cap", "CAP_NET_ADMIN", "--user", "1000"], &["/bin/cat", "/proc/self/status"]);
-    assert_eq!(effective(with.ok()), 1 << 12, "it is there after execve: {}", with.stdout);
+    assert_eq!(effective(with.ok()), 1 << 12, "the capability must be effective after execve: {}", with.stdout);
     container.remove();
 }
 
-fn capabilities_are_the_containers(case: &Case) {
+fn capabilities_default_to_the_containers(case: &Case) {
     let mut bundle = case.script("sleep 1000");
     bundle.capabilities(&["CAP_KILL"]);
     let container = case.container(bundle);
-    container.started();
-    let text = container.inside("cat /proc/self/status");
+    container.create_and_start();
+    let text = container.exec_script("cat /proc/self/status");
     assert_eq!(effective(&text), 1 << 5);
     for set in ["CapPrm", "CapBnd"] {
         assert!(text.contains(&format!("{set}:\t0000000000000020")), "{text}");
@@ -198,7 +200,7 @@ fn no_new_privileges_flag(case: &Case) {
     let mut bundle = case.script("sleep 1000");
     bundle.spec["process"]["noNewPrivileges"] = json!(false);
     let container = case.container(bundle);
-    container.started();
+    container.create_and_start();
     let value =
         |flags: &[&str]| container.exec(flags, &["/bin/grep", "NoNewPrivs", "/proc/self/status"]).ok().to_owned();
     assert_eq!(value(&[]), "NoNewPrivs:\t0\n");
@@ -206,8 +208,8 @@ fn no_new_privileges_flag(case: &Case) {
     container.remove();
 }
 
-/// `exec --process` with a whole `process`.
-fn with_file(container: &Container, process: &Value) -> oci_tests::Outcome {
+/// Calls `exec --process` with a complete `process` object.
+fn exec_process_file(container: &Container, process: &Value) -> oci_tests::Outcome {
     let path = container.case.file("process.json", &process.to_string());
     container.case.call(&["exec", "--process", &path, &container.id])
 }
@@ -216,7 +218,7 @@ fn process_file(case: &Case) {
     let container = sleeper(case);
     let process = json!({ "args": ["/bin/sh", "-c", "pwd; id -u; echo $X; exit 5"], "cwd": "/tmp", "env": ["PATH=/bin", "X=y"],
         "user": { "uid": 1000, "gid": 1000 } });
-    let outcome = with_file(&container, &process);
+    let outcome = exec_process_file(&container, &process);
     outcome.exits(5);
     assert_eq!(outcome.stdout, "/tmp\n1000\ny\n");
     container.remove();
@@ -234,7 +236,7 @@ fn process_file_with_credentials(case: &Case) {
             "inheritable": ["CAP_KILL"], "ambient": ["CAP_KILL"] },
         "rlimits": [{ "type": "RLIMIT_NOFILE", "soft": 200, "hard": 200 }],
     });
-    let outcome = with_file(&container, &process);
+    let outcome = exec_process_file(&container, &process);
     let words: Vec<&str> = outcome.ok().split_whitespace().collect();
     #[rustfmt::skip]
     assert_eq!(words, [
@@ -248,7 +250,8 @@ fn process_file_with_soft_and_hard_limit(case: &Case) {
     let container = sleeper(case);
     let process = json!({ "args": ["/bin/sh", "-c", "grep core /proc/self/limits"], "cwd": "/", "env": ["PATH=/bin"],
         "rlimits": [{ "type": "RLIMIT_CORE", "soft": 100, "hard": 200 }] });
-    let words: Vec<String> = with_file(&container, &process).ok().split_whitespace().map(str::to_owned).collect();
+    let words: Vec<String> =
+        exec_process_file(&container, &process).ok().split_whitespace().map(str::to_owned).collect();
     assert_eq!(words[4..6], ["100", "200"]);
     container.remove();
 }
@@ -256,18 +259,18 @@ fn process_file_with_soft_and_hard_limit(case: &Case) {
 fn process_file_with_umask(case: &Case) {
     let container = sleeper(case);
     let process = json!({ "args": ["/bin/sh", "-c", "umask"], "cwd": "/", "user": { "umask": 0o077 } });
-    assert_eq!(with_file(&container, &process).ok(), "0077\n");
+    assert_eq!(exec_process_file(&container, &process).ok(), "0077\n");
     container.remove();
 }
 
 fn process_file_with_oom_score(case: &Case) {
     let container = sleeper(case);
     let process = json!({ "args": ["/bin/cat", "/proc/self/oom_score_adj"], "cwd": "/", "oomScoreAdj": 500 });
-    assert_eq!(with_file(&container, &process).ok(), "500\n");
+    assert_eq!(exec_process_file(&container, &process).ok(), "500\n");
     container.remove();
 }
 
-fn process_file_of_nonsense(case: &Case) {
+fn invalid_process_files_are_refused(case: &Case) {
     let container = sleeper(case);
     for text in ["", "{", "[]", r#"{"args":[]}"#, r#"{"args":"sh"}"#] {
         let path = case.file("process.json", text);
@@ -280,30 +283,33 @@ fn process_file_of_nonsense(case: &Case) {
 
 fn detached(case: &Case) {
     let container = sleeper(case);
-    container.exec(&["--detach"], &["/bin/sh", "-c", "echo there > /there; sleep 1000"]).ok();
-    assert_eq!(container.line("/there"), "there");
+    container.exec(&["--detach"], &["/bin/sh", "-c", "echo started > /started; sleep 1000"]).ok();
+    assert_eq!(container.wait_for_line("/started"), "started");
     container.remove();
 }
 
 fn pid_file(case: &Case) {
     let container = sleeper(case);
     let path = case.directory().join("exec.pid");
-    container.exec(&["--detach", "--pid-file", path.to_str().expect("ASCII")], &["/bin/sleep", "1000"]).ok();
-    let pid = Pid::from_raw(fs::read_to_string(&path).expect("a pid").parse().expect("a number")).expect("not 0");
+    container
+        .exec(&["--detach", "--pid-file", path.to_str().expect("the path is ASCII")], &["/bin/sleep", "1000"])
+        .ok();
+    let pid =
+        Pid::from_raw(fs::read_to_string(&path).expect("a pid").parse().expect("a number")).expect("the pid is not 0");
     let line = format!("/proc/{}/cmdline", pid.as_raw_nonzero());
     wait_until("the program is executed", || fs::read(&line).is_ok_and(|text| text == b"/bin/sleep\x001000\0"));
-    kill_process(pid, Signal::KILL).expect("it is alive");
-    assert_eq!(container.wait(pid.as_raw_nonzero().get()), Some(137), "it falls to the caller's reaper");
+    kill_process(pid, Signal::KILL).expect("kill the process");
+    assert_eq!(container.wait(pid.as_raw_nonzero().get()), Some(137), "the process must be reparented to the caller");
     container.remove();
 }
 
 fn preserved_descriptors(case: &Case) {
     let container = sleeper(case);
-    // What the caller has open at 3 and 4 is handed over; 5 is not.
-    let inner = case.command(&["exec", "--preserve-fds", "2", &container.id, "/bin/probe", "fds"]);
-    let call: Vec<&str> = std::iter::once(inner.get_program())
-        .chain(inner.get_args())
-        .map(|word| word.to_str().expect("ASCII"))
+    // The caller's descriptors 3 and 4 are passed on; 5 is not.
+    let exec = case.command(&["exec", "--preserve-fds", "2", &container.id, "/bin/probe", "fds"]);
+    let call: Vec<&str> = std::iter::once(exec.get_program())
+        .chain(exec.get_args())
+        .map(|word| word.to_str().expect("the path is ASCII"))
         .collect();
     let script = r#"exec 3</etc/passwd 4</etc/passwd 5</etc/passwd; exec "$@""#;
     let outcome = case.program("sh", &[&["-c", script, "sh"], call.as_slice()].concat());
@@ -322,7 +328,7 @@ fn in_a_stopped_container(case: &Case) {
 }
 
 fn in_a_created_container(case: &Case) {
-    // Not a word of the specification; runc and crun let people look into what waits for its start.
+    // The specification does not mention this; runc and crun allow exec in a created container.
     let container = case.container(case.script("sleep 1000"));
     container.create().ok();
     assert_eq!(container.exec(&[], &["/bin/echo", "early"]).ok(), "early\n");
@@ -335,15 +341,15 @@ fn seccomp_and_limits_hold(case: &Case) {
     bundle.spec["linux"]["seccomp"] = json!({ "defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64"],
         "syscalls": [{ "names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 77 }] });
     let container = case.container(bundle);
-    container.started();
-    assert_eq!(container.inside("grep Seccomp: /proc/self/status"), "Seccomp:\t2\n");
+    container.create_and_start();
+    assert_eq!(container.exec_script("grep Seccomp: /proc/self/status"), "Seccomp:\t2\n");
     assert_eq!(container.exec(&[], &["/bin/probe", "syscall", "83", "@/x", "0"]).ok(), "-1 77\n");
     container.remove();
 }
 
-fn stdin_is_handed_over(case: &Case) {
+fn stdin_is_passed_on(case: &Case) {
     let container = sleeper(case);
-    let input = fs::File::open(case.file("input", "from outside\n")).expect("it was written");
+    let input = fs::File::open(case.file("input", "from outside\n")).expect("the file was written");
     let outcome = case.call_with(&["exec", &container.id, "/bin/cat"], |command| {
         command.stdin(input);
     });
@@ -375,26 +381,30 @@ fn home_is_set(case: &Case) {
 fn ignores_console_without_a_terminal(case: &Case) {
     let container = sleeper(case);
     let outcome = container.exec(&["--console-socket", "/nowhere"], &["/bin/true"]);
-    // Either is an answer; what must not happen is that it hangs or breaks the container.
+    // Success and failure are both valid; the call must not hang or break the container.
     assert!(outcome.code == 0 || !outcome.stderr.is_empty());
     assert_eq!(container.status(), "running");
     container.remove();
 }
 
-/// `--cgroup CONTROLLER:PATH`, of cgroup v1: in the other trees it stays in the container's group.
+/// `--cgroup CONTROLLER:PATH` with cgroup v1: in the other trees the process is in the cgroup of the container.
 fn cgroup_of_one_controller(case: &Case) {
-    if case.runtime == oci_tests::Runtime::Crun || !fs::exists("/sys/fs/cgroup/pids/cgroup.procs").expect("mounted") {
-        return; // It has no such flag for v1.
+    if case.runtime == oci_tests::Runtime::Crun
+        || !fs::exists("/sys/fs/cgroup/pids/cgroup.procs").expect("look up the cgroup tree")
+    {
+        return; // crun does not have the flag for v1.
     }
     let container = sleeper(case);
     let path = Cgroup::path_of(&container.id);
     let below = format!("/sys/fs/cgroup/pids{path}/below");
-    fs::create_dir(&below).expect("a group of ours");
-    let seen = container.exec(&["--cgroup", "pids:below"], &["/bin/cat", "/proc/self/cgroup"]).ok().to_owned();
-    let of = |name: &str| seen.lines().find(|line| line.contains(&format!(":{name}:"))).expect("a tree").to_owned();
-    assert!(of("pids").ends_with("/below"), "{seen}");
-    assert!(!of("memory").ends_with("/below"), "{seen}");
+    fs::create_dir(&below).expect("create a child cgroup");
+    let text = container.exec(&["--cgroup", "pids:below"], &["/bin/cat", "/proc/self/cgroup"]).ok().to_owned();
+    let tree = |name: &str| {
+        text.lines().find(|line| line.contains(&format!(":{name}:"))).expect("a line of the tree").to_owned()
+    };
+    assert!(tree("pids").ends_with("/below"), "{text}");
+    assert!(!tree("memory").ends_with("/below"), "{text}");
     container.exec(&["--cgroup", "nothing:below"], &["/bin/true"]).error_with(&["nothing"]);
-    fs::remove_dir(&below).expect("nobody is left in it");
+    fs::remove_dir(&below).expect("the child cgroup is empty");
     container.remove();
 }

@@ -1,4 +1,5 @@
-//! `mounts` of file systems: such as are made of the host's directories and devices, and what a tmpfs is given.
+//! `mounts` of file systems: overlays of host directories, file systems on host devices, and the mode and content of a
+//! tmpfs.
 
 use std::{
     fs,
@@ -15,23 +16,24 @@ each_runtime!(
     overlay_of_many_layers,
     ext4_of_a_device,
     ext4_of_a_read_only_device,
-    source_of_a_device_that_is_not_there,
-    read_only_dev_is_filled_first,
-    read_only_tmpfs_is_filled_first,
+    missing_device,
+    read_only_dev_is_populated_first,
+    read_only_tmpfs_is_populated_first,
     recursive_read_only_tmpfs,
     mode_of_a_tmpfs,
 );
 
-/// Options of an overlay of directories in the bundle, as engines write them for a volume that is to stay as it is.
+/// Returns the options of an overlay of directories in the bundle, as engines write them for a volume that must not be
+/// changed.
 fn overlay(bundle: &Bundle) -> Vec<String> {
     for (name, file) in [("lower", "below"), ("upper", "above"), ("work", "")] {
         let path = bundle.directory.join(name);
-        fs::create_dir_all(&path).expect("ours");
+        fs::create_dir_all(&path).expect("create a directory");
         if !file.is_empty() {
-            fs::write(path.join(file), format!("{file}\n")).expect("ours");
+            fs::write(path.join(file), format!("{file}\n")).expect("write a file");
         }
     }
-    let path = |name: &str| bundle.directory.join(name).to_str().expect("ASCII").to_owned();
+    let path = |name: &str| bundle.directory.join(name).to_str().expect("the path is ASCII").to_owned();
     vec![
         format!("lowerdir={}", path("lower")),
         format!("upperdir={}", path("upper")),
@@ -51,20 +53,20 @@ fn overlay_of_directories(case: &Case) {
     mount(&mut bundle, "/data", "overlay", "overlay", &options);
     let (lower, upper) = (bundle.directory.join("lower/below"), bundle.directory.join("upper/below"));
     assert_eq!(case.container(bundle).run().ok(), "below\nabove\n");
-    assert_eq!(fs::read_to_string(lower).expect("it is there"), "below\n");
-    assert_eq!(fs::read_to_string(upper).expect("copied up"), "changed\n");
+    assert_eq!(fs::read_to_string(lower).expect("the file exists"), "below\n");
+    assert_eq!(fs::read_to_string(upper).expect("the file was copied up"), "changed\n");
 }
 
 fn overlay_of_directories_in_a_user_namespace(case: &Case) {
     let mut bundle =
         case.script("cat /data/below; echo changed > /data/below && stat -c %u /data/below; rm /data/above");
     let options = overlay(&bundle);
-    // The way to them must be open to the root of the container, which elsewhere mounts them.
+    // The root user of the container, which mounts the overlay, needs search permission on the path to the directories.
     for path in [case.directory(), bundle.directory.as_path(), &bundle.directory.join("root")] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("ours");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("change the mode");
     }
     for path in ["lower", "lower/below", "upper", "upper/above", "work", "root"] {
-        chown(bundle.directory.join(path), Some(100_000), Some(100_000)).expect("ours");
+        chown(bundle.directory.join(path), Some(100_000), Some(100_000)).expect("change the owner");
     }
     mount(&mut bundle, "/data", "overlay", "overlay", &options);
     bundle.namespace("user", None);
@@ -73,7 +75,7 @@ fn overlay_of_directories_in_a_user_namespace(case: &Case) {
     }
     let upper = bundle.directory.join("upper/above");
     assert_eq!(case.container(bundle).run().ok(), "below\n0\n");
-    assert!(!upper.exists(), "removed through the overlay");
+    assert!(!upper.exists(), "the file must be removed from the upper directory");
 }
 
 fn overlay_for_hooks(case: &Case) {
@@ -84,15 +86,15 @@ fn overlay_for_hooks(case: &Case) {
     assert_eq!(case.container(bundle).run().ok(), "below\n");
 }
 
-/// A list of directories that is longer than what fsconfig(2) takes in one string.
+/// The list of lower directories is longer than the longest string that fsconfig(2) accepts.
 fn overlay_of_many_layers(case: &Case) {
     let mut bundle = case.script("cat /data/*; touch /data/new 2>&1; grep ' /data ' /proc/self/mountinfo");
     let mut layers = Vec::new();
     for number in 0..4 {
         let layer = bundle.directory.join(format!("{}{number}", "l".repeat(100)));
-        fs::create_dir(&layer).expect("ours");
-        fs::write(layer.join(number.to_string()), format!("{number}\n")).expect("ours");
-        layers.push(layer.to_str().expect("ASCII").to_owned());
+        fs::create_dir(&layer).expect("create a directory");
+        fs::write(layer.join(number.to_string()), format!("{number}\n")).expect("write a file");
+        layers.push(layer.to_str().expect("the path is ASCII").to_owned());
     }
     let options = [format!("lowerdir={}", layers.join(":")), "ro".to_owned(), "nodev".to_owned()];
     mount(&mut bundle, "/data", "overlay", "overlay", &options);
@@ -102,10 +104,14 @@ fn overlay_of_many_layers(case: &Case) {
     assert!(line.iter().any(|mount| mount.has("ro") && mount.has("nodev")), "{text}");
 }
 
-/// A loop device with an ext4; the device goes with the closure's end.
+/// Calls `body` with the path of a loop device that contains an ext4. Detaches the device afterwards.
 fn with_device(case: &Case, flags: &[&str], body: impl FnOnce(&str)) {
     let image = case.file("image", "");
-    fs::File::options().write(true).open(&image).and_then(|file| file.set_len(4 << 20)).expect("ours");
+    fs::File::options()
+        .write(true)
+        .open(&image)
+        .and_then(|file| file.set_len(4 << 20))
+        .expect("set the length of the image");
     case.program("mkfs.ext4", &["-q", &image]).ok();
     let device = case.program("losetup", &[flags, &["--find", "--show", &image]].concat()).ok().trim().to_owned();
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&device)));
@@ -117,7 +123,7 @@ fn with_device(case: &Case, flags: &[&str], body: impl FnOnce(&str)) {
 
 fn ext4_of_a_device(case: &Case) {
     with_device(case, &[], |device| {
-        // What the container's cgroup denies it is the container's, not the runtime's.
+        // The cgroup denies the device to the container, but the runtime must be able to open it.
         let text = case.output("ls /data", |bundle| {
             bundle.mount("/data", "ext4", device, &[]);
             bundle.spec["hooks"] = json!({ "createContainer": [{ "path": "/bin/true" }] });
@@ -143,13 +149,13 @@ fn ext4_of_a_read_only_device(case: &Case) {
     });
 }
 
-fn source_of_a_device_that_is_not_there(case: &Case) {
-    case.refused(&["no such file", "/dev/nowhere", "/data"], |bundle| {
+fn missing_device(case: &Case) {
+    case.assert_refused(&["no such file", "/dev/nowhere", "/data"], |bundle| {
         bundle.mount("/data", "ext4", "/dev/nowhere", &[]);
     });
 }
 
-fn read_only_dev_is_filled_first(case: &Case) {
+fn read_only_dev_is_populated_first(case: &Case) {
     let text = case.output("ls -d /dev/pts/ptmx /dev/null /dev/stdin; touch /dev/new 2>&1; true", |bundle| {
         let mounts = bundle.spec["mounts"].as_array_mut().expect("mounts");
         let dev = mounts.iter_mut().find(|mount| mount["destination"] == "/dev").expect("/dev");
@@ -158,13 +164,13 @@ fn read_only_dev_is_filled_first(case: &Case) {
     assert!(text.starts_with("/dev/null\n/dev/pts/ptmx\n/dev/stdin\n") && text.contains("Read-only"), "{text}");
 }
 
-fn read_only_tmpfs_is_filled_first(case: &Case) {
+fn read_only_tmpfs_is_populated_first(case: &Case) {
     let text = case.output("cat /mnt/below/file; touch /mnt/new 2>&1; true", |bundle| {
         let source = bundle.directory.join("source");
-        fs::create_dir(&source).expect("ours");
-        fs::write(source.join("file"), "of the host\n").expect("ours");
+        fs::create_dir(&source).expect("create a directory");
+        fs::write(source.join("file"), "of the host\n").expect("write a file");
         bundle.mount("/mnt", "tmpfs", "tmpfs", &["ro"]);
-        bundle.mount("/mnt/below", "bind", source.to_str().expect("ASCII"), &["bind"]);
+        bundle.mount("/mnt/below", "bind", source.to_str().expect("the path is ASCII"), &["bind"]);
     });
     assert!(text.starts_with("of the host\n") && text.contains("Read-only"), "{text}");
 }
@@ -179,8 +185,8 @@ fn recursive_read_only_tmpfs(case: &Case) {
 fn mode_of_a_tmpfs(case: &Case) {
     let text = case.output("stat -c %a /tmp /mnt /home /new /keep", |bundle| {
         for (path, mode) in [("/mnt", 0o750), ("/home", 0o711), ("/keep", 0o2755)] {
-            fs::create_dir_all(bundle.path(path)).expect("ours");
-            fs::set_permissions(bundle.path(path), fs::Permissions::from_mode(mode)).expect("ours");
+            fs::create_dir_all(bundle.path(path)).expect("create a directory");
+            fs::set_permissions(bundle.path(path), fs::Permissions::from_mode(mode)).expect("change the mode");
         }
         for path in ["/tmp", "/mnt", "/new"] {
             bundle.mount(path, "tmpfs", "tmpfs", &["nosuid"]);

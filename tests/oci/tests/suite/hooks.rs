@@ -1,4 +1,4 @@
-//! `hooks`: which run when, what they are told, and what a failing one does.
+//! `hooks`: their order, the state that they receive, their environment, and the effect of a failing hook.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use oci_tests::{Bundle, Case, each_runtime};
 use serde_json::{Value, json};
 
 each_runtime!(
-    reads_nothing,
+    hook_that_ignores_its_stdin,
     all_kinds_in_order,
     several_of_a_kind_in_order,
     state_on_stdin,
@@ -24,7 +24,7 @@ each_runtime!(
     poststart_failing,
     poststop_failing,
     timeout,
-    hook_that_is_not_there,
+    missing_hook,
     relative_path_is_refused,
     large_output_does_not_block,
     output_to_files,
@@ -32,28 +32,28 @@ each_runtime!(
 
 const KINDS: [&str; 6] = ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
 
-/// A hook of the machine that appends to a file; `startContainer` and `createContainer` see the bundle by bind mount.
+/// Returns a hook that reads its standard input and then runs a shell script.
 fn script(text: &str) -> Value {
-    raw(&format!("cat > /dev/null; {text}"))
+    raw_script(&format!("cat > /dev/null; {text}"))
 }
 
-/// The same, with the state on its standard input not read yet.
-fn raw(text: &str) -> Value {
+/// Returns a hook that runs a shell script, which has the state on its standard input.
+fn raw_script(text: &str) -> Value {
     json!({ "path": "/bin/sh", "args": ["sh", "-c", text] })
 }
 
-/// Gives the container the case's notes as `/notes`, and returns where they are outside.
+/// Mounts a directory for the output of hooks on `/notes`, and returns its path on the host.
 fn notes(bundle: &mut Bundle) -> String {
     let directory = bundle.directory.join("notes");
-    fs::create_dir_all(&directory).expect("ours");
-    let path = directory.to_str().expect("ASCII").to_owned();
+    fs::create_dir_all(&directory).expect("create a directory");
+    let path = directory.to_str().expect("the path is ASCII").to_owned();
     bundle.mount("/notes", "bind", &path, &["bind", "rw"]);
     path
 }
 
-fn reads_nothing(case: &Case) {
+fn hook_that_ignores_its_stdin(case: &Case) {
     if case.runtime == oci_tests::Runtime::Crun {
-        return; // Whether it fails depends on who is quicker.
+        return; // crun fails if the hook exits before crun has written the state: a race.
     }
     for _ in 0..5 {
         let mut bundle = case.bundle();
@@ -82,8 +82,8 @@ fn all_kinds_in_order(case: &Case) {
     assert_eq!(words.pop(), Some("poststop"));
     assert_eq!(words[..3], ["prestart", "createRuntime", "createContainer"]);
     assert_eq!(words.len(), 6, "{words:?}");
-    let at = |word: &str| words.iter().position(|other| *other == word).expect("it ran");
-    // The process and poststart are not waited for by each other; crun does not wait for startContainer either.
+    let at = |word: &str| words.iter().position(|other| *other == word).expect("the hook ran");
+    // The order of the process and poststart is undefined; crun does not wait for startContainer either.
     assert!(at("startContainer") < at("process"), "{words:?}");
     assert!(case.runtime == oci_tests::Runtime::Crun || at("startContainer") < at("poststart"), "{words:?}");
 }
@@ -94,7 +94,7 @@ fn several_of_a_kind_in_order(case: &Case) {
     let list: Vec<Value> = (0..5).map(|n| script(&format!("echo {n} >> {path}/order"))).collect();
     bundle.spec["hooks"]["createRuntime"] = json!(list);
     case.container(bundle).run().ok();
-    assert_eq!(fs::read_to_string(format!("{path}/order")).expect("they ran"), "0\n1\n2\n3\n4\n");
+    assert_eq!(fs::read_to_string(format!("{path}/order")).expect("the hooks ran"), "0\n1\n2\n3\n4\n");
 }
 
 fn state_on_stdin(case: &Case) {
@@ -103,15 +103,15 @@ fn state_on_stdin(case: &Case) {
     bundle.spec["annotations"] = json!({ "a.key": "its value" });
     for kind in KINDS {
         let file = if kind == "startContainer" { "/notes".to_owned() } else { path.clone() };
-        bundle.spec["hooks"][kind] = json!([raw(&format!("cat > {file}/{kind}"))]);
+        bundle.spec["hooks"][kind] = json!([raw_script(&format!("cat > {file}/{kind}"))]);
     }
     let container = case.container(bundle);
     container.run().ok();
     for kind in KINDS {
-        let text = fs::read_to_string(format!("{path}/{kind}")).expect("it ran");
+        let text = fs::read_to_string(format!("{path}/{kind}")).expect("the hook ran");
         let state: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{kind}: {error}: {text:?}"));
         assert_eq!(state["id"], container.id.as_str(), "{kind}");
-        assert_eq!(state["bundle"], container.bundle.directory.to_str().expect("ASCII"), "{kind}");
+        assert_eq!(state["bundle"], container.bundle.directory.to_str().expect("the path is ASCII"), "{kind}");
         assert_eq!(state["annotations"]["a.key"], "its value", "{kind}");
         assert!(state["ociVersion"].is_string() && state["status"].is_string(), "{kind}: {state}");
         if ["prestart", "createRuntime", "poststart"].contains(&kind) {
@@ -125,15 +125,15 @@ fn statuses(case: &Case) {
     let path = notes(&mut bundle);
     for kind in KINDS {
         let file = if kind == "startContainer" { "/notes".to_owned() } else { path.clone() };
-        bundle.spec["hooks"][kind] = json!([raw(&format!("cat > {file}/{kind}"))]);
+        bundle.spec["hooks"][kind] = json!([raw_script(&format!("cat > {file}/{kind}"))]);
     }
     case.container(bundle).run().ok();
     let status = |kind: &str| {
-        let text = fs::read_to_string(format!("{path}/{kind}")).expect("it ran");
+        let text = fs::read_to_string(format!("{path}/{kind}")).expect("the hook ran");
         let state: Value = serde_json::from_str(&text).expect("JSON");
         state["status"].as_str().expect("status").to_owned()
     };
-    // The specification says creating; its validation programs, as crun, created.
+    // The specification requires `creating`; its validation programs and crun use `created`.
     assert!(["creating", "created"].contains(&status("createRuntime").as_str()));
     assert!(["creating", "created"].contains(&status("createContainer").as_str()));
     assert_eq!(status("poststop"), "stopped");
@@ -147,11 +147,11 @@ fn environment_and_arguments(case: &Case) {
     bundle.spec["hooks"]["createRuntime"] =
         json!([{ "path": "/bin/sh", "args": ["sh", "-c", text, "zero", "one"], "env": ["PATH=/usr/bin:/bin", "A=b"] }]);
     case.container(bundle).run().ok();
-    let out = fs::read_to_string(format!("{path}/out")).expect("it ran");
+    let out = fs::read_to_string(format!("{path}/out")).expect("the hook ran");
     assert_eq!(out, "zero one\nA=b\nPATH=/usr/bin:/bin\n");
 }
 
-/// Of the hooks that say nothing of it; inside the container it is the process's.
+/// Hooks without `env` have the environment of the runtime's caller; `startContainer` hooks have that of the process.
 fn environment_of_the_caller(case: &Case) {
     let mut bundle = case.bundle();
     let path = notes(&mut bundle);
@@ -162,7 +162,7 @@ fn environment_of_the_caller(case: &Case) {
         call.env("OF_THE_CALLER", "yes");
     });
     for kind in KINDS.into_iter().filter(|kind| *kind != "startContainer") {
-        assert_eq!(fs::read_to_string(format!("{path}/{kind}")).expect("it ran"), "yes\n", "{kind}");
+        assert_eq!(fs::read_to_string(format!("{path}/{kind}")).expect("the hook ran"), "yes\n", "{kind}");
     }
 }
 
@@ -174,10 +174,10 @@ fn environment_of_the_process(case: &Case) {
     case.container(bundle).call_with_bundle("run", &[], |call| {
         call.env("OF_THE_CALLER", "no");
     });
-    assert_eq!(fs::read_to_string(format!("{path}/seen")).expect("it ran"), "yes\n");
+    assert_eq!(fs::read_to_string(format!("{path}/seen")).expect("the hook ran"), "yes\n");
 }
 
-/// The specification does not say where a hook runs: as runc's.
+/// The specification does not define the working directory of a hook; these are the ones of runc.
 fn working_directories(case: &Case) {
     let mut bundle = case.bundle();
     let path = notes(&mut bundle);
@@ -188,27 +188,27 @@ fn working_directories(case: &Case) {
     bundle.spec["hooks"]["startContainer"] = json!([script("pwd -P > /notes/startContainer")]);
     let container = case.container(bundle);
     container.run().ok();
-    let seen = |kind: &str| fs::read_to_string(format!("{path}/{kind}")).expect("it ran").trim().to_owned();
-    let directory = container.bundle.directory.to_str().expect("ASCII").to_owned();
-    assert_eq!(seen("createRuntime"), directory);
-    assert_eq!(seen("createContainer"), format!("{directory}/root"));
-    assert_eq!(seen("startContainer"), "/home/user");
+    let output = |kind: &str| fs::read_to_string(format!("{path}/{kind}")).expect("the hook ran").trim().to_owned();
+    let directory = container.bundle.directory.to_str().expect("the path is ASCII").to_owned();
+    assert_eq!(output("createRuntime"), directory);
+    assert_eq!(output("createContainer"), format!("{directory}/root"));
+    assert_eq!(output("startContainer"), "/home/user");
 }
 
-/// It is a program of the image, so what binds the container's process binds it.
+/// A `startContainer` hook is a program of the image, so it has the restrictions of the container's process.
 fn start_container_is_confined(case: &Case) {
     let mut bundle = case.bundle();
     let path = notes(&mut bundle);
     bundle.spec["process"]["noNewPrivileges"] = json!(false);
     bundle.spec["linux"]["seccomp"] = json!({ "defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64"],
         "syscalls": [{ "names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 77 }] });
-    let look = "grep -E '^(Seccomp|CapEff):' /proc/self/status > /notes/seen";
-    bundle.spec["hooks"]["startContainer"] = json!([script(look)]);
-    bundle.args(&["/bin/sh", "-c", &look.replace("seen", "process")]);
+    let command = "grep -E '^(Seccomp|CapEff):' /proc/self/status > /notes/seen";
+    bundle.spec["hooks"]["startContainer"] = json!([script(command)]);
+    bundle.args(&["/bin/sh", "-c", &command.replace("seen", "process")]);
     case.container(bundle).run().ok();
-    let of = |name: &str| fs::read_to_string(format!("{path}/{name}")).expect("it ran");
-    assert!(of("seen").contains("Seccomp:\t2"), "{}", of("seen"));
-    assert_eq!(of("seen"), of("process"));
+    let output = |name: &str| fs::read_to_string(format!("{path}/{name}")).expect("the hook ran");
+    assert!(output("seen").contains("Seccomp:\t2"), "{}", output("seen"));
+    assert_eq!(output("seen"), output("process"));
 }
 
 fn namespaces_of_the_hooks(case: &Case) {
@@ -219,16 +219,20 @@ fn namespaces_of_the_hooks(case: &Case) {
         bundle.spec["hooks"][kind] = json!([script(&format!("readlink /proc/self/ns/uts > {file}/{kind}; exit 0"))]);
     }
     case.container(bundle).run().ok();
-    let own = fs::read_link("/proc/self/ns/uts").expect("a namespace").to_str().expect("ASCII").to_owned();
+    let host = fs::read_link("/proc/self/ns/uts")
+        .expect("read the link of the namespace")
+        .to_str()
+        .expect("the path is ASCII")
+        .to_owned();
     for kind in KINDS {
-        let seen = fs::read_to_string(format!("{path}/{kind}")).expect("it ran");
-        let inside = ["createContainer", "startContainer"].contains(&kind);
-        assert_eq!(seen.trim() != own, inside, "{kind}: {seen}");
+        let namespace = fs::read_to_string(format!("{path}/{kind}")).expect("the hook ran");
+        let in_container = ["createContainer", "startContainer"].contains(&kind);
+        assert_eq!(namespace.trim() != host, in_container, "{kind}: {namespace}");
     }
 }
 
-/// A failing hook of the creation: an error that names it, nothing left, `poststop` run.
-fn failing(case: &Case, kind: &str) {
+/// Runs a container with a failing hook: the error must name the hook, and nothing may be left over.
+fn failing_hook(case: &Case, kind: &str) {
     let mut bundle = case.script("echo ran > /notes/ran");
     let path = notes(&mut bundle);
     bundle.spec["hooks"][kind] = json!([script("echo sorry >&2; exit 12")]);
@@ -236,45 +240,46 @@ fn failing(case: &Case, kind: &str) {
     container.run().error_with(&["hook", "12"]);
     container.call("state", &[]).error();
     assert!(!std::path::Path::new(&format!("{path}/ran")).exists(), "the program must not run");
-    case.nothing_is_left();
+    case.assert_no_leftovers();
 }
 
 fn prestart_failing(case: &Case) {
-    failing(case, "prestart");
+    failing_hook(case, "prestart");
 }
 
 fn create_runtime_failing(case: &Case) {
-    failing(case, "createRuntime");
+    failing_hook(case, "createRuntime");
 }
 
 fn create_container_failing(case: &Case) {
-    failing(case, "createContainer");
+    failing_hook(case, "createContainer");
 }
 
 fn start_container_failing(case: &Case) {
-    failing(case, "startContainer");
+    failing_hook(case, "startContainer");
 }
 
 fn poststart_failing(case: &Case) {
-    // runtime.md of 1.3, "Lifecycle", step 9: an error, and the container is stopped and destroyed.
+    // Runtime specification 1.3, runtime.md, "Lifecycle", step 9: the runtime returns an error and stops and destroys
+    // the container.
     let mut bundle = case.script("sleep 1000");
     let path = notes(&mut bundle);
     bundle.spec["hooks"]["poststart"] = json!([script("exit 3"), script(&format!("echo ran > {path}/second"))]);
     bundle.spec["hooks"]["poststop"] = json!([script(&format!("echo ran > {path}/poststop"))]);
     let container = case.container(bundle);
     container.run().error_with(&["poststart", "hook", "3"]);
-    case.nothing_is_left();
+    case.assert_no_leftovers();
     container.create().ok();
     let pid = container.pid();
-    fs::remove_file(format!("{path}/poststop")).expect("it ran");
+    fs::remove_file(format!("{path}/poststop")).expect("the hook ran");
     container.start().error_with(&["poststart", "hook", "3"]);
     container.wait(pid);
     if !container.call("state", &[]).stdout.is_empty() {
         container.delete().ok();
     }
-    assert!(fs::exists(format!("{path}/poststop")).expect("ours"), "poststop ran");
-    assert!(!fs::exists(format!("{path}/second")).expect("ours"), "the first that fails is the last");
-    case.nothing_is_left();
+    assert!(fs::exists(format!("{path}/poststop")).expect("look up a file"), "the poststop hook must run");
+    assert!(!fs::exists(format!("{path}/second")).expect("look up a file"), "no hook may run after one that failed");
+    case.assert_no_leftovers();
 }
 
 fn poststop_failing(case: &Case) {
@@ -288,7 +293,7 @@ fn poststop_failing(case: &Case) {
     container.wait(pid);
     container.delete();
     container.call("state", &[]).error();
-    case.nothing_is_left();
+    case.assert_no_leftovers();
 }
 
 fn timeout(case: &Case) {
@@ -296,17 +301,17 @@ fn timeout(case: &Case) {
     bundle.spec["hooks"]["createRuntime"] =
         json!([{ "path": "/bin/sh", "args": ["sh", "-c", "exec sleep 1000"], "timeout": 1 }]);
     case.container(bundle).run().error_with(&["hook", "timed out", "timeout", "time"]);
-    case.nothing_is_left();
+    case.assert_no_leftovers();
 }
 
-fn hook_that_is_not_there(case: &Case) {
-    case.refused(&["/nowhere/at/all", "hook"], |bundle| {
+fn missing_hook(case: &Case) {
+    case.assert_refused(&["/nowhere/at/all", "hook"], |bundle| {
         bundle.spec["hooks"]["createRuntime"] = json!([{ "path": "/nowhere/at/all" }]);
     });
 }
 
 fn relative_path_is_refused(case: &Case) {
-    case.refused(&["hook", "absolute", "bin/sh"], |bundle| {
+    case.assert_refused(&["hook", "absolute", "bin/sh"], |bundle| {
         bundle.spec["hooks"]["createRuntime"] = json!([{ "path": "bin/sh", "args": ["sh", "-c", "exit 0"] }]);
     });
 }
@@ -317,18 +322,18 @@ fn large_output_does_not_block(case: &Case) {
     case.container(bundle).run().ok();
 }
 
-/// crun's annotations; runc has none of them.
+/// Annotations of crun; runc does not have them.
 fn output_to_files(case: &Case) {
     let mut bundle = case.bundle();
     let files = ["stdout", "stderr"].map(|name| case.directory().join(name));
     for (name, file) in ["stdout", "stderr"].iter().zip(&files) {
-        bundle.spec["annotations"][format!("run.oci.hooks.{name}")] = json!(file.to_str().expect("ASCII"));
+        bundle.spec["annotations"][format!("run.oci.hooks.{name}")] = json!(file.to_str().expect("the path is ASCII"));
     }
     for kind in KINDS {
         bundle.spec["hooks"][kind] = json!([script(&format!("echo {kind}; echo of {kind} >&2"))]);
     }
     case.container(bundle).run().ok();
-    let [stdout, stderr] = files.map(|file| fs::read_to_string(file).expect("it is made"));
+    let [stdout, stderr] = files.map(|file| fs::read_to_string(file).expect("the file was created"));
     for kind in KINDS {
         assert!(stdout.lines().any(|line| line == kind), "{kind}: {stdout}");
         assert!(stderr.lines().any(|line| line == format!("of {kind}")), "{kind}: {stderr}");

@@ -1,4 +1,5 @@
-//! create, start, state, kill, delete: the states of `runtime.md`, and what is an error in which.
+//! create, start, state, kill and delete: the states of `runtime.md`, and the operations that are errors in each of
+//! them.
 
 use std::fs;
 
@@ -8,28 +9,28 @@ each_runtime!(
     states_follow_each_other,
     double_create_is_refused,
     unknown_id_is_refused,
-    bad_ids_are_refused,
+    invalid_ids_are_refused,
     created_can_be_deleted,
-    running_is_not_deleted,
-    running_is_not_started,
-    stopped_is_not_started,
-    stopped_is_not_killed,
+    running_cannot_be_deleted,
+    running_cannot_be_started,
+    stopped_cannot_be_started,
+    stopped_cannot_be_killed,
     created_can_be_killed,
     created_dies_of_a_signal,
     created_holds_no_cgroup,
     delete_force_kills,
-    delete_force_of_unknown_is_fine,
-    state_tells_what_the_specification_asks,
+    delete_force_of_unknown_succeeds,
+    state_has_the_required_properties,
     exit_code_of_run,
     signal_of_run,
-    caller_that_ignores_its_children,
+    caller_that_ignores_sigchld,
     signals_reach_the_container,
-    run_keeps_nothing,
+    run_leaves_nothing,
     run_detached,
     pid_file,
     kill_by_name_and_number,
     kill_with_unknown_signal,
-    kill_with_no_signal,
+    kill_with_signal_0,
     program_not_found,
     program_not_executable,
     start_of_a_missing_program_fails_at_create,
@@ -71,11 +72,11 @@ fn unknown_id_is_refused(case: &Case) {
     case.call(&["update", "--pids-limit", "10", "nobody"]).error_with(&["nobody", "exist"]);
 }
 
-fn bad_ids_are_refused(case: &Case) {
+fn invalid_ids_are_refused(case: &Case) {
     let mut bundle = case.bundle();
     bundle.spec["linux"]["cgroupsPath"] = serde_json::json!(Cgroup::path_of(&format!("{}bad", case.tag)));
     bundle.write();
-    let directory = bundle.directory.to_str().expect("ASCII");
+    let directory = bundle.directory.to_str().expect("the path is ASCII");
     for id in ["../escape", "a/b", ".", "..", "", "a b", "a\nb", "ä"] {
         case.call(&["create", "--bundle", directory, id]).error();
         case.call(&["state", id]).error();
@@ -85,21 +86,22 @@ fn bad_ids_are_refused(case: &Case) {
     assert!(!case.directory().join("escape").exists());
 }
 
-/// `nohup`-like callers and services may leave SIGCHLD ignored, and then nobody's children can be waited for.
-fn caller_that_ignores_its_children(case: &Case) {
+/// Callers such as nohup and some services ignore SIGCHLD. A runtime that inherits this cannot wait for its children.
+fn caller_that_ignores_sigchld(case: &Case) {
     let ignoring = |args: &[&str]| case.call_from(r#"exec env --ignore-signal=CHLD "$@""#, args);
     let mut bundle = case.script("exit 17");
     bundle.spec["hooks"]["createRuntime"] = serde_json::json!([{ "path": "/bin/cat" }]);
     let container = case.container(bundle);
-    ignoring(&["run", "--bundle", container.bundle.directory.to_str().expect("ASCII"), &container.id]).exits(17);
+    ignoring(&["run", "--bundle", container.bundle.directory.to_str().expect("the path is ASCII"), &container.id])
+        .exits(17);
     let container = case.container(case.script("sleep 1000"));
-    container.started();
+    container.create_and_start();
     ignoring(&["exec", &container.id, "/bin/sh", "-c", "exit 18"]).exits(18);
     container.remove();
 }
 
 fn created_can_be_deleted(case: &Case) {
-    // The specification would have an error; containerd counts on what runc does.
+    // The specification requires an error, but containerd relies on the behaviour of runc.
     let container = case.container(case.script("sleep 1000"));
     container.create().ok();
     let pid = container.pid();
@@ -108,23 +110,23 @@ fn created_can_be_deleted(case: &Case) {
     container.call("state", &[]).error();
 }
 
-fn running_is_not_deleted(case: &Case) {
+fn running_cannot_be_deleted(case: &Case) {
     let container = case.container(case.script("sleep 1000"));
-    container.started();
+    container.create_and_start();
     container.delete().error_with(&["not stopped", "running", "`stopped` state"]);
     assert_eq!(container.status(), "running");
     container.remove();
 }
 
-fn running_is_not_started(case: &Case) {
+fn running_cannot_be_started(case: &Case) {
     let container = case.container(case.script("sleep 1000"));
-    container.started();
+    container.create_and_start();
     container.start().error_with(&["running", "not in created", "not created", "already started", "exec.fifo"]);
     assert_eq!(container.status(), "running");
     container.remove();
 }
 
-fn stopped_is_not_started(case: &Case) {
+fn stopped_cannot_be_started(case: &Case) {
     let container = case.container(case.script("true"));
     container.create().ok();
     let pid = container.pid();
@@ -134,7 +136,7 @@ fn stopped_is_not_started(case: &Case) {
     container.delete().ok();
 }
 
-fn stopped_is_not_killed(case: &Case) {
+fn stopped_cannot_be_killed(case: &Case) {
     let container = case.container(case.script("true"));
     container.create().ok();
     let pid = container.pid();
@@ -154,7 +156,7 @@ fn created_can_be_killed(case: &Case) {
     container.delete().ok();
 }
 
-/// The kernel would keep these from the init of a PID namespace that has no handler for them.
+/// The kernel does not deliver these signals to the init of a PID namespace that has no handler for them.
 fn created_dies_of_a_signal(case: &Case) {
     for signal in ["TERM", "INT", "HUP", "QUIT"] {
         let container = case.container(case.script("sleep 1000"));
@@ -170,9 +172,9 @@ fn created_dies_of_a_signal(case: &Case) {
 fn created_holds_no_cgroup(case: &Case) {
     let container = case.container(case.script("sleep 1000"));
     container.create().ok();
-    let open = fs::read_dir(format!("/proc/{}/fd", container.pid())).expect("it waits");
-    let held: Vec<_> = open.flatten().filter_map(|entry| fs::read_link(entry.path()).ok()).collect();
-    assert!(!held.iter().any(|path| path.ends_with("tasks") || path.ends_with("cgroup.procs")), "{held:?}");
+    let open = fs::read_dir(format!("/proc/{}/fd", container.pid())).expect("the process is running");
+    let targets: Vec<_> = open.flatten().filter_map(|entry| fs::read_link(entry.path()).ok()).collect();
+    assert!(!targets.iter().any(|path| path.ends_with("tasks") || path.ends_with("cgroup.procs")), "{targets:?}");
     container.remove();
 }
 
@@ -190,11 +192,11 @@ fn delete_force_kills(case: &Case) {
     }
 }
 
-fn delete_force_of_unknown_is_fine(case: &Case) {
+fn delete_force_of_unknown_succeeds(case: &Case) {
     case.call(&["delete", "--force", "nobody"]).ok();
 }
 
-fn state_tells_what_the_specification_asks(case: &Case) {
+fn state_has_the_required_properties(case: &Case) {
     let mut bundle = case.script("sleep 1000");
     bundle.spec["annotations"] = serde_json::json!({ "org.example.key": "a value", "empty": "" });
     let container = case.container(bundle);
@@ -203,12 +205,12 @@ fn state_tells_what_the_specification_asks(case: &Case) {
     assert!(state["ociVersion"].as_str().expect("ociVersion").starts_with("1."));
     assert_eq!(state["id"], container.id.as_str());
     assert_eq!(state["status"], "created");
-    assert_eq!(state["bundle"], container.bundle.directory.to_str().expect("ASCII"));
+    assert_eq!(state["bundle"], container.bundle.directory.to_str().expect("the path is ASCII"));
     assert_eq!(state["annotations"]["org.example.key"], "a value");
     assert_eq!(state["annotations"]["empty"], "");
     let pid = state["pid"].as_i64().expect("pid");
-    let parent = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the pid is one of ours");
-    assert!(!parent.is_empty());
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process is running");
+    assert!(!stat.is_empty());
     container.remove();
 }
 
@@ -219,7 +221,7 @@ fn exit_code_of_run(case: &Case) {
 }
 
 fn signal_of_run(case: &Case) {
-    // The first process of a PID namespace does not die of its own signals; the machine's reach it.
+    // The first process of a PID namespace cannot kill itself with a signal, so the namespace is omitted.
     let mut bundle = case.script("kill -TERM $$; exit 3");
     bundle.without_namespace("pid");
     case.container(bundle).run().exits(143);
@@ -228,20 +230,20 @@ fn signal_of_run(case: &Case) {
 fn signals_reach_the_container(case: &Case) {
     let container =
         case.container(case.script("trap 'echo got > /got; exit 9' USR1; echo up > /up; while :; do sleep 0.01; done"));
-    container.started();
-    container.line("/up");
+    container.create_and_start();
+    container.wait_for_line("/up");
     let pid = container.pid();
     container.kill("USR1").ok();
     assert_eq!(container.wait(pid), Some(9));
-    assert_eq!(container.line("/got"), "got");
+    assert_eq!(container.wait_for_line("/got"), "got");
     container.delete().ok();
 }
 
-fn run_keeps_nothing(case: &Case) {
+fn run_leaves_nothing(case: &Case) {
     let container = case.container(case.script("echo hello"));
     assert_eq!(container.run().ok(), "hello\n");
     container.call("state", &[]).error();
-    // The id is free again.
+    // The id can be used again.
     assert_eq!(container.run().ok(), "hello\n");
 }
 
@@ -255,9 +257,9 @@ fn run_detached(case: &Case) {
 fn pid_file(case: &Case) {
     let container = case.container(case.script("sleep 1000"));
     let path = case.directory().join("pid");
-    container.create_with(&["--pid-file", path.to_str().expect("ASCII")]).ok();
-    let text = fs::read_to_string(&path).expect("the pid file is there when create returns");
-    // Nothing but the number: what reads it does not trim.
+    container.create_with(&["--pid-file", path.to_str().expect("the path is ASCII")]).ok();
+    let text = fs::read_to_string(&path).expect("the pid file exists when create returns");
+    // Only the number, without a newline: readers do not trim the file.
     assert_eq!(text, container.pid().to_string());
     container.remove();
 }
@@ -265,8 +267,8 @@ fn pid_file(case: &Case) {
 fn kill_by_name_and_number(case: &Case) {
     for signal in ["TERM", "SIGTERM", "15", "term"] {
         let container = case.container(case.script("trap 'exit 15' TERM; echo up > /up; while :; do sleep 0.01; done"));
-        container.started();
-        container.line("/up");
+        container.create_and_start();
+        container.wait_for_line("/up");
         let pid = container.pid();
         container.kill(signal).ok();
         assert_eq!(container.wait(pid), Some(15), "{signal}");
@@ -276,15 +278,15 @@ fn kill_by_name_and_number(case: &Case) {
 
 fn kill_with_unknown_signal(case: &Case) {
     let container = case.container(case.script("sleep 1000"));
-    container.started();
+    container.create_and_start();
     container.kill("NOSUCH").error_with(&["signal"]);
     container.kill("12345").error_with(&["signal", "invalid argument"]);
     assert_eq!(container.status(), "running");
     container.remove();
 }
 
-/// Signal 0 of kill(2): whether the process is there.
-fn kill_with_no_signal(case: &Case) {
+/// Signal 0 of kill(2) checks whether the process exists.
+fn kill_with_signal_0(case: &Case) {
     let container = case.container(case.script("sleep 1000"));
     container.create().ok();
     container.kill("0").ok();
@@ -303,7 +305,7 @@ fn program_not_found(case: &Case) {
     bundle.args(&["/bin/nothing-here"]);
     let outcome = case.container(bundle).run();
     outcome.error_with(&["/bin/nothing-here", "no such file"]);
-    case.nothing_is_left();
+    case.assert_no_leftovers();
     let mut bundle = case.bundle();
     bundle.args(&["nothing-on-the-path"]);
     case.container(bundle).run().error_with(&["nothing-on-the-path", "not found"]);
@@ -319,7 +321,7 @@ fn start_of_a_missing_program_fails_at_create(case: &Case) {
     let mut bundle = case.bundle();
     bundle.args(&["/bin/nothing-here"]);
     let container = case.container(bundle);
-    // Engines count on it: after a failed create there is nothing to delete.
+    // Engines rely on this: after a failed create there is nothing to delete.
     container.create().error_with(&["/bin/nothing-here", "no such file"]);
     container.call("state", &[]).error();
 }
@@ -328,10 +330,10 @@ fn the_process_waits_for_start(case: &Case) {
     let container = case.container(case.script("echo ran > /ran; sleep 1000"));
     container.create().ok();
     let pid = container.pid();
-    let before = fs::read_to_string(format!("/proc/{pid}/cmdline")).expect("it lives");
-    assert!(!before.starts_with("/bin/sh"), "the program of the container waits: {before}");
+    let before = fs::read_to_string(format!("/proc/{pid}/cmdline")).expect("the process is running");
+    assert!(!before.starts_with("/bin/sh"), "the program must not be executed before start: {before}");
     assert!(!container.bundle.path("/ran").exists());
     container.start().ok();
-    assert_eq!(container.line("/ran"), "ran");
+    assert_eq!(container.wait_for_line("/ran"), "ran");
     container.remove();
 }

@@ -1,4 +1,4 @@
-//! Every case, by what of the runtime specification it is about.
+//! The test cases, one module per subject of the runtime specification.
 
 mod cgroups;
 mod command_line;
@@ -6,7 +6,7 @@ mod config;
 mod exec;
 mod filesystems;
 mod hooks;
-mod known;
+mod known_failures;
 mod lifecycle;
 mod mount_rules;
 mod mounts;

@@ -1,4 +1,4 @@
-//! `mounts`: options, propagation, and what the kernel then lists.
+//! `mounts`: options and propagation, checked in mountinfo, and destinations, sources and masks.
 
 use std::fs;
 
@@ -7,12 +7,12 @@ use serde_json::json;
 
 each_runtime!(
     flags_of_tmpfs,
-    flags_are_undone_by_their_opposites,
+    flags_are_cleared_by_their_opposites,
     data_of_tmpfs,
     order_is_kept,
     bind_of_a_directory,
     bind_of_a_file,
-    bind_by_option_alone,
+    bind_by_option_only,
     bind_is_remounted_read_only,
     bind_not_recursive,
     bind_recursive,
@@ -20,24 +20,24 @@ each_runtime!(
     recursive_attributes,
     propagation,
     host_mount_reaches_a_slave,
-    destination_is_made,
+    destination_is_created,
     destination_through_a_symlink_stays_inside,
     destination_relative,
-    source_that_is_not_there,
+    missing_source,
     unknown_filesystem,
     copy_up,
     idmapped_bind,
     idmapped_recursive,
     cgroup_read_only,
     proc_and_sys_are_usable,
-    nothing_of_the_host_is_left,
+    host_mounts_are_not_visible,
     rootfs_propagation,
     readonly_root,
     masked_and_readonly_paths,
-    masked_paths_that_are_not_there,
+    missing_masked_paths_are_ignored,
 );
 
-/// The mounts that a container of a changed bundle has.
+/// Returns the mounts of a container whose bundle is changed first.
 #[track_caller]
 fn mounts(case: &Case, change: impl FnOnce(&mut Bundle)) -> Vec<Mount> {
     Mount::parse(&case.output("cat /proc/self/mountinfo", change))
@@ -45,7 +45,7 @@ fn mounts(case: &Case, change: impl FnOnce(&mut Bundle)) -> Vec<Mount> {
 
 #[track_caller]
 fn at<'a>(mounts: &'a [Mount], path: &str) -> &'a Mount {
-    mounts.iter().rfind(|mount| mount.at == path).unwrap_or_else(|| panic!("nothing at {path}: {mounts:?}"))
+    mounts.iter().rfind(|mount| mount.mount_point == path).unwrap_or_else(|| panic!("no mount on {path}: {mounts:?}"))
 }
 
 fn flags_of_tmpfs(case: &Case) {
@@ -74,7 +74,7 @@ fn flags_of_tmpfs(case: &Case) {
     assert!(!at(&all, "/mnt/9").has("relatime"), "strictatime");
 }
 
-fn flags_are_undone_by_their_opposites(case: &Case) {
+fn flags_are_cleared_by_their_opposites(case: &Case) {
     let all = mounts(case, |bundle| {
         bundle.mount("/mnt/a", "tmpfs", "tmpfs", &["ro", "nosuid", "nodev", "noexec", "rw", "suid", "dev", "exec"]);
         bundle.mount("/mnt/b", "tmpfs", "tmpfs", &["defaults"]);
@@ -96,19 +96,19 @@ fn data_of_tmpfs(case: &Case) {
 fn order_is_kept(case: &Case) {
     let text = case.output("ls /mnt; ls /mnt/below", |bundle| {
         let source = bundle.directory.join("source");
-        fs::create_dir_all(source.join("file")).expect("ours");
+        fs::create_dir_all(source.join("file")).expect("create a directory");
         bundle.mount("/mnt", "tmpfs", "tmpfs", &[]);
-        bundle.mount("/mnt/below", "bind", source.to_str().expect("ASCII"), &["bind"]);
+        bundle.mount("/mnt/below", "bind", source.to_str().expect("the path is ASCII"), &["bind"]);
     });
     assert_eq!(text, "below\nfile\n");
 }
 
-/// A directory beside the root, with a file.
+/// Creates a directory with a file in the bundle, next to the root. Returns its path.
 fn source(bundle: &Bundle) -> String {
     let path = bundle.directory.join("source");
-    fs::create_dir_all(path.join("deep")).expect("ours");
-    fs::write(path.join("file"), "of the host\n").expect("ours");
-    path.to_str().expect("ASCII").to_owned()
+    fs::create_dir_all(path.join("deep")).expect("create a directory");
+    fs::write(path.join("file"), "of the host\n").expect("write a file");
+    path.to_str().expect("the path is ASCII").to_owned()
 }
 
 fn bind_of_a_directory(case: &Case) {
@@ -117,7 +117,7 @@ fn bind_of_a_directory(case: &Case) {
     bundle.mount("/data", "bind", &from, &["rbind", "rw"]);
     let container = case.container(bundle);
     assert_eq!(container.run().ok(), "of the host\n");
-    assert_eq!(fs::read_to_string(format!("{from}/back")).expect("it came back"), "written\n");
+    assert_eq!(fs::read_to_string(format!("{from}/back")).expect("the container wrote the file"), "written\n");
 }
 
 fn bind_of_a_file(case: &Case) {
@@ -129,7 +129,7 @@ fn bind_of_a_file(case: &Case) {
     assert_eq!(text, "of the host\nof the host\n");
 }
 
-fn bind_by_option_alone(case: &Case) {
+fn bind_by_option_only(case: &Case) {
     let text = case.output("cat /data/file", |bundle| {
         let from = source(bundle);
         bundle.mount("/data", "none", &from, &["bind"]);
@@ -147,7 +147,7 @@ fn bind_is_remounted_read_only(case: &Case) {
     }
 }
 
-/// A tree of two mounts on the host, in a container that is given it.
+/// Binds a tree of two mounts of the host on `/data`, and returns the mounts of the container.
 fn tree(case: &Case, options: &[&str]) -> Vec<Mount> {
     let holder = case.bundle();
     let from = source(&holder);
@@ -162,13 +162,16 @@ fn tree(case: &Case, options: &[&str]) -> Vec<Mount> {
 fn bind_not_recursive(case: &Case) {
     let all = tree(case, &["bind"]);
     at(&all, "/data");
-    assert!(!all.iter().any(|mount| mount.at == "/data/deep"), "{all:?}");
+    assert!(!all.iter().any(|mount| mount.mount_point == "/data/deep"), "{all:?}");
 }
 
 fn bind_recursive(case: &Case) {
     let all = tree(case, &["rbind", "ro"]);
     assert!(at(&all, "/data").has("ro"));
-    assert!(at(&all, "/data/deep").options.iter().any(|option| option == "rw"), "ro is of the first mount only");
+    assert!(
+        at(&all, "/data/deep").options.iter().any(|option| option == "rw"),
+        "ro must apply to the first mount only"
+    );
 }
 
 fn recursive_read_only(case: &Case) {
@@ -219,7 +222,7 @@ fn propagation(case: &Case) {
 fn host_mount_reaches_a_slave(case: &Case) {
     let mut bundle = case.script("echo up > /up; while ! [ -e /data/deep/now ]; do sleep 0.01; done; echo seen");
     let from = source(&bundle);
-    // A shared tree of its own: what the machine's mounts are does not count.
+    // The tree is made shared explicitly, so that the propagation of the machine's mounts does not matter.
     case.program("mount", &["--bind", &from, &from]).ok();
     case.program("mount", &["--make-shared", &from]).ok();
     bundle.mount("/data", "bind", &from, &["rbind", "rslave"]);
@@ -228,16 +231,16 @@ fn host_mount_reaches_a_slave(case: &Case) {
     container.create().ok();
     let pid = container.pid();
     container.start().ok();
-    container.line("/up");
+    container.wait_for_line("/up");
     case.program("mount", &["-t", "tmpfs", "tmpfs", &format!("{from}/deep")]).ok();
-    fs::write(format!("{from}/deep/now"), "").expect("a file in the new mount");
+    fs::write(format!("{from}/deep/now"), "").expect("create a file in the new mount");
     container.wait(pid);
     container.delete().ok();
     case.program("umount", &[&format!("{from}/deep")]).ok();
     case.program("umount", &[&from]).ok();
 }
 
-fn destination_is_made(case: &Case) {
+fn destination_is_created(case: &Case) {
     let text = case.output("cat /a/b/c/file; ls -d /x/y/z", |bundle| {
         let from = source(bundle);
         bundle.mount("/a/b/c", "bind", &from, &["bind"]);
@@ -249,36 +252,36 @@ fn destination_is_made(case: &Case) {
 fn destination_through_a_symlink_stays_inside(case: &Case) {
     let mut bundle = case.script("ls /tmp/real");
     let from = source(&bundle);
-    fs::create_dir(bundle.path("/tmp/real")).expect("ours");
-    std::os::unix::fs::symlink("/tmp/real", bundle.path("/link")).expect("ours");
+    fs::create_dir(bundle.path("/tmp/real")).expect("create a directory");
+    std::os::unix::fs::symlink("/tmp/real", bundle.path("/link")).expect("create a symlink");
     bundle.mount("/link", "bind", &from, &["bind"]);
     assert_eq!(case.container(bundle).run().ok(), "deep\nfile\n");
 }
 
 fn destination_relative(case: &Case) {
-    // 1.0 allowed it, "relative to /"; runc and crun still take it.
+    // Version 1.0 of the specification allowed this ("relative to /"); runc and crun still accept it.
     let text = case.output("ls -d /rel", |bundle| {
         bundle.mount("rel", "tmpfs", "tmpfs", &[]);
     });
     assert_eq!(text, "/rel\n");
 }
 
-fn source_that_is_not_there(case: &Case) {
-    case.refused(&["/nowhere/at/all"], |bundle| {
+fn missing_source(case: &Case) {
+    case.assert_refused(&["/nowhere/at/all"], |bundle| {
         bundle.mount("/data", "bind", "/nowhere/at/all", &["bind"]);
     });
 }
 
 fn unknown_filesystem(case: &Case) {
-    case.refused(&["nosuchfs", "/data", "no such device"], |bundle| {
+    case.assert_refused(&["nosuchfs", "/data", "no such device"], |bundle| {
         bundle.mount("/data", "nosuchfs", "x", &[]);
     });
 }
 
 fn copy_up(case: &Case) {
     let text = case.output("cat /keep/file; echo new > /keep/file", |bundle| {
-        fs::create_dir(bundle.path("/keep")).expect("ours");
-        fs::write(bundle.path("/keep/file"), "of the image\n").expect("ours");
+        fs::create_dir(bundle.path("/keep")).expect("create a directory");
+        fs::write(bundle.path("/keep/file"), "of the image\n").expect("write a file");
         bundle.mount("/keep", "tmpfs", "tmpfs", &["tmpcopyup"]);
     });
     assert_eq!(text, "of the image\n");
@@ -289,7 +292,7 @@ fn idmapped(case: &Case, option: &str) {
         let from = source(bundle);
         bundle.mount("/data", "bind", &from, &["rbind", option]);
         let mapping = json!([{ "containerID": 0, "hostID": 5000, "size": 1000 }]);
-        let mount = bundle.spec["mounts"].as_array_mut().expect("mounts").last_mut().expect("it was added");
+        let mount = bundle.spec["mounts"].as_array_mut().expect("mounts").last_mut().expect("the mount was added");
         mount["uidMappings"] = mapping.clone();
         mount["gidMappings"] = mapping;
     });
@@ -319,15 +322,17 @@ fn proc_and_sys_are_usable(case: &Case) {
     assert!(text.contains("lo") && text.contains("/dev/pts/ptmx"), "{text}");
 }
 
-fn nothing_of_the_host_is_left(case: &Case) {
+fn host_mounts_are_not_visible(case: &Case) {
     let all = mounts(case, |_| {});
-    let directory = case.directory().to_str().expect("ASCII");
+    let directory = case.directory().to_str().expect("the path is ASCII");
     for mount in &all {
-        assert!(!mount.at.starts_with(directory), "{mount:?}");
+        assert!(!mount.mount_point.starts_with(directory), "{mount:?}");
     }
-    let known = ["/", "/proc", "/dev", "/sys"];
+    let expected = ["/", "/proc", "/dev", "/sys"];
     assert!(
-        all.iter().all(|mount| known.iter().any(|top| mount.at == *top || mount.at.starts_with(&format!("{top}/")))),
+        all.iter().all(|mount| expected
+            .iter()
+            .any(|top| mount.mount_point == *top || mount.mount_point.starts_with(&format!("{top}/")))),
         "{all:?}"
     );
 }
@@ -339,7 +344,9 @@ fn rootfs_propagation(case: &Case) {
         let all = mounts(case, |bundle| bundle.spec["linux"]["rootfsPropagation"] = json!(value));
         assert!(at(&all, "/").propagation().starts_with(shown), "{value}: {:?}", at(&all, "/"));
     }
-    case.refused(&["propagation", "sideways"], |bundle| bundle.spec["linux"]["rootfsPropagation"] = json!("sideways"));
+    case.assert_refused(&["propagation", "sideways"], |bundle| {
+        bundle.spec["linux"]["rootfsPropagation"] = json!("sideways")
+    });
 }
 
 fn readonly_root(case: &Case) {
@@ -363,7 +370,7 @@ fn masked_and_readonly_paths(case: &Case) {
     assert!(!text.contains("root") && !text.contains("user"), "{text}");
 }
 
-fn masked_paths_that_are_not_there(case: &Case) {
+fn missing_masked_paths_are_ignored(case: &Case) {
     case.output("true", |bundle| {
         bundle.spec["linux"]["maskedPaths"] = json!(["/nowhere/at/all"]);
         bundle.spec["linux"]["readonlyPaths"] = json!(["/nowhere/else"]);

@@ -1,4 +1,4 @@
-//! `linux.namespaces`: new, shared with the runtime, or joined by path.
+//! `linux.namespaces`: new ones, those of the runtime, and those joined by path.
 
 use std::fs;
 
@@ -12,8 +12,8 @@ each_runtime!(
     joined_pid_namespace,
     joined_user_namespace,
     path_of_another_type,
-    path_of_nothing,
-    named_twice,
+    missing_path,
+    type_listed_twice,
     hostname,
     domainname,
     hostname_without_a_namespace,
@@ -26,23 +26,28 @@ each_runtime!(
     user_namespace_without_mappings,
     exec_in_a_user_namespace,
     sysctl,
-    sysctl_of_the_machine_is_refused,
-    sysctl_of_a_name_of_the_host,
+    sysctl_of_the_host_is_refused,
+    sysctl_of_hostname_and_domainname,
     network_device_is_moved,
 );
 
 const KINDS: [(&str, &str); 6] =
     [("pid", "pid"), ("network", "net"), ("ipc", "ipc"), ("uts", "uts"), ("mount", "mnt"), ("cgroup", "cgroup")];
 
-fn own(link: &str) -> String {
-    fs::read_link(format!("/proc/self/ns/{link}")).expect("a namespace").to_str().expect("ASCII").to_owned()
+/// Returns the id of a namespace of this process.
+fn host_namespace(link: &str) -> String {
+    fs::read_link(format!("/proc/self/ns/{link}"))
+        .expect("read the link of the namespace")
+        .to_str()
+        .expect("the path is ASCII")
+        .to_owned()
 }
 
 fn new_namespaces(case: &Case) {
     let text = case.output("for n in pid net ipc uts mnt cgroup; do readlink /proc/self/ns/$n; done", |_| {});
     assert_eq!(text.lines().count(), 6);
     for ((_, link), line) in KINDS.iter().zip(text.lines()) {
-        assert_ne!(line, own(link), "{link} is new");
+        assert_ne!(line, host_namespace(link), "{link} must be a new namespace");
     }
 }
 
@@ -54,13 +59,13 @@ fn shared_namespaces(case: &Case) {
                 bundle.spec.as_object_mut().expect("an object").remove("hostname");
             }
         });
-        assert_eq!(text.trim(), own(link), "{kind} is the runtime's");
+        assert_eq!(text.trim(), host_namespace(link), "{kind} must be the namespace of the runtime");
     }
 }
 
 fn joined_by_path(case: &Case) {
     let holder = case.container(case.script("sleep 1000"));
-    holder.started();
+    holder.create_and_start();
     let pid = holder.pid();
     for (kind, link) in KINDS.iter().filter(|(kind, _)| ["network", "ipc", "uts"].contains(kind)) {
         let path = format!("/proc/{pid}/ns/{link}");
@@ -68,20 +73,27 @@ fn joined_by_path(case: &Case) {
             bundle.namespace(kind, Some(&path));
             bundle.spec.as_object_mut().expect("an object").remove("hostname");
         });
-        assert_eq!(text.trim(), fs::read_link(&path).expect("it lives").to_str().expect("ASCII"), "{kind}");
+        assert_eq!(
+            text.trim(),
+            fs::read_link(&path).expect("the process is running").to_str().expect("the path is ASCII"),
+            "{kind}"
+        );
     }
     holder.remove();
 }
 
 fn joined_pid_namespace(case: &Case) {
     let holder = case.container(case.script("sleep 1000"));
-    holder.started();
+    holder.create_and_start();
     let path = format!("/proc/{}/ns/pid", holder.pid());
     let text = case.output("readlink /proc/self/ns/pid; ps -o pid,args", |bundle| {
         bundle.namespace("pid", Some(&path));
     });
-    assert!(text.starts_with(fs::read_link(&path).expect("it lives").to_str().expect("ASCII")), "{text}");
-    assert!(text.contains("sleep 1000"), "its first process is the holder's: {text}");
+    assert!(
+        text.starts_with(fs::read_link(&path).expect("the process is running").to_str().expect("the path is ASCII")),
+        "{text}"
+    );
+    assert!(text.contains("sleep 1000"), "the first process must be the holder's: {text}");
     holder.remove();
 }
 
@@ -93,11 +105,11 @@ fn with_mappings(bundle: &mut oci_tests::Bundle, ranges: &[(u32, u32, u32)]) {
         .collect();
     bundle.spec["linux"]["uidMappings"] = json!(list);
     bundle.spec["linux"]["gidMappings"] = json!(list);
-    // The root of the new namespace must be able to pass.
+    // The root user of the new namespace needs search permission on the path to the bundle.
     let directory = bundle.directory.clone();
     for path in directory.ancestors().take(2) {
         use std::os::unix::fs::PermissionsExt;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("ours");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("change the mode");
     }
 }
 
@@ -105,29 +117,29 @@ fn joined_user_namespace(case: &Case) {
     let mut bundle = case.script("sleep 1000");
     with_mappings(&mut bundle, &[(0, 0, 65536)]);
     let holder = case.container(bundle);
-    holder.started();
+    holder.create_and_start();
     let path = format!("/proc/{}/ns/user", holder.pid());
     let text = case.output("readlink /proc/self/ns/user", |bundle| {
         bundle.namespace("user", Some(&path));
     });
-    assert_eq!(text.trim(), fs::read_link(&path).expect("it lives").to_str().expect("ASCII"));
+    assert_eq!(text.trim(), fs::read_link(&path).expect("the process is running").to_str().expect("the path is ASCII"));
     holder.remove();
 }
 
 fn path_of_another_type(case: &Case) {
-    case.refused(&["/proc/self/ns/ipc", "invalid argument", "network"], |bundle| {
+    case.assert_refused(&["/proc/self/ns/ipc", "invalid argument", "network"], |bundle| {
         bundle.namespace("network", Some("/proc/self/ns/ipc"));
     });
 }
 
-fn path_of_nothing(case: &Case) {
-    case.refused(&["/nowhere/at/all"], |bundle| {
+fn missing_path(case: &Case) {
+    case.assert_refused(&["/nowhere/at/all"], |bundle| {
         bundle.namespace("network", Some("/nowhere/at/all"));
     });
 }
 
-fn named_twice(case: &Case) {
-    case.refused(&["namespace", "duplicated ns"], |bundle| {
+fn type_listed_twice(case: &Case) {
+    case.assert_refused(&["namespace", "duplicated ns"], |bundle| {
         bundle.spec["linux"]["namespaces"].as_array_mut().expect("namespaces").push(json!({ "type": "ipc" }));
     });
 }
@@ -143,12 +155,12 @@ fn domainname(case: &Case) {
 }
 
 fn hostname_without_a_namespace(case: &Case) {
-    let before = fs::read_to_string("/proc/sys/kernel/hostname").expect("procfs");
-    case.refused(&["hostname", "uts"], |bundle| {
+    let before = fs::read_to_string("/proc/sys/kernel/hostname").expect("read a file of /proc");
+    case.assert_refused(&["hostname", "uts"], |bundle| {
         bundle.without_namespace("uts");
         bundle.spec["hostname"] = json!("taken-over");
     });
-    assert_eq!(fs::read_to_string("/proc/sys/kernel/hostname").expect("procfs"), before);
+    assert_eq!(fs::read_to_string("/proc/sys/kernel/hostname").expect("read a file of /proc"), before);
 }
 
 fn loopback_is_up(case: &Case) {
@@ -167,7 +179,7 @@ fn time_offsets(case: &Case) {
 }
 
 fn time_offsets_without_a_namespace(case: &Case) {
-    case.refused(&["time"], |bundle| {
+    case.assert_refused(&["time"], |bundle| {
         bundle.spec["linux"]["timeOffsets"] = json!({ "monotonic": { "secs": 1, "nanosecs": 0 } });
     });
 }
@@ -179,7 +191,7 @@ fn user_namespace(case: &Case) {
     assert_eq!(
         text.split_whitespace().collect::<Vec<_>>(),
         ["0", "0", "100000", "65536", "0", "100000", "65536", "65534"],
-        "the root belongs to nobody that is mapped"
+        "the owner of the root file system is not mapped"
     );
 }
 
@@ -193,7 +205,7 @@ fn user_namespace_of_two_ranges(case: &Case) {
 }
 
 fn user_namespace_owns_the_others(case: &Case) {
-    // Who is root in it may set what its own network and UTS namespaces have.
+    // The root user of the user namespace may configure the network and UTS namespaces that it owns.
     let text = case.output("hostname mine && hostname && ip link set lo down && ip link show lo", |bundle| {
         with_mappings(bundle, &[(0, 100_000, 65536)]);
         bundle.capabilities(&["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]);
@@ -202,7 +214,7 @@ fn user_namespace_owns_the_others(case: &Case) {
 }
 
 fn user_namespace_without_mappings(case: &Case) {
-    case.refused(&["mapping", "user namespace"], |bundle| {
+    case.assert_refused(&["mapping", "user namespace"], |bundle| {
         bundle.namespace("user", None);
     });
 }
@@ -211,10 +223,10 @@ fn exec_in_a_user_namespace(case: &Case) {
     let mut bundle = case.script("sleep 1000");
     with_mappings(&mut bundle, &[(0, 100_000, 65536)]);
     let container = case.container(bundle);
-    container.started();
-    assert_eq!(container.inside("id -u; readlink /proc/self/ns/user").lines().next(), Some("0"));
-    let link = fs::read_link(format!("/proc/{}/ns/user", container.pid())).expect("it lives");
-    assert_eq!(container.inside("readlink /proc/self/ns/user").trim(), link.to_str().expect("ASCII"));
+    container.create_and_start();
+    assert_eq!(container.exec_script("id -u; readlink /proc/self/ns/user").lines().next(), Some("0"));
+    let link = fs::read_link(format!("/proc/{}/ns/user", container.pid())).expect("the process is running");
+    assert_eq!(container.exec_script("readlink /proc/self/ns/user").trim(), link.to_str().expect("the path is ASCII"));
     container.remove();
 }
 
@@ -229,19 +241,19 @@ fn sysctl(case: &Case) {
     assert_eq!(text, "1\n1234\n17\n");
 }
 
-fn sysctl_of_the_machine_is_refused(case: &Case) {
-    let before = fs::read_to_string("/proc/sys/vm/swappiness").expect("procfs");
-    case.refused(&["vm.swappiness"], |bundle| bundle.spec["linux"]["sysctl"] = json!({ "vm.swappiness": "11" }));
-    case.refused(&["net.ipv4.ip_forward", "network"], |bundle| {
+fn sysctl_of_the_host_is_refused(case: &Case) {
+    let before = fs::read_to_string("/proc/sys/vm/swappiness").expect("read a file of /proc");
+    case.assert_refused(&["vm.swappiness"], |bundle| bundle.spec["linux"]["sysctl"] = json!({ "vm.swappiness": "11" }));
+    case.assert_refused(&["net.ipv4.ip_forward", "network"], |bundle| {
         bundle.without_namespace("network");
         bundle.spec["linux"]["sysctl"] = json!({ "net.ipv4.ip_forward": "1" });
     });
-    assert_eq!(fs::read_to_string("/proc/sys/vm/swappiness").expect("procfs"), before);
+    assert_eq!(fs::read_to_string("/proc/sys/vm/swappiness").expect("read a file of /proc"), before);
 }
 
-fn sysctl_of_a_name_of_the_host(case: &Case) {
+fn sysctl_of_hostname_and_domainname(case: &Case) {
     for key in ["kernel.hostname", "kernel/hostname"] {
-        case.refused(&["hostname"], |bundle| bundle.spec["linux"]["sysctl"] = json!({ key: "other" }));
+        case.assert_refused(&["hostname"], |bundle| bundle.spec["linux"]["sysctl"] = json!({ key: "other" }));
     }
     let text = case.output("cat /proc/sys/kernel/domainname", |bundle| {
         bundle.spec["linux"]["sysctl"] = json!({ "kernel.domainname": "inside" });
@@ -250,15 +262,15 @@ fn sysctl_of_a_name_of_the_host(case: &Case) {
 }
 
 fn network_device_is_moved(case: &Case) {
-    // The runtime is called in a network namespace of its own, so that no link is made on the machine.
+    // The runtime is called in a new network namespace, so that no link is created on the machine.
     let mut bundle = case.script("ip addr show dev inside; ls /sys/class/net");
     bundle.spec["linux"]["netDevices"] = json!({ "outside": { "name": "inside" } });
     let container = case.container(bundle);
-    let directory = container.bundle.directory.to_str().expect("ASCII");
-    let inner = case.command(&["run", "--bundle", directory, &container.id]);
-    let call: Vec<&str> = std::iter::once(inner.get_program())
-        .chain(inner.get_args())
-        .map(|word| word.to_str().expect("ASCII"))
+    let directory = container.bundle.directory.to_str().expect("the path is ASCII");
+    let run = case.command(&["run", "--bundle", directory, &container.id]);
+    let call: Vec<&str> = std::iter::once(run.get_program())
+        .chain(run.get_args())
+        .map(|word| word.to_str().expect("the path is ASCII"))
         .collect();
     let script = r#"ip link add outside type veth peer name other && ip addr add 192.0.2.7/24 dev outside && ip link set outside up && "$@""#;
     let outcome = case.program("unshare", &[&["--net", "sh", "-c", script, "sh"], call.as_slice()].concat());

@@ -1,4 +1,4 @@
-//! `process` and what the kernel then says of it.
+//! `process`: its properties, checked in the container with the kernel.
 
 use oci_tests::{Case, each_runtime};
 use serde_json::json;
@@ -7,35 +7,35 @@ each_runtime!(
     arguments_and_environment,
     path_is_searched,
     working_directory,
-    working_directory_is_made,
+    working_directory_is_created,
     user_and_groups,
-    kept_groups,
+    keep_original_groups,
     umask,
-    umask_of_default,
+    default_umask,
     capability_sets,
     ambient_capabilities,
     no_capabilities,
-    unknown_capability_is_left_out,
-    capabilities_the_machine_lacks,
+    unknown_capability_is_ignored,
+    capabilities_that_root_lacks,
     no_new_privileges,
     resource_limits,
     oom_score,
     io_priority,
     scheduler_batch,
-    scheduler_of_default,
+    default_scheduler,
     cpu_affinity_of_exec,
     cpu_affinity_of_the_caller,
     personality,
     memory_policy,
-    policies_of_commands,
-    apparmor_and_selinux_of_nothing,
-    stdin_is_handed_over,
-    descriptors_are_three,
+    policies_apply_to_exec,
+    empty_labels_are_ignored,
+    stdin_is_passed_on,
+    only_stdio_is_open,
     preserved_descriptors,
     home_is_set,
-    home_without_a_value,
-    variables_named_twice,
-    no_child_of_the_runtime_inside,
+    empty_home_is_replaced,
+    duplicate_variables,
+    no_process_of_the_runtime_is_inside,
 );
 
 fn arguments_and_environment(case: &Case) {
@@ -58,7 +58,7 @@ fn working_directory(case: &Case) {
     assert_eq!(case.output("pwd", |bundle| bundle.spec["process"]["cwd"] = json!("/home/user")), "/home/user\n");
 }
 
-fn working_directory_is_made(case: &Case) {
+fn working_directory_is_created(case: &Case) {
     assert_eq!(case.output("pwd", |bundle| bundle.spec["process"]["cwd"] = json!("/made/by/it")), "/made/by/it\n");
 }
 
@@ -75,13 +75,13 @@ fn umask(case: &Case) {
     assert_eq!(text, "0027\n");
 }
 
-fn umask_of_default(case: &Case) {
+fn default_umask(case: &Case) {
     assert_eq!(case.output("umask", |_| {}), "0022\n");
 }
 
-/// The sets of the container's first process, by name.
-fn sets(text: &str, name: &str) -> u64 {
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("the set is in status");
+/// Returns the capability set `name` of the text of `/proc/self/status`.
+fn capability_set(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("the set is in /proc/self/status");
     u64::from_str_radix(line.trim_start_matches(':').trim(), 16).expect("hexadecimal")
 }
 
@@ -92,10 +92,10 @@ fn capability_sets(case: &Case) {
             "effective": ["CAP_KILL"], "inheritable": [], "ambient": [] });
         bundle.args(&["/bin/cat", "/proc/self/status"]);
     });
-    // Root's execve gives what the bounding set has.
-    assert_eq!(sets(&text, "CapBnd"), 1 | 1 << 5 | 1 << 13);
-    assert_eq!(sets(&text, "CapAmb"), 0);
-    assert_eq!(sets(&text, "CapInh"), 0);
+    // execve(2) of root adds the bounding set to the permitted and effective sets, so those are not checked.
+    assert_eq!(capability_set(&text, "CapBnd"), 1 | 1 << 5 | 1 << 13);
+    assert_eq!(capability_set(&text, "CapAmb"), 0);
+    assert_eq!(capability_set(&text, "CapInh"), 0);
 }
 
 fn ambient_capabilities(case: &Case) {
@@ -107,7 +107,7 @@ fn ambient_capabilities(case: &Case) {
             json!({ "bounding": one, "permitted": one, "effective": one, "inheritable": one, "ambient": one });
     });
     for set in ["CapAmb", "CapEff", "CapPrm", "CapInh", "CapBnd"] {
-        assert_eq!(sets(&text, set), 1 << 10, "{set}");
+        assert_eq!(capability_set(&text, set), 1 << 10, "{set}");
     }
 }
 
@@ -117,24 +117,24 @@ fn no_capabilities(case: &Case) {
         bundle.spec["process"]["capabilities"] = json!({});
     });
     for set in ["CapAmb", "CapEff", "CapPrm", "CapInh", "CapBnd"] {
-        assert_eq!(sets(&text, set), 0, "{set}");
+        assert_eq!(capability_set(&text, set), 0, "{set}");
     }
 }
 
-fn unknown_capability_is_left_out(case: &Case) {
-    // runc and crun warn and go on: an engine may name capabilities newer than the kernel.
+fn unknown_capability_is_ignored(case: &Case) {
+    // runc and crun warn and continue: an engine may name capabilities newer than the kernel.
     case.output("true", |bundle| {
         bundle.capabilities(&["CAP_CHOWN", "CAP_OF_THE_FUTURE"]);
     });
 }
 
-fn capabilities_the_machine_lacks(case: &Case) {
-    // Root of this machine may lack some; who asks for all gets what there is.
+fn capabilities_that_root_lacks(case: &Case) {
+    // Root of this machine may lack capabilities; a container that requests them gets the available ones.
     let text = case.output("", |bundle| {
         bundle.args(&["/bin/cat", "/proc/self/status"]);
         bundle.capabilities(&["CAP_CHOWN", "CAP_SYS_RESOURCE", "CAP_SYS_ADMIN"]);
     });
-    assert_eq!(sets(&text, "CapEff") & (1 | 1 << 21), 1 | 1 << 21);
+    assert_eq!(capability_set(&text, "CapEff") & (1 | 1 << 21), 1 | 1 << 21);
 }
 
 fn no_new_privileges(case: &Case) {
@@ -155,7 +155,7 @@ fn resource_limits(case: &Case) {
         ]);
     });
     let limit = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("the limit is listed");
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("the limit is in /proc/self/limits");
         line.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
     };
     assert_eq!(limit("Max core file size"), "0 4096");
@@ -186,7 +186,7 @@ fn scheduler_batch(case: &Case) {
     assert!(text.starts_with("3 7 0 "), "{text}");
 }
 
-fn scheduler_of_default(case: &Case) {
+fn default_scheduler(case: &Case) {
     let text = case.output("", |bundle| {
         bundle.args(&["/bin/probe", "scheduler"]);
     });
@@ -197,27 +197,39 @@ fn cpu_affinity_of_exec(case: &Case) {
     let mut bundle = case.script("sleep 1000");
     bundle.spec["process"]["execCPUAffinity"] = json!({ "initial": "0", "final": "0" });
     let container = case.container(bundle);
-    container.started();
+    container.create_and_start();
     assert_eq!(container.exec(&[], &["/bin/probe", "affinity"]).ok(), "1\n");
     let process = json!({ "args": ["/bin/probe", "affinity"], "cwd": "/", "env": [] });
     let path = case.file("process.json", &process.to_string());
-    assert_eq!(case.call(&["exec", "--process", &path, &container.id]).ok(), "1\n", "of a process that names none");
+    assert_eq!(
+        case.call(&["exec", "--process", &path, &container.id]).ok(),
+        "1\n",
+        "a process file without execCPUAffinity"
+    );
     container.remove();
 }
 
 fn cpu_affinity_of_the_caller(case: &Case) {
-    let free = case.output("", |bundle| {
+    let all_cpus = case.output("", |bundle| {
         bundle.args(&["/bin/probe", "affinity"]);
     });
     let mut bundle = case.script("/bin/probe affinity > /first; sleep 1000");
     bundle.spec["linux"]["resources"]["cpu"] = json!({});
     let container = case.container(bundle);
-    let directory = container.bundle.directory.to_str().expect("ASCII").to_owned();
+    let directory = container.bundle.directory.to_str().expect("the path is ASCII").to_owned();
     let confined = |args: &[&str]| case.call_from(r#"exec taskset -c 0 "$@""#, args);
     confined(&["create", "--bundle", &directory, &container.id]).ok();
     container.start().ok();
-    assert_eq!(format!("{}\n", container.line("/first")), free, "the caller's affinity is not the container's");
-    assert_eq!(confined(&["exec", &container.id, "/bin/probe", "affinity"]).ok(), free, "nor that of a command");
+    assert_eq!(
+        format!("{}\n", container.wait_for_line("/first")),
+        all_cpus,
+        "the container must not inherit the affinity"
+    );
+    assert_eq!(
+        confined(&["exec", &container.id, "/bin/probe", "affinity"]).ok(),
+        all_cpus,
+        "exec must not inherit the affinity"
+    );
     container.remove();
 }
 
@@ -237,37 +249,37 @@ fn memory_policy(case: &Case) {
     assert_eq!(text, "32770 1\n");
 }
 
-fn policies_of_commands(case: &Case) {
+fn policies_apply_to_exec(case: &Case) {
     let mut bundle = case.script("sleep 1000");
     bundle.spec["linux"]["personality"] = json!({ "domain": "LINUX32" });
     bundle.spec["linux"]["memoryPolicy"] =
         json!({ "mode": "MPOL_BIND", "nodes": "0", "flags": ["MPOL_F_STATIC_NODES"] });
     let container = case.container(bundle);
-    container.started();
+    container.create_and_start();
     assert_eq!(container.exec(&[], &["/bin/uname", "-m"]).ok(), "i686\n");
     assert_eq!(container.exec(&[], &["/bin/probe", "mempolicy"]).ok(), "32770 1\n");
     container.remove();
 }
 
-/// crun's annotation, for Podman's `--group-add keep-groups`; runc has none.
-fn kept_groups(case: &Case) {
+/// An annotation of crun that Podman uses for `--group-add keep-groups`; runc does not have it.
+fn keep_original_groups(case: &Case) {
     let mut bundle = case.script("grep Groups: /proc/self/status > /first; sleep 1000");
     bundle.spec["annotations"]["run.oci.keep_original_groups"] = json!("1");
     bundle.spec["process"]["user"]["additionalGids"] = json!([2000]);
     let container = case.container(bundle);
-    let directory = container.bundle.directory.to_str().expect("ASCII").to_owned();
+    let directory = container.bundle.directory.to_str().expect("the path is ASCII").to_owned();
     let with_groups = |args: &[&str]| case.call_from(r#"exec setpriv --groups 4711,4712 "$@""#, args);
     with_groups(&["create", "--bundle", &directory, &container.id]).ok();
     container.start().ok();
     let groups = |line: &str| line.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(groups(&container.line("/first")), ["4711", "4712"]);
-    let seen = with_groups(&["exec", &container.id, "/bin/grep", "Groups:", "/proc/self/status"]);
-    assert_eq!(groups(seen.ok()), ["4711", "4712"]);
+    assert_eq!(groups(&container.wait_for_line("/first")), ["4711", "4712"]);
+    let outcome = with_groups(&["exec", &container.id, "/bin/grep", "Groups:", "/proc/self/status"]);
+    assert_eq!(groups(outcome.ok()), ["4711", "4712"]);
     container.remove();
 }
 
-fn apparmor_and_selinux_of_nothing(case: &Case) {
-    // An engine without policy sends empty words.
+fn empty_labels_are_ignored(case: &Case) {
+    // Engines on machines without AppArmor or SELinux send empty strings.
     case.output("true", |bundle| {
         bundle.spec["process"]["apparmorProfile"] = json!("");
         bundle.spec["process"]["selinuxLabel"] = json!("");
@@ -275,8 +287,8 @@ fn apparmor_and_selinux_of_nothing(case: &Case) {
     });
 }
 
-fn stdin_is_handed_over(case: &Case) {
-    let input = std::fs::File::open(case.file("input", "from outside\n")).expect("it was written");
+fn stdin_is_passed_on(case: &Case) {
+    let input = std::fs::File::open(case.file("input", "from outside\n")).expect("the file was written");
     let mut bundle = case.bundle();
     bundle.args(&["/bin/cat"]);
     let outcome = case.container(bundle).call_with_bundle("run", &[], |command| {
@@ -285,7 +297,7 @@ fn stdin_is_handed_over(case: &Case) {
     assert_eq!(outcome.ok(), "from outside\n");
 }
 
-fn descriptors_are_three(case: &Case) {
+fn only_stdio_is_open(case: &Case) {
     let text = case.output("", |bundle| {
         bundle.args(&["/bin/probe", "fds"]);
     });
@@ -297,11 +309,11 @@ fn preserved_descriptors(case: &Case) {
     let mut bundle = case.bundle();
     bundle.args(&["/bin/probe", "fds"]);
     let container = case.container(bundle);
-    let directory = container.bundle.directory.to_str().expect("ASCII");
-    let inner = case.command(&["run", "--preserve-fds", "2", "--bundle", directory, &container.id]);
-    let call: Vec<&str> = std::iter::once(inner.get_program())
-        .chain(inner.get_args())
-        .map(|word| word.to_str().expect("ASCII"))
+    let directory = container.bundle.directory.to_str().expect("the path is ASCII");
+    let run = case.command(&["run", "--preserve-fds", "2", "--bundle", directory, &container.id]);
+    let call: Vec<&str> = std::iter::once(run.get_program())
+        .chain(run.get_args())
+        .map(|word| word.to_str().expect("the path is ASCII"))
         .collect();
     let script = r#"exec 3</etc/passwd 4</etc/group 5</etc/passwd; exec "$@""#;
     let outcome = case.program("sh", &[&["-c", script, "sh"], call.as_slice()].concat());
@@ -315,18 +327,18 @@ fn home_is_set(case: &Case) {
     assert_eq!(text, "/home/user\n");
 }
 
-fn home_without_a_value(case: &Case) {
+fn empty_home_is_replaced(case: &Case) {
     let mut bundle = case.script("echo $HOME > /tmp/home; exec sleep 1000");
     bundle.spec["process"]["user"] = json!({ "uid": 1000, "gid": 1000 });
     bundle.spec["process"]["env"] = json!(["HOME=/elsewhere", "PATH=/bin", "HOME="]);
     let container = case.container(bundle);
-    container.started();
-    assert_eq!(container.line("/tmp/home"), "/home/user");
+    container.create_and_start();
+    assert_eq!(container.wait_for_line("/tmp/home"), "/home/user");
     assert_eq!(container.exec(&["--env", "HOME="], &["/bin/sh", "-c", "echo $HOME"]).ok(), "/home/user\n");
     container.remove();
 }
 
-fn variables_named_twice(case: &Case) {
+fn duplicate_variables(case: &Case) {
     let text = case.output("", |bundle| {
         bundle.args(&["/bin/env"]);
         bundle.spec["process"]["env"] = json!(["PATH=/nowhere", "A=1", "A=", "HOME=/x", "PATH=/bin", "A=2", "AA=3"]);
@@ -336,7 +348,7 @@ fn variables_named_twice(case: &Case) {
     assert_eq!(variables, ["A=2", "AA=3", "HOME=/x", "PATH=/bin"]);
 }
 
-fn no_child_of_the_runtime_inside(case: &Case) {
-    // What is not the container's own is neither in its PID namespace nor its child.
+fn no_process_of_the_runtime_is_inside(case: &Case) {
+    // The PID namespace must contain only the processes of the container.
     assert_eq!(case.output("echo $$; ls -d /proc/[0-9]* | wc -l", |_| {}).lines().next(), Some("1"));
 }

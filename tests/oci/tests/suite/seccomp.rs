@@ -1,18 +1,18 @@
-//! `linux.seccomp`: actions, operators, the listener.
+//! `linux.seccomp`: actions, operators, flags and the listener.
 
 use oci_tests::{Agent, Case, each_runtime};
 use serde_json::{Value, json};
 
 each_runtime!(
-    errno_of_default,
-    errno_of_its_own,
+    default_errno,
+    errno_of_the_rule,
     kill_process,
     kill_thread,
     trap,
     log_and_allow,
     default_is_errno,
     every_operator,
-    conditions_are_all_needed,
+    all_conditions_must_match,
     conditions_on_one_argument_are_alternatives,
     unknown_names_are_ignored,
     other_architecture,
@@ -30,11 +30,11 @@ fn profile(default: &str, rules: Value) -> Value {
     json!({ "defaultAction": default, "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86"], "syscalls": rules })
 }
 
-/// `personality(2)`, number 135: it takes any argument and changes nothing but the caller.
+/// Number of personality(2), which accepts any argument and changes only the calling process.
 const PERSONALITY: &str = "135";
 
-/// Answers of `probe syscall 135 <argument>` under a profile.
-fn answers(case: &Case, seccomp: Value, calls: &[&str]) -> Vec<String> {
+/// Returns the output of `probe syscall <call>` for each call, with a profile.
+fn results(case: &Case, seccomp: Value, calls: &[&str]) -> Vec<String> {
     let script: Vec<String> = calls.iter().map(|call| format!("/bin/probe syscall {call}")).collect();
     let text = case.output(&script.join("; "), |bundle| bundle.spec["linux"]["seccomp"] = seccomp);
     text.lines().map(str::to_owned).collect()
@@ -47,16 +47,16 @@ fn denied(args: Value) -> Value {
     )
 }
 
-fn errno_of_default(case: &Case) {
+fn default_errno(case: &Case) {
     let rule = json!([{ "names": ["personality"], "action": "SCMP_ACT_ERRNO" }]);
-    assert_eq!(answers(case, profile("SCMP_ACT_ALLOW", rule), &["135 0"]), ["-1 1"]);
+    assert_eq!(results(case, profile("SCMP_ACT_ALLOW", rule), &["135 0"]), ["-1 1"]);
 }
 
-fn errno_of_its_own(case: &Case) {
-    assert_eq!(answers(case, denied(json!([])), &["135 0"]), ["-1 99"]);
+fn errno_of_the_rule(case: &Case) {
+    assert_eq!(results(case, denied(json!([])), &["135 0"]), ["-1 99"]);
 }
 
-fn dies(case: &Case, action: &str, code: i32) {
+fn kills(case: &Case, action: &str, code: i32) {
     let mut bundle = case.bundle();
     bundle.script("/bin/probe syscall 135 0; echo $?");
     bundle.spec["linux"]["seccomp"] =
@@ -66,22 +66,22 @@ fn dies(case: &Case, action: &str, code: i32) {
 }
 
 fn kill_process(case: &Case) {
-    dies(case, "SCMP_ACT_KILL_PROCESS", 159);
+    kills(case, "SCMP_ACT_KILL_PROCESS", 159);
 }
 
 fn kill_thread(case: &Case) {
-    dies(case, "SCMP_ACT_KILL_THREAD", 159);
-    dies(case, "SCMP_ACT_KILL", 159);
+    kills(case, "SCMP_ACT_KILL_THREAD", 159);
+    kills(case, "SCMP_ACT_KILL", 159);
 }
 
 fn trap(case: &Case) {
-    dies(case, "SCMP_ACT_TRAP", 159);
+    kills(case, "SCMP_ACT_TRAP", 159);
 }
 
 fn log_and_allow(case: &Case) {
     for action in ["SCMP_ACT_LOG", "SCMP_ACT_ALLOW"] {
         let rule = json!([{ "names": ["personality"], "action": action }]);
-        assert_eq!(answers(case, profile("SCMP_ACT_ALLOW", rule), &["135 0"]), ["0 0"]);
+        assert_eq!(results(case, profile("SCMP_ACT_ALLOW", rule), &["135 0"]), ["0 0"]);
     }
 }
 
@@ -95,11 +95,11 @@ fn default_is_errno(case: &Case) {
     let names: Vec<&str> = all.split_whitespace().collect();
     let mut seccomp = profile("SCMP_ACT_ERRNO", json!([{ "names": names, "action": "SCMP_ACT_ALLOW" }]));
     seccomp["defaultErrnoRet"] = json!(88);
-    assert_eq!(answers(case, seccomp, &["135 0"]), ["-1 88"]);
+    assert_eq!(results(case, seccomp, &["135 0"]), ["-1 88"]);
 }
 
 fn every_operator(case: &Case) {
-    // Operator, value, second value; an argument that matches, one that does not.
+    // Operator, value, second value, an argument that matches, and one that does not.
     let table = [
         ("SCMP_CMP_EQ", 5, 0, "5", "4"),
         ("SCMP_CMP_NE", 5, 0, "4", "5"),
@@ -111,55 +111,55 @@ fn every_operator(case: &Case) {
     ];
     for (operator, value, second, yes, no) in table {
         let args = json!([{ "index": 1, "value": value, "valueTwo": second, "op": operator }]);
-        // getpriority(which, who) would fail by itself; personality ignores its second argument.
+        // personality(2) ignores its second argument; a call such as getpriority(2) would fail without a filter.
         let calls =
             [format!("{PERSONALITY} 0 {yes}"), format!("{PERSONALITY} 0 {no}"), format!("{PERSONALITY} 0 0x100000000")];
         let calls: Vec<&str> = calls.iter().map(String::as_str).collect();
-        let answers = answers(case, denied(args), &calls);
-        assert_eq!(answers[..2], ["-1 99", "0 0"], "{operator}");
-        // All 64 bits count.
+        let results = results(case, denied(args), &calls);
+        assert_eq!(results[..2], ["-1 99", "0 0"], "{operator}");
+        // All 64 bits are compared.
         let large = ["SCMP_CMP_NE", "SCMP_CMP_GT", "SCMP_CMP_GE"].contains(&operator);
-        assert_eq!(answers[2], if large { "-1 99" } else { "0 0" }, "{operator}");
+        assert_eq!(results[2], if large { "-1 99" } else { "0 0" }, "{operator}");
     }
 }
 
-fn conditions_are_all_needed(case: &Case) {
+fn all_conditions_must_match(case: &Case) {
     let args =
         json!([{ "index": 1, "value": 5, "op": "SCMP_CMP_EQ" }, { "index": 2, "value": 6, "op": "SCMP_CMP_EQ" }]);
-    assert_eq!(answers(case, denied(args), &["135 0 5 6", "135 0 5 7", "135 0 4 6"]), ["-1 99", "0 0", "0 0"]);
+    assert_eq!(results(case, denied(args), &["135 0 5 6", "135 0 5 7", "135 0 4 6"]), ["-1 99", "0 0", "0 0"]);
 }
 
 fn conditions_on_one_argument_are_alternatives(case: &Case) {
     let args =
         json!([{ "index": 1, "value": 5, "op": "SCMP_CMP_EQ" }, { "index": 1, "value": 6, "op": "SCMP_CMP_EQ" }]);
-    assert_eq!(answers(case, denied(args), &["135 0 5", "135 0 6", "135 0 7"]), ["-1 99", "-1 99", "0 0"]);
+    assert_eq!(results(case, denied(args), &["135 0 5", "135 0 6", "135 0 7"]), ["-1 99", "-1 99", "0 0"]);
 }
 
 fn unknown_names_are_ignored(case: &Case) {
     let rule = json!([{ "names": ["of_the_future", "personality"], "action": "SCMP_ACT_ERRNO", "errnoRet": 99 }]);
-    assert_eq!(answers(case, profile("SCMP_ACT_ALLOW", rule), &["135 0"]), ["-1 99"]);
+    assert_eq!(results(case, profile("SCMP_ACT_ALLOW", rule), &["135 0"]), ["-1 99"]);
 }
 
 fn other_architecture(case: &Case) {
-    // i386's personality is number 136; a filter for both holds in both.
+    // personality(2) is number 136 on i386; a profile of both architectures must apply to both.
     let text = case.output("/bin/probe call32 136 0", |bundle| bundle.spec["linux"]["seccomp"] = denied(json!([])));
     assert_eq!(text, "-1 99\n");
 }
 
 fn unknown_action_is_refused(case: &Case) {
-    case.refused(&["SCMP_ACT_NONSENSE", "action", "seccomp"], |bundle| {
+    case.assert_refused(&["SCMP_ACT_NONSENSE", "action", "seccomp"], |bundle| {
         bundle.spec["linux"]["seccomp"] = profile("SCMP_ACT_NONSENSE", json!([]));
     });
 }
 
 fn unknown_operator_is_refused(case: &Case) {
-    case.refused(&["SCMP_CMP_NONSENSE", "operator", "seccomp"], |bundle| {
+    case.assert_refused(&["SCMP_CMP_NONSENSE", "operator", "seccomp"], |bundle| {
         bundle.spec["linux"]["seccomp"] = denied(json!([{ "index": 1, "value": 5, "op": "SCMP_CMP_NONSENSE" }]));
     });
 }
 
 fn unknown_architecture_is_refused(case: &Case) {
-    case.refused(&["SCMP_ARCH_NONSENSE", "arch", "seccomp"], |bundle| {
+    case.assert_refused(&["SCMP_ARCH_NONSENSE", "arch", "seccomp"], |bundle| {
         let mut seccomp = denied(json!([]));
         seccomp["architectures"] = json!(["SCMP_ARCH_NONSENSE"]);
         bundle.spec["linux"]["seccomp"] = seccomp;
@@ -170,7 +170,7 @@ fn flags(case: &Case) {
     for flag in ["SECCOMP_FILTER_FLAG_TSYNC", "SECCOMP_FILTER_FLAG_LOG", "SECCOMP_FILTER_FLAG_SPEC_ALLOW"] {
         let mut seccomp = denied(json!([]));
         seccomp["flags"] = json!([flag]);
-        assert_eq!(answers(case, seccomp, &["135 0"]), ["-1 99"], "{flag}");
+        assert_eq!(results(case, seccomp, &["135 0"]), ["-1 99"], "{flag}");
     }
 }
 
@@ -186,8 +186,8 @@ fn notify(case: &Case) {
     // The state is sent when the filter is loaded: at create or at start.
     container.create().ok();
     let mut start = case.command(&["start", &container.id]);
-    let out = std::fs::File::create(case.directory().join("start.out")).expect("ours");
-    start.stdout(out.try_clone().expect("a descriptor")).stderr(out);
+    let out = std::fs::File::create(case.directory().join("start.out")).expect("create a file");
+    start.stdout(out.try_clone().expect("duplicate the descriptor")).stderr(out);
     let start = case.spawn(&mut start);
     let (state, mut descriptors) = agent.receive();
     assert!(state["ociVersion"].is_string(), "{state}");
@@ -198,25 +198,26 @@ fn notify(case: &Case) {
     assert!(state["pid"].as_i64().is_some_and(|pid| pid > 0), "{state}");
     assert_eq!(descriptors.len(), 1);
     let probe = case.directory().join("agent");
-    std::fs::write(&probe, oci_tests::PROBE).expect("ours");
-    std::fs::set_permissions(&probe, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("ours");
+    std::fs::write(&probe, oci_tests::PROBE).expect("write a file");
+    std::fs::set_permissions(&probe, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("change the mode");
     let mut agent = std::process::Command::new(&probe);
     agent.args(["agent", "1", "42"]).stdin(descriptors.remove(0)).stdout(std::process::Stdio::null());
     let agent = case.spawn(&mut agent);
     assert_eq!(case.wait(&agent), 0);
     assert_eq!(case.wait(&start), 0);
     let outputs = || {
-        let files = std::fs::read_dir(case.directory()).expect("ours").flatten().map(|entry| entry.path());
+        let files =
+            std::fs::read_dir(case.directory()).expect("read the directory").flatten().map(|entry| entry.path());
         files
             .filter(|path| path.extension().is_some_and(|e| e == "out"))
             .any(|path| std::fs::read_to_string(path).unwrap_or_default().contains("-1 42"))
     };
-    oci_tests::wait_until("the agent's answer reaches the caller", outputs);
+    oci_tests::wait_until("the caller receives the agent's response", outputs);
     container.remove();
 }
 
 fn notify_without_a_listener_is_refused(case: &Case) {
-    case.refused(&["listenerPath", "listener", "notify"], |bundle| {
+    case.assert_refused(&["listenerPath", "listener", "notify"], |bundle| {
         bundle.spec["linux"]["seccomp"] =
             profile("SCMP_ACT_ALLOW", json!([{ "names": ["personality"], "action": "SCMP_ACT_NOTIFY" }]));
     });
@@ -226,7 +227,7 @@ fn exec_has_the_filter(case: &Case) {
     let mut bundle = case.script("sleep 1000");
     bundle.spec["linux"]["seccomp"] = denied(json!([]));
     let container = case.container(bundle);
-    container.started();
+    container.create_and_start();
     assert_eq!(container.exec(&[], &["/bin/probe", "syscall", PERSONALITY, "0"]).ok(), "-1 99\n");
     container.remove();
 }

@@ -1,4 +1,4 @@
-//! Terminals: what comes over `--console-socket`, and what the container has.
+//! Terminals: the descriptor that is sent over `--console-socket`, and the terminal in the container.
 
 use std::{
     fs::File,
@@ -12,7 +12,7 @@ each_runtime!(
     create_sends_the_terminal,
     create_without_a_socket_is_refused,
     socket_without_a_terminal_is_refused,
-    socket_that_is_not_there,
+    missing_socket,
     size_of_the_specification,
     dev_console_is_the_terminal,
     controlling_terminal,
@@ -20,17 +20,17 @@ each_runtime!(
     owner_is_the_user,
     exec_sends_the_terminal,
     run_detached_with_a_terminal,
-    piped_lines_end_as_written,
+    redirected_output_has_unix_line_ends,
 );
 
-/// Reads until the terminal's output holds a text; a terminal whose other side is closed ends with EIO.
+/// Reads until the output of the terminal contains `expected`. Reading fails with EIO if the other side is closed.
 #[track_caller]
-fn read_until(master: &mut File, what: &str) -> String {
+fn read_until(master: &mut File, expected: &str) -> String {
     let mut text = String::new();
     let mut buffer = [0; 1024];
-    while !text.contains(what) {
+    while !text.contains(expected) {
         match master.read(&mut buffer) {
-            Ok(0) | Err(_) => panic!("the terminal ended before {what:?}: {text:?}"),
+            Ok(0) | Err(_) => panic!("the terminal was closed before {expected:?}: {text:?}"),
             Ok(n) => text.push_str(&String::from_utf8_lossy(&buffer[..n])),
         }
     }
@@ -46,7 +46,7 @@ fn create_sends_the_terminal(case: &Case) {
     let mut master = console.master();
     container.start().ok();
     assert!(read_until(&mut master, "\n").contains("/dev/"));
-    master.write_all(b"hello\n").expect("the terminal takes it");
+    master.write_all(b"hello\n").expect("write to the terminal");
     read_until(&mut master, "got hello");
     container.remove();
 }
@@ -56,17 +56,17 @@ fn create_without_a_socket_is_refused(case: &Case) {
     bundle.spec["process"]["terminal"] = json!(true);
     let container = case.container(bundle);
     container.create().error_with(&["console", "terminal", "tty"]);
-    case.nothing_is_left();
+    case.assert_no_leftovers();
 }
 
 fn socket_without_a_terminal_is_refused(case: &Case) {
     let console = Console::listen(case);
     let container = case.container(case.bundle());
     container.create_with(&["--console-socket", console.path()]).error_with(&["console", "terminal", "tty"]);
-    case.nothing_is_left();
+    case.assert_no_leftovers();
 }
 
-fn socket_that_is_not_there(case: &Case) {
+fn missing_socket(case: &Case) {
     let mut bundle = case.bundle();
     bundle.spec["process"]["terminal"] = json!(true);
     let container = case.container(bundle);
@@ -75,7 +75,7 @@ fn socket_that_is_not_there(case: &Case) {
         "no such file",
         "connect",
     ]);
-    case.nothing_is_left();
+    case.assert_no_leftovers();
 }
 
 fn size_of_the_specification(case: &Case) {
@@ -113,7 +113,7 @@ fn controlling_terminal(case: &Case) {
     let mut master = console.master();
     container.start().ok();
     read_until(&mut master, "ready");
-    master.write_all(&[3]).expect("control-C");
+    master.write_all(&[3]).expect("write ^C to the terminal");
     read_until(&mut master, "interrupted");
     container.remove();
 }
@@ -148,13 +148,13 @@ fn owner_is_the_user(case: &Case) {
 
 fn exec_sends_the_terminal(case: &Case) {
     let container = case.container(case.script("sleep 1000"));
-    container.started();
+    container.create_and_start();
     let console = Console::listen(case);
     let flags = ["--tty", "--detach", "--console-socket", console.path()];
     container.exec(&flags, &["/bin/sh", "-c", "tty; read line; echo got $line; sleep 1000"]).ok();
     let mut master = console.master();
     assert!(read_until(&mut master, "\n").contains("/dev/pts/"));
-    master.write_all(b"hello\n").expect("the terminal takes it");
+    master.write_all(b"hello\n").expect("write to the terminal");
     read_until(&mut master, "got hello");
     container.remove();
 }
@@ -169,13 +169,13 @@ fn run_detached_with_a_terminal(case: &Case) {
     container.remove();
 }
 
-/// The output of a foreground terminal goes to a file here.
-fn piped_lines_end_as_written(case: &Case) {
+/// The output of a foreground terminal is redirected to a file here.
+fn redirected_output_has_unix_line_ends(case: &Case) {
     let mut bundle = case.script("printf 'one\\ntwo\\n'");
     bundle.spec["process"]["terminal"] = json!(true);
     assert_eq!(case.container(bundle).run().ok(), "one\ntwo\n");
     let container = case.container(case.script("sleep 1000"));
-    container.started();
+    container.create_and_start();
     assert_eq!(container.exec(&["--tty"], &["/bin/echo", "three"]).ok(), "three\n");
     container.remove();
 }

@@ -1,4 +1,4 @@
-//! A receiver of OTLP inside a node's network namespace.
+//! An OTLP receiver in the network namespace of a node.
 
 use std::{
     fs::File,
@@ -21,11 +21,11 @@ use tokio::sync::Notify;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status, transport::Server};
 
-/// What arrived.
+/// The received spans.
 #[derive(Clone, Default)]
 pub(crate) struct Collector {
     spans: Arc<Mutex<Vec<Span>>>,
-    came: Arc<Notify>,
+    received: Arc<Notify>,
 }
 
 #[tonic::async_trait]
@@ -36,22 +36,23 @@ impl TraceService for Collector {
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
         let scopes = request.into_inner().resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
         self.spans.lock().expect("not poisoned").extend(scopes.flat_map(|scope| scope.spans));
-        self.came.notify_one();
+        self.received.notify_one();
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }
 
 impl Collector {
-    /// On a port of the node's loopback interface.
+    /// Starts the receiver on a port of the node's loopback interface.
     pub(crate) fn start(node: &Node, port: u16) -> Self {
-        let namespace = File::open(format!("/proc/{}/ns/net", node.first())).expect("the node's network namespace");
-        // A socket stays in the namespace of the thread that made it.
-        let listening = thread::spawn(move || {
+        let namespace =
+            File::open(format!("/proc/{}/ns/net", node.init_pid())).expect("open the network namespace of the node");
+        // A socket remains in the namespace of the thread that created it.
+        let thread = thread::spawn(move || {
             move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), Some(LinkNameSpaceType::Network))
-                .expect("enter it");
+                .expect("enter the namespace");
             TcpListener::bind(("127.0.0.1", port)).expect("the port is free")
         });
-        let listener = listening.join().expect("the thread ends");
+        let listener = thread.join().expect("the thread ends");
         listener.set_nonblocking(true).expect("set");
         let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime");
         let collector = Self::default();
@@ -60,19 +61,19 @@ impl Collector {
         collector
     }
 
-    /// All that came, once `enough` is content with it.
-    pub(crate) async fn spans(&self, enough: impl Fn(&[Span]) -> bool) -> Vec<Span> {
+    /// Waits until the received spans satisfy `condition`, and returns them.
+    pub(crate) async fn spans(&self, condition: impl Fn(&[Span]) -> bool) -> Vec<Span> {
         loop {
             let spans = self.spans.lock().expect("not poisoned").clone();
-            if enough(&spans) {
+            if condition(&spans) {
                 return spans;
             }
-            self.came.notified().await;
+            self.received.notified().await;
         }
     }
 }
 
-/// The text of an attribute.
+/// Returns the value of an attribute as text.
 pub(crate) fn attribute(span: &Span, key: &str) -> Option<String> {
     let value = span.attributes.iter().find(|kv| kv.key == key)?.value.as_ref()?.value.as_ref()?;
     match value {

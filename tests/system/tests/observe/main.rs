@@ -1,4 +1,4 @@
-//! What the daemon tells of itself: metrics, traces, its log.
+//! Observability of the daemon: metrics, traces and logs.
 
 mod collector;
 
@@ -16,10 +16,10 @@ fn node(config: &str) -> Node {
     Node::with(Options { config: config.to_owned(), ..Options::default() })
 }
 
-/// The daemon's socket, from outside of the node.
+/// Connects to the daemon from outside of the node.
 async fn channel(node: &Node) -> Channel {
-    let socket = format!("/proc/{}/root/run/pinion/pinion.sock", node.first());
-    cri_proto::connect(socket).await.expect("the daemon answers")
+    let socket = format!("/proc/{}/root/run/pinion/pinion.sock", node.init_pid());
+    cri_proto::connect(socket).await.expect("connect to the daemon")
 }
 
 fn scrape(node: &Node, accept: &str) -> String {
@@ -51,7 +51,7 @@ fn container(command: &[&str]) -> v1::ContainerConfig {
     }
 }
 
-/// A pod with a running container: their ids.
+/// Runs a pod with a container, and returns the ids of both.
 async fn run(channel: &Channel) -> (String, String) {
     let mut runtime = RuntimeServiceClient::new(channel.clone());
     let config = pod("web");
@@ -83,24 +83,24 @@ async fn every_documented_metric_is_in_a_scrape() {
         .filter_map(|row| Some((row.split_once('`')?.0, row.contains("| histogram |"))))
         .filter(|(name, _)| name.starts_with("pinion_") || name.starts_with("process_"))
         .collect();
-    assert!(documented.len() > 50, "the table is read: {documented:?}");
+    assert!(documented.len() > 50, "the table was found: {documented:?}");
 
     let page = scrape(&node, "application/openmetrics-text; version=1.0.0");
     assert!(page.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\n"), "{page}");
     assert!(page.ends_with("# EOF"));
     for (name, histogram) in &documented {
         let sample = if *histogram { format!("{name}_bucket") } else { (*name).to_owned() };
-        assert!(page.lines().any(|line| line.starts_with(&sample)), "{name} is not in a scrape");
+        assert!(page.lines().any(|line| line.starts_with(&sample)), "{name} is not in the scrape");
     }
     let samples = |line: &&str| !line.starts_with('#') && line.contains(' ') && line.starts_with('p');
     for line in page.lines().filter(samples) {
         let name = line.split(['{', ' ']).next().expect("a name");
-        let known = documented.iter().any(|(known, histogram)| {
-            name == *known
+        let is_documented = documented.iter().any(|(metric, histogram)| {
+            name == *metric
                 || *histogram
-                    && name.strip_prefix(known).is_some_and(|rest| ["_bucket", "_sum", "_count"].contains(&rest))
+                    && name.strip_prefix(metric).is_some_and(|rest| ["_bucket", "_sum", "_count"].contains(&rest))
         });
-        assert!(known, "{name} is not documented");
+        assert!(is_documented, "{name} is not documented");
     }
     for line in [
         "pinion_rpc_handled_total{service=\"runtime\",rpc=\"RunPodSandbox\",code=\"OK\"} 1\n",
@@ -122,7 +122,7 @@ async fn every_documented_metric_is_in_a_scrape() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_is_a_tree_of_spans_under_its_clients() {
+async fn a_request_is_a_tree_of_spans_below_the_span_of_the_client() {
     let node = node("tracing.endpoint = \"http://127.0.0.1:4317\"\ntracing.sample_ratio = 1.0");
     let collector = Collector::start(&node, 4317);
     node.load_image();
@@ -139,7 +139,7 @@ async fn a_request_is_a_tree_of_spans_under_its_clients() {
             all.iter().all(|method| spans.iter().any(|span| span.name == name(method)))
         })
         .await;
-    let root = |method: &str| spans.iter().find(|span| span.name == name(method)).expect("seen");
+    let root = |method: &str| spans.iter().find(|span| span.name == name(method)).expect("a span");
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
 
     let pod = root("RunPodSandbox");
@@ -147,8 +147,8 @@ async fn a_request_is_a_tree_of_spans_under_its_clients() {
     assert_eq!(attribute(pod, "k8s.pod.name").as_deref(), Some("web"));
     assert_eq!(attribute(pod, "rpc.grpc.status_code").as_deref(), Some("0"));
     let child = |parent: &opentelemetry_proto::tonic::trace::v1::Span, name: &str| {
-        let found = spans.iter().find(|span| span.name == name && span.parent_span_id == parent.span_id);
-        found.unwrap_or_else(|| panic!("{} has no {name}: {spans:#?}", parent.name)).clone()
+        let child = spans.iter().find(|span| span.name == name && span.parent_span_id == parent.span_id);
+        child.unwrap_or_else(|| panic!("{} has no {name}: {spans:#?}", parent.name)).clone()
     };
     let run = child(pod, "run_sandbox");
     let network = child(&run, "network");
@@ -162,13 +162,13 @@ async fn a_request_is_a_tree_of_spans_under_its_clients() {
     assert_eq!(attribute(root("StartContainer"), "container.id"), Some(id));
     let refused = root("ContainerStatus");
     assert_eq!(attribute(refused, "rpc.grpc.status_code").as_deref(), Some("5"));
-    assert!(refused.status.is_none(), "what a client asks wrongly is no error of the server");
+    assert!(refused.status.is_none(), "an invalid request is not an error of the server");
     node.remove_all_pods();
     node.end();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_secret_is_told_and_no_repeat_floods() {
+async fn secrets_are_not_logged_and_repeated_lines_are_suppressed() {
     let node = node(
         "log.level = \"trace\"\nlog.format = \"json\"\ntracing.endpoint = \"http://127.0.0.1:4317\"\ntracing.sample_ratio = 1.0",
     );
@@ -186,28 +186,28 @@ async fn no_secret_is_told_and_no_repeat_floods() {
     let auth = v1::AuthConfig { username: "user".into(), password: SECRET.into(), ..Default::default() };
     let image = v1::ImageSpec { image: "127.0.0.1:1/private:1".into(), ..Default::default() };
     let pull = v1::PullImageRequest { image: Some(image), auth: Some(auth), sandbox_config: None };
-    ImageServiceClient::new(channel.clone()).pull_image(pull).await.expect_err("nobody is there");
+    ImageServiceClient::new(channel.clone()).pull_image(pull).await.expect_err("no registry is listening");
     for _ in 0..100 {
         let missing = v1::StartContainerRequest { container_id: "missing".into() };
         runtime.start_container(missing).await.expect_err("unknown");
     }
     let missing = v1::ContainerStatusRequest { container_id: "missing".into(), verbose: false };
     runtime.container_status(missing).await.expect_err("unknown");
-    let is_told = |line: &str| line.contains("\"ContainerStatus\"") && line.contains("NotFound");
-    // The log is written by a thread of its own.
-    wait_until("the line is written", || node.daemon_log().lines().any(is_told));
+    let is_line = |line: &str| line.contains("\"ContainerStatus\"") && line.contains("NotFound");
+    // The log is written asynchronously by a thread.
+    wait_until("the line is written", || node.daemon_log().lines().any(is_line));
     let spans = collector.spans(|spans| spans.iter().any(|span| span.name.ends_with("/PullImage"))).await;
 
     let log = node.daemon_log();
     for secret in [SECRET, token.as_str()] {
-        assert!(secret.len() > 7 && !log.contains(secret), "the log tells {secret}");
-        assert!(!format!("{spans:?}").contains(secret), "a span tells {secret}");
+        assert!(secret.len() > 7 && !log.contains(secret), "the log contains {secret}");
+        assert!(!format!("{spans:?}").contains(secret), "a span contains {secret}");
     }
     let lines: Vec<serde_json::Value> =
         log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect();
-    let of = |rpc: &str, code: &str| lines.iter().filter(|line| line["rpc"] == rpc && line["code"] == code).count();
-    assert_eq!(of("PullImage", "Unavailable"), 1, "one line per failure");
-    assert_eq!(of("StartContainer", "NotFound"), 10, "the same line is not written for ever");
+    let count = |rpc: &str, code: &str| lines.iter().filter(|line| line["rpc"] == rpc && line["code"] == code).count();
+    assert_eq!(count("PullImage", "Unavailable"), 1, "one line per failure");
+    assert_eq!(count("StartContainer", "NotFound"), 10, "an identical line is suppressed after ten times");
     let levels = |rpc: &str| -> Vec<&serde_json::Value> {
         lines
             .iter()
@@ -215,9 +215,9 @@ async fn no_secret_is_told_and_no_repeat_floods() {
             .map(|line| &line["level"])
             .collect()
     };
-    assert_eq!(levels("ContainerStatus"), ["debug"], "clients learn so that something is gone");
+    assert_eq!(levels("ContainerStatus"), ["debug"], "clients use this request to check whether a container exists");
     assert!(levels("StartContainer").iter().all(|level| *level == "info"));
-    let failed = lines.iter().find(|line| line["rpc"] == "PullImage" && line["code"].is_string()).expect("seen");
+    let failed = lines.iter().find(|line| line["rpc"] == "PullImage" && line["code"].is_string()).expect("a line");
     assert_eq!((&failed["level"], &failed["image"]), (&"warn".into(), &"127.0.0.1:1/private:1".into()));
     assert!(failed["ms"].is_number() && failed["trace"].as_str().is_some_and(|trace| trace.len() == 32));
     node.remove_all_pods();

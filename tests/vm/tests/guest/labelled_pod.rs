@@ -1,4 +1,4 @@
-//! A whole pod where the kernel has SELinux. In a run of its own: the cases of other modules reap every child there is.
+//! A pod on a kernel with SELinux. Runs in a separate process, because the cases of other modules reap all children.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -9,7 +9,7 @@ use crate::{
     selinux::LABEL,
 };
 
-/// `None`: it has none of its own.
+/// Returns the SELinux label of a file; `None` if it has none.
 fn label_of(path: &Path) -> Option<String> {
     let mut label = [0; 256];
     let length = rustix::fs::lgetxattr(path, "security.selinux", &mut label[..]).ok()?;
@@ -17,8 +17,8 @@ fn label_of(path: &Path) -> Option<String> {
 }
 
 #[test]
-fn what_a_pod_uses_has_its_label() {
-    // The policy that is loaded knows no types for containers.
+fn files_of_a_pod_have_its_label() {
+    // The loaded policy has no types for containers.
     fs::write("/etc/selinux/default/contexts/lxc_contexts", "file = \"system_u:object_r:tmpfs_t:s0\"\n")
         .expect("written");
     let files = "unconfined_u:object_r:tmpfs_t:s0:c1,c2";
@@ -65,21 +65,21 @@ fn what_a_pod_uses_has_its_label() {
             "{mount}"
         );
     }
-    let told: serde_json::Value = serde_json::from_str(&ok(node.crictl(&["inspect", &id]))).expect("JSON");
-    let shm = format!("/proc/{}/root/dev/shm", told["info"]["pid"]);
+    let inspect: serde_json::Value = serde_json::from_str(&ok(node.crictl(&["inspect", &id]))).expect("JSON");
+    let shm = format!("/proc/{}/root/dev/shm", inspect["info"]["pid"]);
     assert_eq!(label_of(Path::new(&shm)).as_deref(), Some(files));
     inside("echo mine > /dev/shm/file");
     assert_eq!(label_of(&volume).as_deref(), Some(files));
     for inner in ["in", "in/file", "link"] {
         assert_eq!(label_of(&volume.join(inner)).as_deref(), Some(files), "{inner}");
     }
-    assert_eq!(label_of(Path::new("/etc/passwd")), passwd, "no link is followed");
-    // The pod's own files are on a tmpfs that is mounted in its containers only.
-    let hosts = format!("/proc/{}/root/etc/hosts", told["info"]["pid"]);
-    for own in [hosts, format!("/run/selinux/container/{id}/stdout")] {
-        assert_eq!(label_of(Path::new(&own)).as_deref(), Some(files), "{own}");
+    assert_eq!(label_of(Path::new("/etc/passwd")), passwd, "links are not followed");
+    // The files of the pod are on a tmpfs that is mounted only in its containers.
+    let hosts = format!("/proc/{}/root/etc/hosts", inspect["info"]["pid"]);
+    for path in [hosts, format!("/run/selinux/container/{id}/stdout")] {
+        assert_eq!(label_of(Path::new(&path)).as_deref(), Some(files), "{path}");
     }
     let refused = create("refused", Path::new("/etc"));
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && said.contains("/etc is the node's own"), "{said}");
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && error.contains("/etc belongs to the node"), "{error}");
 }

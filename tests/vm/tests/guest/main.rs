@@ -1,6 +1,6 @@
-//! Runs in the virtual machine: as root, and `rootless` as an ordinary user with a systemd of their own.
+//! Tests that run in the virtual machine: as root, and `rootless` as an unprivileged user with a systemd user instance.
 
-/// Tests of cases on some of the runtimes: where a peer is known to lack the thing.
+/// Defines tests of cases on some of the runtimes only, if others are known to lack a feature.
 macro_rules! tests_on {
     ([$($name:ident $runtime:ident),+] $cases:tt) => {
         $(mod $name {

@@ -1,4 +1,4 @@
-//! A daemon in the virtual machine, and crictl.
+//! Runs a daemon and crictl in the virtual machine.
 
 use std::{
     env, fs,
@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 
-/// Ends with this.
+/// A running daemon, which is stopped when this is dropped.
 pub(crate) struct Node {
     daemon: Child,
     directory: PathBuf,
@@ -21,67 +21,67 @@ fn program(name: &str) -> Command {
 }
 
 fn serve(directory: &Path) -> Child {
-    program("pinion").arg("serve").arg("--config").arg(directory.join("config.toml")).spawn().expect("it starts")
+    program("pinion").arg("serve").arg("--config").arg(directory.join("config.toml")).spawn().expect("start the daemon")
 }
 
 impl Node {
-    /// With the image `demo:1`, and a network of its own: `number` is any other node's not.
+    /// Starts a daemon with the image `demo:1` and its own network. `number` must be unique.
     pub(crate) fn start(name: &str, number: u8) -> Self {
         let directory = PathBuf::from("/var/tmp").join(name);
         fs::create_dir_all(&directory).expect("a directory");
-        let at = directory.display();
+        let path = directory.display();
         let text = format!(
-            "socket = \"{at}/socket\"\nstate_dir = \"/run/{name}\"\nnetns_dir = \"/run/{name}-netns\"\ndata_dir = \"{at}/data\"\ncgroup_parent = \"/{name}\"\n\
+            "socket = \"{path}/socket\"\nstate_dir = \"/run/{name}\"\nnetns_dir = \"/run/{name}-netns\"\ndata_dir = \"{path}/data\"\ncgroup_parent = \"/{name}\"\n\
              [network]\nbridge = \"{name}0\"\nsubnet = \"10.9{number}.0.0/24\"\n"
         );
         fs::write(directory.join("config.toml"), text).expect("written");
         let node = Self { daemon: serve(&directory), directory };
-        node.answers();
+        node.wait_until_ready();
         ok(node.pinion(&["load", "-i", "/suite/image.tar"]));
         node
     }
 
-    fn answers(&self) {
-        let begin = Instant::now();
+    fn wait_until_ready(&self) {
+        let start = Instant::now();
         while !self.pinion(&["version"]).status.success() {
-            assert!(begin.elapsed() < Duration::from_secs(60), "the daemon does not answer");
+            assert!(start.elapsed() < Duration::from_secs(60), "the daemon does not respond");
             thread::sleep(Duration::from_millis(100));
         }
     }
 
-    /// The daemon, without a warning.
+    /// Kills the daemon with SIGKILL.
     pub(crate) fn kill(&mut self) {
-        self.daemon.kill().expect("it runs");
-        self.daemon.wait().expect("it ended");
+        self.daemon.kill().expect("kill the daemon");
+        self.daemon.wait().expect("wait for the daemon");
     }
 
-    /// The monitor, without a warning.
+    /// Kills the monitor with SIGKILL.
     pub(crate) fn kill_monitor(&self) {
         let state = self.state();
-        let of_ours = |directory: &PathBuf| {
+        let is_ours = |directory: &PathBuf| {
             let line = fs::read_to_string(directory.join("cmdline")).unwrap_or_default();
             let mut words = line.split('\0');
             words.next().is_some_and(|program| program.ends_with("pinmon")) && words.any(|word| word == state)
         };
         let all = fs::read_dir("/proc").expect("procfs").flatten().map(|entry| entry.path());
-        let pids = all.filter(of_ours).filter_map(|directory| directory.file_name()?.to_str()?.parse().ok());
+        let pids = all.filter(is_ours).filter_map(|directory| directory.file_name()?.to_str()?.parse().ok());
         for pid in pids.filter_map(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }
 
-    /// Another daemon.
-    pub(crate) fn again(&mut self) {
+    /// Starts the daemon again.
+    pub(crate) fn restart(&mut self) {
         self.daemon = serve(&self.directory);
-        self.answers();
+        self.wait_until_ready();
     }
 
-    /// Under which what the test makes may lie.
+    /// Returns the directory for files of the test.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The directory of its state, and how the name of the directory of its network namespaces begins.
+    /// Returns the state directory, which is also the prefix of the directory of network namespaces.
     pub(crate) fn state(&self) -> String {
         format!("/run/{}", self.directory.file_name().expect("a name").to_string_lossy())
     }
@@ -102,7 +102,7 @@ impl Node {
         command
     }
 
-    /// As a file for crictl.
+    /// Writes a file for crictl and returns its path.
     pub(crate) fn file(&self, name: &str, content: &Value) -> String {
         let path = self.directory.join(name);
         fs::write(&path, content.to_string()).expect("written");
@@ -118,7 +118,7 @@ impl Drop for Node {
     }
 }
 
-/// What it printed.
+/// Returns the trimmed standard output; panics if the command failed.
 #[track_caller]
 pub(crate) fn ok(output: Output) -> String {
     assert!(output.status.success(), "{output:?}");

@@ -1,19 +1,23 @@
-//! An ordinary user with a systemd of their own: user namespaces by newuidmap, a delegated group, no capability
-//! outside.
+//! Rootless containers of a user with a systemd user instance: user namespaces with newuidmap, a delegated cgroup, no
+//! capabilities outside.
 
 use oci_tests::{Case, each_runtime};
 use serde_json::{Value, json};
 
-each_runtime!(root_inside_is_the_user_outside, all_ids_are_mapped);
-// crun tells systemd of no limit, and has no way for a command into a group from outside.
-crate::tests_on!([pinrun Pinrun, runc Runc](a_limit_by_the_users_systemd, a_command_joins));
-// The others refuse a container without limits, too.
-crate::tests_on!([ours Pinrun](no_limit_without_a_group, a_command_is_counted, a_delegated_group_is_used));
+each_runtime!(root_is_mapped_to_the_user, all_ids_are_mapped);
+// crun does not pass limits to systemd, and cannot exec from outside of the cgroup.
+crate::tests_on!([pinrun Pinrun, runc Runc](the_user_systemd_sets_limits, a_process_can_be_execd));
+// The other runtimes refuse even a container without limits.
+crate::tests_on!([ours Pinrun](
+    no_limit_without_a_cgroup,
+    an_execd_process_is_in_the_cgroup,
+    a_delegated_cgroup_is_used,
+));
 
-/// As an engine of an ordinary user writes it.
+/// Changes the specification as a rootless engine does.
 fn change(spec: &mut Value) {
     let user = rustix::process::getuid().as_raw();
-    assert_ne!(user, 0, "these tests are for an ordinary user");
+    assert_ne!(user, 0, "these tests must be run by an unprivileged user");
     let ids = json!([{ "containerID": 0, "hostID": user, "size": 1 }, { "containerID": 1, "hostID": 100_000, "size": 65_536 }]);
     spec["linux"]["uidMappings"] = ids.clone();
     spec["linux"]["gidMappings"] = ids;
@@ -35,7 +39,7 @@ fn run(case: &Case, script: &str, more: impl FnOnce(&mut Value)) -> oci_tests::O
     call(case, &["run", "--bundle", bundle.directory.to_str().expect("ASCII"), &id])
 }
 
-fn root_inside_is_the_user_outside(case: &Case) {
+fn root_is_mapped_to_the_user(case: &Case) {
     let outcome = run(case, "id -u; id -g; touch /tmp/mine; cat /proc/self/uid_map; hostname", |_| {});
     let lines: Vec<Vec<&str>> = outcome.ok().lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[..4], [vec!["0"], vec!["0"], vec!["0", "1000", "1"], vec!["1", "100000", "65536"]]);
@@ -47,7 +51,7 @@ fn all_ids_are_mapped(case: &Case) {
     assert_eq!(outcome.ok(), "33:44\n0\n");
 }
 
-fn a_limit_by_the_users_systemd(case: &Case) {
+fn the_user_systemd_sets_limits(case: &Case) {
     let mut bundle = case.script("sleep 1000");
     change(&mut bundle.spec);
     let id = format!("{}rootless", case.tag);
@@ -57,17 +61,17 @@ fn a_limit_by_the_users_systemd(case: &Case) {
     call(case, &["create", "--bundle", bundle.directory.to_str().expect("ASCII"), &id]).ok();
     call(case, &["start", &id]).ok();
     let unit = format!("test-{id}.scope");
-    let shown = |property: &str| {
-        case.program("systemctl", &["--user", "show", "--value", "-p", property, &unit]).ok().trim().to_owned()
+    let property = |name: &str| {
+        case.program("systemctl", &["--user", "show", "--value", "-p", name, &unit]).ok().trim().to_owned()
     };
-    assert_eq!((shown("TasksMax").as_str(), shown("MemoryMax").as_str()), ("44", "67108864"));
-    let group = format!("/sys/fs/cgroup{}", shown("ControlGroup"));
-    assert_eq!(std::fs::read_to_string(format!("{group}/pids.max")).expect("its group").trim(), "44");
+    assert_eq!((property("TasksMax").as_str(), property("MemoryMax").as_str()), ("44", "67108864"));
+    let group = format!("/sys/fs/cgroup{}", property("ControlGroup"));
+    assert_eq!(std::fs::read_to_string(format!("{group}/pids.max")).expect("its cgroup").trim(), "44");
     call(case, &["delete", "--force", &id]).ok();
-    oci_tests::wait_until("systemd forgets the unit", || shown("LoadState") == "not-found");
+    oci_tests::wait_until("systemd has unloaded the unit", || property("LoadState") == "not-found");
 }
 
-fn a_command_joins(case: &Case) {
+fn a_process_can_be_execd(case: &Case) {
     let mut bundle = case.script("sleep 1000");
     change(&mut bundle.spec);
     let id = format!("{}rootless", case.tag);
@@ -80,8 +84,8 @@ fn a_command_joins(case: &Case) {
     call(case, &["delete", "--force", &id]).ok();
 }
 
-/// Its limits hold for it, though the caller stands elsewhere and may not move a process there by itself.
-fn a_command_is_counted(case: &Case) {
+/// The limits apply to an exec'd process, although its caller is in another cgroup and may not move processes.
+fn an_execd_process_is_in_the_cgroup(case: &Case) {
     let mut bundle = case.script("sleep 1000");
     change(&mut bundle.spec);
     let id = format!("{}rootless", case.tag);
@@ -95,8 +99,8 @@ fn a_command_is_counted(case: &Case) {
     call(case, &["delete", "--force", &id]).ok();
 }
 
-/// With the cgroupfs driver from a place that is nobody's but root's: no limit, no group, and a clear word for a limit.
-fn no_limit_without_a_group(case: &Case) {
+/// With the cgroupfs driver in a cgroup of root: a container without limits gets no cgroup, a limit is refused.
+fn no_limit_without_a_cgroup(case: &Case) {
     let bundle = |resources: Value| {
         let mut bundle = case.script("echo ran");
         change(&mut bundle.spec);
@@ -114,8 +118,9 @@ fn no_limit_without_a_group(case: &Case) {
     run(json!({ "pids": { "limit": 44 } })).error_with(&["pids", "cgroup"]);
 }
 
-/// Without systemd's help, but from a place that was delegated: the container stands beside its caller, with its limit.
-fn a_delegated_group_is_used(case: &Case) {
+/// With the cgroupfs driver in a delegated cgroup: the cgroup of the container, with its limit, is next to the
+/// caller's.
+fn a_delegated_cgroup_is_used(case: &Case) {
     let mut bundle = case.script("sleep 1000");
     change(&mut bundle.spec);
     bundle.spec["linux"]["resources"] = json!({ "pids": { "limit": 44 } });
@@ -127,10 +132,10 @@ fn a_delegated_group_is_used(case: &Case) {
     args.extend(inner.get_args().map(|arg| arg.to_str().expect("ASCII")));
     case.program("systemd-run", &args).ok();
     let pid = case.call(&["state", &id]).json()["pid"].as_i64().expect("pid");
-    let membership = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it waits");
-    let path = membership.trim().strip_prefix("0::").expect("the v2 tree alone");
+    let membership = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("the process exists");
+    let path = membership.trim().strip_prefix("0::").expect("cgroup v2 only");
     assert!(path.contains("/user@1000.service/") && path.ends_with(&id), "{path}");
-    let limit = std::fs::read_to_string(format!("/sys/fs/cgroup{path}/pids.max")).expect("its group");
+    let limit = std::fs::read_to_string(format!("/sys/fs/cgroup{path}/pids.max")).expect("its cgroup");
     assert_eq!(limit.trim(), "44");
     case.call(&["delete", "--force", &id]).ok();
     assert!(!std::path::Path::new(&format!("/sys/fs/cgroup{path}")).exists());

@@ -1,5 +1,5 @@
-//! Pods on the kernel that Debian ships: older than what the other tests run on, so that its ways of doing things are
-//! tried. In a run of its own, as `labelled_pod`.
+//! Pods on Debian's kernel, which is older than that of the other tests, so that fallbacks for older kernels are
+//! tested. Runs in a separate process, like `labelled_pod`.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ fn pod(node: &Node, name: &str, context: Value) -> Value {
     })
 }
 
-/// A container that runs.
+/// Runs a container in a new pod, and returns the ids of both.
 fn run(node: &Node, pod: &Value, container: &Value) -> (String, String) {
     let pod_file = node.file("pod.json", pod);
     let sandbox = ok(node.crictl(&["runp", &pod_file]));
@@ -36,36 +36,38 @@ fn inside(node: &Node, id: &str, script: &str) -> String {
     ok(node.crictl(&["exec", "-s", id, "sh", "-c", script]))
 }
 
-/// The nodes of the other tests here, which run at the same time.
+/// The nodes of the other tests of this module, which run at the same time.
 const OTHER_NODES: [&str; 3] = ["users", "layers", "codes"];
 
-/// All mounts but those of other nodes, which come and go.
+/// Returns all mounts except those of other nodes, which change concurrently.
 fn mounts() -> Vec<String> {
     let is_of_another = |line: &str| {
-        OTHER_NODES.iter().any(|name| ["/run", "/var/tmp"].iter().any(|at| line.contains(&format!("{at}/{name}"))))
+        OTHER_NODES
+            .iter()
+            .any(|name| ["/run", "/var/tmp"].iter().any(|directory| line.contains(&format!("{directory}/{name}"))))
     };
     let all = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
     all.lines().filter(|line| !is_of_another(line)).map(str::to_owned).collect()
 }
 
-/// Until something listens: a container runs before its server does.
-fn served(at: &str) {
-    let begin = Instant::now();
-    while TcpStream::connect(at).is_err() {
-        assert!(begin.elapsed() < Duration::from_secs(30), "nothing listens at {at}");
+/// Waits until the server of a container listens, which may be later than the start of the container.
+fn wait_for_listener(address: &str) {
+    let start = Instant::now();
+    while TcpStream::connect(address).is_err() {
+        assert!(start.elapsed() < Duration::from_secs(30), "nothing listens on {address}");
         thread::sleep(Duration::from_millis(50));
     }
 }
 
 #[track_caller]
-fn page(at: &str) -> String {
-    ok(Command::new("busybox").args(["wget", "-q", "-O", "-", &format!("http://{at}/")]).output().expect("wget"))
+fn page(address: &str) -> String {
+    ok(Command::new("busybox").args(["wget", "-q", "-O", "-", &format!("http://{address}/")]).output().expect("wget"))
 }
 
 const PAGE: &str = "hello from a pod without a pause";
 
 #[test]
-fn a_pod_lives_and_what_keeps_it_may_die() {
+fn a_pod_survives_the_kill_of_daemon_and_monitor() {
     let mut node = Node::start("stock", 1);
     let before = mounts();
     let container = json!({
@@ -79,10 +81,10 @@ fn a_pod_lives_and_what_keeps_it_may_die() {
     let mut config = pod(&node, "web", json!({}));
     config["port_mappings"] = json!([{"container_port": 80, "host_port": 8099}]);
     let (sandbox, id) = run(&node, &config, &container);
-    let told: Value = serde_json::from_str(&ok(node.crictl(&["inspectp", &sandbox]))).expect("JSON");
-    let address = told["status"]["network"]["ip"].as_str().expect("an address").to_owned();
+    let inspect: Value = serde_json::from_str(&ok(node.crictl(&["inspectp", &sandbox]))).expect("JSON");
+    let address = inspect["status"]["network"]["ip"].as_str().expect("an address").to_owned();
     let gateway = format!("{}.1:8099", address.rsplit_once('.').expect("four parts").0);
-    served(&format!("{address}:80"));
+    wait_for_listener(&format!("{address}:80"));
     assert_eq!((page(&address), page(&gateway)), (PAGE.to_owned(), PAGE.to_owned()));
     assert_eq!(inside(&node, &id, "cat /tools/www/index.html"), PAGE);
     assert_eq!(ok(node.crictl(&["logs", &id])), "begun");
@@ -93,8 +95,8 @@ fn a_pod_lives_and_what_keeps_it_may_die() {
         thread::sleep(Duration::from_millis(100));
     }
     ok(node.crictl(&["stop", "-t", "30", &id]));
-    let told: Value = serde_json::from_str(&ok(node.crictl(&["inspect", &id]))).expect("JSON");
-    assert_eq!(told["status"]["exitCode"], 7, "{told}");
+    let inspect: Value = serde_json::from_str(&ok(node.crictl(&["inspect", &id]))).expect("JSON");
+    assert_eq!(inspect["status"]["exitCode"], 7, "{inspect}");
 
     let pod_file = node.file("pod.json", &config);
     let file = node.file("container.json", &json!({
@@ -102,10 +104,10 @@ fn a_pod_lives_and_what_keeps_it_may_die() {
     }));
     let id = ok(node.crictl(&["create", &sandbox, &file, &pod_file]));
     ok(node.crictl(&["start", &id]));
-    served(&format!("{address}:80"));
+    wait_for_listener(&format!("{address}:80"));
     node.kill();
     assert_eq!(page(&address), PAGE);
-    node.again();
+    node.restart();
     assert_eq!(inside(&node, &id, "echo alive"), "alive");
     ok(node.crictl(&["rmp", "-f", &sandbox]));
     for _ in 0..100 {
@@ -118,7 +120,7 @@ fn a_pod_lives_and_what_keeps_it_may_die() {
 }
 
 #[test]
-fn a_pod_has_users_of_its_own() {
+fn a_pod_with_a_user_namespace() {
     let node = Node::start("users", 2);
     let maps = json!([{"host_id": 655_360, "container_id": 0, "length": 65_536}]);
     let context = json!({"namespace_options": {"userns_options": {"mode": 0, "uids": maps, "gids": maps}}});
@@ -136,7 +138,7 @@ fn a_pod_has_users_of_its_own() {
 }
 
 #[test]
-fn an_image_of_many_layers_is_shown() {
+fn an_image_with_many_layers() {
     let node = Node::start("layers", 3);
     ok(node.pinion(&["load", "-i", "/suite/layers.tar"]));
     let container = json!({
@@ -149,14 +151,15 @@ fn an_image_of_many_layers_is_shown() {
     assert_eq!(inside(&node, &id, "cat /layer-* | wc -l"), "40");
 }
 
-/// Before Linux 6.15 only its parent hears how a process ended, and after the monitor's death that is the daemon.
+/// Before Linux 6.15 only the parent can get the exit code of a process. After the monitor was killed, that is the
+/// daemon.
 #[test]
-fn exit_codes_are_known_after_the_monitors_death() {
+fn exit_codes_are_known_after_the_monitor_was_killed() {
     let node = Node::start("codes", 4);
     let config = pod(&node, "codes", json!({}));
     let pod_file = node.file("pod.json", &config);
     let sandbox = ok(node.crictl(&["runp", &pod_file]));
-    let begin =
+    let start =
         |code: u8| {
             let file = node.file("container.json", &json!({
             "metadata": {"name": format!("c{code}")},
@@ -171,7 +174,7 @@ fn exit_codes_are_known_after_the_monitors_death() {
             }
             id
         };
-    let ids: Vec<String> = (1..=8).map(begin).collect();
+    let ids: Vec<String> = (1..=8).map(start).collect();
     node.kill_monitor();
     while !node.crictl(&["exec", "-s", &ids[0], "true"]).status.success() {
         thread::sleep(Duration::from_millis(100));
@@ -179,8 +182,8 @@ fn exit_codes_are_known_after_the_monitors_death() {
     let stop: Vec<&str> = ["stop", "-t", "30"].into_iter().chain(ids.iter().map(String::as_str)).collect();
     ok(node.crictl(&stop));
     let code = |id: &String| {
-        let told: Value = serde_json::from_str(&ok(node.crictl(&["inspect", id]))).expect("JSON");
-        told["status"]["exitCode"].as_u64()
+        let inspect: Value = serde_json::from_str(&ok(node.crictl(&["inspect", id]))).expect("JSON");
+        inspect["status"]["exitCode"].as_u64()
     };
     assert_eq!(ids.iter().map(code).collect::<Vec<_>>(), (1..=8).map(Some).collect::<Vec<_>>());
 }

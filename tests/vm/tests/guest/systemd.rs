@@ -1,26 +1,26 @@
-//! `--systemd-cgroup`: the unit, what systemd says of it, and its end.
+//! `--systemd-cgroup`: the properties of the unit, and its removal.
 
 use oci_tests::{Bundle, Case, Outcome, wait_until};
 use serde_json::{Value, json};
 
-// crun puts the processes into a group below the unit, and tells systemd of no limit.
+// crun puts the processes into a cgroup below the unit, and does not pass limits to systemd.
 crate::tests_on!([pinrun Pinrun, runc Runc](
     the_unit_has_its_limits,
     an_update_reaches_systemd,
-    a_command_is_in_the_unit,
-    nothing_is_left_of_an_oom,
-    annotations_are_properties,
+    an_execd_process_is_in_the_unit,
+    an_oom_kill_leaves_no_unit,
+    annotations_set_properties,
 ));
 
-/// A container under systemd's care.
-struct Scoped<'a> {
+/// A container in a scope unit of systemd.
+struct ScopedContainer<'a> {
     case: &'a Case,
     bundle: Bundle,
     id: String,
     unit: String,
 }
 
-impl<'a> Scoped<'a> {
+impl<'a> ScopedContainer<'a> {
     fn new(case: &'a Case, script: &str, change: impl FnOnce(&mut Value)) -> Self {
         let mut bundle = case.script(script);
         let id = format!("{}systemd", case.tag);
@@ -40,7 +40,7 @@ impl<'a> Scoped<'a> {
         self.call(&["start", &self.id]).ok();
     }
 
-    fn shown(&self, property: &str) -> String {
+    fn property(&self, property: &str) -> String {
         self.case.program("systemctl", &["show", "--value", "-p", property, &self.unit]).ok().trim().to_owned()
     }
 
@@ -49,18 +49,18 @@ impl<'a> Scoped<'a> {
         std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}")).trim().to_owned()
     }
 
-    /// Removes it; the unit must be gone from systemd's list, and its group from the tree.
+    /// Removes the container. Checks that systemd has unloaded the unit, and that its cgroup is removed.
     #[track_caller]
     fn end(self) {
         self.call(&["delete", "--force", &self.id]).ok();
-        wait_until("systemd forgets the unit", || self.shown("LoadState") == "not-found");
+        wait_until("systemd has unloaded the unit", || self.property("LoadState") == "not-found");
         let directory = format!("/sys/fs/cgroup/pinion.slice/pinion-test.slice/{}", self.unit);
         assert!(!std::path::Path::new(&directory).exists());
     }
 }
 
 fn the_unit_has_its_limits(case: &Case) {
-    let scoped = Scoped::new(case, "sleep 1000", |spec| {
+    let scoped = ScopedContainer::new(case, "sleep 1000", |spec| {
         spec["linux"]["resources"]["memory"] = json!({ "limit": 67_108_864 });
         spec["linux"]["resources"]["pids"] = json!({ "limit": 44 });
         spec["linux"]["resources"]["cpu"] = json!({ "quota": 50_000, "period": 100_000 });
@@ -69,7 +69,7 @@ fn the_unit_has_its_limits(case: &Case) {
     for (property, value) in
         [("ActiveState", "active"), ("MemoryMax", "67108864"), ("TasksMax", "44"), ("CPUQuotaPerSecUSec", "500ms")]
     {
-        assert_eq!(scoped.shown(property), value, "{property}");
+        assert_eq!(scoped.property(property), value, "{property}");
     }
     for (file, value) in [("memory.max", "67108864"), ("pids.max", "44"), ("cpu.max", "50000 100000")] {
         assert_eq!(scoped.file(file), value, "{file}");
@@ -78,18 +78,18 @@ fn the_unit_has_its_limits(case: &Case) {
 }
 
 fn an_update_reaches_systemd(case: &Case) {
-    let scoped = Scoped::new(case, "sleep 1000", |spec| {
+    let scoped = ScopedContainer::new(case, "sleep 1000", |spec| {
         spec["linux"]["resources"]["memory"] = json!({ "limit": 67_108_864 });
     });
     scoped.start();
     scoped.call(&["update", "--memory", "33554432", "--pids-limit", "22", &scoped.id]).ok();
-    assert_eq!((scoped.shown("MemoryMax").as_str(), scoped.shown("TasksMax").as_str()), ("33554432", "22"));
+    assert_eq!((scoped.property("MemoryMax").as_str(), scoped.property("TasksMax").as_str()), ("33554432", "22"));
     assert_eq!((scoped.file("memory.max").as_str(), scoped.file("pids.max").as_str()), ("33554432", "22"));
     scoped.end();
 }
 
-fn a_command_is_in_the_unit(case: &Case) {
-    let scoped = Scoped::new(case, "sleep 1000", |_| {});
+fn an_execd_process_is_in_the_unit(case: &Case) {
+    let scoped = ScopedContainer::new(case, "sleep 1000", |_| {});
     scoped.start();
     let outcome = scoped.call(&["exec", &scoped.id, "/bin/sh", "-c", "cat /proc/self/cgroup"]);
     // In the container's cgroup namespace the unit is the root.
@@ -98,24 +98,25 @@ fn a_command_is_in_the_unit(case: &Case) {
     scoped.end();
 }
 
-/// A scope with a killed process fails, and stays on systemd's list until somebody clears it.
-fn nothing_is_left_of_an_oom(case: &Case) {
-    let scoped = Scoped::new(case, "head -c 100000000 /dev/zero | tail -c 90000000 > /dev/null; sleep 1000", |spec| {
-        spec["linux"]["resources"]["memory"] = json!({ "limit": 16_777_216, "swap": 16_777_216 });
-    });
+/// A scope with an OOM-killed process enters the failed state and remains loaded until it is reset.
+fn an_oom_kill_leaves_no_unit(case: &Case) {
+    let scoped =
+        ScopedContainer::new(case, "head -c 100000000 /dev/zero | tail -c 90000000 > /dev/null; sleep 1000", |spec| {
+            spec["linux"]["resources"]["memory"] = json!({ "limit": 16_777_216, "swap": 16_777_216 });
+        });
     scoped.start();
-    wait_until("the kernel kills", || {
+    wait_until("the OOM killer has killed a process", || {
         let events = format!("/sys/fs/cgroup/pinion.slice/pinion-test.slice/{}/memory.events", scoped.unit);
         std::fs::read_to_string(events).map_or(true, |text| text.lines().any(|line| line == "oom_kill 1"))
     });
     scoped.end();
 }
 
-fn annotations_are_properties(case: &Case) {
-    let scoped = Scoped::new(case, "sleep 1000", |spec| {
+fn annotations_set_properties(case: &Case) {
+    let scoped = ScopedContainer::new(case, "sleep 1000", |spec| {
         spec["annotations"] = json!({ "org.systemd.property.TimeoutStopUSec": "uint64 7000000" });
     });
     scoped.start();
-    assert_eq!(scoped.shown("TimeoutStopUSec"), "7s");
+    assert_eq!(scoped.property("TimeoutStopUSec"), "7s");
     scoped.end();
 }

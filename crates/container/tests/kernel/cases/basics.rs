@@ -1,4 +1,4 @@
-//! A container is what its spec says.
+//! Basic properties of a container are those of its spec.
 
 use rustix::fd::AsFd;
 
@@ -7,7 +7,7 @@ use crate::{Case, bundle, node::Node};
 pub(crate) const CASES: &[Case] = crate::cases![
     runs,
     exit_codes,
-    only_standard_descriptors,
+    only_stdio_descriptors,
     devices_and_symlinks,
     limits_hold,
     spec_devices,
@@ -28,14 +28,15 @@ fn exit_codes(node: &Node) {
     assert_eq!(out.code, 0);
 }
 
-/// Whatever the parent holds (here: a directory of the host, not close-on-exec), the process sees 0, 1 and 2.
-fn only_standard_descriptors(node: &Node) {
+/// The process has only descriptors 0, 1 and 2, whatever the parent holds (here a directory of the host, not
+/// close-on-exec).
+fn only_stdio_descriptors(node: &Node) {
     let directory = std::fs::File::open("/proc").expect("a directory");
     rustix::io::fcntl_setfd(&directory, rustix::io::FdFlags::empty()).expect("clear close-on-exec");
     let leaked = directory.as_fd();
     // `ls` itself opens the directory as 3.
     let out = node.run(bundle::spec(&["/bin/ls", "/proc/self/fd"]), node.inputs()).expect("runs");
-    assert_eq!(out.stdout, "0\n1\n2\n3", "{leaked:?} was seen");
+    assert_eq!(out.stdout, "0\n1\n2\n3", "{leaked:?} leaked");
     let out = node.shell("set -- /proc/$$/fd/*; echo $#", |_| ());
     assert!(out.stdout.trim().parse::<u32>().expect("a count") <= 4, "{out:?}");
 }
@@ -80,7 +81,8 @@ fn dev_null_for_absent_stdio(node: &Node) {
     assert_eq!(out.stdout, "/dev/null\nend");
 }
 
-/// Rust's start ignores SIGPIPE, a monitor blocks what it reads from a signalfd: none of it reaches the process.
+/// Rust's runtime ignores SIGPIPE, and a monitor blocks signals that it reads from a signalfd; the process inherits
+/// neither.
 fn signals_are_reset(node: &Node) {
     let blocked = syscall::signal_fd::SignalFd::block(&[10, 17]).expect("blocked");
     let out = node.run(bundle::spec(&["/bin/grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"]), node.inputs());
@@ -90,7 +92,7 @@ fn signals_are_reset(node: &Node) {
 
 fn the_parent_keeps_no_descriptor(node: &Node) {
     let count = || std::fs::read_dir("/proc/self/fd").expect("descriptors").count();
-    // The first run opens what is kept once per process.
+    // The first run opens descriptors that stay open for the lifetime of the process.
     node.shell("true", |_| ());
     let before = count();
     for _ in 0..5 {

@@ -14,7 +14,7 @@ use crate::{
     node::{Node, next},
 };
 
-pub(crate) const CASES: &[Case] = crate::cases![clocks_are_shifted, commands_see_them_too, joined_by_path, bad_offsets];
+pub(crate) const CASES: &[Case] = crate::cases![clocks_are_shifted, execs_see_them_too, joined_by_path, bad_offsets];
 
 const DAY: i64 = 86400;
 
@@ -27,8 +27,8 @@ fn shift(spec: &mut oci::Spec, days: i64) {
 
 fn days_up(text: &str) -> i64 {
     let seconds: f64 = text.split(' ').next().and_then(|word| word.parse().ok()).expect("seconds");
-    let own = Duration::from_secs(clock_gettime(ClockId::Boottime).tv_sec as u64);
-    (seconds - own.as_secs_f64()).round() as i64 / DAY
+    let host = Duration::from_secs(clock_gettime(ClockId::Boottime).tv_sec as u64);
+    (seconds - host.as_secs_f64()).round() as i64 / DAY
 }
 
 fn clocks_are_shifted(node: &Node) {
@@ -44,7 +44,7 @@ fn clocks_are_shifted(node: &Node) {
     }
 }
 
-fn commands_see_them_too(node: &Node) {
+fn execs_see_them_too(node: &Node) {
     let mut spec = bundle::spec(&["/bin/sleep", "99"]);
     shift(&mut spec, 7);
     let (mut target, _) = node.create(spec, node.inputs()).expect("created");
@@ -84,10 +84,10 @@ fn bad_offsets(node: &Node) {
     let message = fails(&|linux| {
         linux.time_offsets.insert("realtime".into(), one);
     });
-    assert!(message.contains("linux.timeOffsets: \"realtime\" is no clock"), "{message}");
-    let much = TimeOffset { secs: 1, nanosecs: 1_000_000_000 };
+    assert!(message.contains("linux.timeOffsets: \"realtime\" cannot have an offset"), "{message}");
+    let too_large = TimeOffset { secs: 1, nanosecs: 1_000_000_000 };
     let message = fails(&|linux| {
-        linux.time_offsets.insert("monotonic".into(), much);
+        linux.time_offsets.insert("monotonic".into(), too_large);
     });
     assert!(message.contains("linux.timeOffsets.monotonic.nanosecs"), "{message}");
     let message = fails(&|linux| linux.namespaces.retain(|namespace| namespace.kind != NamespaceType::Time));

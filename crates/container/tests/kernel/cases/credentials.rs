@@ -5,16 +5,16 @@ use crate::{Case, bundle, node::Node};
 pub(crate) const CASES: &[Case] = crate::cases![
     ids_and_umask,
     default_capabilities,
-    a_user_has_none,
+    a_user_has_no_effective_capabilities,
     ambient,
-    what_the_host_lacks,
+    capabilities_that_the_host_lacks,
     new_privileges,
     seccomp_before_and_after,
     personality,
     stdio_belongs_to_the_user,
 ];
 
-/// errno 99 for uname, everything else allowed.
+/// A profile that fails uname with errno 99 and allows everything else.
 fn no_uname() -> oci::Seccomp {
     serde_json::from_value(serde_json::json!({
         "defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64"],
@@ -46,7 +46,7 @@ fn default_capabilities(node: &Node) {
     }
 }
 
-fn a_user_has_none(node: &Node) {
+fn a_user_has_no_effective_capabilities(node: &Node) {
     let user = |spec: &mut oci::Spec| spec.process.as_mut().expect("process").user.uid = 1000;
     assert_eq!(status(node, "CapEff", user), "0000000000000000");
     assert_eq!(status(node, "CapBnd", user), "00000000a80425fb");
@@ -63,8 +63,8 @@ fn ambient(node: &Node) {
     assert_eq!(status(node, "CapEff", change), "0000000000000400");
 }
 
-/// Asking for all is no error where root itself has less.
-fn what_the_host_lacks(node: &Node) {
+/// Requesting more capabilities than root itself has is not an error.
+fn capabilities_that_the_host_lacks(node: &Node) {
     let mut spec = bundle::spec(&["/bin/grep", "CapEff", "/proc/self/status"]);
     let sets = spec.process.as_mut().expect("process").capabilities.as_mut().expect("capabilities");
     for set in [&mut sets.bounding, &mut sets.effective, &mut sets.permitted] {
@@ -73,17 +73,17 @@ fn what_the_host_lacks(node: &Node) {
     spec.process.as_mut().expect("process").oom_score_adj = Some(-500);
     let out = node.run(spec, node.inputs()).expect("runs");
     assert_eq!(out.code, 0);
-    let own = std::fs::read_to_string("/proc/self/status").expect("status");
-    let own = own.lines().find_map(|line| line.strip_prefix("CapPrm:\t")).expect("CapPrm");
-    let own = u64::from_str_radix(own, 16).expect("a number");
-    let expected = (0xa804_25fb_u64 | 1 << 24 | 1 << 21) & own;
+    let status = std::fs::read_to_string("/proc/self/status").expect("status");
+    let permitted = status.lines().find_map(|line| line.strip_prefix("CapPrm:\t")).expect("CapPrm");
+    let permitted = u64::from_str_radix(permitted, 16).expect("a number");
+    let expected = (0xa804_25fb_u64 | 1 << 24 | 1 << 21) & permitted;
     assert_eq!(out.stdout, format!("CapEff:\t{expected:016x}"));
 }
 
 fn new_privileges(node: &Node) {
     assert_eq!(status(node, "NoNewPrivs", |_| ()), "1");
-    let may = |spec: &mut oci::Spec| spec.process.as_mut().expect("process").no_new_privileges = false;
-    assert_eq!(status(node, "NoNewPrivs", may), "0");
+    let allow = |spec: &mut oci::Spec| spec.process.as_mut().expect("process").no_new_privileges = false;
+    assert_eq!(status(node, "NoNewPrivs", allow), "0");
 }
 
 fn seccomp_before_and_after(node: &Node) {

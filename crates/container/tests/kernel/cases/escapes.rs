@@ -1,4 +1,4 @@
-//! What was used against runtimes, tried.
+//! Known attacks on runtimes.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -15,13 +15,13 @@ pub(crate) const CASES: &[Case] = crate::cases![
     working_directory_through_a_descriptor,
     proc_as_a_symlink,
     dev_symlinks_of_the_image,
-    null_that_is_not_null,
+    replaced_dev_null,
     covered_procfs,
     hidden_while_it_waits,
     replaced_ptmx,
 ];
 
-/// CVE-2024-21626: a descriptor of the host as working directory, in create and in exec.
+/// CVE-2024-21626: a descriptor of a host directory as working directory, in create and in exec.
 fn working_directory_through_a_descriptor(node: &Node) {
     let host = fs::File::open("/").expect("the host's root");
     rustix::io::fcntl_setfd(&host, rustix::io::FdFlags::empty()).expect("clear close-on-exec");
@@ -44,7 +44,7 @@ fn working_directory_through_a_descriptor(node: &Node) {
     node.end(target);
 }
 
-/// CVE-2019-19921: proc mounted elsewhere by a symlink.
+/// CVE-2019-19921: `/proc` of the image is a symlink, so that procfs would be mounted elsewhere.
 fn proc_as_a_symlink(node: &Node) {
     let image = node.image();
     fs::remove_dir(image.join("proc")).expect("directory");
@@ -53,7 +53,8 @@ fn proc_as_a_symlink(node: &Node) {
     assert!(error.message.contains("\"/proc\"") && error.message.contains("not a symlink"), "{error}");
 }
 
-/// `/dev` of the image leads out: devices are made inside all the same, and the host's are untouched.
+/// `/dev` of the image is a symlink to a path that exists on the host: devices are still made inside, and the host's
+/// directory is not touched.
 fn dev_symlinks_of_the_image(node: &Node) {
     let image = node.image();
     fs::create_dir_all("/host-dev").expect("a directory of the host");
@@ -66,8 +67,8 @@ fn dev_symlinks_of_the_image(node: &Node) {
     fs::remove_dir("/host-dev").expect("clean");
 }
 
-/// CVE-2025-31133: `/dev/null` of an image without a /dev mount.
-fn null_that_is_not_null(node: &Node) {
+/// CVE-2025-31133: `/dev/null` of the image is a symlink, in a container without a mount on /dev.
+fn replaced_dev_null(node: &Node) {
     let image = node.image();
     symlink("/etc/passwd", image.join("dev/null")).expect("symlink");
     let mut spec = bundle::spec(&["true"]);
@@ -76,8 +77,8 @@ fn null_that_is_not_null(node: &Node) {
     assert!(error.message.contains("/dev/null"), "{error}");
 }
 
-/// CVE-2025-52881: writes for the container do not go through its /proc. Here its /proc is a plain directory of the
-/// host with the files a write would land in.
+/// CVE-2025-52881: writes for the container do not go through its /proc. Here its /proc is a directory of the host with
+/// the files that such a write would change.
 fn covered_procfs(node: &Node) {
     let fake = node.image();
     fs::create_dir_all(fake.join("self")).expect("directory");
@@ -98,7 +99,7 @@ fn covered_procfs(node: &Node) {
     }
 }
 
-/// CVE-2016-9962, 2019-5736: while the child waits, a neighbour in its PID namespace sees none of its files.
+/// CVE-2016-9962, CVE-2019-5736: while the child waits, other containers in its PID namespace cannot access its files.
 fn hidden_while_it_waits(node: &Node) {
     let (mut pod, _) = node.create(bundle::spec(&["/bin/sleep", "99"]), node.inputs()).expect("created");
     pod.start().expect("started");
@@ -110,12 +111,12 @@ fn hidden_while_it_waits(node: &Node) {
     let script =
         "for f in exe cwd root fd/0 fd/1 fd/2; do readlink /proc/2/$f; done; cat /proc/2/environ; cat /proc/2/comm";
     let out = node.exec(&pod, &bundle::process(&["sh", "-c", script])).expect("exec");
-    assert_eq!(out.stdout.lines().count(), 1, "only its name is to be seen: {out:?}");
+    assert_eq!(out.stdout.lines().count(), 1, "only its name must be visible: {out:?}");
     node.end(waiting);
     node.end(pod);
 }
 
-/// A container that puts another device in the place of ptmx gets no terminal opened on it.
+/// A container replaces ptmx by another device: no terminal is opened on it.
 fn replaced_ptmx(node: &Node) {
     let script = "mount -t tmpfs x /dev/pts; mknod /dev/pts/ptmx c 1 5; echo up; sleep 99";
     let mut spec = bundle::spec(&["sh", "-c", script]);

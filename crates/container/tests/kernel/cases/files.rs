@@ -17,15 +17,15 @@ pub(crate) const CASES: &[Case] = crate::cases![
     binds,
     given_mounts,
     recursive_readonly,
-    destinations_are_made,
+    destinations_are_created,
     symlinked_destinations_stay_inside,
     copies_up,
     masked_and_readonly_paths,
     cgroup_tree_is_the_containers,
     mount_table,
-    working_directory_is_made,
-    nothing_reaches_a_shared_host,
-    later_host_mounts_reach_a_slave_volume,
+    working_directory_is_created,
+    no_mount_propagates_to_a_shared_host,
+    later_host_mounts_propagate_to_a_slave_volume,
 ];
 
 fn mount(entry: serde_json::Value) -> oci::Mount {
@@ -71,7 +71,7 @@ fn binds(node: &Node) {
     assert!(host.join("tmp/new").exists());
 }
 
-/// As the daemon gives them: cloned elsewhere, by index.
+/// Detached mounts given by index, as by the daemon.
 fn given_mounts(node: &Node) {
     let host = node.image();
     fs::write(host.join("file"), "given").expect("file");
@@ -103,7 +103,7 @@ fn recursive_readonly(node: &Node) {
     rustix::mount::unmount(&inner, rustix::mount::UnmountFlags::empty()).expect("unmount");
 }
 
-fn destinations_are_made(node: &Node) {
+fn destinations_are_created(node: &Node) {
     let out = node.shell("stat -c %a /new/directory; grep -c '/new/directory ' /proc/self/mountinfo", |spec| {
         spec.mounts.push(mount(
             json!({"destination": "/new/directory", "type": "tmpfs", "source": "tmpfs", "options": ["mode=700"]}),
@@ -112,7 +112,7 @@ fn destinations_are_made(node: &Node) {
     assert_eq!(out.stdout, "700\n1", "{}", out.stderr);
 }
 
-/// Symlinks of the image, absolute, with `..` and dangling, name places inside the container (CVE-2021-30465).
+/// Symlinks of the image (absolute, with `..`, dangling) are resolved inside the container (CVE-2021-30465).
 fn symlinked_destinations_stay_inside(node: &Node) {
     let image = node.image();
     for (target, link) in [("/etc", "abs"), ("../../../../etc", "up"), ("/not/yet", "dangling")] {
@@ -164,7 +164,7 @@ fn cgroup_tree_is_the_containers(node: &Node) {
     assert_eq!(out.stdout, "/", "each tree is shown from the container's group down");
 }
 
-/// What stands in the table is what the spec has, with its flags, and nothing of the host.
+/// The mount table contains the spec's mounts with their flags, and no mounts of the host.
 fn mount_table(node: &Node) {
     let out = node.shell("grep -vE 'cgroup|masked' /proc/self/mountinfo | cut -d' ' -f5,6", |spec| {
         spec.linux.as_mut().expect("linux").masked_paths.clear();
@@ -176,7 +176,7 @@ fn mount_table(node: &Node) {
     assert_eq!(out.stdout, expected);
 }
 
-fn working_directory_is_made(node: &Node) {
+fn working_directory_is_created(node: &Node) {
     let out = node.shell("pwd", |spec| spec.process.as_mut().expect("process").cwd = "/srv/app".into());
     assert_eq!(out.stdout, "/srv/app");
     let image = node.image();
@@ -188,8 +188,9 @@ fn working_directory_is_made(node: &Node) {
     assert_eq!(node.run(spec, node.inputs_of(&image)).expect("runs").stdout, "/closed", "root enters it for the user");
 }
 
-/// With a host whose mounts are shared, as systemd makes them, and a root that shall be shared: the host's table stays.
-fn nothing_reaches_a_shared_host(node: &Node) {
+/// The host's mounts are shared, as with systemd, and the root has each propagation: the host's mount table does not
+/// change.
+fn no_mount_propagates_to_a_shared_host(node: &Node) {
     let change = |flags| rustix::mount::mount_change(c"/", flags | MountPropagationFlags::REC).expect("propagation");
     change(MountPropagationFlags::SHARED);
     let before = crate::node::mount_count();
@@ -205,11 +206,11 @@ fn nothing_reaches_a_shared_host(node: &Node) {
     change(MountPropagationFlags::PRIVATE);
 }
 
-/// A volume given as the daemon gives it (cloned, set to slave): what the host mounts below it later shows inside.
-fn later_host_mounts_reach_a_slave_volume(node: &Node) {
+/// A volume is given like by the daemon (a clone, set to slave): later mounts of the host below it are visible inside.
+fn later_host_mounts_propagate_to_a_slave_volume(node: &Node) {
     let host = node.image();
     let below = host.join("tmp");
-    rustix::mount::mount_bind(&host, &host).expect("a mount of its own");
+    rustix::mount::mount_bind(&host, &host).expect("a bind mount");
     rustix::mount::mount_change(&host, MountPropagationFlags::SHARED).expect("shared");
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     let tree = open_tree(CWD, &host, flags).expect("a detached mount");

@@ -1,8 +1,8 @@
-//! Waiting, starting, taking over, terminals, commands in a running container.
+//! Waiting, starting, adopting, terminals, and exec in a running container.
 
 use std::{fs, io::Read, io::Write};
 
-use container::{Nascent, Progress};
+use container::{ContainerSetup, Progress};
 use rustix::fd::{AsFd, OwnedFd};
 
 use crate::{
@@ -12,8 +12,8 @@ use crate::{
 
 pub(crate) const CASES: &[Case] = crate::cases![
     waits_for_its_start,
-    ends_when_nobody_can_start_it,
-    can_be_taken_over,
+    exits_when_no_process_can_start_it,
+    can_be_adopted,
     started_by_a_monitor_that_died,
     adopted_and_killed,
     killed_before_its_start,
@@ -26,11 +26,11 @@ pub(crate) const CASES: &[Case] = crate::cases![
     killed_as_a_group,
 ];
 
-fn sleeper(node: &Node) -> Nascent {
-    let (mut nascent, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
-    nascent.start().expect("started");
-    assert!(matches!(next(&mut nascent), Ok(Progress::Executed)));
-    nascent
+fn sleeper(node: &Node) -> ContainerSetup {
+    let (mut setup, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
+    setup.start().expect("started");
+    assert!(matches!(next(&mut setup), Ok(Progress::Executed)));
+    setup
 }
 
 fn name_of(pid: i32) -> String {
@@ -38,34 +38,34 @@ fn name_of(pid: i32) -> String {
 }
 
 fn waits_for_its_start(node: &Node) {
-    let (mut nascent, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
-    assert_ne!(name_of(nascent.pid), "sleep");
-    assert!(matches!(nascent.advance(), Ok(Progress::Pending)));
-    nascent.start().expect("started");
-    assert!(matches!(next(&mut nascent), Ok(Progress::Executed)));
-    assert_eq!(name_of(nascent.pid), "sleep");
-    node.end(nascent);
+    let (mut setup, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
+    assert_ne!(name_of(setup.pid), "sleep");
+    assert!(matches!(setup.advance(), Ok(Progress::Pending)));
+    setup.start().expect("started");
+    assert!(matches!(next(&mut setup), Ok(Progress::Executed)));
+    assert_eq!(name_of(setup.pid), "sleep");
+    node.end(setup);
 }
 
-fn ends_when_nobody_can_start_it(node: &Node) {
-    let (nascent, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
-    let pidfd = nascent.pidfd.try_clone().expect("duplicate");
-    let group = cgroup::Group::open(&node.trees, nascent.group.path()).expect("group");
-    drop(nascent);
+fn exits_when_no_process_can_start_it(node: &Node) {
+    let (setup, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
+    let pidfd = setup.pidfd.try_clone().expect("duplicate");
+    let group = cgroup::Group::open(&node.trees, setup.group.path()).expect("group");
+    drop(setup);
     let id = rustix::process::WaitId::PidFd(pidfd.as_fd());
     let status = rustix::process::waitid(id, rustix::process::WaitIdOptions::EXITED).expect("waitid").expect("status");
     assert_eq!(status.exit_status(), Some(0));
     group.remove().expect("removed");
 }
 
-fn can_be_taken_over(node: &Node) {
-    let (nascent, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
-    let (pid, pidfd) = (nascent.pid, nascent.pidfd.try_clone().expect("duplicate"));
-    let sync = nascent.sync().try_clone_to_owned().expect("duplicate");
-    let path = nascent.group.path().clone();
-    drop(nascent);
+fn can_be_adopted(node: &Node) {
+    let (setup, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
+    let (pid, pidfd) = (setup.pid, setup.pidfd.try_clone().expect("duplicate"));
+    let sync = setup.sync().try_clone_to_owned().expect("duplicate");
+    let path = setup.group.path().clone();
+    drop(setup);
     let group = cgroup::Group::open(&node.trees, &path).expect("group");
-    let mut adopted = Nascent::adopt(pid, pidfd, sync, group);
+    let mut adopted = ContainerSetup::adopt(pid, pidfd, sync, group);
     assert!(matches!(adopted.advance(), Ok(Progress::Pending)));
     adopted.start().expect("started");
     assert!(matches!(next(&mut adopted), Ok(Progress::Executed)));
@@ -73,26 +73,26 @@ fn can_be_taken_over(node: &Node) {
     node.end(adopted);
 }
 
-/// The monitor died between the start byte and the end of file: its heir sees only the latter.
+/// The monitor died between the start byte and the end of file: its successor sees only the latter.
 fn started_by_a_monitor_that_died(node: &Node) {
-    let (mut nascent, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
-    let (pid, pidfd) = (nascent.pid, nascent.pidfd.try_clone().expect("duplicate"));
-    let sync = nascent.sync().try_clone_to_owned().expect("duplicate");
-    nascent.start().expect("started");
-    let group = cgroup::Group::open(&node.trees, nascent.group.path()).expect("group");
-    drop(nascent);
-    let mut adopted = Nascent::adopt(pid, pidfd, sync, group);
+    let (mut setup, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
+    let (pid, pidfd) = (setup.pid, setup.pidfd.try_clone().expect("duplicate"));
+    let sync = setup.sync().try_clone_to_owned().expect("duplicate");
+    setup.start().expect("started");
+    let group = cgroup::Group::open(&node.trees, setup.group.path()).expect("group");
+    drop(setup);
+    let mut adopted = ContainerSetup::adopt(pid, pidfd, sync, group);
     assert!(matches!(next(&mut adopted), Ok(Progress::Executed)));
     node.end(adopted);
 }
 
 fn adopted_and_killed(node: &Node) {
-    let (nascent, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
-    let (pid, pidfd) = (nascent.pid, nascent.pidfd.try_clone().expect("duplicate"));
-    let sync = nascent.sync().try_clone_to_owned().expect("duplicate");
-    let group = cgroup::Group::open(&node.trees, nascent.group.path()).expect("group");
-    drop(nascent);
-    let mut adopted = Nascent::adopt(pid, pidfd, sync, group);
+    let (setup, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
+    let (pid, pidfd) = (setup.pid, setup.pidfd.try_clone().expect("duplicate"));
+    let sync = setup.sync().try_clone_to_owned().expect("duplicate");
+    let group = cgroup::Group::open(&node.trees, setup.group.path()).expect("group");
+    drop(setup);
+    let mut adopted = ContainerSetup::adopt(pid, pidfd, sync, group);
     adopted.group.kill().expect("kill");
     assert!(next(&mut adopted).is_err(), "it never executed anything");
     reap(&adopted);
@@ -100,27 +100,27 @@ fn adopted_and_killed(node: &Node) {
 }
 
 fn killed_before_its_start(node: &Node) {
-    let (mut nascent, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
-    nascent.group.kill().expect("kill");
-    let error = next(&mut nascent).expect_err("it is gone");
+    let (mut setup, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
+    setup.group.kill().expect("kill");
+    let error = next(&mut setup).expect_err("it has exited");
     assert!(error.message.contains("before it could execute its command"), "{error}");
-    assert_eq!(reap(&nascent), 137);
-    nascent.group.remove().expect("removed");
+    assert_eq!(reap(&setup), 137);
+    setup.group.remove().expect("removed");
 }
 
-/// A limit that nothing can live in is told as such, at the creation or at the command.
+/// A memory limit that no process can run in is reported as such, by the creation or by the program.
 fn memory_limit_too_low(node: &Node) {
     let mut spec = bundle::spec(&["/bin/true"]);
     let resources = spec.linux.as_mut().expect("linux").resources.get_or_insert_default();
     resources.memory.get_or_insert_default().limit = Some(4096);
     match node.create(spec, node.inputs()) {
         Err(error) => assert!(error.message.contains("its memory limit is too low"), "{error}"),
-        Ok((mut nascent, _)) => {
-            nascent.start().expect("started");
-            // Killed in execve: told by the exit status, or by the error of execve.
-            let _ = next(&mut nascent);
-            assert_ne!(reap(&nascent), 0);
-            nascent.group.remove().expect("removed");
+        Ok((mut setup, _)) => {
+            setup.start().expect("started");
+            // It is killed in execve, which shows in the exit status or in the error of execve.
+            let _ = next(&mut setup);
+            assert_ne!(reap(&setup), 0);
+            setup.group.remove().expect("removed");
         }
     }
 }
@@ -130,7 +130,7 @@ fn talk(master: OwnedFd, input: &str) -> String {
     master.write_all(input.as_bytes()).expect("type");
     let mut text = Vec::new();
     let mut buffer = [0; 4096];
-    // The last slave's end reads as EIO.
+    // When the last slave is closed, the read fails with EIO.
     while let Ok(count @ 1..) = master.read(&mut buffer) {
         text.extend_from_slice(&buffer[..count]);
     }
@@ -143,16 +143,16 @@ fn terminal(node: &Node) {
     let process = spec.process.as_mut().expect("process");
     process.terminal = true;
     process.console_size = Some(oci::ConsoleSize { height: 33, width: 99 });
-    let (mut nascent, terminal) = node.create(spec, node.inputs()).expect("created");
-    nascent.start().expect("started");
-    assert!(matches!(next(&mut nascent), Ok(Progress::Executed)));
+    let (mut setup, terminal) = node.create(spec, node.inputs()).expect("created");
+    setup.start().expect("started");
+    assert!(matches!(next(&mut setup), Ok(Progress::Executed)));
     let text = talk(terminal.expect("a terminal"), "typed\n");
-    // The echo of what was typed stands anywhere.
+    // The echo of the input may be anywhere in the output.
     let answers = text.replacen("typed\n", "", 1);
     assert!(answers.contains("/dev/pts/0\n33 99\nconsole\n88:0\n88:0\n"), "{text:?}");
     assert!(text.contains("got typed"), "{text:?}");
-    assert_eq!(reap(&nascent), 0);
-    nascent.group.remove().expect("removed");
+    assert_eq!(reap(&setup), 0);
+    setup.group.remove().expect("removed");
 }
 
 fn exec_joins_everything(node: &Node) {
@@ -167,8 +167,8 @@ fn exec_joins_everything(node: &Node) {
     assert_eq!((out.stdout.as_str(), out.code), (expected, 5), "{}", out.stderr);
     let group = node.exec(&target, &bundle::process(&["cat", "/proc/1/cgroup", "/proc/self/cgroup"])).expect("exec");
     for line in group.stdout.lines() {
-        let place = line.rsplit(':').next().expect("a path");
-        assert!(place == "/" || place.starts_with("/exec"), "in the container's groups: {line}");
+        let path = line.rsplit(':').next().expect("a path");
+        assert!(path == "/" || path.starts_with("/exec"), "in the container's groups: {line}");
     }
     node.end(target);
 }
@@ -191,13 +191,13 @@ fn exec_with_terminal(node: &Node) {
     process.terminal = true;
     let group = target.group.exec_group("terminal").expect("exec group");
     let stdio = container::Stdio::default();
-    let mut nascent = container::exec(group, target.pidfd.as_fd(), &process, stdio, None).expect("exec");
-    let Ok(Progress::Ready { terminal: Some(master) }) = next(&mut nascent) else { panic!("no terminal") };
-    assert!(matches!(next(&mut nascent), Ok(Progress::Executed)));
+    let mut setup = container::exec(group, target.pidfd.as_fd(), &process, stdio, None).expect("exec");
+    let Ok(Progress::Ready { terminal: Some(master) }) = next(&mut setup) else { panic!("no terminal") };
+    assert!(matches!(next(&mut setup), Ok(Progress::Executed)));
     let text = talk(master, "typed\n");
     assert!(text.contains("/dev/pts/0") && text.contains("got typed"), "{text:?}");
-    assert_eq!(reap(&nascent), 0);
-    nascent.group.remove().expect("removed");
+    assert_eq!(reap(&setup), 0);
+    setup.group.remove().expect("removed");
     node.end(target);
 }
 
@@ -205,7 +205,7 @@ fn exec_in_an_ended_container(node: &Node) {
     let target = sleeper(node);
     target.group.kill().expect("kill");
     reap(&target);
-    let error = node.exec(&target, &bundle::process(&["true"])).expect_err("it is gone");
+    let error = node.exec(&target, &bundle::process(&["true"])).expect_err("it has exited");
     assert!(error.message.contains("not running"), "{error}");
     target.group.remove().expect("removed");
 }
@@ -215,10 +215,10 @@ fn killed_as_a_group(node: &Node) {
     spec.process.as_mut().expect("process").args[0] = "sh".into();
     let mut inputs = node.inputs();
     let output = Output::new(&mut inputs.stdio);
-    let (mut nascent, _) = node.create(spec, inputs).expect("created");
-    nascent.start().expect("started");
-    next(&mut nascent).expect("executed");
-    nascent.group.kill().expect("kill");
-    assert_eq!(output.collect(&nascent).code, 137);
-    nascent.group.remove().expect("nothing is left in it");
+    let (mut setup, _) = node.create(spec, inputs).expect("created");
+    setup.start().expect("started");
+    next(&mut setup).expect("executed");
+    setup.group.kill().expect("kill");
+    assert_eq!(output.collect(&setup).code, 137);
+    setup.group.remove().expect("the group is empty");
 }

@@ -18,7 +18,7 @@ fn line(container_id: u32, host_id: u32) -> Vec<IdMapping> {
     vec![IdMapping { container_id, host_id, size: 1000 }]
 }
 
-/// A directory with a file of user 5, and a mount point below with another.
+/// Makes a directory with a file of user 5, and a mount below it with another such file.
 fn volume(node: &Node) -> String {
     let directory = format!("{}/volume-{}", node.mappable(), node.number());
     fs::create_dir(&directory).expect("directory");
@@ -34,7 +34,7 @@ fn volume(node: &Node) -> String {
     directory
 }
 
-fn gone(directory: &str) {
+fn remove_volume(directory: &str) {
     unmount(format!("{directory}/below"), UnmountFlags::empty()).expect("umount");
 }
 
@@ -59,7 +59,7 @@ fn own_map_of_a_mount(node: &Node) {
         let out = node.run(spec, inputs).expect("runs");
         assert_eq!(out.stdout, "105 206\n5 6", "{out:?}");
     }
-    gone(&volume);
+    remove_volume(&volume);
 }
 
 fn map_of_the_container(node: &Node) {
@@ -67,12 +67,12 @@ fn map_of_the_container(node: &Node) {
     let mut spec = bundle::spec(&["/bin/sh", "-c", "stat -c '%u %g' /v/file; touch /v/new && stat -c '%u' /v/new"]);
     map(&mut spec);
     spec.mounts.push(bind(&volume, &["bind", "idmap"]));
-    // Inside, the file's owner is who it is on the disk, and what is made there is root's on the disk.
+    // Inside, the file has the same owner as on the disk, and files made there belong to root on the disk.
     let out = node.run(spec, node.inputs_of(&image(node))).expect("runs");
     assert_eq!(out.stdout, "5 6\n0", "{out:?}");
     let new = fs::metadata(format!("{volume}/new")).expect("file");
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&new), 0);
-    gone(&volume);
+    remove_volume(&volume);
 }
 
 fn only_ridmap_goes_below(node: &Node) {
@@ -84,7 +84,7 @@ fn only_ridmap_goes_below(node: &Node) {
         let out = node.run(spec, node.inputs_of(&image(node))).expect("runs");
         assert_eq!(out.stdout, format!("5 6\n{below}"), "{option}: {out:?}");
     }
-    gone(&volume);
+    remove_volume(&volume);
 }
 
 fn what_cannot_be_mapped_is_named(node: &Node) {

@@ -19,21 +19,21 @@ fn the_callers(node: &Node) {
     let linux = spec.linux.as_mut().expect("linux");
     linux.namespaces.retain(|namespace| namespace.kind != NamespaceType::Mount);
     let out = node.run(spec, node.inputs_of(&image)).expect("runs");
-    let own = fs::read_link("/proc/self/ns/mnt").expect("namespace").display().to_string();
+    let callers = fs::read_link("/proc/self/ns/mnt").expect("namespace").display().to_string();
     assert_eq!(
         out.stdout.lines().collect::<Vec<_>>(),
-        [&own, "bin", "dev", "etc", "proc", "sys", "tmp", "/"],
+        [&callers, "bin", "dev", "etc", "proc", "sys", "tmp", "/"],
         "{out:?}"
     );
-    assert!(mount_count() > before, "they are here");
+    assert!(mount_count() > before, "the mounts are in the caller's namespace");
     container::detach_root(&image).expect("umount");
     let mut spec = bundle::spec(&["/bin/sleep", "99"]);
     spec.linux.as_mut().expect("linux").namespaces.retain(|namespace| namespace.kind != NamespaceType::Mount);
     let (mut target, _) = node.create(spec, node.inputs_of(&image)).expect("created");
     target.start().expect("started");
     crate::node::next(&mut target).expect("executed");
-    let of = container::Target { callers_mounts: true, ..target.pidfd.as_fd().into() };
-    let out = node.exec_in(&target, of, &bundle::process(&["/bin/sh", "-c", "ls /; cat /proc/1/cmdline"]));
+    let exec_target = container::Target { callers_mount_namespace: true, ..target.pidfd.as_fd().into() };
+    let out = node.exec_in(&target, exec_target, &bundle::process(&["/bin/sh", "-c", "ls /; cat /proc/1/cmdline"]));
     assert_eq!(out.expect("exec").stdout, "bin\ndev\netc\nproc\nsys\ntmp\nsleep\099\0".replace("sleep", "/bin/sleep"));
     node.end(target);
     container::detach_root(&image).expect("umount");
@@ -42,7 +42,7 @@ fn the_callers(node: &Node) {
 }
 
 fn joined_by_path(node: &Node) {
-    // Somebody with a mount namespace and nothing more.
+    // A process in its own mount namespace.
     let (stop, other) = node.with_mount_namespace();
     let path = format!("/proc/{}/ns/mnt", other.pid);
     let expected = fs::read_link(&path).expect("namespace").display().to_string();
@@ -55,9 +55,9 @@ fn joined_by_path(node: &Node) {
     assert_eq!(out.stdout.lines().collect::<Vec<_>>(), [expected.as_str(), "bin"], "{out:?}");
     assert_eq!(mount_count(), before);
     drop(stop);
-    let ended = rustix::process::waitid(
+    let status = rustix::process::waitid(
         rustix::process::WaitId::PidFd(other.pidfd.as_fd()),
         rustix::process::WaitIdOptions::EXITED,
     );
-    assert!(ended.is_ok());
+    assert!(status.is_ok());
 }

@@ -17,7 +17,7 @@ pub(crate) const CASES: &[Case] = crate::cases![
     overlay_in_a_container,
     proc_with_options,
     file_over_file,
-    all_known_words_are_taken,
+    all_known_options_are_accepted,
 ];
 
 fn entry(destination: &str, kind: &str, source: &str, options: &[&str]) -> oci::Mount {
@@ -30,7 +30,7 @@ fn entry(destination: &str, kind: &str, source: &str, options: &[&str]) -> oci::
     }
 }
 
-/// The options that mountinfo shows of `/v` (and the optional fields), in a container with these mounts.
+/// Returns the options and optional fields that mountinfo shows for `path`, in a container with these mounts.
 fn shown(node: &Node, mounts: Vec<oci::Mount>, path: &str) -> String {
     let script = format!("grep ' {path} ' /proc/self/mountinfo | tail -1");
     let out = node.shell(&script, |spec| spec.mounts.extend(mounts));
@@ -69,7 +69,7 @@ fn recursive_attributes(node: &Node) {
     let below = format!("{directory}/below");
     fs::create_dir_all(&below).expect("directory");
     mount(c"tmpfs", below.as_str(), c"tmpfs", MountFlags::empty(), None).expect("tmpfs");
-    for (words, own, beneath) in [
+    for (words, expected, expected_below) in [
         (vec!["ro"], "ro,relatime", "rw,relatime"),
         (vec!["rro"], "ro,relatime", "ro,relatime"),
         (vec!["rro", "rrw"], "rw,relatime", "rw,relatime"),
@@ -89,8 +89,8 @@ fn recursive_attributes(node: &Node) {
     ] {
         let words: Vec<&str> = ["rbind"].into_iter().chain(words).collect();
         let mounts = || vec![entry("/v", "bind", &directory, &words)];
-        assert_eq!(shown(node, mounts(), "/v"), own, "{words:?}");
-        assert_eq!(shown(node, mounts(), "/v/below"), beneath, "{words:?}");
+        assert_eq!(shown(node, mounts(), "/v"), expected, "{words:?}");
+        assert_eq!(shown(node, mounts(), "/v/below"), expected_below, "{words:?}");
     }
     unmount(below.as_str(), UnmountFlags::empty()).expect("umount");
 }
@@ -161,7 +161,7 @@ fn relative_destinations(node: &Node) {
         },
         node.inputs(),
     );
-    let plan = plan.expect("taken");
+    let plan = plan.expect("accepted");
     assert!(
         plan.warnings().iter().any(|warning| warning.contains("\"tmp/x\" is not absolute")),
         "{:?}",
@@ -177,12 +177,14 @@ fn symlinked_destinations_and_mounts_below_read_only_ones(node: &Node) {
         bundle::spec(&["/bin/sh", "-c", "cut -d' ' -f5,6 /proc/self/mountinfo | grep -e real -e ' ro' | sort"]);
     spec.mounts.push(entry("/tmp/link", "tmpfs", "tmpfs", &["ro"]));
     spec.mounts.push(entry("/tmp/link/below", "tmpfs", "tmpfs", &[]));
-    let out = node.run(spec.clone(), node.inputs_of(&image)).expect("it is read-only only when all is there");
+    let out = node
+        .run(spec.clone(), node.inputs_of(&image))
+        .expect("the mount becomes read-only only after the one below it is attached");
     assert!(out.stdout.contains("/etc/real ro,relatime") && out.stdout.contains("/etc/real/below rw"), "{out:?}");
     spec.mounts.truncate(spec.mounts.len() - 2);
     spec.mounts.push(entry("/etc/real", "bind", "/", &["bind", "ro"]));
     spec.mounts.push(entry("/etc/real/not-there", "tmpfs", "tmpfs", &[]));
-    let error = node.run(spec, node.inputs_of(&image)).expect_err("the directory cannot be made");
+    let error = node.run(spec, node.inputs_of(&image)).expect_err("the directory cannot be created");
     assert!(error.message.contains("Read-only file system"), "{error}");
 }
 
@@ -227,8 +229,8 @@ fn file_over_file(node: &Node) {
     }
 }
 
-/// What `features` prints is what is taken.
-fn all_known_words_are_taken(node: &Node) {
+/// Every option that `features` prints is accepted.
+fn all_known_options_are_accepted(node: &Node) {
     let image = node.image();
     for word in container::mount_options() {
         let mut spec = bundle::spec(&["true"]);

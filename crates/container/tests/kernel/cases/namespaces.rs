@@ -15,7 +15,7 @@ pub(crate) const CASES: &[Case] =
 
 const KINDS: &str = "pid net ipc uts mnt cgroup";
 
-fn own(kind: &str) -> String {
+fn callers(kind: &str) -> String {
     fs::read_link(format!("/proc/self/ns/{kind}")).expect("namespace").display().to_string()
 }
 
@@ -24,7 +24,7 @@ fn all_new(node: &Node) {
     let inside: Vec<&str> = out.stdout.lines().collect();
     for (kind, namespace) in KINDS.split(' ').zip(&inside) {
         assert!(namespace.starts_with(kind), "{out:?}");
-        assert_ne!(own(kind), *namespace);
+        assert_ne!(callers(kind), *namespace);
     }
     assert_eq!(inside[6], "1", "init is pid 1");
 }
@@ -58,7 +58,7 @@ fn joined_by_descriptor(node: &Node) {
     node.end(pod);
 }
 
-/// Two containers of one PID namespace see each other; the caller's later children are not born in it.
+/// Two containers in one PID namespace see each other; later children of the caller are not cloned into it.
 fn pid_namespace_of_a_pod(node: &Node) {
     let (mut pod, _) = node.create(bundle::spec(&["/bin/sleep", "99"]), node.inputs()).expect("a pod");
     pod.start().expect("started");
@@ -84,15 +84,12 @@ fn host_pid_namespace(node: &Node) {
     spec.linux.as_mut().expect("linux").namespaces.retain(|namespace| namespace.kind != NamespaceType::Pid);
     let mut inputs = node.inputs();
     let output = Output::new(&mut inputs.stdio);
-    let (mut nascent, _) = node.create(spec, inputs).expect("created");
-    nascent.start().expect("started");
-    crate::node::next(&mut nascent).expect("executed");
-    assert_eq!(output.collect(&nascent).stdout, own("pid"));
-    assert!(
-        rustix::process::pidfd_send_signal(nascent.pidfd.as_fd(), rustix::process::Signal::KILL).is_err(),
-        "reaped"
-    );
-    nascent.group.remove().expect("removed");
+    let (mut setup, _) = node.create(spec, inputs).expect("created");
+    setup.start().expect("started");
+    crate::node::next(&mut setup).expect("executed");
+    assert_eq!(output.collect(&setup).stdout, callers("pid"));
+    assert!(rustix::process::pidfd_send_signal(setup.pidfd.as_fd(), rustix::process::Signal::KILL).is_err(), "reaped");
+    setup.group.remove().expect("removed");
 }
 
 fn sysctls(node: &Node) {

@@ -1,4 +1,4 @@
-//! Network devices of the runtime that become the container's, from a network namespace thrown away afterwards.
+//! Network devices that are moved to the container, from a temporary network namespace.
 
 use rustix::{
     fd::{AsFd, OwnedFd},
@@ -11,7 +11,7 @@ use crate::{Case, bundle, node::Node};
 
 pub(crate) const CASES: &[Case] = crate::cases![moved_with_its_addresses, refused_devices, moved_into_a_user_namespace];
 
-/// Its own network namespace, with two pairs of devices; one of the first has addresses.
+/// A new network namespace with two pairs of devices; one of the first pair has addresses.
 struct Network {
     before: OwnedFd,
 }
@@ -23,7 +23,8 @@ impl Network {
         for name in ["given0", "given1"] {
             make_pair(name);
         }
-        // The peer of the first comes after lo, then itself. One address lasts, one is of the link's scope only.
+        // Index 1 is lo, 2 the peer of the first device, 3 the first device. One address is of global scope, one of
+        // link scope.
         add_address(3, [10, 9, 8, 7], 0);
         add_address(3, [169, 254, 1, 1], 253);
         Self { before }
@@ -36,8 +37,8 @@ impl Drop for Network {
     }
 }
 
-/// Kind, the kind's own struct with its attributes; the answer must be success.
-fn ask(kind: u16, body: &[u8]) {
+/// Sends a netlink request of this kind (struct and attributes in `body`), which must succeed.
+fn request(kind: u16, body: &[u8]) {
     let mut message = vec![0; 16];
     message[0..4].copy_from_slice(&(16 + body.len() as u32).to_ne_bytes());
     message[4..6].copy_from_slice(&kind.to_ne_bytes());
@@ -45,9 +46,9 @@ fn ask(kind: u16, body: &[u8]) {
     message.extend_from_slice(body);
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None).expect("socket");
     send(&socket, &message, SendFlags::empty()).expect("send");
-    let mut answer = [0u8; 4096];
-    recv(&socket, &mut answer[..], RecvFlags::empty()).expect("recv");
-    assert_eq!(answer[16..20], [0; 4], "netlink refused");
+    let mut reply = [0u8; 4096];
+    recv(&socket, &mut reply[..], RecvFlags::empty()).expect("recv");
+    assert_eq!(reply[16..20], [0; 4], "netlink refused");
 }
 
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
@@ -60,12 +61,12 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
 
 fn make_pair(name: &str) {
     let name = attribute(3, &[name.as_bytes(), &[0]].concat());
-    ask(16, &[vec![0; 16], name, attribute(18, &attribute(1, b"veth\0"))].concat());
+    request(16, &[vec![0; 16], name, attribute(18, &attribute(1, b"veth\0"))].concat());
 }
 
 fn add_address(index: u32, address: [u8; 4], scope: u8) {
     let head = [&[2, 24, 0, scope][..], &index.to_ne_bytes()].concat();
-    ask(20, &[head, attribute(1, &address), attribute(2, &address)].concat());
+    request(20, &[head, attribute(1, &address), attribute(2, &address)].concat());
 }
 
 fn devices(spec: &mut oci::Spec, json: serde_json::Value) {
@@ -83,7 +84,7 @@ fn moved_with_its_addresses(node: &Node) {
     });
     assert!(out.stdout.contains("eth0    inet 10.9.8.7/24"), "{out:?}");
     assert!(!out.stdout.contains("169.254.1.1"), "{out:?}");
-    // Whether the kernel has noticed already that the other end is down does not matter.
+    // The kernel may or may not have noticed yet that the other end is down.
     let flags = out.stdout.split_once("given1@if4: <").map(|(_, rest)| rest.split('>').next().unwrap_or(rest));
     assert!(flags.is_some_and(|flags| flags.split(',').any(|flag| flag == "UP")), "{out:?}");
     assert!(!links().contains("given"), "{}", links());
@@ -107,14 +108,14 @@ fn refused_devices(node: &Node) {
     let network = Network::new();
     let mut spec = bundle::spec(&["/bin/true"]);
     devices(&mut spec, serde_json::json!({"absent0": {}}));
-    let error = node.create(spec, node.inputs()).expect_err("there is none");
+    let error = node.create(spec, node.inputs()).expect_err("the device does not exist");
     assert_eq!(
         error.message,
         "move the network device \"absent0\" into the container: find it in the runtime's network namespace: No such device"
     );
     let mut spec = bundle::spec(&["/bin/true"]);
     devices(&mut spec, serde_json::json!({"given0": {"name": "lo"}}));
-    let error = node.create(spec, node.inputs()).expect_err("lo is there");
+    let error = node.create(spec, node.inputs()).expect_err("lo exists");
     assert!(error.message.ends_with("name it \"lo\" inside: File exists"), "{error}");
     assert!(links().contains("given0"), "{}", links());
     for wrong in [

@@ -1,4 +1,4 @@
-//! A seccomp agent, and calls that are asked of it.
+//! Seccomp agents, and system calls that are passed to them.
 
 use std::{
     io::{IoSliceMut, Read},
@@ -6,14 +6,14 @@ use std::{
     os::unix::net::{UnixListener, UnixStream},
 };
 
-use container::{Agent, ExecFilter, Progress};
+use container::{ExecFilter, Progress, SeccompAgent};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fd::{AsFd, OwnedFd},
     net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
 };
 use serde_json::{Value, json};
-use syscall::seccomp::Answer;
+use syscall::seccomp::Response;
 
 use crate::{
     Case, bundle,
@@ -22,18 +22,18 @@ use crate::{
 
 pub(crate) const CASES: &[Case] = crate::cases![
     an_agent_answers,
-    every_call_is_asked,
-    hardly_a_call_is_allowed,
-    a_command_is_asked_for_too,
-    an_agent_that_is_not_there,
-    an_agent_that_went_away,
+    every_call_is_notified,
+    almost_no_call_is_allowed,
+    execs_have_an_agent_too,
+    an_agent_that_does_not_exist,
+    an_agent_that_disconnected,
     no_agent,
 ];
 
 const MKDIR: [(&str, &str); 2] = [("mkdir", "SCMP_ACT_NOTIFY"), ("mkdirat", "SCMP_ACT_NOTIFY")];
 const SOCKET: &str = "/agent.sock";
 
-/// Listens, receives one listener and answers.
+/// A seccomp agent that receives one listener.
 struct TestAgent {
     socket: UnixListener,
 }
@@ -43,8 +43,8 @@ impl TestAgent {
         Self { socket: UnixListener::bind(SOCKET).expect("bind") }
     }
 
-    /// The message and the listener.
-    fn greet(&self) -> (Value, OwnedFd) {
+    /// Receives the message and the listener.
+    fn receive(&self) -> (Value, OwnedFd) {
         let (mut stream, _) = self.socket.accept().expect("accept");
         let mut data = vec![0; 64 << 10];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -66,9 +66,9 @@ impl Drop for TestAgent {
     }
 }
 
-/// Answers until the process has ended; the numbers of the calls. Before Linux 6.11 the listener tells of that only
-/// when the process was reaped.
-fn serve(listener: &OwnedFd, process: &OwnedFd, answer: impl Fn(i32) -> Answer) -> Vec<i32> {
+/// Answers until the process has exited; returns the numbers of the system calls. Before Linux 6.11 the listener
+/// reports the exit only once the process is reaped, so the pidfd is polled too.
+fn serve(listener: &OwnedFd, process: &OwnedFd, answer: impl Fn(i32) -> Response) -> Vec<i32> {
     let mut calls = Vec::new();
     loop {
         let mut fds = [PollFd::new(listener, PollFlags::IN), PollFd::new(process, PollFlags::IN)];
@@ -78,23 +78,24 @@ fn serve(listener: &OwnedFd, process: &OwnedFd, answer: impl Fn(i32) -> Answer) 
         }
         let call = syscall::seccomp::receive(listener).expect("receive");
         calls.push(call.call);
-        syscall::seccomp::answer(listener, &call, answer(call.call)).expect("answer");
+        syscall::seccomp::respond(listener, &call, answer(call.call)).expect("answer");
     }
 }
 
 fn profile(default: &str, rules: &[(&str, &str)]) -> oci::Seccomp {
     let rules: Vec<Value> = rules.iter().map(|(name, action)| json!({"names": [name], "action": action})).collect();
     let profile =
-        json!({"defaultAction": default, "syscalls": rules, "listenerPath": SOCKET, "listenerMetadata": "told"});
+        json!({"defaultAction": default, "syscalls": rules, "listenerPath": SOCKET, "listenerMetadata": "metadata"});
     serde_json::from_value(profile).expect("a profile")
 }
 
-/// Runs a script under a profile, whose agent answers.
-fn asked(
+/// Runs a script with a profile, whose agent answers; returns its outcome, the message to the agent and the system
+/// calls.
+fn run_with_agent(
     node: &Node,
     script: &str,
     profile: oci::Seccomp,
-    answer: impl Fn(i32) -> Answer,
+    answer: impl Fn(i32) -> Response,
 ) -> (Outcome, Value, Vec<i32>) {
     let agent = TestAgent::new();
     let mut spec = bundle::spec(&["/bin/sh", "-c", script]);
@@ -102,81 +103,81 @@ fn asked(
     let mut inputs = node.inputs();
     inputs.invocation.state = state();
     let output = Output::new(&mut inputs.stdio);
-    let (mut nascent, _) = node.create(spec, inputs).expect("created");
-    nascent.start().expect("started");
-    let (message, listener) = agent.greet();
-    assert_eq!((&message["pid"], &message["state"]["pid"]), (&json!(nascent.pid), &json!(nascent.pid)));
-    let calls = serve(&listener, &nascent.pidfd, answer);
-    assert!(matches!(next(&mut nascent), Ok(Progress::Executed)));
-    let outcome = output.collect(&nascent);
-    nascent.group.remove().expect("nothing is left in it");
+    let (mut setup, _) = node.create(spec, inputs).expect("created");
+    setup.start().expect("started");
+    let (message, listener) = agent.receive();
+    assert_eq!((&message["pid"], &message["state"]["pid"]), (&json!(setup.pid), &json!(setup.pid)));
+    let calls = serve(&listener, &setup.pidfd, answer);
+    assert!(matches!(next(&mut setup), Ok(Progress::Executed)));
+    let outcome = output.collect(&setup);
+    setup.group.remove().expect("the group is empty");
     (outcome, message, calls)
 }
 
 fn state() -> oci::State {
-    oci::State { oci_version: "1.3.0".into(), id: "asked".into(), bundle: "/bundle".into(), ..Default::default() }
+    oci::State { oci_version: "1.3.0".into(), id: "web".into(), bundle: "/bundle".into(), ..Default::default() }
 }
 
 fn an_agent_answers(node: &Node) {
     let profile = profile("SCMP_ACT_ALLOW", &MKDIR);
-    let (out, message, calls) = asked(node, "mkdir /new", profile, |_| Answer::Fail(libc::EXDEV));
+    let (out, message, calls) = run_with_agent(node, "mkdir /new", profile, |_| Response::Fail(libc::EXDEV));
     assert_eq!((out.code, calls.len()), (1, 1), "{out:?}");
     assert!(out.stderr.contains("Invalid cross-device link"), "{out:?}");
     let expected = json!({
-        "ociVersion": "1.3.0", "fds": ["seccompFd"], "pid": message["pid"], "metadata": "told",
-        "state": {"ociVersion": "1.3.0", "id": "asked", "status": "created", "pid": message["pid"], "bundle": "/bundle"},
+        "ociVersion": "1.3.0", "fds": ["seccompFd"], "pid": message["pid"], "metadata": "metadata",
+        "state": {"ociVersion": "1.3.0", "id": "web", "status": "created", "pid": message["pid"], "bundle": "/bundle"},
     });
     assert_eq!(message, expected);
 }
 
-/// execve and write among them: the agent has the listener before any is asked.
-fn every_call_is_asked(node: &Node) {
-    let (out, _, calls) = asked(node, "echo all", profile("SCMP_ACT_NOTIFY", &[]), |_| Answer::Continue);
+/// All system calls, including execve and write: the agent has the listener before the first one.
+fn every_call_is_notified(node: &Node) {
+    let (out, _, calls) = run_with_agent(node, "echo all", profile("SCMP_ACT_NOTIFY", &[]), |_| Response::Continue);
     assert_eq!((out.stdout.as_str(), out.code), ("all", 0), "{out:?}");
     assert_eq!(calls[0], libc::SYS_execve as i32, "{calls:?}");
     assert!(calls.contains(&(libc::SYS_write as i32)));
 }
 
-/// Nothing that would send the listener is allowed to the process.
-fn hardly_a_call_is_allowed(node: &Node) {
+/// The process may make none of the system calls that sending the listener takes.
+fn almost_no_call_is_allowed(node: &Node) {
     let profile = profile(
         "SCMP_ACT_KILL_PROCESS",
         &[("execve", "SCMP_ACT_ALLOW"), ("brk", "SCMP_ACT_NOTIFY"), ("arch_prctl", "SCMP_ACT_NOTIFY")],
     );
-    let (out, _, calls) = asked(node, "true", profile, |_| Answer::Continue);
+    let (out, _, calls) = run_with_agent(node, "true", profile, |_| Response::Continue);
     assert_eq!(out.code, 128 + libc::SIGSYS, "{out:?} {calls:?}");
-    assert!(!calls.is_empty(), "its program asked before it was killed");
+    assert!(!calls.is_empty(), "its program made notified calls before it was killed");
 }
 
-fn a_command_is_asked_for_too(node: &Node) {
+fn execs_have_an_agent_too(node: &Node) {
     let (mut target, _) = node.create(bundle::spec(&["/bin/sleep", "99"]), node.inputs()).expect("created");
     target.start().and_then(|()| next(&mut target)).expect("started");
     let agent = TestAgent::new();
     let program = seccomp::compile(&profile("SCMP_ACT_ALLOW", &MKDIR)).expect("compiles");
-    let told = oci::State { status: oci::Status::Running, pid: target.pid, ..state() };
-    let told = Agent { path: SOCKET.into(), metadata: String::new(), state: told };
-    let filter = ExecFilter { program: &program, agent: Some(&told) };
+    let state = oci::State { status: oci::Status::Running, pid: target.pid, ..state() };
+    let seccomp_agent = SeccompAgent { path: SOCKET.into(), metadata: String::new(), state };
+    let filter = ExecFilter { program: &program, agent: Some(&seccomp_agent) };
     let mut stdio = container::Stdio::default();
     let output = Output::new(&mut stdio);
-    let group = target.group.exec_group("asked").expect("exec group");
+    let group = target.group.exec_group("web").expect("exec group");
     let process = bundle::process(&["mkdir", "/dev/shm/new"]);
-    let mut command = container::exec(group, target.pidfd.as_fd(), &process, stdio, Some(filter)).expect("exec");
-    assert!(matches!(next(&mut command), Ok(Progress::Ready { .. })));
-    let (message, listener) = agent.greet();
-    assert_eq!((&message["pid"], &message["state"]["pid"]), (&json!(command.pid), &json!(target.pid)));
+    let mut exec = container::exec(group, target.pidfd.as_fd(), &process, stdio, Some(filter)).expect("exec");
+    assert!(matches!(next(&mut exec), Ok(Progress::Ready { .. })));
+    let (message, listener) = agent.receive();
+    assert_eq!((&message["pid"], &message["state"]["pid"]), (&json!(exec.pid), &json!(target.pid)));
     assert_eq!(message["state"]["status"], "running");
-    let calls = serve(&listener, &command.pidfd, |_| Answer::Fail(libc::EACCES));
-    let out = output.collect(&command);
+    let calls = serve(&listener, &exec.pidfd, |_| Response::Fail(libc::EACCES));
+    let out = output.collect(&exec);
     assert_eq!((calls.len(), out.code), (1, 1), "{out:?}");
-    command.group.remove().expect("removed");
+    exec.group.remove().expect("removed");
     node.end(target);
 }
 
-fn an_agent_that_is_not_there(node: &Node) {
+fn an_agent_that_does_not_exist(node: &Node) {
     let mut spec = bundle::spec(&["/bin/true"]);
     spec.linux.as_mut().expect("linux").seccomp = Some(profile("SCMP_ACT_ALLOW", &[("uname", "SCMP_ACT_NOTIFY")]));
     let plan = container::Plan::new(&with_group(node, spec), node.inputs()).expect("a plan");
-    let error = container::create(&node.trees, plan).expect_err("nobody listens");
+    let error = container::create(&node.trees, plan).expect_err("no agent listens");
     assert_eq!(error.message, "connect to the seccomp agent \"/agent.sock\": No such file or directory");
 }
 
@@ -186,18 +187,18 @@ fn with_group(node: &Node, mut spec: oci::Spec) -> oci::Spec {
     spec
 }
 
-fn an_agent_that_went_away(node: &Node) {
+fn an_agent_that_disconnected(node: &Node) {
     let agent = TestAgent::new();
     let mut spec = bundle::spec(&["/bin/true"]);
     spec.linux.as_mut().expect("linux").seccomp = Some(profile("SCMP_ACT_ALLOW", &[("uname", "SCMP_ACT_NOTIFY")]));
-    let (mut nascent, _) = node.create(spec, node.inputs()).expect("created");
-    let (gone, _): (UnixStream, _) = agent.socket.accept().expect("accept");
-    drop(gone);
-    nascent.start().expect("told");
-    let error = next(&mut nascent).expect_err("nobody would answer");
+    let (mut setup, _) = node.create(spec, node.inputs()).expect("created");
+    let (connection, _): (UnixStream, _) = agent.socket.accept().expect("accept");
+    drop(connection);
+    setup.start().expect("started");
+    let error = next(&mut setup).expect_err("the agent disconnected");
     assert_eq!(error.message, "reach the seccomp agent \"/agent.sock\": it hung up: Broken pipe");
-    reap(&nascent);
-    nascent.group.remove().expect("removed");
+    reap(&setup);
+    setup.group.remove().expect("removed");
 }
 
 fn no_agent(node: &Node) {

@@ -1,4 +1,4 @@
-//! Bad specs: an error that names the property, and nothing made.
+//! Invalid specs: the error names the property, and nothing is created.
 
 use container::{ErrorKind, Plan};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use crate::{Case, bundle, node::Node};
 
 pub(crate) const CASES: &[Case] = crate::cases![bad_specs, no_cgroup_left_behind, threads_are_refused];
 
-/// What is put where, and a part of the error.
+/// JSON pointer, invalid value, and a part of the expected error.
 fn table() -> Vec<(&'static str, Value, &'static str)> {
     vec![
         ("/process/args", json!([]), "process.args"),
@@ -22,11 +22,11 @@ fn table() -> Vec<(&'static str, Value, &'static str)> {
         ("/mounts/0/destination", json!("/"), "a destination is \"/\""),
         ("/mounts/1/options", json!(["sizee=1"]), "unknown mount option \"sizee=1\""),
         ("/mounts/0", json!({"destination": "/x", "type": "bind", "source": "y"}), "bind source \"y\" is not absolute"),
-        ("/linux/namespaces/0", json!({"type": "network"}), "network is there twice"),
+        ("/linux/namespaces/0", json!({"type": "network"}), "network is listed twice"),
         ("/linux/namespaces/0/path", json!("/none"), "open pid namespace \"/none\""),
-        ("/linux/namespaces/0/path", json!("/proc/self/ns/net"), "given for pid is no such namespace"),
+        ("/linux/namespaces/0/path", json!("/proc/self/ns/net"), "path for pid is not such a namespace"),
         ("/linux/namespaces/4", json!({"type": "user"}), "linux.uidMappings: is missing"),
-        ("/linux/sysctl", json!({"kernel.panic": "1"}), "kernel.panic belongs to no namespace"),
+        ("/linux/sysctl", json!({"kernel.panic": "1"}), "kernel.panic does not belong to a namespace"),
         ("/linux/cgroupsPath", json!("../up"), "linux.cgroupsPath"),
         ("/linux/maskedPaths", json!(["proc"]), "linux.maskedPaths: \"proc\" is not absolute"),
         ("/linux/rootfsPropagation", json!("sharedd"), "linux.rootfsPropagation: \"sharedd\""),
@@ -63,7 +63,7 @@ fn bad_specs(node: &Node) {
         put(&mut bad, pointer, value.clone());
         let spec: oci::Spec = serde_json::from_value(bad).expect("a spec");
         match Plan::new(&spec, node.inputs_of(&image)) {
-            Ok(_) => panic!("{pointer} = {value} was taken"),
+            Ok(_) => panic!("{pointer} = {value} was accepted"),
             Err(error) => {
                 assert_eq!(error.kind, ErrorKind::Invalid, "{error}");
                 assert!(error.message.contains(expected), "{pointer}: {error}");
@@ -83,7 +83,7 @@ fn no_cgroup_left_behind(node: &Node) {
     assert!(!node.trees.contains(&path));
 }
 
-/// A lock that another thread holds would never be released in the child.
+/// A lock that another thread holds would never be released in the child, so callers with threads are refused.
 fn threads_are_refused(node: &Node) {
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || stopped.recv());

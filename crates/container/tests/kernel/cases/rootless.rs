@@ -1,4 +1,4 @@
-//! An ordinary user makes containers: nothing is root's, and every step is done with what a user namespace gives.
+//! Containers of an unprivileged user: every step uses only the privileges that a user namespace gives.
 
 use std::{fs, os::unix::fs::lchown, path::Path};
 
@@ -14,45 +14,46 @@ use syscall::clone::Clone3;
 
 use crate::{Case, bundle, node::Node};
 
-pub(crate) const CASES: &[Case] = crate::cases![a_users_container, locked_flags_stay, what_a_user_may_not];
+pub(crate) const CASES: &[Case] = crate::cases![a_users_container, locked_flags_stay, operations_that_need_privileges];
 
 const USER: u32 = 1234;
 
-/// Runs this as an ordinary user, and says whether it came to its end.
-fn as_user(what: impl FnOnce()) {
+/// Runs a closure as an unprivileged user, and checks that it completes.
+fn as_user(run: impl FnOnce()) {
     let child = Clone3::default().fork(|| {
         let (uid, gid) = (Uid::from_raw(USER), Gid::from_raw(USER));
         let became = set_thread_groups(&[])
             .and_then(|()| set_thread_res_gid(gid, gid, gid))
             .and_then(|()| set_thread_res_uid(uid, uid, uid));
         became.expect("become a user");
-        // Who was root is not to be looked into, until it says otherwise or executes something.
+        // A process that was root is not dumpable, until it changes that or calls execve.
         rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable).expect("dumpable");
-        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(what)) {
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
             Ok(()) => 0,
             Err(_) => 1,
         }
     });
     let child = child.expect("a process");
     let status = waitid(WaitId::PidFd(child.pidfd.as_fd()), WaitIdOptions::EXITED).expect("waitid").expect("a status");
-    assert_eq!(status.exit_status(), Some(0), "what the user did failed");
+    assert_eq!(status.exit_status(), Some(0), "the closure failed");
 }
 
-fn give(path: &Path) {
+fn chown_tree(path: &Path) {
     lchown(path, Some(USER), Some(USER)).expect("chown");
     if path.symlink_metadata().expect("stat").is_dir() {
-        fs::read_dir(path).expect("directory").for_each(|entry| give(&entry.expect("entry").path()));
+        fs::read_dir(path).expect("directory").for_each(|entry| chown_tree(&entry.expect("entry").path()));
     }
 }
 
-/// As `spec --rootless` has it: the own ids, no network namespace, the host's sysfs, no limits.
+/// Returns a spec like that of `spec --rootless`: the user's own ids, no network namespace, the host's sysfs, no
+/// limits.
 fn spec(args: &[&str]) -> oci::Spec {
     let mut spec = bundle::spec(args);
     let linux = spec.linux.as_mut().expect("linux");
     linux.namespaces.retain(|namespace| namespace.kind != NamespaceType::Network);
     linux.namespaces.push(Namespace { kind: NamespaceType::User, path: None });
-    let own = |host_id| vec![IdMapping { container_id: 0, host_id, size: 1 }];
-    (linux.uid_mappings, linux.gid_mappings) = (own(USER), own(USER));
+    let map = |host_id| vec![IdMapping { container_id: 0, host_id, size: 1 }];
+    (linux.uid_mappings, linux.gid_mappings) = (map(USER), map(USER));
     linux.resources = None;
     spec.process.as_mut().expect("process").user.additional_gids.clear();
     spec
@@ -60,8 +61,8 @@ fn spec(args: &[&str]) -> oci::Spec {
 
 fn a_users_container(node: &Node) {
     let image = node.image();
-    give(&image);
-    // The test's namespace has no /dev; a user binds the host's nodes.
+    chown_tree(&image);
+    // The test's namespace has no /dev, and a user binds the host's nodes.
     fs::create_dir_all("/dev").expect("directory");
     for (name, number) in [("null", 3), ("zero", 5), ("full", 7), ("random", 8), ("urandom", 9)] {
         node_at(&format!("/dev/{name}"), 1, number);
@@ -74,16 +75,16 @@ fn a_users_container(node: &Node) {
         let words: Vec<&str> = out.stdout.split_whitespace().collect();
         assert_eq!(words, ["0", "0", "1234", "1", "sys"], "{out:?}");
         assert!(out.stderr.contains("Read-only file system"), "{out:?}");
-        // A command in it.
+        // Execute a process in it.
         let (mut target, _) = node.create(spec(&["/bin/sleep", "99"]), node.inputs_of(&image)).expect("created");
         target.start().expect("started");
         crate::node::next(&mut target).expect("executed");
-        let of = container::Target { user_namespace: true, ..target.pidfd.as_fd().into() };
+        let exec_target = container::Target { user_namespace: true, ..target.pidfd.as_fd().into() };
         let mut process = bundle::process(&["/bin/sh", "-c", "id -u; readlink /proc/self/ns/user"]);
-        let error = node.exec_in(&target, of, &process).expect_err("has groups");
-        assert!(error.message.contains("nobody may change groups"), "{error}");
+        let error = node.exec_in(&target, exec_target, &process).expect_err("has groups");
+        assert!(error.message.contains("maps only its own group"), "{error}");
         process.user.additional_gids.clear();
-        let out = node.exec_in(&target, of, &process).expect("exec");
+        let out = node.exec_in(&target, exec_target, &process).expect("exec");
         let name = fs::read_link(format!("/proc/{}/ns/user", target.pid)).expect("namespace").display().to_string();
         assert_eq!(out.stdout, format!("0\n{name}"), "{out:?}");
         rustix::process::pidfd_send_signal(&target.pidfd, rustix::process::Signal::KILL).expect("kill");
@@ -100,10 +101,11 @@ fn node_at(path: &str, major: u32, minor: u32) {
     }
 }
 
-/// A user namespace may not take flags off that another put on a mount: they stay, and who asks for it is refused.
+/// A process in a user namespace may not clear mount flags that were set in another one: they stay, and options that
+/// clear them are refused.
 fn locked_flags_stay(node: &Node) {
     let image = node.image();
-    give(&image);
+    chown_tree(&image);
     let directory = format!("/volume-{}", node.number());
     fs::create_dir(&directory).expect("directory");
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
@@ -125,7 +127,7 @@ fn locked_flags_stay(node: &Node) {
         }
         for (option, word) in [("rw", "rw"), ("suid", "suid"), ("dev", "dev"), ("rrw", "rw"), ("rdev", "dev")] {
             let error = run(&["rbind", option]).expect_err("the kernel has locked it");
-            let expected = format!("option \"{word}\" cannot be had in a user namespace");
+            let expected = format!("option \"{word}\" is not permitted in a user namespace");
             assert!(error.message.contains(&expected), "{option}: {error}");
         }
         let error = run(&["rbind", "strictatime"]).expect_err("the kernel has locked it");
@@ -134,9 +136,9 @@ fn locked_flags_stay(node: &Node) {
     unmount(directory.as_str(), UnmountFlags::empty()).expect("umount");
 }
 
-fn what_a_user_may_not(node: &Node) {
+fn operations_that_need_privileges(node: &Node) {
     let image = node.image();
-    give(&image);
+    chown_tree(&image);
     as_user(|| {
         let fails = |spec| node.run(spec, node.inputs_of(&image)).expect_err("refused").message;
         let mut without = spec(&["true"]);

@@ -1,4 +1,4 @@
-//! Containers in user namespaces: new ones, joined ones, and what belongs to them.
+//! Containers in user namespaces: new ones, joined ones, and the resources that they own.
 
 use std::{fs, os::unix::fs::MetadataExt};
 
@@ -15,16 +15,16 @@ use crate::{
 pub(crate) const CASES: &[Case] = crate::cases![
     root_inside_is_a_user_outside,
     every_mount_of_an_engine,
-    commands_inside,
+    execs_inside,
     a_pod_with_a_user_namespace,
-    the_hosts_namespaces_beside_it,
+    with_namespaces_of_the_host,
     bad_maps,
 ];
 
-/// First id outside.
+/// First mapped id on the host.
 const FIRST: u32 = 300_000;
 
-/// Gives a spec a user namespace of 65536 ids.
+/// Adds a user namespace of 65536 ids to a spec.
 pub(crate) fn map(spec: &mut oci::Spec) {
     let linux = spec.linux.get_or_insert_default();
     linux.namespaces.push(Namespace { kind: NamespaceType::User, path: None });
@@ -33,23 +33,23 @@ pub(crate) fn map(spec: &mut oci::Spec) {
     linux.gid_mappings = vec![line];
 }
 
-/// An image that belongs to the container's root, below a directory that it may not pass.
+/// Makes an image that belongs to the container's root, below a directory that the root may not traverse.
 pub(crate) fn image(node: &Node) -> std::path::PathBuf {
     let image = node.image();
     let closed = std::path::PathBuf::from(format!("/closed-{}", node.number()));
     fs::create_dir(&closed).expect("directory");
     set_mode(&closed, 0o700);
-    let place = closed.join("root");
-    fs::rename(&image, &place).expect("rename");
-    own(&place);
-    place
+    let root = closed.join("root");
+    fs::rename(&image, &root).expect("rename");
+    chown_tree(&root);
+    root
 }
 
-fn own(path: &std::path::Path) {
+fn chown_tree(path: &std::path::Path) {
     std::os::unix::fs::lchown(path, Some(FIRST), Some(FIRST)).expect("chown");
     if path.symlink_metadata().expect("stat").is_dir() {
         for entry in fs::read_dir(path).expect("directory") {
-            own(&entry.expect("entry").path());
+            chown_tree(&entry.expect("entry").path());
         }
     }
 }
@@ -71,8 +71,8 @@ fn root_inside_is_a_user_outside(node: &Node) {
     let out = node.run(spec, node.inputs_of(&image)).expect("runs");
     let words: Vec<&str> = out.stdout.split_whitespace().collect();
     assert_eq!(words[..7], ["0", "0", "300000", "65536", "0", "300000", "65536"], "{out:?}");
-    let own = fs::read_link("/proc/self/ns/user").expect("namespace").display().to_string();
-    assert_ne!(words[7], own);
+    let callers = fs::read_link("/proc/self/ns/user").expect("namespace").display().to_string();
+    assert_ne!(words[7], callers);
     assert_eq!(words[8], "1");
     assert_eq!(fs::metadata(image.join("tmp/new")).expect("the new file").uid(), FIRST);
 }
@@ -87,9 +87,9 @@ fn every_mount_of_an_engine(node: &Node) {
     assert!(rest.starts_with("crw-rw-rw-    1 0        0           1,   3 "), "{out:?}");
 }
 
-fn command(node: &Node, target: &container::Nascent, script: &str) -> crate::node::Outcome {
-    let target_of = Target { user_namespace: true, ..target.pidfd.as_fd().into() };
-    node.exec_in(target, target_of, &bundle::process(&["/bin/sh", "-c", script])).expect("exec")
+fn exec(node: &Node, target: &container::ContainerSetup, script: &str) -> crate::node::Outcome {
+    let exec_target = Target { user_namespace: true, ..target.pidfd.as_fd().into() };
+    node.exec_in(target, exec_target, &bundle::process(&["/bin/sh", "-c", script])).expect("exec")
 }
 
 const NAMES: &str = "for k in user pid net ipc uts mnt cgroup; do readlink /proc/self/ns/$k; done";
@@ -99,29 +99,29 @@ fn names_of(pid: i32) -> Vec<String> {
     ["user", "pid", "net", "ipc", "uts", "mnt", "cgroup"].map(name).into()
 }
 
-fn commands_inside(node: &Node) {
+fn execs_inside(node: &Node) {
     let mut spec = bundle::spec(&["/bin/sleep", "99"]);
     map(&mut spec);
     let (mut target, _) = node.create(spec, node.inputs_of(&image(node))).expect("created");
     target.start().expect("started");
     next(&mut target).expect("executed");
-    let out = command(node, &target, &format!("id -u; {NAMES}; cat /proc/1/cmdline; touch /dev/shm/x"));
+    let out = exec(node, &target, &format!("id -u; {NAMES}; cat /proc/1/cmdline; touch /dev/shm/x"));
     assert_eq!(out.code, 0, "{out:?}");
     let lines: Vec<&str> = out.stdout.lines().collect();
     assert_eq!(lines[0], "0");
     assert_eq!(lines[1..8], names_of(target.pid), "{out:?}");
     let mut process = bundle::process(&["/bin/sh", "-c", "id -u; id -g; id -G; grep CapEff /proc/self/status"]);
     (process.user.uid, process.user.gid, process.user.additional_gids) = (33, 34, vec![35]);
-    let target_of = Target { user_namespace: true, ..target.pidfd.as_fd().into() };
-    let out = node.exec_in(&target, target_of, &process).expect("exec");
+    let exec_target = Target { user_namespace: true, ..target.pidfd.as_fd().into() };
+    let out = node.exec_in(&target, exec_target, &process).expect("exec");
     assert!(out.stdout.starts_with("33\n34\n34 35\n"), "{out:?}");
     process.user.uid = 70000;
-    let error = node.exec_in(&target, target_of, &process).expect_err("unmapped");
+    let error = node.exec_in(&target, exec_target, &process).expect_err("unmapped");
     assert!(error.message.contains("user 70000") && error.message.contains("mapped"), "{error}");
     node.end(target);
 }
 
-/// What engines do: the first container makes the namespaces, the others join all of them, in any order.
+/// Like engines: the first container makes the namespaces, and the others join all of them, in any order.
 fn a_pod_with_a_user_namespace(node: &Node) {
     let mut spec = bundle::spec(&["/bin/sleep", "99"]);
     map(&mut spec);
@@ -156,9 +156,9 @@ fn a_pod_with_a_user_namespace(node: &Node) {
     node.end(pod);
 }
 
-/// Namespaces of the host stay the host's, joined by path or not named at all; sysfs is then the host's, for nobody to
-/// write.
-fn the_hosts_namespaces_beside_it(node: &Node) {
+/// Namespaces of the host can be joined by path, or are used if the spec does not list them. sysfs is then a read-only
+/// bind mount of the host's.
+fn with_namespaces_of_the_host(node: &Node) {
     let out = shell(node, &format!("{NAMES}; touch /sys/x; ls /sys/class | head -1"), |spec| {
         let namespaces = &mut spec.linux.as_mut().expect("linux").namespaces;
         namespaces.retain(|namespace| namespace.kind != NamespaceType::Network);
@@ -166,9 +166,9 @@ fn the_hosts_namespaces_beside_it(node: &Node) {
         uts.path = Some("/proc/self/ns/uts".to_owned());
         spec.hostname = None;
     });
-    let own = names_of(std::process::id() as i32);
+    let callers = names_of(std::process::id() as i32);
     let lines: Vec<&str> = out.stdout.lines().collect();
-    assert_eq!((lines[2], lines[4]), (own[2].as_str(), own[4].as_str()), "{out:?}");
+    assert_eq!((lines[2], lines[4]), (callers[2].as_str(), callers[4].as_str()), "{out:?}");
     assert!(out.stderr.contains("Read-only file system"), "{out:?}");
     assert_eq!(lines.len(), 8, "{out:?}");
 }

@@ -1,9 +1,9 @@
-//! Mounts, CDI devices, profiles, ports: what is taken, and what is refused by name.
+//! Mounts, CDI devices, security profiles and ports: valid values, and invalid ones that are refused by field.
 
 use cri_proto::v1;
 use pod::Propagation;
 
-use super::{container, plain, refused, refused_pod, with_security};
+use super::{assert_pod_refused, assert_refused, container, plain, with_security};
 
 fn bind() -> v1::Mount {
     v1::Mount { container_path: "/in".into(), host_path: "/host".into(), ..Default::default() }
@@ -18,7 +18,7 @@ fn with_mount(mount: v1::Mount) -> v1::ContainerConfig {
     v1::ContainerConfig { mounts: vec![mount], ..plain() }
 }
 
-fn taken(mount: v1::Mount) -> pod::Volume {
+fn volume(mount: v1::Mount) -> pod::Volume {
     container(with_mount(mount)).expect("valid").volumes.remove(0)
 }
 
@@ -27,26 +27,26 @@ fn map(host_id: u32, container_id: u32, length: u32) -> Vec<v1::IdMapping> {
 }
 
 #[test]
-fn mounts_are_binds_or_images() {
-    let volume = taken(v1::Mount { readonly: true, recursive_read_only: true, selinux_relabel: true, ..bind() });
+fn mounts_are_bind_mounts_or_images() {
+    let volume = volume(v1::Mount { readonly: true, recursive_read_only: true, selinux_relabel: true, ..bind() });
     assert!(volume.readonly && volume.recursive_readonly && volume.selinux_relabel && volume.image.is_none());
-    let volume = taken(v1::Mount { image_sub_path: "a/b".into(), ..image() });
-    assert!(volume.readonly, "an image always is");
+    let volume = volume(v1::Mount { image_sub_path: "a/b".into(), ..image() });
+    assert!(volume.readonly, "an image is always read-only");
     let image = volume.image.expect("an image");
     assert_eq!((image.image.as_str(), image.image_ref.as_str()), ("sha256:1", "r@sha256:2"));
     assert_eq!(image.sub_path, std::path::Path::new("a/b"));
     let empty = v1::Mount { image: Some(v1::ImageSpec::default()), ..bind() };
-    assert!(taken(empty).image.is_none(), "an empty image is none");
-    let mapped = taken(v1::Mount { uid_mappings: map(1, 0, 5), gid_mappings: map(2, 0, 5), ..bind() });
+    assert!(volume(empty).image.is_none(), "an empty image message requests no image");
+    let mapped = volume(v1::Mount { uid_mappings: map(1, 0, 5), gid_mappings: map(2, 0, 5), ..bind() });
     assert_eq!((mapped.uid_mappings[0].host_id, mapped.gid_mappings[0].host_id), (1, 2));
-    let words =
+    let options =
         ["noexec", "nosuid", "nodev", "rro", "relatime", "rrelatime", "nosymfollow"].map(str::to_owned).to_vec();
-    assert_eq!(taken(v1::Mount { mount_options: words.clone(), ..bind() }).options, words);
-    assert_eq!(taken(v1::Mount { propagation: 2, ..bind() }).propagation, Propagation::Bidirectional);
+    assert_eq!(volume(v1::Mount { mount_options: options.clone(), ..bind() }).options, options);
+    assert_eq!(volume(v1::Mount { propagation: 2, ..bind() }).propagation, Propagation::Bidirectional);
 }
 
 #[test]
-fn mounts_that_cannot_be_are_refused_by_field() {
+fn invalid_mounts_are_refused_by_field() {
     let cases: [(v1::Mount, &str); 16] = [
         (v1::Mount { container_path: "in".into(), ..bind() }, "container_path"),
         (v1::Mount { container_path: "/".into(), ..bind() }, "container_path"),
@@ -69,20 +69,20 @@ fn mounts_that_cannot_be_are_refused_by_field() {
         ),
     ];
     for (mount, field) in cases {
-        refused(with_mount(mount), &format!("config.mounts[0].{field}"));
+        assert_refused(with_mount(mount), &format!("config.mounts[0].{field}"));
     }
     for word in ["", "loop", "size=1", "rbind", "shared", "remount", "noexec,nosuid", "NOEXEC"] {
         let options = vec!["ro".to_owned(), word.to_owned()];
-        refused(with_mount(v1::Mount { mount_options: options, ..bind() }), "config.mounts[0].mount_options[1]");
+        assert_refused(with_mount(v1::Mount { mount_options: options, ..bind() }), "config.mounts[0].mount_options[1]");
     }
     let contradiction = v1::Mount { readonly: true, mount_options: vec!["rw".into()], ..bind() };
-    refused(with_mount(contradiction), "config.mounts[0].mount_options[0]");
+    assert_refused(with_mount(contradiction), "config.mounts[0].mount_options[0]");
     let device = v1::Device { host_path: "/dev/null".into(), permissions: "rwx".into(), ..Default::default() };
-    refused(v1::ContainerConfig { devices: vec![device], ..plain() }, "config.devices[0].permissions");
+    assert_refused(v1::ContainerConfig { devices: vec![device], ..plain() }, "config.devices[0].permissions");
 }
 
 #[test]
-fn cdi_devices_are_named_by_the_field_and_by_annotations() {
+fn cdi_devices_are_read_from_the_field_and_annotations() {
     let device = |name: &str| v1::CdiDevice { name: name.into() };
     let message = v1::ContainerConfig {
         cdi_devices: vec![device("v.com/a=1"), device("v.com/a=1")],
@@ -90,21 +90,21 @@ fn cdi_devices_are_named_by_the_field_and_by_annotations() {
         ..plain()
     };
     assert_eq!(container(message).expect("valid").cdi_devices, ["v.com/a=1", "v.com/b=2"]);
-    let wrong = v1::ContainerConfig { cdi_devices: vec![device("v.com/a=1"), device("gpu")], ..plain() };
-    refused(wrong, "config.CDI_devices[1].name");
-    let wrong = [("cdi.k8s.io/x".to_owned(), "v.com/a=1,,".to_owned())].into();
-    refused(v1::ContainerConfig { annotations: wrong, ..plain() }, "config.annotations[cdi.k8s.io/x]");
+    let invalid = v1::ContainerConfig { cdi_devices: vec![device("v.com/a=1"), device("gpu")], ..plain() };
+    assert_refused(invalid, "config.CDI_devices[1].name");
+    let invalid = [("cdi.k8s.io/x".to_owned(), "v.com/a=1,,".to_owned())].into();
+    assert_refused(v1::ContainerConfig { annotations: invalid, ..plain() }, "config.annotations[cdi.k8s.io/x]");
 }
 
 #[test]
-fn lists_of_paths_count_as_they_are_said() {
+fn lists_of_paths_apply_as_they_are() {
     let missing = container(plain()).expect("valid").security;
-    assert_eq!((missing.masked_paths, missing.readonly_paths), (None, None), "the default ones");
+    assert_eq!((missing.masked_paths, missing.readonly_paths), (None, None), "the defaults");
     let unmasked = container(with_security(|_| {})).expect("valid").security;
     assert_eq!((unmasked.masked_paths, unmasked.readonly_paths), (Some(vec![]), Some(vec![])), "procMount: Unmasked");
     let some = container(with_security(|s| s.masked_paths = vec!["/proc/kcore".into()])).expect("valid").security;
     assert_eq!(some.masked_paths, Some(vec!["/proc/kcore".to_owned()]));
-    refused(
+    assert_refused(
         with_security(|s| s.readonly_paths = vec!["/proc/sys".into(), "rel".into()]),
         "config.linux.security_context.readonly_paths[1]",
     );
@@ -112,7 +112,7 @@ fn lists_of_paths_count_as_they_are_said() {
 
 #[test]
 #[allow(deprecated)]
-fn profiles_are_one_of_three_kinds() {
+fn profiles_have_one_of_three_types() {
     let at = "config.linux.security_context";
     let profile =
         |kind, reference: &str| Some(v1::SecurityProfile { profile_type: kind, localhost_ref: reference.to_owned() });
@@ -124,20 +124,20 @@ fn profiles_are_one_of_three_kinds() {
     assert_eq!(apparmor(with_security(|s| s.apparmor_profile = "localhost/mine".into())).as_deref(), Some("mine"));
     let privileged = with_security(|s| (s.privileged, s.apparmor) = (true, profile(2, "mine")));
     assert_eq!(apparmor(privileged).as_deref(), Some("unconfined"));
-    refused(with_security(|s| s.apparmor = profile(9, "")), &format!("{at}.apparmor.profile_type"));
-    refused(with_security(|s| s.apparmor = profile(0, "x")), &format!("{at}.apparmor.localhost_ref"));
-    refused(with_security(|s| s.apparmor = profile(2, "a b")), &format!("{at}.apparmor.localhost_ref"));
-    refused(with_security(|s| s.seccomp = profile(1, "/x")), &format!("{at}.seccomp.localhost_ref"));
-    refused(with_security(|s| s.seccomp = profile(2, "")), &format!("{at}.seccomp.localhost_ref"));
+    assert_refused(with_security(|s| s.apparmor = profile(9, "")), &format!("{at}.apparmor.profile_type"));
+    assert_refused(with_security(|s| s.apparmor = profile(0, "x")), &format!("{at}.apparmor.localhost_ref"));
+    assert_refused(with_security(|s| s.apparmor = profile(2, "a b")), &format!("{at}.apparmor.localhost_ref"));
+    assert_refused(with_security(|s| s.seccomp = profile(1, "/x")), &format!("{at}.seccomp.localhost_ref"));
+    assert_refused(with_security(|s| s.seccomp = profile(2, "")), &format!("{at}.seccomp.localhost_ref"));
     let both = with_security(|s| {
         s.run_as_user = Some(v1::Int64Value { value: 1 });
         s.run_as_username = "www".into();
     });
-    refused(both, &format!("{at}.run_as_username"));
+    assert_refused(both, &format!("{at}.run_as_username"));
 }
 
 #[test]
-fn ports_are_single_and_of_known_protocols() {
+fn invalid_ports_are_refused_by_field() {
     let port = |host_port, container_port, protocol, host_ip: &str| v1::PortMapping {
         protocol,
         container_port,
@@ -152,26 +152,26 @@ fn ports_are_single_and_of_known_protocols() {
         (port(80, 80, 3, ""), "protocol"),
         (port(80, 80, 2, "node.local"), "host_ip"),
     ] {
-        refused_pod(|m| m.port_mappings = vec![mapping], &format!("config.port_mappings[0].{field}"));
+        assert_pod_refused(|m| m.port_mappings = vec![mapping], &format!("config.port_mappings[0].{field}"));
     }
 }
 
 #[test]
-fn paths_inside_are_cleaned_and_never_leave() {
+fn paths_in_the_container_are_resolved_and_stay_inside() {
     use crate::config::field::path_inside;
-    let told = |path| path_inside("f", path).map_err(|failure| failure.to_string());
+    let resolved = |path| path_inside("f", path).map_err(|failure| failure.to_string());
     for (path, clean) in
         [("/a/../v", "/v"), ("/../../v", "/v"), ("/a/b/../../..", "/"), ("/v/", "/v/"), ("/a/./b//c", "/a/./b//c")]
     {
-        assert_eq!(told(path).as_deref(), Ok(clean), "{path}");
+        assert_eq!(resolved(path).as_deref(), Ok(clean), "{path}");
     }
     for bad in ["", "v", "../v", "a/../../v", "/a\0b"] {
-        assert!(told(bad).is_err(), "{bad:?}");
+        assert!(resolved(bad).is_err(), "{bad:?}");
     }
 }
 
 #[test]
-fn name_servers_of_a_link_have_their_zone() {
+fn link_local_name_servers_may_have_a_zone() {
     use crate::config::field::name_server;
     for good in ["1.2.3.4", "fe80::1", "fe80::1%eth0"] {
         name_server("f", good).unwrap_or_else(|_| panic!("{good}"));
@@ -182,14 +182,14 @@ fn name_servers_of_a_link_have_their_zone() {
 }
 
 #[test]
-fn a_container_says_of_the_nodes_namespaces_what_it_asks_for() {
-    let asked = |network: i32, ipc: i32| {
+fn a_container_can_request_namespaces_of_the_node() {
+    let namespaces = |network: i32, ipc: i32| {
         let options = v1::NamespaceOption { network, ipc, pid: 1, ..Default::default() };
-        crate::config::namespace::of_container("at", &options).map(|found| (found.network, found.ipc))
+        crate::config::namespace::of_container("at", &options).map(|namespaces| (namespaces.network, namespaces.ipc))
     };
-    assert_eq!(asked(0, 0).ok(), Some((None, None)));
-    assert_eq!(asked(2, 2).ok(), Some((Some(pod::SharedMode::Node), Some(pod::SharedMode::Node))));
+    assert_eq!(namespaces(0, 0).ok(), Some((None, None)));
+    assert_eq!(namespaces(2, 2).ok(), Some((Some(pod::SharedMode::Node), Some(pod::SharedMode::Node))));
     for (network, ipc) in [(1, 0), (0, 1), (3, 0), (0, 9)] {
-        assert!(asked(network, ipc).is_err(), "{network} {ipc}");
+        assert!(namespaces(network, ipc).is_err(), "{network} {ipc}");
     }
 }

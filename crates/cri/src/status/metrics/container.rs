@@ -6,20 +6,20 @@ use super::{
     writer::{SECOND, Writer, text},
 };
 
-/// Of `ContainerMetrics`.
+/// Tag in `ContainerMetrics`.
 const ID: u32 = 1;
-/// The kernel's period of a CPU quota, microseconds, where none was asked for.
+/// The kernel's default period of a CPU quota in microseconds.
 const CPU_PERIOD: u64 = 100_000;
-/// What a container without CPU shares has.
+/// CPU shares of a container that does not set them.
 const CPU_SHARES: u64 = 1024;
 
 static DEVICES: std::sync::LazyLock<Devices> = std::sync::LazyLock::new(Devices::default);
 
-/// One container's `ContainerMetrics`.
+/// Encodes the `ContainerMetrics` of a container.
 pub(super) fn write(out: &mut Vec<u8>, stats: &ContainerStats, pod: &Name, filesystem: &Filesystem) {
     let container = &stats.container;
     text(ID, &container.id, out);
-    // As its users name it: kubelet asks for images by their ids.
+    // The reference that the user specified, because kubelet requests images by id.
     let named = &container.config.user_specified_image;
     let image = if named.is_empty() { container.config.image.as_str() } else { named.as_str() };
     let labels = [container.config.name.as_str(), container.id.as_str(), image, &pod.namespace, &pod.name];
@@ -51,7 +51,7 @@ fn cpu(writer: &mut Writer<'_>, stats: &ContainerStats) {
 }
 
 fn memory(writer: &mut Writer<'_>, stats: &ContainerStats) {
-    let (cgroup, occasional) = (&stats.cgroup, &stats.occasional);
+    let (cgroup, expensive) = (&stats.cgroup, &stats.expensive);
     writer.add(&family::MEMORY_USAGE, [], cgroup.memory_usage);
     writer.add(&family::MEMORY_WORKING_SET, [], cgroup.memory_working_set);
     writer.add(&family::MEMORY_RSS, [], cgroup.memory_rss);
@@ -59,37 +59,37 @@ fn memory(writer: &mut Writer<'_>, stats: &ContainerStats) {
     writer.add(&family::MEMORY_MAPPED_FILE, [], cgroup.memory_mapped_file);
     writer.add(&family::MEMORY_ACTIVE_FILE, [], cgroup.memory_active_file);
     writer.add(&family::MEMORY_INACTIVE_FILE, [], cgroup.memory_inactive_file);
-    writer.add(&family::MEMORY_KERNEL, [], occasional.memory_kernel.unwrap_or(cgroup.memory_kernel));
+    writer.add(&family::MEMORY_KERNEL, [], expensive.memory_kernel.unwrap_or(cgroup.memory_kernel));
     writer.add(&family::MEMORY_SWAP, [], cgroup.swap_usage.unwrap_or(0));
-    if let Some(most) = occasional.memory_max_usage {
+    if let Some(most) = expensive.memory_max_usage {
         writer.add(&family::MEMORY_MAX, [], most);
     }
-    writer.add(&family::MEMORY_FAILCNT, [], occasional.memory_failures);
-    // A container has no groups of its own below it: both scopes are one.
+    writer.add(&family::MEMORY_FAILCNT, [], expensive.memory_failures);
+    // A container has no child cgroups, so both scopes have the same value.
     for scope in ["container", "hierarchy"] {
         writer.add(&family::MEMORY_FAILURES, ["pgfault", scope], cgroup.page_faults);
         writer.add(&family::MEMORY_FAILURES, ["pgmajfault", scope], cgroup.major_page_faults);
     }
-    writer.add(&family::OOM_EVENTS, [], occasional.oom_kills);
+    writer.add(&family::OOM_EVENTS, [], expensive.oom_kills);
     reclaim(writer, stats);
-    for pages in &occasional.huge_pages {
+    for pages in &expensive.huge_pages {
         writer.add(&family::HUGETLB_USAGE, [&pages.size], pages.usage);
         writer.add(&family::HUGETLB_MAX, [&pages.size], pages.max_usage);
     }
 }
 
-/// What the kernel did to keep memory below its limits.
+/// Adds the metrics of memory reclaim and its causes.
 fn reclaim(writer: &mut Writer<'_>, stats: &ContainerStats) {
-    let (cgroup, occasional) = (&stats.cgroup, &stats.occasional);
+    let (cgroup, expensive) = (&stats.cgroup, &stats.expensive);
     writer.add(&family::MEMORY_DIRTY, [], cgroup.memory_file_dirty);
     writer.add(&family::MEMORY_WRITEBACK, [], cgroup.memory_file_writeback);
     writer.add(&family::MEMORY_PGSCAN, [], cgroup.pages_scanned);
     writer.add(&family::MEMORY_PGSTEAL, [], cgroup.pages_stolen);
     writer.add(&family::MEMORY_REFAULT_ANON, [], cgroup.refaults_anon);
     writer.add(&family::MEMORY_REFAULT_FILE, [], cgroup.refaults_file);
-    writer.add(&family::MEMORY_EVENTS_HIGH, [], occasional.memory_high);
-    // v1 counts the same as its failures.
-    writer.add(&family::MEMORY_EVENTS_MAX, [], occasional.memory_failures);
+    writer.add(&family::MEMORY_EVENTS_HIGH, [], expensive.memory_high);
+    // cgroup v1 counts these events as failures.
+    writer.add(&family::MEMORY_EVENTS_MAX, [], expensive.memory_failures);
 }
 
 fn disk(writer: &mut Writer<'_>, stats: &ContainerStats, filesystem: &Filesystem) {
@@ -112,17 +112,17 @@ fn disk(writer: &mut Writer<'_>, stats: &ContainerStats, filesystem: &Filesystem
 }
 
 fn processes(writer: &mut Writer<'_>, stats: &ContainerStats) {
-    let occasional = &stats.occasional;
-    writer.add(&family::PROCESSES, [], occasional.processes);
+    let expensive = &stats.expensive;
+    writer.add(&family::PROCESSES, [], expensive.processes);
     writer.add(&family::THREADS, [], stats.cgroup.pids);
     writer.add(&family::THREADS_MAX, [], stats.cgroup.pids_limit.unwrap_or(0));
-    if let Some(open) = occasional.open_files {
+    if let Some(open) = expensive.open_files {
         writer.add(&family::FILE_DESCRIPTORS, [], open);
     }
-    if let Some(open) = occasional.sockets {
+    if let Some(open) = expensive.sockets {
         writer.add(&family::SOCKETS, [], open);
     }
-    if let Some(limit) = occasional.open_files_limit {
+    if let Some(limit) = expensive.open_files_limit {
         writer.add(&family::ULIMITS_SOFT, ["max_open_files"], limit);
     }
 }
@@ -134,7 +134,7 @@ fn limits(writer: &mut Writer<'_>, resources: &oci::Resources) {
         writer.add(&family::SPEC_CPU_QUOTA, [], quota);
     }
     writer.add(&family::SPEC_CPU_SHARES, [], cpu.shares.filter(|shares| *shares > 0).unwrap_or(CPU_SHARES));
-    // Negative: no limit.
+    // A negative value means no limit.
     let bytes = |limit: Option<i64>| limit.and_then(|limit| u64::try_from(limit).ok()).unwrap_or(0);
     writer.add(&family::SPEC_MEMORY_LIMIT, [], bytes(memory.limit));
     writer.add(&family::SPEC_MEMORY_RESERVATION, [], bytes(memory.reservation));

@@ -1,4 +1,4 @@
-//! Block devices and file systems by the names that people know.
+//! Names of block devices, and the file system of the writable layers.
 
 use std::{
     collections::HashMap,
@@ -10,40 +10,40 @@ use std::{
 
 use rustix::fs::{major, minor, statvfs};
 
-/// Most names that are kept.
-const MOST: usize = 4096;
+/// Maximum number of cached names.
+const NAMES_MAX: usize = 4096;
 
 /// The file system of the writable layers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filesystem {
-    /// `/dev/vda1`
+    /// Device name, such as `/dev/vda1`.
     pub(super) device: String,
-    /// Bytes.
+    /// Size in bytes.
     pub(super) size: u64,
     pub(super) inodes: u64,
     pub(super) inodes_free: u64,
 }
 
 impl Filesystem {
-    /// Of the directory; nothing where it cannot be asked.
+    /// Returns the file system of a directory; all fields are empty if it cannot be queried.
     pub(crate) fn of(directory: &Path) -> Self {
         let device = fs::metadata(directory).map(|directory| directory.dev()).unwrap_or(0);
-        let Ok(figures) = statvfs(directory) else { return Self::default() };
+        let Ok(stats) = statvfs(directory) else { return Self::default() };
         Self {
             device: Devices::default().name(major(device), minor(device)),
-            size: figures.f_blocks.saturating_mul(figures.f_frsize),
-            inodes: figures.f_files,
-            inodes_free: figures.f_ffree,
+            size: stats.f_blocks.saturating_mul(stats.f_frsize),
+            inodes: stats.f_files,
+            inodes_free: stats.f_ffree,
         }
     }
 }
 
-/// Names by numbers, looked up once.
+/// A cache of device names by major and minor number.
 #[derive(Default)]
 pub(crate) struct Devices(Mutex<HashMap<(u32, u32), String>>);
 
 impl Devices {
-    /// `/dev/vda`; the numbers themselves for one that the kernel has no block device for.
+    /// Returns a name such as `/dev/vda`, or the numbers if the kernel has no such block device.
     pub(super) fn name(&self, major: u32, minor: u32) -> String {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(name) = names.get(&(major, minor)) {
@@ -52,7 +52,7 @@ impl Devices {
         let link = fs::read_link(format!("/sys/dev/block/{major}:{minor}")).ok();
         let name = link.as_deref().and_then(Path::file_name).map(|name| format!("/dev/{}", name.to_string_lossy()));
         let name = name.unwrap_or_else(|| format!("{major}:{minor}"));
-        if names.len() >= MOST {
+        if names.len() >= NAMES_MAX {
             names.clear();
         }
         names.insert((major, minor), name.clone());

@@ -1,9 +1,10 @@
-//! `ListMetricDescriptors` and `ListPodSandboxMetrics`: the metrics that cAdvisor tells of containers, by its names.
+//! `ListMetricDescriptors` and `ListPodSandboxMetrics`: the container metrics of cAdvisor, with the same names.
 //!
-//! Kubelet writes them out at `/metrics/cadvisor` where its gate `PodAndContainerStatsFromCRI` is on (KEP-2371). A
-//! [`family`](families) is a descriptor, and every metric is written through one, so the two lists cannot disagree.
+//! Kubelet exports them at `/metrics/cadvisor` if its feature gate `PodAndContainerStatsFromCRI` is enabled (KEP-2371).
+//! Every metric is written by means of its [`family`](families), which is also its descriptor, so the two lists cannot
+//! differ.
 //!
-//! A node of a thousand pods has tens of thousands of metrics, so they are written as bytes at once, not as messages.
+//! A node with a thousand pods has tens of thousands of metrics, so they are encoded directly, without message structs.
 
 mod container;
 mod device;

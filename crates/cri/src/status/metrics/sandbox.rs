@@ -10,13 +10,13 @@ use super::{
     writer::{Writer, nested, text},
 };
 
-/// What the label `container` is of a metric of the pod itself.
+/// Value of the label `container` for a metric of the pod itself.
 const POD: &str = "POD";
-/// Of `PodSandboxMetrics`.
+/// Tag in `PodSandboxMetrics`.
 const ID: u32 = 1;
 const CONTAINER_METRICS: u32 = 3;
 
-/// One pod's `PodSandboxMetrics`.
+/// Encodes the `PodSandboxMetrics` of a pod.
 pub(crate) fn of_sandbox(stats: &SandboxStats, filesystem: &Filesystem) -> Row {
     let (sandbox, mut out) = (&stats.sample.sandbox, Vec::with_capacity(16 * 1024));
     text(ID, &sandbox.id, &mut out);
@@ -30,7 +30,7 @@ pub(crate) fn of_sandbox(stats: &SandboxStats, filesystem: &Filesystem) -> Row {
         container::write(&mut metrics, container, name, filesystem);
         nested(CONTAINER_METRICS, &metrics, &mut out);
     }
-    Row::of_encoded(&[&out])
+    Row::from_encoded(&[&out])
 }
 
 fn network(writer: &mut Writer<'_>, counters: &Counters) {

@@ -26,15 +26,15 @@ fn descriptors_and_metrics_agree() {
         assert!(metric.value.is_some() && metric.timestamp == 1_700_000_000 * SECOND as i64, "{}", metric.name);
         assert_eq!(metric.metric_type() == v1::MetricType::Counter, is_counter(&metric.name), "{}", metric.name);
     }
-    let told: HashSet<&str> = all.iter().map(|metric| metric.name.as_str()).collect();
-    let untold: Vec<&String> = described.keys().filter(|name| !told.contains(name.as_str())).collect();
-    assert!(untold.is_empty(), "described and never told: {untold:?}");
+    let written: HashSet<&str> = all.iter().map(|metric| metric.name.as_str()).collect();
+    let unused: Vec<&String> = described.keys().filter(|name| !written.contains(name.as_str())).collect();
+    assert!(unused.is_empty(), "descriptors without a metric: {unused:?}");
     let series: HashSet<_> = all.iter().map(|metric| (&metric.name, &metric.label_values)).collect();
-    assert_eq!(series.len(), all.len(), "Prometheus refuses a series that is told twice");
+    assert_eq!(series.len(), all.len(), "Prometheus refuses duplicate series");
 }
 
 fn is_counter(name: &str) -> bool {
-    // cAdvisor calls the number of inodes so.
+    // cAdvisor gives this gauge the suffix of a counter.
     name != "container_fs_inodes_total" && name.ends_with("_total") || name == "container_memory_failcnt"
 }
 
@@ -44,9 +44,9 @@ fn values_are_those_of_the_sample() {
     assert_eq!((pod.pod_sandbox_id.as_str(), pod.container_metrics[0].container_id.as_str()), ("p1", "c1"));
     let find = |name: &str, label: &str| {
         let all = pod.metrics.iter().chain(&pod.container_metrics[0].metrics);
-        let mut found =
+        let mut matching =
             all.filter(|m| m.name == name && (label.is_empty() || m.label_values.iter().any(|v| v == label)));
-        let metric = found.next().unwrap_or_else(|| panic!("{name} {label}"));
+        let metric = matching.next().unwrap_or_else(|| panic!("{name} {label}"));
         (metric.value.expect("a value").value, metric.label_values.clone())
     };
     let (seconds, labels) = find("container_cpu_usage_seconds_total", "total");

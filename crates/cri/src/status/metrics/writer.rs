@@ -3,26 +3,26 @@ use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
 use super::families::{Family, LABELS};
 
-/// Of `PodSandboxMetrics` and of `ContainerMetrics`.
+/// Tag in `PodSandboxMetrics` and in `ContainerMetrics`.
 const METRICS: u32 = 2;
-/// Of `Metric`.
+/// Tags in `Metric`.
 const NAME: u32 = 1;
 const TIMESTAMP: u32 = 2;
 const KIND: u32 = 3;
 const LABEL: u32 = 4;
 const VALUE: u32 = 5;
 
-/// Nanoseconds of a second: CRI's values are whole numbers, so seconds are.
+/// Nanoseconds per second. Values of the CRI are integers, so times are whole seconds.
 pub(super) const SECOND: u64 = 1_000_000_000;
 
-/// Writes metrics that have their first labels and their time in common.
+/// Encodes metrics that share the first labels and the timestamp.
 pub(super) struct Writer<'a> {
     out: &'a mut Vec<u8>,
-    /// [`LABELS`], encoded.
+    /// The encoded values of [`LABELS`].
     labels: Vec<u8>,
-    /// When they were measured, encoded.
+    /// The encoded time of the measurement.
     timestamp: Vec<u8>,
-    /// One metric on its way.
+    /// Buffer for one metric.
     metric: Vec<u8>,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Writer<'a> {
         Self { out, labels, timestamp, metric: Vec::with_capacity(512) }
     }
 
-    /// One metric, with the values of its family's own labels.
+    /// Appends a metric with the values of its family's additional labels.
     pub(super) fn add<const N: usize>(&mut self, family: &Family, labels: [&str; N], value: u64) {
         debug_assert_eq!(labels.len(), family.labels.len(), "{}", family.name);
         let metric = &mut self.metric;
@@ -48,7 +48,7 @@ impl<'a> Writer<'a> {
         }
         metric.extend_from_slice(&self.labels);
         labels.into_iter().for_each(|value| text(LABEL, value, metric));
-        // `UInt64Value`: its one field, unless it is 0.
+        // `UInt64Value` has one field, which is omitted if it is 0.
         encode_key(VALUE, WireType::LengthDelimited, metric);
         if value == 0 {
             encode_varint(0, metric);
@@ -61,12 +61,12 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// A text field.
+/// Appends a string field.
 pub(super) fn text(tag: u32, value: &str, out: &mut Vec<u8>) {
     nested(tag, value.as_bytes(), out);
 }
 
-/// A message's or text's bytes as a field.
+/// Appends a length-delimited field, that is, a message or string.
 pub(super) fn nested(tag: u32, bytes: &[u8], out: &mut Vec<u8>) {
     encode_key(tag, WireType::LengthDelimited, out);
     encode_varint(bytes.len() as u64, out);

@@ -7,7 +7,7 @@ fn hosts(text: &str) -> Result<Vec<Host>, String> {
 }
 
 #[test]
-fn hosts_are_asked_in_the_order_of_the_file_and_the_server_last() {
+fn hosts_are_tried_in_the_order_of_the_file_and_the_server_last() {
     let text = r#"
         server = "https://registry-1.docker.io"
         [host."https://z.example"]
@@ -19,32 +19,32 @@ fn hosts_are_asked_in_the_order_of_the_file_and_the_server_last() {
           override_path = true
           header.x-tenant = ["one", "two"]
     "#;
-    let found = hosts(text).unwrap();
-    let urls: Vec<&str> = found.iter().map(|host| host.url.as_str()).collect();
+    let all = hosts(text).unwrap();
+    let urls: Vec<&str> = all.iter().map(|host| host.url.as_str()).collect();
     assert_eq!(urls, ["https://z.example", "a.example/v2/hub", "https://registry-1.docker.io"]);
-    assert!(found[0].pulls() && !found[0].resolves() && found[0].skip_verify && !found[0].is_server);
-    assert!(found[0].ca[0].ends_with("ca.pem") && found[0].ca[0].is_absolute());
-    assert_eq!(found[0].client.len(), 2);
-    assert!(found[0].client[0].1.is_some() && found[0].client[1].1.is_none());
-    assert!(found[1].override_path && found[1].pulls() && found[1].resolves());
-    assert_eq!(found[1].headers.get_all("x-tenant").iter().count(), 2);
-    assert!(found[2].is_server);
+    assert!(all[0].pulls() && !all[0].resolves() && all[0].skip_verify && !all[0].is_server);
+    assert!(all[0].ca[0].ends_with("ca.pem") && all[0].ca[0].is_absolute());
+    assert_eq!(all[0].client.len(), 2);
+    assert!(all[0].client[0].1.is_some() && all[0].client[1].1.is_none());
+    assert!(all[1].override_path && all[1].pulls() && all[1].resolves());
+    assert_eq!(all[1].headers.get_all("x-tenant").iter().count(), 2);
+    assert!(all[2].is_server);
 }
 
 #[test]
-fn without_a_server_the_host_itself_is_asked_last() {
-    let found = hosts("skip_verify = true\n").unwrap();
-    assert_eq!((found.len(), found[0].url.as_str(), found[0].skip_verify), (1, "docker.io", true));
+fn without_a_server_the_host_itself_is_tried_last() {
+    let all = hosts("skip_verify = true\n").unwrap();
+    assert_eq!((all.len(), all[0].url.as_str(), all[0].skip_verify), (1, "docker.io", true));
 }
 
 #[test]
-fn what_is_wrong_is_named_by_line_and_key() {
+fn errors_name_line_and_key() {
     for (text, message) in [
-        ("server = 3", "/hosts.toml:1: server: a text is expected"),
-        ("\n[host.a]\nca = 3", "/hosts.toml:3: host.\"a\".ca: a text is expected"),
-        ("[host.a]\ncapabilities = [\"fly\"]", "/hosts.toml:2: host.\"a\".capabilities: \"fly\" is none of"),
+        ("server = 3", "/hosts.toml:1: server: a string is expected"),
+        ("\n[host.a]\nca = 3", "/hosts.toml:3: host.\"a\".ca: a string is expected"),
+        ("[host.a]\ncapabilities = [\"fly\"]", "/hosts.toml:2: host.\"a\".capabilities: \"fly\" is not one of"),
         ("[host.a]\nskipverify = true", "/hosts.toml:2: host.\"a\".skipverify: no such key"),
-        ("[host.a.header]\n\"a b\" = \"x\"", "/hosts.toml:2: host.\"a\".header.\"a b\": not a name"),
+        ("[host.a.header]\n\"a b\" = \"x\"", "/hosts.toml:2: host.\"a\".header.\"a b\": not a valid name"),
         ("host = [", "/hosts.toml:1: "),
     ] {
         let error = hosts(text).expect_err(text);
@@ -55,28 +55,28 @@ fn what_is_wrong_is_named_by_line_and_key() {
 #[test]
 fn directories_are_found_by_host_and_port_then_the_default() {
     let dir = tempfile::tempdir().unwrap();
-    let found = |host: &str| {
+    let name = |host: &str| {
         directory(dir.path(), host, true).map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
     };
-    assert_eq!(found("a:5000"), None);
+    assert_eq!(name("a:5000"), None);
     fs::create_dir(dir.path().join("_default")).unwrap();
-    assert_eq!(found("a:5000").as_deref(), Some("_default"));
+    assert_eq!(name("a:5000").as_deref(), Some("_default"));
     fs::create_dir(dir.path().join("a:5000")).unwrap();
-    assert_eq!(found("a:5000").as_deref(), Some("a:5000"));
+    assert_eq!(name("a:5000").as_deref(), Some("a:5000"));
     fs::create_dir(dir.path().join("a_5000_")).unwrap();
-    assert_eq!(found("a:5000").as_deref(), Some("a_5000_"));
-    assert_eq!(found("a").as_deref(), Some("_default"));
+    assert_eq!(name("a:5000").as_deref(), Some("a_5000_"));
+    assert_eq!(name("a").as_deref(), Some("_default"));
     assert_eq!(directory(dir.path(), "..", false), None);
 }
 
 #[test]
-fn dockers_certificates_are_taken_where_there_is_no_file() {
+fn dockers_certificates_are_used_without_a_file() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["ca.crt", "client.cert", "client.key", "readme"] {
         fs::write(dir.path().join(name), "").unwrap();
     }
-    let found = read(dir.path(), "r:1").unwrap();
-    assert_eq!((found.len(), found[0].ca.len(), found[0].client.len()), (1, 1, 1));
+    let all = read(dir.path(), "r:1").unwrap();
+    assert_eq!((all.len(), all[0].ca.len(), all[0].client.len()), (1, 1, 1));
     fs::remove_file(dir.path().join("client.key")).unwrap();
-    assert!(read(dir.path(), "r:1").unwrap_err().message.contains("has no key beside it"));
+    assert!(read(dir.path(), "r:1").unwrap_err().message.contains("has no key"));
 }

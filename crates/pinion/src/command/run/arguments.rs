@@ -4,7 +4,7 @@ use clap::ValueEnum;
 
 use crate::{ports::Publish, quantity, signal_name, volume::Bind};
 
-/// When to ask the registry.
+/// When to pull the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Pull {
     Always,
@@ -12,12 +12,12 @@ pub(crate) enum Pull {
     Never,
 }
 
-/// Where the container's interfaces are.
+/// The network namespace of the container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Network {
-    // An address of its own in the pods' network.
+    // A new namespace with an address in the pod network.
     Default,
-    // The machine's own interfaces.
+    // The namespace of the host.
     Host,
 }
 
@@ -28,70 +28,70 @@ pub(crate) struct Args {
     /// Send standard input
     #[arg(short, long)]
     pub(crate) interactive: bool,
-    /// Give it a terminal; ctrl-p ctrl-q leaves it
+    /// Allocate a terminal; ctrl-p ctrl-q detaches from it
     #[arg(short, long)]
     pub(crate) tty: bool,
     /// Print the container's id and leave it running
     #[arg(short, long)]
     pub(crate) detach: bool,
-    /// Remove the container and its pod when it ended
+    /// Remove the container and its pod when the container exits
     #[arg(long)]
     pub(crate) rm: bool,
-    /// Name [default: made of the image's]
+    /// Name of the container [default: generated from the image name]
     #[arg(long, value_parser = name)]
     pub(crate) name: Option<String>,
-    /// Put it into this pod; the pod is made if there is none
+    /// Pod of the container; it is created if it does not exist
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub(crate) pod: Option<String>,
     /// Publish a port: [ADDRESS:]HOSTPORT:PORT[/udp]
     #[arg(short, long, value_name = "PORTS")]
     pub(crate) publish: Vec<Publish>,
-    /// Mount a directory or file of the machine: HOST:CONTAINER[:ro]
+    /// Mount a directory or file of the host: HOST:CONTAINER[:ro]
     #[arg(short, long, value_name = "MOUNT")]
     pub(crate) volume: Vec<Bind>,
-    /// Set a variable; NAME alone takes the value from here
+    /// Set an environment variable; NAME without a value takes it from the local environment
     #[arg(short, long = "env", value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
-    /// Read variables from a file
+    /// Read environment variables from a file
     #[arg(long, value_name = "FILE")]
     pub(crate) env_file: Vec<PathBuf>,
-    /// Label of the container
+    /// Add a label to the container
     #[arg(short, long, value_name = "NAME=VALUE")]
     pub(crate) label: Vec<String>,
-    /// Most memory: 512m, 1.5g
+    /// Memory limit: 512m, 1.5g
     #[arg(short, long, value_name = "SIZE", value_parser = quantity::bytes)]
     pub(crate) memory: Option<i64>,
-    /// Most CPU time, in cores: 0.5, 2
+    /// CPU limit in cores: 0.5, 2
     #[arg(long, value_name = "CORES", value_parser = quantity::cores)]
     pub(crate) cpus: Option<i64>,
-    /// Working directory
+    /// Working directory in the container
     #[arg(short, long, value_name = "DIRECTORY")]
     pub(crate) workdir: Option<String>,
-    /// User: a name or an id, with :GROUP or not
+    /// User name or id, optionally with :GROUP
     #[arg(short, long)]
     pub(crate) user: Option<String>,
-    /// Host name [default: the name]
+    /// Host name [default: the name of the container or pod]
     #[arg(long, value_name = "NAME")]
     pub(crate) hostname: Option<String>,
-    /// Program to run in place of the image's entrypoint; "" runs the command without one
+    /// Program to run instead of the entrypoint of the image; "" runs the command without an entrypoint
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) entrypoint: Option<String>,
-    /// An address of its own, or the machine's interfaces
+    /// Network: a pod address, or the interfaces of the host
     #[arg(long, value_enum, default_value_t = Network::Default)]
     pub(crate) network: Network,
-    /// All capabilities and devices, no filters: like a process of the machine
+    /// Grant all capabilities and devices, without filters, as for a process of the host
     #[arg(long)]
     pub(crate) privileged: bool,
-    /// Nothing can be written but volumes
+    /// Make everything but volumes read-only
     #[arg(long)]
     pub(crate) read_only: bool,
     /// Add a capability: NET_ADMIN, ALL
     #[arg(long, value_name = "CAPABILITY")]
     pub(crate) cap_add: Vec<String>,
-    /// Take a capability away
+    /// Drop a capability
     #[arg(long, value_name = "CAPABILITY")]
     pub(crate) cap_drop: Vec<String>,
-    /// Signal that `stop` sends [default: the image's, else TERM]
+    /// Signal that `stop` sends [default: from the image, else TERM]
     #[arg(long, value_name = "SIGNAL", value_parser = signal_name::parse)]
     pub(crate) stop_signal: Option<i32>,
     /// When to pull the image
@@ -100,29 +100,30 @@ pub(crate) struct Args {
     /// Runtime handler of the pod
     #[arg(long, value_name = "HANDLER", default_value = "", hide_default_value = true)]
     pub(crate) runtime: String,
-    /// Image, and the command with its arguments in place of the image's; options after the image are the command's
-    // One argument, because clap ends its options at the last positional argument only.
+    /// Image, and the command with its arguments instead of that of the image; options after the image belong to the
+    /// command
+    // A single argument, because clap stops parsing options only at the last positional argument.
     #[arg(required = true, trailing_var_arg = true, value_names = ["IMAGE", "COMMAND"])]
     program: Vec<String>,
 }
 
 impl Args {
-    /// The image as the user wrote it.
+    /// Returns the image reference as the user specified it.
     pub(crate) fn image(&self) -> &str {
         self.program.first().map_or("", String::as_str)
     }
 
-    /// Command and arguments in place of the image's; empty: the image's.
+    /// Returns the command and its arguments; empty if the command of the image is to be used.
     pub(crate) fn command(&self) -> &[String] {
         self.program.get(1..).unwrap_or_default()
     }
 }
 
-/// What can be typed without quotes, and is no path.
+/// Checks a name: it must not need quotes in a shell, and must not be a path.
 fn name(text: &str) -> Result<String, String> {
-    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    match text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(good) && text.len() <= 253 {
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    match text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(is_valid) && text.len() <= 253 {
         true => Ok(text.to_owned()),
-        false => Err("letters, digits, '-', '_' and '.', the first a letter or digit".to_owned()),
+        false => Err("use letters, digits, '-', '_' and '.', and start with a letter or digit".to_owned()),
     }
 }

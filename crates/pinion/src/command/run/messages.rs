@@ -1,4 +1,4 @@
-//! Arguments as messages. Everything that can be wrong with them is found before anything is made.
+//! Converts the arguments into CRI messages. All arguments are checked before anything is created.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,12 @@ use pod::{
 use super::arguments::{Args, Network};
 use crate::{Failure, environment, lookup::PORTS, ports::Publish};
 
-/// Microseconds in which `--cpus` is counted.
+/// CPU quota period of `--cpus`, in microseconds.
 const PERIOD: i64 = 100_000;
-/// Longest host name, bytes (hostname(7)).
+/// Maximum length of a host name in bytes (hostname(7)).
 const HOSTNAME_MAX: usize = 63;
 
-/// The parts that could be wrong, right.
+/// The validated parts of the messages.
 pub(super) struct Messages {
     envs: Vec<v1::KeyValue>,
     labels: HashMap<String, String>,
@@ -24,12 +24,12 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    pub(super) fn of(args: &Args) -> Result<Self, String> {
+    pub(super) fn new(args: &Args) -> Result<Self, String> {
         if args.image().is_empty() {
-            return Err("the image has no name".to_owned());
+            return Err("the image name is empty".to_owned());
         }
         if args.entrypoint.as_deref() == Some("") && args.command().is_empty() {
-            return Err("--entrypoint \"\" leaves nothing to run: give a command after the image".to_owned());
+            return Err("--entrypoint \"\" without a command: give a command after the image".to_owned());
         }
         let env = environment::all(&args.env_file, &args.env)?;
         let label = |text: &String| match text.split_once('=') {
@@ -44,7 +44,7 @@ impl Messages {
         })
     }
 
-    /// The pod's configuration but its logs and annotations.
+    /// Returns the configuration of the pod, without log directory and annotations.
     pub(super) fn pod(&self, args: &Args, name: &str, uid: String) -> v1::PodSandboxConfig {
         v1::PodSandboxConfig {
             metadata: Some(v1::PodSandboxMetadata {
@@ -70,18 +70,18 @@ impl Messages {
         }
     }
 
-    /// The container's configuration.
+    /// Returns the configuration of the container.
     pub(super) fn container(self, args: &Args, name: &str, image: String) -> v1::ContainerConfig {
         let published: Vec<String> = args.publish.iter().map(ToString::to_string).collect();
         let ports = (!published.is_empty()).then(|| (PORTS.to_owned(), published.join(", ")));
-        // Its end is the daemon's to see: this program may be gone by then. A pod with other containers keeps its
-        // ports.
-        let ended = match (args.rm, &args.pod) {
+        // The daemon cleans up when the container exits, because this program may be gone by then. A pod with other
+        // containers keeps its ports.
+        let cleanup = match (args.rm, &args.pod) {
             (true, _) => Some(annotation::REMOVE_ENDED),
             (false, None) => Some(annotation::RELEASE_ENDED),
             (false, Some(_)) => None,
         };
-        let ended = ended.map(|name| (name.to_owned(), "true".to_owned()));
+        let cleanup = cleanup.map(|name| (name.to_owned(), "true".to_owned()));
         let (command, arguments) = program(args);
         v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata { name: name.to_owned(), attempt: 0 }),
@@ -92,7 +92,7 @@ impl Messages {
             envs: self.envs,
             mounts: self.mounts,
             labels: self.labels,
-            annotations: ports.into_iter().chain(ended).collect(),
+            annotations: ports.into_iter().chain(cleanup).collect(),
             log_path: format!("{name}.log"),
             stdin: args.interactive,
             stdin_once: args.interactive && !args.detach,
@@ -107,17 +107,17 @@ impl Messages {
     }
 }
 
-/// Program and arguments in the terms of the CRI: a program takes the place of the image's entrypoint and command;
-/// without one the arguments take the place of its command.
+/// Returns `command` and `args` of the CRI: a command replaces both entrypoint and command of the image; arguments
+/// without a command replace only the command of the image.
 fn program(args: &Args) -> (Vec<String>, Vec<String>) {
     match (args.entrypoint.as_deref(), args.command()) {
-        (None, words) => (Vec::new(), words.to_vec()),
-        // Reset, as `docker run --entrypoint ""`: the first word is the program.
-        (Some(""), words) => {
-            let (program, arguments) = words.split_at(words.len().min(1));
+        (None, command) => (Vec::new(), command.to_vec()),
+        // The entrypoint is reset, as with `docker run --entrypoint ""`: the first word is the program.
+        (Some(""), command) => {
+            let (program, arguments) = command.split_at(command.len().min(1));
             (program.to_vec(), arguments.to_vec())
         }
-        (Some(entrypoint), words) => (vec![entrypoint.to_owned()], words.to_vec()),
+        (Some(entrypoint), command) => (vec![entrypoint.to_owned()], command.to_vec()),
     }
 }
 
@@ -131,7 +131,7 @@ fn namespaces(args: &Args) -> v1::NamespaceOption {
 
 fn resources(args: &Args) -> v1::LinuxContainerResources {
     v1::LinuxContainerResources {
-        // Thousandths of a core of the period.
+        // `cpus` is in thousandths of a core. The kernel refuses quotas below 1 ms.
         cpu_quota: args.cpus.map_or(0, |milli| (milli * PERIOD / 1000).max(1000)),
         cpu_period: args.cpus.map_or(0, |_| PERIOD),
         memory_limit_in_bytes: args.memory.unwrap_or(0),
@@ -169,7 +169,7 @@ fn security(args: &Args) -> v1::LinuxContainerSecurityContext {
     security
 }
 
-/// The message's value for a kernel number; unknown ones are left to the image.
+/// Returns the CRI's value for a signal number. An unknown number becomes the default, which is the image's signal.
 fn signal(number: i32) -> v1::Signal {
     let names = [
         "RTMIN".to_owned(),
@@ -187,13 +187,13 @@ fn signal(number: i32) -> v1::Signal {
     v1::Signal::from_str_name(&format!("SIGNAL_SIG{name}")).unwrap_or_default()
 }
 
-/// What of a name can be a host name.
+/// Turns a container name into a valid host name.
 fn hostname(name: &str) -> String {
     let text: String = name.chars().map(|c| if c == '_' { '-' } else { c }).take(HOSTNAME_MAX).collect();
     text.trim_end_matches(['-', '.']).to_owned()
 }
 
-/// `registry/busybox:1` → `busybox-3fa94c`.
+/// Generates a container name from an image reference: `registry/busybox:1` becomes `busybox-3fa94c`, for example.
 pub(super) fn random_name(image: &str) -> Result<String, Failure> {
     let name = image.split('@').next().and_then(|name| name.rsplit('/').next()).unwrap_or("");
     let name: String = name
@@ -208,7 +208,7 @@ pub(super) fn random_name(image: &str) -> Result<String, Failure> {
     Ok(format!("{name}-{}", &hex()?[..6]))
 }
 
-/// An id that no other pod has.
+/// Generates a unique id for a pod.
 pub(super) fn random_uid() -> Result<String, Failure> {
     hex()
 }

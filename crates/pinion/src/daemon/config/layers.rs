@@ -1,4 +1,4 @@
-//! The files a configuration comes from, and their values merged: of two files the later says what holds, key by key.
+//! Reads the files of a configuration and merges their values key by key: a later file overrides an earlier one.
 
 use std::{
     collections::BTreeMap,
@@ -15,14 +15,14 @@ use toml::{
 
 use super::{ConfigError, DEFAULT, DEFAULT_FILE};
 
-/// Longest file: one that is longer was written by mistake.
+/// Maximum size of a file in bytes; a larger one is a mistake.
 const FILE_MAX: u64 = 1024 * 1024;
-/// Most drop-ins.
+/// Maximum number of drop-ins.
 const FILES_MAX: usize = 256;
-/// Deepest table.
+/// Maximum depth of nested tables.
 const DEPTH_MAX: usize = 8;
 
-/// Where a value was said. The default order is that of the files; line 0 is the whole of it.
+/// The place of a value: file and line. The derived order is that of the files; line 0 stands for the whole file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     layer: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Whether it is in the embedded defaults.
+    /// Whether the value is from the embedded defaults.
     pub(crate) fn is_default(&self) -> bool {
         self.layer == 0
     }
@@ -47,64 +47,64 @@ impl fmt::Display for Place {
     }
 }
 
-/// A value that is no table.
+/// The data of a value; tables are flattened and do not occur.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum What {
+pub(crate) enum Data {
     Text(String),
     Integer(i64),
     Float(f64),
     Boolean(bool),
     List(Vec<Value>),
-    /// Of a kind that no key has, or a number beyond all bounds.
+    /// A type that no key has, or a number out of range; with a description for messages.
     Other(&'static str),
 }
 
-/// A value and where it was said.
+/// A value and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Value {
-    pub(crate) what: What,
-    pub(crate) at: Place,
+    pub(crate) data: Data,
+    pub(crate) place: Place,
 }
 
-/// From the whole path of a key (`["network", "bridge"]`) to its value.
+/// Values by the full path of their key, such as `["network", "bridge"]`.
 pub(crate) type Values = BTreeMap<Vec<String>, Value>;
 
-/// What the files say, and what holds where they say nothing.
+/// The merged values of all files, and the defaults.
 #[derive(Clone, Debug)]
 pub(crate) struct Layers {
     pub(super) defaults: Values,
     pub(super) values: Values,
-    /// Files that cannot be read, and why: told with all else that is wrong.
-    pub(super) wrong: Vec<(Place, String)>,
+    /// Errors of files that cannot be read or parsed; reported together with all other errors.
+    pub(super) errors: Vec<(Place, String)>,
     /// The files that were read, in order.
     pub(crate) files: Vec<PathBuf>,
-    /// Layers so far, the defaults among them.
+    /// Number of layers so far, including the defaults.
     count: usize,
 }
 
 impl Layers {
-    /// Reads a file, or the default one where there is one, and then its drop-ins by name.
+    /// Reads a file, or the default one if it exists, and then its drop-ins in the order of their names.
     pub(crate) fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
         let mut layers = Self::new()?;
         let main = file.unwrap_or(Path::new(DEFAULT_FILE));
         layers.read(main, file.is_none());
         for path in drop_ins(&directory_of(file))? {
-            // One that is removed just now is not there.
+            // A drop-in may be removed while the directory is read.
             layers.read(&path, true);
         }
         Ok(layers)
     }
 
-    /// What the command line says goes before every file.
-    pub(crate) fn say(&mut self, said: Vec<(&str, String)>) {
-        let at = Place { layer: self.count, file: "command line".into(), line: 0 };
-        let value = |text: String| Value { what: What::Text(text), at: at.clone() };
+    /// Adds the values of the command line, which override every file.
+    pub(crate) fn add_command_line(&mut self, options: Vec<(&str, String)>) {
+        let place = Place { layer: self.count, file: "command line".into(), line: 0 };
+        let value = |text: String| Value { data: Data::Text(text), place: place.clone() };
         self.values
-            .extend(said.into_iter().map(|(key, text)| (key.split('.').map(str::to_owned).collect(), value(text))));
+            .extend(options.into_iter().map(|(key, text)| (key.split('.').map(str::to_owned).collect(), value(text))));
         self.count += 1;
     }
 
-    /// The defaults and one text; `name` stands for it in messages.
+    /// Merges the defaults and a text; error messages use `name` as its file name.
     pub(crate) fn of_text(name: &str, text: &str) -> Result<Self, ConfigError> {
         let mut layers = Self::new()?;
         layers.add(name, text);
@@ -112,31 +112,31 @@ impl Layers {
     }
 
     fn new() -> Result<Self, ConfigError> {
-        let (defaults, values, wrong, files) = (Values::new(), Values::new(), Vec::new(), Vec::new());
-        let mut layers = Self { defaults, values, wrong, files, count: 0 };
+        let (defaults, values, errors, files) = (Values::new(), Values::new(), Vec::new(), Vec::new());
+        let mut layers = Self { defaults, values, errors, files, count: 0 };
         layers.add("the embedded defaults", DEFAULT);
-        if let Some((_, why)) = layers.wrong.first() {
-            return Err(ConfigError(format!("the embedded defaults: {why}")));
+        if let Some((_, error)) = layers.errors.first() {
+            return Err(ConfigError(format!("the embedded defaults: {error}")));
         }
         layers.defaults = std::mem::take(&mut layers.values);
         Ok(layers)
     }
 
-    /// Where each value that a file says was said.
+    /// Returns the place of each value that is set in a file or on the command line.
     pub(super) fn places(&self) -> BTreeMap<Vec<String>, String> {
-        self.values.iter().map(|(path, value)| (path.clone(), value.at.to_string())).collect()
+        self.values.iter().map(|(path, value)| (path.clone(), value.place.to_string())).collect()
     }
 
-    fn read(&mut self, path: &Path, may_lack: bool) {
+    fn read(&mut self, path: &Path, optional: bool) {
         match text_of(path) {
             Ok(text) => {
                 self.add(&path.display().to_string(), &text);
                 self.files.push(path.to_path_buf());
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound && may_lack => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound && optional => {}
             Err(error) => {
-                let at = Place { layer: self.count, file: path.display().to_string().into(), line: 0 };
-                self.wrong.push((at, format!("cannot be read: {error}")));
+                let place = Place { layer: self.count, file: path.display().to_string().into(), line: 0 };
+                self.errors.push((place, format!("cannot be read: {error}")));
                 self.count += 1;
             }
         }
@@ -146,28 +146,27 @@ impl Layers {
         let source = Source { layer: self.count, name: name.into(), text };
         self.count += 1;
         let mut values = Values::new();
-        let read = DeTable::parse(text).map_err(|error| source.syntax(&error));
-        match read.and_then(|table| source.flatten(&mut Vec::new(), table.get_ref(), &mut values)) {
+        let parsed = DeTable::parse(text).map_err(|error| source.syntax_error(&error));
+        match parsed.and_then(|table| source.flatten(&mut Vec::new(), table.get_ref(), &mut values)) {
             Ok(()) => self.values.extend(values),
-            Err(wrong) => self.wrong.push(wrong),
+            Err(error) => self.errors.push(error),
         }
     }
 }
 
-/// A file's text, as long as it is one.
+/// Reads a regular file of at most [`FILE_MAX`] bytes as UTF-8.
 fn text_of(path: &Path) -> io::Result<String> {
     let meta = fs::metadata(path)?;
     if !meta.is_file() {
-        return Err(io::Error::other("it is no file"));
+        return Err(io::Error::other("not a regular file"));
     }
     if meta.len() > FILE_MAX {
-        return Err(io::Error::other(format!("it is longer than {FILE_MAX} bytes")));
+        return Err(io::Error::other(format!("larger than {FILE_MAX} bytes")));
     }
-    String::from_utf8(fs::read(path)?)
-        .map_err(|error| io::Error::other(format!("it is no UTF-8: {}", error.utf8_error())))
+    String::from_utf8(fs::read(path)?).map_err(|error| io::Error::other(format!("not UTF-8: {}", error.utf8_error())))
 }
 
-/// Where drop-ins of a file are: `/etc/pinion/config.d`, or `<FILE>.d` for one that was named.
+/// Returns the directory of the drop-ins: `/etc/pinion/config.d`, or `<FILE>.d` for a file that was specified.
 pub(crate) fn directory_of(file: Option<&Path>) -> PathBuf {
     match file {
         None => Path::new(DEFAULT_FILE).with_extension("d"),
@@ -179,31 +178,32 @@ pub(crate) fn directory_of(file: Option<&Path>) -> PathBuf {
     }
 }
 
-/// Files of a directory whose names end in `.toml` and begin with no dot, by name. No directory: none.
+/// Lists the files of a directory whose names end in `.toml` and do not start with a dot, in the order of their names.
+/// Empty if the directory does not exist.
 fn drop_ins(directory: &Path) -> Result<Vec<PathBuf>, ConfigError> {
-    let wrong = |error: &dyn fmt::Display| {
+    let failed = |error: &dyn fmt::Display| {
         ConfigError(format!("read configuration directory {}: {error}", directory.display()))
     };
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(wrong(&error)),
+        Err(error) => return Err(failed(&error)),
     };
     let mut paths = Vec::new();
     for entry in entries {
-        let name = entry.map_err(|error| wrong(&error))?.file_name();
+        let name = entry.map_err(|error| failed(&error))?.file_name();
         if name.as_bytes().ends_with(b".toml") && !name.as_bytes().starts_with(b".") {
             paths.push(directory.join(name));
         }
     }
     if paths.len() > FILES_MAX {
-        return Err(wrong(&format_args!("{} files, at most {FILES_MAX}", paths.len())));
+        return Err(failed(&format_args!("{} files, at most {FILES_MAX}", paths.len())));
     }
     paths.sort();
     Ok(paths)
 }
 
-/// One text that is being read.
+/// A text that is being parsed.
 struct Source<'a> {
     layer: usize,
     name: Arc<str>,
@@ -216,19 +216,19 @@ impl Source<'_> {
         Place { layer: self.layer, file: self.name.clone(), line }
     }
 
-    fn syntax(&self, error: &toml::de::Error) -> (Place, String) {
-        let at = error.span().map_or(0, |span| span.start);
-        (self.place(at), error.message().trim_end().replace('\n', "; "))
+    fn syntax_error(&self, error: &toml::de::Error) -> (Place, String) {
+        let offset = error.span().map_or(0, |span| span.start);
+        (self.place(offset), error.message().trim_end().replace('\n', "; "))
     }
 
-    /// Puts each value that is no table under its whole path.
+    /// Adds each value that is not a table to `into` under its full path.
     fn flatten(&self, path: &mut Vec<String>, table: &DeTable<'_>, into: &mut Values) -> Result<(), (Place, String)> {
         for (key, value) in table {
             path.push(key.get_ref().to_string());
             match value.get_ref() {
                 DeValue::Table(_) if path.len() > DEPTH_MAX => {
-                    let at = self.place(value.span().start);
-                    return Err((at, format!("{}: tables within tables", shown(path))));
+                    let place = self.place(value.span().start);
+                    return Err((place, format!("{}: tables are nested too deeply", dotted(path))));
                 }
                 DeValue::Table(table) => self.flatten(path, table, into)?,
                 _ => drop(into.insert(path.clone(), self.value(value, key.span().start))),
@@ -238,24 +238,24 @@ impl Source<'_> {
         Ok(())
     }
 
-    fn value(&self, value: &Spanned<DeValue<'_>>, at: usize) -> Value {
+    fn value(&self, value: &Spanned<DeValue<'_>>, offset: usize) -> Value {
         let item = |item: &Spanned<DeValue<'_>>| self.value(item, item.span().start);
-        let what = match value.get_ref() {
-            DeValue::String(text) => What::Text(text.to_string()),
+        let data = match value.get_ref() {
+            DeValue::String(text) => Data::Text(text.to_string()),
             DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
-                .map_or(What::Other("an integer beyond all bounds"), What::Integer),
-            DeValue::Float(number) => number.as_str().parse().map_or(What::Other("no number"), What::Float),
-            DeValue::Boolean(yes) => What::Boolean(*yes),
-            DeValue::Array(items) => What::List(items.iter().map(item).collect()),
-            DeValue::Datetime(_) => What::Other("a date"),
-            DeValue::Table(_) => What::Other("a table"),
+                .map_or(Data::Other("an integer out of range"), Data::Integer),
+            DeValue::Float(number) => number.as_str().parse().map_or(Data::Other("not a number"), Data::Float),
+            DeValue::Boolean(yes) => Data::Boolean(*yes),
+            DeValue::Array(items) => Data::List(items.iter().map(item).collect()),
+            DeValue::Datetime(_) => Data::Other("a date"),
+            DeValue::Table(_) => Data::Other("a table"),
         };
-        Value { what, at: self.place(at) }
+        Value { data, place: self.place(offset) }
     }
 }
 
-/// `registries.mirrors."docker.io"`.
-pub(crate) fn shown(path: &[String]) -> String {
+/// Formats the path of a key: `registries.mirrors."docker.io"`.
+pub(crate) fn dotted(path: &[String]) -> String {
     let bare = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b));
     let part = |(depth, part): (usize, &String)| match bare(part) && depth < 2 {
         true => part.clone(),

@@ -1,24 +1,23 @@
-//! The daemon's configuration: one TOML file and its drop-ins, merged key by key, then checked as a whole.
+//! The configuration of the daemon: a TOML file and its drop-ins, merged key by key and then checked.
 //!
 //! ```text
-//! default.toml (embedded) ◀─ config.toml ◀─ config.d/*.toml by name      layers.rs   each value knows its file and
-//! line
+//! default.toml (embedded) ◀─ config.toml ◀─ config.d/*.toml by name      layers.rs: values with their file and line
 //!                                  │
 //!                                  ▼
-//!                     typed values, or what is wrong with each           reader.rs, value.rs
+//!                     typed values, or an error for each                 reader.rs, value.rs
 //!                                  │
 //!                                  ▼
-//!                     what keys say together                             whole.rs
+//!                     checks of several keys together                    conflicts.rs
 //! ```
 //!
-//! All that is wrong is told at once, each with file, line and key: `/etc/pinion/config.d/10-net.toml:3:
-//! network.subnet: …`.
+//! All errors are reported at once, each with file, line and key:
+//! `/etc/pinion/config.d/10-net.toml:3: network.subnet: …`.
 
+mod conflicts;
 mod layers;
 mod reader;
 mod show;
 mod value;
-mod whole;
 
 use std::{
     collections::BTreeMap,
@@ -32,14 +31,14 @@ use serde::{Deserialize, Serialize};
 pub(crate) use layers::{Layers, directory_of};
 use reader::Reader;
 
-/// The embedded defaults, with a comment on every key: what `pinion config default` prints.
+/// The embedded default configuration, with a comment on every key. `pinion config default` prints it.
 pub(crate) const DEFAULT: &str = include_str!("../default.toml");
-/// Where a file is looked for when none is named; none there: the defaults hold.
+/// The configuration file that is read if none is specified. If it does not exist, the defaults are used.
 pub(crate) const DEFAULT_FILE: &str = "/etc/pinion/config.toml";
-/// Where the daemon answers when nothing else is said.
+/// The default path of the daemon's socket.
 pub(crate) const DEFAULT_SOCKET: &str = "/run/pinion/pinion.sock";
 
-/// What was read, valid in form and in meaning.
+/// A valid configuration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Config {
     pub(crate) socket: PathBuf,
@@ -60,24 +59,24 @@ pub(crate) struct Config {
     pub(crate) registries: Registries,
 }
 
-/// `[log]`.
+/// The table `[log]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Log {
     pub(crate) level: String,
     pub(crate) format: LogFormat,
 }
 
-/// How a line of the log looks.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormat {
-    /// For eyes.
+    /// For people.
     Human,
-    /// One object per line, for collectors.
+    /// One JSON object per line, for log collectors.
     Json,
 }
 
-/// `[network]`.
+/// The table `[network]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Network {
     pub(crate) cni_conf_dir: PathBuf,
@@ -89,107 +88,107 @@ pub(crate) struct Network {
     pub(crate) pool: usize,
 }
 
-/// `[containers]`.
+/// The table `[containers]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Containers {
-    /// Longest piece of a line in a container's log, in bytes.
+    /// Maximum length of an entry in a container log, in bytes.
     pub(crate) log_line_max: u32,
-    /// Most that ExecSync returns of each of a command's two outputs, in bytes.
+    /// Maximum bytes that ExecSync returns of each of the two outputs of a command.
     pub(crate) exec_sync_output_max: usize,
-    /// Whether devices belong to the user that a container's security context names, not to the host's owner.
+    /// Whether devices are owned by the user of the container's security context instead of their host owner.
     pub(crate) device_ownership_from_security_context: bool,
 }
 
-/// `[streaming]`.
+/// The table `[streaming]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Streaming {
-    /// A loopback address; port 0 takes a free one.
+    /// A loopback address; port 0 selects a free port.
     pub(crate) address: SocketAddr,
-    /// After so long without a byte a session ends.
+    /// A session without traffic for this long is closed.
     #[serde(serialize_with = "value::write_duration")]
     pub(crate) idle_timeout: Duration,
 }
 
-/// `[metrics]`.
+/// The table `[metrics]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Metrics {
-    /// Where Prometheus may ask; `None`: nowhere.
+    /// The address for Prometheus; `None` if disabled.
     #[serde(serialize_with = "value::write_optional")]
     pub(crate) address: Option<SocketAddr>,
 }
 
-/// `[tracing]`.
+/// The table `[tracing]`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Tracing {
-    /// URL of an OTLP collector (gRPC, no TLS); `None`: no traces.
+    /// URL of an OTLP collector (gRPC without TLS); `None` if disabled.
     #[serde(serialize_with = "value::write_optional")]
     pub(crate) endpoint: Option<String>,
-    /// Which part of all requests is traced, 0 to 1.
+    /// The fraction of all requests that is traced, 0 to 1.
     pub(crate) sample_ratio: f64,
     /// `service.name` of the traces.
     pub(crate) service_name: String,
 }
 
-/// `[cdi]`.
+/// The table `[cdi]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Cdi {
-    /// Directories of CDI specifications; a later one goes before an earlier one.
+    /// Directories of CDI specifications; a later one overrides an earlier one.
     pub(crate) dirs: Vec<PathBuf>,
 }
 
-/// `[upgrade]`.
+/// The table `[upgrade]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Upgrade {
     pub(crate) monitor: MonitorUpgrade,
-    /// How long requests that run may take once the daemon was told to end or to give way to a new one.
+    /// How long running requests may take to complete when the daemon is stopped or replaced.
     #[serde(serialize_with = "value::write_duration")]
     pub(crate) grace: Duration,
 }
 
-/// When the monitor takes up the program that is installed.
+/// When the monitor is upgraded to the installed program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum MonitorUpgrade {
-    /// As soon as a daemon starts and finds that it differs from the one that runs.
+    /// When a daemon starts and the installed program differs from the running one.
     Auto,
-    /// On `pinion upgrade` only.
+    /// Only on `pinion upgrade`.
     Manual,
 }
 
-/// `[registries]`.
+/// The table `[registries]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Registries {
     pub(crate) default_registry: String,
     pub(crate) plain_http: Vec<String>,
     pub(crate) max_layer_bytes: u64,
     pub(crate) min_bytes_per_second: u64,
-    /// containerd's `certs.d` layout: `<dir>/<host>/hosts.toml`.
+    /// Directory in containerd's `certs.d` layout: `<dir>/<host>/hosts.toml`.
     pub(crate) config_dir: PathBuf,
-    /// Docker's `config.json` with `auths`; `None`: none.
+    /// Path of a `config.json` with `auths`, as Docker's; `None` if unset.
     #[serde(serialize_with = "value::write_optional")]
     pub(crate) auth_file: Option<PathBuf>,
     pub(crate) mirrors: BTreeMap<String, Vec<String>>,
 }
 
-/// Why a configuration does not hold, one line for each thing that is wrong:
+/// The errors of a configuration, one per line:
 /// `/etc/pinion/config.toml:12: network.subnet: "10.300.0.0/16" is not a subnet`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct ConfigError(String);
 
 impl Config {
-    /// Reads a file (or the default one where there is one) and its drop-ins, on top of the defaults.
+    /// Reads a file, or the default one if it exists, and its drop-ins, and merges them with the defaults.
     pub(crate) fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
         Self::of(Layers::load(file)?)
     }
 
-    /// Checks a text; `name` stands for it in messages.
+    /// Checks a text; error messages use `name` as its file name.
     #[cfg(test)]
     pub(crate) fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
         Self::of(Layers::of_text(name, text)?)
     }
 
-    /// Checks what was read.
+    /// Checks the merged values and converts them.
     pub(crate) fn of(layers: Layers) -> Result<Self, ConfigError> {
         let mut from = Reader::new(layers);
         let config = Self {
@@ -210,7 +209,7 @@ impl Config {
             registries: Registries::read(&mut from)?,
         };
         if from.has_all_files() {
-            whole::check(&config, &mut from);
+            conflicts::check(&config, &mut from);
         }
         from.finish()?;
         Ok(config)

@@ -1,119 +1,120 @@
-//! Typed values out of what the files say; all that is wrong with them is gathered.
+//! Converts the merged values into typed ones, and collects all errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     ConfigError,
-    layers::{Layers, Place, Value, Values, What, shown},
+    layers::{Data, Layers, Place, Value, Values, dotted},
     value::is_host,
 };
 
-/// How many letters a key may differ in from the one that was meant.
+/// Maximum edit distance between an unknown key and the known key that is suggested for it.
 const DISTANCE_MAX: usize = 2;
 
-/// See the head of this file.
+/// Reads the merged values key by key. Keys that remain at the end are unknown.
 pub(super) struct Reader {
     defaults: Values,
-    /// What is left to be asked for.
+    /// Values that were not read yet.
     values: Values,
-    /// Where each key that was asked for was said.
+    /// Places of the values that were read.
     places: BTreeMap<&'static str, Place>,
     known: BTreeSet<&'static str>,
-    wrong: Vec<(Place, String)>,
-    without_a_file: bool,
+    errors: Vec<(Place, String)>,
+    is_file_missing: bool,
 }
 
 impl Reader {
     pub(super) fn new(layers: Layers) -> Self {
-        let Layers { defaults, values, wrong, .. } = layers;
-        let without_a_file = !wrong.is_empty();
-        Self { defaults, values, places: BTreeMap::new(), known: BTreeSet::new(), wrong, without_a_file }
+        let Layers { defaults, values, errors, .. } = layers;
+        let is_file_missing = !errors.is_empty();
+        Self { defaults, values, places: BTreeMap::new(), known: BTreeSet::new(), errors, is_file_missing }
     }
 
-    /// A key that has a default. A wrong value is noted, and the default stands for it until the end.
+    /// Reads a key that has a default. An invalid value is recorded as an error, and the default is returned instead.
     pub(super) fn value<T>(
         &mut self,
         key: &'static str,
         check: impl Fn(&Value) -> Result<T, String>,
     ) -> Result<T, ConfigError> {
-        if let Some(good) = self.said(key, &check) {
-            return Ok(good);
+        if let Some(valid) = self.checked(key, &check) {
+            return Ok(valid);
         }
         let default = self.defaults.get(&path(key)).ok_or_else(|| ConfigError(format!("{key}: has no default")))?;
-        check(default).map_err(|why| ConfigError(format!("{key}: its default: {why}")))
+        check(default).map_err(|cause| ConfigError(format!("{key}: default: {cause}")))
     }
 
-    /// A key that may be unset: not said, or the empty text.
+    /// Reads a key that may be unset: absent, or an empty string.
     pub(super) fn optional<T>(&mut self, key: &'static str, check: impl Fn(&Value) -> Result<T, String>) -> Option<T> {
-        let empty = |value: &Value| value.what == What::Text(String::new());
-        self.said(key, |value| if empty(value) { Ok(None) } else { check(value).map(Some) }).flatten()
+        let empty = |value: &Value| value.data == Data::Text(String::new());
+        self.checked(key, |value| if empty(value) { Ok(None) } else { check(value).map(Some) }).flatten()
     }
 
-    /// A list, each item of which is checked.
+    /// Reads a list and checks each item.
     pub(super) fn list<T>(
         &mut self,
         key: &'static str,
         check: impl Fn(&Value) -> Result<T, String>,
     ) -> Result<Vec<T>, ConfigError> {
-        let said = self.take(key);
-        let value = said.or_else(|| self.defaults.get(&path(key)).cloned());
+        let value = self.take(key);
+        let value = value.or_else(|| self.defaults.get(&path(key)).cloned());
         let value = value.ok_or_else(|| ConfigError(format!("{key}: has no default")))?;
         Ok(self.items(key, value, check))
     }
 
-    /// Lists by name: a table whose keys are hosts, or `*`.
+    /// Reads a table of lists whose keys are hosts, or `*`.
     pub(super) fn lists_under<T>(
         &mut self,
         table: &'static str,
         check: impl Fn(&Value) -> Result<T, String>,
     ) -> BTreeMap<String, Vec<T>> {
         self.known.insert(table);
-        let above = path(table);
-        let paths: Vec<Vec<String>> = self.values.keys().filter(|key| is_under(key, &above)).cloned().collect();
+        let table_path = path(table);
+        let paths: Vec<Vec<String>> = self.values.keys().filter(|key| is_under(key, &table_path)).cloned().collect();
         let mut lists = BTreeMap::new();
         for path in paths {
             let Some(value) = self.values.remove(&path) else { continue };
             if path.last().is_some_and(|name| name != "*" && !is_host(name)) {
-                self.wrong.push((value.at.clone(), format!("{}: is not a host, host:port or \"*\"", shown(&path))));
+                let error = format!("{}: is not a host, host:port or \"*\"", dotted(&path));
+                self.errors.push((value.place.clone(), error));
             }
-            let items = self.items(&shown(&path), value, &check);
+            let items = self.items(&dotted(&path), value, &check);
             lists.extend(path.last().map(|name| (name.clone(), items)));
         }
         lists
     }
 
-    /// Notes that keys make no sense together; told at the place of the first that a file names.
-    pub(super) fn conflict(&mut self, keys: &[&'static str], why: &str) {
-        let said = keys.iter().find(|key| self.places.get(*key).is_some_and(|place| !place.is_default()));
-        let Some(key) = said.or(keys.first()) else { return };
-        if let Some(place) = self.places.get(key).or_else(|| self.defaults.get(&path(key)).map(|value| &value.at)) {
-            self.wrong.push((place.clone(), format!("{key}: {why}")));
+    /// Records a conflict between keys, at the place of the first one that is set in a file.
+    pub(super) fn conflict(&mut self, keys: &[&'static str], cause: &str) {
+        let first_set = keys.iter().find(|key| self.places.get(*key).is_some_and(|place| !place.is_default()));
+        let Some(key) = first_set.or(keys.first()) else { return };
+        if let Some(place) = self.places.get(key).or_else(|| self.defaults.get(&path(key)).map(|value| &value.place)) {
+            self.errors.push((place.clone(), format!("{key}: {cause}")));
         }
     }
 
-    /// Whether every file was read: with one missing, what keys say together is not known.
+    /// Whether every file was read. If one is missing, keys cannot be checked against each other.
     pub(super) fn has_all_files(&self) -> bool {
-        !self.without_a_file
+        !self.is_file_missing
     }
 
-    /// What nobody asked for is no key; then all that is wrong, in the order of the files.
+    /// Reports the values that were not read as unknown keys. Returns all errors in the order of the files.
     pub(super) fn finish(mut self) -> Result<(), ConfigError> {
         for (path, value) in std::mem::take(&mut self.values) {
-            let key = shown(&path);
-            let why = self.unknown(&key);
-            self.wrong.push((value.at, format!("{key}: {why}")));
+            let key = dotted(&path);
+            let cause = self.unknown_key(&key);
+            self.errors.push((value.place, format!("{key}: {cause}")));
         }
-        self.wrong.sort();
-        let lines: Vec<String> = self.wrong.iter().map(|(place, why)| format!("{place}: {why}")).collect();
+        self.errors.sort();
+        let lines: Vec<String> = self.errors.iter().map(|(place, cause)| format!("{place}: {cause}")).collect();
         if lines.is_empty() { Ok(()) } else { Err(ConfigError(lines.join("\n"))) }
     }
 
-    fn said<T>(&mut self, key: &'static str, check: impl Fn(&Value) -> Result<T, String>) -> Option<T> {
+    fn checked<T>(&mut self, key: &'static str, check: impl Fn(&Value) -> Result<T, String>) -> Option<T> {
         let value = self.take(key)?;
         match check(&value) {
-            Ok(good) => Some(good),
-            Err(why) => {
-                self.wrong.push((value.at, format!("{key}: {why}")));
+            Ok(valid) => Some(valid),
+            Err(cause) => {
+                self.errors.push((value.place, format!("{key}: {cause}")));
                 None
             }
         }
@@ -122,37 +123,37 @@ impl Reader {
     fn take(&mut self, key: &'static str) -> Option<Value> {
         self.known.insert(key);
         let value = self.values.remove(&path(key))?;
-        self.places.insert(key, value.at.clone());
+        self.places.insert(key, value.place.clone());
         Some(value)
     }
 
     fn items<T>(&mut self, key: &str, value: Value, check: impl Fn(&Value) -> Result<T, String>) -> Vec<T> {
-        let What::List(items) = &value.what else {
-            self.wrong.push((value.at.clone(), format!("{key}: {}, a list is expected", value.kind())));
+        let Data::List(items) = &value.data else {
+            self.errors.push((value.place.clone(), format!("{key}: must be an array, is {}", value.kind())));
             return Vec::new();
         };
-        let mut good = Vec::new();
+        let mut valid = Vec::new();
         for item in items {
             match check(item) {
-                Ok(item) => good.push(item),
-                Err(why) => self.wrong.push((item.at.clone(), format!("{key}: {why}"))),
+                Ok(item) => valid.push(item),
+                Err(cause) => self.errors.push((item.place.clone(), format!("{key}: {cause}"))),
             }
         }
-        good
+        valid
     }
 
-    fn unknown(&self, key: &str) -> String {
+    fn unknown_key(&self, key: &str) -> String {
         let table = format!("{key}.");
         if self.known.iter().any(|known| *known == key || known.starts_with(&table)) {
-            return format!("is a table: write its keys under [{key}]");
+            return format!("is a table; set its keys under [{key}]");
         }
         if let Some(value) = self.known.iter().find(|known| key.starts_with(&format!("{known}."))) {
-            return format!("no such key; `pinion config default` shows what {value} takes");
+            return format!("no such key; `pinion config default` shows the values of {value}");
         }
         let near = self.known.iter().map(|known| (distance(key, known), *known)).min();
         match near {
-            Some((distance, known)) if distance <= DISTANCE_MAX => format!("no such key; is {known} meant?"),
-            _ => "no such key; `pinion config default` lists all".to_owned(),
+            Some((distance, known)) if distance <= DISTANCE_MAX => format!("no such key; did you mean {known}?"),
+            _ => "no such key; `pinion config default` lists all keys".to_owned(),
         }
     }
 }
@@ -165,7 +166,7 @@ fn is_under(key: &[String], table: &[String]) -> bool {
     key.len() == table.len() + 1 && key.starts_with(table)
 }
 
-/// Levenshtein's: letters to change, add or leave out.
+/// Returns the Levenshtein distance: the number of letters to change, insert or delete.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();

@@ -1,4 +1,4 @@
-//! A configuration as TOML again, with where each value was said.
+//! Converts a configuration to TOML, optionally with the place of each value.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use toml::{Table, Value as Toml};
 
 use super::{
     Config, ConfigError,
-    layers::{Layers, shown},
+    layers::{Layers, dotted},
 };
 
-/// Widest line that the places of others are aligned with.
+/// Maximum column at which the places are aligned.
 const WIDTH_MAX: usize = 60;
 
 impl Config {
-    /// As a file that says the same. With `layers` each line tells which file it is from.
-    pub(crate) fn shown(&self, layers: Option<&Layers>) -> Result<String, ConfigError> {
-        let wrong = |error: toml::ser::Error| ConfigError(format!("write TOML: {error}"));
-        let Some(layers) = layers else { return toml::to_string_pretty(self).map_err(wrong) };
-        let table = Table::try_from(self).map_err(wrong)?;
+    /// Returns an equivalent configuration file. With `layers`, each line has a comment with the place of its value.
+    pub(crate) fn to_toml(&self, layers: Option<&Layers>) -> Result<String, ConfigError> {
+        let failed = |error: toml::ser::Error| ConfigError(format!("write TOML: {error}"));
+        let Some(layers) = layers else { return toml::to_string_pretty(self).map_err(failed) };
+        let table = Table::try_from(self).map_err(failed)?;
         let mut lines = Vec::new();
         Origin(layers.places()).write(&mut Vec::new(), &table, &mut lines);
         let widths = lines.iter().filter(|(_, place)| place.is_some()).map(|(text, _)| text.chars().count());
@@ -30,11 +30,11 @@ impl Config {
     }
 }
 
-/// From a key to where it was said.
+/// The place of each key.
 struct Origin(BTreeMap<Vec<String>, String>);
 
 impl Origin {
-    /// Values first, then tables: a table ends what is above it.
+    /// Writes the values before the tables, because in TOML the header of a table ends the one above it.
     fn write(&self, path: &mut Vec<String>, table: &Table, lines: &mut Vec<(String, Option<String>)>) {
         let (tables, values): (Vec<_>, Vec<_>) = table.iter().partition(|(_, value)| value.is_table());
         for (name, value) in values {
@@ -46,7 +46,7 @@ impl Origin {
             path.push(name.clone());
             if let Toml::Table(below) = value {
                 lines.push((String::new(), None));
-                lines.push((format!("[{}]", shown(path)), None));
+                lines.push((format!("[{}]", dotted(path)), None));
                 self.write(path, below, lines);
             }
             path.pop();

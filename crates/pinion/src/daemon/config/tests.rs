@@ -22,7 +22,7 @@ fn a_file_changes_only_what_it_names() {
 }
 
 #[test]
-fn what_is_shown_can_be_read_again() {
+fn the_shown_configuration_can_be_read_again() {
     let config = Config::parse("", "[network]\nsubnet6 = \"fd00::/64\"\n").expect("valid");
     let text = toml::to_string(&config).expect("TOML");
     assert_eq!(toml::to_string(&Config::parse("", &text).expect("valid")).expect("TOML"), text);
@@ -43,7 +43,7 @@ fn errors_name_file_line_and_key() {
 }
 
 #[test]
-fn values_are_checked_for_meaning() {
+fn invalid_values_are_refused() {
     for (text, key) in [
         ("state_dir = \"run\"", "state_dir"),
         ("data_dir = \"/a/../b\"", "data_dir"),
@@ -87,26 +87,26 @@ fn values_are_checked_for_meaning() {
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once_in_the_order_of_the_file() {
+fn all_errors_are_reported_at_once_in_the_order_of_the_file() {
     let all = error("[network]\npool = -1\nbrigde = \"x\"\n[log]\nlevel = 3\nlog = {a = 1}\n");
     let lines: Vec<&str> = all.lines().collect();
     assert_eq!(
         lines,
         [
             "/etc/x.toml:2: network.pool: -1 is not between 0 and 1024",
-            "/etc/x.toml:3: network.brigde: no such key; is network.bridge meant?",
-            "/etc/x.toml:5: log.level: it is an integer, a text is expected",
-            "/etc/x.toml:6: log.log.\"a\": no such key; `pinion config default` lists all",
+            "/etc/x.toml:3: network.brigde: no such key; did you mean network.bridge?",
+            "/etc/x.toml:5: log.level: must be a string, is an integer",
+            "/etc/x.toml:6: log.log.\"a\": no such key; `pinion config default` lists all keys",
         ]
     );
-    assert_eq!(error("network = 3\n"), "/etc/x.toml:1: network: is a table: write its keys under [network]");
+    assert_eq!(error("network = 3\n"), "/etc/x.toml:1: network: is a table; set its keys under [network]");
     assert_eq!(
         error("[registries]\nmirrors = [\"x\"]\n"),
-        "/etc/x.toml:2: registries.mirrors: is a table: write its keys under [registries.mirrors]"
+        "/etc/x.toml:2: registries.mirrors: is a table; set its keys under [registries.mirrors]"
     );
     assert_eq!(
         error("[log.level]\npod = \"debug\"\n"),
-        "/etc/x.toml:2: log.level.\"pod\": no such key; `pinion config default` shows what log.level takes"
+        "/etc/x.toml:2: log.level.\"pod\": no such key; `pinion config default` shows the values of log.level"
     );
     for level in ["off", "info,pod=debug", "DEBUG", "warn,cri=trace"] {
         Config::parse("", &format!("[log]\nlevel = \"{level}\"")).expect("a level");
@@ -114,7 +114,7 @@ fn all_that_is_wrong_is_told_at_once_in_the_order_of_the_file() {
 }
 
 #[test]
-fn drop_ins_change_key_by_key_and_are_named_where_they_are_wrong() {
+fn drop_ins_override_key_by_key_and_errors_name_them() {
     let dir = tempfile::tempdir().expect("a directory");
     let main = dir.path().join("c.toml");
     let drop_in = |name: &str, text: &str| {
@@ -128,7 +128,7 @@ fn drop_ins_change_key_by_key_and_are_named_where_they_are_wrong() {
     drop_in(".40-d.toml", "no TOML");
     let config = Config::load(Some(&main)).expect("valid");
     assert_eq!((config.network.bridge.as_str(), config.network.pool), ("b0", 4));
-    assert_eq!(config.network.subnet6, None, "the empty text unsets it");
+    assert_eq!(config.network.subnet6, None, "an empty string unsets it");
     assert_eq!(config.registries.mirrors["a"], ["http://two"]);
     assert!(config.registries.mirrors["b"].is_empty());
     drop_in("15-x.toml", "\n[network]\nsubnet = \"x\"\n");
@@ -140,7 +140,7 @@ fn drop_ins_change_key_by_key_and_are_named_where_they_are_wrong() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_hides_no_other() {
+fn a_file_that_cannot_be_read_does_not_hide_errors_of_others() {
     let dir = tempfile::tempdir().expect("a directory");
     let directory = dir.path().join("c.toml.d");
     std::fs::create_dir_all(directory.join("30.toml")).expect("made");
@@ -152,7 +152,7 @@ fn a_file_that_cannot_be_read_hides_no_other() {
     let error = Config::load(Some(&dir.path().join("c.toml"))).expect_err("refused").to_string();
     let starts: Vec<String> = ["c.toml: cannot be read: No such file", "c.toml.d/10.toml:1: ", "c.toml.d/20.toml:1: "]
         .into_iter()
-        .chain(["c.toml.d/30.toml: cannot be read: it is no file", "c.toml.d/40.toml: cannot be read: it is no UTF-8"])
+        .chain(["c.toml.d/30.toml: cannot be read: not a regular file", "c.toml.d/40.toml: cannot be read: not UTF-8"])
         .chain(["c.toml.d/50.toml:1: sokcet: no such key"])
         .map(|start| dir.path().join(start).display().to_string())
         .collect();
@@ -162,7 +162,7 @@ fn a_file_that_cannot_be_read_hides_no_other() {
 }
 
 #[test]
-fn times_are_shown_in_the_largest_unit_that_says_them() {
+fn durations_are_shown_in_the_largest_exact_unit() {
     let shown = |text: &str| {
         let config = Config::parse("", &format!("[streaming]\nidle_timeout = \"{text}\"")).expect("valid");
         serde_json::to_value(&config).expect("JSON")["streaming"]["idle_timeout"].as_str().map(str::to_owned)

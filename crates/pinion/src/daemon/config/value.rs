@@ -1,4 +1,4 @@
-//! What a single value must be.
+//! Checks of single values.
 
 use std::{
     fmt::Display,
@@ -11,53 +11,52 @@ use serde::Serializer;
 
 use super::{
     super::logging,
-    layers::{Value, What},
+    layers::{Data, Value},
 };
 
-/// Longest path of a Unix socket: `sun_path` without its NUL (unix(7)).
+/// Maximum length of the path of a Unix socket: `sun_path` without its NUL (unix(7)).
 const SOCKET_PATH_MAX: usize = 107;
-/// Most namespaces that may wait in the pool: each costs about 220 KiB of kernel memory.
+/// Maximum size of the pool of network namespaces: each costs about 220 KiB of kernel memory.
 const POOL_MAX: u64 = 1024;
-/// Longest name of an interface (IFNAMSIZ without its NUL).
+/// Maximum length of an interface name (IFNAMSIZ without its NUL).
 const INTERFACE_MAX: usize = 15;
-/// Longest name of a host, with its port.
+/// Maximum length of a host name with its port.
 const HOST_MAX: usize = 255;
-/// Pieces of a log's line: shorter ones would be more prefix than text, longer ones do not fit into one batch.
+/// Bounds of the length of a log entry: a shorter one would be mostly prefix, a longer one does not fit into one batch.
 const LOG_LINE: std::ops::RangeInclusive<u64> = 64..=65_535;
-/// Outputs that ExecSync returns: what a probe says at least, and what a gRPC message holds at most.
+/// Bounds of the output of ExecSync: enough for a probe, and the maximum size of a gRPC message.
 const EXEC_OUTPUT: std::ops::RangeInclusive<u64> = 1024..=64 * 1024 * 1024;
-/// The shortest and the longest time that a key may name.
+/// Bounds of durations.
 const DURATION: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(30 * 86_400);
 /// Units of time, the longest first.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
 impl Value {
-    /// What it is, for messages.
-    pub(super) fn kind(&self) -> String {
-        match &self.what {
-            What::Text(_) => "it is a text",
-            What::Integer(_) => "it is an integer",
-            What::Float(_) => "it is a fraction",
-            What::Boolean(_) => "it is a boolean",
-            What::List(_) => "it is a list",
-            What::Other(kind) => return format!("it is {kind}"),
+    /// Returns the type of the value for error messages.
+    pub(super) fn kind(&self) -> &'static str {
+        match &self.data {
+            Data::Text(_) => "a string",
+            Data::Integer(_) => "an integer",
+            Data::Float(_) => "a float",
+            Data::Boolean(_) => "a boolean",
+            Data::List(_) => "an array",
+            Data::Other(kind) => kind,
         }
-        .to_owned()
     }
 
     fn text(&self) -> Result<&str, String> {
-        match &self.what {
-            What::Text(text) => Ok(text),
-            _ => Err(format!("{}, a text is expected", self.kind())),
+        match &self.data {
+            Data::Text(text) => Ok(text),
+            _ => Err(format!("must be a string, is {}", self.kind())),
         }
     }
 
     fn number(&self, range: std::ops::RangeInclusive<u64>) -> Result<u64, String> {
-        let What::Integer(number) = self.what else {
-            return Err(format!("{}, an integer is expected", self.kind()));
+        let Data::Integer(number) = self.data else {
+            return Err(format!("must be an integer, is {}", self.kind()));
         };
-        let good = u64::try_from(number).ok().filter(|number| range.contains(number));
-        good.ok_or_else(|| format!("{number} is not between {} and {}", range.start(), range.end()))
+        let valid = u64::try_from(number).ok().filter(|number| range.contains(number));
+        valid.ok_or_else(|| format!("{number} is not between {} and {}", range.start(), range.end()))
     }
 }
 
@@ -86,27 +85,27 @@ pub(super) fn level(value: &Value) -> Result<String, String> {
     let text = value.text()?;
     match logging::filter(text) {
         Ok(_) => Ok(text.to_owned()),
-        Err(why) => Err(format!("{text:?} is not a level (error, warn, info, debug, trace; MODULE=LEVEL): {why}")),
+        Err(cause) => Err(format!("{text:?} is not a level (error, warn, info, debug, trace; MODULE=LEVEL): {cause}")),
     }
 }
 
 pub(super) fn one_of<T: Copy>(value: &Value, choices: &[(&str, T)]) -> Result<T, String> {
     let text = value.text()?;
-    let chosen = choices.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice);
+    let choice = choices.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice);
     let names = || choices.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    chosen.ok_or_else(|| format!("{text:?} is none of {}", names()))
+    choice.ok_or_else(|| format!("{text:?} is not one of {}", names()))
 }
 
 pub(super) fn interface(value: &Value) -> Result<String, String> {
     let name = value.text()?;
-    let good = !name.is_empty() && name.len() <= INTERFACE_MAX && name != "." && name != "..";
-    match good && name.chars().all(|c| c.is_ascii_graphic() && c != '/' && c != ':') {
+    let is_valid = !name.is_empty() && name.len() <= INTERFACE_MAX && name != "." && name != "..";
+    match is_valid && name.chars().all(|c| c.is_ascii_graphic() && c != '/' && c != ':') {
         true => Ok(name.to_owned()),
-        false => Err(format!("{name:?} is not the name of an interface (1 to {INTERFACE_MAX} characters)")),
+        false => Err(format!("{name:?} is not an interface name (1 to {INTERFACE_MAX} characters)")),
     }
 }
 
-/// Address and bits of a subnet.
+/// Parses the address and prefix length of a subnet.
 pub(super) fn network(text: &str) -> Option<(IpAddr, u8)> {
     let (address, bits) = text.split_once('/')?;
     Some((address.parse().ok()?, bits.parse().ok()?))
@@ -138,9 +137,9 @@ pub(super) fn positive(value: &Value) -> Result<u64, String> {
 }
 
 pub(super) fn boolean(value: &Value) -> Result<bool, String> {
-    match value.what {
-        What::Boolean(yes) => Ok(yes),
-        _ => Err(format!("{}, true or false is expected", value.kind())),
+    match value.data {
+        Data::Boolean(flag) => Ok(flag),
+        _ => Err(format!("must be true or false, is {}", value.kind())),
     }
 }
 
@@ -152,27 +151,27 @@ pub(super) fn name(value: &Value) -> Result<String, String> {
 }
 
 pub(super) fn ratio(value: &Value) -> Result<f64, String> {
-    let ratio = match value.what {
-        What::Float(ratio) => ratio,
-        What::Integer(0) => 0.0,
-        What::Integer(1) => 1.0,
-        What::Integer(other) => return Err(format!("{other} is not between 0 and 1")),
-        _ => return Err(format!("{}, a fraction is expected", value.kind())),
+    let ratio = match value.data {
+        Data::Float(ratio) => ratio,
+        Data::Integer(0) => 0.0,
+        Data::Integer(1) => 1.0,
+        Data::Integer(other) => return Err(format!("{other} is not between 0 and 1")),
+        _ => return Err(format!("must be a number from 0 to 1, is {}", value.kind())),
     };
     if (0.0..=1.0).contains(&ratio) { Ok(ratio) } else { Err(format!("{ratio} is not between 0 and 1")) }
 }
 
 pub(super) fn address(value: &Value) -> Result<SocketAddr, String> {
     let text = value.text()?;
-    text.parse().map_err(|_| format!("{text:?} is not an address with a port, as 127.0.0.1:9100 or [::1]:9100"))
+    text.parse().map_err(|_| format!("{text:?} is not an address with a port, such as 127.0.0.1:9100 or [::1]:9100"))
 }
 
-/// Who may reach more than loopback may use what is not meant for them.
+/// Checks that an address is a loopback one: other machines must not reach the streaming server.
 pub(super) fn loopback(value: &Value) -> Result<SocketAddr, String> {
     let address = address(value)?;
     match address.ip().is_loopback() {
         true => Ok(address),
-        false => Err(format!("{address} is not a loopback address: kubelet alone, on this machine, asks there")),
+        false => Err(format!("{address} is not a loopback address; only the kubelet on this machine may connect")),
     }
 }
 
@@ -184,61 +183,61 @@ pub(super) fn host(value: &Value) -> Result<String, String> {
     }
 }
 
-/// As the image store takes it.
+/// Whether the image store accepts the text as a registry host, optionally with a port.
 pub(super) fn is_host(text: &str) -> bool {
-    let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
-    !text.is_empty() && text.len() <= HOST_MAX && text.chars().all(known)
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
+    !text.is_empty() && text.len() <= HOST_MAX && text.chars().all(is_valid)
 }
 
-/// The base of a registry; what follows its host is a path.
+/// Checks the base URL of a registry: scheme and host, optionally with a path.
 pub(super) fn url(value: &Value) -> Result<String, String> {
     let text = value.text()?;
     if text.contains('@') {
-        // It is told to nobody: a password may be in it.
-        return Err("no user or password may be in a URL".to_owned());
+        // The message must not contain the URL, which may contain a password.
+        return Err("a URL must not contain a user or password".to_owned());
     }
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let odd = |c: char| c.is_whitespace() || matches!(c, '?' | '#');
-    match rest.is_some_and(|rest| rest.split('/').next().is_some_and(is_host) && !rest.contains(odd)) {
+    let is_refused = |c: char| c.is_whitespace() || matches!(c, '?' | '#');
+    match rest.is_some_and(|rest| rest.split('/').next().is_some_and(is_host) && !rest.contains(is_refused)) {
         true => Ok(text.to_owned()),
         false => Err(format!("{text:?} is not a URL like https://mirror.example")),
     }
 }
 
-/// Where spans go: by gRPC over plain HTTP/2, at the root.
+/// Checks the URL of a collector: gRPC over plain HTTP/2, without a path.
 pub(super) fn collector(value: &Value) -> Result<String, String> {
     let url = url(value)?;
     let host = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
     match host.is_some_and(|host| !host.contains('/')) {
         true => Ok(url),
         false => {
-            Err(format!("{url:?} is not the address of a collector, as http://127.0.0.1:4317 (gRPC, without TLS)"))
+            Err(format!("{url:?} is not the URL of a collector, such as http://127.0.0.1:4317 (gRPC without TLS)"))
         }
     }
 }
 
-/// `4h`, `90s`, `250ms`.
+/// Parses a duration such as `4h`, `90s` or `250ms`.
 pub(super) fn duration(value: &Value) -> Result<Duration, String> {
     let text = value.text()?;
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let unit = UNITS.iter().find(|(unit, _)| *unit == &text[digits..]);
-    let whole =
+    let duration =
         unit.and_then(|(_, unit)| Some(Duration::from_millis(text[..digits].parse::<u64>().ok()?.checked_mul(*unit)?)));
-    match whole.filter(|whole| DURATION.contains(whole)) {
-        Some(whole) => Ok(whole),
-        None => Err(format!("{text:?} is not a time of 1ms to 30d, as 250ms, 90s, 15m, 4h")),
+    match duration.filter(|duration| DURATION.contains(duration)) {
+        Some(duration) => Ok(duration),
+        None => Err(format!("{text:?} is not a duration from 1ms to 30d, such as 250ms, 90s, 15m or 4h")),
     }
 }
 
-/// In the largest unit that says it exactly.
+/// Serializes a duration in the largest unit in which it is a whole number.
 pub(super) fn write_duration<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    let whole = time.as_millis();
-    let exact = UNITS.iter().find(|(_, unit)| whole > 0 && whole.is_multiple_of(u128::from(*unit)));
+    let millis = time.as_millis();
+    let exact = UNITS.iter().find(|(_, unit)| millis > 0 && millis.is_multiple_of(u128::from(*unit)));
     let (name, unit) = exact.unwrap_or(&("ms", 1));
-    to.collect_str(&format_args!("{}{name}", whole / u128::from(*unit)))
+    to.collect_str(&format_args!("{}{name}", millis / u128::from(*unit)))
 }
 
-/// The empty text where it is unset.
+/// Serializes an unset value as an empty string.
 pub(super) fn write_optional<T: ShownAsText, S: Serializer>(value: &Option<T>, to: S) -> Result<S::Ok, S::Error> {
     match value {
         Some(value) => to.collect_str(&value.shown()),
@@ -246,9 +245,9 @@ pub(super) fn write_optional<T: ShownAsText, S: Serializer>(value: &Option<T>, t
     }
 }
 
-/// What is written as a text.
+/// A type that is serialized as a string.
 pub(super) trait ShownAsText {
-    /// As it is written.
+    /// Returns the string.
     fn shown(&self) -> impl Display;
 }
 

@@ -1,4 +1,4 @@
-//! How a line looks.
+//! Formats log lines.
 
 use std::{
     fmt::Write,
@@ -12,13 +12,14 @@ use serde_json::Value;
 use tracing::Level;
 
 use super::{super::config::LogFormat, journal};
-use crate::moment;
+use crate::timestamp;
 
-/// Most bytes of a message, and of a field.
-const MESSAGE: usize = 4096;
-const FIELD: usize = 512;
+/// Maximum bytes of a message.
+const MESSAGE_MAX: usize = 4096;
+/// Maximum bytes of a field.
+const FIELD_MAX: usize = 512;
 
-/// For whom lines are written.
+/// The format of log lines.
 #[derive(Debug)]
 pub(super) struct Style {
     json: AtomicBool,
@@ -26,16 +27,16 @@ pub(super) struct Style {
     journal: bool,
 }
 
-/// A line in the making.
+/// The content of a line.
 #[derive(Debug)]
 pub(super) struct Line<'a> {
     pub(super) at: SystemTime,
     pub(super) level: Level,
     pub(super) target: &'a str,
     pub(super) message: &'a str,
-    /// The event's own first, then those of the spans around it.
+    /// The fields of the event, followed by those of the enclosing spans.
     pub(super) fields: Vec<(&'a str, &'a Value)>,
-    /// As many like it were left out before.
+    /// Number of similar lines that were suppressed before this one.
     pub(super) left_out: u64,
 }
 
@@ -44,7 +45,7 @@ impl Style {
         Self {
             json: AtomicBool::new(format == LogFormat::Json),
             colour: stream.is_terminal(),
-            journal: journal::is_there(stream),
+            journal: journal::is_journal(stream),
         }
     }
 
@@ -57,7 +58,7 @@ impl Style {
         self.json.store(format == LogFormat::Json, Ordering::Relaxed);
     }
 
-    /// The whole line, with its end.
+    /// Formats the whole line, with a newline.
     pub(super) fn write(&self, line: &Line<'_>) -> String {
         let mut text = String::with_capacity(256);
         if self.journal {
@@ -71,7 +72,7 @@ impl Style {
         text
     }
 
-    /// `2026-01-31T12:00:00.123456Z  WARN stop container: … rpc=StopContainer code=Internal ms=3.1`
+    /// Formats `2026-01-31T12:00:00.123456Z  WARN stop container: … rpc=StopContainer code=Internal ms=3.1`.
     fn human(&self, text: &mut String, line: &Line<'_>) {
         let (dim, colour, plain) = match (self.colour, line.level) {
             (false, _) => ("", "", ""),
@@ -81,15 +82,15 @@ impl Style {
             (true, _) => ("\x1b[2m", "\x1b[34m", "\x1b[0m"),
         };
         if !self.journal {
-            put(text, format_args!("{dim}{}{plain} ", moment::format(line.at)));
+            put(text, format_args!("{dim}{}{plain} ", timestamp::format(line.at)));
         }
         put(text, format_args!("{colour}{:>5}{plain} ", line.level));
-        visible(text, bounded(line.message, MESSAGE));
+        push_escaped(text, bounded(line.message, MESSAGE_MAX));
         for (name, value) in &line.fields {
             put(text, format_args!(" {dim}{name}={plain}"));
             match value {
-                Value::String(string) if is_word(string) => text.push_str(bounded(string, FIELD)),
-                Value::String(string) => put(text, format_args!("{:?}", bounded(string, FIELD))),
+                Value::String(string) if is_word(string) => text.push_str(bounded(string, FIELD_MAX)),
+                Value::String(string) => put(text, format_args!("{:?}", bounded(string, FIELD_MAX))),
                 other => put(text, format_args!("{other}")),
             }
         }
@@ -99,16 +100,17 @@ impl Style {
     }
 }
 
-/// `{"time":"…","level":"warn","target":"cri::call","message":"…","rpc":"StopContainer","code":"Internal","ms":3.1}`
+/// Formats
+/// `{"time":"…","level":"warn","target":"cri::call","message":"…","rpc":"StopContainer","code":"Internal","ms":3.1}`.
 fn json(text: &mut String, line: &Line<'_>) {
     let string = |text: &str| Value::from(text).to_string();
-    let (time, level) = (moment::format(line.at), line.level.as_str().to_ascii_lowercase());
-    let (target, message) = (string(line.target), string(bounded(line.message, MESSAGE)));
+    let (time, level) = (timestamp::format(line.at), line.level.as_str().to_ascii_lowercase());
+    let (target, message) = (string(line.target), string(bounded(line.message, MESSAGE_MAX)));
     put(text, format_args!("{{\"time\":\"{time}\",\"level\":\"{level}\",\"target\":{target},\"message\":{message}"));
     for (name, value) in &line.fields {
         put(text, format_args!(",{}:", string(name)));
         match value {
-            Value::String(long) => text.push_str(&string(bounded(long, FIELD))),
+            Value::String(long) => text.push_str(&string(bounded(long, FIELD_MAX))),
             other => put(text, format_args!("{other}")),
         }
     }
@@ -122,8 +124,8 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || "-_./:@+".contains(c))
 }
 
-/// What a terminal or a reader of lines would take for a command is written as its escape.
-fn visible(text: &mut String, message: &str) {
+/// Appends a message with its control characters escaped.
+fn push_escaped(text: &mut String, message: &str) {
     for c in message.chars() {
         match c.is_control() {
             true => text.extend(c.escape_default()),
@@ -132,12 +134,12 @@ fn visible(text: &mut String, message: &str) {
     }
 }
 
-/// Cut at a character's end.
-fn bounded(text: &str, most: usize) -> &str {
-    &text[..text.floor_char_boundary(most)]
+/// Truncates a text to at most `max` bytes, at a character boundary.
+fn bounded(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
 }
 
-fn put(text: &mut String, what: std::fmt::Arguments<'_>) {
+fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     // Writing to a string cannot fail.
-    let _ = text.write_fmt(what);
+    let _ = text.write_fmt(arguments);
 }

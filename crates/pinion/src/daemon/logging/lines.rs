@@ -1,4 +1,4 @@
-//! Events to lines, with the fields of the spans around them.
+//! Converts events into lines, with the fields of the enclosing spans.
 
 use std::{
     fmt,
@@ -15,42 +15,42 @@ use tracing::{
 use tracing_subscriber::{Layer, layer::Context, registry::LookupSpan};
 
 use super::{
-    LogFigures,
+    LogMetrics,
     line::{Line, Style},
     queue::Queue,
     repeats::Repeats,
 };
 
-/// Fields of spans that are for traces, not for lines.
-const FOR_TRACES: [&str; 6] = ["service", "parent", "sampled", "status", "error", "refusal"];
-/// Fields that differ every time something is said.
-const FLEETING: [&str; 2] = ["ms", "trace"];
+/// Fields of spans that are exported with traces only.
+const TRACE_FIELDS: [&str; 6] = ["service", "parent", "sampled", "status", "error", "refusal"];
+/// Fields that differ in otherwise identical events.
+const VARYING_FIELDS: [&str; 2] = ["ms", "trace"];
 
-/// See the module.
+/// A layer that writes an event as a log line.
 pub(super) struct Lines {
     style: Arc<Style>,
-    figures: Arc<LogFigures>,
+    metrics: Arc<LogMetrics>,
     repeats: Mutex<Repeats>,
     queue: Queue,
 }
 
-/// What a span or an event says, in its order.
+/// The message and the fields of a span or an event, in their order.
 #[derive(Clone, Debug, Default)]
-struct Said {
+struct Fields {
     message: String,
     fields: Vec<(&'static str, Value)>,
 }
 
-impl Said {
+impl Fields {
     fn put(&mut self, field: &Field, value: Value) {
         match self.fields.iter_mut().find(|(name, _)| *name == field.name()) {
-            Some((_, known)) => *known = value,
+            Some((_, previous)) => *previous = value,
             None => self.fields.push((field.name(), value)),
         }
     }
 }
 
-impl Visit for Said {
+impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         match field.name() {
             "message" => self.message = format!("{value:?}"),
@@ -87,34 +87,33 @@ impl Visit for Said {
 }
 
 impl Lines {
-    pub(super) fn new(style: Arc<Style>, figures: Arc<LogFigures>, queue: Queue) -> Self {
-        Self { style, figures, repeats: Mutex::default(), queue }
+    pub(super) fn new(style: Arc<Style>, metrics: Arc<LogMetrics>, queue: Queue) -> Self {
+        Self { style, metrics, repeats: Mutex::default(), queue }
     }
 
-    /// The line, if it is to be written.
-    fn line(&self, event: &Event<'_>, around: &[Said]) -> Option<String> {
-        let mut said = Said::default();
-        event.record(&mut said);
+    /// Formats the line, unless it is suppressed.
+    fn line(&self, event: &Event<'_>, spans: &[Fields]) -> Option<String> {
+        let mut recorded = Fields::default();
+        event.record(&mut recorded);
         let metadata = event.metadata();
-        let own = said.fields.iter();
-        // What the event says of a name goes before what its request says.
-        let spans = around.iter().flat_map(|span| &span.fields);
-        let spans = spans.filter(|(name, _)| !FOR_TRACES.contains(name));
+        // A field of the event overrides that of a span with the same name.
+        let span_fields = spans.iter().flat_map(|span| &span.fields);
+        let span_fields = span_fields.filter(|(name, _)| !TRACE_FIELDS.contains(name));
         let mut fields: Vec<(&str, &Value)> = Vec::with_capacity(16);
-        for (name, value) in own.chain(spans) {
+        for (name, value) in recorded.fields.iter().chain(span_fields) {
             if !fields.iter().any(|(known, _)| known == name) {
                 fields.push((name, value));
             }
         }
         let left_out = match *metadata.level() <= Level::INFO {
-            true => self.admit(event, &said.message, &fields)?,
+            true => self.admit(event, &recorded.message, &fields)?,
             false => 0,
         };
         let line = Line {
             at: SystemTime::now(),
             level: *metadata.level(),
             target: metadata.target(),
-            message: &said.message,
+            message: &recorded.message,
             fields,
             left_out,
         };
@@ -122,11 +121,11 @@ impl Lines {
     }
 
     fn admit(&self, event: &Event<'_>, message: &str, fields: &[(&str, &Value)]) -> Option<u64> {
-        let lasting: Vec<_> = fields.iter().filter(|(name, _)| !FLEETING.contains(name)).collect();
+        let constant: Vec<_> = fields.iter().filter(|(name, _)| !VARYING_FIELDS.contains(name)).collect();
         let mut repeats = self.repeats.lock().unwrap_or_else(PoisonError::into_inner);
-        let admitted = repeats.admit(Instant::now(), event.metadata().callsite(), (message, lasting));
+        let admitted = repeats.admit(Instant::now(), event.metadata().callsite(), (message, constant));
         if admitted.is_none() {
-            self.figures.left_out.add(1);
+            self.metrics.left_out.add(1);
         }
         admitted
     }
@@ -135,32 +134,32 @@ impl Lines {
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
-        let mut said = Said::default();
-        attributes.record(&mut said);
-        span.extensions_mut().insert(said);
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        span.extensions_mut().insert(fields);
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
-        if let Some(said) = span.extensions_mut().get_mut::<Said>() {
-            values.record(said);
+        if let Some(fields) = span.extensions_mut().get_mut::<Fields>() {
+            values.record(fields);
         }
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        let mut around = Vec::new();
+        let mut spans = Vec::new();
         for span in context.event_scope(event).into_iter().flatten() {
-            if let Some(said) = span.extensions().get::<Said>() {
-                around.push(said.clone());
+            if let Some(fields) = span.extensions().get::<Fields>() {
+                spans.push(fields.clone());
             }
         }
-        let Some(line) = self.line(event, &around) else { return };
-        self.figures.lines[severity(*event.metadata().level())].add(1);
+        let Some(line) = self.line(event, &spans) else { return };
+        self.metrics.lines[severity(*event.metadata().level())].add(1);
         self.queue.push(line);
     }
 }
 
-/// The index in [`super::LEVELS`].
+/// Returns the index of a level in [`super::LEVELS`].
 fn severity(level: Level) -> usize {
     match level {
         Level::ERROR => 0,

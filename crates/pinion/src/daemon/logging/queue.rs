@@ -1,8 +1,9 @@
-//! Log lines on their way to standard error, whose reader may stop: journald, a full pipe, a file on a hung disk.
+//! A queue for log lines in front of standard error, whose reader may stop: journald, a full pipe, a file on a hung
+//! disk.
 //!
 //! ```text
-//! event ─▶ push: never waits ─▶ queue of 1 MiB ─▶ thread `pinion-log` ─▶ one write(2) per line
-//!             └─ no room: counted ──────────────────▶ one line that reports how many were dropped
+//! event ─▶ push: never blocks ─▶ queue of 1 MiB ─▶ thread `pinion-log` ─▶ one write(2) per line
+//!             └─ full: counted ───────────────────────▶ one line that reports how many were dropped
 //! ```
 
 use std::{
@@ -17,21 +18,21 @@ use std::{
 use rustix::event::{PollFd, PollFlags, poll};
 use telemetry::Counter;
 
-/// Most bytes that wait, [`OVERHEAD`] of each line included.
+/// Capacity of the queue in bytes, including [`OVERHEAD`] for each line.
 const WAITING_MAX: usize = 1 << 20;
-/// What a line costs besides its text.
+/// Memory that a line needs in addition to its text, in bytes.
 const OVERHEAD: usize = 64;
 
 /// Formats the line that reports how many lines were dropped.
 type Notice = Box<dyn Fn(u64) -> String + Send>;
 
-/// The queue and its thread. Clones are one.
+/// The queue and its thread. Clones share them.
 #[derive(Clone)]
 pub(super) struct Queue(Arc<Shared>);
 
 struct Shared {
     waiting: Mutex<Waiting>,
-    /// Signalled when a line comes in and when the queue is empty.
+    /// Notified when a line is added and when the queue is empty.
     changed: Condvar,
     dropped: Counter,
 }
@@ -45,10 +46,10 @@ enum Entry {
 struct Waiting {
     entries: VecDeque<Entry>,
     bytes: usize,
-    /// Lines dropped and not reported yet. While there are any, lines are dropped until half of the queue is free, so
-    /// that a slow reader does not get a report with every line.
+    /// Number of lines that were dropped and are not reported yet. While it is not zero, lines are dropped until half
+    /// of the queue is free, so that a slow reader does not get a report with every line.
     dropped: u64,
-    /// A line is being written.
+    /// Whether a line is being written.
     writing: bool,
 }
 
@@ -66,11 +67,11 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Adds a line, which ends with a newline, or drops and counts it. Never waits.
+    /// Adds a line, which must end with a newline, or drops and counts it. Never blocks.
     pub(super) fn push(&self, line: String) {
         let mut waiting = self.0.lock();
-        let most = if waiting.dropped > 0 { WAITING_MAX / 2 } else { WAITING_MAX };
-        if waiting.bytes + line.len() + OVERHEAD > most {
+        let limit = if waiting.dropped > 0 { WAITING_MAX / 2 } else { WAITING_MAX };
+        if waiting.bytes + line.len() + OVERHEAD > limit {
             waiting.dropped += 1;
             self.0.dropped.add(1);
             return;
@@ -83,18 +84,18 @@ impl Queue {
         self.0.changed.notify_all();
     }
 
-    /// Blocks until all lines are written, at most for `patience`.
-    pub(super) fn flush(&self, patience: Duration) {
-        let until = Instant::now() + patience;
+    /// Blocks until all lines are written, at most for `timeout`.
+    pub(super) fn flush(&self, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
         let mut waiting = self.0.lock();
         while waiting.writing || !waiting.entries.is_empty() {
-            let Some(left) = until.checked_duration_since(Instant::now()) else { return };
-            let waited = self.0.changed.wait_timeout(waiting, left);
-            (waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            let Some(remaining) = deadline.checked_duration_since(Instant::now()) else { return };
+            let result = self.0.changed.wait_timeout(waiting, remaining);
+            (waiting, _) = result.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Lines dropped since the start.
+    /// Returns the number of lines dropped since the start.
     pub(super) fn dropped(&self) -> u64 {
         self.0.dropped.get()
     }
@@ -127,7 +128,7 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread: runs as long as the process.
+    /// The main function of the thread, which runs as long as the process.
     fn write_all(&self, mut stream: impl Write + AsFd, notice: &Notice) {
         let mut reportable = true;
         loop {
@@ -136,7 +137,7 @@ impl Shared {
                 Entry::Dropped(unreported) => (notice(unreported), 0, unreported),
             };
             let written = write(&mut stream, text.as_bytes());
-            // After a failure the report waits for the next line: it would fail, too.
+            // After a failure the report is delayed until the next line, because it would fail, too.
             reportable = written.is_ok();
             if written.is_err() {
                 self.dropped.add(lines);
@@ -145,7 +146,7 @@ impl Shared {
         }
     }
 
-    /// The next line; with `reportable` also a report of what was dropped, once the queue is empty.
+    /// Waits for the next line. With `reportable`, returns a report of dropped lines once the queue is empty.
     fn next(&self, reportable: bool) -> Entry {
         let mut waiting = self.lock();
         waiting.writing = false;
@@ -164,7 +165,7 @@ impl Shared {
     }
 }
 
-/// Writes a whole line, also to a stream that somebody set non-blocking.
+/// Writes a whole line, even if another process has set the stream to non-blocking mode.
 fn write(stream: &mut (impl Write + AsFd), mut text: &[u8]) -> io::Result<()> {
     while !text.is_empty() {
         match stream.write(text) {
@@ -187,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_that_stops_costs_lines_and_learns_how_many() {
+    fn dropped_lines_are_reported_to_a_reader_that_stopped() {
         const LINES: u64 = 40_000;
         let (reader, writer) = io::pipe().expect("a pipe");
         let queue = Queue::start(writer, Box::new(|lines| format!("dropped {lines}\n"))).expect("a thread");
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_fails_ends_nothing() {
+    fn a_write_error_does_not_stop_the_thread() {
         let (reader, writer) = io::pipe().expect("a pipe");
         drop(reader);
         let queue = Queue::start(writer, Box::new(|lines| format!("dropped {lines}\n"))).expect("a thread");

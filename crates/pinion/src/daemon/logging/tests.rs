@@ -18,14 +18,14 @@ fn written(format: LogFormat, journal: bool, message: &str, fields: &[(&str, Val
 }
 
 #[test]
-fn a_bare_level_is_for_our_crates() {
+fn a_level_without_module_applies_to_our_crates() {
     assert!(directives("debug").starts_with("warn,pinion=debug,cri=debug"));
     assert_eq!(directives("info,h2=trace"), "info,h2=trace");
     assert!(EnvFilter::try_new(directives("trace")).is_ok());
 }
 
 #[test]
-fn a_line_is_one_line_whatever_it_says() {
+fn an_event_is_always_one_line() {
     let evil = "x\n<0>reboot\x1b[2J\u{85}";
     let fields = [("image", Value::from(evil)), ("ms", json!(1.5)), ("rpc", json!("PullImage"))];
     let human = written(LogFormat::Human, false, evil, &fields);
@@ -40,13 +40,13 @@ fn a_line_is_one_line_whatever_it_says() {
 }
 
 #[test]
-fn the_journal_gets_a_priority_and_its_own_time() {
+fn the_journal_gets_a_priority_and_no_time() {
     assert_eq!(written(LogFormat::Human, true, "slow", &[]), "<4> WARN slow\n");
     assert!(written(LogFormat::Json, true, "slow", &[]).starts_with("<4>{\"time\":"));
 }
 
 #[test]
-fn nothing_long_is_written_whole() {
+fn long_values_are_truncated() {
     let long = "ä".repeat(1 << 20);
     let fields = [("image", Value::from(long.as_str()))];
     for format in [LogFormat::Human, LogFormat::Json] {

@@ -1,8 +1,8 @@
-//! What Prometheus reads: `GET /metrics`, and `/healthz` for whoever asks whether the daemon works.
+//! Serves `GET /metrics` for Prometheus, and `/healthz` for health checks.
 //!
-//! Nothing is collected between scrapes: the parts count in atomics of their own ([`telemetry`]), and a scrape reads
-//! them all. No metric has a label whose values come from images, pods or clients, so a page has some hundred lines
-//! whatever the node runs; who wants figures per container asks the kubelet, which has them from the CRI.
+//! Nothing is collected between scrapes: the crates count in atomics ([`telemetry`]), and a scrape reads all of them.
+//! No metric has a label whose values come from images, pods or clients, so the page has a few hundred lines regardless
+//! of what the node runs. The kubelet serves metrics per container, which it gets from the CRI.
 
 mod catalogue;
 mod process;
@@ -12,7 +12,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-/// Whom a scrape asks. Cheap to clone.
+/// The sources of the metrics. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Sources {
     pub(crate) engine: pod::Engine,

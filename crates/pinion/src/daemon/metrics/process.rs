@@ -1,8 +1,8 @@
-//! A process as `/proc` tells it (proc(5)).
+//! Measurements of a process, read from `/proc` (proc(5)).
 
 use std::{fs, path::PathBuf};
 
-/// One moment of a process.
+/// A snapshot of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Process {
     /// User and system time.
@@ -16,7 +16,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// `None` once it is gone.
+    /// Reads the measurements of a process. Returns `None` if it does not exist.
     pub(super) fn read(pid: u32) -> Option<Self> {
         let directory = PathBuf::from(format!("/proc/{pid}"));
         let stat = fs::read_to_string(directory.join("stat")).ok()?;
@@ -29,10 +29,11 @@ impl Process {
     }
 }
 
-/// The name may hold spaces and parentheses: fields are counted from its last one. `started` is since the boot.
+/// Parses `/proc/PID/stat`. The name may contain spaces and parentheses, so fields are counted from the last closing
+/// parenthesis. `started` is in seconds since boot.
 fn parse(stat: &str, ticks: f64, page: u64) -> Option<Process> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    // Field 3 of proc_pid_stat(5) is the first here.
+    // `fields` starts with field 3 of proc_pid_stat(5).
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     Some(Process {
         cpu_seconds: (number(14)? + number(15)?) as f64 / ticks,
@@ -44,7 +45,7 @@ fn parse(stat: &str, ticks: f64, page: u64) -> Option<Process> {
     })
 }
 
-/// Seconds since the epoch.
+/// Returns the boot time in seconds since the epoch.
 fn boot_time() -> Option<f64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
@@ -64,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_there() {
+    fn this_process_can_be_read() {
         let process = Process::read(std::process::id()).expect("alive");
         assert!(process.resident_bytes > 0 && process.open_fds > 2 && process.threads > 0);
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");

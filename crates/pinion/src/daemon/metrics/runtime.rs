@@ -1,22 +1,22 @@
-//! The asynchronous runtime: its threads, its tasks.
+//! Measurements of the async runtime: its threads and tasks.
 
 use telemetry::Gauge;
 use tokio::runtime::Handle;
 
-/// Threads of the runtime, those for blocking work among them.
+/// Number of threads of the runtime, including those for blocking tasks.
 static THREADS: Gauge = Gauge::new();
 
-/// To be called by every thread of the runtime as it starts.
+/// Counts a thread of the runtime that starts; must be called on that thread.
 pub(crate) fn thread_started() {
     THREADS.add(1);
 }
 
-/// To be called by every thread of the runtime as it ends.
+/// Counts a thread of the runtime that ends; must be called on that thread.
 pub(crate) fn thread_ended() {
     THREADS.add(-1);
 }
 
-/// One moment of the runtime.
+/// A snapshot of the runtime's measurements.
 pub(super) struct Runtime {
     pub(super) workers: u64,
     pub(super) blocking: u64,
@@ -26,7 +26,7 @@ pub(super) struct Runtime {
 }
 
 impl Runtime {
-    /// Must be called within it.
+    /// Reads the measurements. Must be called within the runtime.
     pub(super) fn read() -> Self {
         let metrics = Handle::current().metrics();
         let workers = metrics.num_workers();

@@ -1,4 +1,4 @@
-//! The HTTP/1.1 side: small on purpose, and bounded in connections, in time and in what it reads.
+//! The HTTP/1.1 server for metrics. Connections, their lifetime and the size of requests are bounded.
 
 use std::{
     convert::Infallible,
@@ -27,75 +27,75 @@ use tokio::{
 use super::{Sources, scrape::scrape};
 use crate::Failure;
 
-/// Connections at once; more wait.
+/// Maximum number of concurrent connections; further ones wait.
 const CONNECTIONS: usize = 16;
-/// How long a client may take to say what it wants.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a connection lives: a scraper keeps one for many scrapes, and comes again.
-const LIFE: Duration = Duration::from_secs(600);
-/// Most bytes of a request.
+/// How long a client may take to send the header of a request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum lifetime of a connection. A scraper keeps one open for many scrapes, and reconnects.
+const CONNECTION_LIFETIME: Duration = Duration::from_secs(600);
+/// Maximum size of a request in bytes.
 const REQUEST_MAX: usize = 16 << 10;
-/// After a failure to accept (no descriptors left), so long.
+/// Pause after a failure to accept a connection, for example because there are no descriptors left.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The listener, which may be moved while the daemon runs.
+/// The metrics server, whose address may be changed while the daemon runs.
 pub(crate) struct Endpoint {
-    read: Sources,
-    listening: Mutex<Option<Listening>>,
+    sources: Sources,
+    listener: Mutex<Option<Listener>>,
 }
 
-struct Listening {
-    /// As it was asked for: port 0 stays 0.
-    asked: SocketAddr,
+struct Listener {
+    /// The address as configured: port 0 remains 0.
+    configured: SocketAddr,
     bound: SocketAddr,
     task: JoinHandle<()>,
 }
 
-impl Drop for Listening {
+impl Drop for Listener {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 impl Endpoint {
-    /// Listens nowhere yet.
-    pub(crate) fn new(read: Sources) -> Self {
-        Self { read, listening: Mutex::new(None) }
+    /// Creates the server, which does not listen yet.
+    pub(crate) fn new(sources: Sources) -> Self {
+        Self { sources, listener: Mutex::new(None) }
     }
 
-    /// From now on listens here, or nowhere; must be called within the runtime. The new address is taken before the old
-    /// one is given up, so a failure changes nothing. Returns where it listens.
+    /// Listens on this address from now on, or on none. Must be called within the runtime. The new address is bound
+    /// before the old one is released, so a failure changes nothing. Returns the bound address.
     pub(crate) fn listen(&self, address: Option<SocketAddr>) -> Result<Option<SocketAddr>, Failure> {
-        let mut listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(address) = address else {
-            listening.take();
+            current.take();
             return Ok(None);
         };
-        if let Some(known) = listening.as_ref().filter(|known| known.asked == address) {
-            return Ok(Some(known.bound));
+        if let Some(same) = current.as_ref().filter(|listener| listener.configured == address) {
+            return Ok(Some(same.bound));
         }
-        let wrong = |error: std::io::Error| Failure::daemon(format!("metrics.address: listen on {address}: {error}"));
-        let listener = std::net::TcpListener::bind(address).map_err(wrong)?;
-        let bound = listener.local_addr().map_err(wrong)?;
-        let listener = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)).map_err(wrong)?;
+        let failed = |error: std::io::Error| Failure::daemon(format!("metrics.address: listen on {address}: {error}"));
+        let listener = std::net::TcpListener::bind(address).map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        let listener = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)).map_err(failed)?;
         tracing::info!("metrics are served at http://{bound}/metrics");
-        let task = tokio::spawn(accept(listener, self.read.clone()));
-        listening.replace(Listening { asked: address, bound, task });
+        let task = tokio::spawn(accept(listener, self.sources.clone()));
+        current.replace(Listener { configured: address, bound, task });
         Ok(Some(bound))
     }
 }
 
-async fn accept(listener: TcpListener, read: Sources) {
+async fn accept(listener: TcpListener, sources: Sources) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        // It is never closed.
+        // The semaphore is never closed.
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((connection, _)) => {
-                let read = read.clone();
+                let sources = sources.clone();
                 tokio::spawn(async move {
-                    // A client that is slow, broken or gone is its own trouble.
-                    let _ = timeout(LIFE, converse(connection, read)).await;
+                    // Errors of a client that is slow, broken or gone are not worth a report.
+                    let _ = timeout(CONNECTION_LIFETIME, serve_connection(connection, sources)).await;
                     drop(slot);
                 });
             }
@@ -107,48 +107,48 @@ async fn accept(listener: TcpListener, read: Sources) {
     }
 }
 
-async fn converse(connection: TcpStream, read: Sources) -> hyper::Result<()> {
+async fn serve_connection(connection: TcpStream, sources: Sources) -> hyper::Result<()> {
     let service = service_fn(move |request| {
-        let read = read.clone();
-        async move { Ok::<_, Infallible>(answer(&read, &request).await) }
+        let sources = sources.clone();
+        async move { Ok::<_, Infallible>(respond(&sources, &request).await) }
     });
     http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
+        .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(REQUEST_MAX)
         .serve_connection(TokioIo::new(connection), service)
         .await
 }
 
-async fn answer(read: &Sources, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+async fn respond(sources: &Sources, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     if ![Method::GET, Method::HEAD].contains(request.method()) {
-        let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n");
-        refusal.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET, HEAD"));
-        return refusal;
+        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are supported\n");
+        response.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET, HEAD"));
+        return response;
     }
     match request.uri().path() {
-        "/metrics" => metrics(read, accepted(request)).await,
-        "/healthz" => health(&read.engine).await,
-        _ => text(StatusCode::NOT_FOUND, "there is /metrics, and /healthz\n"),
+        "/metrics" => metrics(sources, accepted_format(request)).await,
+        "/healthz" => health(&sources.engine).await,
+        _ => text(StatusCode::NOT_FOUND, "not found; use /metrics or /healthz\n"),
     }
 }
 
-fn accepted(request: &Request<Incoming>) -> Format {
+fn accepted_format(request: &Request<Incoming>) -> Format {
     request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).map_or(Format::Prometheus, Format::accepted)
 }
 
-async fn metrics(read: &Sources, format: Format) -> Response<Full<Bytes>> {
-    let read = read.clone();
-    match tokio::task::spawn_blocking(move || scrape(&read, format)).await {
+async fn metrics(sources: &Sources, format: Format) -> Response<Full<Bytes>> {
+    let sources = sources.clone();
+    match tokio::task::spawn_blocking(move || scrape(&sources, format)).await {
         Ok(page) => with_type(StatusCode::OK, page, format.content_type()),
         Err(panic) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("a bug: {panic}\n")),
     }
 }
 
-/// Ready as the CRI's `Status` tells it.
+/// Responds with the conditions that the CRI's `Status` reports.
 async fn health(engine: &pod::Engine) -> Response<Full<Bytes>> {
     let status = engine.status().await;
-    let told = |part: &str, condition: &pod::Condition| match condition.ready {
+    let line = |part: &str, condition: &pod::Condition| match condition.ready {
         true => format!("{part}: ready\n"),
         false => format!("{part}: {}: {}\n", condition.reason, condition.message),
     };
@@ -156,16 +156,16 @@ async fn health(engine: &pod::Engine) -> Response<Full<Bytes>> {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
-    text(code, told("runtime", &status.runtime) + &told("network", &status.network))
+    text(code, line("runtime", &status.runtime) + &line("network", &status.network))
 }
 
 fn text(code: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     with_type(code, body, "text/plain; charset=utf-8")
 }
 
-fn with_type(code: StatusCode, body: impl Into<Bytes>, kind: &'static str) -> Response<Full<Bytes>> {
-    let mut answer = Response::new(Full::new(body.into()));
-    *answer.status_mut() = code;
-    answer.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
-    answer
+fn with_type(code: StatusCode, body: impl Into<Bytes>, content_type: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = code;
+    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(content_type));
+    response
 }

@@ -1,4 +1,4 @@
-//! The names that people use are the names that there are.
+//! Checks that documentation, dashboard and alerts use the metrics that exist.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -17,7 +17,7 @@ fn read(file: &str) -> String {
     fs::read_to_string(repository(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// As `docs/metrics.md` has it.
+/// Returns the table of metrics for `docs/metrics.md`.
 fn table() -> String {
     let rows = ALL.iter().map(|metric| {
         let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
@@ -35,36 +35,36 @@ fn every_metric_is_documented() {
         let whole = format!("{before}{BEGIN}{}{END}{after}", table());
         fs::write(repository("docs/metrics.md"), whole).expect("docs/metrics.md can be written");
     } else {
-        assert_eq!(written, table(), "run the command that stands above the table");
+        assert_eq!(written, table(), "run the command above the table");
     }
 }
 
-/// Words of a text that look like names of metrics.
+/// Returns the words of a text that look like names of metrics.
 fn names(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("pinion_") || word.starts_with("process_")).map(str::to_owned).collect()
 }
 
-/// Every name that a query may have.
+/// Returns every name that a query may use.
 fn known() -> BTreeSet<String> {
-    let of = |metric: &telemetry::Metric| match metric.kind {
+    let names = |metric: &telemetry::Metric| match metric.kind {
         Kind::Histogram => ["_bucket", "_sum", "_count"].map(|suffix| metric.sample() + suffix).to_vec(),
         _ => vec![metric.sample()],
     };
-    ALL.iter().flat_map(of).collect()
+    ALL.iter().flat_map(names).collect()
 }
 
 #[test]
-fn dashboard_and_alerts_ask_for_what_there_is() {
+fn dashboard_and_alerts_use_existing_metrics() {
     for file in ["dist/grafana/pinion.json", "dist/prometheus/pinion.rules.yaml"] {
         let (used, known) = (names(&read(file)), known());
         let unknown: Vec<_> = used.difference(&known).collect();
-        assert!(used.len() > 5 && unknown.is_empty(), "{file}: there is no {unknown:?}");
+        assert!(used.len() > 5 && unknown.is_empty(), "{file}: unknown metrics {unknown:?}");
     }
 }
 
 #[test]
-fn the_dashboard_shows_every_metric_but_the_constant_ones() {
+fn the_dashboard_shows_every_metric_except_constant_ones() {
     let used = names(&read("dist/grafana/pinion.json"));
     let constant = ["process_max_fds", "process_threads", "process_start_time_seconds", "process_virtual_memory_bytes"];
     let shown = |metric: &&telemetry::Metric| {
@@ -75,7 +75,7 @@ fn the_dashboard_shows_every_metric_but_the_constant_ones() {
 }
 
 #[test]
-fn the_dashboard_is_json_with_panels_of_their_own_ids() {
+fn the_dashboard_is_json_with_unique_panel_ids() {
     let dashboard: serde_json::Value = serde_json::from_str(&read("dist/grafana/pinion.json")).expect("JSON");
     let panels = dashboard["panels"].as_array().expect("panels");
     let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64()).collect();

@@ -12,7 +12,7 @@ fn owned(list: &[(&str, bool)]) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn whole_lines_go_and_the_rest_stays() {
+fn whole_lines_are_cut_and_the_rest_stays() {
     assert_eq!(pieces(b"a\n\nbc\nrest", 100, false), (owned(&[("a\n", true), ("\n", true), ("bc\n", true)]), 6));
     assert_eq!(pieces(b"rest", 100, false), (vec![], 0));
     assert_eq!(pieces(b"", 100, true), (vec![], 0));
@@ -24,7 +24,7 @@ fn the_rest_is_partial_when_flushed() {
 }
 
 #[test]
-fn long_lines_are_pieces_of_the_maximum() {
+fn long_lines_are_cut_into_pieces_of_the_maximum_length() {
     assert_eq!(pieces(b"abcde", 4, false), (owned(&[("abcd", false)]), 4));
     assert_eq!(pieces(b"abcd", 4, false), (vec![], 0));
     assert_eq!(pieces(b"abcd\n", 4, false), (owned(&[("abcd\n", true)]), 5));
@@ -32,7 +32,7 @@ fn long_lines_are_pieces_of_the_maximum() {
 }
 
 #[test]
-fn a_batch_holds_so_many_pieces_and_no_more() {
+fn a_batch_has_a_maximum_number_of_pieces() {
     let data = b"\n".repeat(PIECES_MAX + 5);
     let (list, used) = pieces(&data, 100, true);
     assert_eq!((list.len(), used), (PIECES_MAX, PIECES_MAX));

@@ -7,10 +7,10 @@ use std::{
 };
 
 use super::*;
-use crate::log::hold::Held;
+use crate::log::pipe_marker::PipeMarker;
 use crate::log::{journal::Phase, recover::recover};
 
-/// A FIFO with a container's end and the monitor's, a log, and a pump.
+/// A FIFO with the ends of container and monitor, a log and a pump.
 struct Bench {
     _directory: tempfile::TempDir,
     container: File,
@@ -19,7 +19,7 @@ struct Bench {
     sink: Sink,
     taps: Taps,
     pump: Pump,
-    held: Held,
+    pipe_marker: PipeMarker,
 }
 
 fn journal(directory: &Path) -> Journal {
@@ -42,26 +42,26 @@ impl Bench {
         let container = OpenOptions::new().read(true).write(true).open(&fifo).expect("open");
         let sink = Sink::new(Some(open_log(&log).into()), Default::default());
         let pump = Pump::new(journal(directory.path())).expect("pump");
-        let held = Held::new().expect("shared words");
-        Self { container, monitor, log, sink, taps: Taps::default(), pump, held, _directory: directory }
+        let pipe_marker = PipeMarker::new().expect("shared words");
+        Self { container, monitor, log, sink, taps: Taps::default(), pump, pipe_marker, _directory: directory }
     }
 
-    fn pass(&mut self) -> Pass {
-        let (fd, hold) = (self.monitor.as_fd(), Hold::of(&self.held, 1));
-        let source = Source { container: "c", kind: StreamKind::Stdout, fd, hold, line_max: 64, flush: false };
+    fn pass(&mut self) -> PassOutcome {
+        let (fd, calls) = (self.monitor.as_fd(), PipeCalls::of(&self.pipe_marker, 1));
+        let source = Source { container: "c", kind: StreamKind::Stdout, fd, calls, line_max: 64, flush: false };
         self.pump.fifo(source, &mut self.sink, &mut self.taps).expect("pass")
     }
 
-    fn drain(&mut self) -> Pass {
+    fn drain(&mut self) -> PassOutcome {
         loop {
             match self.pass() {
-                Pass::Moved(_) => {}
+                PassOutcome::Moved(_) => {}
                 end => return end,
             }
         }
     }
 
-    /// Content of the log: tag and text of each entry.
+    /// Returns tag and text of each log entry.
     fn entries(&self) -> Vec<String> {
         let text = fs::read(&self.log).expect("log");
         let text = String::from_utf8_lossy(&text).into_owned();
@@ -82,9 +82,9 @@ fn open_log(path: &Path) -> File {
 #[test]
 fn whole_lines_move_and_a_partial_one_waits_in_the_fifo() {
     let mut bench = Bench::new();
-    assert_eq!(bench.drain(), Pass::Starved);
+    assert_eq!(bench.drain(), PassOutcome::Empty);
     bench.write(b"one\ntwo\nthr");
-    assert_eq!(bench.drain(), Pass::Partial);
+    assert_eq!(bench.drain(), PassOutcome::Partial);
     assert_eq!(bench.entries(), ["F one", "F two"]);
     assert_eq!(rustix::io::ioctl_fionread(&bench.monitor).expect("FIONREAD"), 3);
     bench.write(b"ee\n");
@@ -92,12 +92,12 @@ fn whole_lines_move_and_a_partial_one_waits_in_the_fifo() {
     assert_eq!(bench.entries(), ["F one", "F two", "F three"]);
     bench.write(b"end");
     bench.container = File::open("/dev/null").expect("close the container's end");
-    assert_eq!(bench.drain(), Pass::Ended);
+    assert_eq!(bench.drain(), PassOutcome::Ended);
     assert_eq!(bench.entries()[3..], ["P end"]);
 }
 
 #[test]
-fn long_lines_are_cut_and_binary_is_kept() {
+fn long_lines_are_cut_and_binary_output_is_preserved() {
     let mut bench = Bench::new();
     bench.write(&[b'x'; 130]);
     bench.write(b"\n\0\xff\x01\n\n");
@@ -109,25 +109,25 @@ fn long_lines_are_cut_and_binary_is_kept() {
 }
 
 #[test]
-fn a_fifo_that_is_full_of_little_moves_on() {
+fn a_fifo_that_is_full_with_few_bytes_is_moved() {
     let mut bench = Bench::new();
     rustix::pipe::fcntl_setpipe_size(&bench.container, 4096).expect("F_SETPIPE_SZ");
-    let held = Held::new().expect("shared words");
-    let hold = Hold::of(&held, 1);
-    let source = |fd| Source { container: "c", kind: StreamKind::Stdout, fd, hold, line_max: 16384, flush: false };
-    // Its only buffer is taken: a writer of more would wait, though it is not to the brim.
+    let pipe_marker = PipeMarker::new().expect("shared words");
+    let calls = PipeCalls::of(&pipe_marker, 1);
+    let source = |fd| Source { container: "c", kind: StreamKind::Stdout, fd, calls, line_max: 16384, flush: false };
+    // Its only buffer is used: another write would block although the pipe is not full.
     bench.write(&[b'a'; 100]);
     let fd = bench.monitor.as_fd();
     let pass = bench.pump.fifo(source(fd), &mut bench.sink, &mut bench.taps).expect("pass");
-    assert!(matches!(pass, Pass::Moved(_)), "{pass:?}");
+    assert!(matches!(pass, PassOutcome::Moved(_)), "{pass:?}");
     assert_eq!(bench.entries()[0].len(), 102);
 }
 
 #[test]
-fn more_buffers_than_can_be_peeked_move_on() {
+fn more_buffers_than_can_be_peeked_are_moved() {
     let mut bench = Bench::new();
     rustix::pipe::fcntl_setpipe_size(&bench.container, 256 * 4096).expect("F_SETPIPE_SZ");
-    // O_DIRECT: every write has a buffer of its own.
+    // With O_DIRECT, every write uses its own buffer.
     rustix::fs::fcntl_setfl(&bench.container, OFlags::DIRECT | OFlags::RDWR).expect("F_SETFL");
     (0..40).for_each(|_| bench.write(b"b"));
     bench.drain();
@@ -139,8 +139,8 @@ fn more_buffers_than_can_be_peeked_move_on() {
 }
 
 #[test]
-fn a_batch_cut_off_anywhere_arrives_once() {
-    // How far the dead monitor came: journaled; half the log; the whole log; half consumed; all consumed.
+fn an_interrupted_batch_is_written_exactly_once() {
+    // Progress of the dead monitor: journaled; half of the log; the whole log; half consumed; all consumed.
     for step in 0..5 {
         let mut bench = Bench::new();
         bench.write(b"before\n");
@@ -162,13 +162,13 @@ fn a_batch_cut_off_anywhere_arrives_once() {
             let part = 0..if step == 3 { 3 } else { 8 };
             consume(&mut bench.pump.journal, bench.monitor.as_fd(), part).expect("consume");
         }
-        // The successor.
-        let (phase, entry) = bench.pump.journal.pending().expect("pending").expect("one");
+        // Recovery by the successor.
+        let (phase, entry) = bench.pump.journal.pending().expect("pending").expect("a batch");
         assert_eq!((entry.container.as_str(), phase == Phase::Written), ("c", step >= 2));
         for _again in 0..2 {
             recover(
                 &mut bench.pump.journal,
-                Some((bench.monitor.as_fd(), Hold::of(&bench.held, 1))),
+                Some((bench.monitor.as_fd(), PipeCalls::of(&bench.pipe_marker, 1))),
                 &mut bench.sink,
                 64,
             )
@@ -177,12 +177,12 @@ fn a_batch_cut_off_anywhere_arrives_once() {
         assert!(bench.pump.journal.pending().expect("pending").is_none());
         bench.write(b"\n");
         bench.drain();
-        assert_eq!(bench.entries(), ["F before", "F one", "F two", "F rest"], "cut off at step {step}");
+        assert_eq!(bench.entries(), ["F before", "F one", "F two", "F rest"], "interrupted at step {step}");
     }
 }
 
 #[test]
-fn what_a_terminal_gave_survives() {
+fn output_read_from_a_terminal_survives() {
     for phase in [Phase::Reading, Phase::Received] {
         let mut bench = Bench::new();
         let log = bench.sink.position();
@@ -199,7 +199,7 @@ fn what_a_terminal_gave_survives() {
 }
 
 #[test]
-fn attached_clients_get_output_at_once_and_rest_the_stream_when_full() {
+fn attached_clients_get_output_at_once_and_pause_the_stream_when_full() {
     let mut bench = Bench::new();
     let (mut reader, writer) = std::io::pipe().expect("pipe");
     rustix::fs::fcntl_setfl(&writer, OFlags::NONBLOCK).expect("F_SETFL");
@@ -211,23 +211,23 @@ fn attached_clients_get_output_at_once_and_rest_the_stream_when_full() {
     assert_eq!(bench.entries(), ["P $ "]);
     bench.write(&[b'z'; 5000]);
     bench.drain();
-    assert!(bench.taps.rest());
-    let mut got = Vec::new();
-    while got.len() < 5002 {
-        let mut some = [0; 4096];
-        let n = reader.read(&mut some).expect("read");
-        got.extend_from_slice(&some[..n]);
+    assert!(bench.taps.is_backlogged());
+    let mut received = Vec::new();
+    while received.len() < 5002 {
+        let mut chunk = [0; 4096];
+        let n = reader.read(&mut chunk).expect("read");
+        received.extend_from_slice(&chunk[..n]);
         bench.taps.ready(number, false);
     }
-    assert!(!bench.taps.rest());
-    assert_eq!(got, [b"$ ".as_slice(), &[b'z'; 5000]].concat());
+    assert!(!bench.taps.is_backlogged());
+    assert_eq!(received, [b"$ ".as_slice(), &[b'z'; 5000]].concat());
     bench.write(&[b'z'; 5000]);
     bench.drain();
-    bench.taps.expire(clock_after_patience());
+    bench.taps.expire(after_client_timeout());
     assert!(bench.taps.is_empty(), "a client that takes nothing is dropped");
     assert_eq!(bench.taps.take_gone(), [number]);
 }
 
-fn clock_after_patience() -> std::time::Duration {
-    crate::clock::monotonic() + crate::attach::PATIENCE * 2
+fn after_client_timeout() -> std::time::Duration {
+    crate::clock::monotonic() + crate::attach::CLIENT_TIMEOUT * 2
 }

@@ -7,7 +7,7 @@ fn piece(data: &[u8]) -> [Piece; 1] {
 }
 
 #[test]
-fn what_cannot_be_written_is_counted_and_told_once_it_can() {
+fn lost_output_is_counted_and_reported_in_the_log_once_it_can_be_written() {
     let directory = tempfile::tempdir().expect("tempdir");
     let path = directory.path().join("0.log");
     let full = OpenOptions::new().write(true).open("/dev/full").expect("open /dev/full");
@@ -15,10 +15,10 @@ fn what_cannot_be_written_is_counted_and_told_once_it_can() {
     for _ in 0..3 {
         sink.write((None, StreamKind::Stdout), b"lost\n", &piece(b"lost\n"));
     }
-    let (loss, message) = sink.take_news().expect("told");
+    let (loss, message) = sink.take_loss().expect("a loss");
     assert!(message.is_some_and(|message| message.contains("No space left")));
-    assert_eq!((loss.total, loss.tell_at), (15, 20), "told at the first and when it doubled");
-    assert!(sink.take_news().is_none());
+    assert_eq!((loss.total, loss.tell_at), (15, 20), "reported at the first loss and when it doubled");
+    assert!(sink.take_loss().is_none());
 
     sink.reopen(OpenOptions::new().append(true).create(true).open(&path).expect("open").into());
     sink.write((sink.position(), StreamKind::Stdout), b"back\n", &piece(b"back\n"));
@@ -27,7 +27,7 @@ fn what_cannot_be_written_is_counted_and_told_once_it_can() {
     let lines: Vec<&str> = text.lines().map(|line| &line[31..]).collect();
     assert!(lines[0].starts_with("stderr F [pinmon: 15 bytes of output were dropped here: No space left"), "{lines:?}");
     assert_eq!(lines[1..], ["stdout F back", "stdout F again"]);
-    let (loss, message) = sink.take_news().expect("the log knows");
+    let (loss, message) = sink.take_loss().expect("the reported loss");
     assert_eq!((loss.total, loss.unwritten, message), (15, None, None));
 }
 
@@ -38,13 +38,13 @@ fn a_log_is_cut_back_only_if_it_is_the_same_file_and_longer() {
     fs::write(&path, "0123456789").expect("write");
     let sink = Sink::new(Some(OpenOptions::new().append(true).open(&path).expect("open").into()), Loss::default());
     let at = sink.position().expect("a regular file");
-    for (to, want) in [
+    for (to, expected) in [
         (LogPosition { size: 20, ..at }, 10),
         (LogPosition { inode: at.inode + 1, size: 4, ..at }, 10),
         (LogPosition { size: 4, ..at }, 4),
         (LogPosition { size: 8, ..at }, 4),
     ] {
         sink.cut_back(to).expect("cut back");
-        assert_eq!(fs::metadata(&path).expect("stat").len(), want, "{to:?}");
+        assert_eq!(fs::metadata(&path).expect("stat").len(), expected, "{to:?}");
     }
 }

@@ -1,11 +1,11 @@
-//! Block devices: runc's `Blkio`.
+//! Block I/O statistics in the format of runc's `Blkio`.
 
 use cgroup::Group;
 use serde_json::{Map, Value, json};
 
 use super::pressure::pressure;
 
-/// The tables, and v1's files of each: the first that tells something is told.
+/// The tables and their v1 files; the first file with data is used.
 const V1: [(&str, &[&str]); 8] = [
     (
         "ioServiceBytesRecursive",
@@ -27,8 +27,8 @@ pub(super) fn blkio(group: &Group) -> Value {
             tables.insert(name.to_owned(), rows.into());
         }
     };
-    if group.has_v2_figures("blkio") {
-        let text = group.figures("blkio", "io.stat").unwrap_or_default();
+    if group.is_v2("blkio") {
+        let text = group.read("blkio", "io.stat").unwrap_or_default();
         add("ioServiceBytesRecursive", v2_rows(&text, [("rbytes", "Read"), ("wbytes", "Write")]));
         add("ioServicedRecursive", v2_rows(&text, [("rios", "Read"), ("wios", "Write")]));
         if let Some(pressure) = pressure(group, "io") {
@@ -37,7 +37,7 @@ pub(super) fn blkio(group: &Group) -> Value {
     } else {
         for (name, files) in V1 {
             let mut rows =
-                files.iter().map(|file| v1_rows(&group.figures("blkio", &format!("blkio.{file}")).unwrap_or_default()));
+                files.iter().map(|file| v1_rows(&group.read("blkio", &format!("blkio.{file}")).unwrap_or_default()));
             add(name, rows.find(|rows| !rows.is_empty()).unwrap_or_default());
         }
     }
@@ -48,7 +48,7 @@ fn row(device: &str, operation: &str, value: u64) -> Option<Value> {
     let (major, minor) = device.split_once(':')?;
     let (major, minor): (u64, u64) = (major.parse().ok()?, minor.parse().ok()?);
     let mut row = Map::new();
-    // Zeros are left out, as by runc.
+    // runc omits zeros.
     for (key, number) in [("major", major), ("minor", minor), ("value", value)] {
         if number != 0 {
             row.insert(key.to_owned(), json!(number));
@@ -60,7 +60,7 @@ fn row(device: &str, operation: &str, value: u64) -> Option<Value> {
     Some(row.into())
 }
 
-/// `8:0 Read 4096`, or `8:0 4096`; the sum in the last line is of no device.
+/// Parses lines such as `8:0 Read 4096` or `8:0 4096`. The last line, a sum, has no device and is skipped.
 fn v1_rows(text: &str) -> Vec<Value> {
     let rows = text.lines().filter_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -73,14 +73,14 @@ fn v1_rows(text: &str) -> Vec<Value> {
     rows.collect()
 }
 
-/// `8:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0`
-fn v2_rows(text: &str, wanted: [(&str, &str); 2]) -> Vec<Value> {
+/// Parses lines such as `8:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0`. `operations` maps keys to operations.
+fn v2_rows(text: &str, operations: [(&str, &str); 2]) -> Vec<Value> {
     let mut rows = Vec::new();
     for line in text.lines() {
         let mut words = line.split_whitespace();
         let device = words.next().unwrap_or_default();
         for (key, value) in words.filter_map(|word| word.split_once('=')) {
-            let operation = wanted.iter().find(|(known, _)| *known == key).map(|(_, operation)| operation);
+            let operation = operations.iter().find(|(known, _)| *known == key).map(|(_, operation)| operation);
             rows.extend(operation.zip(value.parse().ok()).and_then(|(operation, value)| row(device, operation, value)));
         }
     }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_name_device_and_operation() {
+    fn rows_contain_device_and_operation() {
         assert_eq!(v1_rows("8:0 Read 4096\nTotal 4096\n"), [json!({"major": 8, "op": "Read", "value": 4096})]);
         let v2 = v2_rows(
             "259:1 rbytes=5 wbytes=0 rios=1 wios=0 dbytes=0 dios=0\n",

@@ -1,18 +1,18 @@
-//! Pressure stall information of a v2 group (kernel 5.2, `CONFIG_PSI`).
+//! Pressure stall information of a v2 cgroup (Linux 5.2, `CONFIG_PSI`).
 
 use cgroup::Group;
 use serde_json::{Value, json};
 
-/// runc's `PSIStats` of `cpu`, `memory` or `io`; `None` where the kernel does not count it.
-pub(super) fn pressure(group: &Group, of: &str) -> Option<Value> {
-    let controller = if of == "io" { "blkio" } else { of };
-    if !group.has_v2_figures(controller) {
+/// Returns runc's `PSIStats` for `cpu`, `memory` or `io`, or `None` if the kernel does not provide them.
+pub(super) fn pressure(group: &Group, resource: &str) -> Option<Value> {
+    let controller = if resource == "io" { "blkio" } else { resource };
+    if !group.is_v2(controller) {
         return None;
     }
-    parse(&group.figures(controller, &format!("{of}.pressure"))?)
+    parse(&group.read(controller, &format!("{resource}.pressure"))?)
 }
 
-/// `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`, and the same of `full`.
+/// Parses `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`, and the same line for `full`.
 fn parse(text: &str) -> Option<Value> {
     let empty = || json!({"avg10": 0.0, "avg60": 0.0, "avg300": 0.0, "total": 0});
     let mut both = json!({"some": empty(), "full": empty()});
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pressure_is_read_as_the_kernel_writes_it() {
+    fn pressure_files_are_parsed() {
         let text = "some avg10=1.50 avg60=0.00 avg300=0.00 total=42\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
         let read = parse(text).unwrap();
         assert_eq!(

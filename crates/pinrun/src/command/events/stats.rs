@@ -1,12 +1,12 @@
-//! A group's use of resources in the words of runc's `types.Stats`, which containerd, Docker and cAdvisor read. v2's
-//! figures are told by v1's names, as runc does.
+//! Resource usage of a cgroup in the format of runc's `types.Stats`, which containerd, Docker and cAdvisor parse. v2
+//! statistics have v1's names, as with runc.
 
 use cgroup::Group;
 use serde_json::{Map, Value, json};
 
 use super::pressure::pressure;
 
-/// What v1 says in place of "no limit" is passed on as it is; v2's `max` is this.
+/// The value for v2's `max`. v1's value for "no limit" is passed through unchanged.
 const NO_LIMIT: u64 = u64::MAX;
 
 pub(super) fn stats(group: &Group) -> Result<Value, cgroup::Error> {
@@ -31,11 +31,11 @@ fn cpu(group: &Group, stats: &cgroup::Stats) -> Value {
         "kernel": stats.cpu_system_ns,
         "user": stats.cpu_user_ns,
     });
-    if !group.has_v2_figures("cpuacct") {
-        let each = group.figures("cpuacct", "cpuacct.usage_percpu").unwrap_or_default();
+    if !group.is_v2("cpuacct") {
+        let each = group.read("cpuacct", "cpuacct.usage_percpu").unwrap_or_default();
         usage["percpu"] = each.split_whitespace().filter_map(|time| time.parse::<u64>().ok()).collect();
         // cpu user system
-        let table = group.figures("cpuacct", "cpuacct.usage_all").unwrap_or_default();
+        let table = group.read("cpuacct", "cpuacct.usage_all").unwrap_or_default();
         let column = |at: usize| -> Value {
             let rows =
                 table.lines().skip(1).map(|row| row.split_whitespace().nth(at).and_then(|time| time.parse().ok()));
@@ -59,10 +59,10 @@ fn cpu(group: &Group, stats: &cgroup::Stats) -> Value {
 }
 
 fn cpuset(group: &Group) -> Value {
-    let v1 = !group.has_v2_figures("cpuset");
-    let list = |file: &str| group.figures("cpuset", file).filter(|_| v1).and_then(|text| ids(text.trim()));
+    let v1 = !group.is_v2("cpuset");
+    let list = |file: &str| group.read("cpuset", file).filter(|_| v1).and_then(|text| ids(text.trim()));
     let flag = |file: &str| -> i64 {
-        let text = group.figures("cpuset", &format!("cpuset.{file}")).filter(|_| v1).unwrap_or_default();
+        let text = group.read("cpuset", &format!("cpuset.{file}")).filter(|_| v1).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
     };
     let mut cpuset = json!({
@@ -84,7 +84,7 @@ fn cpuset(group: &Group) -> Value {
     cpuset
 }
 
-/// `0-2,7`
+/// Parses a list such as `0-2,7`.
 fn ids(list: &str) -> Option<Vec<u16>> {
     let mut all = Vec::new();
     for range in list.split(',').filter(|range| !range.is_empty()) {
@@ -95,15 +95,15 @@ fn ids(list: &str) -> Option<Vec<u16>> {
 }
 
 fn memory(group: &Group) -> Value {
-    let text = group.figures("memory", "memory.stat").unwrap_or_default();
+    let text = group.read("memory", "memory.stat").unwrap_or_default();
     let raw: Map<String, Value> = pairs(&text).map(|(name, value)| (name.to_owned(), value.into())).collect();
     let raw_number = |name: &str| raw.get(name).and_then(Value::as_u64).unwrap_or(0);
-    let v2 = group.has_v2_figures("memory");
+    let v2 = group.is_v2("memory");
     let mut memory = without_zeros(json!({"cache": raw_number(if v2 { "file" } else { "cache" })}));
     if v2 {
         let usage = entry(group, ["memory.max", "memory.current", "memory.peak", ""]);
         let mut swap = entry(group, ["memory.swap.max", "memory.swap.current", "memory.swap.peak", ""]);
-        // v1 counts memory and swap together.
+        // v1's swap values include memory.
         for key in ["usage", "limit"] {
             let (of_swap, of_memory) = (swap[key].as_u64().unwrap_or(0), usage[key].as_u64().unwrap_or(0));
             swap[key] = if of_swap == NO_LIMIT { of_swap } else { of_swap.saturating_add(of_memory) }.into();
@@ -119,7 +119,7 @@ fn memory(group: &Group) -> Value {
         }
     } else {
         for (key, part) in [("usage", ""), ("swap", "memsw."), ("kernel", "kmem."), ("kernelTCP", "kmem.tcp.")] {
-            let file = |what: &str| format!("memory.{part}{what}");
+            let file = |name: &str| format!("memory.{part}{name}");
             let files = [file("limit_in_bytes"), file("usage_in_bytes"), file("max_usage_in_bytes"), file("failcnt")];
             memory[key] = entry(group, files.each_ref().map(String::as_str));
         }
@@ -128,7 +128,7 @@ fn memory(group: &Group) -> Value {
     memory
 }
 
-/// A `MemoryEntry` from the files of limit, usage, greatest usage and failures.
+/// Returns a `MemoryEntry` from the files of limit, usage, peak usage and failures.
 fn entry(group: &Group, files: [&str; 4]) -> Value {
     let [limit, usage, max, failures] =
         files.map(|file| if file.is_empty() { None } else { number(group, "memory", file) });
@@ -138,7 +138,7 @@ fn entry(group: &Group, files: [&str; 4]) -> Value {
     entry
 }
 
-/// Of each size that the machine has.
+/// Returns the usage of each huge page size of the machine.
 fn hugetlb(group: &Group) -> Value {
     let mut sizes = Map::new();
     for directory in std::fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten() {
@@ -152,8 +152,8 @@ fn hugetlb(group: &Group) -> Value {
             kib => format!("{kib}KB"),
         };
         let read = |file: &str| number(group, "hugetlb", &format!("hugetlb.{size}.{file}"));
-        let (usage, max, failures) = if group.has_v2_figures("hugetlb") {
-            let events = group.figures("hugetlb", &format!("hugetlb.{size}.events")).unwrap_or_default();
+        let (usage, max, failures) = if group.is_v2("hugetlb") {
+            let events = group.read("hugetlb", &format!("hugetlb.{size}.events")).unwrap_or_default();
             (read("current"), None, pairs(&events).find(|(name, _)| *name == "max").map(|(_, count)| count))
         } else {
             (read("usage_in_bytes"), read("max_usage_in_bytes"), read("failcnt"))
@@ -167,20 +167,20 @@ fn hugetlb(group: &Group) -> Value {
     sizes.into()
 }
 
-/// One number; `max` is [`NO_LIMIT`].
+/// Reads one number; `max` becomes [`NO_LIMIT`].
 fn number(group: &Group, controller: &str, file: &str) -> Option<u64> {
-    match group.figures(controller, file)?.trim() {
+    match group.read(controller, file)?.trim() {
         "max" => Some(NO_LIMIT),
         number => number.parse().ok(),
     }
 }
 
-/// `key number`, line by line.
+/// Parses lines of `key number`.
 fn pairs(text: &str) -> impl Iterator<Item = (&str, u64)> {
     text.lines().filter_map(|line| line.split_once(' ')).filter_map(|(key, value)| Some((key, value.parse().ok()?)))
 }
 
-/// runc leaves them out.
+/// Removes zeros and nulls, which runc omits.
 fn without_zeros(mut value: Value) -> Value {
     if let Some(fields) = value.as_object_mut() {
         fields.retain(|_, value| !value.is_null() && *value != json!(0));
@@ -193,14 +193,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_cpus_are_numbers() {
+    fn cpu_lists_are_parsed() {
         assert_eq!(ids("0-2,7").unwrap(), [0, 1, 2, 7]);
         assert!(ids("").unwrap().is_empty());
         assert_eq!(ids("x"), None);
     }
 
     #[test]
-    fn zeros_are_left_out_as_runc_does() {
+    fn zeros_are_omitted_as_by_runc() {
         assert_eq!(without_zeros(json!({"a": 0, "b": 1, "c": null})), json!({"b": 1}));
     }
 }

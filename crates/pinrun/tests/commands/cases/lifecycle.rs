@@ -1,4 +1,4 @@
-//! From create to delete.
+//! The lifecycle from create to delete.
 
 use std::fs;
 
@@ -8,17 +8,17 @@ use crate::bundle::{Bundle, ID, Outcome};
 
 pub(crate) const CASES: &[super::Case] = crate::cases!(
     create_start_kill_delete,
-    run_gives_output_and_exit_code,
-    run_gives_the_signal_that_ended_it,
+    run_returns_output_and_exit_code,
+    run_returns_the_signal_that_killed_it,
     a_created_container_is_deleted_without_force,
-    force_deletes_what_runs_and_what_is_not_there,
+    force_deletes_running_and_missing_containers,
     a_frozen_container_is_killed,
     sigkill_reaches_a_shared_pid_namespace,
-    what_cannot_be_is_told,
-    a_broken_state_hides_nobody,
+    invalid_transitions_are_refused,
+    a_broken_state_hides_no_other_container,
     the_program_of_a_container_cannot_be_written,
     errors_are_logged_as_json,
-    without_a_process_there_is_nothing_to_start,
+    a_container_without_a_process_cannot_be_started,
 );
 
 fn create_start_kill_delete() {
@@ -37,52 +37,52 @@ fn create_start_kill_delete() {
     bundle.wait_until("stopped");
     assert_eq!(bundle.pid(), 0);
     bundle.pinrun(&["delete", ID]).ok();
-    bundle.is_gone();
+    bundle.assert_removed();
     assert_eq!(bundle.pinrun(&["list", "-q"]).ok(), "");
 }
 
-fn run_gives_output_and_exit_code() {
+fn run_returns_output_and_exit_code() {
     let bundle = Bundle::new(&["sh", "-c", "echo out; echo err >&2; exit 7"]);
     let outcome = bundle.pinrun(&["run", ID]);
     assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()), (7, "out\n", "err\n"));
-    bundle.is_gone();
+    bundle.assert_removed();
     assert_eq!(bundle.pinrun(&["run", "--keep", ID]).code, 7);
     assert_eq!(bundle.status(), "stopped");
     bundle.pinrun(&["delete", ID]).ok();
-    bundle.is_gone();
+    bundle.assert_removed();
 }
 
-fn run_gives_the_signal_that_ended_it() {
+fn run_returns_the_signal_that_killed_it() {
     let bundle = Bundle::new(&["sh", "-c", "echo up; exec sleep 1000"]);
     let mut child = bundle.command(&["run", ID]).stdout(std::process::Stdio::piped()).spawn().expect("pinrun");
-    let mut said = [0; 3];
-    std::io::Read::read_exact(child.stdout.as_mut().expect("a pipe"), &mut said).expect("it is up");
+    let mut output = [0; 3];
+    std::io::Read::read_exact(child.stdout.as_mut().expect("stdout is a pipe"), &mut output).expect("read the output");
     bundle.pinrun(&["kill", ID, "KILL"]).ok();
     assert_eq!(child.wait().expect("wait").code(), Some(137));
-    bundle.is_gone();
-    // A signal to pinrun goes on to the container.
+    bundle.assert_removed();
+    // pinrun forwards a signal to the container.
     let bundle = Bundle::new(&["sh", "-c", "trap 'exit 9' TERM; echo up; while :; do sleep 0.01; done"]);
     let mut child = bundle.command(&["run", ID]).stdout(std::process::Stdio::piped()).spawn().expect("pinrun");
-    std::io::Read::read_exact(child.stdout.as_mut().expect("a pipe"), &mut said).expect("it is up");
+    std::io::Read::read_exact(child.stdout.as_mut().expect("stdout is a pipe"), &mut output).expect("read the output");
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
         .expect("kill");
     assert_eq!(child.wait().expect("wait").code(), Some(9));
-    bundle.is_gone();
+    bundle.assert_removed();
 }
 
 fn a_created_container_is_deleted_without_force() {
     let bundle = Bundle::new(&["true"]);
     bundle.pinrun(&["create", ID]).ok();
     bundle.pinrun(&["delete", ID]).ok();
-    bundle.is_gone();
+    bundle.assert_removed();
 }
 
-fn force_deletes_what_runs_and_what_is_not_there() {
+fn force_deletes_running_and_missing_containers() {
     let bundle = Bundle::new(&["sleep", "1000"]);
     bundle.pinrun(&["run", "-d", ID]).ok();
     bundle.pinrun(&["delete", ID]).failed("is not stopped: running");
     bundle.pinrun(&["delete", "--force", ID]).ok();
-    bundle.is_gone();
+    bundle.assert_removed();
     bundle.pinrun(&["delete", "-f", ID]).ok();
     bundle.pinrun(&["delete", ID]).failed("container does not exist");
 }
@@ -95,12 +95,12 @@ fn a_frozen_container_is_killed() {
     bundle.pinrun(&["kill", ID, "9"]).ok();
     bundle.wait_until("stopped");
     bundle.pinrun(&["delete", ID]).ok();
-    bundle.is_gone();
+    bundle.assert_removed();
 }
 
 fn sigkill_reaches_a_shared_pid_namespace() {
     let mut bundle = Bundle::new(&["sh", "-c", "sleep 1000 & sleep 1000 & echo up; wait"]);
-    let namespaces = bundle.spec["linux"]["namespaces"].as_array_mut().expect("a list");
+    let namespaces = bundle.spec["linux"]["namespaces"].as_array_mut().expect("namespaces is an array");
     namespaces.retain(|namespace| namespace["type"] != "pid");
     bundle.write();
     bundle.pinrun(&["create", ID]).ok();
@@ -109,10 +109,10 @@ fn sigkill_reaches_a_shared_pid_namespace() {
     bundle.wait_until("stopped");
     bundle.pinrun(&["kill", "--all", ID, "KILL"]).ok();
     bundle.pinrun(&["delete", ID]).ok();
-    bundle.is_gone();
+    bundle.assert_removed();
 }
 
-fn what_cannot_be_is_told() {
+fn invalid_transitions_are_refused() {
     let bundle = Bundle::new(&["sleep", "1000"]);
     bundle.pinrun(&["state", ID]).failed("container does not exist");
     bundle.pinrun(&["create", ID]).ok();
@@ -130,12 +130,12 @@ fn what_cannot_be_is_told() {
     }
 }
 
-fn a_broken_state_hides_nobody() {
+fn a_broken_state_hides_no_other_container() {
     let bundle = Bundle::new(&["sleep", "1000"]);
     bundle.pinrun(&["run", "-d", ID]).ok();
     for (id, text) in [("cut", "{\"version\":"), ("other", "{\"version\":99}"), ("empty", "")] {
-        fs::create_dir(bundle.root().join(id)).expect("a directory");
-        fs::write(bundle.root().join(id).join("state.json"), text).expect("a state");
+        fs::create_dir(bundle.root().join(id)).expect("create a state directory");
+        fs::write(bundle.root().join(id).join("state.json"), text).expect("write a state");
     }
     let listed = bundle.pinrun(&["list", "-f", "json"]);
     assert!(listed.stderr.contains("cut"), "{listed:?}");
@@ -145,23 +145,23 @@ fn a_broken_state_hides_nobody() {
     for id in ["cut", "other", "empty"] {
         bundle.pinrun(&["delete", "-f", id]).ok();
     }
-    // Its own record too.
-    fs::write(bundle.root().join(ID).join("state.json"), "{").expect("a state");
+    // The record of the running container, too.
+    fs::write(bundle.root().join(ID).join("state.json"), "{").expect("write a state");
     bundle.pinrun(&["delete", "-f", ID]).ok();
-    bundle.is_gone();
+    bundle.assert_removed();
 }
 
-/// CVE-2019-5736.
+/// A container must not be able to overwrite the runtime's program (CVE-2019-5736).
 fn the_program_of_a_container_cannot_be_written() {
     let bundle = Bundle::new(&["true"]);
     bundle.pinrun(&["create", ID]).ok();
-    // Whoever holds it open while it runs can open it again later, when it is not busy any more.
-    let program = fs::File::open(format!("/proc/{}/exe", bundle.pid())).expect("open");
+    // A descriptor of the program allows reopening it for writing after the program has exited (ETXTBSY until then).
+    let program = fs::File::open(format!("/proc/{}/exe", bundle.pid())).expect("open the program");
     bundle.pinrun(&["delete", ID]).ok();
-    let again = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&program));
-    let refused = fs::OpenOptions::new().append(true).open(again).expect_err("it can be written");
-    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem, "{refused}");
-    bundle.is_gone();
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&program));
+    let error = fs::OpenOptions::new().append(true).open(path).expect_err("the program can be opened for writing");
+    assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem, "{error}");
+    bundle.assert_removed();
 }
 
 fn errors_are_logged_as_json() {
@@ -170,22 +170,23 @@ fn errors_are_logged_as_json() {
     let log = log.to_str().expect("UTF-8");
     let output = bundle.command(&["--log", log, "--log-format", "json", "start", ID]).output().expect("pinrun");
     Outcome::from(output).failed("container does not exist");
-    let line: Value = serde_json::from_str(&fs::read_to_string(log).expect("a log")).expect("one line of JSON");
+    let line: Value =
+        serde_json::from_str(&fs::read_to_string(log).expect("read the log")).expect("parse the log line");
     assert_eq!(line["level"], "error");
     assert_eq!(line["msg"], format!("container does not exist: {ID}"));
     assert!(line["time"].as_str().is_some_and(|time| time.ends_with('Z')));
 }
 
-fn without_a_process_there_is_nothing_to_start() {
+fn a_container_without_a_process_cannot_be_started() {
     let mut bundle = Bundle::new(&["true"]);
-    bundle.spec.as_object_mut().expect("an object").remove("process");
+    bundle.spec.as_object_mut().expect("the spec is an object").remove("process");
     bundle.write();
     bundle.pinrun(&["create", ID]).ok();
     assert_eq!(bundle.status(), "created");
     bundle.pinrun(&["start", ID]).failed("process: is missing");
     bundle.wait_until("stopped");
     bundle.pinrun(&["delete", ID]).ok();
-    bundle.is_gone();
+    bundle.assert_removed();
     bundle.pinrun(&["run", ID]).failed("process: is missing");
-    bundle.is_gone();
+    bundle.assert_removed();
 }

@@ -1,4 +1,4 @@
-//! Limits changed, and use told.
+//! `update` and `events`.
 
 use std::fs;
 
@@ -8,8 +8,8 @@ use crate::bundle::{Bundle, ID};
 
 pub(crate) const CASES: &[super::Case] = crate::cases!(
     limits_are_changed_by_options_and_files,
-    what_the_kernel_refuses_is_told,
-    stats_are_in_runcs_words,
+    limits_that_the_kernel_refuses_are_reported,
+    stats_have_runcs_format,
     an_oom_is_an_event,
     events_end_with_the_container,
 );
@@ -24,54 +24,54 @@ fn running(args: &[&str]) -> Bundle {
     bundle
 }
 
-fn figures(bundle: &Bundle) -> Value {
-    let event: Value = serde_json::from_str(&bundle.pinrun(&["events", "--stats", ID]).ok()).expect("one object");
+fn stats(bundle: &Bundle) -> Value {
+    let event: Value = serde_json::from_str(&bundle.pinrun(&["events", "--stats", ID]).ok()).expect("parse the event");
     assert_eq!((&event["type"], &event["id"]), (&json!("stats"), &json!(ID)));
     event["data"].clone()
 }
 
-fn recorded(bundle: &Bundle) -> Value {
-    let text = fs::read_to_string(bundle.root().join(ID).join("state.json")).expect("a record");
-    serde_json::from_str::<Value>(&text).expect("JSON")["resources"].clone()
+fn recorded_resources(bundle: &Bundle) -> Value {
+    let text = fs::read_to_string(bundle.root().join(ID).join("state.json")).expect("read the record");
+    serde_json::from_str::<Value>(&text).expect("parse the JSON")["resources"].clone()
 }
 
 fn limits_are_changed_by_options_and_files() {
     let bundle = running(&["sleep", "1000"]);
     bundle.pinrun(&["update", "--memory", "96m", "--memory-swap", "96m", "--pids-limit", "20", ID]).ok();
-    let now = figures(&bundle);
+    let now = stats(&bundle);
     assert_eq!((&now["memory"]["usage"]["limit"], &now["pids"]["limit"]), (&json!(96 << 20), &json!(20)));
-    fs::write(bundle.path("r.json"), json!({"pids": {"limit": 30}}).to_string()).expect("r.json");
+    fs::write(bundle.path("r.json"), json!({"pids": {"limit": 30}}).to_string()).expect("write r.json");
     bundle.pinrun(&["update", "-r", "r.json", ID]).ok();
-    assert_eq!(figures(&bundle)["pids"]["limit"], 30);
+    assert_eq!(stats(&bundle)["pids"]["limit"], 30);
     assert_eq!(
-        (&recorded(&bundle)["memory"]["limit"], &recorded(&bundle)["pids"]["limit"]),
+        (&recorded_resources(&bundle)["memory"]["limit"], &recorded_resources(&bundle)["pids"]["limit"]),
         (&json!(96 << 20), &json!(30))
     );
     bundle.pinrun(&["delete", "--force", ID]).ok();
 }
 
-fn what_the_kernel_refuses_is_told() {
+fn limits_that_the_kernel_refuses_are_reported() {
     let bundle = running(&["sleep", "1000"]);
-    let before = recorded(&bundle);
+    let before = recorded_resources(&bundle);
     bundle.pinrun(&["update", "--cpuset-cpus", "4000", ID]).failed("cpuset");
     bundle.pinrun(&["update", "--memory", "lots", ID]).failed("lots");
     bundle.pinrun(&["update", "-r", "absent.json", ID]).failed("absent.json");
-    // The first of two was set when the second was refused.
+    // The pids limit was set when the memory limit was refused.
     bundle.pinrun(&["update", "--pids-limit", "3", "--memory", "100", "--memory-swap", "50", ID]).failed("memory");
-    assert_eq!(figures(&bundle)["pids"]["limit"], 50);
-    assert_eq!(recorded(&bundle), before);
+    assert_eq!(stats(&bundle)["pids"]["limit"], 50);
+    assert_eq!(recorded_resources(&bundle), before);
     bundle.pinrun(&["delete", "--force", ID]).ok();
     bundle.pinrun(&["update", "--pids-limit", "3", ID]).failed("container does not exist");
 }
 
-fn stats_are_in_runcs_words() {
+fn stats_have_runcs_format() {
     let bundle = running(&["sleep", "1000"]);
-    let now = figures(&bundle);
-    assert!(now["cpu"]["usage"]["total"].as_u64().expect("ns") > 0, "{now}");
-    assert!(now["memory"]["usage"]["usage"].as_u64().expect("bytes") > 0, "{now}");
+    let now = stats(&bundle);
+    assert!(now["cpu"]["usage"]["total"].as_u64().expect("cpu.usage.total is a number") > 0, "{now}");
+    assert!(now["memory"]["usage"]["usage"].as_u64().expect("memory.usage.usage is a number") > 0, "{now}");
     assert_eq!((&now["pids"]["current"], &now["pids"]["limit"]), (&json!(1), &json!(50)));
-    // The kernel's own table, whatever its names.
-    assert!(now["memory"]["raw"].as_object().expect("a table").contains_key("pgfault"), "{now}");
+    // The raw table of the kernel.
+    assert!(now["memory"]["raw"].as_object().expect("memory.raw is an object").contains_key("pgfault"), "{now}");
     for key in ["cpuset", "blkio", "hugetlb", "intel_rdt"] {
         assert!(now[key].is_object(), "{key}: {now}");
     }
@@ -81,31 +81,35 @@ fn stats_are_in_runcs_words() {
 fn an_oom_is_an_event() {
     let bundle = running(&["sleep", "1000"]);
     let events = bundle.command(&["events", "--interval", "1h", ID]).stdout(std::process::Stdio::piped()).spawn();
-    let mut events = events.expect("pinrun");
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(events.stdout.take().expect("a pipe")));
-    let mut next = || serde_json::from_str::<Value>(&lines.next().expect("a line").expect("text")).expect("JSON");
+    let mut events = events.expect("spawn pinrun");
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(events.stdout.take().expect("stdout is a pipe")));
+    let mut next = || {
+        serde_json::from_str::<Value>(&lines.next().expect("an event is missing").expect("read a line"))
+            .expect("parse the JSON")
+    };
     assert_eq!(next()["type"], "stats");
-    // Whoever looks first has told the first stats, and may not watch yet; so more than one is killed.
-    let told = std::thread::scope(|scope| {
-        let told = scope.spawn(next);
-        while !told.is_finished() {
+    // `events` may have printed the first stats and not watch for OOM kills yet; therefore processes are killed until
+    // it reports one.
+    let event = std::thread::scope(|scope| {
+        let event = scope.spawn(next);
+        while !event.is_finished() {
             let code = bundle.pinrun(&["exec", ID, "sh", "-c", "x=a; while :; do x=$x$x; done"]).code;
             assert_eq!(code, 137);
         }
-        told.join().expect("an event")
+        event.join().expect("read the event")
     });
-    assert_eq!(told, json!({"type": "oom", "id": ID}));
+    assert_eq!(event, json!({"type": "oom", "id": ID}));
     bundle.pinrun(&["delete", "--force", ID]).ok();
-    assert!(events.wait().expect("it ends").success());
+    assert!(events.wait().expect("wait for pinrun").success());
 }
 
 fn events_end_with_the_container() {
     let bundle = running(&["sleep", "1000"]);
     let command = &mut bundle.command(&["events", "--interval", "1h", ID]);
-    let mut events = command.stdout(std::process::Stdio::piped()).spawn().expect("pinrun");
-    let mut said = std::io::BufReader::new(events.stdout.take().expect("a pipe"));
-    std::io::BufRead::read_line(&mut said, &mut String::new()).expect("the first stats");
+    let mut events = command.stdout(std::process::Stdio::piped()).spawn().expect("spawn pinrun");
+    let mut output = std::io::BufReader::new(events.stdout.take().expect("stdout is a pipe"));
+    std::io::BufRead::read_line(&mut output, &mut String::new()).expect("read the first stats");
     bundle.pinrun(&["kill", ID, "KILL"]).ok();
-    assert!(events.wait().expect("it ends").success());
+    assert!(events.wait().expect("wait for pinrun").success());
     bundle.pinrun(&["delete", "--force", ID]).ok();
 }

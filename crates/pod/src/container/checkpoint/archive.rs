@@ -1,4 +1,4 @@
-//! The archive: CRIU's images and what they are of, in the layout that `checkpointctl` and the other engines read.
+//! The archive: CRIU's images and data about the container, in the layout that `checkpointctl` and other engines read.
 
 use std::{
     fs::{File, OpenOptions},
@@ -17,10 +17,10 @@ use crate::{
     error::failed,
 };
 
-/// Files of CRIU's and ours that are not images.
-const BESIDE: [&str; 4] = ["dump.log", "stats-dump", "rootfs-diff.tar", "deleted.files"];
+/// Further files of CRIU and of this engine that go into the archive.
+const FILES: [&str; 4] = ["dump.log", "stats-dump", "rootfs-diff.tar", "deleted.files"];
 
-/// Written next to the location and renamed: what is there is whole.
+/// Writes the archive next to its location and renames it, so that no incomplete archive appears at the location.
 pub(super) fn write(engine: &Inner, container: &Container, attempt: &Arc<Attempt>) -> Result<(), Error> {
     attempt.publish(pack(engine, container, attempt))
 }
@@ -35,15 +35,16 @@ fn pack(engine: &Inner, container: &Container, attempt: &Arc<Attempt>) -> Result
         text(&mut tar, "config.dump", &config(engine, container))?;
         text(&mut tar, "spec.dump", &spec(engine, container))?;
         text(&mut tar, "status.dump", &status(container))?;
-        for name in BESIDE {
-            // CRIU has its figures beside its log, or with the images.
+        for name in FILES {
+            // CRIU writes its statistics next to its log or to its images, depending on its version.
             let place = [directory.join(name), directory.join("checkpoint").join(name)];
             if let Some(path) = place.iter().find(|path| path.is_file()) {
                 tar.append_path_with_name(path, name)?;
             }
         }
         if let Ok(Some(log)) = log_file::read_log(&container.metadata) {
-            // Its end as it is now: it goes on growing, and a container that mounts the log directory may cut it.
+            // Exactly its current length: the log keeps growing, and a container that mounts the log directory may
+            // truncate it.
             let log = File::from(log);
             let length = log.metadata()?.len();
             let mut header = header(length);
@@ -72,13 +73,13 @@ fn text(tar: &mut tar::Builder<impl Write>, name: &str, value: &Value) -> std::i
 fn config(engine: &Inner, container: &Container) -> Value {
     let (metadata, config) = (&container.metadata, container.config());
     let image = engine.images.find(&metadata.image_id).ok().flatten();
-    let named = image.as_ref().and_then(|image| image.repo_tags.first().cloned());
+    let tag = image.as_ref().and_then(|image| image.repo_tags.first().cloned());
     json!({
         "id": metadata.id,
         "name": config.name,
         "rootfsImage": config.image,
         "rootfsImageRef": image.and_then(|image| image.repo_digests.first().cloned()).unwrap_or(metadata.image_id.clone()),
-        "rootfsImageName": named.unwrap_or_else(|| config.user_specified_image.clone()),
+        "rootfsImageName": tag.unwrap_or_else(|| config.user_specified_image.clone()),
         "runtime": "pinion",
         "createdTime": time(metadata.created_at),
         "checkpointedTime": time(clock::now()),
@@ -87,21 +88,21 @@ fn config(engine: &Inner, container: &Container) -> Value {
     })
 }
 
-/// With the annotations by which readers know whose container it is.
+/// Returns the specification with the annotations by which readers identify the container and its pod.
 fn spec(engine: &Inner, container: &Container) -> Value {
     let mut spec = container.spec(&engine.records).unwrap_or_default();
-    let mut say = |key: &str, value: &str| {
+    let mut annotate = |key: &str, value: &str| {
         spec.annotations.insert(format!("io.kubernetes.cri.{key}"), value.to_owned());
     };
-    say("container-type", "container");
-    say("container-name", &container.config().name);
-    say("image-name", &container.config().image);
-    say("sandbox-id", &container.metadata.sandbox);
+    annotate("container-type", "container");
+    annotate("container-name", &container.config().name);
+    annotate("image-name", &container.config().image);
+    annotate("sandbox-id", &container.metadata.sandbox);
     if let Ok(sandbox) = engine.sandbox(&container.metadata.sandbox) {
         let name = &sandbox.config().name;
-        say("sandbox-name", &name.name);
-        say("sandbox-namespace", &name.namespace);
-        say("sandbox-uid", &name.uid);
+        annotate("sandbox-name", &name.name);
+        annotate("sandbox-namespace", &name.namespace);
+        annotate("sandbox-uid", &name.uid);
     }
     serde_json::to_value(spec).unwrap_or_default()
 }
@@ -119,11 +120,11 @@ fn status(container: &Container) -> Value {
     })
 }
 
-/// RFC 3339, of nanoseconds since the epoch.
+/// Formats nanoseconds since the epoch as RFC 3339.
 fn time(nanoseconds: u64) -> String {
     let seconds = nanoseconds / 1_000_000_000;
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    // From days to a date of the Gregorian calendar, with years that begin in March.
+    // Converts days to a date of the Gregorian calendar; its years are counted from March here.
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -141,7 +142,7 @@ mod tests {
     use super::time;
 
     #[test]
-    fn times_are_written_as_people_read_them() {
+    fn times_are_formatted_as_rfc_3339() {
         assert_eq!(time(0), "1970-01-01T00:00:00.000000000Z");
         assert_eq!(time(951_782_399_000_000_001), "2000-02-28T23:59:59.000000001Z");
         assert_eq!(time(951_868_800_000_000_000), "2000-03-01T00:00:00.000000000Z");

@@ -1,6 +1,6 @@
 //! One attempt at a checkpoint. Its blocking work cannot be interrupted: on a file system that hangs it outlives the
-//! request, and resumes while the next attempt is under way. So each attempt has files of its own, and writes nothing
-//! once it is given up.
+//! request, and resumes while the next attempt is in progress. So each attempt has its own files, and writes nothing
+//! once it is abandoned.
 
 use std::{
     fs,
@@ -14,46 +14,48 @@ use std::{
 
 use crate::{Error, error::failed, identifier};
 
-/// Characters of an attempt's name.
-const NAME: usize = 16;
+/// Length of an attempt's name, characters.
+const NAME_LENGTH: usize = 16;
 
-/// See the module.
+/// The files of one attempt, and whether it was abandoned.
 #[derive(Debug)]
 pub(super) struct Attempt {
-    /// CRIU's files and what else is made for the archive.
+    /// Directory of CRIU's files and of the other files for the archive.
     pub(super) directory: PathBuf,
-    /// Where the archive will be.
+    /// Path of the finished archive.
     pub(super) location: PathBuf,
-    /// The archive while it is written, next to `location`.
+    /// Path of the archive while it is written, next to `location`.
     pub(super) partial: PathBuf,
-    given_up: AtomicBool,
+    abandoned: AtomicBool,
 }
 
 impl Attempt {
-    /// `attempts`: the directory of all attempts at a checkpoint of this container.
+    /// Creates an attempt. `attempts` is the directory of all attempts at a checkpoint of this container.
     pub(super) fn new(attempts: &Path, location: PathBuf) -> Result<Arc<Self>, Error> {
-        let mut name = identifier::fresh()?;
-        name.truncate(NAME);
+        let mut name = identifier::generate()?;
+        name.truncate(NAME_LENGTH);
         let partial = location.with_added_extension(format!("{name}.partial"));
-        Ok(Arc::new(Self { directory: attempts.join(name), location, partial, given_up: AtomicBool::new(false) }))
+        Ok(Arc::new(Self { directory: attempts.join(name), location, partial, abandoned: AtomicBool::new(false) }))
     }
 
-    /// Nobody waits for it any longer.
-    pub(super) fn give_up(&self) {
-        self.given_up.store(true, Ordering::Release);
+    /// Abandons the attempt: its work that is still in progress writes nothing any longer.
+    pub(super) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
     }
 
+    /// Checks that the attempt was not abandoned.
+    ///
     /// # Errors
-    /// It was given up.
+    /// It was abandoned.
     pub(super) fn check(&self) -> io::Result<()> {
-        match self.given_up.load(Ordering::Acquire) {
-            true => Err(io::Error::other("the checkpoint was given up")),
+        match self.abandoned.load(Ordering::Acquire) {
+            true => Err(io::Error::other("the checkpoint was abandoned")),
             false => Ok(()),
         }
     }
 
-    /// Removes the files of earlier attempts: of those that hung, and of a daemon that was killed. One attempt at a
-    /// time that is not given up.
+    /// Removes the files of earlier attempts: of those that hung, and of a daemon that was killed. Only one attempt at
+    /// a time is not abandoned.
     pub(super) fn remove_others(&self) -> Result<(), Error> {
         self.check().map_err(failed("remove earlier attempts"))?;
         let entries = self.directory.parent().map(fs::read_dir);
@@ -67,13 +69,13 @@ impl Attempt {
                 false => fs::remove_file(&path),
             };
             if let Err(error) = removed {
-                tracing::warn!("remove {} of an earlier checkpoint: {error}", path.display());
+                tracing::warn!("remove {}, remaining over from an earlier checkpoint: {error}", path.display());
             }
         }
         Ok(())
     }
 
-    /// Puts the archive, once it is whole, where it is wanted.
+    /// Renames the complete archive to its location, or removes it if writing it failed.
     pub(super) fn publish(&self, written: Result<(), Error>) -> Result<(), Error> {
         let renamed = written.and_then(|()| {
             self.check()
@@ -85,7 +87,7 @@ impl Attempt {
         })
     }
 
-    /// Removes what was made for the archive, and the directory of attempts with the last of them.
+    /// Removes the files of this attempt, and the directory of all attempts if this was the last one.
     pub(super) fn clean(&self) -> Result<(), Error> {
         if let Err(error) = fs::remove_dir_all(&self.directory)
             && error.kind() != io::ErrorKind::NotFound
@@ -99,7 +101,7 @@ impl Attempt {
     }
 }
 
-/// A writer that fails once its attempt is given up.
+/// A writer that fails once its attempt was abandoned.
 pub(super) struct Guarded<W> {
     pub(super) inner: W,
     pub(super) attempt: Arc<Attempt>,
@@ -121,7 +123,7 @@ mod tests {
     use super::*;
 
     fn begin(attempt: &Arc<Attempt>, text: &[u8]) -> Guarded<fs::File> {
-        attempt.remove_others().expect("alone");
+        attempt.remove_others().expect("remove others");
         fs::create_dir_all(&attempt.directory).expect("a directory");
         fs::write(attempt.directory.join("pages"), text).expect("pages");
         let mut file =
@@ -131,39 +133,40 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_was_given_up_harms_no_later_one() {
+    fn an_abandoned_attempt_does_not_harm_a_later_one() {
         let dir = tempfile::tempdir().expect("a directory");
         let (attempts, location) = (dir.path().join("attempts"), dir.path().join("archive.tar"));
         let first = Attempt::new(&attempts, location.clone()).expect("an attempt");
-        let mut late = begin(&first, b"first");
-        first.give_up();
+        let mut hung_file = begin(&first, b"first");
+        first.abandon();
         let second = Attempt::new(&attempts, location.clone()).expect("an attempt");
         let file = begin(&second, b"second");
-        assert!(!first.directory.exists(), "what hung is swept by the next");
-        // The first comes back.
-        assert!(late.write_all(b" more").is_err());
+        assert!(!first.directory.exists(), "the next attempt removes the files of one that hung");
+        // The first attempt resumes.
+        assert!(hung_file.write_all(b" more").is_err());
         assert!(first.remove_others().is_err());
         assert!(first.publish(Ok(())).is_err());
         first.clean().expect("clean");
         assert!(!location.exists() && !first.partial.exists());
-        assert_eq!(fs::read(second.directory.join("pages")).expect("still there"), b"second");
+        assert_eq!(fs::read(second.directory.join("pages")).expect("pages of the second attempt"), b"second");
         drop(file);
         second.publish(Ok(())).expect("the archive");
         second.clean().expect("clean");
         assert_eq!(fs::read(&location).expect("the archive"), b"second");
-        let left: Vec<_> = fs::read_dir(dir.path()).expect("list").flatten().map(|entry| entry.file_name()).collect();
-        assert_eq!(left, ["archive.tar"]);
+        let remaining: Vec<_> =
+            fs::read_dir(dir.path()).expect("list").flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(remaining, ["archive.tar"]);
     }
 
     #[test]
-    fn what_an_earlier_daemon_left_is_removed() {
+    fn files_left_over_from_an_earlier_daemon_are_removed() {
         let dir = tempfile::tempdir().expect("a directory");
         let attempts = dir.path().join("attempts");
-        fs::create_dir_all(attempts.join("checkpoint")).expect("of a daemon before attempts had names");
+        fs::create_dir_all(attempts.join("checkpoint")).expect("directory of a daemon before attempts had names");
         fs::write(attempts.join("dump.log"), "x").expect("written");
         let attempt = Attempt::new(&attempts, dir.path().join("archive.tar")).expect("an attempt");
         begin(&attempt, b"pages");
-        let left: Vec<_> = fs::read_dir(&attempts).expect("list").flatten().map(|entry| entry.path()).collect();
-        assert_eq!(left, std::slice::from_ref(&attempt.directory));
+        let remaining: Vec<_> = fs::read_dir(&attempts).expect("list").flatten().map(|entry| entry.path()).collect();
+        assert_eq!(remaining, std::slice::from_ref(&attempt.directory));
     }
 }

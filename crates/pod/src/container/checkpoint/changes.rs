@@ -1,9 +1,9 @@
-//! What a container changed in its root: `rootfs-diff.tar` and `deleted.files`, out of its writable layer.
+//! The changes of a container to its root, `rootfs-diff.tar` and `deleted.files`, from its writable layer.
 //!
-//! The container runs on and changes the layer while it is read: what was a directory is a symbolic link by the time
-//! that it is opened. So every path is resolved by openat2(2) beneath the layer, without symbolic links and other
-//! mounts, and every file is looked at and read by one descriptor. A file is as long in the archive as it was when it
-//! was opened.
+//! The container keeps running and changes the layer while it is read: a directory may be a symbolic link by the time
+//! it is opened. So every path is resolved by openat2(2) beneath the layer, without following symbolic links and
+//! without crossing mounts, and every file is examined and read through one descriptor. A file has the length in the
+//! archive that it had when it was opened.
 
 use std::{
     collections::HashMap,
@@ -29,9 +29,9 @@ use rustix::{
 use super::attempt::{Attempt, Guarded};
 use crate::{Error, container::Container, engine::Inner, error::failed};
 
-/// Most files of a writable layer that are taken along.
+/// Most files of a writable layer.
 const FILES_MAX: usize = 4 << 20;
-/// Longest path in a writable layer, bytes: what one system call takes, hence about 2000 directories in each other.
+/// Longest path in a writable layer, bytes: the limit of one system call, which allows about 2000 nested directories.
 const PATH_MAX: usize = 4095;
 /// Unit of [`MetadataExt::blocks`], bytes.
 const BLOCK: u64 = 512;
@@ -47,32 +47,32 @@ pub(super) fn write(engine: &Inner, container: &Container, attempt: &Arc<Attempt
     fs::write(&deleted, text).map_err(failed(format_args!("write {}", deleted.display())))
 }
 
-/// One archive of a writable layer.
+/// Writes one archive of a writable layer.
 struct Packer<W: Write> {
     tar: tar::Builder<W>,
-    /// Where sparse files are copied to, so that they keep their holes and their length.
+    /// Path that a sparse file is copied to, so that it keeps its holes and its length.
     scratch: PathBuf,
-    /// Names of files that have several, by device and inode.
+    /// First names of files with several hard links, by device and inode.
     linked: HashMap<(u64, u64), PathBuf>,
     deleted: Vec<String>,
-    /// Directories to be read, relative to the layer.
+    /// Directories still to be read, relative to the layer.
     pending: Vec<PathBuf>,
 }
 
 impl<W: Write> Packer<W> {
-    fn new(to: W, scratch: PathBuf) -> Self {
+    fn new(target: W, scratch: PathBuf) -> Self {
         let (linked, deleted) = (HashMap::new(), Vec::new());
-        Self { tar: tar::Builder::new(to), scratch, linked, deleted, pending: vec![PathBuf::from(".")] }
+        Self { tar: tar::Builder::new(target), scratch, linked, deleted, pending: vec![PathBuf::from(".")] }
     }
 
-    /// Writes what is there, and returns what is not there any more (whiteouts: character devices of number 0).
+    /// Writes all files, and returns the names of deleted ones (whiteouts: character devices with device number 0).
     fn pack(mut self, upper: &Path) -> io::Result<Vec<String>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = open(upper, flags, Mode::empty())?;
         let mut count = 0;
         while let Some(directory) = self.pending.pop() {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-            let Some(at) = beneath(&root, &directory, flags)? else { continue };
+            let Some(at) = open_beneath(&root, &directory, flags)? else { continue };
             for entry in Dir::read_from(&at)? {
                 let entry = entry?;
                 let name = entry.file_name();
@@ -88,7 +88,7 @@ impl<W: Write> Packer<W> {
                 if path.as_os_str().len() > PATH_MAX {
                     return Err(io::Error::other(format!("a path is longer than {PATH_MAX} bytes")));
                 }
-                if let Some(file) = beneath(&at, name, OFlags::PATH | OFlags::NOFOLLOW)? {
+                if let Some(file) = open_beneath(&at, name, OFlags::PATH | OFlags::NOFOLLOW)? {
                     self.append(file, path)?;
                 }
             }
@@ -97,13 +97,13 @@ impl<W: Write> Packer<W> {
         Ok(self.deleted)
     }
 
-    /// `file` is only a place (`O_PATH`): opening a device or a FIFO could have effects.
+    /// Adds one file. `file` was opened with `O_PATH`, because opening a device or a FIFO could have side effects.
     fn append(&mut self, file: OwnedFd, path: PathBuf) -> io::Result<()> {
         let file = File::from(file);
-        let about = file.metadata()?;
-        let kind = about.file_type();
-        let mut header = header(&about);
-        if kind.is_char_device() && about.rdev() == 0 {
+        let metadata = file.metadata()?;
+        let kind = metadata.file_type();
+        let mut header = header(&metadata);
+        if kind.is_char_device() && metadata.rdev() == 0 {
             self.deleted.push(path.to_string_lossy().into_owned());
         } else if kind.is_dir() {
             self.tar.append_data(&mut header, &path, io::empty())?;
@@ -112,45 +112,45 @@ impl<W: Write> Packer<W> {
             let target = readlinkat(&file, "", Vec::new())?;
             self.tar.append_link(&mut header, &path, std::ffi::OsStr::from_bytes(target.to_bytes()))?;
         } else if kind.is_file() {
-            let same = (about.nlink() > 1).then_some((about.dev(), about.ino()));
-            if let Some(first) = same.and_then(|same| self.linked.get(&same)) {
+            let inode = (metadata.nlink() > 1).then_some((metadata.dev(), metadata.ino()));
+            if let Some(first) = inode.and_then(|inode| self.linked.get(&inode)) {
                 header.set_entry_type(tar::EntryType::Link);
                 return self.tar.append_link(&mut header, &path, first);
             }
-            self.linked.extend(same.map(|same| (same, path.clone())));
+            self.linked.extend(inode.map(|inode| (inode, path.clone())));
             self.append_file(&file, &path, header)?;
         } else if kind.is_fifo() || kind.is_char_device() || kind.is_block_device() {
-            header.set_device_major(major(about.rdev()))?;
-            header.set_device_minor(minor(about.rdev()))?;
+            header.set_device_major(major(metadata.rdev()))?;
+            header.set_device_minor(minor(metadata.rdev()))?;
             self.tar.append_data(&mut header, &path, io::empty())?;
         }
-        // A socket holds nothing that a file could hold.
+        // A socket has no contents that an archive could hold.
         Ok(())
     }
 
-    fn append_file(&mut self, place: &File, path: &Path, mut header: tar::Header) -> io::Result<()> {
-        // The very file that was looked at, now to be read.
+    fn append_file(&mut self, path_file: &File, path: &Path, mut header: tar::Header) -> io::Result<()> {
+        // Opens the same file for reading.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = File::from(open(format!("/proc/self/fd/{}", place.as_raw_fd()), flags, Mode::empty())?);
-        let about = file.metadata()?;
-        if about.blocks().saturating_mul(BLOCK) < about.len() {
-            let mut copy = sparse_copy(&file, &about, &self.scratch)?;
+        let file = File::from(open(format!("/proc/self/fd/{}", path_file.as_raw_fd()), flags, Mode::empty())?);
+        let metadata = file.metadata()?;
+        if metadata.blocks().saturating_mul(BLOCK) < metadata.len() {
+            let mut copy = sparse_copy(&file, &metadata, &self.scratch)?;
             return self.tar.append_file(path, &mut copy);
         }
-        header.set_size(about.len());
-        self.tar.append_data(&mut header, path, file.chain(io::repeat(0)).take(about.len()))
+        header.set_size(metadata.len());
+        self.tar.append_data(&mut header, path, file.chain(io::repeat(0)).take(metadata.len()))
     }
 }
 
-fn header(about: &Metadata) -> tar::Header {
+fn header(metadata: &Metadata) -> tar::Header {
     let mut header = tar::Header::new_gnu();
-    header.set_metadata_in_mode(about, tar::HeaderMode::Complete);
+    header.set_metadata_in_mode(metadata, tar::HeaderMode::Complete);
     header.set_size(0);
     header
 }
 
-/// Opens a path below a directory of the layer; `None` for what is not there any more, or is something else by now.
-fn beneath(at: impl AsFd, path: &Path, flags: OFlags) -> io::Result<Option<OwnedFd>> {
+/// Opens a path below a directory of the layer; `None` if it was removed or replaced in the meantime.
+fn open_beneath(at: impl AsFd, path: &Path, flags: OFlags) -> io::Result<Option<OwnedFd>> {
     let resolve =
         ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
     loop {
@@ -163,32 +163,33 @@ fn beneath(at: impl AsFd, path: &Path, flags: OFlags) -> io::Result<Option<Owned
     }
 }
 
-/// A copy that nobody changes any more, with the same holes, owner, mode and time.
-fn sparse_copy(file: &File, about: &Metadata, to: &Path) -> io::Result<File> {
-    let (mut from, mut copy) = (file, File::options().read(true).write(true).create(true).truncate(true).open(to)?);
+/// Copies a file, so that it does not change any longer, with the same holes, owner, mode and time.
+fn sparse_copy(file: &File, metadata: &Metadata, target: &Path) -> io::Result<File> {
+    let (mut from, mut copy) = (file, File::options().read(true).write(true).create(true).truncate(true).open(target)?);
     let mut at = 0;
-    while at < about.len() {
+    while at < metadata.len() {
         let Some((data, end)) = next_data(file, at)? else { break };
-        let hole = end.min(about.len());
+        let hole = end.min(metadata.len());
         from.seek(SeekFrom::Start(data))?;
         copy.seek(SeekFrom::Start(data))?;
         io::copy(&mut from.take(hole.saturating_sub(data)), &mut copy)?;
         at = hole.max(at + 1);
     }
-    copy.set_len(about.len())?;
-    fchown(&copy, Some(about.uid()), Some(about.gid()))?;
-    copy.set_permissions(about.permissions())?;
-    copy.set_modified(about.modified()?)?;
+    copy.set_len(metadata.len())?;
+    fchown(&copy, Some(metadata.uid()), Some(metadata.gid()))?;
+    copy.set_permissions(metadata.permissions())?;
+    copy.set_modified(metadata.modified()?)?;
     copy.rewind()?;
     Ok(copy)
 }
 
-/// Where the next data of a file begins and ends; `None` if none follows, also when the file was cut short in between.
+/// Returns the start and the end of the next data in a file; `None` if no data follows, also if the file was truncated
+/// in between.
 fn next_data(file: &File, at: u64) -> io::Result<Option<(u64, u64)>> {
     use rustix::fs::{SeekFrom, seek};
-    let found = seek(file, SeekFrom::Data(at)).and_then(|data| Ok((data, seek(file, SeekFrom::Hole(data))?)));
-    match found {
-        Ok(found) => Ok(Some(found)),
+    let range = seek(file, SeekFrom::Data(at)).and_then(|data| Ok((data, seek(file, SeekFrom::Hole(data))?)));
+    match range {
+        Ok(range) => Ok(Some(range)),
         Err(Errno::NXIO) => Ok(None),
         Err(errno) => Err(errno.into()),
     }

@@ -16,16 +16,16 @@ fn resolve(choice: UserChoice, image: &str) -> Result<(u32, u32, Vec<u32>), Erro
 }
 
 #[test]
-fn names_and_numbers_mean_what_the_image_says() {
-    let of = |image| resolve(UserChoice::Image, image).expect(image);
-    assert_eq!(of(""), (0, 0, vec![0, 7, 50]));
-    assert_eq!(of("web"), (33, 34, vec![34, 7, 50, 51]));
-    assert_eq!(of("33"), (33, 34, vec![34, 7, 50, 51]));
-    assert_eq!(of("1000"), (1000, 0, vec![0, 7, 50]));
-    assert_eq!(of("1000:1001"), (1000, 1001, vec![1001, 7, 50]));
-    assert_eq!(of("web:extra"), (33, 50, vec![50, 7, 51]));
-    // A name wins over a number, as in useradd's world.
-    assert_eq!(of("12"), (99, 99, vec![99, 7, 50]));
+fn names_and_numbers_are_resolved_by_the_image() {
+    let user = |image| resolve(UserChoice::Image, image).expect(image);
+    assert_eq!(user(""), (0, 0, vec![0, 7, 50]));
+    assert_eq!(user("web"), (33, 34, vec![34, 7, 50, 51]));
+    assert_eq!(user("33"), (33, 34, vec![34, 7, 50, 51]));
+    assert_eq!(user("1000"), (1000, 0, vec![0, 7, 50]));
+    assert_eq!(user("1000:1001"), (1000, 1001, vec![1001, 7, 50]));
+    assert_eq!(user("web:extra"), (33, 50, vec![50, 7, 51]));
+    // A name has precedence over a number, as in chown(1).
+    assert_eq!(user("12"), (99, 99, vec![99, 7, 50]));
     assert_eq!(resolve(UserChoice::Uid { uid: 33, gid: None }, "").expect("uid").1, 34);
     assert_eq!(resolve(UserChoice::Uid { uid: 33, gid: Some(5) }, "").expect("gid").1, 5);
     assert_eq!(resolve(UserChoice::Name("web".into()), "root").expect("name").0, 33);
@@ -38,7 +38,7 @@ fn strict_takes_no_groups_of_the_image() {
 }
 
 #[test]
-fn who_is_not_there_is_named() {
+fn an_unknown_user_or_group_is_an_error_that_names_it() {
     for (choice, image) in
         [(UserChoice::Image, "nobody"), (UserChoice::Name("x:y".into()), ""), (UserChoice::Image, "web:x")]
     {
@@ -51,13 +51,13 @@ fn who_is_not_there_is_named() {
 }
 
 #[test]
-fn files_are_read_within_the_root_and_only_if_they_are_files() {
+fn only_regular_files_within_the_root_are_read() {
     let root = tempfile::tempdir().expect("root");
     let etc = root.path().join("etc");
     let open = || fs::File::open(root.path()).expect("root");
-    assert!(Accounts::read(open()).expect("none there").passwd.is_empty());
+    assert!(Accounts::read(open()).expect("missing files are empty").passwd.is_empty());
     fs::create_dir(&etc).expect("etc");
-    // The node's own file, by a link that leaves the root: within the root there is none.
+    // A link to a file of the node is resolved within the root, where that file does not exist.
     symlink("/etc/hostname", etc.join("passwd")).expect("link");
     assert!(Accounts::read(open()).expect("outside").passwd.is_empty());
     fs::write(root.path().join("etc/hostname"), "in:x:1:1::/:\n").expect("file");
@@ -66,6 +66,6 @@ fn files_are_read_within_the_root_and_only_if_they_are_files() {
     assert_eq!(Accounts::read(open()).expect_err("a directory").kind, ErrorKind::InvalidArgument);
     fs::remove_dir(etc.join("group")).expect("remove");
     let long = fs::File::create(etc.join("group")).expect("file");
-    long.set_len(LONGEST as u64 + 1).expect("long");
+    long.set_len(SIZE_MAX as u64 + 1).expect("long");
     assert_eq!(Accounts::read(open()).expect_err("long").kind, ErrorKind::InvalidArgument);
 }

@@ -1,4 +1,4 @@
-//! AppArmor: what confines the process where the node has it.
+//! AppArmor: chooses the profile of a container on nodes with AppArmor.
 
 mod profile;
 
@@ -6,63 +6,64 @@ use std::{fs, sync::LazyLock};
 
 use crate::{Error, Security};
 
-/// What `RuntimeDefault` means (`dist/apparmor`).
+/// The profile for `RuntimeDefault` (`dist/apparmor`).
 const DEFAULT: &str = "pinion-default";
-const AT: &str = "config.linux.security_context.apparmor";
-/// The profiles that the kernel has, a line each.
+const FIELD: &str = "config.linux.security_context.apparmor";
+/// File that lists the profiles loaded in the kernel, one per line.
 const LOADED: &str = "/sys/kernel/security/apparmor/profiles";
 
-/// Whether the kernel of this boot has it on.
+/// Whether AppArmor is enabled in this boot.
 static ENABLED: LazyLock<bool> = LazyLock::new(|| {
     fs::read_to_string("/sys/module/apparmor/parameters/enabled").is_ok_and(|value| value.starts_with('Y'))
 });
 
-/// What AppArmor is on a node.
+/// AppArmor on a node; tests supply their own.
 struct Node<'a> {
     enabled: bool,
-    /// What is loaded, a line each; absent where it cannot be read: then the kernel says whether it knows a profile.
-    table: &'a dyn Fn() -> Option<String>,
-    /// Loads the default profile, or says why it cannot.
+    /// Lists the loaded profiles, one per line; `None` if the list cannot be read: then the kernel reports an unknown
+    /// profile.
+    profiles: &'a dyn Fn() -> Option<String>,
+    /// Loads the default profile, or returns the reason why that is not possible.
     load: &'a dyn Fn() -> Result<(), String>,
 }
 
-/// The profile to take on; `None`: none at all. May run `apparmor_parser`: blocks.
+/// Returns the profile of a container; `None` for no confinement. May run `apparmor_parser`: blocks.
 pub(super) fn apparmor(security: &Security) -> Result<Option<String>, Error> {
     if security.privileged {
         return Ok(None);
     }
-    here().choose(security.apparmor.as_deref())
+    this_node().choose(security.apparmor.as_deref())
 }
 
-/// Loads the default profile where AppArmor is enabled and does not have it. Blocks.
+/// Loads the default profile if AppArmor is enabled and the profile is not loaded yet. Blocks.
 pub(crate) fn prepare() {
-    if *ENABLED && let Err(error) = here().choose(None) {
-        tracing::warn!("containers that do not name an AppArmor profile cannot be made: {error}");
+    if *ENABLED && let Err(error) = this_node().choose(None) {
+        tracing::warn!("containers without an explicit AppArmor profile cannot be created: {error}");
     }
 }
 
-/// For people: whether containers are confined by default, or why they are not.
+/// Returns, for people, whether containers are confined by default, or the reason why they are not.
 pub(crate) fn describe() -> serde_json::Value {
     match (*ENABLED, profile::failure()) {
-        (true, Some(why)) => why.into(),
+        (true, Some(reason)) => reason.into(),
         (enabled, _) => enabled.into(),
     }
 }
 
-fn here() -> Node<'static> {
-    Node { enabled: *ENABLED, table: &|| fs::read_to_string(LOADED).ok(), load: &profile::load }
+fn this_node() -> Node<'static> {
+    Node { enabled: *ENABLED, profiles: &|| fs::read_to_string(LOADED).ok(), load: &profile::load }
 }
 
 impl Node<'_> {
-    fn choose(&self, asked: Option<&str>) -> Result<Option<String>, Error> {
-        match (asked, self.enabled) {
+    fn choose(&self, requested: Option<&str>) -> Result<Option<String>, Error> {
+        match (requested, self.enabled) {
             (None | Some("unconfined"), false) => Ok(None),
             (None, true) => self.default_profile().map(Some),
             (Some(name), false) => {
-                Err(Error::invalid(format!("{AT}: profile {name:?}, but AppArmor is not enabled on this node")))
+                Err(Error::invalid(format!("{FIELD}: profile {name:?}, but AppArmor is not enabled on this node")))
             }
             (Some(name), true) if name != "unconfined" && self.has(name) == Some(false) => Err(Error::invalid(
-                format!("{AT}: profile {name:?} is not loaded on this node; load it with apparmor_parser"),
+                format!("{FIELD}: profile {name:?} is not loaded on this node; load it with apparmor_parser"),
             )),
             (Some(name), true) => Ok(Some(name.to_owned())),
         }
@@ -70,20 +71,20 @@ impl Node<'_> {
 
     fn default_profile(&self) -> Result<String, Error> {
         if self.has(DEFAULT) != Some(true) {
-            (self.load)().map_err(|why| {
+            (self.load)().map_err(|reason| {
                 Error::state(format!(
-                    "{AT}: RuntimeDefault is the profile {DEFAULT:?}, which is not loaded and cannot be loaded: {why}; \
-                     install apparmor_parser (package apparmor), or request Unconfined"
+                    "{FIELD}: RuntimeDefault is the profile {DEFAULT:?}, which is not loaded and cannot be loaded: \
+                     {reason}; install apparmor_parser (package apparmor), or request Unconfined"
                 ))
             })?;
         }
         Ok(DEFAULT.to_owned())
     }
 
-    /// `None`: it cannot be known.
+    /// Returns whether a profile is loaded; `None` if that cannot be determined.
     fn has(&self, name: &str) -> Option<bool> {
-        let table = (self.table)()?;
-        Some(table.lines().any(|line| line.rsplit_once(" (").is_some_and(|(known, _)| known == name)))
+        let profiles = (self.profiles)()?;
+        Some(profiles.lines().any(|line| line.rsplit_once(" (").is_some_and(|(loaded, _)| loaded == name)))
     }
 }
 
@@ -93,43 +94,43 @@ mod tests {
 
     use super::*;
 
-    const KNOWN: &str = "pinion-default (enforce)\n/usr/bin/man (enforce)\nmine (complain)\n";
+    const LOADED_PROFILES: &str = "pinion-default (enforce)\n/usr/bin/man (enforce)\nmine (complain)\n";
 
-    fn choose(asked: Option<&str>, enabled: bool, table: Option<&str>) -> Result<Option<String>, Error> {
-        let table = || table.map(str::to_owned);
-        Node { enabled, table: &table, load: &|| Err("no parser".to_owned()) }.choose(asked)
+    fn choose(requested: Option<&str>, enabled: bool, profiles: Option<&str>) -> Result<Option<String>, Error> {
+        let profiles = || profiles.map(str::to_owned);
+        Node { enabled, profiles: &profiles, load: &|| Err("no parser".to_owned()) }.choose(requested)
     }
 
     #[test]
-    fn profiles_are_taken_where_they_are_loaded() {
-        let taken = |asked, enabled, table| choose(asked, enabled, table).expect("taken");
-        assert_eq!(taken(None, false, Some(KNOWN)), None);
-        assert_eq!(taken(None, true, Some(KNOWN)), Some("pinion-default".into()));
-        assert_eq!(taken(Some("unconfined"), false, Some("")), None);
-        assert_eq!(taken(Some("unconfined"), true, Some("")), Some("unconfined".into()));
-        assert_eq!(taken(Some("mine"), true, Some(KNOWN)), Some("mine".into()));
-        assert_eq!(taken(Some("mine"), true, None), Some("mine".into()));
+    fn only_loaded_profiles_are_accepted() {
+        let chosen = |requested, enabled, profiles| choose(requested, enabled, profiles).expect("accepted");
+        assert_eq!(chosen(None, false, Some(LOADED_PROFILES)), None);
+        assert_eq!(chosen(None, true, Some(LOADED_PROFILES)), Some("pinion-default".into()));
+        assert_eq!(chosen(Some("unconfined"), false, Some("")), None);
+        assert_eq!(chosen(Some("unconfined"), true, Some("")), Some("unconfined".into()));
+        assert_eq!(chosen(Some("mine"), true, Some(LOADED_PROFILES)), Some("mine".into()));
+        assert_eq!(chosen(Some("mine"), true, None), Some("mine".into()));
         for (enabled, expected) in [(false, "not enabled"), (true, "not loaded")] {
-            let error = choose(Some("min"), enabled, Some(KNOWN)).expect_err("refused");
-            assert!(error.message.starts_with(AT) && error.message.contains(expected), "{error}");
+            let error = choose(Some("min"), enabled, Some(LOADED_PROFILES)).expect_err("refused");
+            assert!(error.message.starts_with(FIELD) && error.message.contains(expected), "{error}");
         }
     }
 
     #[test]
-    fn the_default_profile_is_loaded_or_nothing_runs() {
+    fn the_default_profile_is_loaded_or_the_container_refused() {
         let loads = Cell::new(0);
         let load = || {
             loads.set(loads.get() + 1);
             Ok(())
         };
-        for (table, expected) in [(Some(KNOWN), 0), (Some("mine (enforce)\n"), 1), (None, 1)] {
+        for (profiles, expected) in [(Some(LOADED_PROFILES), 0), (Some("mine (enforce)\n"), 1), (None, 1)] {
             loads.set(0);
-            let node = Node { enabled: true, table: &|| table.map(str::to_owned), load: &load };
+            let node = Node { enabled: true, profiles: &|| profiles.map(str::to_owned), load: &load };
             assert_eq!(node.choose(None).expect("loaded"), Some("pinion-default".into()));
-            assert_eq!(loads.get(), expected, "{table:?}");
+            assert_eq!(loads.get(), expected, "{profiles:?}");
         }
-        for table in [Some("mine (enforce)\n"), None] {
-            let error = choose(None, true, table).expect_err("never unconfined");
+        for profiles in [Some("mine (enforce)\n"), None] {
+            let error = choose(None, true, profiles).expect_err("never unconfined");
             assert!(error.message.contains("cannot be loaded: no parser; install apparmor_parser"), "{error}");
         }
     }

@@ -1,4 +1,4 @@
-//! Command, arguments, environment: the request's over the image's.
+//! Command, arguments and environment: those of the request have precedence over those of the image.
 
 use image::ImageConfig;
 
@@ -6,7 +6,8 @@ use crate::ContainerConfig;
 
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A command replaces the image's entry point and arguments; arguments alone replace the image's arguments.
+/// Returns the command line. A command replaces the image's entrypoint and arguments; arguments alone replace only the
+/// image's arguments.
 pub(super) fn arguments(config: &ContainerConfig, image: &ImageConfig) -> Vec<String> {
     if !config.command.is_empty() {
         return [config.command.clone(), config.args.clone()].concat();
@@ -15,7 +16,8 @@ pub(super) fn arguments(config: &ContainerConfig, image: &ImageConfig) -> Vec<St
     [image.entrypoint.clone(), args.clone()].concat()
 }
 
-/// Defaults, then the image's, then the request's; the last of a name counts, at the place of the first.
+/// Returns the environment: defaults, then the image's variables, then the request's. The last value of a variable
+/// counts, in the position of the first.
 pub(super) fn environment(config: &ContainerConfig, image: &ImageConfig, hostname: &str) -> Vec<String> {
     let mut env = vec![PATH.to_owned()];
     if config.tty {
@@ -31,17 +33,17 @@ pub(super) fn environment(config: &ContainerConfig, image: &ImageConfig, hostnam
     env
 }
 
-/// Sets `NAME=value`.
+/// Sets or replaces a variable, given as `NAME=value`.
 pub(crate) fn set(env: &mut Vec<String>, entry: String) {
     let name = entry.split('=').next().unwrap_or_default();
-    let same = |known: &&mut String| known.split('=').next() == Some(name);
-    match env.iter_mut().find(same) {
-        Some(known) => *known = entry,
+    let has_name = |existing: &&mut String| existing.split('=').next() == Some(name);
+    match env.iter_mut().find(has_name) {
+        Some(existing) => *existing = entry,
         None => env.push(entry),
     }
 }
 
-/// A working directory is absolute; what is not is taken from the root.
+/// Makes a working directory absolute: a relative path is taken from the root.
 pub(crate) fn absolute(dir: &str) -> String {
     if dir.starts_with('/') { dir.to_owned() } else { format!("/{dir}") }
 }

@@ -1,11 +1,11 @@
-//! Capabilities: a default set, more, less, or all.
+//! Capabilities of a container: the default set with additions and removals, or all.
 
 use oci::{CAPABILITIES, Capabilities, DEFAULT_CAPABILITIES};
 
 use crate::{Error, Security};
 
-/// `ALL` comes before single names, whichever list has it; of two lists that name the same, the one that drops it
-/// counts. An ambient capability is added to all sets (the CRI's `Capability`).
+/// Returns the granted capabilities. `ALL` in either list is applied before single names; a name in both lists is
+/// dropped. An ambient capability is added to all sets (the CRI's `Capability`).
 pub(super) fn granted(security: &Security) -> Result<Vec<String>, Error> {
     if security.privileged {
         return Ok(CAPABILITIES.map(str::to_owned).to_vec());
@@ -27,26 +27,26 @@ pub(super) fn granted(security: &Security) -> Result<Vec<String>, Error> {
     Ok(granted.into_iter().map(str::to_owned).collect())
 }
 
-/// Whether `ALL` is among them, and the others.
+/// Returns whether `ALL` is among the names, and the other names in canonical form.
 fn parse(names: &[String]) -> Result<(bool, Vec<&'static str>), Error> {
     let mut all = false;
     let mut known = Vec::new();
     for name in names {
         let upper = name.to_ascii_uppercase();
-        let bare = upper.strip_prefix("CAP_").unwrap_or(&upper);
-        if bare == "ALL" {
+        let short = upper.strip_prefix("CAP_").unwrap_or(&upper);
+        if short == "ALL" {
             all = true;
             continue;
         }
-        match CAPABILITIES.iter().find(|known| known.strip_prefix("CAP_") == Some(bare)) {
-            Some(found) => known.push(*found),
-            None => return Err(Error::invalid(format!("capability {name:?} is not known; see capabilities(7)"))),
+        match CAPABILITIES.iter().find(|known| known.strip_prefix("CAP_") == Some(short)) {
+            Some(name) => known.push(*name),
+            None => return Err(Error::invalid(format!("capability {name:?} is unknown; see capabilities(7)"))),
         }
     }
     Ok((all, known))
 }
 
-/// The sets of a process. Nothing is inheritable but what is ambient (CVE-2022-24769).
+/// Returns the capability sets of a process. Only ambient capabilities are inheritable (CVE-2022-24769).
 pub(super) fn sets(granted: &[String], ambient: &[String]) -> Result<Capabilities, Error> {
     let (all, names) = parse(ambient)?;
     let ambient: Vec<String> = granted.iter().filter(|name| all || names.contains(&name.as_str())).cloned().collect();
@@ -54,7 +54,7 @@ pub(super) fn sets(granted: &[String], ambient: &[String]) -> Result<Capabilitie
         bounding: granted.to_vec(),
         effective: granted.to_vec(),
         permitted: granted.to_vec(),
-        // The kernel wants an ambient capability to be inheritable, too.
+        // The kernel requires an ambient capability to be inheritable, too.
         inheritable: ambient.clone(),
         ambient,
     })

@@ -1,4 +1,4 @@
-//! Paths of /proc and /sys that tell too much, or change the node.
+//! Masked and read-only paths of /proc and /sys, which reveal too much about the node or change it.
 
 use std::{
     fs,
@@ -10,13 +10,14 @@ use oci::{DEFAULT_MASKED_PATHS, DEFAULT_READONLY_PATHS};
 
 use crate::Security;
 
-/// Where the kernel has a directory for each processor.
+/// Directory with a subdirectory for each processor.
 const PROCESSORS: &str = "/sys/devices/system/cpu";
-/// Counts throttling, by which a container can observe the load of its neighbours.
+/// Name of the directory of counters of thermal throttling, by which a container could observe the load of its
+/// neighbours.
 const THROTTLE: &str = "thermal_throttle";
 
-/// The request's list, else the default one; with either, the thermal counters of the processors that are there. An
-/// empty list (`procMount: Unmasked`) stays empty.
+/// Returns the request's list or the default one, extended by the thermal counters of all processors. An empty list
+/// (`procMount: Unmasked`) stays empty.
 pub(super) fn masked(security: &Security) -> Vec<String> {
     let mut paths = choose(security, &security.masked_paths, &DEFAULT_MASKED_PATHS);
     if !paths.is_empty() {
@@ -31,21 +32,21 @@ pub(super) fn readonly(security: &Security) -> Vec<String> {
     choose(security, &security.readonly_paths, &DEFAULT_READONLY_PATHS)
 }
 
-fn choose(security: &Security, given: &Option<Vec<String>>, default: &[&str]) -> Vec<String> {
-    match given {
+fn choose(security: &Security, requested: &Option<Vec<String>>, default: &[&str]) -> Vec<String> {
+    match requested {
         _ if security.privileged => Vec::new(),
         None => default.iter().map(|path| (*path).to_owned()).collect(),
-        Some(given) => given.clone(),
+        Some(requested) => requested.clone(),
     }
 }
 
-/// [`throttle_counters`], looked for again when processors went or came.
+/// Like [`throttle_counters`], but cached until processors are added or removed.
 fn throttle_counters_now(processors: &Path) -> Vec<String> {
-    /// The list of processors, and what was found with it.
+    /// The list of online processors, and the counters found with it.
     static LAST: Mutex<Option<(Vec<u8>, Vec<String>)>> = Mutex::new(None);
     let Ok(online) = fs::read(processors.join("online")) else { return throttle_counters(processors).0 };
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, counters)) = last.as_ref().filter(|(then, _)| *then == online) {
+    if let Some((_, counters)) = last.as_ref().filter(|(cached, _)| *cached == online) {
         return counters.clone();
     }
     let (counters, is_all) = throttle_counters(processors);
@@ -53,7 +54,8 @@ fn throttle_counters_now(processors: &Path) -> Vec<String> {
     counters
 }
 
-/// `<processors>/cpu<n>/thermal_throttle`, sorted, and whether that is all. Few machines but virtual ones have none.
+/// Returns the existing paths `<processors>/cpu<n>/thermal_throttle`, sorted, and whether the list is complete. Most
+/// physical machines have such counters, virtual machines do not.
 fn throttle_counters(processors: &Path) -> (Vec<String>, bool) {
     let is_processor = |name: &str| {
         name.strip_prefix("cpu").is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
@@ -69,9 +71,9 @@ fn throttle_counters(processors: &Path) -> (Vec<String>, bool) {
             continue;
         }
         let counter = entry.path().join(THROTTLE);
-        // One that cannot be asked for may be there: the path is masked where it is.
-        let is_there = counter.try_exists().inspect_err(|_| is_all = false).unwrap_or(true);
-        counters.extend(counter.to_str().filter(|_| is_there).map(str::to_owned));
+        // If the check fails, the path may exist. Masking a path that does not exist is harmless.
+        let exists = counter.try_exists().inspect_err(|_| is_all = false).unwrap_or(true);
+        counters.extend(counter.to_str().filter(|_| exists).map(str::to_owned));
     }
     counters.sort();
     (counters, is_all)

@@ -1,4 +1,5 @@
-//! Mounts: what every container has, the pod's files, then the request's volumes, the outer before the inner.
+//! Mounts of a container: the defaults, the pod's files, then the volumes of the request, outer paths before inner
+//! ones.
 
 use std::collections::HashSet;
 
@@ -7,35 +8,35 @@ use rustix::fd::OwnedFd;
 
 use crate::{ContainerConfig, Error, Propagation};
 
-/// Entries of the spec, some with the detached mount that is meant.
+/// Mount entries of the specification, and the detached mounts for some of them, by index.
 #[derive(Debug, Default)]
 pub(crate) struct Mounts {
     pub(crate) entries: Vec<Mount>,
     pub(crate) files: Vec<(u32, OwnedFd)>,
 }
 
-/// Where mounts that are descriptors come from. Called only for what is not covered by a volume.
+/// Functions that open the mounts which are passed as descriptors. Called only for paths that no volume covers.
 pub(crate) struct Sources<'a> {
     pub(crate) shm: &'a dyn Fn() -> Result<OwnedFd, Error>,
-    /// File in the sandbox's directory by its name there.
+    /// Opens a file of the sandbox's directory by its name.
     pub(crate) file: &'a dyn Fn(&str) -> Result<OwnedFd, Error>,
     pub(crate) volume: &'a dyn Fn(&crate::Volume) -> Result<OwnedFd, Error>,
 }
 
-/// Something that the request did not name: an entry of the spec, and its tree where it is a bind mount.
+/// A mount that the request does not name: its entry of the specification, and a detached mount if it is a bind mount.
 #[derive(Debug)]
-pub(crate) struct Extra {
+pub(crate) struct ExtraMount {
     pub(crate) entry: Mount,
     pub(crate) tree: Option<OwnedFd>,
 }
 
-/// What is mounted beside the defaults.
-enum More<'a> {
+/// A mount in addition to the defaults.
+enum Additional<'a> {
     Volume(&'a crate::Volume),
-    Extra(Extra),
+    Extra(ExtraMount),
 }
 
-impl More<'_> {
+impl Additional<'_> {
     fn destination(&self) -> &str {
         match self {
             Self::Volume(volume) => &volume.container_path,
@@ -45,19 +46,20 @@ impl More<'_> {
 }
 
 impl Mounts {
-    /// `extras` replace what the request mounts at the same path.
-    pub(crate) fn new(config: &ContainerConfig, extras: Vec<Extra>, sources: &Sources<'_>) -> Result<Self, Error> {
+    /// Builds the mounts of a container. `extras` replace volumes of the request at the same path.
+    pub(crate) fn new(config: &ContainerConfig, extras: Vec<ExtraMount>, sources: &Sources<'_>) -> Result<Self, Error> {
         let mut mounts = Self::default();
-        let replaced: HashSet<String> = extras.iter().map(|extra| normal(&extra.entry.destination)).collect();
-        let volumes = config.volumes.iter().filter(|volume| !replaced.contains(&normal(&volume.container_path)));
-        let mut more: Vec<More<'_>> = volumes.map(More::Volume).chain(extras.into_iter().map(More::Extra)).collect();
-        let covered: HashSet<String> = more.iter().map(|more| normal(more.destination())).collect();
+        let replaced: HashSet<String> = extras.iter().map(|extra| normalize(&extra.entry.destination)).collect();
+        let volumes = config.volumes.iter().filter(|volume| !replaced.contains(&normalize(&volume.container_path)));
+        let mut additional: Vec<Additional<'_>> =
+            volumes.map(Additional::Volume).chain(extras.into_iter().map(Additional::Extra)).collect();
+        let covered: HashSet<String> = additional.iter().map(|mount| normalize(mount.destination())).collect();
         mounts.defaults(config, &covered, sources)?;
-        more.sort_by_key(|more| normal(more.destination()).matches('/').count());
-        for more in more {
-            match more {
-                More::Volume(volume) => mounts.volume(volume, (sources.volume)(volume)?),
-                More::Extra(Extra { entry, tree }) => {
+        additional.sort_by_key(|mount| normalize(mount.destination()).matches('/').count());
+        for mount in additional {
+            match mount {
+                Additional::Volume(volume) => mounts.volume(volume, (sources.volume)(volume)?),
+                Additional::Extra(ExtraMount { entry, tree }) => {
                     mounts.files.extend(tree.map(|tree| (mounts.entries.len() as u32, tree)));
                     mounts.entries.push(entry);
                 }
@@ -66,7 +68,7 @@ impl Mounts {
         Ok(mounts)
     }
 
-    /// What every container has, but for what is covered.
+    /// Adds the default mounts, except those at covered paths.
     fn defaults(
         &mut self,
         config: &ContainerConfig,
@@ -97,7 +99,7 @@ impl Mounts {
             None => volume.host_path.to_string_lossy().into_owned(),
         };
         self.bind(&volume.container_path, &source, options(volume), tree);
-        // An overlay cannot be id-mapped: an image's layers are.
+        // An overlay cannot be id-mapped; for an image its layers are id-mapped instead.
         if let Some(entry) = self.entries.last_mut().filter(|_| volume.image.is_none()) {
             entry.uid_mappings.clone_from(&volume.uid_mappings);
             entry.gid_mappings.clone_from(&volume.gid_mappings);
@@ -127,14 +129,15 @@ fn options(volume: &crate::Volume) -> Vec<String> {
         (true, false) => "ro",
         (false, _) => "rw",
     };
-    // Named, because a mount loses what its source has and its options do not name (KEP-4639 for images).
+    // Set explicitly, because a mount does not keep the options of its source that it does not name (KEP-4639 for
+    // images).
     let image: &[&str] = if volume.image.is_some() { &["nosuid", "nodev"] } else { &[] };
-    let asked = volume.options.iter().map(String::as_str);
-    ["rbind", propagation, access].iter().chain(image).copied().chain(asked).map(str::to_owned).collect()
+    let requested = volume.options.iter().map(String::as_str);
+    ["rbind", propagation, access].iter().chain(image).copied().chain(requested).map(str::to_owned).collect()
 }
 
-/// `/a//b/` is `/a/b`.
-pub(crate) fn normal(path: &str) -> String {
+/// Normalizes a path: `/a//b/` becomes `/a/b`.
+pub(crate) fn normalize(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     format!("/{}", parts.join("/"))
 }
@@ -164,6 +167,9 @@ mod tests {
 
     #[test]
     fn paths_are_compared_in_one_form() {
-        assert_eq!((normal("/a//b/"), normal("/"), normal("a/./b")), ("/a/b".into(), "/".into(), "/a/b".into()));
+        assert_eq!(
+            (normalize("/a//b/"), normalize("/"), normalize("a/./b")),
+            ("/a/b".into(), "/".into(), "/a/b".into())
+        );
     }
 }

@@ -81,7 +81,7 @@ fn image() -> ImageConfig {
     }
 }
 
-fn made(config: ContainerConfig, image: &ImageConfig) -> Result<Spec, Error> {
+fn build_spec(config: ContainerConfig, image: &ImageConfig) -> Result<Spec, Error> {
     let metadata = ContainerMetadata {
         id: "id".into(),
         sandbox: "pod".into(),
@@ -95,7 +95,7 @@ fn made(config: ContainerConfig, image: &ImageConfig) -> Result<Spec, Error> {
     let nofile = Rlimit { kind: "RLIMIT_NOFILE".into(), soft: 1024, hard: 4096 };
     let sandbox = sandbox();
     let edits = cdi::Edits::default();
-    let facts = Facts {
+    let inputs = SpecInputs {
         metadata: &metadata,
         sandbox: &sandbox,
         image,
@@ -103,28 +103,28 @@ fn made(config: ContainerConfig, image: &ImageConfig) -> Result<Spec, Error> {
         hostname: "h",
         nofile,
         edits: &edits,
-        own_devices: false,
+        device_ownership: false,
     };
     let file = || std::fs::File::open("/dev/null").map(Into::into).map_err(|e| Error::internal(e.to_string()));
     let sources = Sources { shm: &file, file: &|_| file(), volume: &|_| file() };
     let mounts = Mounts::new(&metadata.config, Vec::new(), &sources)?;
-    let process = process(&facts)?;
-    build(&facts, process, mounts.entries)
+    let process = process(&inputs)?;
+    build(&inputs, process, mounts.entries)
 }
 
 #[test]
-fn command_and_arguments_replace_as_the_cri_says() {
+fn command_and_arguments_replace_as_the_cri_specifies() {
     let args = |command: &[&str], args: &[&str]| {
         let mut config = config();
         config.command = command.iter().map(|s| (*s).to_owned()).collect();
         config.args = args.iter().map(|s| (*s).to_owned()).collect();
-        made(config, &image()).expect("spec").process.expect("process").args
+        build_spec(config, &image()).expect("spec").process.expect("process").args
     };
     assert_eq!(args(&[], &[]), ["/entry", "a", "b"]);
     assert_eq!(args(&[], &["c"]), ["/entry", "c"]);
     assert_eq!(args(&["/x"], &[]), ["/x"]);
     assert_eq!(args(&["/x"], &["c"]), ["/x", "c"]);
-    let none = made(config(), &ImageConfig::default()).expect_err("no command");
+    let none = build_spec(config(), &ImageConfig::default()).expect_err("no command");
     assert_eq!(none.kind, ErrorKind::InvalidArgument);
     assert!(none.message.contains("busybox"), "{none}");
 }
@@ -134,7 +134,7 @@ fn the_request_overrides_the_environment_of_the_image() {
     let mut config = config();
     config.tty = true;
     config.env = vec![("X".into(), "mine=1".into()), ("Y".into(), String::new())];
-    let process = made(config, &image()).expect("spec").process.expect("process");
+    let process = build_spec(config, &image()).expect("spec").process.expect("process");
     assert_eq!(process.env, ["PATH=/bin", "TERM=xterm", "HOSTNAME=h", "X=mine=1", "Y="]);
     assert_eq!(process.cwd, "/srv");
     assert!(process.terminal);
@@ -146,7 +146,7 @@ fn capabilities_are_added_and_dropped() {
         let mut config = config();
         config.security.add_capabilities = add.iter().map(|s| (*s).to_owned()).collect();
         config.security.drop_capabilities = drop.iter().map(|s| (*s).to_owned()).collect();
-        made(config, &image()).map(|s| s.process.expect("process").capabilities.expect("sets").bounding)
+        build_spec(config, &image()).map(|s| s.process.expect("process").capabilities.expect("sets").bounding)
     };
     assert_eq!(caps(&[], &[]).expect("default").len(), 14);
     assert_eq!(caps(&["NET_ADMIN"], &["ALL"]).expect("one"), ["CAP_NET_ADMIN"]);
@@ -165,7 +165,7 @@ fn ambient_capabilities_are_in_every_set() {
         let mut config = config();
         config.security.add_ambient_capabilities = ambient.iter().map(|s| (*s).to_owned()).collect();
         config.security.drop_capabilities = drop.iter().map(|s| (*s).to_owned()).collect();
-        made(config, &image()).expect("spec").process.expect("process").capabilities.expect("sets")
+        build_spec(config, &image()).expect("spec").process.expect("process").capabilities.expect("sets")
     };
     let one = sets(&["NET_ADMIN"], &["ALL"]);
     for set in [one.bounding, one.effective, one.permitted, one.inheritable, one.ambient] {
@@ -180,7 +180,7 @@ fn ambient_capabilities_are_in_every_set() {
 fn a_privileged_container_has_all_and_nothing_is_hidden() {
     let mut config = config();
     config.security.privileged = true;
-    let spec = made(config, &image()).expect("spec");
+    let spec = build_spec(config, &image()).expect("spec");
     let linux = spec.linux.expect("linux");
     assert!(linux.masked_paths.is_empty() && linux.readonly_paths.is_empty());
     assert!(linux.devices.iter().any(|device| device.path == "/dev/null"));
@@ -191,7 +191,7 @@ fn a_privileged_container_has_all_and_nothing_is_hidden() {
 }
 
 #[test]
-fn volumes_cover_what_every_container_has_and_the_outer_comes_first() {
+fn volumes_cover_default_mounts_and_outer_paths_come_first() {
     let volume = |path: &str| Volume {
         container_path: path.into(),
         host_path: PathBuf::from("/h"),
@@ -206,7 +206,7 @@ fn volumes_cover_what_every_container_has_and_the_outer_comes_first() {
     };
     let mut config = config();
     config.volumes = vec![volume("/data/inner/x"), volume("/etc/hosts"), volume("/data"), volume("/dev/shm/")];
-    let spec = made(config, &image()).expect("spec");
+    let spec = build_spec(config, &image()).expect("spec");
     let destinations: Vec<&str> = spec.mounts.iter().map(|m| m.destination.as_str()).collect();
     assert_eq!(
         destinations[6..],
@@ -216,11 +216,11 @@ fn volumes_cover_what_every_container_has_and_the_outer_comes_first() {
 }
 
 #[test]
-fn the_processes_of_the_node_are_seen_when_asked_for_only() {
+fn the_pid_namespace_of_the_node_is_used_only_on_request() {
     let has_pid = |pid| {
         let mut config = config();
         config.security.pid = pid;
-        let linux = made(config, &image()).expect("spec").linux.expect("linux");
+        let linux = build_spec(config, &image()).expect("spec").linux.expect("linux");
         linux.namespaces.iter().any(|n| n.kind == NamespaceType::Pid)
     };
     assert!(has_pid(PidMode::Container) && has_pid(PidMode::Pod) && !has_pid(PidMode::Node));

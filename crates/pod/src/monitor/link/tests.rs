@@ -9,31 +9,32 @@ use rustix::{
 
 use super::*;
 
-/// The daemon's end of a connection, and that of a monitor that reads nothing.
+/// Returns the daemon's end of a connection, and the end of a monitor that reads nothing.
 pub(in super::super) fn hung_monitor() -> (Arc<Link>, OwnedFd) {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("socketpair");
     sockopt::set_socket_send_buffer_size(&ours, 4096).expect("a small buffer");
-    let patience = Patience { send: Duration::from_millis(100), answer: Duration::from_millis(600) };
-    (Link::attach(Connection::new(ours), Arc::default(), patience).expect("a link"), theirs)
+    let timeouts = Timeouts { send: Duration::from_millis(100), answer: Duration::from_millis(600) };
+    (Link::attach(Connection::new(ours), Arc::default(), timeouts).expect("a link"), theirs)
 }
 
 #[tokio::test]
-async fn requests_to_a_hung_monitor_end_and_keep_no_descriptors() {
+async fn requests_to_a_hung_monitor_time_out_and_keep_no_descriptors() {
     let (link, theirs) = hung_monitor();
     let (read, write) = pipe_with(PipeFlags::CLOEXEC).expect("pipe");
-    let ask = |_| {
+    let request = |_| {
         let attachments = Attachments::new().with(Role::Stdout, write.try_clone().expect("duplicate"));
-        link.ask(Request::Start { container: "c".into() }, attachments)
+        link.request(Request::Start { container: "c".into() }, attachments)
     };
-    let all = tokio::time::timeout(Duration::from_secs(60), join_all((0..64).map(ask)));
-    let outcomes = all.await.expect("every request has a deadline");
+    let all = tokio::time::timeout(Duration::from_secs(60), join_all((0..64).map(request)));
+    let outcomes = all.await.expect("every request has a timeout");
     let messages: Vec<String> = outcomes.into_iter().map(|outcome| outcome.expect_err("hung").message).collect();
     for message in ["takes no request within 100ms", "does not answer within 600ms"] {
         assert!(messages.iter().any(|one| one.contains(message)), "{message}: {messages:?}");
     }
     assert!(link.pending.lock().expect("pending").as_ref().expect("connected").is_empty());
-    // Neither the requests nor their callers hold a write end: the pipe ends with those that were sent.
+    // Neither the requests nor their callers hold a write end: end of file follows after those that were sent are
+    // closed.
     drop((theirs, write, link));
     let mut rest = Vec::new();
     std::fs::File::from(read).read_to_end(&mut rest).expect("the end of the pipe");
@@ -43,7 +44,7 @@ async fn requests_to_a_hung_monitor_end_and_keep_no_descriptors() {
 async fn requests_wait_for_room_and_are_all_sent() {
     let (link, theirs) = hung_monitor();
     let reader = std::thread::spawn(move || {
-        // Shorter than the patience of a request that waits.
+        // Shorter than the timeout of a request that waits.
         std::thread::sleep(Duration::from_millis(30));
         let mut packet = [0; 4096];
         let mut packets = 0;
@@ -52,9 +53,9 @@ async fn requests_wait_for_room_and_are_all_sent() {
         }
         packets
     });
-    let ask = |_| link.ask(Request::Start { container: "c".into() }, Attachments::new());
-    for outcome in join_all((0..64).map(ask)).await {
-        let message = outcome.expect_err("nobody answers").message;
+    let request = |_| link.request(Request::Start { container: "c".into() }, Attachments::new());
+    for outcome in join_all((0..64).map(request)).await {
+        let message = outcome.expect_err("no reply").message;
         assert!(message.contains("does not answer within 600ms"), "{message}");
     }
     drop(link);
@@ -64,7 +65,7 @@ async fn requests_wait_for_room_and_are_all_sent() {
 #[tokio::test]
 async fn a_request_whose_caller_gives_up_is_forgotten() {
     let (link, _theirs) = hung_monitor();
-    let ask = link.ask(Request::Start { container: "c".into() }, Attachments::new());
-    tokio::time::timeout(Duration::from_millis(50), ask).await.expect_err("no answer");
+    let request = link.request(Request::Start { container: "c".into() }, Attachments::new());
+    tokio::time::timeout(Duration::from_millis(50), request).await.expect_err("no reply");
     assert!(link.pending.lock().expect("pending").as_ref().expect("connected").is_empty());
 }

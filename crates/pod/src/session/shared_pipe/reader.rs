@@ -1,4 +1,4 @@
-//! What the processes of a container write into a pipe.
+//! Reader of a pipe that processes of a container write to.
 
 use std::{
     cell::RefCell,
@@ -23,49 +23,49 @@ use super::{
     threads::{Ready, Threads},
 };
 
-/// Most bytes of one read(2): an ordinary pipe holds no more.
+/// Maximum number of bytes of one read(2): the capacity of an ordinary pipe.
 const PIECE: usize = 64 << 10;
-/// Most bytes that are read before other pipes have their turn.
+/// Maximum number of bytes that are read before other pipes get a turn.
 const TURN: usize = 1 << 20;
 
 thread_local! {
     static PIECE_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; PIECE]);
 }
 
-/// The read end of a pipe. Dropping it closes it, on another thread.
-pub(crate) struct PipeReader(Arc<Reading>);
+/// The read end of a pipe. When it is dropped, another thread closes it.
+pub(crate) struct PipeReader(Arc<SharedReader>);
 
-/// How much is read ahead of its reader.
+/// How much is read ahead of the caller.
 #[derive(Clone, Copy)]
-pub(super) enum Ahead {
-    /// One piece: what writes faster than the reader reads waits.
+pub(super) enum ReadAhead {
+    /// One piece: a writer that is faster than the reader waits.
     Piece,
-    /// Everything. What is beyond so many bytes is read and dropped: a command that cannot write would never end.
+    /// Everything. Bytes beyond `keep` are read and discarded: a process that cannot write would never exit.
     All { keep: usize },
 }
 
-struct Reading {
+struct SharedReader {
     threads: &'static Threads,
     calls: Arc<PipeCalls>,
-    ahead: Ahead,
+    ahead: ReadAhead,
     state: Mutex<State>,
 }
 
 struct State {
-    /// `None` at the end of the stream, and after a failure.
+    /// `None` after the end of the stream or a failure.
     pipe: Option<Arc<PipeFile>>,
     token: u64,
-    /// A thread is inside [`Reading::read`]. It waits for the pipe again when it is not.
+    /// Whether a thread is inside [`SharedReader::read`]. If not, the pipe is watched.
     is_reading: bool,
-    /// Nobody waits for the pipe until the reader took what there is.
+    /// Whether the pipe is not watched until the caller has taken the bytes.
     is_full: bool,
     bytes: Vec<u8>,
-    /// Dropped bytes included.
+    /// Number of bytes read, including discarded ones.
     total: usize,
     failed: Option<io::Error>,
     is_broken: bool,
     waker: Option<Waker>,
-    /// The reader waits for the end alone.
+    /// Whether the caller waits only for the end of the stream.
     only_end: bool,
 }
 
@@ -74,9 +74,9 @@ impl PipeReader {
         pipe: PipeFile,
         calls: Arc<PipeCalls>,
         threads: &'static Threads,
-        ahead: Ahead,
+        ahead: ReadAhead,
     ) -> Result<Self, (io::Error, PipeFile)> {
-        let reading = Arc::new(Reading {
+        let reading = Arc::new(SharedReader {
             threads,
             calls,
             ahead,
@@ -93,7 +93,7 @@ impl PipeReader {
                 only_end: false,
             }),
         });
-        // Held until the pipe is in its place: it may be readable already.
+        // Locked until the pipe is stored: it may be readable already.
         let mut state = reading.lock();
         match threads.watch(&pipe, EventFlags::IN, Arc::clone(&reading) as _) {
             Ok(token) => state.token = token,
@@ -104,7 +104,7 @@ impl PipeReader {
         Ok(Self(reading))
     }
 
-    /// Resolves at the end of the stream, or when it cannot be read any longer.
+    /// Waits for the end of the stream, or a failure to read it.
     pub(crate) async fn ended(&self) {
         poll_fn(|context| {
             let mut state = self.0.lock();
@@ -117,8 +117,8 @@ impl PipeReader {
         .await;
     }
 
-    /// Resolves when all is read that was in the pipe at the time of the call; what is written afterwards is followed
-    /// for `most` bytes.
+    /// Waits until everything is read that was in the pipe at the time of the call. Data that is written in the
+    /// meantime is read, too, up to `most` bytes in total.
     pub(crate) async fn drained(&self, most: usize) {
         let before = self.0.lock().total;
         poll_fn(|context| {
@@ -134,7 +134,7 @@ impl PipeReader {
         .await;
     }
 
-    /// All that was read and kept. It fails where not all of the stream could be read.
+    /// Returns the bytes that were read and kept. Fails if the stream could not be read completely.
     pub(crate) fn into_bytes(self) -> io::Result<Vec<u8>> {
         let mut state = self.0.lock();
         match state.failed.take() {
@@ -182,33 +182,33 @@ impl AsyncRead for PipeReader {
     }
 }
 
-impl Reading {
+impl SharedReader {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the pipe again.
+    /// Watches the pipe again.
     fn arm(&self, state: &mut State) {
         let Some(pipe) = &state.pipe else { return };
         if let Err(error) = self.threads.arm(&**pipe, state.token, EventFlags::IN) {
             state.failed = Some(error);
-            // Nothing reports what comes: it is over, also once the failure was taken.
+            // No event will be delivered anymore: the stream is over even after the failure was taken.
             state.is_broken = true;
         }
     }
 
-    /// Reads what there is. The caller closes what is returned: the pipe at its end.
+    /// Reads what is available. At the end of the stream it returns the pipe, which the caller must close.
     fn read(&self, pipe: &PipeFile, buffer: &mut [u8]) -> Option<Arc<PipeFile>> {
         let mut turn = TURN;
         loop {
             let result = self.calls.during(|| rustix::io::read(pipe, &mut *buffer));
             let mut state = self.lock();
-            let goes_on = match result {
+            let continues = match result {
                 Ok(0) => return state.pipe.take(),
                 Ok(length) => {
                     state.add(&buffer[..length], self.ahead);
                     turn = turn.saturating_sub(length);
-                    // Less than asked for: it is empty.
+                    // A short read means that the pipe is empty.
                     turn > 0 && length == buffer.len() && !state.is_full
                 }
                 Err(Errno::INTR) => true,
@@ -218,14 +218,14 @@ impl Reading {
                     return state.pipe.take();
                 }
             };
-            if !goes_on || state.pipe.is_none() {
+            if !continues || state.pipe.is_none() {
                 return None;
             }
         }
     }
 }
 
-impl Ready for Reading {
+impl Ready for SharedReader {
     fn ready(&self) {
         let pipe = {
             let mut state = self.lock();
@@ -246,13 +246,13 @@ impl Ready for Reading {
         if ended.is_some() {
             self.threads.forget(token);
         }
-        // The last of them closes it, which may block: after everybody was woken.
+        // Dropping the last reference closes the pipe, which may block: done after all waiters were woken.
         self.calls.during(|| drop((ended, pipe)));
     }
 }
 
 impl State {
-    /// At the end of the stream, or after a failure.
+    /// Reports whether the stream has ended or failed.
     fn is_over(&self) -> bool {
         self.pipe.is_none() || self.failed.is_some() || self.is_broken
     }
@@ -271,18 +271,18 @@ impl State {
         }
     }
 
-    fn add(&mut self, bytes: &[u8], ahead: Ahead) {
+    fn add(&mut self, bytes: &[u8], ahead: ReadAhead) {
         self.total += bytes.len();
-        let kept = match ahead {
-            Ahead::Piece => bytes.len(),
-            Ahead::All { keep } => bytes.len().min(keep.saturating_sub(self.bytes.len())),
+        let keep_length = match ahead {
+            ReadAhead::Piece => bytes.len(),
+            ReadAhead::All { keep } => bytes.len().min(keep.saturating_sub(self.bytes.len())),
         };
-        self.bytes.extend_from_slice(&bytes[..kept]);
-        self.is_full = matches!(ahead, Ahead::Piece);
+        self.bytes.extend_from_slice(&bytes[..keep_length]);
+        self.is_full = matches!(ahead, ReadAhead::Piece);
     }
 }
 
-/// Takes no lock of the pipe.
+/// Reports whether a pipe is readable, without taking its lock.
 fn is_readable(pipe: &PipeFile) -> bool {
     let mut files = [PollFd::new(pipe, PollFlags::IN)];
     poll(&mut files, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)

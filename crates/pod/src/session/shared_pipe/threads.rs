@@ -1,8 +1,8 @@
-//! Threads that wait for pipes and do the calls that may block.
+//! Threads that wait for pipes and make the calls that may block.
 //!
-//! All wait for one epoll instance, which never blocks on a pipe's mutex. A thread that has an event handles it itself,
-//! after it made sure that another thread waits: a call that does not return costs one thread. No worker of the async
-//! runtime and none of its threads for blocking work is involved.
+//! All of them wait on one epoll instance, which never blocks on a pipe's mutex. A thread that gets an event handles it
+//! itself, after it made sure that another thread waits: a call that does not return occupies one thread. Neither the
+//! workers of the async runtime nor its threads for blocking work are involved.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -25,26 +25,26 @@ use rustix::{
 
 use super::BLOCKED;
 
-/// Threads that wait although there is nothing to do.
+/// Number of idle threads that are kept.
 const SPARE: usize = 8;
-/// With all of these blocked no shared pipe is read, written or closed until one returns. Each container is refused
-/// further commands long before.
+/// If all of these are blocked, no shared pipe is read, written or closed until one returns. A container is refused
+/// further exec sessions long before.
 const THREADS_MAX: usize = 1024;
 const STACK: usize = 128 << 10;
-/// The event that reports jobs.
+/// Token of the event that announces jobs.
 const JOBS: u64 = 0;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A watched file that can be read or written, or is broken.
+/// Handler of a watched file that is readable or writable, or has an error.
 pub(super) trait Ready: Send + Sync {
     fn ready(&self);
 }
 
-/// See the module.
+/// The pool of threads.
 pub(super) struct Threads {
     epoll: OwnedFd,
-    /// Written for each job, and never read: edge-triggered, a write wakes one thread.
+    /// An eventfd that is written for each job and never read: it is edge-triggered, so a write wakes one thread.
     jobs: OwnedFd,
     state: Mutex<State>,
 }
@@ -56,11 +56,11 @@ struct State {
     threads: usize,
     waiting: usize,
     last_work: u64,
-    /// What threads do now, and since when.
+    /// Handlers and jobs that are running, and when they were started.
     running: Vec<(u64, Instant)>,
 }
 
-/// How often a thread is woken by either way before the kernel is believed to be out of memory.
+/// How often waking a thread is tried, in two ways each, before the kernel is considered out of memory.
 const WAKES_MAX: usize = 8;
 
 enum Work {
@@ -79,7 +79,7 @@ impl Work {
 
 static THREADS: OnceLock<Threads> = OnceLock::new();
 
-/// The threads of this process, which the first call starts.
+/// Returns the pool of this process. The first call creates it.
 pub(super) fn threads() -> io::Result<&'static Threads> {
     static STARTING: Mutex<()> = Mutex::new(());
     if let Some(threads) = THREADS.get() {
@@ -92,18 +92,18 @@ pub(super) fn threads() -> io::Result<&'static Threads> {
     THREADS.get().ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// Has one of the threads run it. Where there are none, for want of memory or descriptors, a worker runs it.
+/// Runs a job on one of the threads. If there are none, for lack of memory or descriptors, the calling worker runs it.
 pub(super) fn run(job: impl FnOnce() + Send + 'static) {
     match threads().and_then(|threads| threads.wait_for_work().map(|()| threads)) {
         Ok(threads) => threads.run(Box::new(job)),
-        Err(_) => offload::here(job),
+        Err(_) => offload::in_place(job),
     }
 }
 
-/// How many threads have been inside one call for [`BLOCKED`] or longer.
+/// Returns how many threads have been inside one call for [`BLOCKED`] or longer.
 pub(super) fn blocked() -> usize {
     let Some(threads) = THREADS.get() else { return 0 };
-    threads.lock().running.iter().filter(|(_, begun)| begun.elapsed() >= BLOCKED).count()
+    threads.lock().running.iter().filter(|(_, start)| start.elapsed() >= BLOCKED).count()
 }
 
 impl Threads {
@@ -127,7 +127,7 @@ impl Threads {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes sure that a thread waits, or will. One that could not be started before is tried again.
+    /// Makes sure that a thread waits for work. A thread that could not be started before is tried again.
     fn wait_for_work(&'static self) -> io::Result<()> {
         let mut state = self.lock();
         if state.waiting > 0 || state.threads >= THREADS_MAX {
@@ -139,7 +139,7 @@ impl Threads {
         }
     }
 
-    /// Watches a file: for these events once, and for errors. Returns the file's token.
+    /// Watches a file once for these events and for errors. Returns the token of the file.
     pub(super) fn watch(&'static self, file: impl AsFd, events: EventFlags, ready: Arc<dyn Ready>) -> io::Result<u64> {
         self.wait_for_work()?;
         let token = {
@@ -156,12 +156,12 @@ impl Threads {
         })
     }
 
-    /// Watches a file once more that is watched already.
+    /// Watches a file again.
     pub(super) fn arm(&self, file: impl AsFd, token: u64, events: EventFlags) -> io::Result<()> {
         Ok(epoll::modify(&self.epoll, file, EventData::new_u64(token), events | EventFlags::ONESHOT)?)
     }
 
-    /// Watches a file no longer. Its close removes it from the epoll instance.
+    /// Stops watching a file. Closing it removes it from the epoll instance.
     pub(super) fn forget(&self, token: u64) {
         let forgotten = self.lock().watched.remove(&token);
         drop(forgotten);
@@ -173,14 +173,14 @@ impl Threads {
     }
 
     fn wake_for_job(&self) {
-        // A job that no thread notices would be taken for one that blocks. The counter is never 0: to watch it again is
-        // an event, too.
-        let written = || rustix::io::write(&self.jobs, &1u64.to_ne_bytes()).is_ok();
-        let watched = || {
+        // A job that no thread picks up would look like a blocked one. If the write fails, modifying the watch also
+        // triggers an event, because the counter is never 0.
+        let wrote = || rustix::io::write(&self.jobs, &1u64.to_ne_bytes()).is_ok();
+        let modified = || {
             let event = EventData::new_u64(JOBS);
             epoll::modify(&self.epoll, &self.jobs, event, EventFlags::IN | EventFlags::ET).is_ok()
         };
-        let _ = (0..WAKES_MAX).any(|_| written() || watched());
+        let _ = (0..WAKES_MAX).any(|_| wrote() || modified());
     }
 
     fn start_thread(&'static self, state: &mut State) -> io::Result<()> {
@@ -191,7 +191,7 @@ impl Threads {
     }
 
     fn work(&'static self) {
-        syscall::scheduling::serve_requests();
+        syscall::scheduling::prioritize_request_thread();
         loop {
             let token = self.wait();
             let (work, number) = {
@@ -199,14 +199,14 @@ impl Threads {
                 let Some(work) = self.take(&mut state, token) else { continue };
                 state.waiting -= 1;
                 if state.waiting == 0 && state.threads < THREADS_MAX && self.start_thread(&mut state).is_err() {
-                    tracing::warn!("start a thread for pipes of containers: no memory; others wait for this one");
+                    tracing::warn!("start a thread for pipes of containers: no memory; other pipes wait for this one");
                 }
                 state.last_work += 1;
                 let number = state.last_work;
                 state.running.push((number, Instant::now()));
                 (work, number)
             };
-            // A panic is in the log. What it was about is not waited for by these threads.
+            // The panic was logged by the hook. The pipe that it concerned is not watched anymore.
             let _ = catch_unwind(AssertUnwindSafe(|| work.run()));
             let mut state = self.lock();
             state.running.retain(|(running, _)| *running != number);
@@ -225,7 +225,7 @@ impl Threads {
             match epoll::wait(&self.epoll, &mut events[..], None) {
                 Ok(1..) => return events[0].data.u64(),
                 Ok(_) | Err(Errno::INTR) => {}
-                // The kernel has no memory: the event is not lost.
+                // The kernel is out of memory: the event is not lost.
                 Err(_) => thread::sleep(Duration::from_millis(10)),
             }
         }
@@ -237,7 +237,7 @@ impl Threads {
         }
         let job = state.jobs.pop_front();
         if !state.jobs.is_empty() {
-            // Two writes may be one event.
+            // Several writes may have caused a single event.
             self.wake_for_job();
         }
         job.map(Work::Job)
@@ -253,38 +253,38 @@ mod tests {
     const LONG: Duration = Duration::from_secs(10);
 
     #[test]
-    fn jobs_that_block_delay_no_other() {
+    fn blocked_jobs_do_not_delay_others() {
         let (ran, runs) = mpsc::channel();
         let releases: Vec<_> = (0..20)
             .map(|_| {
                 let (release, released) = mpsc::channel::<()>();
                 let ran = ran.clone();
                 run(move || {
-                    ran.send(()).expect("it waits");
+                    ran.send(()).expect("the test waits");
                     let _ = released.recv_timeout(2 * LONG);
                 });
                 release
             })
             .collect();
         for _ in &releases {
-            runs.recv_timeout(LONG).expect("each has a thread");
+            runs.recv_timeout(LONG).expect("each job has a thread");
         }
         drop(releases);
         let threads = threads().expect("started");
         let begin = Instant::now();
         while threads.lock().threads > SPARE + 1 {
-            assert!(begin.elapsed() < LONG, "the threads end");
+            assert!(begin.elapsed() < LONG, "surplus threads end");
             thread::sleep(Duration::from_millis(1));
         }
     }
 
     #[test]
-    fn a_job_that_panics_takes_no_thread_with_it() {
+    fn a_thread_survives_a_job_that_panics() {
         for _ in 0..10 {
-            run(|| panic!("of the test"));
+            run(|| panic!("on purpose"));
         }
         let (ran, runs) = mpsc::channel();
-        run(move || ran.send(()).expect("it waits"));
-        runs.recv_timeout(LONG).expect("it runs");
+        run(move || ran.send(()).expect("the test waits"));
+        runs.recv_timeout(LONG).expect("the job runs");
     }
 }

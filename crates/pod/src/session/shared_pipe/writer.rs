@@ -1,4 +1,4 @@
-//! What the processes of a container read from a pipe.
+//! Writer of a pipe that processes of a container read from.
 
 use std::{
     io, mem,
@@ -15,14 +15,14 @@ use super::{
     threads::{self, Ready, Threads},
 };
 
-/// Most bytes that are taken before they are in the pipe.
+/// Maximum number of bytes that are accepted before they are in the pipe.
 const PIECE: usize = 64 << 10;
 
-/// The write end of a pipe. A write is done when it is flushed. Dropping it closes it, on another thread, after what
-/// was taken is written, as far as there is room.
-pub(crate) struct PipeWriter(Arc<Writing>);
+/// The write end of a pipe. A write is complete when it is flushed. When the writer is dropped, another thread writes
+/// the accepted bytes as far as there is room, and closes the pipe.
+pub(crate) struct PipeWriter(Arc<SharedWriter>);
 
-struct Writing {
+struct SharedWriter {
     threads: &'static Threads,
     calls: Arc<PipeCalls>,
     state: Mutex<State>,
@@ -32,9 +32,9 @@ struct State {
     /// `None` after a failure.
     pipe: Option<Arc<PipeFile>>,
     token: u64,
-    /// What is to be written; a thread that writes has taken it out.
+    /// Bytes that are not written yet. A thread that writes takes them out.
     bytes: Vec<u8>,
-    /// There is something to be written, here or at a thread.
+    /// Whether bytes are not written yet, here or in a thread.
     is_writing: bool,
     failed: Option<io::Error>,
     waker: Option<Waker>,
@@ -47,7 +47,7 @@ impl PipeWriter {
         threads: &'static Threads,
     ) -> Result<Self, (io::Error, PipeFile)> {
         let state = State { pipe: None, token: 0, bytes: Vec::new(), is_writing: false, failed: None, waker: None };
-        let writing = Arc::new(Writing { threads, calls, state: Mutex::new(state) });
+        let writing = Arc::new(SharedWriter { threads, calls, state: Mutex::new(state) });
         let mut state = writing.lock();
         match threads.watch(&pipe, EventFlags::empty(), Arc::clone(&writing) as _) {
             Ok(token) => state.token = token,
@@ -72,7 +72,7 @@ impl Drop for PipeWriter {
         }
         let writing = Arc::clone(&self.0);
         threads::run(move || {
-            // Nobody is left to learn that it fails.
+            // No caller is left that could handle an error.
             let _ = writing.write(&pipe, &bytes);
             writing.calls.during(|| drop(pipe));
         });
@@ -83,7 +83,7 @@ impl AsyncWrite for PipeWriter {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let turn = ready!(coop::poll_proceed(context));
         let mut state = self.0.lock();
-        ready!(state.written(context))?;
+        ready!(state.poll_written(context))?;
         turn.made_progress();
         let State { pipe: Some(pipe), token, .. } = &*state else {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
@@ -99,7 +99,7 @@ impl AsyncWrite for PipeWriter {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.lock().written(context)
+        self.0.lock().poll_written(context)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -107,12 +107,12 @@ impl AsyncWrite for PipeWriter {
     }
 }
 
-impl Writing {
+impl SharedWriter {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what there is room for: what is left of it, or the failure.
+    /// Writes as much as there is room for, and returns the number of bytes that remain.
     fn write(&self, pipe: &PipeFile, mut bytes: &[u8]) -> Result<usize, Errno> {
         while !bytes.is_empty() {
             match self.calls.during(|| rustix::io::write(pipe, bytes)) {
@@ -126,30 +126,30 @@ impl Writing {
     }
 }
 
-impl Ready for Writing {
+impl Ready for SharedWriter {
     fn ready(&self) {
         let (pipe, mut bytes) = {
             let mut state = self.lock();
             (state.pipe.clone(), mem::take(&mut state.bytes))
         };
         let Some(pipe) = pipe.filter(|_| !bytes.is_empty()) else { return };
-        let left = self.write(&pipe, &bytes);
+        let remaining = self.write(&pipe, &bytes);
         let mut failed = None;
         {
             let mut state = self.lock();
-            let armed = match left {
+            let armed = match remaining {
                 Ok(0) => {
                     bytes.clear();
                     state.is_writing = false;
                     Ok(())
                 }
-                Ok(left) => {
-                    bytes.drain(..bytes.len() - left);
+                Ok(remaining) => {
+                    bytes.drain(..bytes.len() - remaining);
                     self.threads.arm(&*pipe, state.token, EventFlags::OUT)
                 }
                 Err(errno) => Err(errno.into()),
             };
-            // Its room is used again.
+            // The buffer is reused.
             state.bytes = bytes;
             if let Err(error) = armed {
                 state.failed = Some(error);
@@ -160,14 +160,14 @@ impl Ready for Writing {
                 state.waker.take().into_iter().for_each(Waker::wake);
             }
         }
-        // The last of them closes it, which may block: after the writer was woken.
+        // Dropping the last reference closes the pipe, which may block: done after the writer was woken.
         self.calls.during(|| drop((failed, pipe)));
     }
 }
 
 impl State {
-    /// All is in the pipe that was taken.
-    fn written(&mut self, context: &Context<'_>) -> Poll<io::Result<()>> {
+    /// Waits until all accepted bytes are in the pipe.
+    fn poll_written(&mut self, context: &Context<'_>) -> Poll<io::Result<()>> {
         if let Some(error) = self.failed.take() {
             return Poll::Ready(Err(error));
         }

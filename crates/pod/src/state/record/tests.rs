@@ -14,7 +14,7 @@ fn id(letter: &str) -> String {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn written_records_are_read() {
     let (_directory, records) = records();
     let (a, b) = (id("a"), id("b"));
     records.create(Kind::Sandbox, &a, &"meta").expect("create");
@@ -22,7 +22,7 @@ fn what_was_written_is_read() {
     records.write_status(Kind::Sandbox, &a, &7).expect("status");
     records.write_status(Kind::Sandbox, &a, &8).expect("status");
     let mut loaded = records.load::<String, u32>(Kind::Sandbox).expect("load");
-    loaded.sort_by_key(|one| one.id.clone());
+    loaded.sort_by_key(|record| record.id.clone());
     let status = |n: usize| *loaded[n].status.as_ref().expect("readable");
     assert_eq!((status(0), status(1)), (Some(8), None));
     records.remove(Kind::Sandbox, &a).expect("remove");
@@ -31,7 +31,7 @@ fn what_was_written_is_read() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_what_is_no_record_put_aside() {
+fn unreadable_records_are_reported_and_other_entries_moved_aside() {
     let (directory, records) = records();
     for letter in ["a", "b", "c", "d"] {
         records.create(Kind::Container, &id(letter), &"meta").expect("create");
@@ -41,13 +41,13 @@ fn what_cannot_be_read_is_told_and_what_is_no_record_put_aside() {
     fs::write(file("c", METADATA), "{\"version\":0,\"value\":\"\"}").expect("damage");
     fs::rename(file("d", METADATA), file("d", STATUS)).expect("damage");
     fs::create_dir(directory.path().join("container").join(id("e"))).expect("a directory without metadata");
-    fs::create_dir(directory.path().join("container/strange")).expect("no record");
+    fs::create_dir(directory.path().join("container/strange")).expect("not a record");
     let mut loaded = records.load::<String, u32>(Kind::Container).expect("load");
-    loaded.sort_by_key(|one| one.id.clone());
-    let readable: Vec<_> = loaded.iter().map(|one| (one.metadata.is_ok(), one.status.is_ok())).collect();
+    loaded.sort_by_key(|record| record.id.clone());
+    let readable: Vec<_> = loaded.iter().map(|record| (record.metadata.is_ok(), record.status.is_ok())).collect();
     assert_eq!(readable, [(true, true), (true, false), (false, true), (false, false)]);
-    let words = loaded[2].metadata.as_ref().expect_err("old").message.clone();
-    assert!(words.contains("format Some(0)"), "{words}");
-    let left = |part: &str| fs::read_dir(directory.path().join(part)).expect("read").count();
-    assert_eq!((left("container"), left("broken")), (4, 1));
+    let message = loaded[2].metadata.as_ref().expect_err("an old format").message.clone();
+    assert!(message.contains("format Some(0)"), "{message}");
+    let count = |part: &str| fs::read_dir(directory.path().join(part)).expect("read").count();
+    assert_eq!((count("container"), count("broken")), (4, 1));
 }

@@ -13,11 +13,11 @@ fn args(line: &str) -> Args {
 
 fn container(line: &str) -> v1::ContainerConfig {
     let args = args(line);
-    Messages::of(&args).expect("valid").container(&args, "web", "sha256:1".to_owned())
+    Messages::new(&args).expect("valid").container(&args, "web", "sha256:1".to_owned())
 }
 
 #[test]
-fn a_command_of_the_container_keeps_its_own_options() {
+fn options_after_the_image_are_arguments_of_its_program() {
     let config = container("--rm busybox ls -l --rm");
     assert_eq!(config.args, ["ls", "-l", "--rm"]);
     assert!(config.command.is_empty());
@@ -26,7 +26,7 @@ fn a_command_of_the_container_keeps_its_own_options() {
 }
 
 #[test]
-fn options_after_the_image_are_the_command_s() {
+fn options_after_the_image_are_not_parsed() {
     for line in ["busybox -h localhost", "busybox -l -u 0 -d -p 80:80 -v /:/x --name --json", "busybox -- -x"] {
         let words: Vec<&str> = line.split(' ').skip(1).collect();
         let parsed = args(line);
@@ -44,12 +44,12 @@ fn options_after_the_image_are_the_command_s() {
 fn an_empty_entrypoint_runs_the_command_itself() {
     let config = container("--entrypoint= busybox ls -l");
     assert_eq!((config.command, config.args), (vec!["ls".to_owned()], vec!["-l".to_owned()]));
-    let refused = Messages::of(&args("--entrypoint= busybox")).err().expect("nothing to run");
-    assert!(refused.contains("give a command"), "{refused}");
+    let error = Messages::new(&args("--entrypoint= busybox")).err().expect("nothing to run");
+    assert!(error.contains("give a command"), "{error}");
 }
 
 #[test]
-fn the_daemon_is_requested_to_clean_up() {
+fn annotations_request_the_cleanup() {
     let is_set = |line: &str, name: &str| container(line).annotations.contains_key(name);
     assert!(is_set("--rm x", annotation::REMOVE_ENDED) && is_set("-d --rm x", annotation::REMOVE_ENDED));
     assert!(is_set("x", annotation::RELEASE_ENDED) && !is_set("--rm x", annotation::RELEASE_ENDED));
@@ -74,16 +74,16 @@ fn users_are_names_or_ids() {
 }
 
 #[test]
-fn what_concerns_the_machine_is_hidden_unless_privileged() {
+fn paths_of_the_host_are_masked_unless_privileged() {
     let security = |line: &str| container(line).linux.and_then(|l| l.security_context).expect("set");
     assert!(security("x").masked_paths.contains(&"/proc/kcore".to_owned()));
     assert!(security("--privileged x").masked_paths.is_empty() && security("--privileged x").privileged);
 }
 
 #[test]
-fn ports_are_the_pods_and_shown_on_the_container() {
+fn ports_are_mapped_by_the_pod_and_listed_on_the_container() {
     let args = args("-p 8080:80 -p 53:53/udp x");
-    let messages = Messages::of(&args).expect("valid");
+    let messages = Messages::new(&args).expect("valid");
     let ports: Vec<_> =
         messages.pod(&args, "web", String::new()).port_mappings.iter().map(|p| (p.host_port, p.protocol())).collect();
     assert_eq!(ports, [(8080, v1::Protocol::Tcp), (53, v1::Protocol::Udp)]);
@@ -91,14 +91,14 @@ fn ports_are_the_pods_and_shown_on_the_container() {
 }
 
 #[test]
-fn names_are_made_of_images() {
-    let made = random_name("registry.example:5000/team/busy_box:1@sha256:00").expect("random");
-    assert!(made.starts_with("busybox-") && made.len() == "busybox-".len() + 6, "{made}");
+fn names_are_generated_from_images() {
+    let name = random_name("registry.example:5000/team/busy_box:1@sha256:00").expect("random");
+    assert!(name.starts_with("busybox-") && name.len() == "busybox-".len() + 6, "{name}");
     assert_eq!(hostname("a_b."), "a-b");
 }
 
 #[test]
-fn signals_have_messages() {
+fn signals_have_cri_values() {
     assert_eq!(
         [signal(15), signal(34), signal(37), signal(63), signal(64)].map(|s| s.as_str_name()),
         ["SIGNAL_SIGTERM", "SIGNAL_SIGRTMIN", "SIGNAL_SIGRTMINPLUS3", "SIGNAL_SIGRTMAXMINUS1", "SIGNAL_SIGRTMAX"]

@@ -23,7 +23,7 @@ impl Layer {
         self.directory.path().join("upper").join(name)
     }
 
-    /// The archive, and the names of what was deleted.
+    /// Returns the archive and the names of deleted files.
     fn packed(&self) -> (Vec<u8>, Vec<String>) {
         let mut bytes = Vec::new();
         let packer = Packer::new(&mut bytes, self.directory.path().join("scratch"));
@@ -32,7 +32,7 @@ impl Layer {
     }
 }
 
-/// Names, kinds and texts, sorted.
+/// Returns the names, types and contents of all entries, sorted.
 fn entries(archive: &[u8]) -> Vec<(String, tar::EntryType, String)> {
     let mut archive = tar::Archive::new(archive);
     let entry = |entry: io::Result<tar::Entry<'_, &[u8]>>| {
@@ -46,7 +46,7 @@ fn entries(archive: &[u8]) -> Vec<(String, tar::EntryType, String)> {
     entries
 }
 
-/// Runs `work` while a thread does `disturb` again and again; a failure of either ends both.
+/// Runs `work` while a thread calls `disturb` repeatedly; a failure of either ends both.
 fn while_repeating(disturb: impl Fn() + Sync, work: impl FnOnce()) {
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
@@ -67,7 +67,7 @@ fn while_repeating(disturb: impl Fn() + Sync, work: impl FnOnce()) {
 }
 
 #[test]
-fn what_is_there_and_what_is_gone() {
+fn existing_files_are_archived_and_deleted_ones_are_named() {
     let layer = Layer::new();
     fs::create_dir(layer.path("etc")).expect("a directory");
     fs::write(layer.path("etc/new"), "text").expect("file");
@@ -88,7 +88,7 @@ fn what_is_there_and_what_is_gone() {
 }
 
 #[test]
-fn what_a_container_swaps_leads_nowhere() {
+fn directories_swapped_for_links_are_not_followed() {
     let layer = Layer::new();
     let outside = tempfile::tempdir().expect("a directory of the node");
     fs::write(outside.path().join("secret"), "the node's").expect("file");
@@ -112,7 +112,7 @@ fn what_a_container_swaps_leads_nowhere() {
 }
 
 #[test]
-fn a_file_that_grows_or_shrinks_is_as_long_as_it_was() {
+fn a_file_that_grows_or_shrinks_keeps_its_length_in_the_archive() {
     let layer = Layer::new();
     fs::write(layer.path("log"), "x".repeat(100_000)).expect("file");
     fs::write(layer.path("next"), "whole").expect("file");
@@ -128,7 +128,7 @@ fn a_file_that_grows_or_shrinks_is_as_long_as_it_was() {
 }
 
 #[test]
-fn a_sparse_file_costs_what_it_holds() {
+fn a_sparse_file_takes_only_the_space_of_its_data() {
     let layer = Layer::new();
     let mut file = File::create(layer.path("sparse")).expect("file");
     file.set_len(1 << 40).expect("length");
@@ -151,7 +151,7 @@ fn a_tree_deeper_than_any_path_is_refused() {
     }
     let packed = Packer::new(Vec::new(), layer.directory.path().join("scratch")).pack(&layer.path(""));
     assert!(packed.expect_err("too deep").to_string().contains("longer than 4095 bytes"));
-    // The standard library's removal recurses.
+    // The removal of the standard library is recursive and would exhaust the stack.
     let removed = std::process::Command::new("rm").arg("-rf").arg(layer.path("")).status().expect("rm runs");
     assert!(removed.success());
 }
