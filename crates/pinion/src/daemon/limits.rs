@@ -21,10 +21,11 @@ pub(crate) fn restore_open_files() {
     }
 }
 
-/// Blocks from this size on do not come from the heap. The lists of some 300 pods with their metrics are smaller.
-const LARGE_BLOCK: u32 = 4 << 20;
-/// Most free bytes at the top of the heap.
-const FREE_TOP: u32 = 8 << 20;
+/// Blocks from this size on are mapped and unmapped one by one, which costs a page fault for every 4 KiB each time. The messages of
+/// lists are smaller: the metrics of 300 pods take 3 MiB, in a buffer of 4.
+const LARGE_BLOCK: u32 = 12 << 20;
+/// Most free bytes at the top of the heap between two calls of [`release_memory`].
+const FREE_TOP: u32 = 32 << 20;
 /// So many free bytes are worth a walk over the heap.
 const FREE: usize = 1 << 20;
 
