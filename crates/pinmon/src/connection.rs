@@ -146,32 +146,35 @@ impl Monitor {
 
     fn send_waiting(&mut self) {
         while let Some((next, waited)) = self.link.as_mut().and_then(Link::next) {
-            let frame = match next {
-                Outgoing::Ready(frame) => Ok(frame),
+            // What is listed is encoded when it is sent: its descriptors are copies, and the record has the originals.
+            let (listed, frame) = match next {
+                Outgoing::Ready(frame) => (None, Ok(frame)),
                 Outgoing::Holding { seq, serial } => match self.holding_frame(seq, serial) {
-                    Some(frame) => frame,
+                    Some(frame) => (Some(Outgoing::Holding { seq, serial }), frame),
                     None => continue,
                 },
                 Outgoing::Kept { seq, key } => match self.kept_frame(seq, &key) {
-                    Some(frame) => frame,
+                    Some(frame) => (Some(Outgoing::Kept { seq, key }), frame),
                     None => continue,
                 },
             };
             let Some(link) = &mut self.link else { return };
             let error = match frame.map(|frame| (link.connection.send_frame(&frame), frame)) {
                 Ok((Ok(()), frame)) => {
-                    if waited {
+                    if waited && listed.is_none() {
                         self.terminals.release(frame.into_attachments());
                     }
                     continue;
                 }
                 Ok((Err(CodecError::WouldBlock), frame)) => {
-                    link.queue.push_front(Outgoing::Ready(frame));
+                    link.queue.push_front(listed.unwrap_or(Outgoing::Ready(frame)));
                     link.waited = link.queue.len();
                     return;
                 }
                 Ok((Err(error), frame)) => {
-                    self.terminals.release(frame.into_attachments());
+                    if listed.is_none() {
+                        self.terminals.release(frame.into_attachments());
+                    }
                     error
                 }
                 Err(error) => error,
