@@ -45,16 +45,17 @@ fn descriptors(node: &Node) -> usize {
     fs::read_dir(format!("/proc/{}/fd", node.monitor.as_raw_nonzero())).expect("it lives").count()
 }
 
-/// Lines of a log that are numbers, in order: `1..=last`, each once.
+/// Lines of a log that are numbers, in order: `1..=last`, each once. A line whose end its writer owed for a while is in pieces.
 fn assert_numbered(node: &Node, id: &str, last: u32) {
-    let log = node.log(id);
-    let numbers: Vec<u32> = log.iter().filter_map(|line| line.strip_prefix("stdout F ")?.parse().ok()).collect();
-    assert_eq!(
-        numbers.len(),
-        log.len(),
-        "only whole numbers: {:?}",
-        log.iter().find(|line| !line.starts_with("stdout F "))
-    );
+    let (mut numbers, mut pieces) = (Vec::<u32>::new(), String::new());
+    for line in node.log(id) {
+        let (tag, piece) = line.strip_prefix("stdout ").and_then(|rest| rest.split_once(' ')).expect("tag and text");
+        pieces.push_str(piece);
+        if tag == "F" {
+            numbers.push(std::mem::take(&mut pieces).parse().expect("a number"));
+        }
+    }
+    assert_eq!(pieces, "");
     assert!(numbers.iter().copied().eq(1..=last), "{} lines, not {last}", numbers.len());
 }
 
