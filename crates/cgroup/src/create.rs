@@ -131,7 +131,7 @@ fn create(
 }
 
 fn create_parents(tree: &Tree, path: &GroupPath, dirs: &mut Vec<(String, GroupPath)>) -> Result<(), Error> {
-    for parent in path.from_root().filter(|parent| parent != path) {
+    for parent in path.prefixes().filter(|parent| parent != path) {
         match tree.mkdir(parent.relative()) {
             Ok(()) => {
                 dirs.push((tree.name.clone(), parent.clone()));

@@ -84,7 +84,7 @@ fn enable_in_ancestors(
     useful: Controllers,
     failures: &mut Vec<(Controller, String)>,
 ) -> Result<(), Error> {
-    let parents = path.from_root().filter(|group| group != path).map(|group| format!("{}/", group.relative()));
+    let parents = path.prefixes().filter(|group| group != path).map(|group| format!("{}/", group.relative()));
     for parent in std::iter::once(String::new()).chain(parents) {
         let file = format!("{parent}cgroup.subtree_control");
         let enabled = Controllers::from_v2_list(&tree.read(&file)?);

@@ -64,8 +64,8 @@ impl GroupPath {
         &self.0[1..]
     }
 
-    /// Iterates over the ancestors, from the child of the root down to this path.
-    pub(crate) fn from_root(&self) -> impl Iterator<Item = GroupPath> + '_ {
+    /// Iterates over the path and its ancestors, from the child of the root down.
+    pub(crate) fn prefixes(&self) -> impl Iterator<Item = GroupPath> + '_ {
         let ends = self.0.char_indices().skip(1).filter(|(_, c)| *c == '/').map(|(at, _)| at);
         ends.chain(std::iter::once(self.0.len())).map(|end| GroupPath(self.0[..end].to_owned()))
     }
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(GroupPath::parse("//a///b/").unwrap().as_str(), "/a/b");
         assert_eq!(GroupPath::parse("/a").unwrap().join("b").unwrap().as_str(), "/a/b");
         let path = GroupPath::parse("/a/b/c").unwrap();
-        assert_eq!(path.from_root().map(|p| p.0).collect::<Vec<_>>(), ["/a", "/a/b", "/a/b/c"]);
+        assert_eq!(path.prefixes().map(|p| p.0).collect::<Vec<_>>(), ["/a", "/a/b", "/a/b/c"]);
         assert_eq!(path.parent().unwrap().as_str(), "/a/b");
         assert_eq!(path.name(), "c");
         assert_eq!(GroupPath::parse("/a").unwrap().parent(), None);

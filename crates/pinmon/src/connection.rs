@@ -147,32 +147,35 @@ impl Monitor {
 
     fn send_waiting(&mut self) {
         while let Some((next, was_queued)) = self.link.as_mut().and_then(Link::next) {
-            let frame = match next {
-                Outgoing::Ready(frame) => Ok(frame),
+            // An inventory entry is encoded when it is sent. Its descriptors are duplicates: the record keeps the originals.
+            let (entry, frame) = match next {
+                Outgoing::Ready(frame) => (None, Ok(frame)),
                 Outgoing::Holding { seq, serial } => match self.holding_frame(seq, serial) {
-                    Some(frame) => frame,
+                    Some(frame) => (Some(Outgoing::Holding { seq, serial }), frame),
                     None => continue,
                 },
                 Outgoing::Key { seq, key } => match self.key_frame(seq, &key) {
-                    Some(frame) => frame,
+                    Some(frame) => (Some(Outgoing::Key { seq, key }), frame),
                     None => continue,
                 },
             };
             let Some(link) = &mut self.link else { return };
             let error = match frame.map(|frame| (link.connection.send_frame(&frame), frame)) {
                 Ok((Ok(()), frame)) => {
-                    if was_queued {
+                    if was_queued && entry.is_none() {
                         self.terminals.release(frame.into_attachments());
                     }
                     continue;
                 }
                 Ok((Err(CodecError::WouldBlock), frame)) => {
-                    link.queue.push_front(Outgoing::Ready(frame));
+                    link.queue.push_front(entry.unwrap_or(Outgoing::Ready(frame)));
                     link.queued_earlier = link.queue.len();
                     return;
                 }
                 Ok((Err(error), frame)) => {
-                    self.terminals.release(frame.into_attachments());
+                    if entry.is_none() {
+                        self.terminals.release(frame.into_attachments());
+                    }
                     error
                 }
                 Err(error) => error,

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use monitor_api::{Attach, Attachments, Request, Role};
+use monitor_api::{Attach, Attachments, KillScope, Reply, Request, Role, Target};
 use node::Node;
 use rustix::mount::OpenTreeFlags;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
@@ -299,5 +299,40 @@ fn file_systems_of_the_host_are_not_mounted() {
     });
     let failure = node.refused_with_mounts("c", spec, None);
     assert!(failure.message.contains("must be attached as descriptors"), "{failure}");
+    node.end();
+}
+
+/// Page faults of all children of the monitor that were reaped (proc_pid_stat(5), field 11): what each process costs at least.
+fn faults_of_children(node: &Node) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", node.monitor.as_raw_nonzero())).expect("stat");
+    let fields = stat.rsplit(')').next().expect("fields").split_whitespace();
+    fields.skip(8).flat_map(str::parse).next().expect("cminflt")
+}
+
+#[test]
+fn an_inventory_that_is_read_slowly_starts_no_process() {
+    let mut node = Node::start();
+    let ids: Vec<String> = (0..250).map(|number| format!("c{number}")).collect();
+    for id in &ids {
+        node.create(id, &["true"]);
+    }
+    let before = faults_of_children(&node);
+    let inventory = node.send(Request::Inventory, &Attachments::new());
+    // The socket is full by now, and the rest waits for room in it, again and again.
+    std::thread::sleep(Duration::from_millis(300));
+    let mut listed = 0;
+    while let (Reply::Holding(_), files) = node.answer(inventory).expect("inventory") {
+        assert!(files.iter().count() > 3);
+        listed += 1;
+    }
+    assert_eq!(listed, ids.len());
+    // Processes that close what was sent would be reaped within this time.
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(faults_of_children(&node) - before, 0);
+    for id in &ids {
+        node.kill(Target::Container(id.clone()), 9, KillScope::All).expect("kill");
+        node.wait(id);
+        node.delete(id);
+    }
     node.end();
 }

@@ -45,16 +45,18 @@ fn descriptors(node: &Node) -> usize {
     fs::read_dir(format!("/proc/{}/fd", node.monitor.as_raw_nonzero())).expect("the monitor is running").count()
 }
 
-/// Asserts that the lines of a log are the numbers `1..=last` in order, each once.
+/// Asserts that the lines of a log are the numbers `1..=last` in order, each once. Lines that were written in parts are
+/// joined.
 fn assert_numbered(node: &Node, id: &str, last: u32) {
-    let log = node.log(id);
-    let numbers: Vec<u32> = log.iter().filter_map(|line| line.strip_prefix("stdout F ")?.parse().ok()).collect();
-    assert_eq!(
-        numbers.len(),
-        log.len(),
-        "not a whole number: {:?}",
-        log.iter().find(|line| !line.starts_with("stdout F "))
-    );
+    let (mut numbers, mut parts) = (Vec::<u32>::new(), String::new());
+    for line in node.log(id) {
+        let (tag, part) = line.strip_prefix("stdout ").and_then(|rest| rest.split_once(' ')).expect("tag and text");
+        parts.push_str(part);
+        if tag == "F" {
+            numbers.push(std::mem::take(&mut parts).parse().expect("a number"));
+        }
+    }
+    assert_eq!(parts, "");
     assert!(numbers.iter().copied().eq(1..=last), "{} lines, not {last}", numbers.len());
 }
 

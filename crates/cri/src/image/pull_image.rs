@@ -39,7 +39,7 @@ fn credentials(auth: v1::AuthConfig) -> Result<Option<Credentials>, Failure> {
     }
     let fields =
         [&credentials.username, &credentials.password, &credentials.identity_token, &credentials.registry_token];
-    Ok((!fields.iter().all(|text| text.is_fields())).then_some(credentials))
+    Ok((!fields.iter().all(|text| text.is_empty())).then_some(credentials))
 }
 
 /// Decodes `base64(user:password)`, the format of Docker's configuration. Error messages never contain the input.

@@ -21,10 +21,11 @@ pub(crate) fn restore_open_files() {
     }
 }
 
-/// Blocks of at least this size are mapped separately. The lists of 300 pods with their metrics are smaller.
-const LARGE_BLOCK: u32 = 4 << 20;
-/// Maximum free bytes at the top of the heap.
-const FREE_TOP: u32 = 8 << 20;
+/// Blocks of at least this size are mapped and unmapped one by one, which costs a page fault for every 4 KiB each time.
+/// The messages of lists are smaller: the metrics of 300 pods take 3 MiB, in a buffer of 4 MiB.
+const LARGE_BLOCK: u32 = 12 << 20;
+/// Maximum free bytes at the top of the heap between two calls of [`release_memory`].
+const FREE_TOP: u32 = 32 << 20;
 /// Minimum of newly freed bytes for which the heap is trimmed.
 const TRIM_MIN: usize = 1 << 20;
 

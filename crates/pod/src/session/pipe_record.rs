@@ -6,6 +6,7 @@
 
 use std::{
     fs::{self, OpenOptions},
+    io,
     os::unix::fs::OpenOptionsExt,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
@@ -32,15 +33,16 @@ struct Table {
 }
 
 impl PipeRecord {
-    /// Creates an empty record, which replaces that of an earlier daemon.
+    /// Creates an empty record, which replaces that of an earlier daemon. If that fails, for example on a full file
+    /// system, neither record exists.
     pub(crate) fn create(state_dir: &Path) -> Result<Self, Error> {
         let path = state_dir.join(NAME);
-        let next = path.with_extension("new");
-        let context = format!("create {}", path.display());
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&next);
-        let file = file.map_err(failed(&context))?;
-        let memory = SharedMemory::map(file.into(), PIPES_MAX * WORD).map_err(failed(&context))?;
-        fs::rename(&next, &path).map_err(failed(&context))?;
+        let new = path.with_extension("new");
+        let memory = map(&new).and_then(|memory| fs::rename(&new, &path).map(|()| memory)).map_err(|error| {
+            // The numbers of an earlier daemon would be taken for this one's.
+            let _ = (fs::remove_file(&new), fs::remove_file(&path));
+            failed(format!("create {}", path.display()))(error)
+        })?;
         Ok(Self(Mutex::new(Some(Table { memory, free: (0..PIPES_MAX).rev().collect() }))))
     }
 
@@ -66,6 +68,11 @@ impl PipeRecord {
             table.free.push(slot);
         }
     }
+}
+
+fn map(path: &Path) -> io::Result<SharedMemory> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    SharedMemory::map(file.into(), PIPES_MAX * WORD)
 }
 
 impl Table {
@@ -140,6 +147,19 @@ mod tests {
         let _next = Arc::new(PipeRecord::create(dir.path()).expect("created"));
         assert_eq!(recorded(dir.path()), NONE, "the record of another daemon");
         drop(second);
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_created_leaves_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join("pipes"), 7u64.to_ne_bytes()).expect("an earlier record");
+        fs::create_dir(dir.path().join("pipes.new")).expect("a directory");
+        assert!(PipeRecord::create(dir.path()).is_err());
+        assert_eq!(recorded(dir.path()), NONE, "of an earlier daemon");
+        fs::remove_dir(dir.path().join("pipes.new")).expect("removed");
+        fs::create_dir(dir.path().join("pipes")).expect("a directory");
+        assert!(PipeRecord::create(dir.path()).is_err(), "rename over a directory");
+        assert!(!dir.path().join("pipes.new").exists());
     }
 
     #[test]

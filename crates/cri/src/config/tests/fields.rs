@@ -28,11 +28,12 @@ fn map(host_id: u32, container_id: u32, length: u32) -> Vec<v1::IdMapping> {
 
 #[test]
 fn mounts_are_bind_mounts_or_images() {
-    let volume = volume(v1::Mount { readonly: true, recursive_read_only: true, selinux_relabel: true, ..bind() });
-    assert!(volume.readonly && volume.recursive_readonly && volume.selinux_relabel && volume.image.is_none());
-    let volume = volume(v1::Mount { image_sub_path: "a/b".into(), ..image() });
-    assert!(volume.readonly, "an image is always read-only");
-    let image = volume.image.expect("an image");
+    let bind_mount = volume(v1::Mount { readonly: true, recursive_read_only: true, selinux_relabel: true, ..bind() });
+    assert!(bind_mount.readonly && bind_mount.recursive_readonly);
+    assert!(bind_mount.selinux_relabel && bind_mount.image.is_none());
+    let image_mount = volume(v1::Mount { image_sub_path: "a/b".into(), ..image() });
+    assert!(image_mount.readonly, "an image is always read-only");
+    let image = image_mount.image.expect("an image");
     assert_eq!((image.image.as_str(), image.image_ref.as_str()), ("sha256:1", "r@sha256:2"));
     assert_eq!(image.sub_path, std::path::Path::new("a/b"));
     let empty = v1::Mount { image: Some(v1::ImageSpec::default()), ..bind() };
