@@ -10,7 +10,7 @@ pub struct PendingHooks {
 }
 
 impl PendingHooks {
-    /// Returns the hooks of a container with this spec. `None`: it has none that run in the runtime's namespaces.
+    /// Returns the hooks of a container with this spec. `None` if no hook runs in the runtime's namespaces.
     #[must_use]
     pub fn from_spec(spec: &oci::Spec, id: &str, bundle: &str) -> Option<Box<Self>> {
         let hooks = spec.hooks.clone()?;

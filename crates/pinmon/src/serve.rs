@@ -25,7 +25,7 @@ const FIRST: i32 = 3;
 const NICE: i32 = -20;
 /// Time slice. Most iterations of the event loop take less.
 const SLICE: Duration = Duration::from_micros(500);
-/// SIGHUP and SIGINT come from terminals, of which a monitor has none; SIGTERM comes from a service manager.
+/// SIGHUP and SIGINT come from a terminal, and a monitor has no terminal; SIGTERM comes from a service manager.
 const SIGNALS: [i32; 4] = [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 
 /// Serves requests on the listener with this descriptor number. The files of the monitor are in `state`.
@@ -79,7 +79,7 @@ pub(crate) fn signals() -> Result<SignalFd, String> {
     during("block signals", SignalFd::block(&SIGNALS))
 }
 
-/// Runs the event loop until the monitor holds nothing and is told to exit.
+/// Runs the event loop until the monitor holds nothing and is requested to exit.
 pub(crate) fn run(mut monitor: Monitor) -> Result<(), String> {
     during("wait for events", monitor.run())
 }

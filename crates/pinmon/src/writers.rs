@@ -71,7 +71,7 @@ pub(crate) struct Writer {
 #[derive(Default)]
 pub(crate) struct Writers {
     list: BTreeMap<Place, Writer>,
-    /// Idle log writers that were told to exit: pid and journal.
+    /// Idle log writers that were requested to exit: pid and journal.
     stopping: Vec<(i32, String)>,
     /// Killed log writers that cannot exit, and were replaced: pid, and serial number of the container that blocks
     /// them.
@@ -80,7 +80,7 @@ pub(crate) struct Writers {
     backoff_until: BTreeMap<Place, Duration>,
     /// Output of deleted containers that is not in their logs yet: id and output, by serial number.
     pub(crate) orphans: BTreeMap<u64, (String, Output)>,
-    /// Terminals of outputs that a log writer was told to give up, by serial number. It has copies until it answers or
+    /// Terminals of outputs that a log writer was requested to give up, by serial number. It has copies until it answers or
     /// exits.
     given_up_terminals: BTreeMap<u64, (Place, Vec<Stream>)>,
 }

@@ -30,3 +30,13 @@ fn modules_have_specific_names() {
     }
     assert!(bad.is_empty(), "name these after their content:\n{}", bad.join("\n"));
 }
+
+#[test]
+fn module_files_are_next_to_their_directory() {
+    let bad: Vec<_> = rust_sources()
+        .iter()
+        .filter(|source| source.path.ends_with("mod.rs") && source.path.iter().any(|part| part == "src"))
+        .map(|source| source.path.display().to_string())
+        .collect();
+    assert!(bad.is_empty(), "write `name.rs` and `name/`, not `name/mod.rs`:\n{}", bad.join("\n"));
+}

@@ -32,8 +32,8 @@ impl Process {
         Some(Self { pid, name, state, parent: field("PPid:")?.parse().ok()?, directory })
     }
 
-    /// Whether the process has a signalfd, as a monitor does. A child that the monitor cloned and that has not executed
-    /// its program yet has none.
+    /// Whether the process has a signalfd, as a monitor does. A child that the monitor cloned has no signalfd until it
+    /// executes its program.
     pub fn has_signalfd(&self) -> bool {
         let files = fs::read_dir(self.directory.join("fd")).into_iter().flatten().flatten();
         files

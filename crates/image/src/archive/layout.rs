@@ -27,7 +27,7 @@ pub(super) struct ArchiveImage {
     pub(super) names: Vec<String>,
     /// Digest of the manifest or index that has these names.
     pub(super) target: Option<Digest>,
-    /// Text of the manifest, if it was generated because the archive has none.
+    /// Text of the manifest, if it was generated because the archive does not contain one.
     pub(super) generated_manifest: Option<Vec<u8>>,
 }
 

@@ -107,7 +107,7 @@ impl EndpointReader<'_> {
         Ok(all)
     }
 
-    /// Reads the directory of a host; `None` if it has none.
+    /// Reads the directory of a host; `None` if there is no such directory.
     fn directory(&mut self, host: &str, with_default: bool) -> Result<Option<Vec<Host>>, Error> {
         let Some(config_dir) = &self.clients.registries.config_dir else { return Ok(None) };
         self.record(config_dir.clone());

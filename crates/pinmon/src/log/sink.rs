@@ -23,7 +23,8 @@ pub(crate) struct Loss {
     pub(crate) unwritten: Option<(u64, String)>,
     /// Total at which the daemon is notified again. It is doubled each time, so that a full disk does not cause many
     /// events.
-    pub(crate) tell_at: u64,
+    #[serde(rename = "tell_at")]
+    pub(crate) report_at: u64,
 }
 
 /// Destination of output.
@@ -57,7 +58,7 @@ impl Sink {
     /// Continues in another file.
     pub(crate) fn reopen(&mut self, file: OwnedFd) {
         self.open(file);
-        self.loss.tell_at = 0;
+        self.loss.report_at = 0;
     }
 
     /// Returns the file.
@@ -129,8 +130,8 @@ impl Sink {
         loss.total += bytes;
         let before = loss.unwritten.take().map_or(0, |(bytes, _)| bytes);
         loss.unwritten = Some((before + bytes, message.clone()));
-        if loss.total >= loss.tell_at {
-            loss.tell_at = loss.total * 2;
+        if loss.total >= loss.report_at {
+            loss.report_at = loss.total * 2;
             self.unreported = Some(Some(message));
         }
     }

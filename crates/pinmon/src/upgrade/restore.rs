@@ -111,7 +111,7 @@ fn restored(number: FdNumber, from: Originals) -> Result<(Monitor, RequestId), S
         upgrade: None,
         trees,
     };
-    let State { asked: request_id, containers, orphans, commands, kept, timers, closing, .. } = state;
+    let State { request_id, containers, orphans, commands, kept, timers, closing, .. } = state;
     for number in closing {
         drop(monitor.terminals.close_queue.terminal(take_fd(number)?));
     }
@@ -282,9 +282,9 @@ fn child(
 
 fn output(saved: state::Output, close_queue: &CloseQueue, from: Originals, serial: u64) -> Result<Output, String> {
     let take_fd = |number| from.take_fd(number);
-    let state::Sink { file, total, unwritten, tell_at } = saved.sink;
+    let state::Sink { file, total, unwritten, report_at } = saved.sink;
     let mut output = Output::new(file.map(take_fd).transpose()?, saved.line_max);
-    output.loss = Loss { total, unwritten, tell_at };
+    output.loss = Loss { total, unwritten, report_at };
     output.place.dedicated = saved.apart.then_some(serial);
     for state::Stream { kind, fd, terminal, .. } in saved.streams {
         output.streams.push(Stream { kind, file: StreamFile::new(take_fd(fd)?, terminal, close_queue) });

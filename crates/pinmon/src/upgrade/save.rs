@@ -77,7 +77,7 @@ impl Monitor {
         let mut state = State {
             all: Vec::new(),
             head: Head { format: FORMAT, contract: monitor_api::MAJOR, version: env!("CARGO_PKG_VERSION").to_owned() },
-            asked: request_id,
+            request_id,
             listener: files.add(&self.listener),
             directory: files.add(self.journals.state()),
             journal,
@@ -187,8 +187,8 @@ fn output<'a>(output: &'a Output, files: &mut Files<'a>) -> state::Output {
     let taps =
         output.taps.iter().map(|tap| state::Tap { number: tap.number, kind: tap.kind, pipe: files.add(&tap.pipe) });
     let taps = taps.collect();
-    let Loss { total, unwritten, tell_at } = output.loss.clone();
-    let sink = state::Sink { file: output.log.as_ref().map(|fd| files.add(fd)), total, unwritten, tell_at };
+    let Loss { total, unwritten, report_at } = output.loss.clone();
+    let sink = state::Sink { file: output.log.as_ref().map(|fd| files.add(fd)), total, unwritten, report_at };
     state::Output { line_max: output.line_max, streams, sink, taps, apart: output.place.dedicated.is_some() }
 }
 

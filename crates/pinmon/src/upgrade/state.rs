@@ -31,11 +31,13 @@ pub(super) struct Head {
 pub(super) struct State {
     #[serde(flatten)]
     pub(super) head: Head,
-    pub(super) asked: RequestId,
+    #[serde(rename = "asked")]
+    pub(super) request_id: RequestId,
     /// Every descriptor that is named below.
     pub(super) all: Vec<FdNumber>,
     pub(super) listener: FdNumber,
     /// The state directory, and the name of an idle journal in it.
+    #[serde(rename = "folder")]
     pub(super) directory: FdNumber,
     pub(super) journal: String,
     pub(super) trees: Vec<(String, FdNumber)>,
@@ -157,7 +159,8 @@ pub(super) struct Sink {
     pub(super) file: Option<FdNumber>,
     pub(super) total: u64,
     pub(super) unwritten: Option<(u64, String)>,
-    pub(super) tell_at: u64,
+    #[serde(rename = "tell_at")]
+    pub(super) report_at: u64,
 }
 
 /// Attached client, see `attach.rs`.

@@ -9,7 +9,7 @@ use crate::{
     selinux::LABEL,
 };
 
-/// Returns the SELinux label of a file; `None` if it has none.
+/// Returns the SELinux label of a file; `None` if it is not labelled.
 fn label_of(path: &Path) -> Option<String> {
     let mut label = [0; 256];
     let length = rustix::fs::lgetxattr(path, "security.selinux", &mut label[..]).ok()?;

@@ -125,7 +125,7 @@ fn a_delegated_cgroup_is_used(case: &Case) {
     change(&mut bundle.spec);
     bundle.spec["linux"]["resources"] = json!({ "pids": { "limit": 44 } });
     bundle.write();
-    let id = format!("{}beside", case.tag);
+    let id = format!("{}second", case.tag);
     let inner = case.command(&["create", "--bundle", bundle.directory.to_str().expect("ASCII"), &id]);
     let mut args = vec!["--user", "--scope", "--quiet", "--property=Delegate=yes"];
     args.push(inner.get_program().to_str().expect("ASCII"));

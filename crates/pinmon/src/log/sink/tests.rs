@@ -17,7 +17,7 @@ fn lost_output_is_counted_and_reported_in_the_log_once_it_can_be_written() {
     }
     let (loss, message) = sink.take_loss().expect("a loss");
     assert!(message.is_some_and(|message| message.contains("No space left")));
-    assert_eq!((loss.total, loss.tell_at), (15, 20), "reported at the first loss and when it doubled");
+    assert_eq!((loss.total, loss.report_at), (15, 20), "reported at the first loss and when it doubled");
     assert!(sink.take_loss().is_none());
 
     sink.reopen(OpenOptions::new().append(true).create(true).open(&path).expect("open").into());
