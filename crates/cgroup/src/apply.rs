@@ -65,7 +65,7 @@ impl Group {
     pub fn update(&self, limits: &Limits) -> Result<(), Error> {
         self.check_update(limits)?;
         if let Some(unit) = &self.unit {
-            unit.update(self, limits)?;
+            unit.update(&self.trees, limits)?;
         }
         self.apply(limits)
     }

@@ -1,6 +1,6 @@
 use std::sync::OnceLock;
 
-use crate::{Error, GroupPath, Hierarchies, privileges, stats::Readers, systemd::Unit, tree::Tree};
+use crate::{Error, GroupPath, Hierarchies, privileges, stat_readers::Readers, systemd::Unit, tree::Tree};
 
 /// A cgroup that exists in every tree; or, from [`Group::exec_group`], one that has its own directory in one tree and
 /// is its parent in the others.

@@ -1,11 +1,12 @@
+mod open;
 mod parse;
-mod reader;
 
 use parse::{io_v1, io_v2, memory_stat_v1, memory_stat_v2, pairs, pressure};
 
-use crate::{Error, Group};
-
-pub(crate) use reader::Readers;
+use crate::{
+    Error, Group,
+    stat_readers::{Reader, Readers},
+};
 
 /// The usage and the limits of a group. A value that is not available (no controller) is 0 or `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -141,16 +142,24 @@ impl Group {
         self.cpu(readers, &mut stats)?;
         self.memory(readers, &mut stats)?;
         self.io(readers, &mut stats)?;
-        stats.pids = readers.pids_usage.number(self)?.unwrap_or(0);
-        stats.pids_limit = readers.pids_max.number(self)?;
-        stats.cpu_pressure = readers.cpu_pressure.read(self, pressure)?;
-        stats.memory_pressure = readers.memory_pressure.read(self, pressure)?;
-        stats.io_pressure = readers.io_pressure.read(self, pressure)?;
+        stats.pids = self.stat_number(&readers.pids_usage)?.unwrap_or(0);
+        stats.pids_limit = self.stat_number(&readers.pids_max)?;
+        stats.cpu_pressure = self.parse_stat(&readers.cpu_pressure, pressure)?;
+        stats.memory_pressure = self.parse_stat(&readers.memory_pressure, pressure)?;
+        stats.io_pressure = self.parse_stat(&readers.io_pressure, pressure)?;
         Ok(stats)
     }
 
+    fn parse_stat<T>(&self, reader: &Reader, parse: impl FnOnce(&str) -> T) -> Result<T, Error> {
+        reader.read(&self.trees, &self.path, parse)
+    }
+
+    fn stat_number(&self, reader: &Reader) -> Result<Option<u64>, Error> {
+        self.parse_stat(reader, |text| text.trim().parse().ok())
+    }
+
     fn cpu(&self, readers: &Readers, stats: &mut Stats) -> Result<(), Error> {
-        readers.cpu_stat.read(self, |text| {
+        self.parse_stat(&readers.cpu_stat, |text| {
             for (key, value) in pairs(text) {
                 match key {
                     "nr_periods" => stats.cpu_periods = value,
@@ -170,9 +179,9 @@ impl Group {
         if readers.cpu_v2 {
             return Ok(());
         }
-        stats.cpu_usage_ns = readers.cpuacct_usage.number(self)?.unwrap_or(0);
+        stats.cpu_usage_ns = self.stat_number(&readers.cpuacct_usage)?.unwrap_or(0);
         let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
-        readers.cpuacct_stat.read(self, |text| {
+        self.parse_stat(&readers.cpuacct_stat, |text| {
             for (key, ticks) in pairs(text) {
                 match key {
                     "user" => stats.cpu_user_ns = ticks * tick_ns,
@@ -184,11 +193,11 @@ impl Group {
     }
 
     fn memory(&self, readers: &Readers, stats: &mut Stats) -> Result<(), Error> {
-        stats.memory_usage = readers.memory_usage.number(self)?.unwrap_or(0);
-        stats.memory_limit = readers.memory_max.number(self)?;
-        stats.swap_usage = readers.swap_usage.number(self)?;
-        stats.swap_limit = readers.swap_max.number(self)?;
-        readers.memory_stat.read(self, |text| match readers.memory_v2 {
+        stats.memory_usage = self.stat_number(&readers.memory_usage)?.unwrap_or(0);
+        stats.memory_limit = self.stat_number(&readers.memory_max)?;
+        stats.swap_usage = self.stat_number(&readers.swap_usage)?;
+        stats.swap_limit = self.stat_number(&readers.swap_max)?;
+        self.parse_stat(&readers.memory_stat, |text| match readers.memory_v2 {
             true => memory_stat_v2(text, stats),
             false => memory_stat_v1(text, stats),
         })?;
@@ -199,16 +208,16 @@ impl Group {
     fn io(&self, readers: &Readers, stats: &mut Stats) -> Result<(), Error> {
         let mut devices = Vec::new();
         if readers.io_v2 {
-            devices = readers.io_bytes.read(self, io_v2)?;
+            devices = self.parse_stat(&readers.io_bytes, io_v2)?;
         } else {
-            readers.io_bytes.read(self, |text| {
+            self.parse_stat(&readers.io_bytes, |text| {
                 io_v1(text, &mut devices, |io, operation, value| match operation {
                     "Read" => io.read_bytes = value,
                     "Write" => io.write_bytes = value,
                     _ => {}
                 });
             })?;
-            readers.io_operations.read(self, |text| {
+            self.parse_stat(&readers.io_operations, |text| {
                 io_v1(text, &mut devices, |io, operation, value| match operation {
                     "Read" => io.reads = value,
                     "Write" => io.writes = value,

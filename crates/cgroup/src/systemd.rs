@@ -31,7 +31,7 @@ use bus::{Bus, CallError, Owner};
 use properties::Properties;
 use value::Value;
 
-use crate::{Error, Group, GroupPath, Hierarchies, Limits, privileges};
+use crate::{Error, GroupPath, Hierarchies, Limits, privileges};
 
 /// The longest name of a unit, in bytes (`UNIT_NAME_MAX`).
 const NAME_MAX: usize = 255;
@@ -76,14 +76,8 @@ impl Unit {
         Ok(Self { name, slice: slice.to_owned(), owner, properties: Vec::new(), description })
     }
 
-    /// Opens the group of an existing scope (`name`: [`Group::unit_name`]). It may not exist anymore: systemd removes a
-    /// scope after the exit of its last process, but keeps a failed one loaded until [`Group::remove`].
-    pub fn open(name: &str, trees: &Hierarchies, path: &GroupPath) -> Result<Group, Error> {
-        let unit = Some(Box::new(Self::named(name)?));
-        Ok(Group { unit, ..Group::open_unchecked(trees, path) })
-    }
-
-    fn named(name: &str) -> Result<Self, Error> {
+    /// Returns an existing scope.
+    pub(crate) fn named(name: &str) -> Result<Self, Error> {
         let wrong = |reason| Error::Path { path: name.chars().take(256).collect(), reason };
         check_unit_name(name).map_err(wrong)?;
         let owner = if privileges::is_host_root() { Owner::System } else { Owner::User };
@@ -108,27 +102,14 @@ impl Unit {
         GroupPath::parse(&format!("{slice}/{}", self.name))
     }
 
-    /// Creates the scope with this process in it and sets its limits. The process is moved, so it should be waiting. A
-    /// failure undoes all of it.
-    pub fn start(&self, trees: &Hierarchies, pid: i32, limits: &Limits) -> Result<Group, Error> {
-        limits.check(trees)?;
-        let mut bus = self.connect("start")?;
-        self.start_transient(&mut bus, trees, pid, limits)?;
-        let group = trees.path_of(pid).and_then(|path| Group::adopt(trees, &path, limits, pid));
-        match group {
-            Ok(group) => Ok(Group { unit: Some(Box::new(self.clone())), ..group }),
-            Err(error) => {
-                // The first error is returned. SIGKILL is sent immediately: the init of a PID namespace ignores the
-                // SIGTERM of systemd, which would wait for it for 90 s.
-                let kill = [Value::text(&*self.name), Value::text("all"), Value::I32(9)];
-                let _ = bus.manager("KillUnit", &kill);
-                let _ = self.stop_on(&mut bus);
-                Err(error)
-            }
-        }
-    }
-
-    fn start_transient(&self, bus: &mut Bus, trees: &Hierarchies, pid: i32, limits: &Limits) -> Result<(), Error> {
+    /// Creates the scope with this process in it.
+    pub(crate) fn start_transient(
+        &self,
+        bus: &mut Bus,
+        trees: &Hierarchies,
+        pid: i32,
+        limits: &Limits,
+    ) -> Result<(), Error> {
         let v2 = trees.memory_is_v2();
         let mut properties: Properties = vec![
             ("Description".into(), Value::text(&*self.description)),
@@ -178,8 +159,8 @@ impl Unit {
     }
 
     /// Sets the limits that systemd supports as properties of the unit.
-    pub(crate) fn update(&self, group: &Group, limits: &Limits) -> Result<(), Error> {
-        let mut properties = properties::from_limits(limits, group.trees.memory_is_v2());
+    pub(crate) fn update(&self, trees: &Hierarchies, limits: &Limits) -> Result<(), Error> {
+        let mut properties = properties::from_limits(limits, trees.memory_is_v2());
         let mut bus = self.connect("update")?;
         while !properties.is_empty() {
             let arguments = [Value::text(&*self.name), Value::Bool(true), list(&properties)];
@@ -207,6 +188,15 @@ impl Unit {
         self.stop_on(&mut self.connect("stop")?)
     }
 
+    /// Kills all processes of a scope that was just started, and stops it.
+    pub(crate) fn kill_and_stop(&self, bus: &mut Bus) {
+        // SIGKILL is sent immediately: the init of a PID namespace ignores the SIGTERM of systemd, which would wait for
+        // it for 90 s.
+        let kill = [Value::text(&*self.name), Value::text("all"), Value::I32(9)];
+        let _ = bus.manager("KillUnit", &kill);
+        let _ = self.stop_on(bus);
+    }
+
     fn stop_on(&self, bus: &mut Bus) -> Result<(), Error> {
         let name = || Value::text(&*self.name);
         match bus.job("StopUnit", &[name(), Value::text("replace")]) {
@@ -219,7 +209,8 @@ impl Unit {
         Ok(())
     }
 
-    fn connect(&self, operation: &'static str) -> Result<Bus, Error> {
+    /// Connects to the systemd that has the scope.
+    pub(crate) fn connect(&self, operation: &'static str) -> Result<Bus, Error> {
         Bus::connect(self.owner).map_err(|error| self.failed(operation, error))
     }
 

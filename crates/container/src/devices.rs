@@ -17,8 +17,7 @@ use crate::{
     Error, descriptors,
     destination::{self, Shape},
     error::During,
-    mounts::{SCRATCH, attach},
-    preopened,
+    mount_tree::{self, SCRATCH, attach},
     spec_string::container_path,
 };
 
@@ -154,7 +153,7 @@ impl Devices {
         }
         let clone = |device: &Device| {
             let path = device.path();
-            preopened::clone_host_mount(&path, false).map_err(|error| {
+            mount_tree::clone_host_mount(&path, false).map_err(|error| {
                 error.within(format!("device {path:?}: bind the host's, because making device nodes is not permitted"))
             })
         };

@@ -1,5 +1,7 @@
 use std::{fmt::Display, io};
 
+use syscall::error_text::error_text;
+
 /// Category of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -33,7 +35,7 @@ impl Error {
     }
 
     pub(crate) fn system(operation: impl Display, cause: impl Into<io::Error>) -> Self {
-        Self { kind: ErrorKind::System, message: format!("{operation}: {}", cause_text(&cause.into())) }
+        Self { kind: ErrorKind::System, message: format!("{operation}: {}", error_text(&cause.into())) }
     }
 
     /// The process whose namespaces were to be joined has exited.
@@ -44,15 +46,6 @@ impl Error {
     /// Prefixes the message with the surrounding operation.
     pub(crate) fn within(self, operation: impl Display) -> Self {
         Self { kind: self.kind, message: format!("{operation}: {}", self.message) }
-    }
-}
-
-/// Formats the cause without the errno number that the standard library adds.
-pub(crate) fn cause_text(cause: &io::Error) -> String {
-    let text = cause.to_string();
-    match text.rfind(" (os error ") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
     }
 }
 

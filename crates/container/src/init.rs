@@ -13,7 +13,6 @@ use crate::{
     destination::{self, Shape},
     error::During,
     hooks,
-    intermediate::become_root_in_user_namespace,
     mounts::{self, PendingMount},
     namespaces::{self, MountNamespace, PidNamespace},
     preopened::PreopenedMounts,
@@ -22,6 +21,7 @@ use crate::{
     rootfs, scheduling, stdio,
     sync::ChildEnd,
     terminal::{self, Terminal},
+    user_namespace::become_root_in_user_namespace,
 };
 
 /// Context of the child, in addition to the plan.
@@ -84,7 +84,7 @@ fn set_up<'a>(plan: &'a Plan, context: &InitContext<'_>) -> Result<ReadyProcess<
     let root = ManuallyDrop::new(plan.root.detached()?);
     let opened_here = preopen_here(plan, context)?;
     let preopened = context.preopened.or(opened_here.as_deref());
-    let mounts = ManuallyDrop::new(plan.mounts.make(preopened)?);
+    let mounts = ManuallyDrop::new(plan.mounts.make(preopened.map_or(&[], |preopened| &preopened.cgroups))?);
     if new_mount_namespace {
         plan.root.stop_late_propagation()?;
     }

@@ -22,10 +22,7 @@ use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     io::Errno,
     process::{DumpableBehavior, Signal, WaitId, WaitIdOptions, pidfd_send_signal, set_dumpable_behavior, waitid},
-    thread::{
-        ThreadNameSpaceType, UnshareFlags, move_into_thread_name_spaces, set_thread_groups, set_thread_res_gid,
-        set_thread_res_uid,
-    },
+    thread::{ThreadNameSpaceType, UnshareFlags, move_into_thread_name_spaces},
 };
 use syscall::clone::{Child, Clone3};
 
@@ -39,7 +36,7 @@ use crate::{
     procfs::Procfs,
     start,
     sync::{self, ChildEnd, ChildMessage},
-    user_namespace::{UserNamespace, write_maps},
+    user_namespace::{UserNamespace, become_root_in_user_namespace, write_maps},
 };
 
 /// Clones an intermediate process that runs `work` and hands the process that `work` cloned over to the parent.
@@ -178,20 +175,6 @@ fn enter_user_namespace(user: &UserNamespace, end: &ChildEnd) -> Result<(), Erro
 
 fn set_not_dumpable() -> Result<(), Error> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).during(|| "become non-dumpable")
-}
-
-/// Becomes user and group 0 of the user namespace that was just entered, with all capabilities in it.
-pub(crate) fn become_root_in_user_namespace(keep_groups: bool) -> Result<(), Error> {
-    let (uid, gid) = (rustix::fs::Uid::ROOT, rustix::fs::Gid::ROOT);
-    let dropped = if keep_groups { Ok(()) } else { set_thread_groups(&[]) };
-    match dropped {
-        // Denied where an unprivileged user made the namespace.
-        Ok(()) | Err(Errno::PERM) => {}
-        Err(errno) => return Err(Error::system("drop the supplementary groups", errno)),
-    }
-    let operation = |kind| format!("become {kind} 0 of the user namespace (is it mapped? the setup runs as it)");
-    set_thread_res_gid(gid, gid, gid).during(|| operation("group"))?;
-    set_thread_res_uid(uid, uid, uid).during(|| operation("user"))
 }
 
 /// Joins the user namespace and the `rest` of the namespaces of a running process, and becomes root there.

@@ -49,6 +49,7 @@ mod labels;
 mod masks;
 mod memory_policy;
 pub mod mount_point;
+mod mount_tree;
 mod mounts;
 mod namespaces;
 mod net_devices;

@@ -18,7 +18,8 @@ use crate::{
     Error, descriptors, destination,
     devices::open_null,
     error::During,
-    mounts::{attach, filesystem::FileSystem, option::Options},
+    mount_tree::attach,
+    mounts::{filesystem::FileSystem, option::Options},
     spec_string::container_path,
 };
 

@@ -19,8 +19,7 @@ use std::{
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     fs::{PROC_SUPER_MAGIC, statfs},
-    io::Errno,
-    mount::{MountAttrFlags, MoveMountFlags, UnmountFlags, move_mount, unmount},
+    mount::{MountAttrFlags, UnmountFlags, unmount},
 };
 
 pub(crate) use self::detached::{MountFd, PendingMount, attach_all};
@@ -34,7 +33,6 @@ use crate::{
     Error,
     destination::Shape,
     error::During,
-    preopened::PreopenedMounts,
     spec_string::{c_string, container_path},
     user_namespace::UserNamespace,
 };
@@ -64,11 +62,6 @@ enum Kind {
 /// The checked entries of `mounts`.
 #[derive(Debug)]
 pub(crate) struct Mounts(Vec<Mount>);
-
-/// Mount point for file systems that are mounted temporarily to clone parts of them: in the child's private mount
-/// namespace, below the old root, which is dropped before any process sees the container's root. The procfs there is
-/// already open by descriptor.
-pub(crate) const SCRATCH: &CStr = c"/proc";
 
 /// File systems that are labelled with `linux.mountLabel`.
 const LABELLED: [&str; 2] = ["tmpfs", "devpts"];
@@ -167,13 +160,15 @@ impl Mounts {
         entries.map(|(index, hierarchies)| Ok((index, hierarchies.open(may_mount)?))).collect()
     }
 
-    /// Makes every mount detached; v1 cgroup hierarchies last, because they cover `/proc` of the old root.
-    pub(crate) fn make(&self, preopened: Option<&PreopenedMounts>) -> Result<Vec<PendingMount<'_>>, Error> {
+    /// Makes every mount detached; v1 cgroup hierarchies last, because they cover `/proc` of the old root. `preopened`:
+    /// those that [`Mounts::preopen_cgroups`] opened.
+    pub(crate) fn make(&self, preopened: &[(usize, cgroup::CgroupMounts)]) -> Result<Vec<PendingMount<'_>>, Error> {
         let mut mounts = Vec::with_capacity(self.0.len());
         for late in [false, true] {
             for (index, mount) in self.0.iter().enumerate() {
                 if matches!(mount.kind, Kind::CgroupV1(_)) == late {
-                    mounts.push((index, mount.make(preopened.and_then(|preopened| preopened.cgroups(index)))?));
+                    let cgroups = preopened.iter().find(|(entry, _)| *entry == index).map(|(_, mounts)| mounts);
+                    mounts.push((index, mount.make(cgroups)?));
                 }
             }
         }
@@ -270,10 +265,4 @@ pub(crate) fn uncover_proc() -> Result<(), Error> {
         unmount(c"/proc", UnmountFlags::DETACH).during(|| "unmount a cgroup hierarchy from /proc")?;
     }
     Ok(())
-}
-
-/// Attaches a detached mount over `destination`.
-pub(crate) fn attach(tree: BorrowedFd<'_>, destination: BorrowedFd<'_>) -> Result<(), Errno> {
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(tree, c"", destination, c"", flags)
 }

@@ -9,8 +9,9 @@ use rustix::{
     fs::{Access, AtFlags, CWD, FileType, accessat, stat},
     io::Errno,
 };
+use syscall::error_text::error_text;
 
-use crate::{Error, error::cause_text};
+use crate::Error;
 
 /// The default PATH for an environment without PATH, as in execvp(3) of most systems.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -63,7 +64,7 @@ fn lookup_error(shown: &str, errno: Errno) -> Error {
         Errno::NOENT | Errno::NOTDIR => format!("exec {shown:?}: no such file or directory"),
         Errno::ACCESS => format!("exec {shown:?}: permission denied: not an executable file for this user"),
         Errno::ISDIR => format!("exec {shown:?}: permission denied: it is a directory"),
-        errno => format!("exec {shown:?}: {}", cause_text(&errno.into())),
+        errno => format!("exec {shown:?}: {}", error_text(&errno.into())),
     })
 }
 
@@ -87,6 +88,6 @@ pub(crate) fn exec_error(file: &CStr, cause: &io::Error) -> Error {
             )
         }
         Some(Errno::TOOBIG) => format!("exec {shown:?}: its arguments and environment are too long"),
-        _ => format!("exec {shown:?}: {}", cause_text(cause)),
+        _ => format!("exec {shown:?}: {}", error_text(cause)),
     })
 }

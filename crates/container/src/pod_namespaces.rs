@@ -22,10 +22,9 @@ use crate::{
     Error,
     error::During,
     id_mappings::IdMappings,
-    intermediate::become_root_in_user_namespace,
     namespaces,
     sync::{self, ChildEnd, ChildMessage},
-    user_namespace::write_maps,
+    user_namespace::{become_root_in_user_namespace, write_maps},
 };
 
 /// The namespaces to make.

@@ -1,15 +1,9 @@
 //! Mounts that are opened before the container's root is entered, because the init could not make them: device nodes
 //! and v1 cgroup hierarchies of a container in a user namespace, or of a caller that is in one.
 
-use std::ffi::CStr;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::{
-    fd::{AsFd, BorrowedFd, OwnedFd},
-    fs::CWD,
-    mount::{OpenTreeFlags, open_tree},
-};
-
-use crate::{Error, Plan, error::During, mounts::cgroup::CgroupMounts, namespaces::MountNamespace};
+use crate::{Error, Plan, mounts::cgroup::CgroupMounts, namespaces::MountNamespace};
 
 /// Detached mounts that the init attaches.
 #[derive(Debug, Default)]
@@ -46,16 +40,4 @@ impl PreopenedMounts {
         let cgroups = self.cgroups.iter().flat_map(|(_, mounts)| mounts.descriptors());
         self.devices.iter().flatten().map(AsFd::as_fd).chain(cgroups)
     }
-
-    /// Returns the v1 cgroup mounts of the entry with this index.
-    pub(crate) fn cgroups(&self, index: usize) -> Option<&CgroupMounts> {
-        self.cgroups.iter().find(|(entry, _)| *entry == index).map(|(_, mounts)| mounts)
-    }
-}
-
-/// Clones the mount at `path` of the host, detached.
-pub(crate) fn clone_host_mount(path: &CStr, recursive: bool) -> Result<OwnedFd, Error> {
-    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    flags.set(OpenTreeFlags::AT_RECURSIVE, recursive);
-    open_tree(CWD, path, flags).during(|| format!("clone the host's mount {path:?}"))
 }

@@ -16,7 +16,7 @@ use crate::{
     Error, Stdio, descriptors,
     destination::{self, Shape},
     error::During,
-    mounts::attach,
+    mount_tree::attach,
     procfs::Procfs,
     sync::ChildEnd,
 };

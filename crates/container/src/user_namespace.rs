@@ -1,14 +1,15 @@
-//! User namespaces of containers, and writing the maps of new ones.
+//! User namespaces of containers, becoming root in them, and writing the maps of new ones.
 
 use std::{ffi::CString, io::Read};
 
 use rustix::{
     fd::{AsFd, AsRawFd, OwnedFd},
     fs::{CWD, Mode, OFlags, accessat, openat},
+    io::Errno,
     net::{RecvFlags, recv},
     pipe::{PipeFlags, pipe_with},
     process::{WaitId, WaitIdOptions, WaitOptions, getegid, geteuid, waitid, waitpid},
-    thread::{CapabilitySet, UnshareFlags},
+    thread::{CapabilitySet, UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid},
 };
 use syscall::clone::Clone3;
 
@@ -44,6 +45,20 @@ impl UserNamespace {
             _ => None,
         }
     }
+}
+
+/// Becomes user and group 0 of the user namespace that was just entered, with all capabilities in it.
+pub(crate) fn become_root_in_user_namespace(keep_groups: bool) -> Result<(), Error> {
+    let (uid, gid) = (rustix::fs::Uid::ROOT, rustix::fs::Gid::ROOT);
+    let dropped = if keep_groups { Ok(()) } else { set_thread_groups(&[]) };
+    match dropped {
+        // Denied where an unprivileged user made the namespace.
+        Ok(()) | Err(Errno::PERM) => {}
+        Err(errno) => return Err(Error::system("drop the supplementary groups", errno)),
+    }
+    let operation = |kind| format!("become {kind} 0 of the user namespace (is it mapped? the setup runs as it)");
+    set_thread_res_gid(gid, gid, gid).during(|| operation("group"))?;
+    set_thread_res_uid(uid, uid, uid).during(|| operation("user"))
 }
 
 /// Maximum number of mappings that an error message shows; a map may have 340.

@@ -1,27 +1,25 @@
 //! Counts command line clients that are attached to containers. Removing a container discards the output that its
 //! clients have not read yet, so the removal waits for them.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use tokio::sync::watch;
 
-use crate::handler::Shared;
-
-/// Number of clients by container; containers without clients are not in the map.
-#[derive(Debug, Default)]
-pub(crate) struct AttachedClients(watch::Sender<HashMap<String, usize>>);
+/// Number of clients by container; containers without clients are not in the map. Clones share the map.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AttachedClients(Arc<watch::Sender<HashMap<String, usize>>>);
 
 /// An attached client; dropping it unregisters the client.
 pub(crate) struct AttachedClient {
-    state: Shared,
+    clients: AttachedClients,
     container: String,
 }
 
 impl AttachedClients {
     /// Registers a client.
-    pub(crate) fn register(state: &Shared, container: &str) -> AttachedClient {
-        state.attached_clients.0.send_modify(|clients| *clients.entry(container.to_owned()).or_default() += 1);
-        AttachedClient { state: state.clone(), container: container.to_owned() }
+    pub(crate) fn register(&self, container: &str) -> AttachedClient {
+        self.0.send_modify(|clients| *clients.entry(container.to_owned()).or_default() += 1);
+        AttachedClient { clients: self.clone(), container: container.to_owned() }
     }
 
     /// Resolves when the container has no attached clients.
@@ -33,7 +31,7 @@ impl AttachedClients {
 
 impl Drop for AttachedClient {
     fn drop(&mut self) {
-        self.state.attached_clients.0.send_modify(|clients| {
+        self.clients.0.send_modify(|clients| {
             if let Some(count) = clients.get_mut(&self.container) {
                 *count -= 1;
                 if *count == 0 {

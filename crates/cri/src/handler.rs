@@ -23,7 +23,7 @@ pub(crate) type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Sen
 /// State that all RPC handlers share.
 pub(crate) struct State {
     pub(crate) engine: pod::Engine,
-    pub(crate) rows: crate::rows::RowCaches,
+    pub(crate) rows: Arc<crate::rows::RowCaches>,
     pub(crate) streaming: crate::Streaming,
     /// Clients that are attached to containers.
     pub(crate) attached_clients: AttachedClients,

@@ -108,8 +108,8 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     let incoming = Incoming { listener: UnixListenerStream::new(listener), _closed: closed.drop_guard() };
     let state = Arc::new(State {
+        rows: crate::rows::RowCaches::new(engine.clone()),
         engine,
-        rows: crate::rows::RowCaches::default(),
         streaming: streaming.clone(),
         attached_clients: crate::attached_clients::AttachedClients::default(),
         daemon,

@@ -10,10 +10,42 @@ use std::{
 };
 
 use crate::{
-    Digest, Error,
+    Digest, Error, Store,
     index::{Change, ImageRecord, LayerRecord},
     store::Inner,
 };
+
+impl Store {
+    /// Removes an image, given by any of its names, with all of its tags. Succeeds for unknown names. Layers that a
+    /// container uses are kept until the container is removed.
+    ///
+    /// # Errors
+    /// The name is not valid or ambiguous, or the disk failed.
+    pub async fn remove(&self, name: &str) -> Result<(), Error> {
+        let Some(id) = self.inner.resolve_hidden(name)? else { return Ok(()) };
+        let inner = self.inner.clone();
+        let disk = inner.disk.clone();
+        disk.run_long(move || inner.remove_image(&id)).await
+    }
+
+    /// Removes one tag of an image, and with its last tag the image. Given a digest or an id it removes the image, as
+    /// [`Store::remove`].
+    ///
+    /// # Errors
+    /// See [`Store::remove`].
+    pub async fn untag(&self, name: &str) -> Result<(), Error> {
+        let Some(id) = self.inner.resolve_hidden(name)? else { return Ok(()) };
+        let tag = self.inner.reference(name).ok().filter(|reference| reference.digest().is_none());
+        let tag = tag.and_then(|reference| reference.tagged());
+        let inner = self.inner.clone();
+        let disk = inner.disk.clone();
+        disk.run_long(move || match tag.filter(|tag| inner.is_one_of_several(tag, &id)) {
+            Some(tag) => inner.remove_tag(&tag),
+            None => inner.remove_image(&id),
+        })
+        .await
+    }
+}
 
 impl Inner {
     /// Applies a change to the index. The caller holds the writer lock.

@@ -6,6 +6,9 @@ use serde::Deserialize;
 
 use crate::{Digest, Error};
 
+/// Largest image configuration, in bytes.
+pub(crate) const CONFIG_MAX: u64 = 8 * 1024 * 1024;
+
 /// An image in the store. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Image {

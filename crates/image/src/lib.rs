@@ -32,12 +32,14 @@
 #![forbid(unsafe_code)]
 
 mod archive;
+mod background;
 mod config;
 mod content;
 mod digest;
 mod disk;
 mod durable;
 mod error;
+mod file_system_sync;
 mod format;
 mod gc;
 mod hooks;
@@ -45,6 +47,7 @@ mod image;
 mod index;
 mod manifest;
 mod metrics;
+mod open;
 mod platform;
 mod progress;
 mod pull;
@@ -59,6 +62,8 @@ mod snapshot;
 mod state;
 mod store;
 mod superseded;
+mod totals;
+mod transfers;
 mod trash;
 mod tree_digest;
 mod unpack;
@@ -72,12 +77,13 @@ pub use crate::{
     error::{Error, ErrorKind},
     format::DiskFormat,
     image::{Image, ImageConfig, Usage},
-    metrics::{Metrics, OUTCOMES, Totals},
+    metrics::{Metrics, OUTCOMES},
     platform::Platform,
     progress::{LayerProgress, ProgressCallback, Stage},
     reference::Reference,
     snapshot::{IdMap, IdRange, MountOptions},
     store::Store,
+    totals::Totals,
 };
 
 #[cfg(feature = "failpoint")]

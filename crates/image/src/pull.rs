@@ -5,55 +5,25 @@ mod download;
 mod growing_file;
 mod layer;
 mod layers;
-mod slots;
-mod sync;
-mod unpack_limit;
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use telemetry::Gauge;
-use tokio::sync::Semaphore;
 use tracing::{Instrument, debug_span};
 
-pub(crate) use self::{commit::LayerEntry, layer::Source, slots::Slot, sync::FileSystemSync};
-use self::{layer::ReadyLayer, layers::LayerKey, slots::Slots, unpack_limit::UnpackLimit};
+pub(crate) use self::{commit::LayerEntry, layer::Source};
 use crate::{
     Credentials, Digest, Error, Image, ProgressCallback, Reference, Store,
-    image::{ParsedConfig, parse_config},
+    image::{CONFIG_MAX, ParsedConfig, parse_config},
     index::{ImageRecord, LayerRef},
     manifest::{self, Descriptor, Document, Manifest},
     platform::{Platform, no_match},
     progress::Listeners,
-    recovery::CONFIG_MAX,
     registry::{FetchedManifest, Session},
-    single_flight::{CancelToken, SingleFlight},
+    single_flight::CancelToken,
     state::Lease,
     store::Inner,
 };
-
-/// Archives that are imported or exported at the same time. Each has a thread, and waits for its client.
-const ARCHIVES_MAX: usize = 8;
-
-/// The running pulls, and the limits that they share.
-pub(crate) struct Pulls {
-    images: SingleFlight<String, Arc<Image>>,
-    layers: SingleFlight<LayerKey, ReadyLayer>,
-    pub(crate) slots: Slots,
-    unpacks: Arc<UnpackLimit>,
-    pub(crate) archives: Semaphore,
-}
-
-impl Default for Pulls {
-    fn default() -> Self {
-        Self {
-            images: SingleFlight::default(),
-            layers: SingleFlight::default(),
-            slots: Slots::default(),
-            unpacks: Arc::default(),
-            archives: Semaphore::new(ARCHIVES_MAX),
-        }
-    }
-}
 
 impl Store {
     /// Pulls an image: resolves, downloads, verifies and unpacks it. Concurrent pulls of one image share one operation
@@ -80,7 +50,7 @@ impl Store {
         let (store, credentials) = (self.inner.clone(), credentials.cloned());
         let grace = store.clients().registries.transfers.grace;
         let (waiter, _) =
-            self.inner.pulls.images.attach_or_start(key, &listeners, grace, |listeners, cancel| async move {
+            self.inner.transfers.images.attach_or_start(key, &listeners, grace, |listeners, cancel| async move {
                 let name = reference.to_string();
                 let (start, running) = (Instant::now(), Gauge::hold(&store.metrics.pulls_running));
                 let work = store.clone().pull_image(reference, credentials, listeners, cancel);
@@ -127,7 +97,9 @@ impl Inner {
         listeners: Listeners,
         cancel: CancelToken,
     ) -> Result<Image, Error> {
-        let session = Arc::new(Session::open(self.clone(), &reference, credentials.as_ref()).await?);
+        let (clients, slots) = (self.clients(), self.transfers.slots.clone());
+        let session = Session::open(&self.settings, clients, slots, &reference, credentials.as_ref()).await?;
+        let session = Arc::new(session);
         if let Some(image) = cancel.guard(self.find_current(&reference, &session)).await? {
             return Ok(image);
         }

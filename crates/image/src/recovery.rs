@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use crate::{
     Digest, Error, ErrorKind, Usage,
     error::failed_to,
-    image::parse_config,
+    image::{CONFIG_MAX, parse_config},
     index::{Change, Form, ImageRecord, IndexContents, IndexState, LayerRecord},
     manifest::{self, Document},
     snapshot,
@@ -23,8 +23,6 @@ use crate::{
     store::Inner,
 };
 
-/// Largest image configuration, in bytes.
-pub(crate) const CONFIG_MAX: u64 = 8 * 1024 * 1024;
 /// Largest blob that is parsed as a manifest when there is no record of an image, in bytes.
 const MANIFEST_MAX: u64 = 4 * 1024 * 1024;
 /// Names in `layers/` that are not layers of images.

@@ -8,15 +8,15 @@
 mod auth;
 mod auth_file;
 mod blob;
-mod client;
+mod clients;
 mod endpoint;
 mod endpoint_cache;
 mod hosts;
+mod http_client;
 mod manifest;
+mod response;
+mod session;
+mod slots;
 mod tls;
 
-pub(crate) use self::{
-    blob::BlobStream,
-    client::{Clients, Session},
-    manifest::FetchedManifest,
-};
+pub(crate) use self::{blob::BlobStream, clients::Clients, manifest::FetchedManifest, session::Session, slots::Slots};

@@ -9,7 +9,7 @@ use std::{
     collections::HashSet,
     sync::{
         Arc, Weak,
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+        mpsc::{Receiver, RecvTimeoutError, channel},
     },
     thread,
     time::Duration,
@@ -23,11 +23,12 @@ use tokio::runtime::Handle;
 
 use crate::{
     Digest, Error, ErrorKind, Store,
-    image::parse_config,
+    background::BackgroundThread,
+    image::{CONFIG_MAX, parse_config},
     index::{Change, ImageRecord},
     progress::Listeners,
     pull::Source,
-    recovery::{CONFIG_MAX, layer_exists},
+    recovery::layer_exists,
     single_flight::CancelToken,
     snapshot,
     store::Inner,
@@ -44,9 +45,6 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 /// Pause between rounds when nothing must be repaired.
 const IDLE_PAUSE: Duration = Duration::from_secs(600);
 
-/// Handle of the repair thread, which wakes it, and ends it when it is dropped with the store.
-pub(crate) struct RepairThread(Sender<()>);
-
 /// Starts the repair thread. Without an async runtime lost layers are not unpacked again.
 pub(crate) fn start(store: &Arc<Inner>) -> Result<(), Error> {
     let (wake, woken) = channel();
@@ -55,7 +53,7 @@ pub(crate) fn start(store: &Arc<Inner>) -> Result<(), Error> {
         .name("image-keeper".into())
         .spawn(move || run(&weak, &woken, runtime.as_ref()))
         .map_err(|cause| Error::system(format!("start the thread that repairs the image store: {cause}")))?;
-    let _ = store.repair_thread.set(RepairThread(wake));
+    let _ = store.repair_thread.set(BackgroundThread::new(wake));
     Ok(())
 }
 
@@ -92,13 +90,6 @@ impl Store {
 }
 
 impl Inner {
-    /// Starts a round now.
-    pub(crate) fn wake_repair(&self) {
-        if let Some(repair_thread) = self.repair_thread.get() {
-            let _ = repair_thread.0.send(());
-        }
-    }
-
     /// Runs one round. Returns whether nothing is left to repair.
     fn repair(self: &Arc<Self>, runtime: Option<&Handle>, pace: Pace) -> bool {
         let mut done = !snapshot::retry_unreadable(self);

@@ -5,6 +5,7 @@
 //! directory.
 
 mod id_map;
+mod layer_options;
 mod mount;
 mod sampling;
 mod volume;
@@ -19,7 +20,7 @@ use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
 
 pub use self::id_map::{IdMap, IdRange};
-pub(crate) use self::sampling::{Sampler, start as start_sampling};
+pub(crate) use self::sampling::start as start_sampling;
 use crate::{
     Digest, Error, Store, Usage,
     error::failed_to,

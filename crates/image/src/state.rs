@@ -2,13 +2,13 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use crate::{
     Digest, Image, ImageConfig, Usage,
     index::{ImageRecord, IndexContents, LayerRecord},
-    superseded::SupersededLayer,
 };
 
 /// An image with its parsed configuration.
@@ -49,6 +49,14 @@ pub(crate) struct IncompleteImage {
     pub(crate) record: ImageRecord,
     /// Names that it gets back when it is complete.
     pub(crate) names: Vec<String>,
+}
+
+/// The directory of a damaged layer that was replaced.
+#[derive(Debug)]
+pub(crate) struct SupersededLayer {
+    pub(crate) path: PathBuf,
+    /// Snapshots that may be mounted on it.
+    pub(crate) keys: HashSet<String>,
 }
 
 impl Snapshot {

@@ -11,31 +11,28 @@
 //! ```
 
 use std::{
-    fs::{self, File},
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    fs::File,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
         atomic::AtomicBool,
         mpsc::{RecvTimeoutError, channel},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use rustix::{fs::FlockOperation, io::Errno};
-
 use crate::{
-    Digest, Disk, DiskFormat, Error, Image, Reference, Registries, Usage,
+    Digest, Disk, Error, Image, Reference, Registries, Usage,
+    background::BackgroundThread,
     content::Content,
-    error::failed_to,
-    index::{Change, Index, busy},
-    pull::Pulls,
+    file_system_sync::FileSystemSync,
+    index::{Change, Index},
     records::Records,
-    recovery,
     registry::Clients,
     reserve::Reserve,
     state::SharedState,
+    transfers::Transfers,
     trash::Trash,
     unpack::Limits,
 };
@@ -55,84 +52,25 @@ pub(crate) struct Inner {
     pub(crate) disk: Disk,
     /// Threads for work that waits for the disk with the settings of registries.
     pub(crate) settings: Disk,
-    clients: RwLock<Arc<Clients>>,
-    pub(crate) pulls: Pulls,
+    pub(crate) clients: RwLock<Arc<Clients>>,
+    pub(crate) transfers: Transfers,
     pub(crate) metrics: crate::Metrics,
-    pub(crate) sampler: std::sync::OnceLock<crate::snapshot::Sampler>,
-    pub(crate) repair_thread: std::sync::OnceLock<crate::repair::RepairThread>,
+    pub(crate) sampler: OnceLock<BackgroundThread>,
+    pub(crate) repair_thread: OnceLock<BackgroundThread>,
     pub(crate) index: Arc<Index>,
     pub(crate) records: Records,
     pub(crate) reserve: Reserve,
-    pub(crate) sync: crate::pull::FileSystemSync,
+    pub(crate) sync: FileSystemSync,
     pub(crate) collection_is_queued: AtomicBool,
     /// Whether something unused could not be removed.
     pub(crate) left_over: AtomicBool,
     /// Its lock prevents other processes from opening the store.
-    _lock: File,
+    pub(crate) _lock: File,
     /// The writer lock, which is held while the index or a directory that it lists is changed.
-    writer: Mutex<()>,
+    pub(crate) writer: Mutex<()>,
 }
 
 impl Store {
-    /// Opens the store, or creates it. Snapshots of an earlier boot are removed, because no container survives a
-    /// reboot. A missing or damaged index is rebuilt from the content store. After an unclean boot, layers and blobs
-    /// are verified against their digests in the background.
-    ///
-    /// # Errors
-    /// The directory can't be written, another process has it open, or the index is of a newer format.
-    pub fn open(dir: &Path, registries: Registries) -> Result<Self, Error> {
-        registries.check()?;
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(dir).map_err(failed_to("create", dir))?;
-        // Layers contain untrusted setuid programs, which no user of this host may reach. The mode is not set again,
-        // because a read-only file system would refuse that.
-        let mode = fs::metadata(dir).map_err(failed_to("read the mode of", dir))?.permissions().mode();
-        if mode & 0o7777 != 0o700 {
-            fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(failed_to("set the mode of", dir))?;
-        }
-        let root = dir.canonicalize().map_err(failed_to("resolve", dir))?;
-        let lock = lock(&root)?;
-        let reserve = Reserve::new(root.join("reserve"));
-        let (index, index_state) = Index::open(&root.join("index.redb"), &reserve)?;
-        for name in ["layers", "snapshots", "tmp"] {
-            let path = root.join(name);
-            builder.mode(0o711).create(&path).map_err(failed_to("create", &path))?;
-        }
-        let temporary = root.join("tmp");
-        let content = Content::open(&root.join("content"), &temporary)?;
-        let records = Records::open(root.join("content/records"))?;
-        let inner = Inner {
-            clients: RwLock::new(Arc::new(Clients::new(&registries))),
-            content,
-            state: SharedState::default(),
-            trash: Arc::new(Trash::open(&temporary)?),
-            disk: Disk::new(&root),
-            settings: Disk::new(settings_path(&registries)),
-            pulls: Pulls::default(),
-            metrics: crate::Metrics::default(),
-            sampler: std::sync::OnceLock::new(),
-            repair_thread: std::sync::OnceLock::new(),
-            index: Arc::new(index),
-            collection_is_queued: AtomicBool::new(false),
-            left_over: AtomicBool::new(false),
-            records,
-            reserve,
-            sync: crate::pull::FileSystemSync::open(&root)?,
-            _lock: lock,
-            writer: Mutex::new(()),
-            root,
-        };
-        if let Err(error) = DiskFormat::write(&inner.root) {
-            tracing::warn!("open the image store: {error}");
-        }
-        recovery::recover(&inner, index_state)?;
-        inner.reserve.refill();
-        let inner = Arc::new(inner);
-        crate::snapshot::start_sampling(&inner)?;
-        crate::repair::start(&inner)?;
-        Ok(Self { inner })
-    }
-
     /// Uses these settings of registries from now on. Running pulls keep those they started with.
     ///
     /// # Errors
@@ -184,40 +122,6 @@ impl Store {
         });
         usage
     }
-
-    /// Removes an image, given by any of its names, with all of its tags. Succeeds for unknown names. Layers that a
-    /// container uses are kept until the container is removed.
-    ///
-    /// # Errors
-    /// The name is not valid or ambiguous, or the disk failed.
-    pub async fn remove(&self, name: &str) -> Result<(), Error> {
-        let Some(id) = self.inner.resolve_hidden(name)? else { return Ok(()) };
-        let inner = self.inner.clone();
-        let disk = inner.disk.clone();
-        disk.run_long(move || inner.remove_image(&id)).await
-    }
-
-    /// Removes one tag of an image, and with its last tag the image. Given a digest or an id it removes the image, as
-    /// [`Store::remove`].
-    ///
-    /// # Errors
-    /// See [`Store::remove`].
-    pub async fn untag(&self, name: &str) -> Result<(), Error> {
-        let Some(id) = self.inner.resolve_hidden(name)? else { return Ok(()) };
-        let tag = self.inner.reference(name).ok().filter(|reference| reference.digest().is_none());
-        let tag = tag.and_then(|reference| reference.tagged());
-        let inner = self.inner.clone();
-        let disk = inner.disk.clone();
-        disk.run_long(move || match tag.filter(|tag| inner.is_one_of_several(tag, &id)) {
-            Some(tag) => inner.remove_tag(&tag),
-            None => inner.remove_image(&id),
-        })
-        .await
-    }
-}
-
-fn settings_path(registries: &Registries) -> &Path {
-    registries.config_dir.as_deref().unwrap_or(Path::new("/etc"))
 }
 
 impl Inner {
@@ -239,6 +143,13 @@ impl Inner {
         Limits { bytes: self.clients().registries.max_layer_bytes.unwrap_or(128 << 30), entries: 20_000_000 }
     }
 
+    /// Starts a round of the repair now.
+    pub(crate) fn wake_repair(&self) {
+        if let Some(repair_thread) = self.repair_thread.get() {
+            repair_thread.wake();
+        }
+    }
+
     pub(crate) fn layer_path(&self, chain: &Digest) -> PathBuf {
         self.root.join("layers").join(chain.hex())
     }
@@ -250,7 +161,7 @@ impl Inner {
     }
 
     /// Returns the id of the image with this name, which may be hidden.
-    fn resolve_hidden(&self, name: &str) -> Result<Option<Digest>, Error> {
+    pub(crate) fn resolve_hidden(&self, name: &str) -> Result<Option<Digest>, Error> {
         let state = self.state.lock();
         let hex = name.strip_prefix("sha256:").unwrap_or(name);
         let is_hex = (6..=64).contains(&hex.len()) && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
@@ -283,27 +194,8 @@ impl Inner {
     }
 }
 
-/// How long an opening waits for a store that another process is closing.
-const CLOSING: Duration = Duration::from_secs(3);
 /// How long closing waits for the disk. An upgrade of the program waits for it.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Locks the store against other processes.
-fn lock(root: &Path) -> Result<File, Error> {
-    let path = root.join("lock");
-    let file =
-        File::options().create(true).truncate(false).write(true).open(&path).map_err(failed_to("open", &path))?;
-    let deadline = Instant::now() + CLOSING;
-    loop {
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
-            // One of its own threads may still use a store that is being closed.
-            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
-            Err(Errno::WOULDBLOCK) => return Err(busy(root)),
-            Err(cause) => return Err(failed_to("lock", &path)(cause)),
-        }
-    }
-}
 
 impl Drop for Inner {
     fn drop(&mut self) {

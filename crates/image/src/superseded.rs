@@ -6,7 +6,6 @@
 //! the snapshots that may be mounted on it are removed. A snapshot that is mounted later uses the intact one.
 
 use std::{
-    collections::HashSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -16,18 +15,10 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Digest, Error, error::failed_to, hooks, index::LayerRecord, store::Inner};
+use crate::{Digest, Error, error::failed_to, hooks, index::LayerRecord, state::SupersededLayer, store::Inner};
 
 /// Separates the name of the layer and a number.
 const SUFFIX: &str = ".damaged-";
-
-/// A damaged directory that was replaced.
-#[derive(Debug)]
-pub(crate) struct SupersededLayer {
-    path: PathBuf,
-    /// Snapshots that may be mounted on it.
-    keys: HashSet<String>,
-}
 
 impl Inner {
     /// Replaces a damaged layer by `new`. The caller holds the writer lock.

@@ -11,6 +11,7 @@ mod pax;
 mod priority;
 mod sparse;
 mod tar;
+mod tar_entry;
 mod tree;
 mod whiteout;
 
@@ -20,7 +21,7 @@ use rustix::fd::OwnedFd;
 
 use self::{
     chunks::Chunks,
-    tar::Meta,
+    tar_entry::Meta,
     tree::{Tree, show},
 };
 use crate::{Digest, Error, single_flight::CancelToken};
@@ -30,7 +31,7 @@ pub(crate) use self::{
     chunks::large_window_is_awaited,
     files::{ArchiveEntry, each_file},
     priority::lower_priority,
-    tar::Meta as Attributes,
+    tar_entry::Meta as Attributes,
     tree::{normalize, remove_path},
 };
 

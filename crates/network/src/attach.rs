@@ -19,12 +19,13 @@ use tracing::Instrument;
 
 use crate::{
     Attachment, Error, Network, PodRef, PortMapping,
+    attachment::INTERFACE,
     bridge::{BridgeOptions, Bridges, Pod},
     cni::{self, Call, Chain, Element},
     detach,
-    ledger::Record,
+    ledger::{Record, valid_sandbox},
     listener,
-    network::{INTERFACE, Inner, lock},
+    network::{Inner, lock},
     nft::Mapping,
     rtnl,
 };
@@ -108,13 +109,6 @@ async fn read_state(inner: &Arc<Inner>, sandbox: &str) -> Result<(Arc<Chain>, bo
 
 fn forget(inner: &Inner, sandbox: &str) {
     lock(&inner.session).remove(sandbox);
-}
-
-/// Rejects sandbox ids that cannot be part of a file name.
-pub(crate) fn valid_sandbox(id: &str) -> Result<(), Error> {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
-    let valid = (1..=128).contains(&id.len()) && !id.starts_with('.') && id.bytes().all(plain);
-    if valid { Ok(()) } else { Err(Error::Sandbox(id.to_owned())) }
 }
 
 /// An attachment in progress.

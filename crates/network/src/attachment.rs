@@ -4,6 +4,9 @@ use std::{collections::BTreeMap, fmt, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 
+/// The pod's interface.
+pub(crate) const INTERFACE: &str = "eth0";
+
 /// Transport protocol of a mapped port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -6,14 +6,15 @@ mod chain;
 mod directory;
 mod exec;
 mod kill;
+mod programs;
 mod progress;
 mod result;
-mod start;
 
 pub(crate) use chain::{Chain, Element, Plugin};
 pub(crate) use directory::Directory;
-pub(crate) use exec::{Call, Limits, Programs};
+pub(crate) use exec::Call;
 pub(crate) use kill::kill_all_of;
+pub(crate) use programs::{Limits, Programs};
 pub use progress::PluginCall;
 pub(crate) use progress::Progress;
 pub(crate) use result::{addresses, attachment, from_endpoint};

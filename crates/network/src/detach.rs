@@ -16,10 +16,9 @@ use tracing::Instrument;
 
 use crate::{
     Error, Network,
-    attach::valid_sandbox,
     bridge::host_link,
     cni::{Call, Chain, Element, kill_all_of},
-    ledger::Record,
+    ledger::{Record, valid_sandbox},
     network::{Inner, lock},
 };
 

@@ -16,6 +16,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, PodRef, PortMapping, nft::Mapping};
 
+/// Rejects sandbox ids that cannot be part of a file name.
+pub(crate) fn valid_sandbox(id: &str) -> Result<(), Error> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    let valid = (1..=128).contains(&id.len()) && !id.starts_with('.') && id.bytes().all(plain);
+    if valid { Ok(()) } else { Err(Error::Sandbox(id.to_owned())) }
+}
+
 /// The record of an attachment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {

@@ -2,8 +2,6 @@
 
 use telemetry::{Counter, Gauge, Histogram};
 
-use crate::Network;
-
 /// Metrics since the network was opened.
 #[derive(Debug, Default)]
 pub struct Metrics {
@@ -21,12 +19,4 @@ pub struct Metrics {
     pub plugin_duration: Histogram,
     /// Plugin calls that failed, including those that timed out.
     pub plugin_failed: Counter,
-}
-
-impl Network {
-    /// Returns the metrics of this network.
-    #[must_use]
-    pub fn metrics(&self) -> &Metrics {
-        &self.inner.metrics
-    }
 }

@@ -23,8 +23,6 @@ use crate::{
     sandbox_lock::SandboxLocks,
 };
 
-/// The pod's interface.
-pub(crate) const INTERFACE: &str = "eth0";
 /// Longest time that a plugin's `ADD` may take: some wait for a controller of their cluster. Callers of
 /// [`Network::attach`] can stop waiting earlier.
 const ADD_LIMIT: Duration = Duration::from_secs(600);
@@ -156,6 +154,12 @@ impl Network {
             Ok(chain) => chain.describe(),
             Err(e) => format!("none: {e}"),
         }
+    }
+
+    /// Returns the metrics of this network.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.inner.metrics
     }
 
     /// Waits until all deletions that [`Network::detach`] left to the background are done.

@@ -10,11 +10,12 @@ use futures_util::{StreamExt, stream};
 
 use crate::{
     Error, Network,
+    attachment::INTERFACE,
     bridge::{self, host_link, is_host_link},
     cni::Chain,
     detach::undo,
     ipam::Leases,
-    network::{INTERFACE, Inner, lock},
+    network::{Inner, lock},
     rtnl,
 };
 

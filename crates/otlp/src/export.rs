@@ -20,11 +20,8 @@ use crate::{
         ExportTraceServiceRequest, ExportTraceServiceResponse, InstrumentationScope, KeyValue, Resource, ResourceSpans,
         ScopeSpans, Span, Value,
     },
-    traces::Shared,
+    state::{Item, Shared},
 };
-
-/// Maximum number of queued spans; each takes about a kilobyte.
-pub const QUEUE: usize = 2048;
 
 /// Maximum number of spans per request.
 const BATCH: usize = 512;
@@ -36,12 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5), Duration::from_secs(15)];
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-
-pub(crate) enum Item {
-    Span(Span),
-    /// Notified when all spans before it have been sent or dropped.
-    Flush(oneshot::Sender<()>),
-}
 
 /// Runs until the sender of the queue is dropped and the queue is empty.
 pub(crate) async fn run(shared: Arc<Shared>, endpoint: Endpoint, settings: Settings, mut queue: mpsc::Receiver<Item>) {

@@ -17,7 +17,7 @@ use tracing_subscriber::{
 use crate::{
     attribute::Fields,
     span::{Recording, SpanState, new_id},
-    traces::Shared,
+    state::Shared,
 };
 
 /// The layer of [`crate::Traces::layer`].

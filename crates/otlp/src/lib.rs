@@ -28,8 +28,11 @@ mod attribute;
 mod export;
 mod layer;
 mod proto;
+mod settings;
 mod span;
+mod state;
 mod traces;
 
-pub use export::QUEUE;
-pub use traces::{Metrics, Settings, SettingsError, Traces};
+pub use settings::{Settings, SettingsError};
+pub use state::{Metrics, QUEUE};
+pub use traces::Traces;

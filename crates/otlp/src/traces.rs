@@ -1,86 +1,30 @@
 //! Turns export on and off, and selects the collector.
 
 use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
-use telemetry::{Counter, Gauge};
 use tokio::sync::{mpsc, oneshot};
 use tonic::transport::Endpoint;
 use tracing::{Subscriber, callsite::rebuild_interest_cache};
 use tracing_subscriber::{Layer, registry::LookupSpan};
 
 use crate::{
-    export::{self, Item},
+    Metrics, QUEUE, Settings, SettingsError, export,
     layer::{ExportFilter, SpanLayer},
-    proto::Span,
+    state::{Item, Shared},
 };
-
-/// Settings of the export.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
-    /// URL `http://host:port` of a collector that accepts OTLP over gRPC (by convention port 4317).
-    pub endpoint: String,
-    /// Share of traces that are recorded if the client did not decide, from 0 to 1.
-    pub sample_ratio: f64,
-    /// Resource attribute `service.name`.
-    pub service_name: String,
-    /// Additional resource attributes: `service.version`, `host.name`.
-    pub resource: Vec<(String, String)>,
-}
-
-/// The error of invalid settings.
-#[derive(Debug, thiserror::Error)]
-#[error("traces to {endpoint}: {reason}")]
-pub struct SettingsError {
-    endpoint: String,
-    reason: String,
-}
-
-/// Counters of spans since the program started.
-#[derive(Debug, Default)]
-pub struct Metrics {
-    /// Spans that the collector received.
-    pub exported: Counter,
-    /// Spans that were dropped because the queue was full: the collector is unreachable or too slow.
-    pub dropped: Counter,
-    /// Spans that were dropped after all attempts to send them failed.
-    pub failed: Counter,
-    /// Spans in the queue.
-    pub queued: Gauge,
-}
 
 /// The export of this process's spans. Clones share their state.
 #[derive(Clone)]
 pub struct Traces(Arc<Shared>);
 
-pub(crate) struct Shared {
-    on: AtomicBool,
-    /// Traces are recorded if the last 63 bits of their id are below this value.
-    threshold: AtomicU64,
-    queue: Mutex<Option<mpsc::Sender<Item>>>,
-    settings: Mutex<Option<Settings>>,
-    /// Names of the crates whose spans are exported.
-    ours: &'static [&'static str],
-    pub(crate) metrics: Metrics,
-}
-
 impl Traces {
     /// Creates the export in the state off. `ours` are the names of the crates whose spans are exported.
     #[must_use]
     pub fn off(ours: &'static [&'static str]) -> Self {
-        Self(Arc::new(Shared {
-            on: AtomicBool::new(false),
-            threshold: AtomicU64::new(0),
-            queue: Mutex::new(None),
-            settings: Mutex::new(None),
-            ours,
-            metrics: Metrics::default(),
-        }))
+        Self(Arc::new(Shared::off(ours)))
     }
 
     /// Returns the layer for the subscriber. Call this once.
@@ -114,7 +58,7 @@ impl Traces {
             return Err(invalid("only http:// is supported; use a collector on this node, or a tunnel".to_owned()));
         }
         let endpoint = Endpoint::from_shared(settings.endpoint.clone()).map_err(|e| invalid(e.to_string()))?;
-        let (sender, receiver) = mpsc::channel(export::QUEUE);
+        let (sender, receiver) = mpsc::channel(QUEUE);
         // With a ratio of 1 the threshold is 2^63, which is greater than every id.
         shared.threshold.store((settings.sample_ratio * (1u64 << 63) as f64) as u64, Ordering::Relaxed);
         shared.queue().replace(sender);
@@ -144,38 +88,5 @@ impl Traces {
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
-    }
-}
-
-impl Shared {
-    pub(crate) fn is_on(&self) -> bool {
-        self.on.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn is_ours(&self, target: &str) -> bool {
-        self.ours.contains(&target.split("::").next().unwrap_or_default())
-    }
-
-    /// Reports whether a trace is sampled. Depends only on its id, whose last 8 bytes are random in every scheme, so
-    /// that services agree.
-    pub(crate) fn samples(&self, trace: [u8; 16]) -> bool {
-        let [.., a, b, c, d, e, f, g, h] = trace;
-        u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 1 < self.threshold.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn finished(&self, span: Span) {
-        let sent = match &*self.queue() {
-            Some(queue) => queue.try_send(Item::Span(span)).is_ok(),
-            // Export was turned off in the meantime.
-            None => return,
-        };
-        match sent {
-            true => self.metrics.queued.add(1),
-            false => self.metrics.dropped.add(1),
-        }
-    }
-
-    fn queue(&self) -> std::sync::MutexGuard<'_, Option<mpsc::Sender<Item>>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -15,6 +15,7 @@ mod engine;
 mod inherited;
 mod limits;
 mod lock;
+mod log_filter;
 mod logging;
 mod metrics;
 mod monitor;

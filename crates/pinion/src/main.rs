@@ -9,6 +9,7 @@ mod arguments;
 mod client;
 mod command;
 mod daemon;
+mod dispatch;
 mod environment;
 mod failure;
 mod human;
@@ -31,7 +32,7 @@ use failure::Failure;
 
 fn main() {
     terminal::restore_on_panic();
-    let code = match command::run(usage::arguments()) {
+    let code = match dispatch::run(usage::arguments()) {
         Ok(code) => code,
         Err(failure) => {
             failure.print();

@@ -18,12 +18,7 @@ mod start;
 mod state;
 mod update;
 
-use crate::{
-    arguments::Global,
-    exit_code::ExitCode,
-    failure::{Failure, debug},
-    help,
-};
+use crate::{arguments::Global, exit_code::ExitCode, failure::Failure, help, log::debug};
 
 /// Runs the command of this name.
 pub(crate) fn run(global: &Global, name: &str, arguments: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {

@@ -1,10 +1,4 @@
-use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt};
-
-use crate::{
-    arguments::{Global, LogFormat},
-    clock,
-    exit_code::ExitCode,
-};
+use syscall::error_text::error_text;
 
 /// An error that ends the program; reported once, to standard error and to the log.
 #[derive(Debug, thiserror::Error)]
@@ -39,9 +33,7 @@ impl Failure {
 
     /// A failed operation and its cause, without the error number that the standard library appends.
     pub(crate) fn io(operation: impl std::fmt::Display, cause: impl Into<std::io::Error>) -> Self {
-        let text = cause.into().to_string();
-        let cause = text.rfind(" (os error ").map_or(text.as_str(), |end| &text[..end]);
-        Self::new(format!("{operation}: {cause}"))
+        Self::new(format!("{operation}: {}", error_text(&cause.into())))
     }
 
     /// Prepends the operation that failed.
@@ -52,56 +44,6 @@ impl Failure {
     /// Sets the exit code.
     pub(crate) fn with_code(self, code: u8) -> Self {
         Self { code, ..self }
-    }
-
-    /// Writes the error to standard error and to the log.
-    pub(crate) fn report(&self, global: &Global) -> ExitCode {
-        if self.help {
-            print!("{}", self.message);
-            return ExitCode::SUCCESS;
-        }
-        log(global, "error", &self.message);
-        if global.log.is_some() {
-            eprintln!("{}", self.message);
-        }
-        ExitCode::from(self.code)
-    }
-}
-
-/// Logs a warning.
-pub(crate) fn warn(global: &Global, message: &str) {
-    log(global, "warning", message);
-}
-
-/// Logs a debug message if `--debug` is set.
-pub(crate) fn debug(global: &Global, message: impl FnOnce() -> String) {
-    if global.debug {
-        log(global, "debug", &message());
-    }
-}
-
-/// Logs failed hooks as warnings, where their failure does not change the result.
-pub(crate) fn warn_each(global: &Global, errors: Vec<container::Error>) {
-    errors.iter().for_each(|error| warn(global, &error.message));
-}
-
-/// Writes one line to the log file, else to standard error, in the format that containerd and Podman parse.
-fn log(global: &Global, level: &str, message: &str) {
-    let time = clock::now();
-    let line = match global.log_format {
-        LogFormat::Json => {
-            format!("{{\"level\":{level:?},\"msg\":{},\"time\":{time:?}}}\n", serde_json::Value::from(message))
-        }
-        LogFormat::Text => format!("time={time:?} level={level} msg={}\n", serde_json::Value::from(message)),
-    };
-    let written = global.log.as_ref().map(|path| {
-        let file = OpenOptions::new().append(true).create(true).mode(0o644).open(path);
-        file.and_then(|mut file| file.write_all(line.as_bytes()))
-    });
-    match written {
-        Some(Ok(())) => {}
-        Some(Err(error)) => eprint!("pinrun: write the log: {error}\n{line}"),
-        None => eprint!("{line}"),
     }
 }
 

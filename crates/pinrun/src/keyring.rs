@@ -4,7 +4,7 @@ use std::ffi::CString;
 
 use rustix::io::Errno;
 
-use crate::{arguments::Global, failure::warn};
+use crate::{arguments::Global, log::warn};
 
 /// Joins the session keyring of the container, which the cloned process inherits. If that fails, the container has the
 /// caller's keyring: as with other runtimes, this is only a warning.

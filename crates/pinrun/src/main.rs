@@ -4,7 +4,8 @@
 //! main.rs          parses the command line, runs one command, reports one error
 //! arguments.rs     global options; the options of a command are in its file
 //! flags.rs         the option parser
-//! failure.rs       errors and the log, in the formats that containerd and Podman read (--log, --log-format)
+//! failure.rs       errors
+//! log.rs           reports errors, and logs, in the formats that containerd and Podman read (--log, --log-format)
 //! command/         one file per command
 //! bundle.rs        reads config.json and makes its paths absolute
 //! launch.rs        creates a container from a bundle, up to the wait for its start (create, run)
@@ -30,6 +31,7 @@ mod help;
 mod hook_output;
 mod keyring;
 mod launch;
+mod log;
 mod open_files;
 mod preserve;
 mod signals;
@@ -54,5 +56,5 @@ fn run() -> u8 {
         Ok(Action::Version) => Ok(help::version()),
         Err(failure) => Err(failure),
     };
-    result.unwrap_or_else(|failure| failure.report(&global)).number()
+    result.unwrap_or_else(|failure| log::report(&failure, &global)).number()
 }

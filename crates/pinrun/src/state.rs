@@ -21,6 +21,7 @@ mod group;
 mod record;
 mod root_mount;
 mod start_socket;
+mod status;
 
 pub(crate) use directory::{Directory, list};
 pub(crate) use group::open_partial;

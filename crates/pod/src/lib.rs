@@ -88,6 +88,7 @@ pub use pipe_holders::{Holder as PipeHolder, Rescue};
 pub use sandbox::stop::PodUsers;
 pub use sandbox::{Dns, Name, PidMode, SandboxConfig, SandboxState, SandboxStatus, SharedMode};
 pub use session::{Session, SessionControl, SessionExit};
+pub use syscall::signal::Signal;
 pub use stats::{
     ContainerStats, ExpensiveStats, Generation, HugePages, SandboxSample, SandboxStats, StatsList, Validity,
 };

@@ -5,34 +5,19 @@ use tokio::sync::mpsc;
 
 use crate::{link::Closed, spdy, websocket};
 
-/// Maximum number of received pieces that one stream buffers: with [`PIECE`] 128 KiB.
-pub(crate) const PIECES: usize = 8;
-/// Maximum size of a piece in bytes.
-pub(crate) const PIECE: usize = 16 * 1024;
-
 /// The receiving end of a stream: the data that the client sends, in order.
-pub(crate) struct Inbox {
-    queue: mpsc::Receiver<Bytes>,
-    credit: Option<spdy::Credit>,
+pub(crate) enum Inbox {
+    Spdy(spdy::Inbox),
+    WebSocket(mpsc::Receiver<Bytes>),
 }
 
 impl Inbox {
-    pub(crate) fn new(queue: mpsc::Receiver<Bytes>, credit: Option<spdy::Credit>) -> Self {
-        Self { queue, credit }
-    }
-
     /// Returns the next piece; `None` when the client sends no more.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
-        let piece = self.queue.recv().await?;
-        if let Some(credit) = &mut self.credit {
-            credit.consumed(piece.len());
+        match self {
+            Self::Spdy(inbox) => inbox.next().await,
+            Self::WebSocket(inbox) => inbox.recv().await,
         }
-        Some(piece)
-    }
-
-    /// Returns the underlying queue.
-    pub(crate) fn into_queue(self) -> mpsc::Receiver<Bytes> {
-        self.queue
     }
 
     /// Discards all further data, so that this stream does not block the others of its connection.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::{PortForward, Runtime, handshake::Protocol, http::Client, link::Lifetime, server::Shared, websocket};
+use crate::{PortForward, Runtime, client::Client, handshake::Protocol, link::Lifetime, state::Shared, websocket};
 
 /// Maximum number of ports in a request whose protocol requires them in advance.
 pub const PORTS_MAX: usize = 64;

@@ -14,21 +14,18 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use rustix::fd::AsFd;
-use tokio::{
-    io::{AsyncRead, AsyncReadExt},
-    net::{TcpStream, tcp::OwnedWriteHalf},
-};
-use tokio_util::sync::CancellationToken;
+use tokio::net::TcpStream;
 
 use crate::{
     Request, Runtime,
+    client::Client,
     counts::OpenSession,
     forward,
     handshake::{self, Protocol, Refusal},
     link::Lifetime,
     pending::PendingConnection,
     remote_command::{self, Kind, Plan},
-    server::Shared,
+    state::Shared,
 };
 
 /// Maximum size of a request's head in bytes.
@@ -153,26 +150,5 @@ async fn session<R: Runtime>(shared: Arc<Shared<R>>, request: Request, protocol:
             remote_command::serve(client, protocol, plan).await;
         }
         Request::PortForward(forward) => forward::serve(&shared, client, protocol, &forward).await,
-    }
-}
-
-/// A client's connection after its upgrade.
-pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
-    /// Data that the client sent together with its request.
-    pub(crate) received: Bytes,
-    pub(crate) lifetime: Lifetime,
-}
-
-impl Client {
-    /// Splits the connection into its two directions.
-    pub(crate) fn split(self) -> (impl AsyncRead + Send + Unpin + 'static, OwnedWriteHalf, Lifetime) {
-        let (read, write) = self.stream.into_split();
-        (std::io::Cursor::new(self.received).chain(read), write, self.lifetime)
-    }
-
-    /// Returns the token that is cancelled when the connection is closed or must be closed.
-    pub(crate) fn closed(&self) -> CancellationToken {
-        self.lifetime.closed.clone()
     }
 }

@@ -39,23 +39,28 @@
 #![forbid(unsafe_code)]
 
 mod channel;
+mod client;
 mod counts;
 mod forward;
 mod handshake;
 mod http;
 mod link;
+mod options;
 mod pending;
+mod piece;
 mod remote_command;
 mod request;
 mod runtime;
 mod server;
 pub mod spdy;
+mod state;
 mod tokens;
 pub mod websocket;
 
 pub use counts::{Counts, KindCounts};
 pub use forward::PORTS_MAX;
+pub use options::Options;
 pub use request::{Attach, Exec, PortForward, Request, Streams};
 pub use runtime::{Control, Error, Reader, Runtime, Session, Size, Writer};
-pub use server::{BindError, Options, Server};
+pub use server::{BindError, Server};
 pub use tokens::TokenError;

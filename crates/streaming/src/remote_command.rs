@@ -24,8 +24,8 @@ use tokio::{
 use crate::{
     Error, Options, Reader, Session, Streams, Writer,
     channel::{Inbox, Outlet},
+    client::Client,
     handshake::{Protocol, Version},
-    http::Client,
     link::Link,
 };
 use status::Outcome;

@@ -1,4 +1,4 @@
-//! The listener, and the state that all sessions share.
+//! The listener.
 
 use std::{
     future::Future,
@@ -12,39 +12,11 @@ use tokio::{net::TcpListener, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Counts, Request, Runtime, TokenError, counts::Counters, http, pending::PendingConnections, tokens::Tokens,
+    Counts, Options, Request, Runtime, TokenError, http, pending::PendingConnections, state::Shared, tokens::Tokens,
 };
 
 /// Pause before the next accept after it failed, mostly because no file descriptor was available.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-
-/// Options of the server.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// Address to listen on; port 0 chooses a free one.
-    pub address: SocketAddr,
-    /// A session without any transfer for this time is ended; zero disables this.
-    pub idle_timeout: Duration,
-    /// How long a client may take to send its request after it connected.
-    pub head_timeout: Duration,
-    /// How long a client may take to open the streams of its session.
-    pub stream_timeout: Duration,
-    /// How long a forwarded connection whose pod does not read may block others of its session before it is reset.
-    pub stall_timeout: Duration,
-}
-
-impl Default for Options {
-    /// Loopback; an idle timeout of four hours, five seconds for the request, 30 seconds for the other timeouts.
-    fn default() -> Self {
-        Self {
-            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            idle_timeout: Duration::from_secs(4 * 60 * 60),
-            head_timeout: Duration::from_secs(5),
-            stream_timeout: Duration::from_secs(30),
-            stall_timeout: Duration::from_secs(30),
-        }
-    }
-}
 
 /// The listener cannot be created.
 #[derive(Debug, thiserror::Error)]
@@ -60,17 +32,6 @@ pub struct Server<R> {
     /// Start of all URLs.
     base: String,
     shared: Arc<Shared<R>>,
-}
-
-/// The state that sessions share.
-pub(crate) struct Shared<R> {
-    pub(crate) runtime: R,
-    pub(crate) options: Options,
-    pub(crate) tokens: Tokens,
-    pub(crate) counters: Arc<Counters>,
-    /// Cancelled when the server stops.
-    pub(crate) stopped: CancellationToken,
-    pub(crate) sessions: TaskTracker,
 }
 
 impl<R: Runtime> Server<R> {

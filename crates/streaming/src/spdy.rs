@@ -3,7 +3,8 @@
 //! ```text
 //! frame       bytes ↔ frames               headers     the compressed blocks of names and values
 //! decoder     a peer's bytes → frames      window      how much may be sent
-//! connection  reads frames, fills inboxes            stream   a stream that the client opened
+//! receiver    reads frames, fills inboxes  stream      a stream that the client opened
+//! connection  the state that they share
 //! ```
 //!
 //! The server opens no streams, and sends only empty headers.
@@ -13,15 +14,19 @@ mod decoder;
 mod dictionary;
 mod frame;
 mod headers;
+mod malformed;
+mod receiver;
 mod stream;
 mod window;
 
-pub use decoder::{Decoder, Malformed};
+pub use decoder::Decoder;
 pub use frame::Frame;
 pub use headers::{Deflater, Headers, Inflater};
+pub use malformed::Malformed;
 
-pub(crate) use connection::{Limits, connect};
-pub(crate) use stream::{Acceptor, Credit, Offer, Outlet, Stream};
+pub(crate) use connection::Limits;
+pub(crate) use receiver::connect;
+pub(crate) use stream::{Acceptor, Inbox, Offer, Outlet, Stream};
 
 #[cfg(test)]
 mod tests;

@@ -6,9 +6,11 @@
 mod connection;
 mod demultiplexer;
 mod frame;
+mod malformed;
 mod tunnel;
 
-pub use demultiplexer::{Codec, Demultiplexer, Event, Malformed};
+pub use demultiplexer::{Codec, Demultiplexer, Event};
+pub use malformed::Malformed;
 
 pub(crate) use connection::{Outlet, connect};
 pub(crate) use tunnel::tunnel;

@@ -10,6 +10,7 @@ pub mod directory_tree;
 #[cfg(all(target_arch = "x86_64", target_feature = "crt-static"))]
 mod early;
 pub mod entry;
+pub mod error_text;
 pub mod exec;
 pub mod file_lock;
 pub mod idmapped_mount;
@@ -29,6 +30,7 @@ pub mod scheduling;
 pub mod seccomp;
 pub mod shared_memory;
 pub mod shared_word;
+pub mod signal;
 pub mod signal_fd;
 pub mod signals;
 pub mod socket_queue;

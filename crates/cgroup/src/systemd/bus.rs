@@ -60,7 +60,7 @@ fn broken(operation: &str, error: &io::Error) -> CallError {
 
 /// A connection to systemd, direct or over a message bus.
 #[derive(Debug)]
-pub(super) struct Bus {
+pub(crate) struct Bus {
     stream: UnixStream,
     serial: u32,
     signals: VecDeque<Message>,

@@ -10,12 +10,12 @@ use rustix::{
     fs::{CWD, FileType, StatVfsMountFlags, fstat, fstatvfs},
     mount::{MountAttrFlags, MountPropagationFlags, OpenTreeFlags, open_tree},
 };
-use syscall::mount_attributes::MountAttributes;
+use syscall::{error_text::error_text, mount_attributes::MountAttributes};
 
 use crate::{
     Error,
     destination::Shape,
-    error::{During, cause_text},
+    error::During,
     mounts::{
         MountFd,
         idmap::{IdMap, Maps},
@@ -124,7 +124,7 @@ impl Source {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let present = clears.on(tree)?;
                 let locked = if present.0.is_empty() { clears } else { present };
-                let reason = format!("flags of the source are locked: {}", cause_text(&error));
+                let reason = format!("flags of the source are locked: {}", error_text(&error));
                 return Err(if locked.0.is_empty() {
                     Error::system(format!("set {requested:?} of the bind mount (access times may be locked)"), error)
                 } else {

@@ -17,8 +17,8 @@ use syscall::mount_attributes::MountAttributes;
 use crate::{
     Error,
     error::During,
-    mounts::{SCRATCH, filesystem::FileSystem, option::Options},
-    preopened,
+    mount_tree::{self, SCRATCH},
+    mounts::{filesystem::FileSystem, option::Options},
 };
 
 /// The v1 hierarchies of this host, and the container's group in them.
@@ -105,7 +105,7 @@ impl CgroupMounts {
 
 /// Clones the host's `/sys/fs/cgroup` read-only, for a caller that may not mount the hierarchies.
 fn clone_hosts() -> Result<CgroupMounts, Error> {
-    let tree = preopened::clone_host_mount(c"/sys/fs/cgroup", true)?;
+    let tree = mount_tree::clone_host_mount(c"/sys/fs/cgroup", true)?;
     let attributes = MountAttributes { set: MountAttrFlags::MOUNT_ATTR_RDONLY, ..Default::default() };
     attributes.apply(&tree, true).during(|| "make the host's /sys/fs/cgroup read-only")?;
     Ok(CgroupMounts::Host(tree))

@@ -10,11 +10,12 @@ use rustix::{
 };
 use syscall::mount_attributes::MountAttributes;
 
-use super::{Kind, Mount, attach, cgroup::V1Mount, copy_up};
+use super::{Kind, Mount, cgroup::V1Mount, copy_up};
 use crate::{
     Error, descriptors,
     destination::{self, Shape},
     error::During,
+    mount_tree::attach,
 };
 
 /// The descriptor of a detached mount.

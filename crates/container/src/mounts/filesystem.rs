@@ -16,8 +16,8 @@ use syscall::mount_attributes::MountAttributes;
 use crate::{
     Error, descriptors,
     error::During,
+    mount_tree,
     mounts::{long_options, option::Options},
-    preopened,
 };
 
 /// Options of the file systems that every container has, so that an unknown option is reported before anything is made.
@@ -79,8 +79,8 @@ impl FileSystem {
 
     /// Makes a new instance and returns a detached mount of it.
     pub(crate) fn make(&self, options: &Options) -> Result<OwnedFd, Error> {
-        if long_options::are_long(&self.source, options) {
-            return long_options::make(self, options);
+        if long_options::are_long(self.source.as_deref(), options) {
+            return long_options::make(&self.kind, self.source.as_deref(), options);
         }
         self.make_new(options, true)
     }
@@ -162,7 +162,7 @@ impl FileSystem {
                 self.kind
             )
         };
-        let tree = preopened::clone_host_mount(mount_point, true).map_err(|error| error.within(operation()))?;
+        let tree = mount_tree::clone_host_mount(mount_point, true).map_err(|error| error.within(operation()))?;
         let mut attributes =
             MountAttributes { set: options.attributes.set & !MountAttrFlags::MOUNT_ATTR__ATIME, ..Default::default() };
         if self.kind.as_c_str() == c"sysfs" {

@@ -2,7 +2,10 @@
 //! an overlay's lower directories is often longer. mount(2) accepts a page of options, but attaches the mount. So a
 //! separate process calls it in a private mount namespace, and hands over a detached clone.
 
-use std::{ffi::CString, mem::MaybeUninit};
+use std::{
+    ffi::{CStr, CString},
+    mem::MaybeUninit,
+};
 
 use rustix::{
     fd::{AsFd, OwnedFd},
@@ -19,40 +22,33 @@ use rustix::{
 };
 use syscall::{clone::Clone3, mount_attributes::MountAttributes};
 
-use crate::{
-    Error,
-    error::During,
-    mounts::{SCRATCH, filesystem::FileSystem, option::Options},
-    spec_string::c_string,
-    sync,
-};
+use crate::{Error, error::During, mount_tree::SCRATCH, mounts::option::Options, spec_string::c_string, sync};
 
 /// Maximum length in bytes of a string of fsconfig(2), without its NUL.
 const STRING_MAX: usize = 255;
 
 /// Whether the source or an option is too long for fsconfig(2).
-pub(super) fn are_long(source: &Option<CString>, options: &Options) -> bool {
+pub(super) fn are_long(source: Option<&CStr>, options: &Options) -> bool {
     let long = |(_, value): &(String, Option<String>)| value.as_ref().is_some_and(|value| value.len() > STRING_MAX);
-    source.as_ref().is_some_and(|source| source.to_bytes().len() > STRING_MAX) || options.data.iter().any(long)
+    source.is_some_and(|source| source.to_bytes().len() > STRING_MAX) || options.data.iter().any(long)
 }
 
 /// Makes a new instance with mount(2) and returns a detached mount of it.
-pub(super) fn make(fs: &FileSystem, options: &Options) -> Result<OwnedFd, Error> {
+pub(super) fn make(kind: &CStr, source: Option<&CStr>, options: &Options) -> Result<OwnedFd, Error> {
     let strings: Vec<String> = options.data.iter().map(option_string).collect();
     let data = c_string("mounts: options", &strings.join(","))?;
     // mount(2) truncates data longer than a page without an error.
     let (length, maximum) = (data.to_bytes().len(), page_size() - 1);
     if length > maximum {
         return Err(Error::invalid(format!(
-            "mount a new {:?}: its options have {length} bytes, more than the {maximum} that mount(2) accepts",
-            fs.kind
+            "mount a new {kind:?}: its options have {length} bytes, more than the {maximum} that mount(2) accepts"
         )));
     }
     let flags = superblock_flags(options);
     let (ours, child_socket) = sync::pair()?;
     let private = Clone3 { namespaces: Some(UnshareFlags::NEWNS), cgroup: None };
     let child = private.fork(|| {
-        let send_error = match mount_and_clone(fs, flags, &data) {
+        let send_error = match mount_and_clone(kind, source, flags, &data) {
             Ok(tree) => send(&child_socket, &[], Some(&tree)).err(),
             Err(errno) => send(&child_socket, &errno.raw_os_error().to_ne_bytes(), None).err(),
         };
@@ -63,7 +59,7 @@ pub(super) fn make(fs: &FileSystem, options: &Options) -> Result<OwnedFd, Error>
     let received = receive(&ours);
     // Reap the child whether or not it succeeded.
     let _ = waitid(WaitId::PidFd(child.pidfd.as_fd()), WaitIdOptions::EXITED);
-    let tree = received.during(|| format!("mount a new {:?} with {data:?}", fs.kind))?;
+    let tree = received.during(|| format!("mount a new {kind:?} with {data:?}"))?;
     let attributes = MountAttributes { set: options.attributes.set, ..MountAttributes::default() };
     if !attributes.is_empty() {
         let times = MountAttrFlags::MOUNT_ATTR__ATIME;
@@ -85,10 +81,10 @@ fn superblock_flags(options: &Options) -> MountFlags {
     if read_only { MountFlags::RDONLY } else { MountFlags::empty() }
 }
 
-fn mount_and_clone(fs: &FileSystem, flags: MountFlags, data: &CString) -> Result<OwnedFd, Errno> {
+fn mount_and_clone(kind: &CStr, source: Option<&CStr>, flags: MountFlags, data: &CString) -> Result<OwnedFd, Errno> {
     mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
-    let source = fs.source.as_deref().unwrap_or(c"none");
-    mount(source, SCRATCH, fs.kind.as_c_str(), flags, Some(data.as_c_str()))?;
+    let source = source.unwrap_or(c"none");
+    mount(source, SCRATCH, kind, flags, Some(data.as_c_str()))?;
     open_tree(CWD, SCRATCH, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)
 }
 

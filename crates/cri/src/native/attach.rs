@@ -3,10 +3,7 @@ use pod::{ExecRequest, UserChoice};
 use tonic::Streaming;
 
 use super::{Outgoing, session};
-use crate::{
-    attached_clients::AttachedClients,
-    handler::{Outcome, Shared},
-};
+use crate::handler::{Outcome, Shared};
 
 /// Attaches to a container's streams. The container keeps running when the client disconnects.
 pub(super) async fn handle(
@@ -26,7 +23,7 @@ pub(super) async fn handle(
         stderr: !container.config.tty,
         size: start.size.map(session::size),
     };
-    let client = AttachedClients::register(&state, &container.id);
+    let client = state.attached_clients.register(&container.id);
     let session = state.engine.attach(&container.id, request).await?;
     Ok(session::run(session, input, Some(client)))
 }

@@ -13,21 +13,18 @@ use std::{
 };
 
 use cri_proto::encoded::Row;
-use pod::{ContainerStats, SandboxStats, Validity};
+use pod::{ContainerStats, Engine, SandboxStats, Validity};
 use prost::Message;
 use tokio::sync::Notify;
 
 use super::{
-    Rows, field,
+    RowCaches, Rows, field,
     field::{container_attributes, nested, sandbox_attributes},
     list_cache::ListCache,
     root,
     row_cache::RowCache,
 };
-use crate::{
-    handler::{Shared, State},
-    status::{Filesystem, sandbox_metrics, usage_of_container, usage_of_sandbox},
-};
+use crate::status::{Filesystem, sandbox_metrics, usage_of_container, usage_of_sandbox};
 
 /// A list that was not requested for this long is dropped.
 const QUIET: Duration = Duration::from_secs(120);
@@ -73,9 +70,9 @@ struct SampledList {
 
 impl SampledList {
     /// Records a request for the list, and returns the rows if they are current.
-    fn request(&self, state: &State) -> Option<Rows> {
+    fn request(&self, engine: &Engine) -> Option<Rows> {
         *self.requested_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        self.cache.get(|validity| state.engine.is_valid(validity))
+        self.cache.get(|validity| engine.is_valid(validity))
     }
 
     fn set(&self, validity: Option<Validity>, rows: Rows) -> Rows {
@@ -90,31 +87,31 @@ impl SampledList {
 }
 
 impl SampledLists {
-    pub(super) async fn container_stats(&self, state: &Shared) -> Rows {
-        if let Some(rows) = self.containers.request(state) {
+    pub(super) async fn container_stats(&self, caches: &Arc<RowCaches>) -> Rows {
+        if let Some(rows) = self.containers.request(&caches.engine) {
             return rows;
         }
-        self.prepare(state);
-        let all = state.engine.all_container_stats().await;
-        self.containers.set(all.validity, self.encode_containers(&all.stats, &root(state)))
+        self.prepare(caches);
+        let all = caches.engine.all_container_stats().await;
+        self.containers.set(all.validity, self.encode_containers(&all.stats, &root(&caches.engine)))
     }
 
-    pub(super) async fn sandbox_stats(&self, state: &Shared) -> Rows {
-        if let Some(rows) = self.sandboxes.request(state) {
+    pub(super) async fn sandbox_stats(&self, caches: &Arc<RowCaches>) -> Rows {
+        if let Some(rows) = self.sandboxes.request(&caches.engine) {
             return rows;
         }
-        self.prepare(state);
-        let all = state.engine.all_sandbox_stats().await;
-        self.sandboxes.set(all.validity, self.encode_sandboxes(&all.stats, &root(state)))
+        self.prepare(caches);
+        let all = caches.engine.all_sandbox_stats().await;
+        self.sandboxes.set(all.validity, self.encode_sandboxes(&all.stats, &root(&caches.engine)))
     }
 
-    pub(super) async fn metrics(&self, state: &Shared) -> Rows {
-        if let Some(rows) = self.metrics.request(state) {
+    pub(super) async fn metrics(&self, caches: &Arc<RowCaches>) -> Rows {
+        if let Some(rows) = self.metrics.request(&caches.engine) {
             return rows;
         }
-        self.prepare(state);
-        self.query_filesystem(state).await;
-        let all = state.engine.all_sandbox_stats().await;
+        self.prepare(caches);
+        self.query_filesystem(&caches.engine).await;
+        let all = caches.engine.all_sandbox_stats().await;
         self.metrics.set(all.validity, self.encode_metrics(&all.stats))
     }
 
@@ -156,7 +153,7 @@ impl SampledLists {
 
     /// Refreshes [`Self::filesystem`] if its disk responds. A disk that does not respond blocks one thread, and each
     /// caller only for [`QUERY_TIMEOUT`].
-    async fn query_filesystem(&self, state: &State) {
+    async fn query_filesystem(&self, engine: &Engine) {
         let last = Arc::clone(&self.filesystem);
         if last.is_fresh() {
             return;
@@ -168,7 +165,7 @@ impl SampledLists {
             let _ = tokio::time::timeout(QUERY_TIMEOUT, updated).await;
             return;
         }
-        let (images, guard) = (state.engine.images().clone(), QueryGuard(Arc::clone(&last)));
+        let (images, guard) = (engine.images().clone(), QueryGuard(Arc::clone(&last)));
         let disk = images.disk().clone();
         // Not `run`: its time limit is for callers that depend on the disk, and this one falls back to cached values.
         let query = disk.run_long(move || {
@@ -180,24 +177,24 @@ impl SampledLists {
     }
 
     /// Starts the task that encodes the lists after each round of samples.
-    fn prepare(&self, state: &Shared) {
+    fn prepare(&self, caches: &Arc<RowCaches>) {
         if !self.preparing.swap(true, Ordering::Relaxed) {
-            tokio::spawn(after_each_round(Arc::downgrade(state)));
+            tokio::spawn(after_each_round(Arc::downgrade(caches)));
         }
     }
 
     /// Encodes the lists that were requested recently.
-    fn encode_requested(&self, state: &Shared) {
+    fn encode_requested(&self, engine: &Engine) {
         if !self.containers.is_quiet() {
-            let all = state.engine.last_container_stats();
-            self.containers.set(all.validity, self.encode_containers(&all.stats, &root(state)));
+            let all = engine.last_container_stats();
+            self.containers.set(all.validity, self.encode_containers(&all.stats, &root(engine)));
         }
         if self.sandboxes.is_quiet() && self.metrics.is_quiet() {
             return;
         }
-        let all = state.engine.last_sandbox_stats();
+        let all = engine.last_sandbox_stats();
         if !self.sandboxes.is_quiet() {
-            self.sandboxes.set(all.validity, self.encode_sandboxes(&all.stats, &root(state)));
+            self.sandboxes.set(all.validity, self.encode_sandboxes(&all.stats, &root(engine)));
         }
         if !self.metrics.is_quiet() {
             self.metrics.set(all.validity, self.encode_metrics(&all.stats));
@@ -249,21 +246,21 @@ fn times(stats: &SandboxStats) -> u64 {
     stats.containers.iter().fold(stats.sample.at, |sum, container| mix(sum, container.at))
 }
 
-async fn after_each_round(state: Weak<State>) {
-    let Some(mut rounds) = state.upgrade().map(|state| state.engine.stats_rounds()) else { return };
+async fn after_each_round(caches: Weak<RowCaches>) {
+    let Some(mut rounds) = caches.upgrade().map(|caches| caches.engine.stats_rounds()) else { return };
     loop {
         let round = tokio::time::timeout(CHECK, rounds.changed()).await;
-        let Some(state) = state.upgrade() else { return };
-        if !state.rows.sampled.tidy() || matches!(round, Ok(Err(_))) {
-            state.rows.sampled.preparing.store(false, Ordering::Relaxed);
+        let Some(caches) = caches.upgrade() else { return };
+        if !caches.sampled.tidy() || matches!(round, Ok(Err(_))) {
+            caches.sampled.preparing.store(false, Ordering::Relaxed);
             return;
         }
         if round.is_ok() {
-            if !state.rows.sampled.metrics.is_quiet() {
-                state.rows.sampled.query_filesystem(&state).await;
+            if !caches.sampled.metrics.is_quiet() {
+                caches.sampled.query_filesystem(&caches.engine).await;
             }
             // If this panics, the next request encodes the lists.
-            let _ = tokio::task::spawn_blocking(move || state.rows.sampled.encode_requested(&state)).await;
+            let _ = tokio::task::spawn_blocking(move || caches.sampled.encode_requested(&caches.engine)).await;
         }
     }
 }

@@ -10,5 +10,5 @@ pub(super) async fn handle(
     state: Shared,
     request: v1::StreamContainerStatsRequest,
 ) -> Outcome<Streamed<encoded::StreamContainerStatsResponse>> {
-    Ok(rows::in_parts(rows::container_stats(&state, request.filter.into()).await))
+    Ok(rows::in_parts(state.rows.container_stats(request.filter.into()).await))
 }

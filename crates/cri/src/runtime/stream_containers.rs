@@ -10,5 +10,5 @@ pub(super) async fn handle(
     state: Shared,
     request: v1::StreamContainersRequest,
 ) -> Outcome<Streamed<encoded::StreamContainersResponse>> {
-    Ok(rows::in_parts(rows::containers(&state, request.filter.into())))
+    Ok(rows::in_parts(state.rows.containers(request.filter.into())))
 }

@@ -10,5 +10,5 @@ pub(super) async fn handle(
     state: Shared,
     _: v1::StreamPodSandboxMetricsRequest,
 ) -> Outcome<Streamed<encoded::StreamPodSandboxMetricsResponse>> {
-    Ok(rows::in_parts(rows::pod_sandbox_metrics(&state).await))
+    Ok(rows::in_parts(state.rows.pod_sandbox_metrics().await))
 }

@@ -10,5 +10,5 @@ pub(super) async fn handle(
     state: Shared,
     request: v1::StreamPodSandboxStatsRequest,
 ) -> Outcome<Streamed<encoded::StreamPodSandboxStatsResponse>> {
-    Ok(rows::in_parts(rows::pod_sandbox_stats(&state, request.filter.into()).await))
+    Ok(rows::in_parts(state.rows.pod_sandbox_stats(request.filter.into()).await))
 }

@@ -10,5 +10,5 @@ pub(super) async fn handle(
     state: Shared,
     request: v1::StreamPodSandboxesRequest,
 ) -> Outcome<Streamed<encoded::StreamPodSandboxesResponse>> {
-    Ok(rows::in_parts(rows::pod_sandboxes(&state, request.filter.into())))
+    Ok(rows::in_parts(state.rows.pod_sandboxes(request.filter.into())))
 }

@@ -1,9 +1,9 @@
 use streaming::Streams;
 
-use crate::{Failure, handler::Outcome};
+use crate::Failure;
 
 /// Validates the requested streams of exec or attach.
-pub(crate) fn container_streams(stdin: bool, stdout: bool, stderr: bool, tty: bool) -> Outcome<Streams> {
+pub(crate) fn container_streams(stdin: bool, stdout: bool, stderr: bool, tty: bool) -> Result<Streams, Failure> {
     if tty && stderr {
         return Err(Failure::invalid("stderr", "must not be set with tty, because a terminal has only one output"));
     }
@@ -14,7 +14,7 @@ pub(crate) fn container_streams(stdin: bool, stdout: bool, stderr: bool, tty: bo
 }
 
 /// Validates the ports of a pod.
-pub(crate) fn ports(ports: &[i32]) -> Outcome<Vec<u16>> {
+pub(crate) fn ports(ports: &[i32]) -> Result<Vec<u16>, Failure> {
     let valid = |port: &i32| u16::try_from(*port).ok().filter(|port| *port > 0);
     let ports: Option<Vec<u16>> = ports.iter().map(valid).collect();
     match ports {

@@ -36,7 +36,7 @@ impl Store {
             }
         }
         let (store, lease) = (self.inner.clone(), self.lease(&images));
-        let _permit = self.inner.pulls.archives.acquire().await;
+        let _permit = self.inner.transfers.archives.acquire().await;
         let result = channel::drain(&self.inner.disk, out, move |writer| {
             let written = write(&store, &images, writer);
             drop(lease);

@@ -34,7 +34,7 @@ impl Store {
         &self,
         archive: &mut (dyn tokio::io::AsyncRead + Send + Unpin),
     ) -> Result<Vec<ImportedImage>, Error> {
-        let _permit = self.inner.pulls.archives.acquire().await;
+        let _permit = self.inner.transfers.archives.acquire().await;
         let store = self.inner.clone();
         let files =
             channel::feed(&self.inner.disk, archive, move |reader| ArchiveFiles::from_tar(&store, reader)).await;

@@ -12,7 +12,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::layer::{ReadyLayer, Scratch, UnpackedLayer, open_directory};
+use super::layer::open_directory;
 use crate::{
     Digest, Error, Image, durable,
     error::failed_to,
@@ -21,6 +21,7 @@ use crate::{
     index::{Change, Form, ImageRecord, LayerRecord},
     state::StoredImage,
     store::Inner,
+    transfers::{ReadyLayer, Scratch, UnpackedLayer},
     tree_digest::{Pace, tree_digest},
     unpack::{Attributes, UnpackResult, set_attributes},
     usage::measure,

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use telemetry::Counter;
 use tokio::sync::mpsc;
 
 use super::growing_file::Writer;
@@ -60,7 +61,7 @@ fn check(expected: &Digest, got: &Digest, size: u64, length: u64) -> Result<(), 
 
 /// Downloads the blob of a layer into the file of `target`, whose writer notifies the unpacking side.
 pub(super) async fn layer(
-    (session, stream): (&Session, BlobStream<'_>),
+    (stream, fetched_bytes): (BlobStream<'_>, &Counter),
     layer: &LayerRef,
     target: (PathBuf, Writer),
     disk: &Disk,
@@ -71,7 +72,7 @@ pub(super) async fn layer(
     let (path, writer) = target;
     let blob = layer.clone();
     let sink = disk.thread("image-blob", move || sink(&path, &blob, queue, &writer));
-    let receive = cancel.guard(receive((session, stream), layer, chunks, meter));
+    let receive = cancel.guard(receive((stream, fetched_bytes), layer, chunks, meter));
     let (stored, received) = tokio::join!(sink, receive);
     // A full disk closes the queue, after which the result of the network side is meaningless.
     match (stored, received) {
@@ -82,12 +83,11 @@ pub(super) async fn layer(
 }
 
 async fn receive(
-    (session, mut stream): (&Session, BlobStream<'_>),
+    (mut stream, fetched_bytes): (BlobStream<'_>, &Counter),
     layer: &LayerRef,
     chunks: mpsc::Sender<Option<bytes::Bytes>>,
     meter: &Meter,
 ) -> Result<(), Error> {
-    let fetched_bytes = &session.metrics().fetched_bytes;
     let mut arrived: u64 = 0;
     meter.report(Stage::Downloading, 0);
     while let Some(chunk) = stream.next().await? {

@@ -13,8 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::unpack_limit::UnpackLimit;
-use crate::Error;
+use crate::{Error, transfers::UnpackLimit};
 
 /// How often a waiting reader checks whether another layer waits for its permit.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);

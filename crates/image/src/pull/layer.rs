@@ -19,12 +19,12 @@ use super::{
 use crate::{
     Digest, Error, ErrorKind, Stage,
     error::failed_to,
-    index::{LayerRecord, LayerRef},
+    index::LayerRef,
     progress::{Listeners, Meter},
     registry::Session,
     single_flight::{CancelToken, Waiter},
     store::Inner,
-    trash::Trash,
+    transfers::{ReadyLayer, Scratch},
     unpack::{self, UnpackResult, unpack},
 };
 
@@ -45,42 +45,6 @@ impl Source {
                 (session.host.clone(), format!("{}/{}", session.host, session.repository))
             }
             Self::Store => (String::new(), "/".to_owned()),
-        }
-    }
-}
-
-/// A temporary file or directory, which is deleted unless it was renamed. The number is the count of failed syncs
-/// before its first byte was written.
-pub(super) struct Scratch(pub(super) PathBuf, Arc<Trash>, u64);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Not deleted here, because this may be an async thread. What cannot be deleted is found at the next opening.
-        self.1.delete_later(std::mem::take(&mut self.0));
-    }
-}
-
-/// An unpacked layer that is not visible yet and belongs to the pulls that share it.
-pub(crate) struct UnpackedLayer {
-    pub(super) scratch: Scratch,
-    pub(super) record: LayerRecord,
-}
-
-/// A layer that can be committed.
-#[derive(Clone)]
-pub(crate) enum ReadyLayer {
-    /// The layer was visible before.
-    Listed,
-    /// The layer is complete, but it may not be on disk yet.
-    Unpacked(Arc<UnpackedLayer>),
-}
-
-impl ReadyLayer {
-    /// Returns the count of failed syncs before it was written; `None` if it was on disk before.
-    pub(super) fn failed_syncs(&self) -> Option<u64> {
-        match self {
-            Self::Listed => None,
-            Self::Unpacked(directory) => Some(directory.scratch.2),
         }
     }
 }
@@ -190,7 +154,7 @@ impl Inner {
         let unpacking = self.unpack_from(reader, (layer, request.unpack), cancel);
         let downloading = async {
             let target = (file.0.clone(), writer);
-            let work = download::layer((session, stream), layer, target, &self.disk, meter, cancel);
+            let work = download::layer((stream, &self.metrics.fetched_bytes), layer, target, &self.disk, meter, cancel);
             let result = work.instrument(debug_span!("download")).await;
             meter.report(Stage::Unpacking, layer.size);
             result
@@ -215,7 +179,7 @@ impl Inner {
             File::create_new(&path).map_err(failed_to("create", &path))?;
             let file = Scratch(path.clone(), store.trash.clone(), store.sync.failed_syncs());
             let (writer, reader) =
-                growing_file::pair(&path, store.pulls.unpacks.clone()).map_err(failed_to("open", &path))?;
+                growing_file::pair(&path, store.transfers.unpacks.clone()).map_err(failed_to("open", &path))?;
             Ok((file, writer, reader))
         };
         self.disk.run(create).await
@@ -241,7 +205,7 @@ impl Inner {
         (layer, unpacks): (&LayerRef, bool),
         cancel: &CancelToken,
     ) -> Result<Option<(Scratch, UnpackResult)>, Error> {
-        let _permit = self.pulls.unpacks.acquire().await?;
+        let _permit = self.transfers.unpacks.acquire().await?;
         let (path, limits, diff_id) = (self.content.temporary("layer"), self.limits(), layer.diff_id.clone());
         let (trash, failed_syncs) = (self.trash.clone(), self.sync.failed_syncs());
         let (start, cancel) = (Instant::now(), cancel.clone());

@@ -5,22 +5,15 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::try_join_all;
 use tracing::{Instrument, debug_span};
 
-use super::{
-    LayerEntry,
-    layer::{ReadyLayer, Source},
-};
+use super::{LayerEntry, layer::Source};
 use crate::{
     Digest, Error,
     index::LayerRef,
     progress::Listeners,
     single_flight::{CancelToken, Waiter},
     store::Inner,
+    transfers::ReadyLayer,
 };
-
-/// The single-flight key of a layer: where it comes from, and a digest of everything that is claimed about it and the
-/// layers below (chain id, blob, size). An image with false claims about the layers of another image shares none of
-/// that image's operations.
-pub(crate) type LayerKey = (String, Digest);
 
 /// Layers that an image waits for, lowest first.
 struct LayerWaiters {
@@ -69,7 +62,7 @@ impl Inner {
                 store.ensure_layer(layer_ref, source, lower_waiters, (listeners, cancel)).instrument(span).await
             };
             let key = (scope.clone(), claims.clone());
-            let (waiter, shared) = self.pulls.layers.attach_or_start(key, listeners, Duration::ZERO, start);
+            let (waiter, shared) = self.transfers.layers.attach_or_start(key, listeners, Duration::ZERO, start);
             waiters.shared |= shared;
             waiters.all.push((layer.chain.clone(), waiter));
         }

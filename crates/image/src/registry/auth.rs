@@ -6,8 +6,8 @@ use reqwest::{Client, StatusCode, Url};
 use serde::Deserialize;
 
 use super::{
-    client::{ANSWER_TIMEOUT, chain, read_bounded},
     endpoint::Endpoint,
+    response::{ANSWER_TIMEOUT, chain, read_bounded},
 };
 use crate::{Credentials, Error, ErrorKind};
 

@@ -6,10 +6,12 @@ use reqwest::{Method, Response, StatusCode};
 use tokio::time::{Instant, timeout};
 
 use super::{
-    client::{RegistryRequest, Session, chain},
     manifest::summary,
+    response::chain,
+    session::{RegistryRequest, Session},
+    slots::Slot,
 };
-use crate::{Digest, Error, pull::Slot};
+use crate::{Digest, Error};
 
 /// Interrupted transfers in a row after which the next endpoint is tried.
 const BREAKS: u32 = 5;

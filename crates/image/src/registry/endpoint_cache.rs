@@ -6,24 +6,23 @@ use std::{
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use reqwest::Url;
 
 use super::{
-    auth_file,
-    client::Clients,
     endpoint::{Endpoint, base, endpoints, server},
     hosts::{self, Host},
+    http_client,
 };
-use crate::{Credentials, Error};
+use crate::{Error, Registries};
 
 /// Most hosts in the cache.
 const HOSTS_MAX: usize = 1024;
 
 /// The endpoints of a host, and the files they were read from.
-pub(crate) struct CachedEndpoints {
+struct CachedEndpoints {
     files: Vec<(PathBuf, FileVersion)>,
     endpoints: Vec<Endpoint>,
 }
@@ -36,18 +35,22 @@ fn file_version(path: &Path) -> FileVersion {
     Some((meta.dev(), meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
 }
 
-impl Clients {
+/// The endpoints of hosts, as of the last pull from each.
+#[derive(Default)]
+pub(crate) struct EndpointCache(Mutex<HashMap<String, CachedEndpoints>>);
+
+impl EndpointCache {
     /// Returns the endpoints of a registry host, in the order in which they are to be tried.
     ///
     /// # Errors
     /// A file of the host is not valid or cannot be read; the message names it.
-    pub(super) fn endpoints(&self, host: &str) -> Result<Vec<Endpoint>, Error> {
+    pub(super) fn endpoints(&self, registries: &Registries, host: &str) -> Result<Vec<Endpoint>, Error> {
         if let Some(known) = self.cache().get(host)
             && known.files.iter().all(|(path, version)| file_version(path) == *version)
         {
             return Ok(known.endpoints.clone());
         }
-        let mut reader = EndpointReader { clients: self, files: Vec::new() };
+        let mut reader = EndpointReader { registries, files: Vec::new() };
         let endpoints = reader.endpoints(host)?;
         let files = reader.files;
         let mut all = self.cache();
@@ -58,36 +61,20 @@ impl Clients {
         Ok(endpoints)
     }
 
-    /// Returns the credentials for an endpoint. Those of the pull's caller are for the registry itself, never for its
-    /// mirrors; all others are in the file of credentials.
-    pub(super) fn credentials(
-        &self,
-        endpoint: &Endpoint,
-        (host, repository): (&str, &str),
-        caller_credentials: Option<&Credentials>,
-    ) -> Result<Option<Credentials>, Error> {
-        match (&endpoint.mirror_of, caller_credentials, &self.registries.auth_file) {
-            (None, Some(credentials), _) => Ok(Some(credentials.clone())),
-            (_, _, None) => Ok(None),
-            (None, None, Some(file)) => auth_file::find(file, host, repository),
-            (Some(_), _, Some(file)) => auth_file::find(file, &endpoint.authority(), repository),
-        }
-    }
-
     fn cache(&self) -> MutexGuard<'_, HashMap<String, CachedEndpoints>> {
-        self.endpoint_cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Reads the endpoints of a host, and records which files they depend on.
 struct EndpointReader<'a> {
-    clients: &'a Clients,
+    registries: &'a Registries,
     files: Vec<(PathBuf, FileVersion)>,
 }
 
 impl EndpointReader<'_> {
     fn endpoints(&mut self, host: &str) -> Result<Vec<Endpoint>, Error> {
-        let registries = &self.clients.registries;
+        let registries = self.registries;
         // The default does not apply to hosts that have mirrors in the configuration.
         let with_default = !registries.mirrors.contains_key(host);
         if let Some(hosts) = self.directory(host, with_default)? {
@@ -100,7 +87,7 @@ impl EndpointReader<'_> {
             let authority = if endpoint.mirror_of.is_some() { endpoint.authority() } else { host.to_owned() };
             let settings = self.directory(&authority, false)?.and_then(|mut hosts| hosts.pop());
             if let Some(settings) = settings.filter(|_| endpoint.base.scheme() == "https") {
-                endpoint.client = Some(Clients::for_host(&settings)?);
+                endpoint.client = Some(http_client::for_host(&settings)?);
                 endpoint.headers = settings.headers;
             }
         }
@@ -109,7 +96,7 @@ impl EndpointReader<'_> {
 
     /// Reads the directory of a host; `None` if there is no such directory.
     fn directory(&mut self, host: &str, with_default: bool) -> Result<Option<Vec<Host>>, Error> {
-        let Some(config_dir) = &self.clients.registries.config_dir else { return Ok(None) };
+        let Some(config_dir) = &self.registries.config_dir else { return Ok(None) };
         self.record(config_dir.clone());
         let Some(directory) = hosts::directory(config_dir, host, with_default) else { return Ok(None) };
         self.record(directory.clone());
@@ -131,9 +118,9 @@ impl EndpointReader<'_> {
     }
 
     fn endpoint(&self, settings: &Host, host: &str) -> Result<Endpoint, Error> {
-        let base = base_of(self.clients, settings)?;
+        let base = base_of(self.registries, settings)?;
         Ok(Endpoint {
-            client: Some(Clients::for_host(settings)?),
+            client: Some(http_client::for_host(settings)?),
             base,
             mirror_of: (!settings.is_server).then(|| host.to_owned()),
             headers: settings.headers.clone(),
@@ -145,15 +132,15 @@ impl EndpointReader<'_> {
 }
 
 /// Returns the base URL: `…/v2/`, or with `override_path` the path as it is written.
-fn base_of(clients: &Clients, settings: &Host) -> Result<Url, Error> {
+fn base_of(registries: &Registries, settings: &Host) -> Result<Url, Error> {
     let text = server(settings.url.trim_end_matches('/'));
     // A host with TLS settings is not accessed without TLS, not even on loopback.
     let needs_tls = settings.skip_verify || !settings.ca.is_empty() || !settings.client.is_empty();
     let text = &if needs_tls && !text.contains("://") { format!("https://{text}") } else { text.to_owned() };
     if !settings.override_path {
-        return base(&clients.registries, text.strip_suffix("/v2").unwrap_or(text));
+        return base(registries, text.strip_suffix("/v2").unwrap_or(text));
     }
-    let mut url = base(&clients.registries, text)?;
+    let mut url = base(registries, text)?;
     let path = url.path().strip_suffix("v2/").unwrap_or("/").to_owned();
     url.set_path(&path);
     Ok(url)

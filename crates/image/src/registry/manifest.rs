@@ -2,7 +2,10 @@
 
 use reqwest::{Method, header::CONTENT_TYPE};
 
-use super::client::{RegistryRequest, Session, read_bounded};
+use super::{
+    response::read_bounded,
+    session::{RegistryRequest, Session},
+};
 use crate::{Digest, Error, ErrorKind, manifest::ACCEPT};
 
 /// Largest manifest or index (distribution specification: registries should limit them to 4 MiB).

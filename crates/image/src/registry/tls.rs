@@ -5,8 +5,8 @@ use std::path::Path;
 use reqwest::{Certificate, ClientBuilder, Identity};
 
 use super::{
-    client::chain,
     hosts::{Host, bytes},
+    response::chain,
 };
 use crate::Error;
 

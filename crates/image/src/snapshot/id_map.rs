@@ -24,7 +24,7 @@ use rustix::{
 };
 use syscall::{idmapped_mount::map_ids, mount_attributes::MountAttributes};
 
-use super::mount::{LayerNames, set_layers};
+use super::layer_options::{LayerNames, errno, set_layers};
 
 /// A range of ids: `length` ids from `inside` on correspond to those from `outside` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,10 +164,6 @@ impl Drop for MappedLayers {
 }
 
 const NO_MAP: &str = "map ids (Linux 5.19 and a file system that can be id-mapped are needed) of";
-
-pub(super) fn errno(error: &std::io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
-}
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Weak,
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+        mpsc::{Receiver, RecvTimeoutError, channel},
     },
     thread,
     time::{Duration, Instant},
@@ -15,16 +15,13 @@ use rustix::{
     fs::{Mode, OFlags},
 };
 
-use crate::{Error, store::Inner, usage};
+use crate::{Error, background::BackgroundThread, store::Inner, usage};
 
 /// Interval between two samples of one writable layer.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// A layer is walked again after this many times the duration of its last walk, so that sampling takes one percent of a
 /// core at most.
 const REST: u32 = 100;
-
-/// Ends the sampling thread when it is dropped with the store.
-pub(crate) struct Sampler(#[allow(dead_code, reason = "its drop is the message")] Sender<()>);
 
 pub(crate) fn start(store: &Arc<Inner>) -> Result<(), Error> {
     let (alive, closed) = channel();
@@ -33,7 +30,7 @@ pub(crate) fn start(store: &Arc<Inner>) -> Result<(), Error> {
         .name("image-usage".into())
         .spawn(move || run(&weak, &closed))
         .map_err(|cause| Error::system(format!("start the thread that samples sizes: {cause}")))?;
-    let _ = store.sampler.set(Sampler(alive));
+    let _ = store.sampler.set(BackgroundThread::new(alive));
     Ok(())
 }
 

@@ -11,7 +11,8 @@ use rustix::{
 
 use super::{
     EMPTY, EMPTY_TOO, MountOptions,
-    mount::{LayerNames, LowerLayers, with_short_names},
+    layer_options::{LayerNames, with_short_names},
+    mount::LowerLayers,
 };
 use crate::{Digest, Error, Store, state::MountedImage};
 

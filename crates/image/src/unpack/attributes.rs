@@ -10,7 +10,7 @@ use rustix::{
 };
 
 use super::{
-    tar::{Kind, Meta},
+    tar_entry::{Kind, Meta},
     tree::path_error,
 };
 use crate::Error;

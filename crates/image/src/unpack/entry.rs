@@ -8,7 +8,7 @@ use rustix::{
 
 use super::{
     Unpacker, attributes, display_path,
-    tar::{Entry, Kind, Meta},
+    tar_entry::{Entry, Kind, Meta},
     tree::{kind_at, normalize, path_error, split},
     whiteout::{self, Marker},
 };

@@ -5,11 +5,7 @@ use rustix::{
     fs::{Mode, OFlags, SeekFrom},
 };
 
-use super::{
-    Unpacker, attributes, display_path, stream_error,
-    tar::{self, Entry},
-    tree::path_error,
-};
+use super::{Unpacker, attributes, display_path, stream_error, tar, tar_entry::Entry, tree::path_error};
 use crate::Error;
 
 /// From this size on, space is allocated before the file is written, so that it is allocated in one piece.

@@ -7,8 +7,8 @@ use std::{
 
 use super::{
     chunks::{Chunks, decompress},
-    stream_error,
-    tar::{self, Kind},
+    stream_error, tar,
+    tar_entry::Kind,
     tree::normalize,
 };
 use crate::Error;

@@ -4,7 +4,7 @@ use std::io;
 
 use super::{
     chunks::Chunks,
-    tar::{BLOCK, Entry},
+    tar_entry::{BLOCK, Entry},
 };
 
 /// Most pieces of one sparse file.

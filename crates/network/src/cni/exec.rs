@@ -1,7 +1,7 @@
 //! Runs plugin programs: passes environment and configuration, and reads a result or an error, within limits.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitStatus,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -18,8 +18,12 @@ use tokio::{
 };
 use tracing::{Instrument, debug_span};
 
-use super::{Chain, Plugin, Progress, kill::kill, start::StartLimit};
-use crate::{Error, Metrics, PodRef, PortMapping};
+use super::{
+    Chain, Plugin,
+    kill::kill,
+    programs::{Invocation, Programs},
+};
+use crate::{Error, PodRef, PortMapping};
 
 /// Longest result of a plugin, in bytes.
 const OUTPUT_MAX: usize = 1 << 20;
@@ -29,32 +33,6 @@ const STDERR_MAX: usize = 16 << 10;
 const EXCERPT_MAX: usize = 400;
 /// How long the pipes of a plugin are read after it exited: a process that it left behind may hold them open.
 const DRAIN: Duration = Duration::from_secs(1);
-
-/// Timeouts of one plugin call.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Timeout of `ADD`: some plugins wait for a controller of their cluster.
-    pub(crate) add: Duration,
-    /// Timeout of every other command.
-    pub(crate) other: Duration,
-}
-
-/// Directories of plugin programs, timeouts, and the calls in progress.
-#[derive(Clone, Debug)]
-pub(crate) struct Programs {
-    pub(crate) directories: Vec<PathBuf>,
-    pub(crate) limits: Limits,
-    pub(crate) progress: Arc<Progress>,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) start_limit: StartLimit,
-}
-
-/// Environment and sandbox of one run of a plugin.
-#[derive(Default)]
-pub(super) struct Invocation<'a> {
-    pub(super) environment: Vec<(&'static str, std::ffi::OsString)>,
-    sandbox: Option<&'a str>,
-}
 
 /// The pod that a call is for.
 #[derive(Clone, Copy, Debug)]

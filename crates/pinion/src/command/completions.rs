@@ -1,7 +1,6 @@
-use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::{Failure, arguments::Arguments, output};
+use crate::{Failure, output};
 
 /// Arguments of `pinion completions`.
 #[derive(Debug, clap::Args)]
@@ -10,9 +9,9 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-pub(crate) fn run(args: &Args) -> Result<u8, Failure> {
+pub(crate) fn run(args: &Args, mut pinion: clap::Command) -> Result<u8, Failure> {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Arguments::command(), "pinion", &mut text);
+    clap_complete::generate(args.shell, &mut pinion, "pinion", &mut text);
     output::line(String::from_utf8_lossy(&text).trim_end())?;
     Ok(0)
 }

@@ -32,7 +32,7 @@ pub(crate) use layers::{Layers, directory_of};
 use reader::Reader;
 
 /// The embedded default configuration, with a comment on every key. `pinion config default` prints it.
-pub(crate) const DEFAULT: &str = include_str!("../default.toml");
+pub(crate) const DEFAULT: &str = include_str!("default.toml");
 /// The configuration file that is read if none is specified. If it does not exist, the defaults are used.
 pub(crate) const DEFAULT_FILE: &str = "/etc/pinion/config.toml";
 /// The default path of the daemon's socket.

@@ -29,20 +29,16 @@ use otlp::Traces;
 use serde_json::Value;
 use telemetry::Counter;
 use tracing::Level;
-use tracing_subscriber::{
-    EnvFilter, Layer, Registry, filter::LevelFilter, layer::SubscriberExt, reload, util::SubscriberInitExt,
-};
+use tracing_subscriber::{EnvFilter, Layer, Registry, layer::SubscriberExt, reload, util::SubscriberInitExt};
 
-use super::config::{Log, Tracing};
+use super::{
+    config::{Log, Tracing},
+    log_filter::{self, OURS},
+};
 use crate::Failure;
 use line::{Line, Style};
 use lines::Lines;
 use queue::Queue;
-
-/// Crates of Pinion: a level without a module applies to them, and their spans are traced. Other crates (HTTP/2,
-/// netlink) log too much detail.
-const OURS: &[&str] =
-    &["pinion", "cri", "streaming", "pod", "image", "network", "netns", "cgroup", "seccomp", "cdi", "otlp"];
 
 /// How long the exit of the daemon waits for the collector to receive the last spans.
 const SPANS_TIMEOUT: Duration = Duration::from_secs(1);
@@ -75,7 +71,7 @@ pub(crate) struct Control {
 
 /// Starts logging to standard error. Spans are discarded until [`Control::trace`] is called.
 pub(crate) fn start(log: &Log) -> Result<Control, Failure> {
-    let (filter, handle) = reload::Layer::new(filter(&log.level).map_err(Failure::daemon)?);
+    let (filter, handle) = reload::Layer::new(log_filter::parse(&log.level).map_err(Failure::daemon)?);
     let style = Arc::new(Style::of(log.format, &stderr()));
     let (traces, metrics) = (Traces::off(OURS), Arc::new(LogMetrics::default()));
     let failed = |error: std::io::Error| Failure::daemon(format!("start the log: {error}"));
@@ -92,7 +88,9 @@ impl Control {
     /// Sets the level and the format of log lines. Changes nothing if the level is invalid.
     pub(crate) fn apply(&self, log: &Log) -> Result<(), Failure> {
         let failed = |cause: String| Failure::daemon(format!("set log level {:?}: {cause}", log.level));
-        self.filter.reload(filter(&log.level).map_err(failed)?).map_err(|error| failed(error.to_string()))?;
+        self.filter
+            .reload(log_filter::parse(&log.level).map_err(failed)?)
+            .map_err(|error| failed(error.to_string()))?;
         self.style.set(log.format);
         Ok(())
     }
@@ -184,25 +182,6 @@ fn resource() -> Vec<(String, String)> {
         ("host.name".to_owned(), host),
         ("process.pid".to_owned(), std::process::id().to_string()),
     ]
-}
-
-/// Parses a configured level into a filter, or returns the error.
-pub(super) fn filter(level: &str) -> Result<EnvFilter, String> {
-    // EnvFilter takes an unknown word for the name of a module, and enables all levels for it.
-    let words = level.split(',').map(str::trim).filter(|part| !part.contains(['=', '[']));
-    if let Some(word) = words.into_iter().find(|word| word.parse::<LevelFilter>().is_err() || word.is_empty()) {
-        return Err(format!("{word:?} is unknown"));
-    }
-    EnvFilter::try_new(directives(level)).map_err(|error| error.to_string())
-}
-
-/// Expands a level without a module to our crates: `debug` becomes `warn,pinion=debug,cri=debug,…`. Other filters are
-/// returned unchanged.
-fn directives(level: &str) -> String {
-    match level.contains(['=', ',']) {
-        true => level.to_owned(),
-        false => OURS.iter().fold("warn".to_owned(), |all, name| format!("{all},{name}={level}")),
-    }
 }
 
 #[cfg(test)]

@@ -1,18 +1,24 @@
 //! Applies a new configuration to the running daemon, as a whole or not at all.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use serde_json::Value;
-use tokio::signal::unix::Signal;
 
-use super::{config::Config, engine::changeable, running::RunningDaemon, watch::Watch};
+use super::{config::Config, engine::changeable, logging, metrics};
 use crate::Failure;
 
 /// Keys, or prefixes of keys, that can be changed while the daemon runs. Every other key requires a restart.
 const CHANGEABLE: &[&str] = &["log.", "metrics.", "tracing.", "network.pool", "cdi.", "upgrade.", "registries."];
 
-/// A part of the daemon and the function that applies a configuration to it. A function that fails changes nothing.
-type Step = (&'static str, fn(&RunningDaemon, &Config) -> Result<(), Failure>);
+/// The parts of the daemon that a configuration is applied to.
+pub(super) struct Parts<'a> {
+    pub(super) engine: &'a pod::Engine,
+    pub(super) log: &'a logging::Control,
+    pub(super) metrics: &'a metrics::Endpoint,
+}
+
+/// The name of a part and the function that applies a configuration to it. A function that fails changes nothing.
+type Step = (&'static str, fn(&Parts<'_>, &Config) -> Result<(), Failure>);
 
 /// The steps in their order. A step is rolled back by applying the previous configuration.
 const STEPS: &[Step] = &[
@@ -28,7 +34,7 @@ const STEPS: &[Step] = &[
 ///
 /// # Errors
 /// A key that differs requires a restart, or a part refuses its new values. Nothing is changed then.
-pub(super) fn apply(daemon: &RunningDaemon, old: &Config, new: &Config) -> Result<Vec<String>, String> {
+pub(super) fn apply(daemon: &Parts<'_>, old: &Config, new: &Config) -> Result<Vec<String>, String> {
     let changed = differing(old, new);
     let fixed: Vec<&str> = changed.iter().map(String::as_str).filter(|key| !is_changeable(key)).collect();
     if !fixed.is_empty() {
@@ -77,33 +83,6 @@ fn flat(config: &Config) -> BTreeMap<String, Value> {
     let mut keys = BTreeMap::new();
     walk("", serde_json::to_value(config).unwrap_or_default(), &mut keys);
     keys
-}
-
-/// Reloads on SIGHUP and when a file changes. Never returns.
-pub(super) async fn on_request(daemon: Arc<RunningDaemon>, mut hangup: Signal) {
-    loop {
-        let mut watch = offload::hand_over(|| Watch::new(&daemon.source.directories()))
-            .inspect_err(|error| tracing::warn!("watch the configuration's directories: {error}; use SIGHUP"))
-            .ok();
-        // A file may have changed before the watch was set up.
-        daemon.reload_if_changed().await;
-        let changed = async {
-            match &mut watch {
-                Some(watch) => watch.changed().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            _ = hangup.recv() => drop(daemon.reload("SIGHUP").await),
-            changed = changed => match changed {
-                Ok(()) => daemon.reload_if_changed().await,
-                Err(error) => {
-                    tracing::warn!("watch the configuration's directories: {error}; use SIGHUP");
-                    hangup.recv().await;
-                }
-            },
-        }
-    }
 }
 
 #[cfg(test)]

@@ -125,7 +125,8 @@ impl RunningDaemon {
 
     fn try_reload(&self) -> Result<(Config, Layers, Vec<String>), String> {
         let (config, layers) = self.source.load().map_err(|error| error.to_string())?;
-        let changed = reload::apply(self, &self.config(), &config)?;
+        let parts = reload::Parts { engine: &self.engine, log: &self.log, metrics: &self.metrics };
+        let changed = reload::apply(&parts, &self.config(), &config)?;
         Ok((config, layers, changed))
     }
 

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{signal::unix::Signal, task::JoinSet};
 
-use super::{config::MonitorUpgrade, limits, notify, reload, running::RunningDaemon};
+use super::{config::MonitorUpgrade, limits, notify, running::RunningDaemon, watch::Watch};
 
 /// Interval of the status line, unless the watchdog interval is shorter.
 const STATUS_INTERVAL: Duration = Duration::from_secs(60);
@@ -15,7 +15,7 @@ const RELEASE_INTERVAL: Duration = Duration::from_secs(60);
 /// Starts all background tasks. They are aborted when the returned set is dropped.
 pub(super) fn spawn(daemon: &Arc<RunningDaemon>, hangup: Signal, monitor: PathBuf) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    tasks.spawn(reload::on_request(Arc::clone(daemon), hangup));
+    tasks.spawn(reload_on_request(Arc::clone(daemon), hangup));
     tasks.spawn(notify_watchdog());
     tasks.spawn(status_line(Arc::clone(daemon)));
     tasks.spawn(release_memory());
@@ -23,6 +23,33 @@ pub(super) fn spawn(daemon: &Arc<RunningDaemon>, hangup: Signal, monitor: PathBu
         tasks.spawn(upgrade_monitor(Arc::clone(daemon), monitor));
     }
     tasks
+}
+
+/// Reloads on SIGHUP and when a file changes. Never returns.
+async fn reload_on_request(daemon: Arc<RunningDaemon>, mut hangup: Signal) {
+    loop {
+        let mut watch = offload::hand_over(|| Watch::new(&daemon.source.directories()))
+            .inspect_err(|error| tracing::warn!("watch the configuration's directories: {error}; use SIGHUP"))
+            .ok();
+        // A file may have changed before the watch was set up.
+        daemon.reload_if_changed().await;
+        let changed = async {
+            match &mut watch {
+                Some(watch) => watch.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = hangup.recv() => drop(daemon.reload("SIGHUP").await),
+            changed = changed => match changed {
+                Ok(()) => daemon.reload_if_changed().await,
+                Err(error) => {
+                    tracing::warn!("watch the configuration's directories: {error}; use SIGHUP");
+                    hangup.recv().await;
+                }
+            },
+        }
+    }
 }
 
 /// Upgrades the running monitor, which may have been started from an earlier installation.

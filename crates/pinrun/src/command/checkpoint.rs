@@ -20,8 +20,9 @@ use crate::{
         with_log_errors,
     },
     exit_code::ExitCode,
-    failure::{Failure, warn},
+    failure::Failure,
     flags::{Flag, Flags, Order, switch, value},
+    log::warn,
     state::{Directory, Record},
 };
 

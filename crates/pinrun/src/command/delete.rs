@@ -12,9 +12,10 @@ use crate::{
     arguments::Global,
     command::state::status_name,
     exit_code::ExitCode,
-    failure::{Failure, warn, warn_each},
+    failure::Failure,
     flags::{Flags, Order, switch},
     hook_output,
+    log::{warn, warn_each},
     state::{self, Directory, Record},
 };
 

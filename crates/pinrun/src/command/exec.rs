@@ -14,11 +14,12 @@ use crate::{
     bundle,
     console::ConsoleSocket,
     exit_code::ExitCode,
-    failure::{Failure, debug},
+    failure::Failure,
     flags::{Flag, Flags, Order, switch, text, value},
     foreground::{self, Foreground},
     keyring,
     launch::{self, write_pid},
+    log::debug,
     preserve::PreservedFds,
     state::{Directory, Record},
 };

@@ -4,8 +4,9 @@ use crate::{
     arguments::Global,
     command::state::{ContainerState, print_json, status_name},
     exit_code::ExitCode,
-    failure::{Failure, warn},
+    failure::Failure,
     flags::{Flags, Order, switch, value},
+    log::warn,
     state::{self, Directory},
 };
 

@@ -33,10 +33,11 @@ use crate::{
         with_log_errors,
     },
     exit_code::ExitCode,
-    failure::{Failure, warn},
+    failure::Failure,
     flags::{Flag, Flags, Order, switch, value},
     foreground::{self, Foreground},
     launch::{self, NewContainer, absolute, set_cgroup_path, write_pid},
+    log::warn,
     state::{Directory, Record},
 };
 

@@ -6,10 +6,11 @@ use crate::{
     arguments::Global,
     command::delete,
     exit_code::ExitCode,
-    failure::{Failure, warn},
+    failure::Failure,
     flags::switch,
     foreground::{self, Foreground},
     launch::{self, Launched, Request, Starter, launch},
+    log::warn,
 };
 
 /// `run ID`: creates and starts a container, and without `--detach` waits for it to exit.

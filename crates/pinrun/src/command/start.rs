@@ -4,9 +4,10 @@ use crate::{
     arguments::Global,
     command::delete,
     exit_code::ExitCode,
-    failure::{Failure, debug},
+    failure::Failure,
     flags::{Flags, Order},
     hook_output,
+    log::debug,
     state::Directory,
 };
 

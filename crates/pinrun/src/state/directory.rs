@@ -90,6 +90,16 @@ impl Directory {
         cgroup::GroupPath::parse(&path).ok()
     }
 
+    /// Saves what is mounted at the root; to be called before the container is created.
+    pub(crate) fn save_root_mount(&self, path: &Path) -> Result<(), Failure> {
+        root_mount::save(self.dir(), path)
+    }
+
+    /// Detaches the root of a container whose creation failed, if it was attached.
+    pub(crate) fn detach_root(&self) {
+        root_mount::detach(self.dir());
+    }
+
     /// Opens the directory of an existing container.
     pub(crate) fn open(root: &Path, id: &str) -> Result<Self, Failure> {
         Self::find(root, id)?.ok_or_else(|| Failure::absent(id))

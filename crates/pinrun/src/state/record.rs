@@ -8,7 +8,7 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{failure::Failure, state::Directory};
+use crate::failure::Failure;
 
 /// The version of `state.json`.
 pub(crate) const VERSION: u32 = 1;
@@ -85,17 +85,6 @@ impl Record {
             "read the state of container {}: version {} is not supported (only {VERSION}); use the pinrun that created it",
             self.id, self.version
         )))
-    }
-
-    /// Determines from the kernel whether the container is created, running, paused or stopped.
-    pub(crate) fn status(&self, directory: &Directory) -> Result<oci::Status, Failure> {
-        if self.init()?.is_none() {
-            return Ok(oci::Status::Stopped);
-        }
-        if self.is_frozen() {
-            return Ok(oci::Status::Paused);
-        }
-        Ok(if directory.is_waiting()? { oci::Status::Created } else { oci::Status::Running })
     }
 
     /// Reports whether the container is paused. A created container can be paused, too; as with runc, it must be

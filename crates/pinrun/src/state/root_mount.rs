@@ -5,11 +5,11 @@
 use std::path::Path;
 
 use rustix::{
+    fd::BorrowedFd,
     fs::{AtFlags, CWD, StatxFlags, readlinkat, statx, symlinkat},
     io::Errno,
 };
 
-use super::Directory;
 use crate::failure::Failure;
 
 /// A symlink whose target is a [`MountedDirectory`], a colon, and the path.
@@ -46,29 +46,27 @@ impl MountedDirectory {
     }
 }
 
-impl Directory {
-    /// Saves what is mounted at the root; to be called before the container is created.
-    pub(crate) fn save_root_mount(&self, path: &Path) -> Result<(), Failure> {
-        let saved = MountedDirectory::at(path).and_then(|directory| {
-            let path = path.to_str().ok_or(Errno::ILSEQ)?;
-            symlinkat(format!("{}:{}:{path}", directory.mount, directory.inode), self.dir(), ROOT)
-        });
-        saved.map_err(|errno| Failure::io(format!("record what is mounted at the root {path:?}"), errno))
-    }
+/// Saves what is mounted at the root in the state directory `dir`.
+pub(super) fn save(dir: BorrowedFd<'_>, path: &Path) -> Result<(), Failure> {
+    let saved = MountedDirectory::at(path).and_then(|directory| {
+        let path = path.to_str().ok_or(Errno::ILSEQ)?;
+        symlinkat(format!("{}:{}:{path}", directory.mount, directory.inode), dir, ROOT)
+    });
+    saved.map_err(|errno| Failure::io(format!("record what is mounted at the root {path:?}"), errno))
+}
 
-    /// Detaches the root of a container whose creation failed, if it was attached.
-    pub(crate) fn detach_root(&self) {
-        let Some((before, path)) = self.saved_root_mount() else { return };
-        if MountedDirectory::at(path.as_ref()).is_ok_and(|now| now.is_root_on_top_of(&before)) {
-            // The caller reports the error that made this necessary.
-            let _ = container::detach_root(path.as_ref());
-        }
+/// Detaches the root that is saved in the state directory `dir`, if it was attached.
+pub(super) fn detach(dir: BorrowedFd<'_>) {
+    let Some((before, path)) = saved(dir) else { return };
+    if MountedDirectory::at(path.as_ref()).is_ok_and(|now| now.is_root_on_top_of(&before)) {
+        // The caller reports the error that made this necessary.
+        let _ = container::detach_root(path.as_ref());
     }
+}
 
-    fn saved_root_mount(&self) -> Option<(MountedDirectory, String)> {
-        let target = readlinkat(self.dir(), ROOT, Vec::new()).ok()?.into_string().ok()?;
-        let mut parts = target.splitn(3, ':');
-        let directory = MountedDirectory { mount: parts.next()?.parse().ok()?, inode: parts.next()?.to_owned() };
-        Some((directory, parts.next()?.to_owned()))
-    }
+fn saved(dir: BorrowedFd<'_>) -> Option<(MountedDirectory, String)> {
+    let target = readlinkat(dir, ROOT, Vec::new()).ok()?.into_string().ok()?;
+    let mut parts = target.splitn(3, ':');
+    let directory = MountedDirectory { mount: parts.next()?.parse().ok()?, inode: parts.next()?.to_owned() };
+    Some((directory, parts.next()?.to_owned()))
 }

@@ -20,7 +20,7 @@ use super::{
     remove::{self, remove_locked},
 };
 use crate::{
-    Error, ErrorKind, PidMode, annotation, clock,
+    Error, ErrorKind, PidMode, Signal, annotation, clock,
     creation::CreationGuard,
     engine::{ContainerName, Inner, blocking},
     error::failed,
@@ -32,8 +32,6 @@ use crate::{
     state::Kind,
     undo::with_undo,
 };
-
-const SIGTERM: i32 = 15;
 
 /// Creates a container, or returns the existing one that has this name.
 ///
@@ -201,14 +199,14 @@ fn record_container(
     image: &Image,
 ) -> Result<(Arc<Container>, OwnedMutexGuard<()>, CreationGuard), Error> {
     let id = identifier::generate()?;
-    let image_signal = image.config.stop_signal.as_deref().and_then(prepare::signal);
+    let image_signal = image.config.stop_signal.as_deref().and_then(|text| Signal::parse(text.trim()));
     let metadata = ContainerMetadata {
         cgroup: format!("{}/{id}", engine.cgroup_of(sandbox)),
         sandbox: sandbox.id().to_owned(),
         image_id: image.id.clone(),
         created_at: clock::now(),
         log_path: log_path(sandbox, &config),
-        stop_signal: config.stop_signal.or(image_signal).unwrap_or(SIGTERM),
+        stop_signal: config.stop_signal.or(image_signal.map(Signal::number)).unwrap_or(Signal::TERM.number()),
         config,
         id,
     };

@@ -220,38 +220,3 @@ fn namespaces(engine: &Inner, sandbox: &Sandbox) -> Result<Vec<(NamespaceType, O
     }
     Ok(namespaces)
 }
-
-/// Returns the number of a signal as an image names it: `SIGTERM`, `TERM`, `15`, `SIGRTMIN+3`.
-pub(crate) fn signal(name: &str) -> Option<i32> {
-    const NAMES: [&str; 31] = [
-        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
-        "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
-        "WINCH", "IO", "PWR", "SYS",
-    ];
-    /// The first real-time signal that programs may use, as glibc counts.
-    const RTMIN: i32 = 34;
-    const RTMAX: i32 = 64;
-    let upper = name.trim().to_ascii_uppercase();
-    let bare = upper.strip_prefix("SIG").unwrap_or(&upper);
-    let number = bare.parse().ok().or_else(|| {
-        let named = NAMES.iter().position(|known| *known == bare).map(|at| at as i32 + 1);
-        let real_time =
-            |base: i32, rest: &str| if rest.is_empty() { Some(base) } else { Some(base + rest.parse::<i32>().ok()?) };
-        named
-            .or_else(|| bare.strip_prefix("RTMIN").and_then(|rest| real_time(RTMIN, rest)))
-            .or_else(|| bare.strip_prefix("RTMAX").and_then(|rest| real_time(RTMAX, rest)))
-    })?;
-    (1..=RTMAX).contains(&number).then_some(number)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::signal;
-
-    #[test]
-    fn signals_have_names_and_numbers() {
-        let numbers = ["SIGTERM", "term", "15", "SIGKILL", "SIGRTMIN+3", "RTMAX-1", "SIGSYS"].map(signal);
-        assert_eq!(numbers, [Some(15), Some(15), Some(15), Some(9), Some(37), Some(63), Some(31)]);
-        assert_eq!(["", "SIGNOPE", "0", "65", "RTMAX+1"].map(signal), [None; 5]);
-    }
-}

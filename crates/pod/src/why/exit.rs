@@ -2,7 +2,10 @@
 
 use serde::Serialize;
 
-use crate::container::{ContainerPhase, ContainerRecord};
+use crate::{
+    Signal,
+    container::{ContainerPhase, ContainerRecord},
+};
 
 /// Exit of a container.
 #[derive(Clone, Debug, Serialize)]
@@ -80,13 +83,7 @@ fn sender(record: &ContainerRecord, signal: i32) -> String {
 }
 
 fn signal_name(signal: i32) -> String {
-    const NAMES: [&str; 31] = [
-        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
-        "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
-        "WINCH", "IO", "PWR", "SYS",
-    ];
-    let named = usize::try_from(signal - 1).ok().and_then(|at| NAMES.get(at));
-    named.map_or_else(|| format!("signal {signal}"), |name| format!("SIG{name}"))
+    Signal::from_number(signal).map_or_else(|| format!("signal {signal}"), |signal| signal.to_string())
 }
 
 #[cfg(test)]

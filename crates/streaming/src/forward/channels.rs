@@ -8,10 +8,10 @@ use tokio::time::timeout;
 use super::relay::{Pair, relay};
 use crate::{
     PortForward, Runtime,
-    channel::Outlet,
-    http::Client,
+    channel::{Inbox, Outlet},
+    client::Client,
     remote_command::LINGER,
-    server::Shared,
+    state::Shared,
     websocket::{self, Codec},
 };
 
@@ -23,7 +23,7 @@ pub(super) async fn serve<R: Runtime>(shared: &Arc<Shared<R>>, client: Client, c
     let (connection, inboxes, run) = websocket::connect(reader, writer, codec, &numbers, lifetime);
     let forwards = request.ports.iter().zip(numbers.iter().copied()).zip(inboxes).map(|((port, number), inbox)| {
         let outlet = |number| Outlet::WebSocket(connection.outlet(number));
-        let mut pair = Pair { inbox, data: outlet(number), error: outlet(number + 1) };
+        let mut pair = Pair { inbox: Inbox::WebSocket(inbox), data: outlet(number), error: outlet(number + 1) };
         async move {
             // The first message of each channel contains its port number.
             for outlet in [&mut pair.data, &mut pair.error] {

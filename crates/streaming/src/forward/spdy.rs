@@ -15,10 +15,10 @@ use tokio::{
 use super::relay::{Pair, relay};
 use crate::{
     Runtime,
-    channel::Outlet,
+    channel::{Inbox, Outlet},
     link::Lifetime,
-    server::Shared,
     spdy::{self, Acceptor, Headers, Limits, Offer, Stream},
+    state::Shared,
 };
 
 /// Maximum number of streams; each connection has two.
@@ -123,7 +123,7 @@ impl Unpaired {
         let (data, error) = if kind == Kind::Data { (stream, partner) } else { (partner, stream) };
         self.remove_paired_deadlines();
         let Stream { inbox, outlet } = data;
-        Some((port, Pair { inbox, data: Outlet::Spdy(outlet), error: Outlet::Spdy(error.outlet) }))
+        Some((port, Pair { inbox: Inbox::Spdy(inbox), data: Outlet::Spdy(outlet), error: Outlet::Spdy(error.outlet) }))
     }
 
     fn remove_paired_deadlines(&mut self) {

@@ -5,9 +5,9 @@ use std::future::Future;
 use super::{Channels, Plan, run_session, transfer};
 use crate::{
     Error, Session,
-    channel::Outlet,
+    channel::{Inbox, Outlet},
+    client::Client,
     handshake::Version,
-    http::Client,
     websocket::{self, Codec},
 };
 
@@ -30,8 +30,8 @@ pub(super) async fn serve<S: Future<Output = Result<Session, Error>> + Send>(
     let (connection, mut inboxes, run) = websocket::connect(reader, writer, codec, numbers, lifetime);
     let outlet = |requested: bool, number| requested.then(|| Outlet::WebSocket(connection.outlet(number)));
     let mut channels = Channels {
-        stdin: if streams.stdin { inboxes.pop() } else { None },
-        resize: inboxes.pop(),
+        stdin: if streams.stdin { inboxes.pop().map(Inbox::WebSocket) } else { None },
+        resize: inboxes.pop().map(Inbox::WebSocket),
         stdout: outlet(streams.stdout, STDOUT),
         stderr: outlet(streams.stderr, STDERR),
         error: outlet(true, ERROR),

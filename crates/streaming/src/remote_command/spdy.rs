@@ -8,8 +8,8 @@ use super::{Channels, Plan, run_session, transfer};
 use crate::{
     Error, Session, Streams,
     channel::{Inbox, Outlet},
+    client::Client,
     handshake::Version,
-    http::Client,
     spdy::{self, Acceptor, Limits, Stream},
 };
 
@@ -77,7 +77,7 @@ async fn open(acceptor: &mut Acceptor, streams: Streams, version: Version) -> Op
             continue;
         }
         let Stream { inbox, outlet } = acceptor.accept(offer).await.ok()?;
-        let outlet = Outlet::Spdy(outlet);
+        let (inbox, outlet) = (Inbox::Spdy(inbox), Outlet::Spdy(outlet));
         opened += 1;
         match kind.as_str() {
             "stdin" | "resize" => {

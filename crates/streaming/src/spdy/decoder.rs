@@ -6,17 +6,13 @@ use super::{
         SYN_STREAM, VERSION, WINDOW_UPDATE,
     },
     headers::Inflater,
+    malformed::Malformed,
 };
 
 /// Maximum content of a control frame in bytes.
 pub(super) const CONTROL_MAX: usize = 16 * 1024;
 /// Id of the setting `SETTINGS_INITIAL_WINDOW_SIZE`.
 const INITIAL_WINDOW: u32 = 7;
-
-/// A violation of SPDY/3.1, after which the connection cannot be used any longer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the peer sent {0}")]
-pub struct Malformed(pub(crate) &'static str);
 
 /// Decodes control frames. It must decode all of a connection's, because their headers are one compressed stream.
 #[derive(Debug, Default)]

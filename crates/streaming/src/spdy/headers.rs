@@ -3,8 +3,8 @@
 use flate2::{Decompress, FlushDecompress, Status};
 
 use super::{
-    decoder::Malformed,
     dictionary::{ADLER, DICTIONARY},
+    malformed::Malformed,
 };
 
 /// Maximum size of a block in bytes after decompression.

@@ -11,7 +11,7 @@ use super::{
     frame::{self, Reset},
     headers::{Deflater, Headers},
 };
-use crate::{channel::Inbox, link::Closed};
+use crate::link::Closed;
 
 /// A stream's window is opened each time after this many bytes were consumed.
 const CREDIT: usize = 32 * 1024;
@@ -67,7 +67,7 @@ impl Acceptor {
         let credit = Credit { id: offer.id, consumed: 0, connection: Arc::clone(&self.connection) };
         let outlet =
             Outlet { id: offer.id, connection: Arc::clone(&self.connection), reset: offer.reset, finished: false };
-        Ok(Stream { inbox: Inbox::new(offer.inbox, Some(credit)), outlet })
+        Ok(Stream { inbox: Inbox { queue: offer.inbox, credit }, outlet })
     }
 
     /// Refuses a stream.
@@ -76,15 +76,30 @@ impl Acceptor {
     }
 }
 
+/// The receiving end of a stream.
+pub(crate) struct Inbox {
+    queue: mpsc::Receiver<Bytes>,
+    credit: Credit,
+}
+
+impl Inbox {
+    /// Returns the next piece; `None` when the client sends no more.
+    pub(crate) async fn next(&mut self) -> Option<Bytes> {
+        let piece = self.queue.recv().await?;
+        self.credit.consumed(piece.len());
+        Some(piece)
+    }
+}
+
 /// Opens the window of a stream as its data is consumed.
-pub(crate) struct Credit {
+struct Credit {
     id: u32,
     consumed: usize,
     connection: Arc<Connection>,
 }
 
 impl Credit {
-    pub(crate) fn consumed(&mut self, bytes: usize) {
+    fn consumed(&mut self, bytes: usize) {
         self.consumed += bytes;
         if self.consumed >= CREDIT && self.connection.enqueue(frame::window_update(self.id, self.consumed as u32)) {
             self.consumed = 0;

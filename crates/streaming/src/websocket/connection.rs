@@ -20,8 +20,8 @@ use super::{
     frame::{self, BINARY, CLOSE, PING, PONG, TEXT},
 };
 use crate::{
-    channel::{Inbox, PIECE, PIECES},
     link::{Closed, Lifetime, Link},
+    piece::{PIECE, PIECES},
 };
 
 /// Maximum number of replies that are queued for writing.
@@ -50,14 +50,14 @@ pub(crate) fn connect(
     codec: Codec,
     channels: &[u8],
     lifetime: Lifetime,
-) -> (Arc<Connection>, Vec<Inbox>, impl Future<Output = ()> + Send) {
+) -> (Arc<Connection>, Vec<mpsc::Receiver<Bytes>>, impl Future<Output = ()> + Send) {
     let (replies, to_write) = mpsc::channel(REPLIES_MAX);
     let mut senders = HashMap::new();
     let mut inboxes = Vec::new();
     for channel in channels {
         let (sender, inbox) = mpsc::channel(PIECES);
         senders.insert(*channel, sender);
-        inboxes.push(Inbox::new(inbox, None));
+        inboxes.push(inbox);
     }
     let connection = Connection { link: Link::new(writer, lifetime), codec, replies, inboxes: Mutex::new(senders) };
     let connection = Arc::new(connection);

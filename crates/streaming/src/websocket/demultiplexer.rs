@@ -3,17 +3,15 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 
-use super::frame::{BINARY, CLOSE, CONTINUATION, HEAD_MAX, Head, MASKED, PING, PONG, TEXT};
+use super::{
+    frame::{BINARY, CLOSE, CONTINUATION, HEAD_MAX, Head, MASKED, PING, PONG, TEXT},
+    malformed::Malformed,
+};
 
 /// Maximum size of a message in base64.
 const ENCODED_MAX: usize = 256 * 1024;
 /// Channel of messages that close another channel (`v5.channel.k8s.io`).
 const CLOSE_SIGNAL: u8 = 255;
-
-/// A violation of RFC 6455, after which the connection cannot be used any longer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the client sent {0}")]
-pub struct Malformed(pub(crate) &'static str);
 
 /// The format of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The encoding of frames (RFC 6455, section 5).
 
-use super::Malformed;
+use super::malformed::Malformed;
 
 pub(super) const CONTINUATION: u8 = 0;
 pub(super) const TEXT: u8 = 1;

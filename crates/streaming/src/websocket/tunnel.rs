@@ -48,7 +48,7 @@ pub(crate) fn tunnel(
     lifetime: Lifetime,
 ) -> (Messages, WriteHalf<SimplexStream>, impl Future<Output = ()> + Send) {
     let (connection, mut inboxes, run) = connect(reader, writer, Codec::Raw, &[0], lifetime);
-    let queue = inboxes.remove(0).into_queue();
+    let queue = inboxes.remove(0);
     let (mut from_inner, inner) = simplex(BUFFER);
     let outer = async move {
         let mut outlet = connection.outlet(0);

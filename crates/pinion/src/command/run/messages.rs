@@ -171,20 +171,9 @@ fn security(args: &Args) -> v1::LinuxContainerSecurityContext {
 
 /// Returns the CRI's value for a signal number. An unknown number becomes the default, which is the image's signal.
 fn signal(number: i32) -> v1::Signal {
-    let names = [
-        "RTMIN".to_owned(),
-        format!("RTMINPLUS{}", number - 34),
-        format!("RTMAXMINUS{}", 64 - number),
-        "RTMAX".to_owned(),
-    ];
-    let name = match number {
-        1..=31 => crate::signal_name::name(number).to_owned(),
-        34 => names[0].clone(),
-        35..=49 => names[1].clone(),
-        64 => names[3].clone(),
-        _ => names[2].clone(),
-    };
-    v1::Signal::from_str_name(&format!("SIGNAL_SIG{name}")).unwrap_or_default()
+    let name = pod::Signal::from_number(number).map(|signal| signal.to_string()).unwrap_or_default();
+    let name = name.replace('+', "PLUS").replace('-', "MINUS");
+    v1::Signal::from_str_name(&format!("SIGNAL_{name}")).unwrap_or_default()
 }
 
 /// Turns a container name into a valid host name.

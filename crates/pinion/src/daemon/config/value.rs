@@ -10,7 +10,7 @@ use std::{
 use serde::Serializer;
 
 use super::{
-    super::logging,
+    super::log_filter,
     layers::{Data, Value},
 };
 
@@ -83,7 +83,7 @@ pub(super) fn group(value: &Value) -> Result<String, String> {
 
 pub(super) fn level(value: &Value) -> Result<String, String> {
     let text = value.text()?;
-    match logging::filter(text) {
+    match log_filter::parse(text) {
         Ok(_) => Ok(text.to_owned()),
         Err(cause) => Err(format!("{text:?} is not a level (error, warn, info, debug, trace; MODULE=LEVEL): {cause}")),
     }

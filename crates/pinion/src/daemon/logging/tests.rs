@@ -18,13 +18,6 @@ fn written(format: LogFormat, journal: bool, message: &str, fields: &[(&str, Val
 }
 
 #[test]
-fn a_level_without_module_applies_to_our_crates() {
-    assert!(directives("debug").starts_with("warn,pinion=debug,cri=debug"));
-    assert_eq!(directives("info,h2=trace"), "info,h2=trace");
-    assert!(EnvFilter::try_new(directives("trace")).is_ok());
-}
-
-#[test]
 fn an_event_is_always_one_line() {
     let evil = "x\n<0>reboot\x1b[2J\u{85}";
     let fields = [("image", Value::from(evil)), ("ms", json!(1.5)), ("rpc", json!("PullImage"))];

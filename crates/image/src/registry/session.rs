@@ -1,32 +1,25 @@
-//! HTTP clients with their timeouts, and requests that respond to challenges and follow redirects.
+//! The requests of one pull, which respond to challenges and follow redirects.
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, Once, OnceLock, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use reqwest::{
-    Client, ClientBuilder, Method, RequestBuilder, Response, StatusCode, Url,
+    Client, Method, RequestBuilder, Response, StatusCode, Url,
     header::{ACCEPT, AUTHORIZATION, HeaderMap, LOCATION, RANGE, RETRY_AFTER, WWW_AUTHENTICATE},
-    redirect,
 };
 
 use super::{
-    auth,
+    auth, auth_file,
+    clients::Clients,
     endpoint::{Endpoint, may_request, same_server},
-    endpoint_cache::CachedEndpoints,
-    hosts::Host,
-    tls::with_certificates,
+    response::{ANSWER_TIMEOUT, chain, read_bounded},
+    slots::{Slot, Slots},
 };
-use crate::{Credentials, Error, ErrorKind, Reference, Registries};
+use crate::{Credentials, Disk, Error, ErrorKind, Reference, Registries};
 
-/// Timeout for connecting, including TLS.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// Timeout without a byte from the server.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout for status and headers of a response, and for the whole of a small body.
-pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Attempts of one request to which the server responds with an error of its own (429, 5xx).
 const ATTEMPTS_MAX: u32 = 4;
 /// Longest wait between two attempts, whatever `Retry-After` requests.
@@ -34,75 +27,9 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Most redirects that are followed.
 const REDIRECTS: usize = 10;
 
-/// HTTP clients, which are created on first use: the one with TLS reads the system's certificates.
-pub(crate) struct Clients {
-    pub(crate) registries: Arc<Registries>,
-    plain: OnceLock<Client>,
-    tls: OnceLock<Client>,
-    pub(super) endpoint_cache: Mutex<HashMap<String, CachedEndpoints>>,
-}
-
-impl Clients {
-    pub(crate) fn new(registries: &Registries) -> Self {
-        Self {
-            registries: Arc::new(registries.clone()),
-            plain: OnceLock::new(),
-            tls: OnceLock::new(),
-            endpoint_cache: Mutex::default(),
-        }
-    }
-
-    fn get(&self, scheme: &str) -> Result<&Client, Error> {
-        let cell = if scheme == "https" { &self.tls } else { &self.plain };
-        if let Some(client) = cell.get() {
-            return Ok(client);
-        }
-        let builder = Self::builder();
-        let client = build(if scheme == "https" { builder } else { builder.tls_certs_only([]) })?;
-        Ok(cell.get_or_init(|| client))
-    }
-
-    /// Creates a client for one host, with its certificates.
-    pub(super) fn for_host(host: &Host) -> Result<Client, Error> {
-        build(with_certificates(Self::builder(), host)?)
-    }
-
-    fn builder() -> ClientBuilder {
-        static PROVIDER: Once = Once::new();
-        PROVIDER.call_once(|| {
-            // This fails only if a provider was installed already, which serves as well.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-        });
-        Client::builder()
-            .user_agent(concat!("pinion/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(IDLE_TIMEOUT)
-            // `Session::send_once` follows redirects, because it knows which server may get credentials.
-            .redirect(redirect::Policy::none())
-    }
-}
-
-fn build(builder: ClientBuilder) -> Result<Client, Error> {
-    builder.build().map_err(|cause| Error::system(format!("set up TLS: {}; install ca-certificates", chain(&cause))))
-}
-
-/// Formats an error with all of its causes in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        next = cause.source();
-    }
-    text
-}
-
 /// The requests of one pull for one repository.
 pub(crate) struct Session {
-    store: Arc<crate::store::Inner>,
+    slots: Arc<Slots>,
     /// The clients, with the settings at the start of the pull.
     clients: Arc<Clients>,
     pub(crate) endpoints: Vec<Endpoint>,
@@ -130,39 +57,38 @@ pub(crate) struct RegistryRequest<'a> {
 }
 
 impl Session {
-    /// Returns the metrics of the store.
-    pub(crate) fn metrics(&self) -> &crate::Metrics {
-        &self.store.metrics
-    }
-
     /// Returns the limits of transfers.
     pub(super) fn transfers(&self) -> &crate::TransferLimits {
         &self.clients.registries.transfers
     }
 
     /// Waits for a permit to download from an endpoint.
-    pub(super) async fn slot(&self, index: usize) -> crate::pull::Slot {
-        self.store.pulls.slots.acquire(&self.endpoints[index].authority()).await
+    pub(super) async fn slot(&self, index: usize) -> Slot {
+        self.slots.acquire(&self.endpoints[index].authority()).await
     }
 
-    /// Creates a session, for which it reads the settings of the reference's host.
+    /// Creates a session, for which it reads the settings of the reference's host on the threads of `settings`.
     pub(crate) async fn open(
-        store: Arc<crate::store::Inner>,
+        settings: &Disk,
+        clients: Arc<Clients>,
+        slots: Arc<Slots>,
         reference: &Reference,
         credentials: Option<&Credentials>,
     ) -> Result<Self, Error> {
         let (host, repository) = (reference.host().to_owned(), reference.repository().to_owned());
         let caller_credentials = credentials.cloned();
-        let settings = store.settings.clone();
         settings
             .run(move || {
-                let clients = store.clients();
                 let mut endpoints = clients.endpoints(&host)?;
                 for endpoint in &mut endpoints {
-                    endpoint.credentials =
-                        clients.credentials(endpoint, (&host, &repository), caller_credentials.as_ref())?;
+                    endpoint.credentials = endpoint_credentials(
+                        &clients.registries,
+                        endpoint,
+                        (&host, &repository),
+                        caller_credentials.as_ref(),
+                    )?;
                 }
-                Ok(Self { endpoints, host, repository, tokens: Mutex::default(), clients, store })
+                Ok(Self { endpoints, host, repository, tokens: Mutex::default(), clients, slots })
             })
             .await
     }
@@ -319,6 +245,22 @@ impl Session {
     }
 }
 
+/// Returns the credentials for an endpoint. Those of the pull's caller are for the registry itself, never for its
+/// mirrors; all others are in the file of credentials.
+fn endpoint_credentials(
+    registries: &Registries,
+    endpoint: &Endpoint,
+    (host, repository): (&str, &str),
+    caller_credentials: Option<&Credentials>,
+) -> Result<Option<Credentials>, Error> {
+    match (&endpoint.mirror_of, caller_credentials, &registries.auth_file) {
+        (None, Some(credentials), _) => Ok(Some(credentials.clone())),
+        (_, _, None) => Ok(None),
+        (None, None, Some(file)) => auth_file::find(file, host, repository),
+        (Some(_), _, Some(file)) => auth_file::find(file, &endpoint.authority(), repository),
+    }
+}
+
 /// Returns the target of a redirect.
 fn redirect_target(response: &Response) -> Option<&str> {
     match response.status().as_u16() {
@@ -338,32 +280,4 @@ fn unreachable(endpoint: &Endpoint, cause: reqwest::Error) -> Error {
     let operation = if cause.is_connect() { "connect to" } else { "send a request to" };
     // The URL is left out, because its query may contain a secret.
     Error::unavailable(format!("{operation} registry {server}: {}", chain(&cause.without_url())))
-}
-
-/// Reads a body of at most `most` bytes within a minute.
-pub(crate) async fn read_bounded(response: Response, most: usize) -> Result<Vec<u8>, Error> {
-    let body = tokio::time::timeout(ANSWER_TIMEOUT, whole_body(response, most)).await;
-    body.unwrap_or_else(|_| {
-        let seconds = ANSWER_TIMEOUT.as_secs();
-        Err(Error::unavailable(format!("the registry's response timed out after {seconds} s")))
-    })
-}
-
-async fn whole_body(mut response: Response, most: usize) -> Result<Vec<u8>, Error> {
-    let mut body = Vec::new();
-    loop {
-        match response.chunk().await {
-            Ok(Some(chunk)) if body.len() + chunk.len() > most => {
-                return Err(Error::invalid(format!("the registry's response is larger than {most} bytes")));
-            }
-            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
-            Ok(None) => return Ok(body),
-            Err(cause) => {
-                return Err(Error::unavailable(format!(
-                    "the registry's response was interrupted: {}",
-                    chain(&cause.without_url())
-                )));
-            }
-        }
-    }
 }

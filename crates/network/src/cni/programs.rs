@@ -1,10 +1,11 @@
-//! Finds and starts a plugin's program. The plugin directories may be on a file server that does not respond, so both
-//! happen on a blocking thread. The number of these threads is limited, because they cannot be interrupted.
+//! The plugin programs: finds and starts them. The plugin directories may be on a file server that does not respond, so
+//! both happen on a blocking thread. The number of these threads is limited, because they cannot be interrupted.
 
 use std::{
     path::PathBuf,
     process::Stdio,
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use tokio::{
@@ -12,12 +13,39 @@ use tokio::{
     sync::Semaphore,
 };
 
-use super::exec::{Invocation, Programs};
+use super::Progress;
+use crate::Metrics;
 
 /// Maximum number of threads that look for or start a program at the same time.
 const STARTS_MAX: usize = 8;
 
-/// Limits the number of those threads.
+/// Timeouts of one plugin call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Timeout of `ADD`: some plugins wait for a controller of their cluster.
+    pub(crate) add: Duration,
+    /// Timeout of every other command.
+    pub(crate) other: Duration,
+}
+
+/// Directories of plugin programs, timeouts, and the calls in progress.
+#[derive(Clone, Debug)]
+pub(crate) struct Programs {
+    pub(crate) directories: Vec<PathBuf>,
+    pub(crate) limits: Limits,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) start_limit: StartLimit,
+}
+
+/// Environment and sandbox of one run of a plugin.
+#[derive(Default)]
+pub(super) struct Invocation<'a> {
+    pub(super) environment: Vec<(&'static str, std::ffi::OsString)>,
+    pub(super) sandbox: Option<&'a str>,
+}
+
+/// Limits the number of threads that look for or start a program.
 #[derive(Clone, Debug)]
 pub(crate) struct StartLimit(Arc<Semaphore>);
 
