@@ -21,6 +21,7 @@
 //! input.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod check;
 mod edits;

@@ -36,6 +36,7 @@
 //! accounting.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod apply;
 mod controller;

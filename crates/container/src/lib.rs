@@ -26,6 +26,7 @@
 //! OCI runtime specification 1.3, `config.md` and `config-linux.md`; one property, one file.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod capabilities;
 mod create;

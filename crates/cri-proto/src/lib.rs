@@ -4,6 +4,7 @@
 //! what the command line needs beyond it. Both are served on one Unix socket; [`connect`] connects to it.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod connect;
 pub mod encoded;

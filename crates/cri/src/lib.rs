@@ -19,6 +19,7 @@
 //!   (`config.linux.resources.cpu_quota: …`).
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod after_exit;
 mod attached_clients;

@@ -11,6 +11,7 @@
 //! filter for `exec`.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod cgroups;
 mod child;

@@ -30,6 +30,7 @@
 //! - Text in an image is never control data: labels and names are shown to the user and not passed to the kernel.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod archive;
 mod background;

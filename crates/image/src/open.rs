@@ -48,6 +48,10 @@ impl Store {
         if mode & 0o7777 != 0o700 {
             fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(failed_to("set the mode of", dir))?;
         }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a directory of the administrator's, named by path in mount options"
+        )]
         let root = dir.canonicalize().map_err(failed_to("resolve", dir))?;
         let lock = lock(&root)?;
         let reserve = Reserve::new(root.join("reserve"));

@@ -28,6 +28,7 @@
 //! repeat it.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod attach;
 mod codec;

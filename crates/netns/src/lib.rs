@@ -31,6 +31,7 @@
 //!
 //! Requires Linux 4.11; [`Namespace::id`] requires 5.14 and is cheaper from 6.18 on. Requires `CAP_SYS_ADMIN`.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod error;
 mod identity;

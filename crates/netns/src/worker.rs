@@ -24,7 +24,7 @@ const IDLE_MAX: usize = 4;
 
 type Job = Box<dyn FnOnce(&OriginalNamespaces) -> HelperState + Send>;
 
-static IDLE_HELPERS: Mutex<Vec<mpsc::Sender<Job>>> = Mutex::new(Vec::new());
+static IDLE_HELPERS: Mutex<Vec<mpsc::SyncSender<Job>>> = Mutex::new(Vec::new());
 
 /// Whether a helper can be used again.
 pub(crate) enum HelperState {
@@ -116,7 +116,8 @@ fn spawn(first: Job) -> Result<(), Error> {
 }
 
 fn serve(original: &OriginalNamespaces, first: Job) {
-    let (sender, jobs) = mpsc::channel();
+    // Room for one job: a helper is listed as idle once for each job that it takes.
+    let (sender, jobs) = mpsc::sync_channel(1);
     let mut job = first;
     loop {
         if matches!(job(original), HelperState::Lost) {

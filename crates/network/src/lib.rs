@@ -29,6 +29,7 @@
 //! A *chain* is a network's list of elements (CNI: plugins). An *attachment* connects a pod to a network. A *lease* is
 //! an address that is assigned to a pod. A [`PortMapping`] maps a port of the node to one of a pod.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod attach;
 mod attachment;

@@ -5,6 +5,7 @@
 //! Parse the output of other programs with [`from_json`].
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod capability;
 mod defaults;

@@ -6,6 +6,7 @@
 //! background tasks are spawned with [`spawn`], and requests make such calls with [`in_place`] or on separate threads.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod watch;
 

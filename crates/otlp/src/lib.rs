@@ -23,6 +23,7 @@
 //! dropped and counted in [`Metrics`]. An outage is logged once when it starts and once when it ends.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod attribute;
 mod export;

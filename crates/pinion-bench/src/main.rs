@@ -4,6 +4,7 @@
 //! uses only the public CRI and `/proc`, so that no engine is favoured.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod engine;
 mod lists;

@@ -4,6 +4,7 @@
 //! Commands other than `serve` and `config` are clients of the daemon's socket and know only what its messages contain.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod arguments;
 mod client;
@@ -30,15 +31,15 @@ mod volume;
 use client::Client;
 use failure::Failure;
 
+#[expect(clippy::disallowed_methods, reason = "a pending read of standard input must not keep the process alive")]
 fn main() {
     terminal::restore_on_panic();
-    let code = match dispatch::run(usage::arguments()) {
+    let code = match usage::arguments().and_then(dispatch::run) {
         Ok(code) => code,
         Err(failure) => {
             failure.print();
             failure.code
         }
     };
-    // A pending read of standard input in a runtime thread must not keep the process alive.
     std::process::exit(code.into())
 }

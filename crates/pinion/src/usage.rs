@@ -1,13 +1,16 @@
 //! Reports invalid arguments, and chooses the exit code for them.
 
-use std::{ffi::OsString, process::exit};
+use std::ffi::OsString;
 
 use clap::{
     Parser,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
-use crate::{arguments::Arguments, failure::ENGINE_FAILED};
+use crate::{
+    arguments::Arguments,
+    failure::{ENGINE_FAILED, Failure},
+};
 
 /// Commands that are never suggested for a mistyped one, because their effect cannot be undone.
 const NEVER_SUGGESTED: [&str; 1] = ["reset"];
@@ -53,17 +56,17 @@ const DOCKER_COMMANDS: [(&str, &str); 36] = [
     ("volume", "volumes are directories of the host: pinion run -v HOST:CONTAINER"),
 ];
 
-/// Parses the arguments of this program. Invalid ones are reported, and the process exits.
-pub(crate) fn arguments() -> Arguments {
+/// Parses the arguments of this program. Invalid ones are reported here; the failure has the exit code only.
+pub(crate) fn arguments() -> Result<Arguments, Failure> {
     let words: Vec<OsString> = std::env::args_os().collect();
-    Arguments::try_parse_from(&words).unwrap_or_else(|error| {
+    Arguments::try_parse_from(&words).map_err(|error| {
         if let Some(message) = unknown_command(&error) {
             eprintln!("{message}");
         } else {
             // If standard error cannot be written, there is nowhere else to report it.
             let _ = error.print();
         }
-        exit(exit_code(&error, &words))
+        Failure::quiet(exit_code(&error, &words))
     })
 }
 
@@ -90,13 +93,13 @@ fn unknown_command(error: &clap::Error) -> Option<String> {
 }
 
 /// Returns 0 if help was requested, 125 for commands that return the exit code of a container's program, else 2.
-fn exit_code(error: &clap::Error, words: &[OsString]) -> i32 {
+fn exit_code(error: &clap::Error, words: &[OsString]) -> u8 {
     let with_program = command_of(words).is_some_and(|command| WITH_PROGRAM.contains(&command));
-    match error.exit_code() {
+    match u8::try_from(error.exit_code()).unwrap_or(1) {
         0 => 0,
         // `pinion` without arguments shows the help.
         code if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => code,
-        _ if with_program => ENGINE_FAILED.into(),
+        _ if with_program => ENGINE_FAILED,
         code => code,
     }
 }

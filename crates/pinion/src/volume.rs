@@ -61,6 +61,7 @@ impl Bind {
         let host = std::path::absolute(&self.host)
             .map_err(|error| format!("resolve bind source {}: {error}", self.host.display()))?;
         // The daemon refuses paths with "..", which are ambiguous if a component is a symbolic link.
+        #[expect(clippy::disallowed_methods, reason = "a path of the user's, which the daemon opens and checks")]
         let host =
             host.canonicalize().map_err(|error| format!("resolve bind source {}: {error}", self.host.display()))?;
         Ok(v1::Mount {

@@ -18,6 +18,7 @@
 //! ```
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 // Must be first: its macros shadow those of the standard library in all modules below.
 #[macro_use]

@@ -22,6 +22,7 @@
 //! * Requests do not sync to disk: containers do not survive a reboot.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod annotation;
 mod clock;

@@ -50,7 +50,7 @@ fn a_hundred_retries_behind_a_slow_plugin_get_one_pod() {
         let id = pod_in_creation(&engine).await;
         assert_eq!((engine.sandboxes().len(), calls("ADD")), (2, 1));
         let why = engine.why("slow").expect("why");
-        assert_eq!(why[0].waits_for.as_deref(), Some("CNI plugin wait ADD, which runs"), "{why:?}");
+        assert_eq!(why[0].waits_for.as_deref(), Some("CNI plugin wait ADD, which is running"), "{why:?}");
         // No other pod or container is delayed.
         assert_eq!(exec(&engine, &runs, "echo on").await, "on\n");
         let quick = engine.run_sandbox(node.sandbox("quick")).await.expect("run");

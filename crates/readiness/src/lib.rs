@@ -5,6 +5,7 @@
 //! time, for nothing. This crate registers a socket for writing only while it is full.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod connection;
 mod write_readiness;

@@ -37,6 +37,7 @@
 //! and all data that was sent before counts. Our own windows are opened as data is consumed.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod channel;
 mod client;

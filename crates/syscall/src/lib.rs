@@ -1,5 +1,7 @@
 //! Typed wrappers for Linux system calls that rustix lacks, one file per subject. All `unsafe` code is in this crate.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod allocator;
 pub mod blocked_call;
 pub mod bpf;

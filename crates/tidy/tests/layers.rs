@@ -41,7 +41,7 @@ const ALLOWED: [(&str, &[&str]); 24] = [
     ),
     ("cri-proto", &[]),
     ("streaming", &[]),
-    ("cri", &["telemetry", "readiness", "pod", "streaming", "cri-proto"]),
+    ("cri", &["telemetry", "offload", "readiness", "pod", "streaming", "cri-proto"]),
     ("pinion", &["telemetry", "offload", "otlp", "cri", "pod", "cri-proto", "syscall"]),
     ("pinion-bench", &["cri-proto", "oci", "seccomp", "syscall"]),
     ("floor", &["syscall"]),

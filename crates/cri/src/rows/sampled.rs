@@ -260,7 +260,7 @@ async fn after_each_round(caches: Weak<RowCaches>) {
                 caches.sampled.query_filesystem(&caches.engine).await;
             }
             // If this panics, the next request encodes the lists.
-            let _ = tokio::task::spawn_blocking(move || caches.sampled.encode_requested(&caches.engine)).await;
+            let _ = offload::blocking(move || caches.sampled.encode_requested(&caches.engine)).await;
         }
     }
 }

@@ -195,7 +195,7 @@ impl Programs {
         let (child, group) = started.unzip();
         let sandbox = invocation.sandbox.map(str::to_owned);
         // A panic was already printed by the thread.
-        let _ = tokio::task::spawn_blocking(move || kill(group.flatten(), sandbox.as_deref())).await;
+        let _ = offload::blocking(move || kill(group.flatten(), sandbox.as_deref())).await;
         if let Some(mut child) = child {
             // The process is killed; this only reaps it.
             let _ = child.wait().await;

@@ -100,7 +100,7 @@ impl Programs {
                 .spawn();
             spawned.map_err(|e| format!("{}: {e}", program.display()))
         };
-        let spawned = tokio::task::spawn_blocking(spawn).await;
+        let spawned = offload::blocking(spawn).await;
         drop(waiting);
         spawned.unwrap_or_else(|bug| Err(bug.to_string()))
     }

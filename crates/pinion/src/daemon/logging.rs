@@ -161,9 +161,9 @@ fn report_panics(style: Arc<Style>, queue: Queue) {
         let name = Value::from(thread.name().unwrap_or("unnamed"));
         queue.push(internal_line(&style, Level::ERROR, &panic.to_string(), vec![("thread", &name)]));
         queue.flush(PANIC_TIMEOUT);
-        // The daemon cannot work without the main thread, and unwinding it may block forever on threads of the runtime.
         let is_fatal =
             thread.name() == Some("main") || panic.location().is_some_and(|place| place.file().ends_with(IO_DRIVER));
+        #[expect(clippy::disallowed_methods, reason = "unwinding the main thread may wait forever for the runtime's")]
         if is_fatal {
             std::process::exit(PANIC_CODE);
         }

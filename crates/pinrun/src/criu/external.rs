@@ -89,6 +89,7 @@ pub(crate) fn supply(options: &mut Options, spec: &Spec, rootfs: &Path) -> Resul
     let linux = spec.linux.clone().unwrap_or_default();
     let root = openat(CWD, rootfs, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let root = root.map_err(|errno| Failure::io(format!("open the root {rootfs:?}"), errno))?;
+    #[expect(clippy::disallowed_methods, reason = "CRIU takes paths; only the caller can replace the root")]
     let prefix = rootfs.canonicalize().map_err(|error| Failure::io(format!("resolve the root {rootfs:?}"), error))?;
     for mount in spec.mounts.iter().filter(|mount| is_bind(mount)) {
         let source = mount.source.as_deref().unwrap_or_default();

@@ -26,17 +26,17 @@ const LAST: i32 = 63;
 const NOT_FORWARDED: [i32; 17] = [4, 5, 6, 7, 8, SIGKILL, 11, 13, 17, 19, 20, 21, 22, 28, 31, 32, 33];
 
 /// The caught signals, which are forwarded to the container.
-pub(super) struct Signals(mpsc::UnboundedReceiver<i32>);
+pub(super) struct Signals(mpsc::Receiver<i32>);
 
 impl Signals {
     /// Catches every signal that is forwarded. From then on none of them ends this program.
     pub(super) fn catch() -> Result<Self, Failure> {
-        let (sender, receiver) = mpsc::unbounded_channel();
+        let (sender, receiver) = mpsc::channel(1);
         for number in (SIGHUP..=LAST).filter(|number| !NOT_FORWARDED.contains(number)) {
             let stream = signal(SignalKind::from_raw(number));
             let mut stream = stream.map_err(|error| Failure::new(format!("catch signal {number}: {error}")))?;
             let sender = sender.clone();
-            tokio::spawn(async move { while stream.recv().await.is_some() && sender.send(number).is_ok() {} });
+            tokio::spawn(async move { while stream.recv().await.is_some() && sender.send(number).await.is_ok() {} });
         }
         Ok(Self(receiver))
     }

@@ -139,7 +139,7 @@ fn accepted_format(request: &Request<Incoming>) -> Format {
 
 async fn metrics(sources: &Sources, format: Format) -> Response<Full<Bytes>> {
     let sources = sources.clone();
-    match tokio::task::spawn_blocking(move || scrape(&sources, format)).await {
+    match offload::blocking(move || scrape(&sources, format)).await {
         Ok(page) => with_type(StatusCode::OK, page, format.content_type()),
         Err(panic) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("a bug: {panic}\n")),
     }
