@@ -37,7 +37,7 @@ const STRINGS_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Process {
     /// `Some`: it has a terminal, of this size if one is given.
-    pub(crate) terminal: Option<Option<oci::ConsoleSize>>,
+    pub(crate) terminal: Option<Option<oci::TerminalSize>>,
     pub(crate) oom_score_adj: OomScoreAdj,
     pub(crate) cwd: CString,
     credentials: Credentials,

@@ -26,7 +26,7 @@ pub use linux::{
     TimeOffset,
 };
 pub use mount::Mount;
-pub use process::{Capabilities, ConsoleSize, ExecCpuAffinity, IoPriority, Process, Rlimit, Scheduler, User};
+pub use process::{Capabilities, ExecCpuAffinity, IoPriority, Process, Rlimit, Scheduler, TerminalSize, User};
 pub use resources::{
     BlockIo, Cpu, DeviceRule, HugepageLimit, Memory, Network, NetworkPriority, Pids, Rdma, Resources, ThrottleDevice,
     WeightDevice,

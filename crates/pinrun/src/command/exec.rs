@@ -243,7 +243,7 @@ fn launch(
         }
     };
     if let Some(file) = &request.pid_file
-        && let Err(failure) = write_pid(file, setup.pid)
+        && let Err(failure) = write_pid(file, setup.pid.as_raw_pid())
     {
         launch::kill(&setup);
         return Err(failure);

@@ -33,7 +33,7 @@ fn sleeper(node: &Node) -> ContainerSetup {
     setup
 }
 
-fn name_of(pid: i32) -> String {
+fn name_of(pid: rustix::process::Pid) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).expect("comm").trim_end().to_owned()
 }
 
@@ -142,7 +142,7 @@ fn terminal(node: &Node) {
     let mut spec = bundle::spec(&["/bin/sh", "-c", script]);
     let process = spec.process.as_mut().expect("process");
     process.terminal = true;
-    process.console_size = Some(oci::ConsoleSize { height: 33, width: 99 });
+    process.console_size = Some(oci::TerminalSize { height: 33, width: 99 });
     let (mut setup, terminal) = node.create(spec, node.inputs()).expect("created");
     setup.start().expect("started");
     assert!(matches!(next(&mut setup), Ok(Progress::Executed)));

@@ -106,7 +106,10 @@ fn run_with_agent(
     let (mut setup, _) = node.create(spec, inputs).expect("created");
     setup.start().expect("started");
     let (message, listener) = agent.receive();
-    assert_eq!((&message["pid"], &message["state"]["pid"]), (&json!(setup.pid), &json!(setup.pid)));
+    assert_eq!(
+        (&message["pid"], &message["state"]["pid"]),
+        (&json!(setup.pid.as_raw_pid()), &json!(setup.pid.as_raw_pid()))
+    );
     let calls = serve(&listener, &setup.pidfd, answer);
     assert!(matches!(next(&mut setup), Ok(Progress::Executed)));
     let outcome = output.collect(&setup);
@@ -154,7 +157,7 @@ fn execs_have_an_agent_too(node: &Node) {
     target.start().and_then(|()| next(&mut target)).expect("started");
     let agent = TestAgent::new();
     let program = seccomp::compile(&profile("SCMP_ACT_ALLOW", &MKDIR)).expect("compiles");
-    let state = oci::State { status: oci::Status::Running, pid: target.pid, ..state() };
+    let state = oci::State { status: oci::Status::Running, pid: target.pid.as_raw_pid(), ..state() };
     let seccomp_agent = SeccompAgent { path: SOCKET.into(), metadata: String::new(), state };
     let filter = ExecFilter { program: &program, agent: Some(&seccomp_agent) };
     let mut stdio = container::Stdio::default();
@@ -164,7 +167,10 @@ fn execs_have_an_agent_too(node: &Node) {
     let mut exec = container::exec(group, target.pidfd.as_fd(), &process, stdio, Some(filter)).expect("exec");
     assert!(matches!(next(&mut exec), Ok(Progress::Ready { .. })));
     let (message, listener) = agent.receive();
-    assert_eq!((&message["pid"], &message["state"]["pid"]), (&json!(exec.pid), &json!(target.pid)));
+    assert_eq!(
+        (&message["pid"], &message["state"]["pid"]),
+        (&json!(exec.pid.as_raw_pid()), &json!(target.pid.as_raw_pid()))
+    );
     assert_eq!(message["state"]["status"], "running");
     let calls = serve(&listener, &exec.pidfd, |_| Response::Fail(libc::EACCES));
     let out = output.collect(&exec);

@@ -94,7 +94,7 @@ fn exec(node: &Node, target: &container::ContainerSetup, script: &str) -> crate:
 
 const NAMES: &str = "for k in user pid net ipc uts mnt cgroup; do readlink /proc/self/ns/$k; done";
 
-fn names_of(pid: i32) -> Vec<String> {
+fn names_of(pid: rustix::process::Pid) -> Vec<String> {
     let name = |kind: &str| fs::read_link(format!("/proc/{pid}/ns/{kind}")).expect("namespace").display().to_string();
     ["user", "pid", "net", "ipc", "uts", "mnt", "cgroup"].map(name).into()
 }
@@ -166,7 +166,7 @@ fn with_namespaces_of_the_host(node: &Node) {
         uts.path = Some("/proc/self/ns/uts".to_owned());
         spec.hostname = None;
     });
-    let callers = names_of(std::process::id() as i32);
+    let callers = names_of(rustix::process::getpid());
     let lines: Vec<&str> = out.stdout.lines().collect();
     assert_eq!((lines[2], lines[4]), (callers[2].as_str(), callers[4].as_str()), "{out:?}");
     assert!(out.stderr.contains("Read-only file system"), "{out:?}");
