@@ -138,9 +138,9 @@ mod tests {
             (map(&(0..341).map(|n| (n, n, 1)).collect::<Vec<_>>()), "341 entries"),
         ] {
             let error = IdMappings::parse("linux", &bad, &good).unwrap_err();
-            assert!(error.message.contains(expected), "{error}");
+            assert!(error.message().contains(expected), "{error}");
         }
         let error = IdMappings::parse("mount /x", &good, &[]).unwrap_err();
-        assert!(error.message.starts_with("mount /x.gidMappings: is missing"), "{error}");
+        assert!(error.message().starts_with("mount /x.gidMappings: is missing"), "{error}");
     }
 }

@@ -12,7 +12,7 @@ use rustix::{
 use syscall::{exec::StringArray, personality::Personality};
 
 use crate::{
-    Error,
+    Error, ErrorKind,
     capabilities::{self, Capabilities},
     credentials::Credentials,
     descriptors, environment,
@@ -244,7 +244,10 @@ fn enter_cwd(cwd: &CStr) -> Result<bool, Error> {
     match chdir(cwd) {
         Ok(()) => Ok(true),
         Err(Errno::ACCESS | Errno::PERM) => Ok(false),
-        Err(errno) => Err(Error::executable(Error::system(format!("enter the working directory {cwd:?}"), errno))),
+        Err(errno) => {
+            let error = Error::system(format!("enter the working directory {cwd:?}"), errno);
+            Err(error.with_kind(ErrorKind::NotExecutable))
+        }
     }
 }
 

@@ -333,6 +333,6 @@ impl ContainerSetup {
             Some(signal) => format!("the process was ended by signal {signal} before it could execute its command"),
             None => "the process ended before it could execute its command".to_owned(),
         };
-        Error { kind: ErrorKind::System, message }
+        Error::new(ErrorKind::System, message)
     }
 }

@@ -130,16 +130,18 @@ pub(crate) fn receive(parent: BorrowedFd<'_>) -> Result<ChildMessage, Error> {
         [FAILED, kind, message @ ..] => {
             let kind = match kind {
                 b'I' => ErrorKind::Invalid,
-                b'C' => ErrorKind::Executable,
+                b'N' => ErrorKind::NotFound,
+                // `C`: sent by the child of an older version, which did not distinguish the two.
+                b'X' | b'C' => ErrorKind::NotExecutable,
                 b'E' => ErrorKind::NotRunning,
                 _ => ErrorKind::System,
             };
-            Ok(ChildMessage::Failed(Error { kind, message: String::from_utf8_lossy(message).into_owned() }))
+            Ok(ChildMessage::Failed(Error::new(kind, String::from_utf8_lossy(message))))
         }
-        other => Err(Error {
-            kind: ErrorKind::System,
-            message: format!("read from the container's child: unknown message {other:?}"),
-        }),
+        other => {
+            let message = format!("read from the container's child: unknown message {other:?}");
+            Err(Error::new(ErrorKind::System, message))
+        }
     }
 }
 
@@ -283,13 +285,14 @@ impl ChildEnd {
 
     /// Sends the error to the process that waits for the child. If no process waits any longer, the error is lost.
     pub(crate) fn send_failure(&self, error: &Error) {
-        let kind = match error.kind {
+        let kind = match error.kind() {
             ErrorKind::Invalid => b'I',
-            ErrorKind::Executable => b'C',
+            ErrorKind::NotFound => b'N',
+            ErrorKind::NotExecutable => b'X',
             ErrorKind::NotRunning => b'E',
             ErrorKind::System => b'S',
         };
-        let message = error.message.as_bytes();
+        let message = error.message().as_bytes();
         let mut data = vec![FAILED, kind];
         data.extend_from_slice(&message[..message.len().min(MESSAGE_MAX)]);
         let receiver = self.starter.get().map_or(&self.socket, |starter| starter);

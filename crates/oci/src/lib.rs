@@ -20,7 +20,7 @@ mod state;
 
 pub use capability::CAPABILITIES;
 pub use defaults::{DEFAULT_CAPABILITIES, DEFAULT_MASKED_PATHS, DEFAULT_READONLY_PATHS};
-pub use json::{JsonError, from_json};
+pub use json::{JsonError, JsonErrorKind, from_json};
 pub use linux::{
     Device, DeviceKind, IdMapping, IntelRdt, Linux, MemoryPolicy, Namespace, NamespaceType, NetDevice, Personality,
     TimeOffset,

@@ -289,7 +289,7 @@ fn timeout_error(problem: &str, after: Duration) -> container::Error {
         "timed out: {problem} in {seconds} s and was killed; is its cgroup frozen or out of CPU time, or does the \
          server of a volume not respond?"
     );
-    container::Error { kind: container::ErrorKind::System, message }
+    container::Error::new(container::ErrorKind::System, message)
 }
 
 fn created(child: &Child, setup: &container::ContainerSetup) -> Result<(Reply, Attachments), Failure> {

@@ -184,7 +184,7 @@ fn an_agent_that_does_not_exist(node: &Node) {
     spec.linux.as_mut().expect("linux").seccomp = Some(profile("SCMP_ACT_ALLOW", &[("uname", "SCMP_ACT_NOTIFY")]));
     let plan = container::Plan::new(&with_group(node, spec), node.inputs()).expect("a plan");
     let error = container::create(&node.trees, plan).expect_err("no agent listens");
-    assert_eq!(error.message, "connect to the seccomp agent \"/agent.sock\": No such file or directory");
+    assert_eq!(error.message(), "connect to the seccomp agent \"/agent.sock\": No such file or directory");
 }
 
 fn with_group(node: &Node, mut spec: oci::Spec) -> oci::Spec {
@@ -202,7 +202,7 @@ fn an_agent_that_disconnected(node: &Node) {
     drop(connection);
     setup.start().expect("started");
     let error = next(&mut setup).expect_err("the agent disconnected");
-    assert_eq!(error.message, "reach the seccomp agent \"/agent.sock\": it hung up: Broken pipe");
+    assert_eq!(error.message(), "reach the seccomp agent \"/agent.sock\": it hung up: Broken pipe");
     reap(&setup);
     setup.group.remove().expect("removed");
 }
@@ -213,6 +213,6 @@ fn no_agent(node: &Node) {
         let profile = profile("SCMP_ACT_ALLOW", &[("uname", "SCMP_ACT_NOTIFY")]);
         spec.linux.as_mut().expect("linux").seccomp = Some(oci::Seccomp { listener_path: path, ..profile });
         let error = container::Plan::new(&with_group(node, spec), node.inputs()).expect_err("no agent");
-        assert!(error.message.contains("listenerPath"), "{error}");
+        assert!(error.message().contains("listenerPath"), "{error}");
     }
 }

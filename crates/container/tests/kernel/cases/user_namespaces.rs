@@ -117,7 +117,7 @@ fn execs_inside(node: &Node) {
     assert!(out.stdout.starts_with("33\n34\n34 35\n"), "{out:?}");
     process.user.uid = 70000;
     let error = node.exec_in(&target, exec_target, &process).expect_err("unmapped");
-    assert!(error.message.contains("user 70000") && error.message.contains("mapped"), "{error}");
+    assert!(error.message().contains("user 70000") && error.message().contains("mapped"), "{error}");
     node.end(target);
 }
 
@@ -181,7 +181,7 @@ fn bad_maps(node: &Node) {
         let linux = spec.linux.as_mut().expect("linux");
         (linux.uid_mappings, linux.gid_mappings) = (uids, gids);
         spec.process.as_mut().expect("process").user.uid = uid;
-        node.run(spec, node.inputs()).expect_err("refused").message
+        node.run(spec, node.inputs()).expect_err("refused").to_string()
     };
     let good = vec![line(0, FIRST, 10)];
     for (uids, gids, uid, expected) in [
