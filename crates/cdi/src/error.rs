@@ -1,3 +1,14 @@
+/// Category of an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The name is invalid; the caller must change it.
+    Invalid,
+    /// No file defines the device.
+    NotFound,
+    /// Several files define the device.
+    Conflict,
+}
+
 /// Why a device cannot be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -25,4 +36,26 @@ pub enum Error {
         /// The files that define it.
         files: Vec<String>,
     },
+}
+
+impl Error {
+    /// Returns the category.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Name { .. } => ErrorKind::Invalid,
+            Self::Unknown { .. } => ErrorKind::NotFound,
+            Self::Conflict { .. } => ErrorKind::Conflict,
+        }
+    }
+
+    /// Returns the operation that failed.
+    pub fn operation(&self) -> &'static str {
+        "resolve CDI device"
+    }
+
+    /// Returns the name of the device.
+    pub fn object(&self) -> &str {
+        let (Self::Name { name, .. } | Self::Unknown { name, .. } | Self::Conflict { name, .. }) = self;
+        name
+    }
 }

@@ -33,7 +33,7 @@ mod spec;
 mod version;
 
 pub use edits::Edits;
-pub use error::Error;
+pub use error::{Error, ErrorKind};
 pub use name::Name;
 pub use registry::Registry;
 pub use spec::{DeviceNode, Hook, IntelRdt, Mount, NetDevice};

@@ -74,11 +74,7 @@ fn main() -> Result<(), cgroup::Error> {
         assert_eq!(rustix::io::read(&reader, &mut bytes[..]).expect("read"), 16);
         early.0.push(f64::from_ne_bytes(bytes[..8].try_into().expect("eight")));
         memory.0.push(f64::from_ne_bytes(bytes[8..].try_into().expect("eight")));
-        rustix::process::waitid(
-            WaitId::Pid(rustix::process::Pid::from_raw(child.pid).expect("a pid")),
-            WaitIdOptions::EXITED,
-        )
-        .expect("waitid");
+        rustix::process::waitid(WaitId::Pid(child.pid), WaitIdOptions::EXITED).expect("waitid");
         exec.time(|| group.exec_group("exec").and_then(Group::remove))?;
         first.time(|| group.stats())?;
         stats.time(|| group.stats())?;

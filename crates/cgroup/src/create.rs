@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use rustix::io::Errno;
+use rustix::{io::Errno, process::Pid};
 
 use crate::{
     Error, Group, GroupPath, Hierarchies, Limits,
@@ -27,7 +27,7 @@ impl Group {
 
     /// Completes a group that systemd created for this process: creates the directories that systemd does not create
     /// (in v1 trees that it does not use, for controllers that it does not support) and moves the process into them.
-    pub(crate) fn adopt(trees: &Hierarchies, path: &GroupPath, limits: &Limits, pid: i32) -> Result<Self, Error> {
+    pub(crate) fn adopt(trees: &Hierarchies, path: &GroupPath, limits: &Limits, pid: Pid) -> Result<Self, Error> {
         let group = create_in_trees(trees, path, limits, |_, _| Ok(true), ControllerSet::Limited)?;
         for tree in group.trees.trees().filter(|tree| !tree.v2) {
             // The process has a single thread, so writing to `tasks` moves all of it.
@@ -206,7 +206,7 @@ fn remove_unused(tree: &Tree, path: &GroupPath) -> Result<bool, Error> {
     let mut pids = HashSet::new();
     crate::pids::collect(tree, path.relative(), &mut pids)
         .map_err(|e| Error::io("list processes of", tree.describe(path.relative()), e))?;
-    let by = match (pids.into_iter().min(), tree.children(path.relative())) {
+    let by = match (pids.into_iter().map(Pid::as_raw_pid).min(), tree.children(path.relative())) {
         (Some(pid), _) => format!("it contains process {pid}"),
         (None, Ok(children)) if !children.is_empty() => format!("it contains cgroup {:?}", children[0]),
         _ => "a process in it is exiting".to_owned(),

@@ -2,6 +2,23 @@ use std::io;
 
 use rustix::io::Errno;
 
+/// Category of an error, by what a caller can do about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The spec, the path or the signal is invalid; the caller must change it.
+    Invalid,
+    /// The group does not exist.
+    NotFound,
+    /// The group is in use.
+    InUse,
+    /// This machine or the caller's privileges do not allow it.
+    Unavailable,
+    /// The operation did not complete in time.
+    Timeout,
+    /// The kernel or systemd failed.
+    System,
+}
+
 /// An error of an operation on a group.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -109,6 +126,44 @@ impl Error {
 
     pub(crate) fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Invalid { field: field.into(), reason: reason.into() }
+    }
+
+    /// Returns the category.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Path { .. } | Self::Invalid { .. } | Self::Annotation { .. } => ErrorKind::Invalid,
+            Self::Missing { .. } => ErrorKind::NotFound,
+            Self::Occupied { .. } => ErrorKind::InUse,
+            Self::NoTree | Self::Unavailable { .. } | Self::NoGroup { .. } => ErrorKind::Unavailable,
+            Self::Timeout { .. } => ErrorKind::Timeout,
+            Self::Systemd { .. } | Self::Io { .. } => ErrorKind::System,
+        }
+    }
+
+    /// Returns the operation that failed; `None` if nothing was tried.
+    pub fn operation(&self) -> Option<&str> {
+        match self {
+            Self::Systemd { operation, .. } | Self::Timeout { operation, .. } => Some(operation),
+            Self::Io { operation, .. } => Some(operation),
+            _ => None,
+        }
+    }
+
+    /// Returns the group, file, unit, field or annotation that the error is about.
+    pub fn object(&self) -> Option<&str> {
+        match self {
+            Self::NoTree => None,
+            Self::Path { path, .. }
+            | Self::Unavailable { path, .. }
+            | Self::Occupied { path, .. }
+            | Self::NoGroup { path }
+            | Self::Missing { path, .. }
+            | Self::Timeout { path, .. } => Some(path),
+            Self::Invalid { field, .. } => Some(field),
+            Self::Annotation { key, .. } => Some(key),
+            Self::Systemd { unit, .. } => Some(unit),
+            Self::Io { object, .. } => Some(object),
+        }
     }
 
     /// Returns the errno of a failed system call.

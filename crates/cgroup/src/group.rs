@@ -1,5 +1,7 @@
 use std::sync::OnceLock;
 
+use rustix::process::Pid;
+
 use crate::{Error, GroupPath, Hierarchies, privileges, stat_readers::Readers, systemd::Unit, tree::Tree};
 
 /// A cgroup that exists in every tree; or, from [`Group::exec_group`], one that has its own directory in one tree and
@@ -74,7 +76,7 @@ impl Group {
 
     /// Requests systemd to move a process of the calling user into the group. A process outside of the user's delegated
     /// cgroups may not do that itself (`EACCES`). Only for a group of a systemd unit.
-    pub fn attach(&self, pid: i32) -> Result<(), Error> {
+    pub fn attach(&self, pid: Pid) -> Result<(), Error> {
         let unit = self.unit.as_ref().ok_or_else(|| Error::NoGroup { path: self.path().to_string() })?;
         unit.attach(self.sub.as_ref().map_or("", GroupPath::name), pid)
     }

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use rustix::{
     fs::{CWD, Mode, OFlags},
     io::Errno,
+    process::Pid,
 };
 
 use crate::{
@@ -134,13 +135,13 @@ impl Hierarchies {
         if privileges::is_host_root() || self.layout() != Layout::V2 {
             return GroupPath::parse(&format!("/{relative}"));
         }
-        let parent = self.path_of(std::process::id() as i32).ok().and_then(|path| path.parent());
+        let parent = self.path_of(rustix::process::getpid()).ok().and_then(|path| path.parent());
         GroupPath::parse(&format!("{}/{relative}", parent.as_ref().map_or("", GroupPath::as_str)))
     }
 
     /// Returns the cgroup of a process (cgroups(7)): in the v2 tree if that has the controllers, else in systemd's
     /// named v1 tree.
-    pub(crate) fn path_of(&self, pid: i32) -> Result<GroupPath, Error> {
+    pub(crate) fn path_of(&self, pid: Pid) -> Result<GroupPath, Error> {
         let file = format!("/proc/{pid}/cgroup");
         let text = std::fs::read_to_string(&file).map_err(|source| Error::Io {
             operation: "read".into(),

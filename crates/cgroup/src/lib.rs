@@ -71,7 +71,7 @@ mod thaw;
 mod tree;
 mod wait;
 
-pub use error::Error;
+pub use error::{Error, ErrorKind};
 pub use group::Group;
 pub use hierarchies::{Hierarchies, Layout};
 pub use join::Joiner;

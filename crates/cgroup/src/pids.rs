@@ -2,20 +2,20 @@
 
 use std::collections::HashSet;
 
-use rustix::io::Errno;
+use rustix::{io::Errno, process::Pid};
 
 use crate::{Error, Group, tree::Tree};
 
 impl Group {
     /// Returns the pids of all processes in the group and its descendants, in ascending order. Processes that are not
     /// visible in this process's PID namespace are omitted.
-    pub fn pids(&self) -> Result<Vec<i32>, Error> {
+    pub fn pids(&self) -> Result<Vec<Pid>, Error> {
         let tree = self.primary()?;
         let mut pids = HashSet::new();
         let path = self.path_in(tree).relative();
         collect(tree, path, &mut pids).map_err(|errno| Error::io("list processes of", tree.describe(path), errno))?;
-        let mut pids: Vec<i32> = pids.into_iter().collect();
-        pids.sort_unstable();
+        let mut pids: Vec<Pid> = pids.into_iter().collect();
+        pids.sort_unstable_by_key(|pid| pid.as_raw_pid());
         Ok(pids)
     }
 
@@ -41,7 +41,7 @@ impl Group {
 
 /// Collects the pids in a group and its descendants. Processes that exit and groups that are removed in the meantime
 /// are not errors.
-pub(crate) fn collect(tree: &Tree, path: &str, pids: &mut HashSet<i32>) -> Result<(), Errno> {
+pub(crate) fn collect(tree: &Tree, path: &str, pids: &mut HashSet<Pid>) -> Result<(), Errno> {
     let mut pending = vec![path.to_owned()];
     while let Some(group) = pending.pop() {
         let list = match tree.try_read(&format!("{group}/cgroup.procs")) {
@@ -50,7 +50,8 @@ pub(crate) fn collect(tree: &Tree, path: &str, pids: &mut HashSet<i32>) -> Resul
             Err(Errno::NOENT | Errno::NODEV) if group != path => continue,
             other => other?,
         };
-        pids.extend(list.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|pid| *pid > 0));
+        let visible = list.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0);
+        pids.extend(visible.filter_map(Pid::from_raw));
         match tree.children(&group) {
             Ok(names) => pending.extend(names.into_iter().map(|name| format!("{group}/{name}"))),
             Err(Errno::NOENT) => {}

@@ -1,5 +1,7 @@
 //! The groups of systemd's scopes: created with a scope, or opened by its name.
 
+use rustix::process::Pid;
+
 use crate::{Error, Group, GroupPath, Hierarchies, Limits, systemd::Unit};
 
 impl Unit {
@@ -12,7 +14,7 @@ impl Unit {
 
     /// Creates the scope with this process in it and sets its limits. The process is moved, so it should be waiting. A
     /// failure undoes all of it.
-    pub fn start(&self, trees: &Hierarchies, pid: i32, limits: &Limits) -> Result<Group, Error> {
+    pub fn start(&self, trees: &Hierarchies, pid: Pid, limits: &Limits) -> Result<Group, Error> {
         limits.check(trees)?;
         let mut bus = self.connect("start")?;
         self.start_transient(&mut bus, trees, pid, limits)?;

@@ -1,7 +1,6 @@
 use rustix::{
-    fd::OwnedFd,
     io::Errno,
-    process::{Pid, PidfdFlags},
+    process::{Pid, PidfdFlags, pidfd_open},
 };
 use syscall::pidfd_signal::pidfd_signal;
 
@@ -53,11 +52,11 @@ impl Group {
     fn kill_listed(&self) -> Result<(), Error> {
         let freezing = self.begin_freeze().is_ok();
         let mut killed = Ok(());
-        let mut known: Vec<i32> = Vec::new();
+        let mut known: Vec<Pid> = Vec::new();
         for _ in 0..PASSES_MAX {
             killed = self.signal(SIGKILL);
             let now = self.pids().unwrap_or_default();
-            let fresh = now.iter().any(|pid| known.binary_search(pid).is_err());
+            let fresh = now.iter().any(|pid| position(&known, *pid).is_none());
             known = now;
             if !fresh || killed.is_err() {
                 break;
@@ -87,15 +86,15 @@ impl Group {
     }
 
     /// Sends the signal to these processes. Returns the first error, after all were tried.
-    fn signal_batch(&self, pids: &[i32], signal: i32) -> Result<(), Error> {
-        let failed = |pid: i32| {
+    fn signal_batch(&self, pids: &[Pid], signal: i32) -> Result<(), Error> {
+        let failed = |pid: Pid| {
             let operation = format!("send signal {signal} to process {pid} of");
             move |errno: Errno| Error::io(operation.clone(), self.path().to_string(), errno)
         };
         let mut outcome = Ok(());
         let mut processes = Vec::new();
         for pid in pids {
-            match open(*pid) {
+            match pidfd_open(*pid, PidfdFlags::empty()) {
                 Ok(pidfd) => processes.push((*pid, pidfd)),
                 // The process has exited, or is not a thread group leader.
                 Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => {}
@@ -104,7 +103,7 @@ impl Group {
         }
         // A pid that is still listed after its pidfd was opened is that of the same process.
         let current = self.pids()?;
-        for (pid, pidfd) in processes.iter().filter(|(pid, _)| current.binary_search(pid).is_ok()) {
+        for (pid, pidfd) in processes.iter().filter(|(pid, _)| position(&current, *pid).is_some()) {
             match pidfd_signal(pidfd, signal) {
                 Ok(()) | Err(Errno::SRCH) => {}
                 Err(errno) => outcome = outcome.and(Err(failed(*pid)(errno))),
@@ -114,6 +113,7 @@ impl Group {
     }
 }
 
-fn open(pid: i32) -> Result<OwnedFd, Errno> {
-    rustix::process::pidfd_open(Pid::from_raw(pid).ok_or(Errno::SRCH)?, PidfdFlags::empty())
+/// Searches a sorted list.
+fn position(pids: &[Pid], pid: Pid) -> Option<usize> {
+    pids.binary_search_by_key(&pid.as_raw_pid(), |other| other.as_raw_pid()).ok()
 }

@@ -29,6 +29,7 @@ use std::collections::BTreeMap;
 
 use bus::{Bus, CallError, Owner};
 use properties::Properties;
+use rustix::process::Pid;
 use value::Value;
 
 use crate::{Error, GroupPath, Hierarchies, Limits, privileges};
@@ -107,7 +108,7 @@ impl Unit {
         &self,
         bus: &mut Bus,
         trees: &Hierarchies,
-        pid: i32,
+        pid: Pid,
         limits: &Limits,
     ) -> Result<(), Error> {
         let v2 = trees.memory_is_v2();
@@ -115,7 +116,7 @@ impl Unit {
             ("Description".into(), Value::text(&*self.description)),
             ("Slice".into(), Value::text(&*self.slice)),
             ("Wants".into(), Value::texts([&*self.slice])),
-            ("PIDs".into(), Value::List("u".into(), vec![Value::U32(pid as u32)])),
+            ("PIDs".into(), Value::List("u".into(), vec![Value::U32(pid.as_raw_pid().unsigned_abs())])),
             ("Delegate".into(), Value::Bool(true)),
             ("DefaultDependencies".into(), Value::Bool(false)),
         ];
@@ -174,9 +175,9 @@ impl Unit {
     }
 
     /// Moves a process into the scope, or into a child group of this name.
-    pub(crate) fn attach(&self, below: &str, pid: i32) -> Result<(), Error> {
+    pub(crate) fn attach(&self, below: &str, pid: Pid) -> Result<(), Error> {
         let below = if below.is_empty() { String::new() } else { format!("/{below}") };
-        let pids = Value::List("u".into(), vec![Value::U32(pid as u32)]);
+        let pids = Value::List("u".into(), vec![Value::U32(pid.as_raw_pid().unsigned_abs())]);
         let arguments = [Value::text(&*self.name), Value::text(below), pids];
         let reply = self.connect("move a process into")?.manager("AttachProcessesToUnit", &arguments);
         reply.map(drop).map_err(|error| self.failed("move a process into", error))

@@ -78,7 +78,7 @@ fn create_in(plan: &Plan, group: cgroup::Group, in_all_groups: bool) -> Result<C
         // No process was in the group yet, so removing it does not block.
         Err(error) => match group.remove() {
             Ok(()) => Err(error.within(format!("place the container in cgroup {path}"))),
-            Err(removal) => Err(Error { message: format!("{}; and then: {removal}", error.message), ..error }),
+            Err(removal) => Err(error.and_then(removal)),
         },
     }
 }

@@ -225,8 +225,8 @@ fn parse_one(field: String, hook: &oci::Hook) -> Result<Hook, Error> {
 }
 
 /// Returns this process's pid in the runtime's PID namespace, read from the runtime's procfs.
-pub(crate) fn own_pid(proc: &crate::procfs::Procfs) -> Result<i32, Error> {
+pub(crate) fn own_pid(proc: &crate::procfs::Procfs) -> Result<Pid, Error> {
     let link = rustix::fs::readlinkat(proc, c"self", Vec::new()).during(|| "read /proc/self")?;
     let pid = link.to_str().ok().and_then(|text| text.parse().ok()).and_then(Pid::from_raw);
-    pid.map(Pid::as_raw_nonzero).map(i32::from).ok_or_else(|| Error::system("read /proc/self", Errno::SRCH))
+    pid.ok_or_else(|| Error::system("read /proc/self", Errno::SRCH))
 }

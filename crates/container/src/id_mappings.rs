@@ -71,10 +71,7 @@ pub(crate) fn parse_lines(text: &str) -> Vec<oci::IdMapping> {
 
 /// Translates an id inside to the id outside.
 pub(crate) fn to_outer(map: &[oci::IdMapping], id: u32) -> Option<u32> {
-    map.iter().find_map(|line| {
-        let distance = id.checked_sub(line.container_id).filter(|distance| *distance < line.size)?;
-        line.host_id.checked_add(distance)
-    })
+    map.iter().find_map(|line| line.to_host(id))
 }
 
 fn check(field: &str, map: &[oci::IdMapping]) -> Result<(), Error> {
@@ -141,9 +138,9 @@ mod tests {
             (map(&(0..341).map(|n| (n, n, 1)).collect::<Vec<_>>()), "341 entries"),
         ] {
             let error = IdMappings::parse("linux", &bad, &good).unwrap_err();
-            assert!(error.message.contains(expected), "{error}");
+            assert!(error.message().contains(expected), "{error}");
         }
         let error = IdMappings::parse("mount /x", &good, &[]).unwrap_err();
-        assert!(error.message.starts_with("mount /x.gidMappings: is missing"), "{error}");
+        assert!(error.message().starts_with("mount /x.gidMappings: is missing"), "{error}");
     }
 }

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use rustix::{
     fd::{AsFd, BorrowedFd},
     fs::Mode,
-    process::{DumpableBehavior, set_dumpable_behavior, setsid, umask},
+    process::{DumpableBehavior, Pid, set_dumpable_behavior, setsid, umask},
 };
 
 use crate::{
@@ -181,15 +181,15 @@ fn run_hooks(plan: &Plan, context: &InitContext<'_>, proc: &Procfs, root: Borrow
     plan.hooks.create_container(&state(plan, hooks::own_pid(proc)?))
 }
 
-fn state(plan: &Plan, pid: i32) -> oci::State {
-    oci::State { pid, ..plan.invocation.state.clone() }
+fn state(plan: &Plan, pid: Pid) -> oci::State {
+    oci::State { pid: pid.as_raw_pid(), ..plan.invocation.state.clone() }
 }
 
 fn start(plan: &Plan, ready: &ReadyProcess<'_>) -> Error {
     if !plan.hooks.at_start() {
         return ready.execute(|_| Ok(()));
     }
-    let state = state(plan, rustix::process::getpid().as_raw_nonzero().get());
+    let state = state(plan, rustix::process::getpid());
     ready.execute(|environment| plan.hooks.start_container(&state, environment))
 }
 

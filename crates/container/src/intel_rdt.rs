@@ -11,6 +11,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::process::Pid;
+
 use crate::{Error, error::During};
 
 const ROOT: &str = "/sys/fs/resctrl";
@@ -58,7 +60,7 @@ impl IntelRdt {
     }
 
     /// Adds the container's process, which is not started yet, to its class. Runs in the runtime.
-    pub(crate) fn apply(&self, pid: i32) -> Result<(), Error> {
+    pub(crate) fn apply(&self, pid: Pid) -> Result<(), Error> {
         self.create_class()?;
         add_task(&self.paths.class, pid)?;
         match &self.paths.monitor {
@@ -170,7 +172,7 @@ fn create(directory: &Path) -> Result<bool, Error> {
     }
 }
 
-fn add_task(directory: &Path, pid: i32) -> Result<(), Error> {
+fn add_task(directory: &Path, pid: Pid) -> Result<(), Error> {
     let tasks = directory.join("tasks");
     fs::write(&tasks, pid.to_string()).during(|| format!("write process {pid} to {}", tasks.display()))
 }

@@ -11,6 +11,7 @@ use rustix::{
     fd::{AsFd, OwnedFd},
     fs::{CWD, Mode, OFlags, openat},
     io::Errno,
+    process::Pid,
     thread::{ThreadNameSpaceType, move_into_thread_name_spaces},
 };
 
@@ -73,7 +74,7 @@ impl NetDevices {
     }
 
     /// Moves the devices to the network namespace of a waiting child. Runs in the runtime.
-    pub(crate) fn move_to(&self, pid: i32, pidfd: &OwnedFd) -> Result<(), Error> {
+    pub(crate) fn move_to(&self, pid: Pid, pidfd: &OwnedFd) -> Result<(), Error> {
         let runtime = Socket::open().during(|| "open a netlink socket")?;
         let container = socket_in(pidfd)?;
         self.0.iter().try_for_each(|device| {
@@ -85,7 +86,7 @@ impl NetDevices {
 }
 
 impl NetDevice {
-    fn move_to(&self, pid: i32, runtime: &Socket, container: &Socket) -> Result<(), Error> {
+    fn move_to(&self, pid: Pid, runtime: &Socket, container: &Socket) -> Result<(), Error> {
         let index = find(runtime, &self.name).during(|| "find it in the runtime's network namespace")?;
         // The kernel moves a device before it renames it: if the name is taken, the device would stay in the
         // container's namespace, and be lost with it.
@@ -94,7 +95,7 @@ impl NetDevice {
         }
         let addresses = addresses(runtime, index).during(|| "list its addresses")?;
         let request = Request::new(NEW_LINK, &link(index, 0))
-            .attribute(IFLA_NET_NS_PID, &pid.to_ne_bytes())
+            .attribute(IFLA_NET_NS_PID, &pid.as_raw_pid().to_ne_bytes())
             .attribute(IFLA_IFNAME, &c_name(&self.inside));
         runtime.request(request).during(|| format!("move it to process {pid} as {:?}", self.inside))?;
         let index = find(container, &self.inside).during(|| format!("find it inside as {:?}", self.inside))?;

@@ -36,6 +36,7 @@ use rustix::{
         AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
         connect, sendmsg, socket_with,
     },
+    process::Pid,
 };
 use serde_json::json;
 use syscall::descriptor_cell::DescriptorCell;
@@ -86,7 +87,8 @@ impl Notify {
     }
 
     /// Builds the message that is sent with the listener; `pid` is the process's in the runtime's PID namespace.
-    pub(crate) fn message(&self, pid: i32) -> Vec<u8> {
+    pub(crate) fn message(&self, pid: Pid) -> Vec<u8> {
+        let pid = pid.as_raw_pid();
         let mut state = self.agent.state.clone();
         if state.pid == 0 {
             (state.pid, state.status) = (pid, oci::Status::Created);

@@ -42,10 +42,10 @@ pub(crate) fn find(name: &CStr, environment: &[CString]) -> Result<CString, Erro
             Err(errno) => lookup_error(&file.to_string_lossy(), errno),
             Ok(()) => lookup_error(&shown, Errno::ACCESS),
         },
-        None => Error::executable(format!(
-            "exec {shown:?}: executable file not found in $PATH ({})",
-            String::from_utf8_lossy(path)
-        )),
+        None => {
+            let path = String::from_utf8_lossy(path);
+            Error::exec(&shown, Errno::NOENT, format_args!("executable file not found in $PATH ({path})"))
+        }
     })
 }
 
@@ -60,34 +60,25 @@ fn check(file: &CStr) -> Result<(), Errno> {
 }
 
 fn lookup_error(shown: &str, errno: Errno) -> Error {
-    Error::executable(match errno {
-        Errno::NOENT | Errno::NOTDIR => format!("exec {shown:?}: no such file or directory"),
-        Errno::ACCESS => format!("exec {shown:?}: permission denied: not an executable file for this user"),
-        Errno::ISDIR => format!("exec {shown:?}: permission denied: it is a directory"),
-        errno => format!("exec {shown:?}: {}", error_text(&errno.into())),
-    })
+    let reason = match errno {
+        Errno::NOENT | Errno::NOTDIR => "no such file or directory",
+        Errno::ACCESS => "permission denied: not an executable file for this user",
+        Errno::ISDIR => "permission denied: it is a directory",
+        errno => &error_text(&errno.into()),
+    };
+    Error::exec(shown, errno, reason)
 }
 
 /// Returns the error of an execve of an existing file, with the likely cause.
 pub(crate) fn exec_error(file: &CStr, cause: &io::Error) -> Error {
     let shown = file.to_string_lossy();
-    let errno = Errno::from_io_error(cause);
-    Error::executable(match errno {
-        Some(Errno::NOEXEC) => {
-            format!(
-                "exec {shown:?}: exec format error: neither a program for this machine nor a script that starts \
-                 with \"#!\""
-            )
-        }
-        Some(Errno::NOENT) => {
-            format!("exec {shown:?}: no such file or directory: its interpreter or dynamic loader is missing")
-        }
-        Some(Errno::ACCESS) => {
-            format!(
-                "exec {shown:?}: permission denied: it or its interpreter may not be executed (or its mount is noexec)"
-            )
-        }
-        Some(Errno::TOOBIG) => format!("exec {shown:?}: its arguments and environment are too long"),
-        _ => format!("exec {shown:?}: {}", error_text(cause)),
-    })
+    let errno = Errno::from_io_error(cause).unwrap_or(Errno::IO);
+    let reason = match errno {
+        Errno::NOEXEC => "exec format error: neither a program for this machine nor a script that starts with \"#!\"",
+        Errno::NOENT => "no such file or directory: its interpreter or dynamic loader is missing",
+        Errno::ACCESS => "permission denied: it or its interpreter may not be executed (or its mount is noexec)",
+        Errno::TOOBIG => "its arguments and environment are too long",
+        _ => &error_text(cause),
+    };
+    Error::exec(&shown, errno, reason)
 }

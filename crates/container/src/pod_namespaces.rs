@@ -13,7 +13,7 @@
 use rustix::{
     fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     fs::{CWD, Mode, OFlags, openat},
-    process::{DumpableBehavior, set_dumpable_behavior},
+    process::{DumpableBehavior, Pid, set_dumpable_behavior},
     thread::{ThreadNameSpaceType, UnshareFlags, move_into_thread_name_spaces},
 };
 use syscall::clone::Clone3;
@@ -61,7 +61,7 @@ pub struct PodNamespaces {
 #[derive(Debug)]
 pub struct PodNamespaceSetup {
     /// The child's pid.
-    pub pid: i32,
+    pub pid: Pid,
     socket: OwnedFd,
     request: PodNamespaceRequest,
 }

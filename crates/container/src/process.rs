@@ -12,7 +12,7 @@ use rustix::{
 use syscall::{exec::StringArray, personality::Personality};
 
 use crate::{
-    Error,
+    Error, ErrorKind,
     capabilities::{self, Capabilities},
     credentials::Credentials,
     descriptors, environment,
@@ -37,7 +37,7 @@ const STRINGS_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Process {
     /// `Some`: it has a terminal, of this size if one is given.
-    pub(crate) terminal: Option<Option<oci::ConsoleSize>>,
+    pub(crate) terminal: Option<Option<oci::TerminalSize>>,
     pub(crate) oom_score_adj: OomScoreAdj,
     pub(crate) cwd: CString,
     credentials: Credentials,
@@ -244,7 +244,10 @@ fn enter_cwd(cwd: &CStr) -> Result<bool, Error> {
     match chdir(cwd) {
         Ok(()) => Ok(true),
         Err(Errno::ACCESS | Errno::PERM) => Ok(false),
-        Err(errno) => Err(Error::executable(Error::system(format!("enter the working directory {cwd:?}"), errno))),
+        Err(errno) => {
+            let error = Error::system(format!("enter the working directory {cwd:?}"), errno);
+            Err(error.with_kind(ErrorKind::NotExecutable))
+        }
     }
 }
 

@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn invalid_entries_are_named() {
-        let parse = |entries: &[oci::Rlimit]| Rlimits::parse(entries, true, &mut Vec::new()).unwrap_err().message;
+        let parse = |entries: &[oci::Rlimit]| Rlimits::parse(entries, true, &mut Vec::new()).unwrap_err().to_string();
         assert_eq!(parse(&[limit("RLIMIT_X", 1, 1)]), "process.rlimits: unknown type \"RLIMIT_X\"");
         assert_eq!(parse(&[limit("RLIMIT_NOFILE", 2, 1)]), "process.rlimits: RLIMIT_NOFILE: soft 2 exceeds hard 1");
         let twice = [limit("RLIMIT_CPU", 1, 1), limit("RLIMIT_CPU", 1, 1)];

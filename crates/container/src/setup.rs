@@ -2,8 +2,9 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::{AsFd, BorrowedFd, OwnedFd},
     io::Errno,
-    process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid},
+    process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid},
 };
+use syscall::process_stat::ProcessStat;
 
 use crate::{
     Error, ErrorKind,
@@ -23,7 +24,7 @@ use crate::{
 pub struct ContainerSetup {
     /// The child's pid in the caller's PID namespace; that of its intermediate process until
     /// [`ContainerSetup::is_cloned`].
-    pub pid: i32,
+    pub pid: Pid,
     /// The pidfd of the process that `pid` names.
     pub pidfd: OwnedFd,
     /// The child's cgroup. Dropping it does not remove it: that is the caller's task.
@@ -103,7 +104,7 @@ impl ContainerSetup {
     }
 
     /// Takes over a waiting child of a process that died; `sync` is a duplicate of that process's descriptor.
-    pub fn adopt(pid: i32, pidfd: OwnedFd, sync: OwnedFd, group: cgroup::Group) -> Self {
+    pub fn adopt(pid: Pid, pidfd: OwnedFd, sync: OwnedFd, group: cgroup::Group) -> Self {
         let start = StartByte::PerhapsSent;
         Self { pid, pidfd, group, sync, start, net_devices: None, intermediate: None, failure: None }
     }
@@ -184,7 +185,7 @@ impl ContainerSetup {
     }
 
     /// Takes over the child that the intermediate process cloned, and lets it continue.
-    fn take_child(&mut self, pid: i32, pidfd: OwnedFd) -> Result<(), Error> {
+    fn take_child(&mut self, pid: Pid, pidfd: OwnedFd) -> Result<(), Error> {
         (self.pid, self.pidfd) = (pid, pidfd);
         let Intermediate { intel_rdt, attach, .. } = self.intermediate.take().unwrap_or_default();
         if attach {
@@ -304,11 +305,7 @@ impl ContainerSetup {
     /// Whether the process has neither exited nor begun to. An exiting process closes its descriptors before its pidfd
     /// becomes readable, so the kernel's flag (`PF_EXITING`, in proc_pid_stat(5)) is read as well.
     fn is_alive(&self) -> bool {
-        const PF_EXITING: u32 = 4;
-        let exiting = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok().is_none_or(|stat| {
-            let flags = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(6)?.parse::<u32>().ok());
-            flags.is_none_or(|flags| flags & PF_EXITING != 0)
-        });
+        let exiting = ProcessStat::read(self.pid).map_or(true, |stat| stat.is_exiting());
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         !exiting && matches!(poll(&mut fds, Some(&Timespec::default())), Ok(0))
     }
@@ -336,6 +333,6 @@ impl ContainerSetup {
             Some(signal) => format!("the process was ended by signal {signal} before it could execute its command"),
             None => "the process ended before it could execute its command".to_owned(),
         };
-        Error { kind: ErrorKind::System, message }
+        Error::new(ErrorKind::System, message)
     }
 }

@@ -30,7 +30,7 @@ pub fn start_created(socket: OwnedFd, may_start: impl Fn() -> Result<(), String>
             ChildMessage::Pending if wait_for(&socket, &ACCEPT_TIMEOUT)? => {}
             ChildMessage::Pending if sync::is_read(socket.as_fd())? => is_read = true,
             // Returning the error closes the connection, and a process that reads the request later ignores it.
-            ChildMessage::Pending => may_start().map_err(|message| Error { kind: ErrorKind::System, message })?,
+            ChildMessage::Pending => may_start().map_err(|message| Error::new(ErrorKind::System, message))?,
             ChildMessage::Closed => return Ok(()),
             ChildMessage::Failed(error) => return Err(error),
             ChildMessage::NamespacesCreated
@@ -39,7 +39,7 @@ pub fn start_created(socket: OwnedFd, may_start: impl Fn() -> Result<(), String>
             | ChildMessage::Cloned(..)
             | ChildMessage::Namespaces(_) => {
                 let message = "start the container: its process sent an unexpected message".to_owned();
-                return Err(Error { kind: ErrorKind::System, message });
+                return Err(Error::new(ErrorKind::System, message));
             }
         }
     }

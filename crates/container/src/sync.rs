@@ -46,6 +46,7 @@ use rustix::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
         SendFlags, SocketFlags, SocketType, accept_with, recvmsg, sendmsg, socketpair,
     },
+    process::Pid,
 };
 
 use syscall::clone::Child;
@@ -82,7 +83,7 @@ pub(crate) enum ChildMessage {
     /// The intermediate process is in a new user namespace without maps; it waits for `G`.
     NeedsMaps,
     /// The intermediate process cloned the child: its pid and pidfd.
-    Cloned(i32, OwnedFd),
+    Cloned(Pid, OwnedFd),
     /// The namespaces of a pod were made.
     Namespaces(Vec<OwnedFd>),
     /// The child is set up; the terminal's master side, where it has a terminal.
@@ -121,24 +122,26 @@ pub(crate) fn receive(parent: BorrowedFd<'_>) -> Result<ChildMessage, Error> {
         [] => Ok(ChildMessage::Closed),
         [READY, ..] => Ok(ChildMessage::Ready(fd)),
         [NEEDS_MAPS] => Ok(ChildMessage::NeedsMaps),
-        [CLONED, a, b, c, d] => match fd {
-            Some(fd) => Ok(ChildMessage::Cloned(i32::from_ne_bytes([*a, *b, *c, *d]), fd)),
-            None => Err(Error::system("receive the pidfd of the container's process", Errno::BADF)),
+        [CLONED, a, b, c, d] => match (Pid::from_raw(i32::from_ne_bytes([*a, *b, *c, *d])), fd) {
+            (Some(pid), Some(fd)) => Ok(ChildMessage::Cloned(pid, fd)),
+            _ => Err(Error::system("receive the pidfd of the container's process", Errno::BADF)),
         },
         [NAMESPACES, ..] => Ok(ChildMessage::NamespacesCreated),
         [FAILED, kind, message @ ..] => {
             let kind = match kind {
                 b'I' => ErrorKind::Invalid,
-                b'C' => ErrorKind::Executable,
+                b'N' => ErrorKind::NotFound,
+                // `C`: sent by the child of an older version, which did not distinguish the two.
+                b'X' | b'C' => ErrorKind::NotExecutable,
                 b'E' => ErrorKind::NotRunning,
                 _ => ErrorKind::System,
             };
-            Ok(ChildMessage::Failed(Error { kind, message: String::from_utf8_lossy(message).into_owned() }))
+            Ok(ChildMessage::Failed(Error::new(kind, String::from_utf8_lossy(message))))
         }
-        other => Err(Error {
-            kind: ErrorKind::System,
-            message: format!("read from the container's child: unknown message {other:?}"),
-        }),
+        other => {
+            let message = format!("read from the container's child: unknown message {other:?}");
+            Err(Error::new(ErrorKind::System, message))
+        }
     }
 }
 
@@ -232,7 +235,7 @@ impl ChildEnd {
 
     /// Hands the cloned child over to the parent.
     pub(crate) fn send_cloned(&self, child: &Child) -> Result<(), Error> {
-        let [a, b, c, d] = child.pid.to_ne_bytes();
+        let [a, b, c, d] = child.pid.as_raw_pid().to_ne_bytes();
         self.send_with(&[CLONED, a, b, c, d], &[child.pidfd.as_fd()])
             .during(|| "hand the container's process over to the parent")
     }
@@ -282,13 +285,14 @@ impl ChildEnd {
 
     /// Sends the error to the process that waits for the child. If no process waits any longer, the error is lost.
     pub(crate) fn send_failure(&self, error: &Error) {
-        let kind = match error.kind {
+        let kind = match error.kind() {
             ErrorKind::Invalid => b'I',
-            ErrorKind::Executable => b'C',
+            ErrorKind::NotFound => b'N',
+            ErrorKind::NotExecutable => b'X',
             ErrorKind::NotRunning => b'E',
             ErrorKind::System => b'S',
         };
-        let message = error.message.as_bytes();
+        let message = error.message().as_bytes();
         let mut data = vec![FAILED, kind];
         data.extend_from_slice(&message[..message.len().min(MESSAGE_MAX)]);
         let receiver = self.starter.get().map_or(&self.socket, |starter| starter);

@@ -37,7 +37,7 @@ pub(crate) struct Terminal {
 pub(crate) fn open(
     root: BorrowedFd<'_>,
     proc: &Procfs,
-    size: Option<oci::ConsoleSize>,
+    size: Option<oci::TerminalSize>,
     stdio: &Stdio,
 ) -> Result<Terminal, Error> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;

@@ -8,7 +8,7 @@ use rustix::{
     io::Errno,
     net::{RecvFlags, recv},
     pipe::{PipeFlags, pipe_with},
-    process::{WaitId, WaitIdOptions, WaitOptions, getegid, geteuid, waitid, waitpid},
+    process::{Pid, WaitId, WaitIdOptions, WaitOptions, getegid, geteuid, waitid, waitpid},
     thread::{CapabilitySet, UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid},
 };
 use syscall::clone::Clone3;
@@ -80,7 +80,7 @@ struct Map<'a> {
 /// Writes the maps of the user namespace that `pid` made. Runs in the parent. A privileged caller writes any map. An
 /// unprivileged caller may map its own ids; for other ids it needs `newuidmap` and `newgidmap`, which check
 /// `/etc/subuid` and `/etc/subgid`.
-pub(crate) fn write_maps(mappings: &IdMappings, pid: i32) -> Result<(), Error> {
+pub(crate) fn write_maps(mappings: &IdMappings, pid: Pid) -> Result<(), Error> {
     let capabilities = capabilities::callers()?;
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let uids = Map {
@@ -106,13 +106,13 @@ pub(crate) fn write_maps(mappings: &IdMappings, pid: i32) -> Result<(), Error> {
 }
 
 impl Map<'_> {
-    fn write(&self, pid: i32) -> Result<(), Error> {
+    fn write(&self, pid: Pid) -> Result<(), Error> {
         // The kernel requires a single write.
         std::fs::write(format!("/proc/{pid}/{}", self.file), lines(self.lines))
             .during(|| format!("{}: write {:?} to {} of the new user namespace", self.field, self.shown(), self.file))
     }
 
-    fn write_as_user(&self, pid: i32) -> Result<(), Error> {
+    fn write_as_user(&self, pid: Pid) -> Result<(), Error> {
         if !matches!(self.lines, [line] if line.size == 1 && line.host_id == self.callers_id) {
             return self.write_with_helper(pid);
         }
@@ -123,7 +123,7 @@ impl Map<'_> {
         self.write(pid)
     }
 
-    fn write_with_helper(&self, pid: i32) -> Result<(), Error> {
+    fn write_with_helper(&self, pid: Pid) -> Result<(), Error> {
         let program = find(self.helper).ok_or_else(|| {
             Error::invalid(format!(
                 "{}: maps ids other than the caller's, which needs {}, but it is not installed (Debian: uidmap)",

@@ -64,7 +64,7 @@ fn run(arguments: &Arguments) -> io::Result<u8> {
         eprintln!("pinion-floor: set up the container: {error}");
         1
     })?;
-    record.write(child.pid)?;
+    record.write(child.pid.as_raw_pid())?;
     let status = waitid(WaitId::PidFd(child.pidfd.as_fd()), WaitIdOptions::EXITED)?;
     cgroups.remove()?;
     record.remove()?;

@@ -82,7 +82,7 @@ pub use crate::{
     platform::Platform,
     progress::{LayerProgress, ProgressCallback, Stage},
     reference::Reference,
-    snapshot::{IdMap, IdRange, MountOptions},
+    snapshot::{IdMap, MountOptions},
     store::Store,
     totals::Totals,
 };

@@ -19,7 +19,7 @@ use std::{
 use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
 
-pub use self::id_map::{IdMap, IdRange};
+pub use self::id_map::IdMap;
 pub(crate) use self::sampling::start as start_sampling;
 use crate::{
     Digest, Error, Store, Usage,

@@ -178,7 +178,7 @@ fn id_map() -> image::IdMap {
     let user_namespace = std::fs::File::open(format!("/proc/{}/ns/user", child.id())).unwrap().into();
     drop(child.stdin.take());
     child.wait().unwrap();
-    let range = image::IdRange { inside: 0, outside: FIRST, length: 65536 };
+    let range = oci::IdMapping { container_id: 0, host_id: FIRST, size: 65536 };
     image::IdMap { user_namespace, uids: vec![range], gids: vec![range] }
 }
 

@@ -60,6 +60,24 @@ pub enum CodecError {
 }
 
 impl CodecError {
+    /// Returns the category, in terms of the standard library.
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::Closed => io::ErrorKind::UnexpectedEof,
+            Self::WouldBlock => io::ErrorKind::WouldBlock,
+            Self::Malformed(_) => io::ErrorKind::InvalidData,
+            Self::Io { source, .. } => source.kind(),
+        }
+    }
+
+    /// Returns the operation that failed; `None` if no system call failed. Its object is always the connection.
+    pub fn operation(&self) -> Option<&'static str> {
+        match self {
+            Self::Io { operation, .. } => Some(operation),
+            Self::Closed | Self::WouldBlock | Self::Malformed(_) => None,
+        }
+    }
+
     fn during(operation: &'static str) -> impl Fn(Errno) -> Self {
         move |errno| match errno {
             Errno::AGAIN => Self::WouldBlock,

@@ -35,4 +35,9 @@ impl Failure {
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
+
+    /// Returns the class.
+    pub fn kind(&self) -> FailureKind {
+        self.kind
+    }
 }

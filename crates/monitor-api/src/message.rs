@@ -84,7 +84,7 @@ pub enum Request {
         /// Container or exec'd process.
         target: Target,
         /// New size.
-        size: TerminalSize,
+        size: oci::TerminalSize,
     },
     /// Removes the cgroup and the record of a container or pod init. A running one is killed first. Succeeds for
     /// unknown ids.
@@ -358,15 +358,6 @@ pub struct PodInitStarted {
     pub pid: u32,
     /// Its start time in clock ticks since boot.
     pub start_time: u64,
-}
-
-/// Size of a terminal in characters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TerminalSize {
-    /// Number of columns.
-    pub width: u16,
-    /// Number of rows.
-    pub height: u16,
 }
 
 /// An object of the monitor: a container, a pod init, or the descriptors of a key. Its descriptors are those of

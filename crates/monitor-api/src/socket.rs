@@ -50,6 +50,31 @@ pub enum SocketError {
     },
 }
 
+impl SocketError {
+    /// Returns the category, in terms of the standard library.
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::Absent(_) => io::ErrorKind::NotFound,
+            Self::PeerNotRoot { .. } => io::ErrorKind::PermissionDenied,
+            Self::Io { source, .. } => source.kind(),
+        }
+    }
+
+    /// Returns the operation that failed.
+    pub fn operation(&self) -> &'static str {
+        match self {
+            Self::Absent(_) | Self::PeerNotRoot { .. } => "connect to",
+            Self::Io { operation, .. } => operation,
+        }
+    }
+
+    /// Returns the path of the socket.
+    pub fn object(&self) -> &Path {
+        let (Self::Absent(path) | Self::PeerNotRoot { path, .. } | Self::Io { path, .. }) = self;
+        path
+    }
+}
+
 /// Returns the path of the socket in this state directory.
 pub fn socket_path(state: &Path) -> PathBuf {
     state.join(SOCKET_NAME)

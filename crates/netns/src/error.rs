@@ -2,6 +2,19 @@
 
 use std::{io, path::Path};
 
+/// Category of an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The name or the sysctl is invalid; the caller must change it.
+    Invalid,
+    /// The name is already pinned.
+    AlreadyExists,
+    /// No pin has this name.
+    NotFound,
+    /// A system call failed, or a bug.
+    System,
+}
+
 /// An error with the operation, its object and the cause.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -13,6 +26,7 @@ pub enum Error {
         /// Object of the operation: a path or a kind of namespace.
         object: String,
         /// The kernel's error.
+        #[source]
         cause: io::Error,
     },
     /// The name cannot be used for a pin.
@@ -38,6 +52,34 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns the category.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Name(_) | Self::Sysctl { .. } => ErrorKind::Invalid,
+            Self::Exists(_) => ErrorKind::AlreadyExists,
+            Self::NotFound(_) => ErrorKind::NotFound,
+            Self::Kernel { .. } | Self::Panicked(_) => ErrorKind::System,
+        }
+    }
+
+    /// Returns the operation that failed; `None` if nothing was tried.
+    pub fn operation(&self) -> Option<&'static str> {
+        match self {
+            Self::Kernel { operation, .. } => Some(operation),
+            _ => None,
+        }
+    }
+
+    /// Returns the path, kind or name of the namespace, or the sysctl, that the error is about.
+    pub fn object(&self) -> Option<&str> {
+        match self {
+            Self::Kernel { object, .. } => Some(object),
+            Self::Name(name) | Self::Exists(name) | Self::NotFound(name) => Some(name),
+            Self::Sysctl { key, .. } => Some(key),
+            Self::Panicked(_) => None,
+        }
+    }
+
     pub(crate) fn kernel(operation: &'static str, object: impl Into<String>, cause: impl Into<io::Error>) -> Self {
         Self::Kernel { operation, object: object.into(), cause: cause.into() }
     }

@@ -43,7 +43,7 @@ mod sysctl;
 mod teardown;
 mod worker;
 
-pub use error::Error;
+pub use error::{Error, ErrorKind};
 pub use identity::{Identity, NsId};
 pub use namespace::Namespace;
 pub use pin::PinDir;

@@ -4,6 +4,27 @@ use std::{io, path::Path};
 
 use crate::Protocol;
 
+/// Category of an error, by what a caller can do about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The configuration or the request is invalid; the caller must change it.
+    Invalid,
+    /// The object does not exist.
+    NotFound,
+    /// The sandbox is already attached, or the namespace is already pinned.
+    AlreadyExists,
+    /// Another pod or process has the host port.
+    InUse,
+    /// The network has no free address.
+    Exhausted,
+    /// The sandbox is being stopped.
+    Cancelled,
+    /// A CNI plugin failed.
+    Plugin,
+    /// The kernel failed.
+    System,
+}
+
 /// An error with the operation, its object, the cause and, where one is known, a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -15,6 +36,7 @@ pub enum Error {
         /// Object of the operation.
         object: String,
         /// The kernel's error, including its extended acknowledgement text if it sent one.
+        #[source]
         cause: io::Error,
     },
     /// A configuration is invalid.
@@ -88,6 +110,48 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns the category.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Config { .. } | Self::Sandbox(_) => ErrorKind::Invalid,
+            Self::Attached(_) => ErrorKind::AlreadyExists,
+            Self::PortTaken { .. } | Self::PortInUse { .. } => ErrorKind::InUse,
+            Self::Exhausted { .. } => ErrorKind::Exhausted,
+            Self::Cancelled(_) => ErrorKind::Cancelled,
+            Self::Plugin { .. } => ErrorKind::Plugin,
+            Self::Kernel { .. } => ErrorKind::System,
+            Self::Namespace(error) => match error.kind() {
+                netns::ErrorKind::Invalid => ErrorKind::Invalid,
+                netns::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
+                netns::ErrorKind::NotFound => ErrorKind::NotFound,
+                netns::ErrorKind::System => ErrorKind::System,
+            },
+        }
+    }
+
+    /// Returns the operation that failed; `None` if nothing was tried.
+    pub fn operation(&self) -> Option<&'static str> {
+        match self {
+            Self::Kernel { operation, .. } => Some(operation),
+            Self::Plugin { command, .. } => Some(command),
+            Self::Namespace(error) => error.operation(),
+            _ => None,
+        }
+    }
+
+    /// Returns the object of the operation, the setting, the network, the plugin or the sandbox that the error is about;
+    /// `None` for a host port, which is a number.
+    pub fn object(&self) -> Option<&str> {
+        match self {
+            Self::Kernel { object, .. } | Self::Config { object, .. } => Some(object),
+            Self::Exhausted { network, .. } => Some(network),
+            Self::Plugin { plugin, .. } => Some(plugin),
+            Self::Attached(sandbox) | Self::Cancelled(sandbox) | Self::Sandbox(sandbox) => Some(sandbox),
+            Self::Namespace(error) => error.object(),
+            Self::PortTaken { .. } | Self::PortInUse { .. } => None,
+        }
+    }
+
     pub(crate) fn kernel(operation: &'static str, object: impl Into<String>, cause: impl Into<io::Error>) -> Self {
         Self::Kernel { operation, object: object.into(), cause: cause.into() }
     }

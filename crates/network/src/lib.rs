@@ -56,6 +56,6 @@ mod subnet;
 pub use attachment::{Attachment, Counters, PodRef, PortMapping, Protocol};
 pub use cni::PluginCall;
 pub use config::Config;
-pub use error::Error;
+pub use error::{Error, ErrorKind};
 pub use metrics::Metrics;
 pub use network::Network;

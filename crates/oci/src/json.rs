@@ -11,17 +11,34 @@ use crate::json_path;
 /// the member would silently lose, for example, a sysctl.
 const MAPS: [&str; 6] = ["annotations", "netDevices", "rdma", "sysctl", "timeOffsets", "unified"];
 
+/// Category of a parse error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JsonErrorKind {
+    /// The text is not JSON, or incomplete.
+    Syntax,
+    /// A value has the wrong type, or a property is missing.
+    Value,
+}
+
 /// A parse error: the property, such as `linux.namespaces[0].type`, and the cause.
 #[derive(Debug, PartialEq, Eq)]
 pub struct JsonError {
+    kind: JsonErrorKind,
     property: String,
+    /// Without the position.
     cause: String,
+    /// Line and column in the text, if the user knows the text.
+    position: Option<(usize, usize)>,
 }
 
 impl fmt::Display for JsonError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let colon = if self.property.is_empty() { "" } else { ": " };
-        write!(formatter, "{}{colon}{}", self.property, self.cause)
+        write!(formatter, "{}{colon}{}", self.property, self.cause)?;
+        match self.position {
+            Some((line, column)) => write!(formatter, " at line {line} column {column}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -47,26 +64,39 @@ pub fn from_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, JsonError> {
     // type.
     let Ok(plain) = serde_json::to_vec(&document) else { return Err(error) };
     serde_json::from_slice(&plain).map_err(|other| {
-        let other = JsonError::without_position(&plain, &other);
+        // Line and column are those of a text that the user does not know.
+        let other = JsonError { position: None, ..JsonError::new(&plain, &other) };
         // The first error is the same, but has the line and column in the original text.
-        if error.property == other.property && error.cause.starts_with(&other.cause) { error } else { other }
+        if error.property == other.property && error.cause == other.cause { error } else { other }
     })
 }
 
 impl JsonError {
     fn new(text: &[u8], error: &serde_json::Error) -> Self {
-        Self { property: json_path::at(text, error.line(), error.column()), cause: error.to_string() }
+        let (line, column) = (error.line(), error.column());
+        let message = error.to_string();
+        // serde_json provides the cause only with its position at the end.
+        let (cause, position) = match message.strip_suffix(&format!(" at line {line} column {column}")) {
+            Some(cause) => (cause.to_owned(), Some((line, column))),
+            None => (message, None),
+        };
+        let kind = if error.is_data() { JsonErrorKind::Value } else { JsonErrorKind::Syntax };
+        Self { kind, property: json_path::at(text, line, column), cause, position }
     }
 
-    /// Returns an error without line and column, for a text that the user does not know.
-    fn without_position(text: &[u8], error: &serde_json::Error) -> Self {
-        let Self { property, cause } = Self::new(text, error);
-        let position = format!(" at line {} column {}", error.line(), error.column());
-        let cause = match cause.strip_suffix(&position) {
-            Some(plain) => plain.to_owned(),
-            None => cause,
-        };
-        Self { property, cause }
+    /// Returns the category.
+    pub fn kind(&self) -> JsonErrorKind {
+        self.kind
+    }
+
+    /// Returns the operation that failed.
+    pub fn operation(&self) -> &'static str {
+        "parse"
+    }
+
+    /// Returns the property that the error is about; empty for the whole text.
+    pub fn object(&self) -> &str {
+        &self.property
     }
 }
 

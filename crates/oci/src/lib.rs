@@ -21,13 +21,13 @@ mod state;
 
 pub use capability::CAPABILITIES;
 pub use defaults::{DEFAULT_CAPABILITIES, DEFAULT_MASKED_PATHS, DEFAULT_READONLY_PATHS};
-pub use json::{JsonError, from_json};
+pub use json::{JsonError, JsonErrorKind, from_json};
 pub use linux::{
     Device, DeviceKind, IdMapping, IntelRdt, Linux, MemoryPolicy, Namespace, NamespaceType, NetDevice, Personality,
     TimeOffset,
 };
 pub use mount::Mount;
-pub use process::{Capabilities, ConsoleSize, ExecCpuAffinity, IoPriority, Process, Rlimit, Scheduler, User};
+pub use process::{Capabilities, ExecCpuAffinity, IoPriority, Process, Rlimit, Scheduler, TerminalSize, User};
 pub use resources::{
     BlockIo, Cpu, DeviceRule, HugepageLimit, Memory, Network, NetworkPriority, Pids, Rdma, Resources, ThrottleDevice,
     WeightDevice,

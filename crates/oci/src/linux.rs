@@ -135,6 +135,14 @@ pub struct IdMapping {
     pub size: u32,
 }
 
+impl IdMapping {
+    /// Returns the id on the host of an id in the container, if this range maps it.
+    pub fn to_host(&self, id: u32) -> Option<u32> {
+        let distance = id.checked_sub(self.container_id).filter(|distance| *distance < self.size)?;
+        self.host_id.checked_add(distance)
+    }
+}
+
 /// An entry of `linux.namespaces`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
@@ -209,4 +217,19 @@ pub struct Personality {
     /// Flags; the specification does not define any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_maps_the_ids_of_its_range_only() {
+        let mapping = IdMapping { container_id: 10, host_id: 1000, size: 5 };
+        assert_eq!([9, 10, 14, 15].map(|id| mapping.to_host(id)), [None, Some(1000), Some(1004), None]);
+        let beyond = IdMapping { container_id: 0, host_id: u32::MAX, size: 2 };
+        assert_eq!(beyond.to_host(1), None);
+        let text = r#"{"containerID":10,"hostID":1000,"size":5}"#;
+        assert_eq!(serde_json::to_string(&mapping).expect("JSON"), text);
+    }
 }

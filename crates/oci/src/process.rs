@@ -9,7 +9,7 @@ pub struct Process {
     pub terminal: bool,
     /// Initial size of the terminal.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub console_size: Option<ConsoleSize>,
+    pub console_size: Option<TerminalSize>,
     /// User and groups of the process.
     pub user: User,
     /// Arguments; the first is the program.
@@ -91,9 +91,9 @@ pub struct ExecCpuAffinity {
     pub last: Option<String>,
 }
 
-/// The size of a terminal in characters.
+/// The size of a terminal in characters: `process.consoleSize`, and the same wherever a terminal is resized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ConsoleSize {
+pub struct TerminalSize {
     /// Number of rows.
     pub height: u16,
     /// Number of columns.
@@ -142,4 +142,18 @@ pub struct Rlimit {
     pub soft: u64,
     /// Hard limit.
     pub hard: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_size_is_written_as_the_specification_requires() {
+        let size = TerminalSize { width: 80, height: 24 };
+        let text = r#"{"height":24,"width":80}"#;
+        assert_eq!(serde_json::to_string(&size).expect("JSON"), text);
+        assert_eq!(serde_json::from_str::<TerminalSize>(text).expect("a size"), size);
+        assert!(serde_json::from_str::<TerminalSize>(r#"{"Height":24,"Width":80}"#).is_err());
+    }
 }

@@ -20,3 +20,20 @@ pub struct SettingsError {
     pub(crate) endpoint: String,
     pub(crate) reason: String,
 }
+
+impl SettingsError {
+    /// Returns the category: the settings are always what is wrong.
+    pub fn kind(&self) -> std::io::ErrorKind {
+        std::io::ErrorKind::InvalidInput
+    }
+
+    /// Returns the operation that failed.
+    pub fn operation(&self) -> &'static str {
+        "export traces"
+    }
+
+    /// Returns the endpoint.
+    pub fn object(&self) -> &str {
+        &self.endpoint
+    }
+}

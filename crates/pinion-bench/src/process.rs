@@ -1,5 +1,8 @@
 use std::{collections::BTreeMap, fs, time::Duration};
 
+use rustix::process::Pid;
+use syscall::process_stat::ProcessStat;
+
 use crate::engine::Failure;
 
 /// The processes of the machine and their resource usage, by pid.
@@ -71,22 +74,19 @@ fn read(pid: i32) -> Option<Process> {
     let pss =
         rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?.split_whitespace().next()?.parse::<u64>().ok()?
             * 1024;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The text after the name starts with field 3, the state; fields 14 to 17 are the four CPU times
-    // (proc_pid_stat(5)).
-    let cpu = stat.rsplit(") ").next()?.split(' ').skip(11).take(4).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
-    Some(Process { command, pss, cpu })
+    let stat = stat(pid)?;
+    Some(Process { command, pss, cpu: stat.user_ticks + stat.system_ticks + stat.children_ticks })
 }
 
 /// Returns the pids of all zombies.
 pub(crate) fn zombies() -> std::collections::BTreeSet<i32> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let is_zombie = |pid: &i32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
-    };
-    pids.filter(is_zombie).collect()
+    pids.filter(|pid| stat(*pid).is_some_and(|stat| stat.is_zombie())).collect()
+}
+
+fn stat(pid: i32) -> Option<ProcessStat> {
+    ProcessStat::read(Pid::from_raw(pid)?).ok()
 }
 
 fn descends(pid: i32, root: i32) -> bool {
@@ -95,21 +95,18 @@ fn descends(pid: i32, root: i32) -> bool {
         if ancestor == root {
             return true;
         }
-        let Ok(stat) = fs::read_to_string(format!("/proc/{ancestor}/stat")) else { return false };
-        let Some(parent) = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse().ok()) else {
-            return false;
-        };
-        ancestor = parent;
+        let Some(stat) = stat(ancestor) else { return false };
+        ancestor = stat.parent;
     }
     false
 }
 
 /// Returns the CPU time of a process and all its threads so far.
 pub(crate) fn cpu_time(pid: i32) -> Result<Duration, Failure> {
-    let path = format!("/proc/{pid}/stat");
-    let stat = fs::read_to_string(&path).map_err(|e| Failure(format!("read {path}: {e}")))?;
-    // The name may contain spaces; the fields after it do not.
-    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
-    Ok(Duration::from_millis((ticks(11) + ticks(12)) * 1000 / rustix::param::clock_ticks_per_second()))
+    let stat = match Pid::from_raw(pid) {
+        Some(pid) => ProcessStat::read(pid),
+        None => Err(rustix::io::Errno::NOENT.into()),
+    };
+    let stat = stat.map_err(|e| Failure(format!("read /proc/{pid}/stat: {e}")))?;
+    Ok(Duration::from_millis((stat.user_ticks + stat.system_ticks) * 1000 / rustix::param::clock_ticks_per_second()))
 }

@@ -161,8 +161,8 @@ async fn run(startup: Startup, monitor: PathBuf) -> Result<Exit, Failure> {
     let tasks = tasks::spawn(&daemon, hangup, monitor);
     let (served, is_replaced) = tokio::select! {
         served = &mut server => (Some(served), false),
-        reason = daemon.replacement(&mut replace) => {
-            tracing::info!(reason, "executing the installed program; containers keep running");
+        trigger = daemon.replacement(&mut replace) => {
+            tracing::info!(reason = trigger.reason(), "executing the installed program; containers keep running");
             let _ = stop_sender.send(());
             // A client that connects after the notification is served by the next program.
             closed.cancelled().await;

@@ -143,8 +143,8 @@ async fn forward_size(input: mpsc::Sender<SessionInput>, tty: bool) {
     std::future::pending().await
 }
 
-fn size((columns, rows): (u16, u16)) -> TerminalSize {
-    TerminalSize { width: columns.into(), height: rows.into() }
+fn size(size: pod::oci::TerminalSize) -> TerminalSize {
+    TerminalSize { width: size.width.into(), height: size.height.into() }
 }
 
 /// Detects the detach keys. A first key that is not followed by the second one is passed on.

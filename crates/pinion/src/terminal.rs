@@ -5,6 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use pod::oci::TerminalSize;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
 use crate::Failure;
@@ -52,10 +53,10 @@ pub(crate) fn restore_on_panic() {
     }));
 }
 
-/// Returns the columns and rows of the terminal on standard output, or `None` if it is not a terminal.
-pub(crate) fn size() -> Option<(u16, u16)> {
+/// Returns the size of the terminal on standard output, or `None` if it is not a terminal.
+pub(crate) fn size() -> Option<TerminalSize> {
     let size = tcgetwinsize(stdout()).ok()?;
-    (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
+    (size.ws_col > 0 && size.ws_row > 0).then_some(TerminalSize { width: size.ws_col, height: size.ws_row })
 }
 
 /// Whether standard input is a terminal.

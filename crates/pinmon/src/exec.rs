@@ -220,7 +220,7 @@ impl Monitor {
 
     /// Handles a reaped child that is not a container: an exec'd process or an orphan.
     pub(crate) fn exec_reaped(&mut self, pid: i32, exit: ProcessExit) {
-        let has_pid = |exec: &ExecSession| exec.setup().is_some_and(|setup| setup.pid == pid);
+        let has_pid = |exec: &ExecSession| exec.setup().is_some_and(|setup| setup.pid.as_raw_pid() == pid);
         let Some(serial) = self.execs.iter().find(|(_, exec)| has_pid(exec)).map(|(serial, _)| *serial) else {
             return;
         };
@@ -325,6 +325,6 @@ fn started(exec: &ExecSession) -> Result<(Reply, Attachments), Failure> {
     if let Some(terminal) = &exec.terminal {
         attachments.push(Role::Terminal, duplicate("terminal", terminal.as_fd())?);
     }
-    let started = ExecStarted { pid: setup.pid.unsigned_abs(), warnings: exec.warnings.clone() };
+    let started = ExecStarted { pid: setup.pid.as_raw_pid().unsigned_abs(), warnings: exec.warnings.clone() };
     Ok((Reply::ExecStarted(started), attachments))
 }

@@ -29,9 +29,9 @@ pub(crate) fn state(operation: &str, id: &str, why: &str) -> Failure {
 
 /// Converts an error of `container`.
 pub(crate) fn of_container(operation: &str, error: &container::Error) -> Failure {
-    let kind = match error.kind {
+    let kind = match error.kind() {
         container::ErrorKind::Invalid => FailureKind::Invalid,
-        container::ErrorKind::Executable => FailureKind::Command,
+        container::ErrorKind::NotFound | container::ErrorKind::NotExecutable => FailureKind::Command,
         container::ErrorKind::NotRunning => FailureKind::State,
         container::ErrorKind::System => FailureKind::System,
     };

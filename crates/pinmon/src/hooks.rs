@@ -230,5 +230,5 @@ fn send_errors(socket: OwnedFd, text: &str) -> i32 {
 
 /// Error of hooks that failed.
 pub(crate) fn failure(container: &str, why: &str) -> container::Error {
-    container::Error { kind: container::ErrorKind::System, message: format!("hooks of container {container}: {why}") }
+    container::Error::new(container::ErrorKind::System, format!("hooks of container {container}: {why}"))
 }

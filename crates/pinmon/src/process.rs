@@ -6,9 +6,12 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::AsFd,
     io::Errno,
-    process::{WaitId, WaitIdOptions, WaitIdStatus, WaitStatus, waitid},
+    process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitStatus, waitid},
 };
-use syscall::pidfd_exit::{PidfdExit, pidfd_exit};
+use syscall::{
+    pidfd_exit::{PidfdExit, pidfd_exit},
+    process_stat::ProcessStat,
+};
 
 /// Exit status of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +79,7 @@ pub(crate) fn is_alive(pidfd: impl AsFd) -> bool {
 /// Whether a process is exiting. The init of a PID namespace kills all other processes of it before it becomes a
 /// zombie.
 pub(crate) fn is_ending(pid: i32) -> bool {
-    const PF_EXITING: u64 = 0x4;
-    stat_field(pid, 9).and_then(|flags| flags.parse::<u64>().ok()).is_none_or(|flags| flags & PF_EXITING != 0)
+    stat(pid).is_none_or(|stat| stat.is_exiting())
 }
 
 /// Looks up how a process exited: by reaping it if this process is its parent, by its pidfd if it was reaped, or from
@@ -101,35 +103,23 @@ pub(crate) fn look_up_exit(pidfd: impl AsFd, pid: i32, started: u64) -> ExitLook
 
 /// Whether a process is in uninterruptible sleep (state D).
 pub(crate) fn is_uninterruptible(pid: i32) -> bool {
-    stat_field(pid, 3).is_some_and(|state| state == "D")
+    stat(pid).is_some_and(|stat| stat.is_uninterruptible())
 }
 
 /// Returns the start time of a process in clock ticks since boot. Pid and start time identify it.
 pub(crate) fn start_time(pid: i32) -> Option<u64> {
-    stat_field(pid, 22)?.parse().ok()
+    Some(stat(pid)?.start_time)
 }
 
 /// Returns the exit status of the zombie with this pid and start time.
 fn zombie_exit(pid: i32, started: u64) -> Option<ProcessExit> {
     // Read once: with a second read, the pid may belong to another process.
-    let stat = stat_of(pid)?;
-    let same_process = field(&stat, 22)?.parse() == Ok(started);
-    (field(&stat, 3)? == "Z" && same_process).then(|| field(&stat, 52))??.parse().ok().map(ProcessExit::from_raw)
+    let stat = stat(pid)?;
+    (stat.is_zombie() && stat.start_time == started).then_some(stat.exit_status)?.map(ProcessExit::from_raw)
 }
 
-fn stat_of(pid: i32) -> Option<String> {
-    fs::read_to_string(format!("/proc/{pid}/stat")).ok()
-}
-
-fn stat_field(pid: i32, number: usize) -> Option<String> {
-    field(&stat_of(pid)?, number).map(str::to_owned)
-}
-
-/// Returns a field of `/proc/<pid>/stat`, counted from one.
-fn field(stat: &str, number: usize) -> Option<&str> {
-    // The second field is the name in parentheses, and may contain any character.
-    let rest = stat.get(stat.rfind(')')? + 2..)?;
-    rest.split(' ').nth(number.checked_sub(3)?).map(str::trim_end)
+fn stat(pid: i32) -> Option<ProcessStat> {
+    ProcessStat::read(Pid::from_raw(pid)?).ok()
 }
 
 /// Reads `/proc/<pid>/oom_score_adj`.

@@ -57,7 +57,9 @@ impl Monitor {
     /// Takes over the pid of the init process from its intermediate process.
     fn update_pid(&mut self, serial: u64) {
         let Some(child) = self.containers.get_mut(&serial) else { return };
-        let Some(pid) = child.setup().map(|setup| setup.pid).filter(|pid| *pid != child.pid) else { return };
+        let Some(pid) = child.setup().map(|setup| setup.pid.as_raw_pid()).filter(|pid| *pid != child.pid) else {
+            return;
+        };
         child.pid = pid;
         child.start_time = start_time(pid).unwrap_or(0);
     }
@@ -287,7 +289,7 @@ fn timeout_error(problem: &str, after: Duration) -> container::Error {
         "timed out: {problem} in {seconds} s and was killed; is its cgroup frozen or out of CPU time, or does the \
          server of a volume not respond?"
     );
-    container::Error { kind: container::ErrorKind::System, message }
+    container::Error::new(container::ErrorKind::System, message)
 }
 
 fn created(child: &Child, setup: &container::ContainerSetup) -> Result<(Reply, Attachments), Failure> {

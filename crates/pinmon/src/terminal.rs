@@ -214,7 +214,7 @@ impl Monitor {
 fn clone_closer(master: &Rc<OwnedFd>, grace: Duration) -> io::Result<(i32, OwnedFd)> {
     let (gate, write_end) = pipe_with(PipeFlags::CLOEXEC)?;
     let child = Clone3::default().fork(|| close(master.as_fd(), gate.as_fd(), grace))?;
-    Ok((child.pid, write_end))
+    Ok((child.pid.as_raw_pid(), write_end))
 }
 
 /// Main function of a closer. Returns its exit code.

@@ -271,7 +271,7 @@ impl Monitor {
         let child = cloned?;
         Ok(Writer {
             number,
-            pid: child.pid,
+            pid: child.pid.as_raw_pid(),
             pidfd: child.pidfd,
             channel,
             journal,

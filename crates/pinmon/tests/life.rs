@@ -4,7 +4,7 @@ mod node;
 
 use std::fs;
 
-use monitor_api::{Attachments, FailureKind, HoldingState, KillScope, Request, Role, Target, TerminalSize};
+use monitor_api::{Attachments, FailureKind, HoldingState, KillScope, Request, Role, Target};
 use node::Node;
 use rustix::fd::{AsFd, OwnedFd};
 
@@ -156,7 +156,7 @@ fn a_terminal_is_logged_and_resized_and_sent_to_the_daemon() {
     let log = Attachments::new().with(Role::Log, node.open_log("c"));
     let held = node.create_with("c", spec, log).expect("create");
     node.start_container("c").expect("start");
-    let size = TerminalSize { width: 91, height: 17 };
+    let size = oci::TerminalSize { width: 91, height: 17 };
     let resize = Request::ResizeTerminal { target: Target::Container("c".into()), size };
     node.request(resize, Attachments::new()).expect("resize");
     rustix::io::write(held.terminal.as_ref().expect("a master side").as_fd(), b"hello\n").expect("type");

@@ -18,7 +18,13 @@ mod start;
 mod state;
 mod update;
 
-use crate::{arguments::Global, exit_code::ExitCode, failure::Failure, help, log::debug};
+use crate::{
+    arguments::Global,
+    exit_code::ExitCode,
+    failure::{Failure, FailureKind},
+    help,
+    log::debug,
+};
 
 /// Runs the command of this name.
 pub(crate) fn run(global: &Global, name: &str, arguments: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
@@ -44,5 +50,7 @@ pub(crate) fn run(global: &Global, name: &str, arguments: Vec<std::ffi::OsString
         other => Err(Failure::usage(format!("unknown command {other:?}; see pinrun --help"))),
     };
     debug(global, || format!("{name}: {}", result.as_ref().map_or("failed", |_| "succeeded")));
-    result.map_err(|failure| if failure.help { help::for_command(name, &failure.message) } else { failure })
+    result.map_err(
+        |failure| if failure.kind == FailureKind::Help { help::for_command(name, &failure.message) } else { failure },
+    )
 }

@@ -199,20 +199,20 @@ impl Creation<'_> {
         debug(self.global, || {
             format!("container {}: cloned process {} into cgroup {}", self.request.id, setup.pid, setup.group.path())
         });
-        let state = oci::State { pid: setup.pid, ..state };
+        let state = oci::State { pid: setup.pid.as_raw_pid(), ..state };
         let set_up = cloned.map_err(Failure::from).and_then(|()| self.set_up(&mut setup, &state));
         let finished = set_up.and_then(|terminal| {
             debug(self.global, || format!("container {}: set up, waiting for start", self.request.id));
             let terminal = hand_over(self.request, &setup, terminal)?;
             let (id, own_keyring) = (&self.request.id, self.request.new_keyring);
-            let (pid, group) = (setup.pid, &setup.group);
+            let (pid, group) = (setup.pid.as_raw_pid(), &setup.group);
             let mut record = record(spec, NewContainer { id, pid, group, own_keyring, bundle: path, rootfs })?;
             if self.global.no_cgroup {
                 record.cgroup.clear();
             }
             self.directory.save(&record)?;
             if let Some(file) = &self.request.pid_file {
-                write_pid(file, setup.pid)?;
+                write_pid(file, pid)?;
             }
             Ok((record, terminal))
         });

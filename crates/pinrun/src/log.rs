@@ -6,12 +6,12 @@ use crate::{
     arguments::{Global, LogFormat},
     clock,
     exit_code::ExitCode,
-    failure::Failure,
+    failure::{Failure, FailureKind},
 };
 
 /// Writes the error to standard error and to the log.
 pub(crate) fn report(failure: &Failure, global: &Global) -> ExitCode {
-    if failure.help {
+    if failure.kind == FailureKind::Help {
         print!("{}", failure.message);
         return ExitCode::SUCCESS;
     }
@@ -19,7 +19,7 @@ pub(crate) fn report(failure: &Failure, global: &Global) -> ExitCode {
     if global.log.is_some() {
         eprintln!("{}", failure.message);
     }
-    ExitCode::from(failure.code)
+    ExitCode::of(failure)
 }
 
 /// Logs a warning.
@@ -36,7 +36,7 @@ pub(crate) fn debug(global: &Global, message: impl FnOnce() -> String) {
 
 /// Logs failed hooks as warnings, where their failure does not change the result.
 pub(crate) fn warn_each(global: &Global, errors: Vec<container::Error>) {
-    errors.iter().for_each(|error| warn(global, &error.message));
+    errors.iter().for_each(|error| warn(global, error.message()));
 }
 
 /// Writes one line to the log file, else to standard error, in the format that containerd and Podman parse.

@@ -49,10 +49,8 @@ fn children() -> Vec<u32> {
 }
 
 fn zombie(pid: u32) -> Option<(u32, u64)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, rest) = stat.rsplit_once(')')?;
-    let is_zombie = rest.trim_start().starts_with('Z');
-    if is_zombie { Some((pid, process::start_time(pid)?)) } else { None }
+    let stat = process::stat(pid).ok()??;
+    stat.is_zombie().then_some((pid, stat.start_time))
 }
 
 #[cfg(test)]

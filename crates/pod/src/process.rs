@@ -10,7 +10,10 @@ use rustix::{
     io::Errno,
     process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid},
 };
-use syscall::pidfd_exit::{PidfdExit, pidfd_exit};
+use syscall::{
+    pidfd_exit::{PidfdExit, pidfd_exit},
+    process_stat::ProcessStat,
+};
 use tokio::io::Interest;
 
 use crate::{Error, error::failed};
@@ -23,7 +26,7 @@ pub(crate) fn start_time(pid: u32) -> Option<u64> {
 
 /// Like [`start_time`], but `None` only if the process is gone.
 pub(crate) fn try_start_time(pid: u32) -> io::Result<Option<u64>> {
-    stat_field(pid, 22)
+    Ok(stat(pid)?.map(|stat| stat.start_time))
 }
 
 /// Converts the result of an access to a file of a process: `None` if the process is gone.
@@ -37,15 +40,13 @@ pub(crate) fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 /// Reports whether a process has executed a program since it was cloned: `PF_FORKNOEXEC` of `/proc/<pid>/stat` field 9.
 /// `None` if the process is gone.
 pub(crate) fn has_executed(pid: u32) -> io::Result<Option<bool>> {
-    const FORKNOEXEC: u64 = 0x40;
-    Ok(stat_field(pid, 9)?.map(|flags| flags & FORKNOEXEC == 0))
+    Ok(stat(pid)?.map(|stat| stat.has_executed()))
 }
 
 /// Reports whether a process has begun to exit: `PF_EXITING` of `/proc/<pid>/stat` field 9. The first process of a PID
 /// namespace ends all others there before it becomes a zombie.
 pub(crate) fn is_ending(pid: u32) -> bool {
-    const EXITING: u64 = 0x4;
-    stat_field(pid, 9).is_ok_and(|flags| flags.is_none_or(|flags| flags & EXITING != 0))
+    stat(pid).is_ok_and(|stat| stat.is_none_or(|stat| stat.is_exiting()))
 }
 
 /// Reports whether a process has a pending SIGKILL, such as one that is inside an uninterruptible call: `SigPnd` and
@@ -59,17 +60,10 @@ pub(crate) fn is_killed(pid: u32) -> bool {
     })
 }
 
-/// Returns a numeric field of `/proc/<pid>/stat`, counted from one as in proc(5); `None` if the process is gone.
-fn stat_field(pid: u32, number: usize) -> io::Result<Option<u64>> {
-    let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) => stat,
-        Err(cause) if is_gone(cause.raw_os_error()) => return Ok(None),
-        Err(cause) => return Err(cause),
-    };
-    // Field 2, the name, is in parentheses and may contain any characters.
-    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let value = rest.split_ascii_whitespace().nth(number.saturating_sub(3)).and_then(|value| value.parse().ok());
-    value.map(Some).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat has no field {number}")))
+/// Reads `/proc/<pid>/stat`; `None` if the process is gone.
+pub(crate) fn stat(pid: u32) -> io::Result<Option<ProcessStat>> {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
+    unless_gone(ProcessStat::read(pid))
 }
 
 /// Reports whether the error of an access to a process means that the process is gone.
@@ -94,7 +88,7 @@ pub(crate) fn try_find(pid: u32, started: u64) -> io::Result<Option<OwnedFd>> {
         Err(cause) => return Err(cause.into()),
     };
     // Checked after the pidfd was opened, so that both refer to the same process even if the pid is reused.
-    Ok((stat_field(pid, 22)? == Some(started)).then_some(pidfd))
+    Ok((try_start_time(pid)? == Some(started)).then_some(pidfd))
 }
 
 /// Reports whether the process has exited (it may still be a zombie). Does not block.

@@ -218,9 +218,9 @@ impl SessionControl {
     ///
     /// # Errors
     /// The error of the kernel, if the terminal is gone.
-    pub async fn resize(&self, columns: u16, rows: u16) -> Result<(), Error> {
+    pub async fn resize(&self, size: oci::TerminalSize) -> Result<(), Error> {
         let Some(terminal) = self.terminal.as_ref().and_then(|terminal| terminal.master()) else { return Ok(()) };
-        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = Winsize { ws_row: size.height, ws_col: size.width, ws_xpixel: 0, ws_ypixel: 0 };
         rustix::termios::tcsetwinsize(terminal, size).map_err(failed("resize the terminal"))
     }
 

@@ -86,12 +86,12 @@ fn streams_and_terminals_work_in_both_directions() {
         assert_eq!(session.control.wait().await.expect("exit").code, 9);
 
         let mut terminal = request("stty size; read x; stty size; echo got $x");
-        (terminal.tty, terminal.size) = (true, Some((100, 40)));
+        (terminal.tty, terminal.size) = (true, Some(pod::oci::TerminalSize { width: 100, height: 40 }));
         let mut session = engine.exec(&id, terminal).await.expect("exec");
         let mut first = [0; 8];
         session.stdout.as_mut().expect("stdout").read_exact(&mut first).await.expect("read");
         assert_eq!(&first, b"40 100\r\n");
-        session.control.resize(90, 30).await.expect("resize");
+        session.control.resize(pod::oci::TerminalSize { width: 90, height: 30 }).await.expect("resize");
         session.stdin.as_mut().expect("stdin").write_all(b"it\n").await.expect("write");
         assert!(read(&mut session).await.ends_with("30 90\r\ngot it\r\n"));
         assert_eq!(session.control.wait().await.expect("exit").code, 0);

@@ -1,6 +1,17 @@
 /// The number of names of a rule in an error message; rules may have hundreds.
 const NAMES_SHOWN: usize = 3;
 
+/// Category of an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The profile is invalid; the caller must change it.
+    Invalid,
+    /// The filter is longer than the kernel accepts.
+    TooLong,
+    /// The bytes are not a compiled program.
+    Malformed,
+}
+
 /// Why a profile cannot be compiled, or bytes are not a program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -31,6 +42,31 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns the category.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Unknown { .. } | Self::Invalid { .. } => ErrorKind::Invalid,
+            Self::TooLong(_) => ErrorKind::TooLong,
+            Self::Malformed(_) => ErrorKind::Malformed,
+        }
+    }
+
+    /// Returns the operation that failed.
+    pub fn operation(&self) -> &'static str {
+        match self {
+            Self::Malformed(_) => "load a compiled filter",
+            _ => "compile a profile",
+        }
+    }
+
+    /// Returns the field of `linux.seccomp` that the error is about.
+    pub fn object(&self) -> Option<&str> {
+        match self {
+            Self::Unknown { field, .. } | Self::Invalid { field, .. } => Some(field),
+            Self::TooLong(_) | Self::Malformed(_) => None,
+        }
+    }
+
     /// Adds the rule to the field name.
     pub(crate) fn in_rule(mut self, index: usize, names: &[String]) -> Self {
         if let Self::Unknown { field, .. } | Self::Invalid { field, .. } = &mut self {

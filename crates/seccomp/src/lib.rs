@@ -47,5 +47,5 @@ pub use arch::system_call_name;
 pub use cache::Cache;
 pub use compile::compile;
 pub use default_profile::default_profile;
-pub use error::Error;
+pub use error::{Error, ErrorKind};
 pub use program::Program;

@@ -62,6 +62,6 @@ pub use counts::{Counts, KindCounts};
 pub use forward::PORTS_MAX;
 pub use options::Options;
 pub use request::{Attach, Exec, PortForward, Request, Streams};
-pub use runtime::{Control, Error, Reader, Runtime, Session, Size, Writer};
+pub use runtime::{Control, Error, Reader, Runtime, Session, Writer};
 pub use server::{BindError, Server};
 pub use tokens::TokenError;

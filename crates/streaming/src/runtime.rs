@@ -47,17 +47,8 @@ pub struct Session {
 /// Operations on a session other than its streams.
 pub trait Control: Send + Sync {
     /// Changes the size of the terminal. Does nothing if there is none or it is closed.
-    fn resize(&self, size: Size) -> Later<'_, ()>;
+    fn resize(&self, size: oci::TerminalSize) -> Later<'_, ()>;
 
     /// Waits for the exit of the process (or the attached container), and returns its exit code.
     fn wait(&self) -> Later<'_, Result<i32, Error>>;
-}
-
-/// The size of a terminal in characters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
-    /// Width.
-    pub columns: u16,
-    /// Height.
-    pub rows: u16,
 }

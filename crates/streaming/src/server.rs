@@ -26,6 +26,23 @@ pub struct BindError {
     source: io::Error,
 }
 
+impl BindError {
+    /// Returns the category, in terms of the standard library.
+    pub fn kind(&self) -> io::ErrorKind {
+        self.source.kind()
+    }
+
+    /// Returns the operation that failed.
+    pub fn operation(&self) -> &'static str {
+        "listen"
+    }
+
+    /// Returns the address to listen on.
+    pub fn object(&self) -> SocketAddr {
+        self.address
+    }
+}
+
 /// Issues URLs, and serves the clients that connect to them.
 pub struct Server<R> {
     listener: TcpListener,

@@ -29,6 +29,21 @@ pub enum TokenError {
     Random(#[from] io::Error),
 }
 
+impl TokenError {
+    /// Returns the category, in terms of the standard library.
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::TooMany => io::ErrorKind::QuotaExceeded,
+            Self::Random(cause) => cause.kind(),
+        }
+    }
+
+    /// Returns the operation that failed. Its object is a URL that does not exist yet.
+    pub fn operation(&self) -> &'static str {
+        "issue a session URL"
+    }
+}
+
 /// The pending requests by token.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens(Mutex<PendingRequests>);

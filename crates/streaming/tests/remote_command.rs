@@ -3,7 +3,7 @@
 mod client;
 
 use client::{TestServer, eventually, runtime::LocalRuntime, spdy, upgrade, websocket, within_timeout};
-use streaming::{Attach, Control, Error, Exec, Options, Request, Session, Size, Streams};
+use streaming::{Attach, Control, Error, Exec, Options, Request, Session, Streams};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const ALL: Streams = Streams { stdin: true, stdout: true, stderr: true, tty: false };
@@ -121,13 +121,15 @@ async fn terminals_change_their_size() {
     let ids = open_streams(&mut client, streams, true).await;
     client.send(ids[3], b"{\"Width\":80,\"Height\":24}\n{\"Wid", false).await;
     client.send(ids[3], b"th\":100,\"Height\":50}\n", false).await;
-    let resized = || runtime.sizes.lock().expect("not poisoned").last() == Some(&Size { columns: 100, rows: 50 });
+    let resized =
+        || runtime.sizes.lock().expect("not poisoned").last() == Some(&oci::TerminalSize { width: 100, height: 50 });
     eventually("a size", resized).await;
     client.send(ids[1], b"\n", false).await;
     client.drain().await;
     let mut client = websocket::Client::new(&server, exec("read line", streams), Some("v5.channel.k8s.io")).await;
     client.send(4, b"{\"Width\":7,\"Height\":8}").await;
-    let resized = || runtime.sizes.lock().expect("not poisoned").last() == Some(&Size { columns: 7, rows: 8 });
+    let resized =
+        || runtime.sizes.lock().expect("not poisoned").last() == Some(&oci::TerminalSize { width: 7, height: 8 });
     eventually("a size", resized).await;
     client.send(0, b"\n").await;
     assert_eq!(client.all().await.1, 1000);
@@ -307,7 +309,7 @@ async fn resetting_an_output_stream_ends_its_writer() {
 struct Never;
 
 impl Control for Never {
-    fn resize(&self, _: Size) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn resize(&self, _: oci::TerminalSize) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {})
     }
 

@@ -4,6 +4,7 @@ use std::io;
 
 use rustix::{
     fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    process::Pid,
     thread::UnshareFlags,
 };
 
@@ -20,7 +21,7 @@ pub struct Clone3<'a> {
 #[derive(Debug)]
 pub struct Child {
     /// The pid in the caller's PID namespace.
-    pub pid: i32,
+    pub pid: Pid,
     /// The pidfd, close-on-exec.
     pub pidfd: OwnedFd,
 }
@@ -95,8 +96,12 @@ impl Clone3<'_> {
                 std::mem::forget(guard);
                 exit_now(code)
             }
-            // SAFETY: CLONE_PIDFD stored a new descriptor here, which nothing else owns.
-            pid => Ok(Child { pid: pid as i32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } }),
+            pid => {
+                // SAFETY: CLONE_PIDFD stored a new descriptor here, which nothing else owns.
+                let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+                let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+                Ok(Child { pid: pid.ok_or_else(|| io::Error::other("clone3 returned an invalid pid"))?, pidfd })
+            }
         }
     }
 }

@@ -27,6 +27,7 @@ pub mod personality;
 pub mod pidfd_exit;
 pub mod pidfd_signal;
 pub mod proc_file;
+pub mod process_stat;
 pub mod resource_limit;
 pub mod scheduling;
 pub mod seccomp;

@@ -2,7 +2,10 @@
 
 use std::io;
 
-use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use rustix::{
+    fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+    process::Pid,
+};
 
 /// The size of one instruction (`struct sock_filter`), in bytes.
 pub const INSTRUCTION_SIZE: usize = 8;
@@ -39,8 +42,8 @@ pub fn load_filter(filter: &[u8], flags: u32) -> io::Result<Option<OwnedFd>> {
 pub struct Notification {
     /// The id of the notification, for the response.
     id: u64,
-    /// The thread that made the call, in the receiver's PID namespace.
-    pub pid: u32,
+    /// The thread that made the call; `None` if it is not visible in the receiver's PID namespace.
+    pub thread: Option<Pid>,
     /// The number of the call.
     pub call: i32,
     /// The arguments of the call.
@@ -94,7 +97,8 @@ pub fn receive(listener: impl AsFd) -> io::Result<Notification> {
         return Err(io::Error::last_os_error());
     }
     let Received { id, pid, call, arguments, .. } = received;
-    Ok(Notification { id, pid, call, arguments })
+    let thread = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    Ok(Notification { id, thread, call, arguments })
 }
 
 /// Responds to a notification.

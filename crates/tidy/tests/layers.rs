@@ -20,7 +20,7 @@ const ALLOWED: [(&str, &[&str]); 24] = [
     ("cdi", &["oci"]),
     ("pinmon", &["monitor-api", "container", "cgroup", "seccomp", "oci", "syscall"]),
     ("pinrun", &["container", "cgroup", "seccomp", "oci", "syscall"]),
-    ("image", &["telemetry", "syscall"]),
+    ("image", &["telemetry", "oci", "syscall"]),
     ("network", &["telemetry", "offload", "netns", "syscall"]),
     (
         "pod",
@@ -40,7 +40,7 @@ const ALLOWED: [(&str, &[&str]); 24] = [
         ],
     ),
     ("cri-proto", &[]),
-    ("streaming", &[]),
+    ("streaming", &["oci"]),
     ("cri", &["telemetry", "offload", "readiness", "pod", "streaming", "cri-proto"]),
     ("pinion", &["telemetry", "offload", "otlp", "cri", "pod", "cri-proto", "syscall"]),
     ("pinion-bench", &["cri-proto", "oci", "seccomp", "syscall"]),

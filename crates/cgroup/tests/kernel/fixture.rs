@@ -53,7 +53,7 @@ impl Drop for Fixture {
 
 /// A child process, which is killed and reaped when dropped.
 pub(crate) struct Process {
-    pub(crate) pid: i32,
+    pub(crate) pid: rustix::process::Pid,
     pidfd: OwnedFd,
     reaped: bool,
 }

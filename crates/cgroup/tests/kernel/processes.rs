@@ -154,7 +154,7 @@ pub(crate) fn exec_group() {
     let process = run_in(&command.joiner().unwrap(), pause);
     assert_eq!(command.pids().unwrap(), [process.pid]);
     let mut both = vec![init.pid, process.pid];
-    both.sort_unstable();
+    both.sort_unstable_by_key(|pid| pid.as_raw_pid());
     assert_eq!(group.pids().unwrap(), both);
     assert!(group.exec_group("exec-1").is_err(), "an exec group was created twice");
     assert!(group.exec_group("../x").is_err());

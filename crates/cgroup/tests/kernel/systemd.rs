@@ -181,7 +181,8 @@ pub(crate) fn failures_leave_no_scope() {
     assert!(error.to_string().contains(scope.unit.name()), "{error}");
     assert_eq!(scope.property("ActiveState"), "active", "the first scope is not active anymore");
     drop((first, second));
-    let gone = scope.unit.start(trees, i32::MAX, &Limits::default()).unwrap_err();
+    let absent = rustix::process::Pid::from_raw(i32::MAX).unwrap();
+    let gone = scope.unit.start(trees, absent, &Limits::default()).unwrap_err();
     assert!(matches!(gone, Error::Systemd { .. }), "{gone}");
 }
 

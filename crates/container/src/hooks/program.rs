@@ -127,7 +127,7 @@ enum WaitResult {
 }
 
 fn failure(message: String) -> Error {
-    Error { kind: crate::ErrorKind::System, message }
+    Error::new(crate::ErrorKind::System, message)
 }
 
 fn memory_file(name: &std::ffi::CStr) -> Result<OwnedFd, Error> {

@@ -265,9 +265,9 @@ mod tests {
     #[test]
     fn unknown_options_are_named() {
         let error = parse(&["ro", "sizee=1"], Some(&["size"])).unwrap_err();
-        assert_eq!(error.message, "mount /x: unknown mount option \"sizee=1\"");
+        assert_eq!(error.message(), "mount /x: unknown mount option \"sizee=1\"");
         let error = parse(&["bind", "size=1"], None).unwrap_err();
-        assert_eq!(error.message, "mount /x: \"size\" is not an option of a bind mount");
+        assert_eq!(error.message(), "mount /x: \"size\" is not an option of a bind mount");
         let data = parse(&["size=1k", "mode=755", "tmpcopyup", "sync"], Some(&["size", "mode"])).unwrap();
         assert!(data.copy_up);
         assert_eq!(data.data.len(), 3);

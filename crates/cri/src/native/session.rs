@@ -10,7 +10,7 @@
 //! ```
 
 use cri_proto::pinion::{self as proto, SessionOutput, session_input::Input, session_output::Output};
-use pod::{Session, SessionControl, SessionExit};
+use pod::{Session, SessionControl, SessionExit, oci::TerminalSize};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::mpsc,
@@ -36,10 +36,10 @@ pub(super) async fn first(input: &mut Streaming<proto::SessionInput>) -> Outcome
     }
 }
 
-/// Converts a terminal size to columns and rows, limited to the maximum that a terminal can have.
-pub(super) fn size(size: proto::TerminalSize) -> (u16, u16) {
+/// Converts a terminal size, limited to the maximum that a terminal can have.
+pub(super) fn size(size: proto::TerminalSize) -> TerminalSize {
     let clamp = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
-    (clamp(size.width), clamp(size.height))
+    TerminalSize { width: clamp(size.width), height: clamp(size.height) }
 }
 
 /// Transfers a session's streams until it ends or the client disconnects. Dropping the session then kills an exec'd
@@ -105,8 +105,7 @@ async fn feed(
             Some(Input::StdinClose(_)) => close(stdin.take()).await,
             // Resizing fails if the terminal is closed; then the size does not matter.
             Some(Input::Resize(to)) => {
-                let (columns, rows) = size(to);
-                let _ = control.resize(columns, rows).await;
+                let _ = control.resize(size(to)).await;
             }
             Some(Input::Start(_)) | None => {}
         }

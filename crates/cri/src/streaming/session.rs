@@ -1,7 +1,7 @@
 use std::{future::Future, pin::Pin};
 
-use pod::{ContainerConfig, ExecRequest, SessionControl, UserChoice};
-use streaming::{Control, Error, Session, Size, Streams};
+use pod::{ContainerConfig, ExecRequest, SessionControl, UserChoice, oci};
+use streaming::{Control, Error, Session, Streams};
 
 /// Adapts [`SessionControl`] to [`streaming`].
 struct PodControl(SessionControl);
@@ -9,10 +9,10 @@ struct PodControl(SessionControl);
 type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 impl Control for PodControl {
-    fn resize(&self, size: Size) -> Later<'_, ()> {
+    fn resize(&self, size: oci::TerminalSize) -> Later<'_, ()> {
         Box::pin(async move {
             // Resizing fails if the terminal is closed; then the size does not matter.
-            let _ = self.0.resize(size.columns, size.rows).await;
+            let _ = self.0.resize(size).await;
         })
     }
 

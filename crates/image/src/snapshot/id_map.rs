@@ -13,6 +13,7 @@
 
 use std::path::{Path, PathBuf};
 
+use oci::IdMapping;
 use rustix::{
     fd::{AsFd, OwnedFd},
     fs::{CWD, Mode, OFlags},
@@ -26,38 +27,22 @@ use syscall::{idmapped_mount::map_ids, mount_attributes::MountAttributes};
 
 use super::layer_options::{LayerNames, errno, set_layers};
 
-/// A range of ids: `length` ids from `inside` on correspond to those from `outside` on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IdRange {
-    /// First id in the user namespace.
-    pub inside: u32,
-    /// First id on the node.
-    pub outside: u32,
-    /// Number of ids.
-    pub length: u32,
-}
-
 /// The map of a user namespace in which an image is used.
 #[derive(Debug)]
 pub struct IdMap {
     /// A user namespace with this map.
     pub user_namespace: OwnedFd,
     /// Ranges of user ids.
-    pub uids: Vec<IdRange>,
+    pub uids: Vec<IdMapping>,
     /// Ranges of group ids.
-    pub gids: Vec<IdRange>,
+    pub gids: Vec<IdMapping>,
 }
 
 impl IdMap {
     /// Returns the owner on the node for an owner in the user namespace. Ids that are not mapped become those of root.
     pub(super) fn owner(&self, uid: u32, gid: u32) -> (u32, u32) {
-        let find = |ranges: &[IdRange], id: u32| {
-            ranges.iter().find_map(|range| {
-                let at = id.checked_sub(range.inside).filter(|at| *at < range.length)?;
-                range.outside.checked_add(at)
-            })
-        };
-        let outside = |ranges: &[IdRange], id| find(ranges, id).or_else(|| find(ranges, 0)).unwrap_or(id);
+        let find = |map: &[IdMapping], id| map.iter().find_map(|range| range.to_host(id));
+        let outside = |map: &[IdMapping], id| find(map, id).or_else(|| find(map, 0)).unwrap_or(id);
         (outside(&self.uids, uid), outside(&self.gids, gid))
     }
 }

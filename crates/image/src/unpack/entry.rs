@@ -140,8 +140,9 @@ impl Unpacker {
         let from = self.tree.directory(directory)?;
         let result =
             self.replacing(parent, path, |parent, new| rustix::fs::linkat(&*from, name, parent, new, AtFlags::empty()));
-        result.map_err(|error| {
-            Error { kind: crate::ErrorKind::Invalid, ..error }.during(format!("hard link to {}", display_path(&target)))
+        result.map_err(|mut error| {
+            error.kind = crate::ErrorKind::Invalid;
+            error.during(format!("hard link to {}", display_path(&target)))
         })
     }
 

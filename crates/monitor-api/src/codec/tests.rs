@@ -114,3 +114,16 @@ fn an_event_carries_no_descriptors() {
     a.send(Envelope::Event(event.clone()), &Attachments::new()).expect("send");
     assert!(matches!(b.receive(), Ok((Envelope::Event(received), _)) if received == event));
 }
+
+#[test]
+fn a_terminal_size_has_the_names_of_contract_1_0_in_any_order() {
+    let size = oci::TerminalSize { width: 91, height: 17 };
+    let body = Request::ResizeTerminal { target: crate::Target::Container("c".into()), size };
+    let sent = serde_json::to_value(&body).expect("JSON");
+    let expected =
+        serde_json::json!({"resize_terminal": {"target": {"container": "c"}, "size": {"width": 91, "height": 17}}});
+    assert_eq!(sent, expected);
+    for text in [r#"{"width":91,"height":17}"#, r#"{"height":17,"width":91}"#] {
+        assert_eq!(serde_json::from_str::<oci::TerminalSize>(text).expect("a size"), size);
+    }
+}

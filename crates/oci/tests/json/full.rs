@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use oci::{
-    BlockIo, Capabilities, ConsoleSize, Cpu, Device, DeviceKind, DeviceRule, ExecCpuAffinity, Hook, Hooks,
-    HugepageLimit, IdMapping, IntelRdt, IoPriority, Linux, Memory, MemoryPolicy, Mount, Namespace, NamespaceType,
-    NetDevice, Network, NetworkPriority, Personality, Pids, Process, Rdma, Resources, Rlimit, Root, Scheduler, Seccomp,
-    SeccompArg, Spec, SyscallRule, ThrottleDevice, TimeOffset, User, WeightDevice,
+    BlockIo, Capabilities, Cpu, Device, DeviceKind, DeviceRule, ExecCpuAffinity, Hook, Hooks, HugepageLimit, IdMapping,
+    IntelRdt, IoPriority, Linux, Memory, MemoryPolicy, Mount, Namespace, NamespaceType, NetDevice, Network,
+    NetworkPriority, Personality, Pids, Process, Rdma, Resources, Rlimit, Root, Scheduler, Seccomp, SeccompArg, Spec,
+    SyscallRule, ThrottleDevice, TimeOffset, User, WeightDevice,
 };
 
 pub(crate) fn spec() -> Spec {
@@ -40,7 +40,7 @@ pub(crate) fn spec() -> Spec {
 fn process() -> Process {
     Process {
         terminal: true,
-        console_size: Some(ConsoleSize { height: 24, width: 80 }),
+        console_size: Some(oci::TerminalSize { height: 24, width: 80 }),
         user: User { uid: 1, gid: 2, umask: Some(0o22), additional_gids: vec![3] },
         args: list("/bin/true"),
         env: list("A=b"),

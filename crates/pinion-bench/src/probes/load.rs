@@ -5,6 +5,7 @@ use std::{
 
 use cri_proto::v1::ExecSyncRequest;
 use futures_util::future::join_all;
+use syscall::process_stat::ProcessStat;
 use tokio::time::{MissedTickBehavior, interval_at};
 
 use super::report::Row;
@@ -120,8 +121,7 @@ async fn count_zombies(end: Instant) -> usize {
 
 /// Returns the CPU time of this program in milliseconds, which is subtracted from that of the node.
 fn own_cpu() -> u64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
-    let ticks: u64 = fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    let stat = ProcessStat::read(rustix::process::getpid());
+    let ticks = stat.map_or(0, |stat| stat.user_ticks + stat.system_ticks);
     ticks * 1000 / rustix::param::clock_ticks_per_second()
 }

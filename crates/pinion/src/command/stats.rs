@@ -121,7 +121,7 @@ fn table(rows: &[Row]) -> Table {
 /// Draws over the previous table: moves the cursor to the top, clears each line to its end, then the rest of the
 /// screen.
 fn refresh(text: &str) -> Result<(), Failure> {
-    let rows = terminal::size().map_or(usize::MAX, |(_, rows)| usize::from(rows));
+    let rows = terminal::size().map_or(usize::MAX, |size| usize::from(size.height));
     let mut out = std::io::stdout().lock();
     write!(out, "\x1b[H")?;
     for line in text.lines().take(rows.saturating_sub(1)) {

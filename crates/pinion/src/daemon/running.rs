@@ -15,8 +15,27 @@ use super::{
     source::{Source, Stamp},
 };
 
-/// Reason of a reload or an upgrade that a client requested.
-const REQUESTED: &str = "request";
+/// Cause of a reload or an upgrade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trigger {
+    /// A client requested it.
+    Request,
+    /// A signal of this name.
+    Signal(&'static str),
+    /// A file of the configuration changed.
+    FileChange,
+}
+
+impl Trigger {
+    /// Returns the value of the log field `reason`.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Signal(name) => name,
+            Self::FileChange => "a file changed",
+        }
+    }
+}
 
 /// The running daemon.
 pub(crate) struct RunningDaemon {
@@ -66,14 +85,13 @@ impl RunningDaemon {
         Arc::clone(&self.active().config)
     }
 
-    /// Waits until the daemon is to be replaced by the installed program and that has passed the checks. Returns the
-    /// reason.
-    pub(crate) async fn replacement(&self, signal: &mut tokio::signal::unix::Signal) -> &'static str {
+    /// Waits until the daemon is to be replaced by the installed program and that has passed the checks.
+    pub(crate) async fn replacement(&self, signal: &mut tokio::signal::unix::Signal) -> Trigger {
         loop {
             tokio::select! {
-                () = self.replace.notified() => return REQUESTED,
+                () = self.replace.notified() => return Trigger::Request,
                 _ = signal.recv() => match self.check_replacement().await {
-                    Ok(()) => return "SIGUSR2",
+                    Ok(()) => return Trigger::Signal("SIGUSR2"),
                     Err(error) => tracing::error!("execute the installed program: {error}"),
                 },
             }
@@ -92,7 +110,8 @@ impl RunningDaemon {
 
     /// Reads the files and applies the configuration as a whole, or changes nothing on error. Returns the keys that
     /// changed.
-    pub(crate) async fn reload(&self, reason: &'static str) -> Result<Vec<String>, String> {
+    pub(crate) async fn reload(&self, trigger: Trigger) -> Result<Vec<String>, String> {
+        let reason = trigger.reason();
         let _reload_lock = self.reload_lock.lock().await;
         notify::reloading();
         // The files are on a disk, which may hang.
@@ -115,7 +134,7 @@ impl RunningDaemon {
             Err(error) => {
                 active.refused = Some((error.clone(), SystemTime::now()));
                 // A client that requested the reload gets the error, and the log line of its request contains it.
-                if reason != REQUESTED {
+                if trigger != Trigger::Request {
                     tracing::error!(reason, "reload the configuration: {error}");
                 }
                 Err(error)
@@ -135,7 +154,7 @@ impl RunningDaemon {
         let stamp = offload::hand_over(|| self.source.stamp());
         if stamp != self.active().stamp {
             // `reload` logs and stores the error.
-            let _ = self.reload("a file changed").await;
+            let _ = self.reload(Trigger::FileChange).await;
         }
     }
 }
@@ -171,7 +190,7 @@ impl cri::Daemon for DaemonHandle {
 
     fn reload(&self) -> cri::Pending<Vec<String>> {
         let daemon = Arc::clone(&self.0);
-        Box::pin(async move { daemon.reload(REQUESTED).await })
+        Box::pin(async move { daemon.reload(Trigger::Request).await })
     }
 
     fn monitor(&self) -> Result<PathBuf, String> {

@@ -4,7 +4,12 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{signal::unix::Signal, task::JoinSet};
 
-use super::{config::MonitorUpgrade, limits, notify, running::RunningDaemon, watch::Watch};
+use super::{
+    config::MonitorUpgrade,
+    limits, notify,
+    running::{RunningDaemon, Trigger},
+    watch::Watch,
+};
 
 /// Interval of the status line, unless the watchdog interval is shorter.
 const STATUS_INTERVAL: Duration = Duration::from_secs(60);
@@ -40,7 +45,7 @@ async fn reload_on_request(daemon: Arc<RunningDaemon>, mut hangup: Signal) {
             }
         };
         tokio::select! {
-            _ = hangup.recv() => drop(daemon.reload("SIGHUP").await),
+            _ = hangup.recv() => drop(daemon.reload(Trigger::Signal("SIGHUP")).await),
             changed = changed => match changed {
                 Ok(()) => daemon.reload_if_changed().await,
                 Err(error) => {

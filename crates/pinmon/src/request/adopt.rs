@@ -109,7 +109,8 @@ fn stage(
     match (&holding.state, pidfd, group, sync) {
         (HoldingState::Exited(status), pidfd, group, _) => Ok((Stage::Exited(status.clone()), pidfd, group)),
         (HoldingState::Created, Some(pidfd), Some(group), Some(sync)) => {
-            let pid = i32::try_from(holding.pid).unwrap_or(0);
+            let pid = i32::try_from(holding.pid).ok().and_then(Pid::from_raw);
+            let pid = pid.ok_or_else(|| invalid(format!("adopt container {}: pid {}", holding.id, holding.pid)))?;
             Ok((Stage::Created(ContainerSetup::adopt(pid, pidfd, sync, group)), None, None))
         }
         (HoldingState::Created, Some(_), Some(_), None) => {

@@ -150,8 +150,8 @@ impl Monitor {
         let setup = container::create(&self.trees, plan);
         self.terminals.cloned();
         let setup = setup.map_err(|e| of_container(&operation, &e))?;
-        child.pid = setup.pid;
-        child.start_time = start_time(setup.pid).unwrap_or(0);
+        child.pid = setup.pid.as_raw_pid();
+        child.start_time = start_time(child.pid).unwrap_or(0);
         let serial = self.next_serial();
         self.timers.after(SETUP_DEADLINE + child.hooks_time, Timer::SetUp(serial));
         child.stage = Stage::SettingUp(setup, request_id);

@@ -61,16 +61,15 @@ impl Monitor {
     pub(crate) fn maker_due(&mut self, serial: u64) {
         let Some(maker) = self.makers.get(&serial) else { return };
         // The child was not reaped, because its record is removed then.
-        if let Some(pid) = rustix::process::Pid::from_raw(maker.making.pid) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
+        let _ = rustix::process::kill_process(maker.making.pid, rustix::process::Signal::KILL);
         let why = format!("timed out after {} s; the process was killed", DEADLINE.as_secs());
         self.finish_maker(serial, Err(crate::failure::system(OPERATION, why)));
     }
 
     /// Handles a reaped child that may be one of these. It sends no further message.
     pub(crate) fn maker_reaped(&mut self, pid: i32) {
-        let of_pid = |(serial, maker): (&u64, &NamespaceMaker)| (maker.making.pid == pid).then_some(*serial);
+        let of_pid =
+            |(serial, maker): (&u64, &NamespaceMaker)| (maker.making.pid.as_raw_pid() == pid).then_some(*serial);
         if let Some(serial) = self.makers.iter().find_map(of_pid) {
             self.advance_maker(serial);
         }

@@ -1,4 +1,5 @@
-use monitor_api::{Reply, Target, TerminalSize};
+use monitor_api::{Reply, Target};
+use oci::TerminalSize;
 use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::Answer;

@@ -10,7 +10,10 @@ use std::{
 use cgroup::{Group, GroupPath, Hierarchies};
 use container::ContainerSetup;
 use monitor_api::{Attachments, Connection, Failure, FailureKind, Reply};
-use rustix::{fd::OwnedFd, process::Rlimit};
+use rustix::{
+    fd::OwnedFd,
+    process::{Pid, Rlimit},
+};
 use syscall::inherited::{duplicate_inherited, take_inherited};
 
 use super::{
@@ -228,7 +231,7 @@ fn child(
     let pidfd = saved.pidfd.map(take_fd).transpose()?;
     let (stage, pidfd, group) = match (saved.stage, pidfd, group) {
         (state::Stage::Created(sync), Some(pidfd), Some(group)) => {
-            (Stage::Created(ContainerSetup::adopt(saved.pid, pidfd, take_fd(sync)?, group)), None, None)
+            (Stage::Created(ContainerSetup::adopt(pid_of(saved.pid)?, pidfd, take_fd(sync)?, group)), None, None)
         }
         (state::Stage::Created(_), ..) => return Err(format!("{operation}: its process or cgroup is missing")),
         (state::Stage::Running, pidfd, group) => (Stage::Running, pidfd, group),
@@ -309,7 +312,7 @@ fn exec(saved: &state::Exec, monitor: &Monitor, from: Originals) -> Result<Optio
         true => ExecHandle::Group(group),
         false => {
             let (pidfd, sync) = (take_fd(saved.pidfd)?, take_fd(saved.sync)?);
-            ExecHandle::Process(Box::new(ContainerSetup::adopt(saved.pid, pidfd, sync, group)))
+            ExecHandle::Process(Box::new(ContainerSetup::adopt(pid_of(saved.pid)?, pidfd, sync, group)))
         }
     };
     let close_queue = close_queue_of(&monitor.terminals, &monitor.containers, &saved.container);
@@ -323,4 +326,8 @@ fn exec(saved: &state::Exec, monitor: &Monitor, from: Originals) -> Result<Optio
         stage: if saved.left { ExecStage::Leftover } else { ExecStage::Running },
         failure: None,
     }))
+}
+
+fn pid_of(number: i32) -> Result<Pid, String> {
+    Some(number).filter(|number| *number > 0).and_then(Pid::from_raw).ok_or_else(|| format!("{number} is not a pid"))
 }

@@ -195,7 +195,7 @@ fn output<'a>(output: &'a Output, files: &mut Files<'a>) -> state::Output {
 /// Saves an exec. A leftover has no process; programs that expect one get any descriptor and do not use it.
 fn exec<'a>(serial: u64, exec: &'a ExecSession, listener: &'a impl AsFd, files: &mut Files<'a>) -> state::Exec {
     let (pid, pidfd, sync) = match exec.setup() {
-        Some(setup) => (setup.pid, files.add(&setup.pidfd), files.add_borrowed(setup.sync())),
+        Some(setup) => (setup.pid.as_raw_pid(), files.add(&setup.pidfd), files.add_borrowed(setup.sync())),
         None => (0, listener.as_fd().as_raw_fd(), listener.as_fd().as_raw_fd()),
     };
     state::Exec {

@@ -46,12 +46,9 @@ const FLAGS: [Flag; 18] = [
     switch(&["no-subreaper"]),
 ];
 
-/// The exit code of failures of exec itself, as with runc.
-const FAILED: u8 = 255;
-
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     launch::protect()?;
-    execute(global, arguments).map_err(|failure| failure.with_code(FAILED))
+    execute(global, arguments).map_err(Failure::in_exec)
 }
 
 /// The parsed options.
@@ -243,7 +240,7 @@ fn launch(
         }
     };
     if let Some(file) = &request.pid_file
-        && let Err(failure) = write_pid(file, setup.pid)
+        && let Err(failure) = write_pid(file, setup.pid.as_raw_pid())
     {
         launch::kill(&setup);
         return Err(failure);

@@ -1,5 +1,7 @@
 use std::{collections::HashSet, ffi::OsString, io::Write, process::Command};
 
+use rustix::process::Pid;
+
 use crate::{
     arguments::Global,
     command::state::print_json,
@@ -15,6 +17,7 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     let (id, options) = flags.words.split_first().ok_or_else(|| Failure::usage("a container id is required"))?;
     let directory = Directory::open(&global.root, text(id)?)?;
     let pids = directory.load()?.group()?.pids()?;
+    let pids: Vec<i32> = pids.into_iter().map(Pid::as_raw_pid).collect();
     match flags.text("format")?.unwrap_or("table") {
         "json" => print_json(&pids)?,
         "table" => print(&table(options)?, &pids.into_iter().collect())?,

@@ -305,7 +305,7 @@ fn mount_root(rootfs: &Path, at: &Path) -> Result<(), Errno> {
 }
 
 /// Returns each controller (v2: "") with the path of the process's cgroup, from proc_pid_cgroup(5).
-fn process_cgroups(pid: i32) -> Result<Vec<(String, String)>, Failure> {
+fn process_cgroups(pid: Pid) -> Result<Vec<(String, String)>, Failure> {
     let path = format!("/proc/{pid}/cgroup");
     let text = std::fs::read_to_string(&path).map_err(|error| Failure::io(format!("read {path}"), error))?;
     let lines = text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));

@@ -16,7 +16,7 @@ use rustix::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags,
         SocketFlags, SocketType, recv, recvmsg, send, sendmsg, socketpair,
     },
-    process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid},
+    process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid},
 };
 use syscall::{
     clone::{Child, Clone3},
@@ -67,7 +67,7 @@ impl Service {
         Ok(Self { child: child.map_err(failed)?, socket })
     }
 
-    pub(crate) fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> Pid {
         self.child.pid
     }
 

@@ -7,6 +7,7 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 use serde::{Deserialize, Serialize};
+use syscall::process_stat::ProcessStat;
 
 use crate::failure::Failure;
 
@@ -155,7 +156,5 @@ impl Record {
 
 /// Returns the start time of a process (field 22 of proc_pid_stat(5)), or `None` if it does not exist.
 pub(crate) fn start_time(pid: i32) -> Option<u64> {
-    let stat = syscall::proc_file::read(&format!("/proc/{pid}/stat")).ok()?;
-    // The command name in parentheses may contain any character; field 3 follows the last parenthesis.
-    stat.rsplit(')').next()?.split_whitespace().nth(19)?.parse().ok()
+    Some(ProcessStat::read(Pid::from_raw(pid)?).ok()?.start_time)
 }

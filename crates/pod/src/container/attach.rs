@@ -51,8 +51,8 @@ pub(crate) async fn attach(engine: &Arc<Inner>, id: &str, request: ExecRequest) 
     let once = config.stdin_once && !config.tty;
     let stdin = stdin.map(|input| AttachedInput::new(input, once.then(|| (engine.clone(), container.id().to_owned()))));
     let control = SessionControl::container(container.watch(), terminal);
-    if let Some((columns, rows)) = request.size {
-        control.resize(columns, rows).await.map_err(with_context)?;
+    if let Some(size) = request.size {
+        control.resize(size).await.map_err(with_context)?;
     }
     Ok(Session {
         stdin: stdin.map(|input| Box::new(input) as _),

@@ -52,9 +52,9 @@ pub(crate) async fn exec(engine: &Arc<Inner>, id: &str, request: ExecRequest) ->
         ),
     };
     let control = SessionControl::exec(running.process, master);
-    if let Some((columns, rows)) = size {
+    if let Some(size) = size {
         // Fails if the command, and with it the terminal, is gone already.
-        let _ = control.resize(columns, rows).await;
+        let _ = control.resize(size).await;
     }
     Ok(Session {
         stdin: stdin.map(input),
@@ -237,7 +237,7 @@ async fn resolve(
     process.args.clone_from(&request.command);
     process.terminal = request.tty;
     process.oom_score_adj = container.record().oom_score_adj.or(process.oom_score_adj);
-    process.console_size = request.size.map(|(width, height)| oci::ConsoleSize { height, width });
+    process.console_size = request.size;
     if request.tty && !process.env.iter().any(|entry| entry.starts_with("TERM=")) {
         process.env.push("TERM=xterm".into());
     }

@@ -90,6 +90,6 @@ pub struct ExecRequest {
     pub stdout: bool,
     /// Whether the client receives standard error (a terminal has only one output stream, standard output).
     pub stderr: bool,
-    /// Columns and rows of the terminal.
-    pub size: Option<(u16, u16)>,
+    /// Size of the terminal.
+    pub size: Option<oci::TerminalSize>,
 }

@@ -153,11 +153,11 @@ fn allowed(pid: u32, field: &str) -> Option<String> {
 /// exit in the meantime are skipped.
 fn set_oom_scores(group: &Group, score: i32) -> Result<(), Error> {
     for pid in group.pids().map_err(failed("list its processes"))? {
-        match process::set_oom_score_adj(pid.unsigned_abs(), score) {
+        match process::set_oom_score_adj(pid.as_raw_pid().unsigned_abs(), score) {
             Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound) => {}
             // Lowering the score needs CAP_SYS_RESOURCE; without it creation clamps the score, too.
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                tracing::info!(pid, "set oom_score_adj to {score}: {error}; keeping the old value");
+                tracing::info!(pid = pid.as_raw_pid(), "set oom_score_adj to {score}: {error}; keeping the old value");
             }
             Err(error) if error.raw_os_error() == Some(3) => {}
             result => result.map_err(failed(format_args!("set oom_score_adj of process {pid} to {score}")))?,

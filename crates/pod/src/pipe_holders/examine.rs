@@ -13,7 +13,7 @@ use std::{
 };
 
 use rustix::process::Pid;
-use syscall::blocked_call;
+use syscall::{blocked_call, process_stat::ProcessStat};
 
 use super::{Holder, Pipe, entries, link};
 use crate::state::Kind;
@@ -124,7 +124,7 @@ fn inspect(thread: &Path, pid: Pid, owner: &str, pipes: &HashSet<Pipe>) -> Optio
     if waits_in == "0" || waits_in.contains("pipe") || IDLE.contains(&waits_in.as_str()) {
         return None;
     }
-    let stat = read("stat")?;
+    let stat = ProcessStat::parse(&fs::read(thread.join("stat")).ok()?)?;
     if is_stopped(&stat) {
         return None;
     }
@@ -149,22 +149,25 @@ fn descriptor(thread: &Path, number: i32) -> PathBuf {
     thread.join(format!("fd/{number}"))
 }
 
-/// Reports whether a thread is stopped or traced: field 3 of its `stat`.
-fn is_stopped(stat: &str) -> bool {
-    stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with(['T', 't']))
+/// Reports whether a thread is stopped or traced.
+fn is_stopped(stat: &ProcessStat) -> bool {
+    matches!(stat.state, b'T' | b't')
 }
 
-/// Reports whether a thread belongs to io_uring(7): field 9 of its `stat`. The name of a thread proves nothing, because
-/// any process can choose it.
-fn is_io_worker(stat: &str) -> bool {
-    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-    let flags = fields.split_ascii_whitespace().nth(9 - 3).and_then(|flags| flags.parse::<u64>().ok());
-    flags.is_some_and(|flags| flags & IO_WORKER != 0)
+/// Reports whether a thread belongs to io_uring(7). The name of a thread proves nothing, because any process can choose
+/// it.
+fn is_io_worker(stat: &ProcessStat) -> bool {
+    stat.flags & IO_WORKER != 0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn stat(head: &str, flags: u64) -> ProcessStat {
+        let text = format!("{head} 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 3000 8192 3");
+        ProcessStat::parse(text.as_bytes()).expect("the fields of proc_pid_stat(5)")
+    }
 
     #[test]
     fn the_owner_is_the_container_and_not_the_name_of_a_cgroup_below() {
@@ -179,14 +182,13 @@ mod tests {
 
     #[test]
     fn a_stopped_thread_is_not_in_a_call() {
-        assert!(is_stopped("7 (a) T 1 1 1 0 -1 64 0") && is_stopped("7 (b) S) t 1 1 1 0 -1 64 0"));
-        assert!(!is_stopped("7 (c) T) S 1 1 1 0 -1 64 0") && !is_stopped(""));
+        assert!(is_stopped(&stat("7 (a) T", 64)) && is_stopped(&stat("7 (b) S) t", 64)));
+        assert!(!is_stopped(&stat("7 (c) T) S", 64)));
     }
 
     #[test]
     fn a_thread_name_does_not_make_an_io_worker() {
-        assert!(is_io_worker("7 (iou-wrk-1) S 1 1 1 0 -1 4194384 0"));
-        assert!(!is_io_worker("7 (iou) wrk-1) S 1 1 1 0 -1 4194304 0"));
-        assert!(!is_io_worker(""));
+        assert!(is_io_worker(&stat("7 (iou-wrk-1) S", 4_194_384)));
+        assert!(!is_io_worker(&stat("7 (iou) wrk-1) S", 4_194_304)));
     }
 }

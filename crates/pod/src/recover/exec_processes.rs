@@ -75,7 +75,7 @@ fn kill_in(engine: &Inner, container: &Container) -> Vec<Group> {
 fn is_ended(group: &Group) -> bool {
     // A cgroup that disappears at this moment is removed by the monitor.
     let Ok(pids) = group.pids() else { return false };
-    if !pids.iter().any(|pid| is_exec(*pid)) {
+    if !pids.iter().any(|pid| is_exec(pid.as_raw_pid())) {
         return pids.is_empty();
     }
     let killed = group.kill();

@@ -57,7 +57,7 @@ fn find(engine: &Inner, group: &str) -> Result<Option<RunningInit>, Error> {
         opened => opened.map_err(failed(format_args!("open cgroup {group}")))?,
     };
     let pids = group.pids().map_err(failed(format_args!("list cgroup {}", path.as_str())))?;
-    for pid in pids.into_iter().filter_map(|pid| u32::try_from(pid).ok()) {
+    for pid in pids.into_iter().map(|pid| pid.as_raw_pid().unsigned_abs()) {
         if let Some(init) = inspect(pid).map_err(failed(format_args!("inspect process {pid}")))? {
             return Ok(Some(init));
         }

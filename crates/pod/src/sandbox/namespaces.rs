@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use image::{IdMap, IdRange};
+use image::IdMap;
 use monitor_api::{HoldingState, MakeNamespaces, UserMappings};
 use netns::IpcAndUts;
 use oci::NamespaceType;
@@ -148,12 +148,7 @@ pub(crate) fn id_map(engine: &Inner, sandbox: &Sandbox) -> Result<Option<IdMap>,
 
 /// Combines id mappings with a user namespace that has them.
 pub(crate) fn id_map_of(maps: &UserMappings, user_namespace: OwnedFd) -> IdMap {
-    let ranges = |map: &[oci::IdMapping]| {
-        let range =
-            |line: &oci::IdMapping| IdRange { inside: line.container_id, outside: line.host_id, length: line.size };
-        map.iter().map(range).collect()
-    };
-    IdMap { user_namespace, uids: ranges(&maps.uids), gids: ranges(&maps.gids) }
+    IdMap { user_namespace, uids: maps.uids.clone(), gids: maps.gids.clone() }
 }
 
 /// Creates the pod's `/dev/shm`, owned by this user and group.

@@ -51,7 +51,7 @@ const FILES_MAX: usize = 2048;
 pub(super) fn read(group: &Group, pid: Option<u32>, resources: &oci::Resources, at: u64) -> ExpensiveStats {
     let number = |controller: &str, file: &str| group.read(controller, file)?.trim().parse::<u64>().ok();
     let v2 = group.is_v2("memory");
-    let pids = group.pids().unwrap_or_default();
+    let pids: Vec<i32> = group.pids().unwrap_or_default().into_iter().map(rustix::process::Pid::as_raw_pid).collect();
     let pages = |size: &str| HugePages {
         size: size.to_owned(),
         usage: number("hugetlb", &format!("hugetlb.{size}.{}", if v2 { "current" } else { "usage_in_bytes" }))

@@ -1,18 +1,25 @@
 //! Terminal sizes, which the client sends as a sequence of JSON objects.
 
+use oci::TerminalSize;
 use serde::Deserialize;
 
-use crate::{Control, Size, channel::Inbox};
+use crate::{Control, channel::Inbox};
 
 /// Maximum size of an incomplete object in bytes.
 const MAX: usize = 1024;
 
+/// `TerminalSize` of Kubernetes' remotecommand: as the runtime specification's, but with capital names.
 #[derive(Debug, Deserialize)]
-struct TerminalSize {
-    #[serde(rename = "Width")]
+#[serde(rename_all = "PascalCase")]
+struct ResizeMessage {
     width: u16,
-    #[serde(rename = "Height")]
     height: u16,
+}
+
+impl From<ResizeMessage> for TerminalSize {
+    fn from(ResizeMessage { width, height }: ResizeMessage) -> Self {
+        Self { height, width }
+    }
 }
 
 /// Applies the terminal sizes that the client sends, until it sends no more.
@@ -30,13 +37,13 @@ pub(crate) async fn follow(inbox: &mut Inbox, control: &dyn Control) {
 }
 
 /// Removes complete objects from the text, and returns the last one.
-fn newest(text: &mut Vec<u8>) -> Result<Option<Size>, ()> {
-    let mut stream = serde_json::Deserializer::from_slice(text).into_iter::<TerminalSize>();
+fn newest(text: &mut Vec<u8>) -> Result<Option<TerminalSize>, ()> {
+    let mut stream = serde_json::Deserializer::from_slice(text).into_iter::<ResizeMessage>();
     let (mut size, mut read) = (None, 0);
     loop {
         match stream.next() {
             Some(Ok(parsed)) => {
-                size = Some(Size { columns: parsed.width, rows: parsed.height });
+                size = Some(parsed.into());
                 read = stream.byte_offset();
             }
             Some(Err(error)) if error.is_eof() => break,
@@ -60,10 +67,10 @@ mod tests {
     #[test]
     fn the_last_size_is_returned_and_an_incomplete_one_kept() {
         let mut text = b"{\"Width\":80,\"Height\":24}\n{\"Width\":90,\"Height\":30}\n{\"Wid".to_vec();
-        assert_eq!(newest(&mut text), Ok(Some(Size { columns: 90, rows: 30 })));
+        assert_eq!(newest(&mut text), Ok(Some(TerminalSize { width: 90, height: 30 })));
         assert_eq!(newest(&mut text), Ok(None));
         text.extend(b"th\":1,\"Height\":2}");
-        assert_eq!(newest(&mut text), Ok(Some(Size { columns: 1, rows: 2 })));
+        assert_eq!(newest(&mut text), Ok(Some(TerminalSize { width: 1, height: 2 })));
         assert!(text.is_empty());
     }
 
@@ -82,7 +89,7 @@ mod tests {
             let mut text = whole.as_bytes()[..cut].to_vec();
             prop_assert_eq!(newest(&mut text), Ok(None));
             text.extend(&whole.as_bytes()[cut..]);
-            prop_assert_eq!(newest(&mut text), Ok(Some(Size { columns: width, rows: height })));
+            prop_assert_eq!(newest(&mut text), Ok(Some(TerminalSize { width, height })));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use streaming::{Attach, Control, Error, Exec, Reader, Runtime, Session, Size, Writer};
+use streaming::{Attach, Control, Error, Exec, Reader, Runtime, Session, Writer};
 use tokio::{
     net::TcpStream,
     process::{Child, Command},
@@ -17,18 +17,18 @@ type Later<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 #[derive(Clone, Default)]
 pub(crate) struct LocalRuntime {
     /// Terminal sizes that were set.
-    pub(crate) sizes: Arc<Mutex<Vec<Size>>>,
+    pub(crate) sizes: Arc<Mutex<Vec<oci::TerminalSize>>>,
     /// Sessions for attach requests, one each.
     pub(crate) attached: Arc<Mutex<Vec<Session>>>,
 }
 
 struct RunningCommand {
     child: tokio::sync::Mutex<Child>,
-    sizes: Arc<Mutex<Vec<Size>>>,
+    sizes: Arc<Mutex<Vec<oci::TerminalSize>>>,
 }
 
 impl Control for RunningCommand {
-    fn resize(&self, size: Size) -> Later<'_, ()> {
+    fn resize(&self, size: oci::TerminalSize) -> Later<'_, ()> {
         self.sizes.lock().expect("not poisoned").push(size);
         Box::pin(async {})
     }

@@ -78,7 +78,7 @@ fn bad_offsets(node: &Node) {
         let mut spec = bundle::spec(&["true"]);
         shift(&mut spec, 1);
         change(spec.linux.as_mut().expect("linux"));
-        node.run(spec, node.inputs()).expect_err("refused").message
+        node.run(spec, node.inputs()).expect_err("refused").to_string()
     };
     let one = TimeOffset { secs: 1, nanosecs: 0 };
     let message = fails(&|linux| {

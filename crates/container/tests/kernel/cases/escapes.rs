@@ -50,7 +50,7 @@ fn proc_as_a_symlink(node: &Node) {
     fs::remove_dir(image.join("proc")).expect("directory");
     symlink("/tmp", image.join("proc")).expect("symlink");
     let error = node.run(bundle::spec(&["true"]), node.inputs_of(&image)).expect_err("refused");
-    assert!(error.message.contains("\"/proc\"") && error.message.contains("not a symlink"), "{error}");
+    assert!(error.message().contains("\"/proc\"") && error.message().contains("not a symlink"), "{error}");
 }
 
 /// `/dev` of the image is a symlink to a path that exists on the host: devices are still made inside, and the host's
@@ -74,7 +74,7 @@ fn replaced_dev_null(node: &Node) {
     let mut spec = bundle::spec(&["true"]);
     spec.mounts.retain(|mount| !mount.destination.starts_with("/dev"));
     let error = node.run(spec, node.inputs_of(&image)).expect_err("refused");
-    assert!(error.message.contains("/dev/null"), "{error}");
+    assert!(error.message().contains("/dev/null"), "{error}");
 }
 
 /// CVE-2025-52881: writes for the container do not go through its /proc. Here its /proc is a directory of the host with
@@ -134,7 +134,7 @@ fn replaced_ptmx(node: &Node) {
     let mut process = bundle::process(&["true"]);
     process.terminal = true;
     let error = node.exec(&target, &process).expect_err("refused");
-    assert_eq!(error.kind, ErrorKind::System);
-    assert!(error.message.contains("/dev/pts/ptmx"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::System);
+    assert!(error.message().contains("/dev/pts/ptmx"), "{error}");
     node.end(target);
 }

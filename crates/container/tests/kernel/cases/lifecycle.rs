@@ -33,7 +33,7 @@ fn sleeper(node: &Node) -> ContainerSetup {
     setup
 }
 
-fn name_of(pid: i32) -> String {
+fn name_of(pid: rustix::process::Pid) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).expect("comm").trim_end().to_owned()
 }
 
@@ -103,7 +103,7 @@ fn killed_before_its_start(node: &Node) {
     let (mut setup, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
     setup.group.kill().expect("kill");
     let error = next(&mut setup).expect_err("it has exited");
-    assert!(error.message.contains("before it could execute its command"), "{error}");
+    assert!(error.message().contains("before it could execute its command"), "{error}");
     assert_eq!(reap(&setup), 137);
     setup.group.remove().expect("removed");
 }
@@ -114,7 +114,7 @@ fn memory_limit_too_low(node: &Node) {
     let resources = spec.linux.as_mut().expect("linux").resources.get_or_insert_default();
     resources.memory.get_or_insert_default().limit = Some(4096);
     match node.create(spec, node.inputs()) {
-        Err(error) => assert!(error.message.contains("its memory limit is too low"), "{error}"),
+        Err(error) => assert!(error.message().contains("its memory limit is too low"), "{error}"),
         Ok((mut setup, _)) => {
             setup.start().expect("started");
             // It is killed in execve, which shows in the exit status or in the error of execve.
@@ -142,7 +142,7 @@ fn terminal(node: &Node) {
     let mut spec = bundle::spec(&["/bin/sh", "-c", script]);
     let process = spec.process.as_mut().expect("process");
     process.terminal = true;
-    process.console_size = Some(oci::ConsoleSize { height: 33, width: 99 });
+    process.console_size = Some(oci::TerminalSize { height: 33, width: 99 });
     let (mut setup, terminal) = node.create(spec, node.inputs()).expect("created");
     setup.start().expect("started");
     assert!(matches!(next(&mut setup), Ok(Progress::Executed)));
@@ -176,11 +176,11 @@ fn exec_joins_everything(node: &Node) {
 fn exec_errors(node: &Node) {
     let target = sleeper(node);
     let error = node.exec(&target, &bundle::process(&["nginxx"])).expect_err("not there");
-    assert_eq!(error.message, "exec \"nginxx\": executable file not found in $PATH (/usr/bin:/bin)");
+    assert_eq!(error.message(), "exec \"nginxx\": executable file not found in $PATH (/usr/bin:/bin)");
     let mut process = bundle::process(&["true"]);
     process.cwd = "/none".into();
     let error = node.exec(&target, &process).expect_err("no such directory");
-    assert_eq!(error.message, "enter the working directory \"/none\": No such file or directory");
+    assert_eq!(error.message(), "enter the working directory \"/none\": No such file or directory");
     assert_eq!(node.exec(&target, &bundle::process(&["true"])).expect("exec").code, 0);
     node.end(target);
 }
@@ -206,7 +206,7 @@ fn exec_in_an_ended_container(node: &Node) {
     target.group.kill().expect("kill");
     reap(&target);
     let error = node.exec(&target, &bundle::process(&["true"])).expect_err("it has exited");
-    assert!(error.message.contains("not running"), "{error}");
+    assert!(error.message().contains("not running"), "{error}");
     target.group.remove().expect("removed");
 }
 

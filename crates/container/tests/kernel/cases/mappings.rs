@@ -91,7 +91,7 @@ fn what_cannot_be_mapped_is_named(node: &Node) {
     let fails = |mount: oci::Mount| {
         let mut spec = bundle::spec(&["true"]);
         spec.mounts.push(mount);
-        node.run(spec, node.inputs()).expect_err("refused").message
+        node.run(spec, node.inputs()).expect_err("refused").to_string()
     };
     let mapped = |source: &str, options: &[&str]| oci::Mount {
         uid_mappings: line(0, 1),

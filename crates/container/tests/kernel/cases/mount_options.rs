@@ -148,7 +148,7 @@ fn remounts(node: &Node) {
     let mut spec = bundle::spec(&["true"]);
     spec.mounts.push(entry("/tmp", "", "", &["remount", "ro"]));
     let error = node.run(spec, node.inputs()).expect_err("nothing is mounted there");
-    assert!(error.message.contains("remount (is something mounted there?)"), "{error}");
+    assert!(error.message().contains("remount (is something mounted there?)"), "{error}");
 }
 
 fn relative_destinations(node: &Node) {
@@ -185,7 +185,7 @@ fn symlinked_destinations_and_mounts_below_read_only_ones(node: &Node) {
     spec.mounts.push(entry("/etc/real", "bind", "/", &["bind", "ro"]));
     spec.mounts.push(entry("/etc/real/not-there", "tmpfs", "tmpfs", &[]));
     let error = node.run(spec, node.inputs_of(&image)).expect_err("the directory cannot be created");
-    assert!(error.message.contains("Read-only file system"), "{error}");
+    assert!(error.message().contains("Read-only file system"), "{error}");
 }
 
 fn overlay_in_a_container(node: &Node) {

@@ -110,13 +110,13 @@ fn refused_devices(node: &Node) {
     devices(&mut spec, serde_json::json!({"absent0": {}}));
     let error = node.create(spec, node.inputs()).expect_err("the device does not exist");
     assert_eq!(
-        error.message,
+        error.message(),
         "move the network device \"absent0\" into the container: find it in the runtime's network namespace: No such device"
     );
     let mut spec = bundle::spec(&["/bin/true"]);
     devices(&mut spec, serde_json::json!({"given0": {"name": "lo"}}));
     let error = node.create(spec, node.inputs()).expect_err("lo exists");
-    assert!(error.message.ends_with("name it \"lo\" inside: File exists"), "{error}");
+    assert!(error.message().ends_with("name it \"lo\" inside: File exists"), "{error}");
     assert!(links().contains("given0"), "{}", links());
     for wrong in [
         serde_json::json!({"given0": {"name": "a/b"}}),
@@ -126,13 +126,13 @@ fn refused_devices(node: &Node) {
         let mut spec = bundle::spec(&["/bin/true"]);
         devices(&mut spec, wrong);
         let error = node.create(spec, node.inputs()).expect_err("a wrong name");
-        assert!(error.message.starts_with("linux.netDevices: "), "{error}");
+        assert!(error.message().starts_with("linux.netDevices: "), "{error}");
     }
     let mut spec = bundle::spec(&["/bin/true"]);
     devices(&mut spec, serde_json::json!({"given0": {}}));
     let linux = spec.linux.as_mut().expect("linux");
     linux.namespaces.retain(|namespace| namespace.kind != oci::NamespaceType::Network);
     let error = node.create(spec, node.inputs()).expect_err("the host's network");
-    assert!(error.message.contains("no network namespace"), "{error}");
+    assert!(error.message().contains("no network namespace"), "{error}");
     drop(network);
 }

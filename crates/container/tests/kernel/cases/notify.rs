@@ -106,7 +106,10 @@ fn run_with_agent(
     let (mut setup, _) = node.create(spec, inputs).expect("created");
     setup.start().expect("started");
     let (message, listener) = agent.receive();
-    assert_eq!((&message["pid"], &message["state"]["pid"]), (&json!(setup.pid), &json!(setup.pid)));
+    assert_eq!(
+        (&message["pid"], &message["state"]["pid"]),
+        (&json!(setup.pid.as_raw_pid()), &json!(setup.pid.as_raw_pid()))
+    );
     let calls = serve(&listener, &setup.pidfd, answer);
     assert!(matches!(next(&mut setup), Ok(Progress::Executed)));
     let outcome = output.collect(&setup);
@@ -154,7 +157,7 @@ fn execs_have_an_agent_too(node: &Node) {
     target.start().and_then(|()| next(&mut target)).expect("started");
     let agent = TestAgent::new();
     let program = seccomp::compile(&profile("SCMP_ACT_ALLOW", &MKDIR)).expect("compiles");
-    let state = oci::State { status: oci::Status::Running, pid: target.pid, ..state() };
+    let state = oci::State { status: oci::Status::Running, pid: target.pid.as_raw_pid(), ..state() };
     let seccomp_agent = SeccompAgent { path: SOCKET.into(), metadata: String::new(), state };
     let filter = ExecFilter { program: &program, agent: Some(&seccomp_agent) };
     let mut stdio = container::Stdio::default();
@@ -164,7 +167,10 @@ fn execs_have_an_agent_too(node: &Node) {
     let mut exec = container::exec(group, target.pidfd.as_fd(), &process, stdio, Some(filter)).expect("exec");
     assert!(matches!(next(&mut exec), Ok(Progress::Ready { .. })));
     let (message, listener) = agent.receive();
-    assert_eq!((&message["pid"], &message["state"]["pid"]), (&json!(exec.pid), &json!(target.pid)));
+    assert_eq!(
+        (&message["pid"], &message["state"]["pid"]),
+        (&json!(exec.pid.as_raw_pid()), &json!(target.pid.as_raw_pid()))
+    );
     assert_eq!(message["state"]["status"], "running");
     let calls = serve(&listener, &exec.pidfd, |_| Response::Fail(libc::EACCES));
     let out = output.collect(&exec);
@@ -178,7 +184,7 @@ fn an_agent_that_does_not_exist(node: &Node) {
     spec.linux.as_mut().expect("linux").seccomp = Some(profile("SCMP_ACT_ALLOW", &[("uname", "SCMP_ACT_NOTIFY")]));
     let plan = container::Plan::new(&with_group(node, spec), node.inputs()).expect("a plan");
     let error = container::create(&node.trees, plan).expect_err("no agent listens");
-    assert_eq!(error.message, "connect to the seccomp agent \"/agent.sock\": No such file or directory");
+    assert_eq!(error.message(), "connect to the seccomp agent \"/agent.sock\": No such file or directory");
 }
 
 fn with_group(node: &Node, mut spec: oci::Spec) -> oci::Spec {
@@ -196,7 +202,7 @@ fn an_agent_that_disconnected(node: &Node) {
     drop(connection);
     setup.start().expect("started");
     let error = next(&mut setup).expect_err("the agent disconnected");
-    assert_eq!(error.message, "reach the seccomp agent \"/agent.sock\": it hung up: Broken pipe");
+    assert_eq!(error.message(), "reach the seccomp agent \"/agent.sock\": it hung up: Broken pipe");
     reap(&setup);
     setup.group.remove().expect("removed");
 }
@@ -207,6 +213,6 @@ fn no_agent(node: &Node) {
         let profile = profile("SCMP_ACT_ALLOW", &[("uname", "SCMP_ACT_NOTIFY")]);
         spec.linux.as_mut().expect("linux").seccomp = Some(oci::Seccomp { listener_path: path, ..profile });
         let error = container::Plan::new(&with_group(node, spec), node.inputs()).expect_err("no agent");
-        assert!(error.message.contains("listenerPath"), "{error}");
+        assert!(error.message().contains("listenerPath"), "{error}");
     }
 }

@@ -19,32 +19,32 @@ fn found_in_path(node: &Node) {
 
 fn not_found(node: &Node) {
     let error = run_error(node, &["nginxx"]);
-    assert_eq!(error.kind, ErrorKind::Executable);
-    assert_eq!(error.message, "exec \"nginxx\": executable file not found in $PATH (/usr/bin:/bin)");
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert_eq!(error.message(), "exec \"nginxx\": executable file not found in $PATH (/usr/bin:/bin)");
     let error = run_error(node, &["/bin/nginxx"]);
     assert_eq!(
-        (error.kind, error.message.as_str()),
-        (ErrorKind::Executable, "exec \"/bin/nginxx\": no such file or directory")
+        (error.kind(), error.message()),
+        (ErrorKind::NotFound, "exec \"/bin/nginxx\": no such file or directory")
     );
 }
 
 fn not_executable(node: &Node) {
     let error = run_error(node, &["/etc/passwd"]);
-    assert_eq!(error.kind, ErrorKind::Executable);
-    assert!(error.message.starts_with("exec \"/etc/passwd\": permission denied"), "{error}");
-    assert!(run_error(node, &["/etc"]).message.ends_with("it is a directory"));
+    assert_eq!(error.kind(), ErrorKind::NotExecutable);
+    assert!(error.message().starts_with("exec \"/etc/passwd\": permission denied"), "{error}");
+    assert!(run_error(node, &["/etc"]).message().ends_with("it is a directory"));
 }
 
 fn not_a_program(node: &Node) {
     let image = node.image();
-    for (name, content, expected) in [
-        ("data", "no program\n", "exec format error"),
-        ("script", "#!/no/interpreter\n", "interpreter or dynamic loader is missing"),
+    for (name, content, kind, expected) in [
+        ("data", "no program\n", ErrorKind::NotExecutable, "exec format error"),
+        ("script", "#!/no/interpreter\n", ErrorKind::NotFound, "interpreter or dynamic loader is missing"),
     ] {
         std::fs::write(image.join("bin").join(name), content).expect("file");
         crate::node::set_mode(&image.join("bin").join(name), 0o755);
         let error = node.run(bundle::spec(&[name]), node.inputs_of(&image)).expect_err("does not run");
-        assert_eq!(error.kind, ErrorKind::Executable);
-        assert!(error.message.contains(expected), "{error}");
+        assert_eq!(error.kind(), kind);
+        assert!(error.message().contains(expected), "{error}");
     }
 }

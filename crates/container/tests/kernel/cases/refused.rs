@@ -65,8 +65,8 @@ fn bad_specs(node: &Node) {
         match Plan::new(&spec, node.inputs_of(&image)) {
             Ok(_) => panic!("{pointer} = {value} was accepted"),
             Err(error) => {
-                assert_eq!(error.kind, ErrorKind::Invalid, "{error}");
-                assert!(error.message.contains(expected), "{pointer}: {error}");
+                assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+                assert!(error.message().contains(expected), "{pointer}: {error}");
             }
         }
     }
@@ -79,7 +79,7 @@ fn no_cgroup_left_behind(node: &Node) {
     let path = node.parent.join("failed").expect("path");
     spec.linux.as_mut().expect("linux").cgroups_path = Some(path.as_str().to_owned());
     let error = node.run(spec, node.inputs()).expect_err("no such source");
-    assert_eq!(error.message, "mount on \"/x\": bind source \"/none\": No such file or directory");
+    assert_eq!(error.message(), "mount on \"/x\": bind source \"/none\": No such file or directory");
     assert!(!node.trees.contains(&path));
 }
 
@@ -90,5 +90,5 @@ fn threads_are_refused(node: &Node) {
     let error = node.run(bundle::spec(&["true"]), node.inputs()).expect_err("two threads");
     drop(stop);
     let _ = thread.join();
-    assert!(error.message.contains("clone the container's init"), "{error}");
+    assert!(error.message().contains("clone the container's init"), "{error}");
 }

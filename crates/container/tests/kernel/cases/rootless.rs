@@ -82,7 +82,7 @@ fn a_users_container(node: &Node) {
         let exec_target = container::Target { user_namespace: true, ..target.pidfd.as_fd().into() };
         let mut process = bundle::process(&["/bin/sh", "-c", "id -u; readlink /proc/self/ns/user"]);
         let error = node.exec_in(&target, exec_target, &process).expect_err("has groups");
-        assert!(error.message.contains("maps only its own group"), "{error}");
+        assert!(error.message().contains("maps only its own group"), "{error}");
         process.user.additional_gids.clear();
         let out = node.exec_in(&target, exec_target, &process).expect("exec");
         let name = fs::read_link(format!("/proc/{}/ns/user", target.pid)).expect("namespace").display().to_string();
@@ -128,10 +128,10 @@ fn locked_flags_stay(node: &Node) {
         for (option, word) in [("rw", "rw"), ("suid", "suid"), ("dev", "dev"), ("rrw", "rw"), ("rdev", "dev")] {
             let error = run(&["rbind", option]).expect_err("the kernel has locked it");
             let expected = format!("option \"{word}\" is not permitted in a user namespace");
-            assert!(error.message.contains(&expected), "{option}: {error}");
+            assert!(error.message().contains(&expected), "{option}: {error}");
         }
         let error = run(&["rbind", "strictatime"]).expect_err("the kernel has locked it");
-        assert!(error.message.contains("access times may be locked"), "{error}");
+        assert!(error.message().contains("access times may be locked"), "{error}");
     });
     unmount(directory.as_str(), UnmountFlags::empty()).expect("umount");
 }
@@ -140,7 +140,7 @@ fn operations_that_need_privileges(node: &Node) {
     let image = node.image();
     chown_tree(&image);
     as_user(|| {
-        let fails = |spec| node.run(spec, node.inputs_of(&image)).expect_err("refused").message;
+        let fails = |spec| node.run(spec, node.inputs_of(&image)).expect_err("refused").message().to_owned();
         let mut without = spec(&["true"]);
         let linux = without.linux.as_mut().expect("linux");
         linux.namespaces.retain(|namespace| namespace.kind != NamespaceType::User);

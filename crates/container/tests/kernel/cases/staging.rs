@@ -61,5 +61,5 @@ fn other_namespaces_are_refused(node: &Node) {
     let invocation = Invocation { staging: Some(other), ..Invocation::default() };
     let inputs = container::Inputs { invocation, ..node.inputs() };
     let error = node.create(bundle::spec(&["true"]), inputs).expect_err("not a mount namespace");
-    assert!(error.message.contains("mount"), "{error}");
+    assert!(error.message().contains("mount"), "{error}");
 }

@@ -94,7 +94,7 @@ fn exec(node: &Node, target: &container::ContainerSetup, script: &str) -> crate:
 
 const NAMES: &str = "for k in user pid net ipc uts mnt cgroup; do readlink /proc/self/ns/$k; done";
 
-fn names_of(pid: i32) -> Vec<String> {
+fn names_of(pid: rustix::process::Pid) -> Vec<String> {
     let name = |kind: &str| fs::read_link(format!("/proc/{pid}/ns/{kind}")).expect("namespace").display().to_string();
     ["user", "pid", "net", "ipc", "uts", "mnt", "cgroup"].map(name).into()
 }
@@ -117,7 +117,7 @@ fn execs_inside(node: &Node) {
     assert!(out.stdout.starts_with("33\n34\n34 35\n"), "{out:?}");
     process.user.uid = 70000;
     let error = node.exec_in(&target, exec_target, &process).expect_err("unmapped");
-    assert!(error.message.contains("user 70000") && error.message.contains("mapped"), "{error}");
+    assert!(error.message().contains("user 70000") && error.message().contains("mapped"), "{error}");
     node.end(target);
 }
 
@@ -166,7 +166,7 @@ fn with_namespaces_of_the_host(node: &Node) {
         uts.path = Some("/proc/self/ns/uts".to_owned());
         spec.hostname = None;
     });
-    let callers = names_of(std::process::id() as i32);
+    let callers = names_of(rustix::process::getpid());
     let lines: Vec<&str> = out.stdout.lines().collect();
     assert_eq!((lines[2], lines[4]), (callers[2].as_str(), callers[4].as_str()), "{out:?}");
     assert!(out.stderr.contains("Read-only file system"), "{out:?}");
@@ -181,7 +181,7 @@ fn bad_maps(node: &Node) {
         let linux = spec.linux.as_mut().expect("linux");
         (linux.uid_mappings, linux.gid_mappings) = (uids, gids);
         spec.process.as_mut().expect("process").user.uid = uid;
-        node.run(spec, node.inputs()).expect_err("refused").message
+        node.run(spec, node.inputs()).expect_err("refused").to_string()
     };
     let good = vec![line(0, FIRST, 10)];
     for (uids, gids, uid, expected) in [

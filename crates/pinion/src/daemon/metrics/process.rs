@@ -2,6 +2,9 @@
 
 use std::{fs, path::PathBuf};
 
+use rustix::process::Pid;
+use syscall::process_stat::ProcessStat;
+
 /// A snapshot of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Process {
@@ -19,30 +22,18 @@ impl Process {
     /// Reads the measurements of a process. Returns `None` if it does not exist.
     pub(super) fn read(pid: u32) -> Option<Self> {
         let directory = PathBuf::from(format!("/proc/{pid}"));
-        let stat = fs::read_to_string(directory.join("stat")).ok()?;
+        let stat = ProcessStat::read(i32::try_from(pid).ok().and_then(Pid::from_raw)?).ok()?;
         let ticks = rustix::param::clock_ticks_per_second() as f64;
-        let page = rustix::param::page_size() as u64;
-        let mut process = parse(&stat, ticks, page)?;
-        process.open_fds = fs::read_dir(directory.join("fd")).map_or(0, |entries| entries.count() as u64);
-        process.started += boot_time().unwrap_or(0.0);
-        Some(process)
+        let open_fds = fs::read_dir(directory.join("fd")).map_or(0, |entries| entries.count() as u64);
+        Some(Self {
+            cpu_seconds: (stat.user_ticks + stat.system_ticks) as f64 / ticks,
+            resident_bytes: stat.resident_pages * rustix::param::page_size() as u64,
+            virtual_bytes: stat.virtual_bytes,
+            threads: stat.threads,
+            open_fds,
+            started: stat.start_time as f64 / ticks + boot_time().unwrap_or(0.0),
+        })
     }
-}
-
-/// Parses `/proc/PID/stat`. The name may contain spaces and parentheses, so fields are counted from the last closing
-/// parenthesis. `started` is in seconds since boot.
-fn parse(stat: &str, ticks: f64, page: u64) -> Option<Process> {
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    // `fields` starts with field 3 of proc_pid_stat(5).
-    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-    Some(Process {
-        cpu_seconds: (number(14)? + number(15)?) as f64 / ticks,
-        threads: number(20)?,
-        started: number(22)? as f64 / ticks,
-        virtual_bytes: number(23)?,
-        resident_bytes: number(24)? * page,
-        open_fds: 0,
-    })
 }
 
 /// Returns the boot time in seconds since the epoch.
@@ -54,15 +45,6 @@ fn boot_time() -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_may_look_like_fields() {
-        let stat = "12 (a) b (c 9 9) S 1 1 1 0 -1 0 0 0 0 0 150 50 0 0 20 0 7 0 3000 8192 3 18446744073709551615";
-        let process = parse(stat, 100.0, 4096).expect("whole");
-        assert_eq!((process.cpu_seconds, process.threads, process.started), (2.0, 7, 30.0));
-        assert_eq!((process.virtual_bytes, process.resident_bytes), (8192, 12288));
-        assert_eq!(parse("12 (x) S 1", 100.0, 4096), None);
-    }
 
     #[test]
     fn this_process_can_be_read() {
