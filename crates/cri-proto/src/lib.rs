@@ -5,9 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+mod command_error;
 mod connect;
 pub mod encoded;
 
+pub use command_error::CommandError;
 pub use connect::{MESSAGE_MAX, connect};
 
 /// Package `runtime.v1`: the Container Runtime Interface.

@@ -5,12 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use crate::{
-    Error, clock,
-    container::{Container, start::START_ERROR},
-    sandbox::Sandbox,
-    timeline::Stage,
-};
+use crate::{Error, clock, container::Container, sandbox::Sandbox, timeline::Stage};
 
 const CREATION_FAILED: &str = "could not be created";
 /// Number of failures that are kept, of pods and containers together.
@@ -66,7 +61,7 @@ impl Failures {
     /// Adds a container that is being removed if it could not be started, so that the reason outlives its record.
     pub(crate) fn add_removed(&self, container: &Container) {
         let record = container.record();
-        if record.reason == START_ERROR {
+        if record.has_start_failed() {
             self.push_container(container, record.message.clone(), "could not be started, and was removed");
         }
     }

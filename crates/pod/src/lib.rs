@@ -67,7 +67,7 @@ pub use cdi::Name as CdiName;
 pub use cgroup::{DeviceIo, Pressure, Stalls, Stats};
 pub use config::Config;
 pub use container::{
-    ContainerConfig, ContainerState, ContainerStatus, DeviceMapping, ExecOutput, ExecRequest, GroupsPolicy,
+    Cause, ContainerConfig, ContainerState, ContainerStatus, DeviceMapping, ExecOutput, ExecRequest, GroupsPolicy,
     ImageVolume, Propagation, START_ERROR, SeccompChoice, Security, UserChoice, Volume,
 };
 pub use engine::{Condition, Engine, EngineStatus};
@@ -80,7 +80,7 @@ pub use image::{
 };
 pub use metrics::{EXIT_REASONS, MONITOR_CONTRACT, Metrics, MonitorIdentity, ObjectCounts};
 pub use monitor::{MONITOR_REQUESTS, MonitorMetrics};
-pub use monitor_api::{MOUNTS_MAX, UserMappings};
+pub use monitor_api::{CommandError, MOUNTS_MAX, UserMappings};
 pub use netns::PoolMetrics;
 pub use network::{Config as NetworkConfig, Counters, Metrics as NetworkMetrics, PortMapping, Protocol};
 pub use oci;

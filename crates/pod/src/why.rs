@@ -164,7 +164,7 @@ fn explain_container(engine: &Inner, container: &Arc<Container>, log: &[String])
         ContainerPhase::Creating if status.creating => Some(stage.clone()),
         ContainerPhase::Created => Some("to be started".to_owned()),
         ContainerPhase::Starting => Some("the execve of its program".to_owned()),
-        ContainerPhase::Running if stage.starts_with("stop") => Some("its processes to exit".to_owned()),
+        ContainerPhase::Running if record.sent.is_stopping() => Some("its processes to exit".to_owned()),
         _ => None,
     };
     let state = match record.phase {

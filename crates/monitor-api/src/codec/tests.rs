@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::*;
-use crate::{Create, Event, ExitStatus, LogOptions, Reply, Request};
+use crate::{Create, Created, Event, ExecStarted, ExitStatus, LogOptions, PodInitStarted, Reply, Request, Welcome};
 
 fn pair() -> (Connection, Connection) {
     let (a, b) =
@@ -113,4 +113,22 @@ fn an_event_carries_no_descriptors() {
     assert!(matches!(a.send(Envelope::Event(event.clone()), &attached), Err(CodecError::Malformed(_))));
     a.send(Envelope::Event(event.clone()), &Attachments::new()).expect("send");
     assert!(matches!(b.receive(), Ok((Envelope::Event(received), _)) if received == event));
+}
+
+#[test]
+fn the_name_of_a_reply_is_that_on_the_wire() {
+    let (version, warnings) = (String::new(), Vec::new());
+    let replies = [
+        Reply::Done,
+        Reply::Welcome(Welcome { major: 1, minor: 0, pid: 1, version }),
+        Reply::Created(Created { pid: 1, start_time: 1, warnings: Vec::new() }),
+        Reply::ExecStarted(ExecStarted { pid: 1, warnings }),
+        Reply::PodInitStarted(PodInitStarted { pid: 1, start_time: 1 }),
+        Reply::NamespacesMade,
+    ];
+    for reply in replies {
+        let json = serde_json::to_value(&reply).expect("JSON");
+        let name = json.as_str().or_else(|| json.as_object()?.keys().next().map(String::as_str));
+        assert_eq!(name, Some(reply.name()));
+    }
 }

@@ -47,7 +47,7 @@ pub(super) fn find_oom_kill(
 ) -> Option<OomKill> {
     let group = container.group(engine).ok();
     let killed = group.map_or(0, |group| group.oom_kills());
-    if record.reason != "OOMKilled" && killed == 0 {
+    if !record.is_oom_killed() && killed == 0 {
         return None;
     }
     let pod = GroupPath::parse(&container.metadata.cgroup).ok().and_then(|path| path.parent());
