@@ -1,14 +1,12 @@
 //! Description of an exit code.
 
-use serde::Serialize;
-
 use crate::{
     Signal,
     container::{Cause, ContainerPhase, ContainerRecord},
 };
 
 /// Exit of a container.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct ContainerExit {
     /// Exit code, or 128 + signal; absent if it cannot be determined.
     pub code: Option<i32>,
@@ -17,7 +15,6 @@ pub struct ContainerExit {
     /// When it exited, in nanoseconds since the epoch.
     pub at: u64,
     /// Why it exited; absent if that is not on record.
-    #[serde(skip)]
     pub cause: Option<Cause>,
     /// Description, such as `SIGKILL, by the kernel: out of memory`.
     pub words: String,
