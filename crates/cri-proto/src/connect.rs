@@ -8,6 +8,10 @@ use tonic::transport::{Channel, Endpoint, Error};
 /// gRPC's default of 4 MiB. Kubelet and crictl use the same limit.
 pub const MESSAGE_MAX: usize = 16 * 1024 * 1024;
 
+/// Maximum size of the header fields of a response, in bytes. A failure's message is sent percent-encoded, and with
+/// details once more in base64; it may contain the `$PATH` of a container.
+const HEADERS_MAX: u32 = 64 * 1024;
+
 /// How much a server may send before the client has acknowledged that it was read. With HTTP/2's default of 64 KiB a
 /// list of a thousand pods would have to wait for its reader repeatedly.
 const WINDOW: u32 = 4 << 20;
@@ -25,6 +29,7 @@ pub async fn connect(socket: impl AsRef<Path>) -> Result<Channel, Error> {
     Endpoint::from_static("http://localhost")
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
+        .http2_max_header_list_size(HEADERS_MAX)
         .connect_with_connector(tower::service_fn(move |_| {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }

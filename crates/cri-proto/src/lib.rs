@@ -6,10 +6,16 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod command_error;
 mod connect;
 pub mod encoded;
 
+pub use command_error::CommandError;
 pub use connect::{MESSAGE_MAX, connect};
+
+/// Format of the requests and responses of `Info` and `Why` of [`pinion`]. A peer that sends 0 is older than these
+/// messages.
+pub const REPORT_FORMAT: u32 = 1;
 
 /// Package `runtime.v1`: the Container Runtime Interface.
 #[allow(missing_docs, unreachable_pub, clippy::all, rustdoc::all)]

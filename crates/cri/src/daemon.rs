@@ -1,14 +1,33 @@
 use std::{future::Future, path::PathBuf, pin::Pin};
 
-use serde_json::Value;
-
 /// A response that becomes available later. The error is a message for users.
 pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send>>;
 
+/// Facts about the program that runs the engine. Times are in seconds since the epoch.
+#[derive(Clone, Debug)]
+pub struct DaemonFacts {
+    /// Path of its socket.
+    pub socket: PathBuf,
+    /// The state directory of its configuration.
+    pub state_dir: PathBuf,
+    /// The data directory of its configuration.
+    pub data_dir: PathBuf,
+    /// The cgroup of all pods.
+    pub cgroup_parent: String,
+    /// The configuration files that were read, in order.
+    pub configuration_files: Vec<PathBuf>,
+    /// Since when the configuration has been active.
+    pub configuration_since: u64,
+    /// Number of reloads that changed the configuration.
+    pub reloads: u64,
+    /// Error and time of the last reload, if it was refused.
+    pub refused: Option<(String, u64)>,
+}
+
 /// The program that runs the engine, as the service `pinion.v1` needs it.
 pub trait Daemon: Send + Sync + 'static {
-    /// Returns facts about the daemon for `Info` and the verbose `Status`: paths, configuration files, the last reload.
-    fn facts(&self) -> Value;
+    /// Returns facts about the daemon for `Info` and the verbose `Status`.
+    fn facts(&self) -> DaemonFacts;
 
     /// Returns the active configuration as TOML. With `origin`, a comment on each line names the file it is from.
     ///

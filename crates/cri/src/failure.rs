@@ -1,3 +1,4 @@
+use cri_proto::CommandError;
 use pod::{ErrorKind, ImageErrorKind};
 use tonic::{Code, Status};
 
@@ -6,35 +7,38 @@ use tonic::{Code, Status};
 pub(crate) struct Failure {
     code: Code,
     message: String,
+    /// Why the program of a container or exec cannot be executed, if that is the cause.
+    command: Option<CommandError>,
 }
 
 impl Failure {
+    fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), command: None }
+    }
+
     /// Creates an error for an invalid field: `config.metadata.name: must not be empty`.
     pub(crate) fn invalid(field: &str, reason: impl std::fmt::Display) -> Self {
-        Self { code: Code::InvalidArgument, message: format!("{field}: {reason}") }
+        Self::new(Code::InvalidArgument, format!("{field}: {reason}"))
     }
 
     /// Creates an error for an RPC that is not implemented; `instead` says what to use.
     pub(crate) fn unimplemented(rpc: &str, instead: &str) -> Self {
-        Self {
-            code: Code::Unimplemented,
-            message: format!("{rpc} is not implemented by this version of pinion; {instead}"),
-        }
+        Self::new(Code::Unimplemented, format!("{rpc} is not implemented by this version of pinion; {instead}"))
     }
 
     /// Creates an error that the client did not cause.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
-        Self { code: Code::Internal, message: message.into() }
+        Self::new(Code::Internal, message)
     }
 
     /// Creates an error for an object whose state does not allow the operation.
     pub(crate) fn precondition(message: impl Into<String>) -> Self {
-        Self { code: Code::FailedPrecondition, message: message.into() }
+        Self::new(Code::FailedPrecondition, message)
     }
 
     /// Creates an error for a missing object.
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
-        Self { code: Code::NotFound, message: message.into() }
+        Self::new(Code::NotFound, message)
     }
 
     pub(crate) fn is_not_found(&self) -> bool {
@@ -61,7 +65,11 @@ impl From<pod::Error> for Failure {
             ErrorKind::Unimplemented => Code::Unimplemented,
             ErrorKind::Internal => Code::Internal,
         };
-        Self { code, message: error.message }
+        let command = error.command.map(|command| match command {
+            pod::CommandError::NotFound => CommandError::NotFound,
+            pod::CommandError::NotExecutable => CommandError::NotExecutable,
+        });
+        Self { command, ..Self::new(code, error.message) }
     }
 }
 
@@ -75,7 +83,7 @@ impl From<pod::ImageError> for Failure {
             ImageErrorKind::Corrupt => Code::DataLoss,
             ImageErrorKind::System => Code::Internal,
         };
-        Self { code, message: error.message }
+        Self::new(code, error.message)
     }
 }
 
@@ -85,12 +93,30 @@ impl From<streaming::TokenError> for Failure {
             streaming::TokenError::TooMany => Code::ResourceExhausted,
             streaming::TokenError::Random(_) => Code::Internal,
         };
-        Self { code, message: error.to_string() }
+        Self::new(code, error.to_string())
     }
 }
 
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
-        Status::new(failure.code, failure.message)
+        match failure.command {
+            Some(command) => command.status(failure.code, failure.message),
+            None => Status::new(failure.code, failure.message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_failure_of_a_command_has_details() {
+        let plain = Status::from(Failure::precondition("the container is not running"));
+        assert_eq!((plain.code(), plain.details()), (Code::FailedPrecondition, &b""[..]));
+        let command = Some(CommandError::NotExecutable);
+        let status = Status::from(Failure { command, ..Failure::new(Code::InvalidArgument, "exec \"/etc\": no") });
+        assert_eq!((status.code(), status.message()), (Code::InvalidArgument, "exec \"/etc\": no"));
+        assert_eq!(CommandError::of(&status), command);
     }
 }

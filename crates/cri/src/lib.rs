@@ -41,7 +41,7 @@ mod subject;
 mod trace_context;
 
 pub use after_exit::remove_logs;
-pub use daemon::{Daemon, Pending};
+pub use daemon::{Daemon, DaemonFacts, Pending};
 pub use rpc::{CODES, RpcMetrics, rpc_metrics};
 pub use serve::{ServeError, serve};
 pub use streaming::{BindError, SessionCounts, Streaming, StreamingOptions};

@@ -1,6 +1,7 @@
 //! Converts the state of the engine to messages.
 
 mod container;
+mod engine;
 mod filter;
 mod image;
 mod info;
@@ -9,6 +10,7 @@ mod sandbox;
 mod stats;
 
 pub(crate) use container::{listed as listed_container, status as container_status};
+pub(crate) use engine::engine_info;
 pub(crate) use filter::{ContainerFilter, SandboxFilter};
 pub(crate) use image::image;
 pub(crate) use info::{container as container_info, image as image_info, sandbox as sandbox_info};

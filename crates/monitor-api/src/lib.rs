@@ -36,17 +36,19 @@ mod failure;
 mod heartbeat;
 mod hooks;
 mod message;
+mod reply;
 mod socket;
 
 pub use attach::{Attachments, Role};
 pub use codec::{CodecError, Connection, FRAME_FDS_MAX, FRAME_MAX, Frame, INLINE_MAX};
-pub use failure::{Failure, FailureKind};
+pub use failure::{CommandError, Failure, FailureKind};
 pub use heartbeat::{LogDevice, Pong, StuckWriter};
 pub use hooks::PendingHooks;
 pub use message::{
     Adopt, Attach, Create, Created, Envelope, Event, Exec, ExecStarted, ExitStatus, Holding, HoldingState, Kill,
-    KillScope, LogOptions, MakeNamespaces, PodInit, PodInitStarted, Reply, Request, Target, UserMappings, Welcome,
+    KillScope, LogOptions, MakeNamespaces, PodInit, PodInitStarted, Request, Target, UserMappings, Welcome,
 };
+pub use reply::Reply;
 pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path, sweep};
 
 /// Major version of the contract. Each side refuses a peer with another one.
@@ -54,9 +56,9 @@ pub const MAJOR: u32 = 1;
 /// Minor version of the contract, raised for additions that the other side may ignore.
 ///
 /// 1.1: `Upgrade`. 1.2: `MakeNamespaces`, `PodInit` with a user namespace. 1.3: `Ping`. 1.4: `Holding::user_namespace`.
-/// 1.5: `Mounts`, `LogOptions::awaited`. A request that the peer does not know breaks the connection, so send only
+/// 1.5: `Mounts`, `LogOptions::awaited`. 1.6: `Failure::command` and `Failure::operation`. A request that the peer does not know breaks the connection, so send only
 /// requests of the version in its `Welcome` or `Hello`.
-pub const MINOR: u32 = 5;
+pub const MINOR: u32 = 6;
 
 /// Maximum number of mounts of one container.
 pub const MOUNTS_MAX: usize = 4096;

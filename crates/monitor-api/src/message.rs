@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{Failure, PendingHooks, Pong, Role};
+use crate::{Failure, PendingHooks, Reply, Role};
 
 /// One frame on the wire.
 #[derive(Debug, Serialize, Deserialize)]
@@ -116,28 +116,6 @@ pub enum Request {
     Upgrade,
     /// Heartbeat of the monitor. Answered immediately by `Pong`. Contract 1.3.
     Ping,
-}
-
-/// A reply of the monitor.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reply {
-    /// The operation succeeded.
-    Done,
-    /// Reply to `Hello` and `Upgrade`.
-    Welcome(Welcome),
-    /// Reply to `Inventory`, one per object.
-    Holding(Box<Holding>),
-    /// Reply to `Create`.
-    Created(Created),
-    /// Reply to `Exec`.
-    ExecStarted(ExecStarted),
-    /// Reply to `PodInit`.
-    PodInitStarted(PodInitStarted),
-    /// Reply to `MakeNamespaces`.
-    NamespacesMade,
-    /// Reply to `Ping`.
-    Pong(Pong),
 }
 
 /// An event that the monitor reports.

@@ -1,5 +1,6 @@
 use std::{error::Error, io::Write};
 
+use cri_proto::CommandError;
 use tonic::Status;
 
 /// Exit code for a failure of the engine rather than of the container, as in Docker's command line.
@@ -8,20 +9,20 @@ pub(crate) const ENGINE_FAILED: u8 = 125;
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// Exit code for a program that does not exist.
 pub(crate) const NOT_FOUND: u8 = 127;
-/// Start of the part of a message that names the program that could not be executed.
-const EXECUTE: &str = "exec \"";
 
 /// The failure of a CLI command: a message for users and an exit code for scripts.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
     message: String,
+    /// Why the program of a container or exec cannot be executed, if the daemon reported that.
+    command: Option<CommandError>,
 }
 
 impl Failure {
     /// Returns an ordinary failure, with exit code 1.
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { code: 1, message: message.into() }
+        Self { code: 1, message: message.into(), command: None }
     }
 
     /// Returns the failure of a daemon that could not start or had to stop.
@@ -32,12 +33,12 @@ impl Failure {
     /// Returns a failure for arguments that are invalid in combination, with exit code 2. clap reports arguments that
     /// are invalid individually.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self { code: 2, message: message.into() }
+        Self::new(message).with_code(2)
     }
 
     /// Returns a failure without a message, because the reader of the output is gone or was already informed.
     pub(crate) fn quiet(code: u8) -> Self {
-        Self { code, message: String::new() }
+        Self::new("").with_code(code)
     }
 
     /// Whether the failure has no message because the reader of the output is gone.
@@ -53,10 +54,10 @@ impl Failure {
     /// Sets the exit code that shells and Docker use for a program that could not be executed. Every other failure gets
     /// the engine's code, including one that mentions a missing file such as a log or a volume.
     pub(crate) fn with_exec_code(self) -> Self {
-        let code = match self.message.split_once(EXECUTE) {
+        let code = match self.command {
             None => ENGINE_FAILED,
-            Some((_, cause)) if cause.contains("file not found") || cause.contains("no such file") => NOT_FOUND,
-            Some(_) => NOT_EXECUTABLE,
+            Some(CommandError::NotFound) => NOT_FOUND,
+            Some(CommandError::NotExecutable) => NOT_EXECUTABLE,
         };
         self.with_code(code)
     }
@@ -98,7 +99,7 @@ impl From<Status> for Failure {
             Some(_) => {
                 Self::new("the daemon exited, or the connection to it broke; see: pinion info").with_code(ENGINE_FAILED)
             }
-            None => Self::new(status.message()),
+            None => Self { command: CommandError::of(&status), ..Self::new(status.message()) },
         }
     }
 }
@@ -115,17 +116,19 @@ impl From<std::io::Error> for Failure {
 
 #[cfg(test)]
 mod tests {
+    use tonic::Code;
+
     use super::*;
 
     #[test]
     fn only_a_program_that_cannot_be_executed_gets_the_exit_codes_of_shells() {
-        let code = |message: &str| Failure::new(message).with_exec_code().code;
-        assert_eq!(code("start container a: exec \"nope\": executable file not found in $PATH (/bin)"), NOT_FOUND);
-        assert_eq!(code("exec in container a: exec \"/x\": no such file or directory"), NOT_FOUND);
-        assert_eq!(code("exec \"/etc\": permission denied: it is a directory"), NOT_EXECUTABLE);
-        assert_eq!(code("exec \"/x\": exec format error: no program for this machine"), NOT_EXECUTABLE);
-        assert_eq!(code("create container a: open log /logs/a: Permission denied"), ENGINE_FAILED);
-        assert_eq!(code("create container a: volume /data: no such file or directory"), ENGINE_FAILED);
+        let code = |status: Status| Failure::from(status).with_exec_code().code;
+        let command = |error: CommandError| error.status(Code::InvalidArgument, "start container a: a text");
+        assert_eq!(code(command(CommandError::NotFound)), NOT_FOUND);
+        assert_eq!(code(command(CommandError::NotExecutable)), NOT_EXECUTABLE);
+        assert_eq!(code(Status::internal("create container a: open log /logs/a: Permission denied")), ENGINE_FAILED);
+        let text = "create container a: volume \"exec \": no such file or directory";
+        assert_eq!(code(Status::invalid_argument(text)), ENGINE_FAILED, "no text decides");
     }
 
     #[test]

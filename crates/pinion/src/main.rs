@@ -20,6 +20,7 @@ mod output;
 mod ports;
 mod progress;
 mod quantity;
+mod report;
 mod session;
 mod signal_name;
 mod table;

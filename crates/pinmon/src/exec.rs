@@ -206,10 +206,10 @@ impl Monitor {
             ExecStage::Starting(_) => {
                 exec.kill();
                 let seconds = DEADLINE.as_secs();
-                let why = format!("its process did not reach execve in {seconds} s and was killed");
+                let why = format!("timed out: its process did not reach execve in {seconds} s and was killed");
                 let hint = "is the container frozen, or out of CPU time?";
-                let failure = system(format!("exec in container {}: timed out", exec.container), why);
-                let failure = Failure::new(failure.kind, format!("{}; {hint}", failure.message));
+                let failure = system(format_args!("exec in container {}", exec.container), why);
+                let failure = Failure { message: format!("{}; {hint}", failure.message), ..failure };
                 self.fail_exec(serial, failure);
                 self.thaw_later(serial);
             }
@@ -317,8 +317,11 @@ impl Monitor {
 
 fn started(exec: &ExecSession) -> Result<(Reply, Attachments), Failure> {
     let duplicate = |object: &str, fd: BorrowedFd<'_>| {
-        let operation = || format!("exec in container {}: duplicate the {object}", exec.container);
-        fd.try_clone_to_owned().map_err(|e| system(operation(), e))
+        let failed = |cause| {
+            let cause = format_args!("duplicate the {object}: {cause}");
+            system(format_args!("exec in container {}", exec.container), cause)
+        };
+        fd.try_clone_to_owned().map_err(|e: std::io::Error| failed(e))
     };
     let Some(setup) = exec.setup() else { return Err(system("exec", "its process is unknown")) };
     let mut attachments = Attachments::new().with(Role::Pidfd, duplicate("pidfd", setup.pidfd.as_fd())?);

@@ -12,6 +12,7 @@
 
 pub(crate) mod attach;
 mod broken;
+mod cause;
 mod cdi_devices;
 mod checkpoint;
 mod config;
@@ -40,10 +41,10 @@ pub(crate) mod update;
 pub(crate) mod volume;
 
 pub(crate) use broken::broken;
+pub use cause::{Cause, START_ERROR};
 pub use config::{
     ContainerConfig, DeviceMapping, GroupsPolicy, ImageVolume, Propagation, SeccompChoice, Security, UserChoice, Volume,
 };
 pub(crate) use object::{Container, ContainerMetadata, ContainerPhase, ContainerRecord, SPEC};
 pub(crate) use spec::apparmor;
-pub use start::START_ERROR;
 pub use status::{ContainerState, ContainerStatus, ExecOutput, ExecRequest};

@@ -1,8 +1,9 @@
 //! The public interface: each method delegates to the module that implements it.
 
+mod info;
 mod inner;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -11,6 +12,7 @@ use crate::{
     Session, container, health, recover, sandbox,
 };
 
+pub use info::{EngineInfo, Feature, MonitorInfo};
 pub(crate) use inner::{ContainerName, Inner, blocking, detached, name_of};
 
 /// Whether a component works, and the reason if it does not.
@@ -45,7 +47,7 @@ pub struct EngineStatus {
     /// Runtime handlers; the empty name is the default handler.
     pub handlers: Vec<String>,
     /// Further details for `pinion info`.
-    pub info: BTreeMap<String, Value>,
+    pub info: EngineInfo,
 }
 
 /// The engine. Cheap to clone. Dropping the last clone leaves containers running.
@@ -70,19 +72,21 @@ impl Engine {
         let engine = &self.0;
         let ((network, description), monitor) =
             tokio::join!(engine.health.network(), engine.monitor.welcome_within(health::RECONNECT_TIMEOUT));
-        let mut info = BTreeMap::new();
-        info.insert("network".to_owned(), json!(description));
-        info.insert("stateDir".to_owned(), json!(engine.config.state_dir));
-        info.insert("dataDir".to_owned(), json!(engine.config.data_dir));
-        info.insert("health".to_owned(), engine.health.info());
-        if let Ok(monitor) = &monitor {
-            let identity = json!({"pid": monitor.pid, "version": monitor.version, "contract": format!("{}.{}", monitor.major, monitor.minor)});
-            info.insert("monitor".to_owned(), identity);
-        }
         let user_namespaces = engine.user_namespaces_for_status().await;
-        let supported = user_namespaces.as_ref().err().map_or(json!(true), |cause| json!(cause));
-        info.insert("userNamespaces".to_owned(), supported);
-        info.insert("apparmor".to_owned(), container::apparmor::describe());
+        let reason = user_namespaces.as_ref().err().cloned();
+        let info = EngineInfo {
+            network: description,
+            state_dir: engine.config.state_dir.clone(),
+            data_dir: engine.config.data_dir.clone(),
+            health: engine.health.info(),
+            monitor: monitor.as_ref().ok().map(|monitor| MonitorInfo {
+                pid: monitor.pid,
+                version: monitor.version.clone(),
+                contract: (monitor.major, monitor.minor),
+            }),
+            user_namespaces: Feature { supported: reason.is_none(), reason },
+            apparmor: container::apparmor::describe(),
+        };
         EngineStatus {
             runtime: match monitor {
                 Ok(_) => engine.health.monitor.condition(),

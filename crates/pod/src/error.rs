@@ -1,5 +1,7 @@
 use std::fmt::Display;
 
+use monitor_api::CommandError;
+
 /// Class of an error: `cri` maps it to a gRPC code, the command line to an exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -31,11 +33,15 @@ pub struct Error {
     pub kind: ErrorKind,
     /// The message.
     pub message: String,
+    /// Why the program of a container or exec cannot be executed, if that is the cause.
+    pub command: Option<CommandError>,
+    /// The operation that the message begins with, if it is known to name one.
+    pub(crate) operation: Option<String>,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), command: None, operation: None }
     }
 
     pub(crate) fn not_found(kind: &str, id: &str) -> Self {
@@ -61,11 +67,11 @@ impl Error {
     /// Prefixes the message with the operation that failed, unless the monitor has named that operation already.
     #[must_use]
     pub(crate) fn during(self, operation: impl Display) -> Self {
-        let operation = format!("{operation}: ");
-        match self.message.starts_with(&operation) {
-            true => self,
-            false => Self { kind: self.kind, message: operation + &self.message },
+        let operation = operation.to_string();
+        if self.operation.as_ref() == Some(&operation) {
+            return self;
         }
+        Self { message: format!("{operation}: {}", self.message), operation: Some(operation), ..self }
     }
 }
 
@@ -98,6 +104,31 @@ impl From<monitor_api::Failure> for Error {
             FailureKind::System => ErrorKind::Internal,
             FailureKind::Version => ErrorKind::Unavailable,
         };
-        Self::new(kind, failure.message)
+        Self { command: failure.command, operation: failure.operation, ..Self::new(kind, failure.message) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use monitor_api::{Failure, FailureKind};
+
+    use super::*;
+
+    #[test]
+    fn an_operation_that_the_monitor_named_is_not_named_again() {
+        let failure = Failure::during(FailureKind::State, "exec in container a", "it has exited");
+        let error = Error::from(failure).during(format_args!("exec in container {}", "a"));
+        assert_eq!(error.message, "exec in container a: it has exited");
+        assert_eq!(error.during("run x").message, "run x: exec in container a: it has exited");
+        let lost = Error::unavailable("the connection was lost").during("exec in container a");
+        assert_eq!(lost.message, "exec in container a: the connection was lost");
+        assert_eq!(lost.clone().during("exec in container a").message, lost.message);
+    }
+
+    #[test]
+    fn an_error_keeps_the_reason_of_its_command() {
+        let failure = Failure::command(CommandError::NotExecutable, "exec \"/etc\": permission denied");
+        let error = Error::from(failure).during("start container a");
+        assert_eq!((error.kind, error.command), (ErrorKind::InvalidArgument, Some(CommandError::NotExecutable)));
     }
 }

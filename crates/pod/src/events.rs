@@ -198,7 +198,7 @@ fn container_events(before: ContainerPhase, now: &ContainerRecord) -> &'static [
         (Creating, Exited) => &[CreatedEvent, Stopped],
         (Created | Starting, Running) => &[Started],
         // The program ran and exited before its start was recorded.
-        (Starting, Exited) if now.reason != "StartError" => &[Started, Stopped],
+        (Starting, Exited) if !now.has_start_failed() => &[Started, Stopped],
         (Created | Starting | Running, Exited) => &[Stopped],
         _ => &[],
     }
@@ -217,9 +217,10 @@ fn sandbox_events(before: SandboxPhase, now: SandboxPhase) -> &'static [EventKin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::container::Cause;
 
-    fn kinds(before: ContainerPhase, phase: ContainerPhase, reason: &str) -> Vec<EventKind> {
-        let record = ContainerRecord { phase, reason: reason.to_owned(), ..ContainerRecord::default() };
+    fn kinds(before: ContainerPhase, phase: ContainerPhase, cause: Option<Cause>) -> Vec<EventKind> {
+        let record = ContainerRecord { phase, cause, ..ContainerRecord::default() };
         container_events(before, &record).to_vec()
     }
 
@@ -227,13 +228,13 @@ mod tests {
     fn a_program_that_exits_at_once_is_reported_as_started_and_stopped() {
         use ContainerPhase::{Created, Creating, Exited, Running, Starting};
         use EventKind::{Created as CreatedEvent, Started, Stopped};
-        assert_eq!(kinds(Creating, Created, ""), [CreatedEvent]);
-        assert_eq!(kinds(Created, Starting, ""), []);
-        assert_eq!(kinds(Starting, Running, ""), [Started]);
-        assert_eq!(kinds(Running, Exited, "Error"), [Stopped]);
-        assert_eq!(kinds(Starting, Exited, "Completed"), [Started, Stopped]);
-        assert_eq!(kinds(Starting, Exited, "StartError"), [Stopped]);
-        assert_eq!(kinds(Exited, Exited, "Error"), []);
+        assert_eq!(kinds(Creating, Created, None), [CreatedEvent]);
+        assert_eq!(kinds(Created, Starting, None), []);
+        assert_eq!(kinds(Starting, Running, None), [Started]);
+        assert_eq!(kinds(Running, Exited, Some(Cause::Exited)), [Stopped]);
+        assert_eq!(kinds(Starting, Exited, Some(Cause::Exited)), [Started, Stopped]);
+        assert_eq!(kinds(Starting, Exited, Some(Cause::StartFailed { command: None })), [Stopped]);
+        assert_eq!(kinds(Exited, Exited, Some(Cause::Exited)), []);
     }
 
     #[test]

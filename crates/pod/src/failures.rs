@@ -5,14 +5,8 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use crate::{
-    Error, clock,
-    container::{Container, start::START_ERROR},
-    sandbox::Sandbox,
-    timeline::Stage,
-};
+use crate::{Error, clock, container::Container, object_state::ObjectState, sandbox::Sandbox, timeline::Stage};
 
-const CREATION_FAILED: &str = "could not be created";
 /// Number of failures that are kept, of pods and containers together.
 const FAILURES_MAX: usize = 128;
 
@@ -28,8 +22,8 @@ pub(crate) struct Failure {
     /// Time of the failure, in nanoseconds since the epoch.
     pub(crate) at: u64,
     pub(crate) why: String,
-    /// State shown by `pinion why`, such as `could not be created`.
-    pub(crate) state: &'static str,
+    /// State shown by `pinion why`.
+    pub(crate) state: ObjectState,
     pub(crate) timeline: Vec<Stage>,
 }
 
@@ -54,24 +48,24 @@ impl Failures {
             sandbox: None,
             at: clock::now(),
             why: error.message.clone(),
-            state: CREATION_FAILED,
+            state: ObjectState::NotCreated,
             timeline: ended_stages(sandbox.record().timeline.stages()),
         });
     }
 
     pub(crate) fn add_container(&self, container: &Container, error: &Error) {
-        self.push_container(container, error.message.clone(), CREATION_FAILED);
+        self.push_container(container, error.message.clone(), ObjectState::NotCreated);
     }
 
     /// Adds a container that is being removed if it could not be started, so that the reason outlives its record.
     pub(crate) fn add_removed(&self, container: &Container) {
         let record = container.record();
-        if record.reason == START_ERROR {
-            self.push_container(container, record.message.clone(), "could not be started, and was removed");
+        if record.has_start_failed() {
+            self.push_container(container, record.message.clone(), ObjectState::NotStarted);
         }
     }
 
-    fn push_container(&self, container: &Container, why: String, state: &'static str) {
+    fn push_container(&self, container: &Container, why: String, state: ObjectState) {
         self.push(Failure {
             id: container.id().to_owned(),
             name: container.config().name.clone(),

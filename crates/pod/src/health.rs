@@ -20,7 +20,6 @@ use std::{
 };
 
 use monitor_api::StuckWriter;
-use serde_json::{Value, json};
 
 use crate::{Condition, engine::Inner};
 use disk::DataDisk;
@@ -52,6 +51,30 @@ pub struct Silence {
     pub data_disk: Duration,
     /// Number of log writers that wait for their file system.
     pub log_writers: usize,
+}
+
+/// Results of the health checks, for people.
+#[derive(Clone, Debug)]
+pub struct HealthInfo {
+    /// Log writers that wait for their file system.
+    pub stuck_logs: Vec<StuckLog>,
+    /// Whether the data disk accepts writes.
+    pub data_disk: Condition,
+    /// For how long the monitor has not responded; zero if it does.
+    pub monitor_silence: Duration,
+    /// For how long the data disk has not responded; zero if it does.
+    pub data_disk_silence: Duration,
+}
+
+/// A log writer that waits for its file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StuckLog {
+    /// Device of the file system as `major:minor`, or `none`.
+    pub device: String,
+    /// How long it has been waiting, in milliseconds.
+    pub silent_ms: u64,
+    /// Number of containers whose output it writes.
+    pub containers: u32,
 }
 
 #[derive(Clone)]
@@ -104,17 +127,18 @@ impl Health {
     }
 
     /// Returns the details for `Status` and `pinion info`.
-    pub(crate) fn info(&self) -> Value {
-        let Condition { ready, reason, message } = self.data.condition();
-        let stuck = |writer: &StuckWriter| json!({"device": device(writer), "silentMs": writer.since_ms, "containers": writer.containers});
-        json!({
-            "stuckLogs": self.monitor.stuck_writers().iter().map(stuck).collect::<Vec<_>>(),
-            "dataDisk": {"ready": ready, "reason": reason, "message": message},
-            "silentSeconds": {
-                "monitor": self.monitor.silence().as_secs(),
-                "dataDisk": self.data.silence().as_secs(),
-            },
-        })
+    pub(crate) fn info(&self) -> HealthInfo {
+        let stuck = |writer: &StuckWriter| StuckLog {
+            device: device(writer),
+            silent_ms: writer.since_ms,
+            containers: writer.containers,
+        };
+        HealthInfo {
+            stuck_logs: self.monitor.stuck_writers().iter().map(stuck).collect(),
+            data_disk: self.data.condition(),
+            monitor_silence: self.monitor.silence(),
+            data_disk_silence: self.data.silence(),
+        }
     }
 }
 

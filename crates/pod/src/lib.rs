@@ -44,6 +44,7 @@ mod metrics;
 mod monitor;
 mod mount_source;
 mod name_registry;
+mod object_state;
 mod orphans;
 mod pipe_holders;
 mod process;
@@ -68,22 +69,23 @@ pub use cdi::Name as CdiName;
 pub use cgroup::{DeviceIo, Pressure, Stalls, Stats};
 pub use config::Config;
 pub use container::{
-    ContainerConfig, ContainerState, ContainerStatus, DeviceMapping, ExecOutput, ExecRequest, GroupsPolicy,
+    Cause, ContainerConfig, ContainerState, ContainerStatus, DeviceMapping, ExecOutput, ExecRequest, GroupsPolicy,
     ImageVolume, Propagation, START_ERROR, SeccompChoice, Security, UserChoice, Volume,
 };
-pub use engine::{Condition, Engine, EngineStatus};
+pub use engine::{Condition, Engine, EngineInfo, EngineStatus, Feature, MonitorInfo};
 pub use error::{Error, ErrorKind};
 pub use events::{Event, EventKind, EventStream, Lagged};
-pub use health::Silence;
+pub use health::{HealthInfo, Silence, StuckLog};
 pub use image::{
     Credentials, Error as ImageError, ErrorKind as ImageErrorKind, Image, ImageConfig, LayerProgress,
     OUTCOMES as IMAGE_OUTCOMES, ProgressCallback, Registries, Stage, Store, TransferLimits, Usage,
 };
 pub use metrics::{EXIT_REASONS, MONITOR_CONTRACT, Metrics, MonitorIdentity, ObjectCounts};
 pub use monitor::{MONITOR_REQUESTS, MonitorMetrics};
-pub use monitor_api::{MOUNTS_MAX, UserMappings};
+pub use monitor_api::{CommandError, MOUNTS_MAX, UserMappings};
 pub use netns::PoolMetrics;
 pub use network::{Config as NetworkConfig, Counters, Metrics as NetworkMetrics, PortMapping, Protocol};
+pub use object_state::{ObjectKind, ObjectState, Wait};
 pub use oci;
 pub use pipe_holders::{Holder as PipeHolder, Rescue};
 pub use sandbox::stop::PodUsers;
@@ -96,4 +98,4 @@ pub use summary::{ContainerSummary, SandboxSummary};
 pub use syscall::signal::Signal;
 pub use timeline::Stage as TimelineStage;
 pub use upgrade::{FORMATS, Format, MonitorUpgrade, ReloadableConfig, check_format};
-pub use why::{ContainerExit, Denial, Explanation, OomKill, OomLimit};
+pub use why::{ContainerExit, Denial, DeniedBy, Explanation, OomKill, OomLimit};

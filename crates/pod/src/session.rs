@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::{
     Error, clock,
-    container::{Container, ContainerPhase, ContainerRecord, exit::OOM_KILLED},
+    container::{Container, ContainerPhase, ContainerRecord},
     engine::{Inner, blocking},
     error::failed,
     monitor::ExecWait,
@@ -236,7 +236,7 @@ impl SessionControl {
                 let mut watch = watch.clone();
                 let exited = watch.wait_for(|record| record.phase == ContainerPhase::Exited).await;
                 let record = exited.map_err(|_| lost())?;
-                let oom_killed = record.reason == OOM_KILLED;
+                let oom_killed = record.is_oom_killed();
                 Ok(SessionExit { code: record.exit_code.unwrap_or(UNKNOWN), oom_killed })
             }
         }

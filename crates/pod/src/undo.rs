@@ -34,7 +34,7 @@ impl Undo {
 pub(crate) fn with_undo(error: Error, undone: Result<(), Error>) -> Error {
     match undone {
         Ok(()) => error,
-        Err(more) => Error { kind: error.kind, message: format!("{}; rolling back: {}", error.message, more.message) },
+        Err(more) => Error { message: format!("{}; rolling back: {}", error.message, more.message), ..error },
     }
 }
 

@@ -8,40 +8,39 @@ mod oom;
 
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use crate::{
     Engine, Error, clock,
     container::{Container, ContainerPhase},
     engine::Inner,
     failures::Failure,
+    object_state::{ObjectKind, ObjectState, Wait},
     sandbox::{Sandbox, SandboxPhase},
     timeline::Stage,
 };
 
 pub use exit::ContainerExit;
-pub use kernel_log::Denial;
+pub use kernel_log::{Denial, DeniedBy};
 pub use oom::{OomKill, OomLimit};
 
 /// What is known about one pod or container. Times are in nanoseconds since the epoch.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Explanation {
-    /// `pod` or `container`.
-    pub kind: &'static str,
+    /// Kind of the object.
+    pub kind: ObjectKind,
     /// Id of the object, also of one that could not be created.
     pub id: String,
     /// `namespace/name` of a pod, or the name of a container.
     pub name: String,
     /// Id of a container's pod.
     pub pod: Option<String>,
-    /// `being created`, `ready`, `running`, `exited`, `could not be created`, …
-    pub state: String,
+    /// Its state.
+    pub state: ObjectState,
     /// Current stage.
     pub stage: String,
     /// When the current stage began.
     pub since: u64,
     /// What it waits for now; absent if it does not wait.
-    pub waits_for: Option<String>,
+    pub waits_for: Option<Wait>,
     /// Why it failed; empty if it did not.
     pub failure: String,
     /// Exit of a container.
@@ -123,28 +122,28 @@ fn explain_sandbox(engine: &Inner, sandbox: &Sandbox) -> Explanation {
     let mut timeline = record.timeline.stages().to_vec();
     let (stage, since, failure) = last_stage(&timeline);
     let last_part = timeline.iter().filter(|stage| stage.part).map(|stage| stage.began).max().unwrap_or(0);
-    let mut waits_for = sandbox.is_creating().then(|| stage.clone());
+    let mut waits_for = sandbox.is_creating().then(|| Wait::Stage(stage.clone()));
     for call in engine.network.calls(sandbox.id()).into_iter().filter(|call| call.began > last_part) {
         let name = format!("CNI plugin {} {}", call.plugin, call.command);
         let ended = call.took.map_or(0, |took| call.began + u64::try_from(took.as_nanos()).unwrap_or(0));
         if ended == 0 {
-            waits_for = Some(format!("{name}, which is running"));
+            waits_for = Some(Wait::NetworkPlugin { name: call.plugin.clone(), command: call.command.clone() });
         }
         timeline.push(Stage { name, began: call.began, ended, part: true, failure: call.failure });
     }
     let state = match record.phase {
-        SandboxPhase::Ready => "ready",
-        SandboxPhase::Stopped => "stopped",
-        _ if sandbox.is_creating() => "being created",
-        _ => "not ready",
+        SandboxPhase::Ready => ObjectState::Ready,
+        SandboxPhase::Stopped => ObjectState::Stopped,
+        _ if sandbox.is_creating() => ObjectState::BeingCreated,
+        _ => ObjectState::NotReady,
     };
     let name = &sandbox.config().name;
     Explanation {
-        kind: "pod",
+        kind: ObjectKind::Pod,
         id: sandbox.id().to_owned(),
         name: format!("{}/{}", name.namespace, name.name),
         pod: None,
-        state: state.to_owned(),
+        state,
         failure,
         stage,
         since,
@@ -161,26 +160,26 @@ fn explain_container(engine: &Inner, container: &Arc<Container>, log: &[String])
     let timeline = record.timeline.stages().to_vec();
     let (stage, since, _) = last_stage(&timeline);
     let waits_for = match record.phase {
-        ContainerPhase::Creating if status.creating => Some(stage.clone()),
-        ContainerPhase::Created => Some("to be started".to_owned()),
-        ContainerPhase::Starting => Some("the execve of its program".to_owned()),
-        ContainerPhase::Running if stage.starts_with("stop") => Some("its processes to exit".to_owned()),
+        ContainerPhase::Creating if status.creating => Some(Wait::Stage(stage.clone())),
+        ContainerPhase::Created => Some(Wait::Start),
+        ContainerPhase::Starting => Some(Wait::Execve),
+        ContainerPhase::Running if record.sent.is_stopping() => Some(Wait::Exit),
         _ => None,
     };
     let state = match record.phase {
-        ContainerPhase::Creating if status.creating => "being created",
-        ContainerPhase::Creating => "could not be created; rollback pending",
-        ContainerPhase::Created => "created",
-        ContainerPhase::Starting => "starting",
-        ContainerPhase::Running => "running",
-        ContainerPhase::Exited => "exited",
+        ContainerPhase::Creating if status.creating => ObjectState::BeingCreated,
+        ContainerPhase::Creating => ObjectState::RollbackPending,
+        ContainerPhase::Created => ObjectState::Created,
+        ContainerPhase::Starting => ObjectState::Starting,
+        ContainerPhase::Running => ObjectState::Running,
+        ContainerPhase::Exited => ObjectState::Exited,
     };
     Explanation {
-        kind: "container",
+        kind: ObjectKind::Container,
         id: container.id().to_owned(),
         name: container.config().name.clone(),
         pod: Some(container.metadata.sandbox.clone()),
-        state: state.to_owned(),
+        state,
         stage,
         since,
         waits_for,
@@ -195,11 +194,11 @@ fn explain_container(engine: &Inner, container: &Arc<Container>, log: &[String])
 fn explain_failure(failed: Failure) -> Explanation {
     let (stage, ..) = last_stage(&failed.timeline);
     Explanation {
-        kind: if failed.sandbox.is_some() { "container" } else { "pod" },
+        kind: if failed.sandbox.is_some() { ObjectKind::Container } else { ObjectKind::Pod },
         id: failed.id,
         name: failed.name,
         pod: failed.sandbox,
-        state: failed.state.to_owned(),
+        state: failed.state,
         stage,
         since: failed.at,
         waits_for: None,

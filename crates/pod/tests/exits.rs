@@ -35,14 +35,14 @@ fn an_exit_while_the_connection_is_broken_is_not_missed() {
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let id = node.run(&engine, &pod, script("c", "exec sleep 1000")).await;
         let pid = engine.container(&id).expect("c").pid.expect("pid");
-        let monitor = engine.status().await.info["monitor"]["pid"].clone();
+        let monitor = engine.status().await.info.monitor.expect("the monitor").pid;
         // The monitor sees the broken connection and the exit at the same time, when it has no daemon to report the
         // exit to.
         shell(&format!("kill -STOP {monitor}"));
         break_connection();
         shell(&format!("kill -9 {pid}; kill -CONT {monitor}"));
         assert_eq!(exit_code(&engine, &id).await, Some(137));
-        assert_eq!(engine.status().await.info["monitor"]["pid"], monitor, "the same monitor");
+        assert_eq!(engine.status().await.info.monitor.expect("the monitor").pid, monitor, "the same monitor");
         engine.stop_container(&id, Duration::from_secs(60)).await.expect("stop");
         engine.remove_container(&id).await.expect("remove");
         node.assert_nothing_left(engine).await;

@@ -252,7 +252,7 @@ fn a_daemon_and_a_monitor_that_died_are_replaced_while_output_is_held() {
         let id = node.run(&engine, &pod, with_holder(&node, container("c", &["/payload/holder", "stdout"]))).await;
         let other = node.run(&engine, &pod, script("other", "exec sleep 1000")).await;
         tokio::time::sleep(Duration::from_millis(200)).await;
-        let monitor = engine.status().await.info["monitor"]["pid"].as_i64().expect("the monitor's pid");
+        let monitor = engine.status().await.info.monitor.expect("the monitor").pid;
         drop(engine);
         node::shell(&format!("kill -9 {monitor}"));
         eventually("the monitor is gone", || !Path::new(&format!("/proc/{monitor}/root/")).exists());

@@ -107,7 +107,7 @@ fn a_log_whose_file_system_does_not_answer_is_continued_by_a_later_daemon() {
         let log = logs.join("c.log");
         let text = || fs::read_to_string(&log).unwrap_or_default();
         eventually("it is logged", || text().contains("line"));
-        let monitor = engine.status().await.info.get("monitor").and_then(|monitor| monitor["pid"].as_i64());
+        let monitor = engine.status().await.info.monitor.map(|monitor| monitor.pid);
         drop(engine);
         shell(&format!("kill -9 {}", monitor.expect("pid")));
         let server = hung_mount(&logs);
@@ -151,7 +151,7 @@ fn writes_to_the_files_of_etc_are_bounded_and_kept() {
         let engine = node.open().await;
         let three = node.run(&engine, &pod, script("three", "exec sleep 1000")).await;
         assert!(exec(&engine, &three, "cat /etc/hosts").await.contains("added"));
-        let monitor = engine.status().await.info["monitor"]["pid"].clone();
+        let monitor = engine.status().await.info.monitor.expect("the monitor").pid;
         drop(engine);
         shell(&format!("kill -9 {monitor}; while [ -e /proc/{monitor}/root/ ]; do sleep 0.01; done"));
         let engine = node.open().await;

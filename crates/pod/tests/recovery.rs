@@ -19,12 +19,12 @@ fn assert_gapless(log: &str) -> usize {
     log.lines().count()
 }
 
-async fn monitor_pid(engine: &Engine) -> Option<i64> {
-    engine.status().await.info.get("monitor").and_then(|monitor| monitor["pid"].as_i64())
+async fn monitor_pid(engine: &Engine) -> Option<u32> {
+    engine.status().await.info.monitor.map(|monitor| monitor.pid)
 }
 
 /// Waits until the monitor has another PID than before.
-async fn wait_for_new_monitor(engine: &Engine, before: Option<i64>) {
+async fn wait_for_new_monitor(engine: &Engine, before: Option<u32>) {
     let begin = std::time::Instant::now();
     while matches!(monitor_pid(engine).await, pid if pid.is_none() || pid == before) {
         assert!(begin.elapsed() < TIMEOUT, "no new monitor was started");

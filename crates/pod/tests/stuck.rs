@@ -50,7 +50,8 @@ fn a_hundred_retries_behind_a_slow_plugin_get_one_pod() {
         let id = pod_in_creation(&engine).await;
         assert_eq!((engine.sandboxes().len(), calls("ADD")), (2, 1));
         let why = engine.why("slow").expect("why");
-        assert_eq!(why[0].waits_for.as_deref(), Some("CNI plugin wait ADD, which is running"), "{why:?}");
+        let plugin = pod::Wait::NetworkPlugin { name: "wait".to_owned(), command: "ADD".to_owned() };
+        assert_eq!(why[0].waits_for, Some(plugin), "{why:?}");
         // No other pod or container is delayed.
         assert_eq!(exec(&engine, &runs, "echo on").await, "on\n");
         let quick = engine.run_sandbox(node.sandbox("quick")).await.expect("run");
@@ -98,7 +99,7 @@ fn a_pod_behind_a_slow_plugin_can_be_stopped_and_removed() {
             assert_eq!((engine.sandboxes().len(), calls("ADD"), calls("DEL")), (0, 1, 1));
             assert!(!shell("ps -eo args").contains("/run/bin/wait"), "the plugin");
             let why = engine.why("slow").expect("the failure is remembered");
-            assert_eq!(why[0].state, "could not be created");
+            assert_eq!(why[0].state, pod::ObjectState::NotCreated);
         }
         node.assert_nothing_left(engine).await;
     });

@@ -1,24 +1,107 @@
-use cri_proto::pinion as proto;
-use serde_json::{Value, json};
+use std::path::Path;
+
+use cri_proto::{REPORT_FORMAT, pinion as proto};
 
 use crate::{
-    RUNTIME_VERSION,
+    DaemonFacts, Failure, RUNTIME_VERSION,
     handler::{Outcome, Shared},
 };
 
-/// Returns a JSON object with versions, conditions and the information of the engine.
-pub(super) async fn handle(state: Shared, _: proto::InfoRequest) -> Outcome<proto::InfoResponse> {
+/// Returns versions, conditions, paths and counts of the daemon and the engine.
+pub(super) async fn handle(state: Shared, request: proto::InfoRequest) -> Outcome<proto::InfoResponse> {
+    check_format("info", request.format)?;
     let status = state.engine.status().await;
-    let condition = |c: &pod::Condition| json!({"ready": c.ready, "reason": c.reason, "message": c.message});
-    let mut info = serde_json::Map::from_iter(status.info.clone());
-    info.insert("version".to_owned(), json!(RUNTIME_VERSION));
-    info.insert("daemon".to_owned(), state.daemon.facts());
-    info.insert("pid".to_owned(), json!(std::process::id()));
-    info.insert("runtime".to_owned(), condition(&status.runtime));
-    info.insert("networkReady".to_owned(), condition(&status.network));
-    info.insert("handlers".to_owned(), json!(status.handlers));
-    info.insert("imageRoot".to_owned(), json!(state.engine.images().root()));
-    info.insert("pods".to_owned(), json!(state.engine.sandboxes().len()));
-    info.insert("containers".to_owned(), json!(state.engine.containers().len()));
-    Ok(proto::InfoResponse { json: Value::Object(info).to_string() })
+    let info = status.info;
+    Ok(proto::InfoResponse {
+        format: REPORT_FORMAT,
+        version: RUNTIME_VERSION.to_owned(),
+        pid: std::process::id(),
+        pods: count(state.engine.sandboxes().len()),
+        containers: count(state.engine.containers().len()),
+        handlers: status.handlers,
+        state_dir: text(&info.state_dir),
+        data_dir: text(&info.data_dir),
+        image_root: text(state.engine.images().root()),
+        runtime: Some(condition(status.runtime)),
+        network_ready: Some(condition(status.network)),
+        network: info.network,
+        monitor: info.monitor.map(monitor),
+        health: Some(health(info.health)),
+        user_namespaces: Some(feature(info.user_namespaces)),
+        apparmor: Some(feature(info.apparmor)),
+        daemon: Some(daemon(state.daemon.facts())),
+    })
+}
+
+/// Checks that the client can read the response. One that is older than the messages requests no format.
+pub(super) fn check_format(rpc: &str, format: u32) -> Outcome<()> {
+    match format {
+        0 => Err(Failure::precondition(format!(
+            "{rpc}: this command line is older than the daemon ({RUNTIME_VERSION}) and cannot read its response; use \
+             the pinion of the daemon's version"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn condition(condition: pod::Condition) -> proto::Condition {
+    let pod::Condition { ready, reason, message } = condition;
+    proto::Condition { ready, reason, message }
+}
+
+fn feature(feature: pod::Feature) -> proto::Feature {
+    let pod::Feature { supported, reason } = feature;
+    proto::Feature { supported, reason: reason.unwrap_or_default() }
+}
+
+fn monitor(monitor: pod::MonitorInfo) -> proto::MonitorInfo {
+    let pod::MonitorInfo { pid, version, contract: (contract_major, contract_minor) } = monitor;
+    proto::MonitorInfo { pid, version, contract_major, contract_minor }
+}
+
+fn health(health: pod::HealthInfo) -> proto::HealthInfo {
+    let stuck = |log: pod::StuckLog| proto::health_info::StuckLog {
+        device: log.device,
+        silent_ms: log.silent_ms,
+        containers: log.containers,
+    };
+    proto::HealthInfo {
+        stuck_logs: health.stuck_logs.into_iter().map(stuck).collect(),
+        data_disk: Some(condition(health.data_disk)),
+        monitor_silent_seconds: health.monitor_silence.as_secs(),
+        data_disk_silent_seconds: health.data_disk_silence.as_secs(),
+    }
+}
+
+fn daemon(facts: DaemonFacts) -> proto::DaemonInfo {
+    proto::DaemonInfo {
+        socket: text(&facts.socket),
+        state_dir: text(&facts.state_dir),
+        data_dir: text(&facts.data_dir),
+        cgroup_parent: facts.cgroup_parent,
+        configuration_files: facts.configuration_files.iter().map(|file| text(file)).collect(),
+        configuration_since: facts.configuration_since,
+        reloads: facts.reloads,
+        refused: facts.refused.map(|(error, at)| proto::RefusedConfiguration { error, at }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_without_a_format_is_refused_with_a_remedy() {
+        let refused = check_format("why", 0).expect_err("it expects JSON").to_string();
+        assert!(refused.contains("older than the daemon") && refused.contains("use the pinion of"), "{refused}");
+        assert!(check_format("why", REPORT_FORMAT).is_ok());
+    }
 }

@@ -2,7 +2,10 @@ use std::collections::HashMap;
 
 use cri_proto::v1;
 
-use crate::handler::{Outcome, Shared};
+use crate::{
+    handler::{Outcome, Shared},
+    status::engine_info,
+};
 
 /// Returns the runtime's conditions and features; `verbose` adds versions, paths and configuration.
 pub(super) async fn handle(state: Shared, request: v1::StatusRequest) -> Outcome<v1::StatusResponse> {
@@ -10,10 +13,7 @@ pub(super) async fn handle(state: Shared, request: v1::StatusRequest) -> Outcome
     let users = status.user_namespaces.ready;
     let conditions = vec![condition("RuntimeReady", status.runtime), condition("NetworkReady", status.network)];
     let info = match request.verbose {
-        true => {
-            let known = status.info.iter().map(|(key, value)| (key.clone(), value.to_string()));
-            known.chain([("daemon".to_owned(), state.daemon.facts().to_string())]).collect()
-        }
+        true => engine_info(&status.info, &state.daemon.facts()),
         false => HashMap::new(),
     };
     Ok(v1::StatusResponse {

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::*;
-use crate::{Create, Event, ExitStatus, LogOptions, Reply, Request};
+use crate::{Create, Created, Event, ExecStarted, ExitStatus, LogOptions, PodInitStarted, Reply, Request, Welcome};
 
 fn pair() -> (Connection, Connection) {
     let (a, b) =
@@ -125,5 +125,23 @@ fn a_terminal_size_has_the_names_of_contract_1_0_in_any_order() {
     assert_eq!(sent, expected);
     for text in [r#"{"width":91,"height":17}"#, r#"{"height":17,"width":91}"#] {
         assert_eq!(serde_json::from_str::<oci::TerminalSize>(text).expect("a size"), size);
+    }
+}
+
+#[test]
+fn the_name_of_a_reply_is_that_on_the_wire() {
+    let (version, warnings) = (String::new(), Vec::new());
+    let replies = [
+        Reply::Done,
+        Reply::Welcome(Welcome { major: 1, minor: 0, pid: 1, version }),
+        Reply::Created(Created { pid: 1, start_time: 1, warnings: Vec::new() }),
+        Reply::ExecStarted(ExecStarted { pid: 1, warnings }),
+        Reply::PodInitStarted(PodInitStarted { pid: 1, start_time: 1 }),
+        Reply::NamespacesMade,
+    ];
+    for reply in replies {
+        let json = serde_json::to_value(&reply).expect("JSON");
+        let name = json.as_str().or_else(|| json.as_object()?.keys().next().map(String::as_str));
+        assert_eq!(name, Some(reply.name()));
     }
 }

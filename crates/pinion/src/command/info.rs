@@ -1,16 +1,18 @@
-use cri_proto::pinion::InfoRequest;
+mod json;
+
+use cri_proto::{REPORT_FORMAT, pinion::InfoRequest};
 use serde_json::Value;
 
-use crate::{Client, Failure, output};
+use crate::{Client, Failure, output, report::check_format};
 
 /// Arguments of `pinion info`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
 pub(crate) async fn run(mut client: Client) -> Result<u8, Failure> {
-    let text = client.native.info(InfoRequest {}).await?.into_inner().json;
-    let info: Value = serde_json::from_str(&text)
-        .map_err(|error| Failure::new(format!("parse the response of the daemon: {error}")))?;
+    let response = client.native.info(InfoRequest { format: REPORT_FORMAT }).await?.into_inner();
+    check_format("info", response.format)?;
+    let info = json::info(&response);
     if client.json {
         output::json(&info)?;
         return Ok(0);
@@ -41,5 +43,22 @@ fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_has_a_line_for_each_value_and_none_for_an_empty_message() {
+        let mut lines = Vec::new();
+        flatten("", &json::info(&json::tests::sample()), &mut lines);
+        let value = |key: &str| lines.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str());
+        assert_eq!(value("daemon.configuration.files"), Some("/etc/pinion/config.toml"));
+        assert_eq!(value("handlers"), Some(", pinion"));
+        assert_eq!(value("health.silentSeconds.monitor"), Some("2"));
+        assert_eq!((value("networkReady.ready"), value("networkReady.reason")), (Some("true"), None));
+        assert_eq!((value("monitor.contract"), value("userNamespaces")), (Some("1.6"), Some("true")));
     }
 }

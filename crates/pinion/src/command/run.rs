@@ -13,6 +13,7 @@ mod messages;
 use std::{collections::HashMap, path::Path};
 
 use cri_proto::{
+    REPORT_FORMAT,
     pinion::{InfoRequest, PullRequest},
     v1,
 };
@@ -24,6 +25,7 @@ use crate::{
     Client, Failure, human,
     lookup::{self, LOGS, OWN_POD},
     output, progress,
+    report::check_format,
     session::{End, Kind, Session},
     terminal,
 };
@@ -218,12 +220,12 @@ async fn pod(client: &mut Client, args: &Args, messages: &messages::Messages, na
 
 /// Creates a directory for the logs of a pod in the data directory of the daemon.
 async fn log_directory(client: &mut Client, uid: &str) -> Result<String, Failure> {
-    let info = client.native.info(InfoRequest {}).await?.into_inner().json;
-    let info: serde_json::Value = serde_json::from_str(&info).unwrap_or_default();
-    let data = info["daemon"]["dataDir"]
-        .as_str()
+    let info = client.native.info(InfoRequest { format: REPORT_FORMAT }).await?.into_inner();
+    check_format("create log directory", info.format)?;
+    let daemon = info
+        .daemon
         .ok_or_else(|| Failure::new("create log directory: the daemon did not report its data directory"))?;
-    let directory = Path::new(data).join("logs").join(uid);
+    let directory = Path::new(&daemon.data_dir).join("logs").join(uid);
     std::fs::create_dir_all(&directory)
         .map_err(|error| Failure::new(format!("create log directory {}: {error}", directory.display())))?;
     Ok(directory.display().to_string())

@@ -1,10 +1,17 @@
-use cri_proto::pinion::WhyRequest;
+mod json;
+mod text;
+
+use cri_proto::{
+    REPORT_FORMAT,
+    pinion::{Explanation, Stage, WhyRequest, explanation::Kind},
+};
 use serde_json::Value;
 
 use crate::{
     Client, Failure,
     human::{age, short},
     output,
+    report::check_format,
     table::{Table, printable},
 };
 
@@ -18,12 +25,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
-    let request = WhyRequest { name: args.name.clone().unwrap_or_default() };
-    let text = client.native.why(request).await?.into_inner().json;
-    let objects: Vec<Value> = serde_json::from_str(&text)
-        .map_err(|error| Failure::new(format!("parse the response of the daemon: {error}")))?;
+    let request = WhyRequest { name: args.name.clone().unwrap_or_default(), format: REPORT_FORMAT };
+    let response = client.native.why(request).await?.into_inner();
+    check_format("why", response.format)?;
+    let objects = response.explanations;
     if client.json {
-        output::json(&objects)?;
+        output::json(&objects.iter().map(json::explanation).collect::<Vec<Value>>())?;
         return Ok(0);
     }
     if objects.is_empty() {
@@ -38,72 +45,58 @@ pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn show(why: &Value) -> Result<(), Failure> {
-    let text = |key: &str| printable(why[key].as_str().unwrap_or_default());
-    output::line(&format!("{} {} ({}): {}", text("kind"), text("name"), short(&text("id")), text("state")))?;
-    let mut facts: Vec<(&str, String)> = Vec::new();
-    if !text("stage").is_empty() {
-        facts.push(("stage", format!("{}, for {}", text("stage"), age(nanoseconds(&why["since"])))));
+fn show(why: &Explanation) -> Result<(), Failure> {
+    let kind = if why.kind() == Kind::Pod { "pod" } else { "container" };
+    let (name, state) = (printable(&why.name), text::state(why.state()));
+    output::line(&format!("{kind} {name} ({}): {state}", short(&printable(&why.id))))?;
+    for (key, value) in facts(why) {
+        output::line(&format!("  {key:<14} {value}"))?;
     }
-    facts.extend(why["waits_for"].as_str().map(|cause| ("waiting for", printable(cause))));
-    facts.extend(Some(("failure", text("failure"))).filter(|(_, message)| !message.is_empty()));
-    if why["end"].is_object() {
-        let code = why["end"]["code"].as_i64().map_or_else(|| "unknown".to_owned(), |code| code.to_string());
-        let message = printable(why["end"]["words"].as_str().unwrap_or_default());
-        facts.push(("exit", format!("{code}: {message}")));
+    timeline(&why.timeline)
+}
+
+fn facts(why: &Explanation) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    if !why.stage.is_empty() {
+        facts.push(("stage", format!("{}, for {}", printable(&why.stage), age(nanoseconds(why.since)))));
     }
-    if why["oom"].is_object() {
-        facts.push(("out of memory", oom(&why["oom"])));
+    facts.extend(why.waits_for.as_ref().map(|wait| ("waiting for", printable(&text::wait(wait)))));
+    facts.extend(Some(("failure", printable(&why.failure))).filter(|(_, message)| !message.is_empty()));
+    if let Some(exit) = &why.exit {
+        let code = exit.code.map_or_else(|| "unknown".to_owned(), |code| code.to_string());
+        facts.push(("exit", format!("{code}: {}", printable(&exit.description))));
     }
-    for denied in why["denied"].as_array().into_iter().flatten() {
-        let call = denied["name"].as_str().map(|name| format!("system call {name}; kernel: ")).unwrap_or_default();
-        facts.push(("denied", printable(&format!("{call}{}", denied["line"].as_str().unwrap_or_default()))));
+    facts.extend(why.oom.as_ref().map(|oom| ("out of memory", printable(&text::oom(oom)))));
+    for denied in &why.denied {
+        let call = denied.name.as_ref().map(|name| format!("system call {name}; kernel: ")).unwrap_or_default();
+        facts.push(("denied", printable(&format!("{call}{}", denied.line))));
     }
-    if why["kind"] == "container" && why["denied"].as_array().is_none_or(Vec::is_empty) {
+    if why.kind() == Kind::Container && why.denied.is_empty() {
         let message =
             "nothing in the kernel log; it never contains system calls that a seccomp filter fails with an errno";
         facts.push(("denied", message.to_owned()));
     }
-    for (key, value) in facts {
-        output::line(&format!("  {key:<14} {value}"))?;
-    }
-    timeline(&why["timeline"])
+    facts
 }
 
-fn oom(oom: &Value) -> String {
-    let limit = match oom["limit"].as_str().unwrap_or_default() {
-        "container" => "limit of the container",
-        "pod" => "limit of the pod",
-        "above" => "limit of a cgroup above the pod",
-        "node" => "no limit: the node was out of memory",
-        _ => "the kernel did not report which limit was reached",
-    };
-    let group = oom["group"].as_str().map(|group| format!(" ({group})")).unwrap_or_default();
-    let line = oom["line"].as_str().map(|line| format!("; kernel: {line}")).unwrap_or_default();
-    printable(&format!("{limit}{group}{line}"))
-}
-
-fn timeline(stages: &Value) -> Result<(), Failure> {
-    let stages: Vec<&Value> = stages.as_array().into_iter().flatten().collect();
-    let Some(first) = stages.iter().map(|stage| nanoseconds(&stage["began"])).min() else { return Ok(()) };
+fn timeline(stages: &[Stage]) -> Result<(), Failure> {
+    let Some(first) = stages.iter().map(|stage| stage.began).min() else { return Ok(()) };
     let mut table = Table::new(&["  AFTER", "TOOK", "STAGE"]);
     for stage in stages {
-        let (began, ended) = (nanoseconds(&stage["began"]), nanoseconds(&stage["ended"]));
-        let took = match ended {
-            0 => format!("{} so far", span(crate::human::now() - began)),
-            ended => span(ended - began),
+        let took = match stage.duration {
+            None => format!("{} so far", span(crate::human::now() - nanoseconds(stage.began))),
+            Some(duration) => span(duration),
         };
-        let indent = if stage["part"] == true { "  " } else { "" };
-        let failure = stage["failure"].as_str().filter(|message| !message.is_empty());
-        let failure = failure.map(|message| format!(": {message}")).unwrap_or_default();
-        let name = stage["name"].as_str().unwrap_or_default();
-        table.row([format!("  {}", span(began - first)), took, format!("{indent}{name}{failure}")]);
+        let indent = if stage.part { "  " } else { "" };
+        let failure = if stage.failure.is_empty() { String::new() } else { format!(": {}", stage.failure) };
+        let after = span(nanoseconds(stage.began - first));
+        table.row([format!("  {after}"), took, format!("{indent}{}{failure}", stage.name)]);
     }
     table.print()
 }
 
-fn nanoseconds(value: &Value) -> i64 {
-    value.as_i64().unwrap_or(0)
+fn nanoseconds(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(0)
 }
 
 /// Formats nanoseconds in the unit that fits.
@@ -119,11 +112,39 @@ fn span(nanoseconds: i64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use cri_proto::pinion::{ContainerExit, Denial, Wait, wait::What};
+
     use super::*;
 
     #[test]
     fn spans_are_formatted_in_the_unit_that_fits() {
         assert_eq!([span(0), span(999_999), span(1_500_000)], ["0us", "999us", "1.5ms"]);
         assert_eq!([span(4_200_000_000), span(300_000_000_000)], ["4.2s", "5m"]);
+    }
+
+    #[test]
+    fn the_facts_about_an_object_are_shown_in_the_order_of_their_importance() {
+        let exit = ContainerExit { code: Some(143), description: "SIGTERM, by Pinion".into(), ..Default::default() };
+        let denial = Denial { name: Some("mount".into()), line: "audit: x".into(), ..Denial::default() };
+        let why = Explanation {
+            kind: Kind::Container.into(),
+            stage: "ended".into(),
+            since: u64::try_from(crate::human::now()).expect("after 1970"),
+            waits_for: Some(Wait { what: Some(What::Exit(true)) }),
+            failure: "a\tfailure".into(),
+            exit: Some(exit),
+            denied: vec![denial],
+            ..Explanation::default()
+        };
+        let shown: Vec<String> = facts(&why).into_iter().map(|(key, value)| format!("{key}: {value}")).collect();
+        let failure = format!("failure: {}", printable("a\tfailure"));
+        let expected = [
+            "stage: ended, for 0s",
+            "waiting for: its processes to exit",
+            &failure,
+            "exit: 143: SIGTERM, by Pinion",
+            "denied: system call mount; kernel: audit: x",
+        ];
+        assert_eq!(shown, expected);
     }
 }

@@ -6,7 +6,6 @@ use std::{
     time::SystemTime,
 };
 
-use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::{
@@ -163,23 +162,20 @@ impl RunningDaemon {
 pub(crate) struct DaemonHandle(pub(crate) Arc<RunningDaemon>);
 
 impl cri::Daemon for DaemonHandle {
-    fn facts(&self) -> Value {
+    fn facts(&self) -> cri::DaemonFacts {
         let active = self.0.active();
         let config = &active.config;
         let seconds = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        json!({
-            "socket": config.socket,
-            "stateDir": config.state_dir,
-            "dataDir": config.data_dir,
-            "cgroupParent": config.cgroup_parent,
-            "configuration": {
-                "files": active.layers.files,
-                "since": seconds(active.since),
-                "reloads": active.reloads,
-                "refused": active.refused.as_ref().map(|(error, _)| error),
-                "refusedAt": active.refused.as_ref().map(|(_, time)| seconds(*time)),
-            },
-        })
+        cri::DaemonFacts {
+            socket: config.socket.clone(),
+            state_dir: config.state_dir.clone(),
+            data_dir: config.data_dir.clone(),
+            cgroup_parent: config.cgroup_parent.clone(),
+            configuration_files: active.layers.files.clone(),
+            configuration_since: seconds(active.since),
+            reloads: active.reloads,
+            refused: active.refused.as_ref().map(|(error, time)| (error.clone(), seconds(*time))),
+        }
     }
 
     fn config(&self, origin: bool) -> Result<String, String> {

@@ -51,7 +51,7 @@ impl Monitor {
 }
 
 fn ended(operation: &str) -> Failure {
-    Failure::new(FailureKind::NotFound, format!("{operation}: it has exited"))
+    Failure::during(FailureKind::NotFound, operation, "it has exited")
 }
 
 fn signal_one(operation: &str, pidfd: BorrowedFd<'_>, signal: i32) -> Result<(), Failure> {

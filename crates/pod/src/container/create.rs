@@ -304,7 +304,9 @@ async fn set_up(
                 (record.pid, record.start_time) = (process.pid, process.start_time);
             }
             // Reported by `start`, where callers expect the error of a command that is not in the image.
-            CreateOutcome::Refused(reason) => record.refused = Some(reason),
+            CreateOutcome::Refused(failure) => {
+                (record.refused, record.refused_command) = (Some(failure.message), failure.command);
+            }
         }
         if let Some(status) = record.early_exit.take() {
             exit::mark_exited(record, &status);

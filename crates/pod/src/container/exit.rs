@@ -4,11 +4,8 @@ use std::sync::{Arc, PoisonError};
 
 use monitor_api::ExitStatus;
 
-use super::{Container, ContainerPhase, ContainerRecord};
+use super::{Cause, Container, ContainerPhase, ContainerRecord};
 use crate::{Error, clock, engine::Inner, process};
-
-/// Reason of a container of which the OOM killer killed a process, as kubelet knows it.
-pub(crate) const OOM_KILLED: &str = "OOMKilled";
 
 /// Releases what the container holds and records its exit. While a start is in progress, the start decides the outcome.
 pub(crate) fn handle_exit(engine: &Inner, container: &Container, status: ExitStatus) -> Result<(), Error> {
@@ -47,23 +44,21 @@ pub(crate) fn record_exit(engine: &Inner, container: &Container, status: ExitSta
 
 /// Changes a record to that of a container that exited with this status.
 pub(crate) fn mark_exited(record: &mut ContainerRecord, status: &ExitStatus) {
+    let cause = Cause::new(status, &record.sent);
+    mark_ended(record, status, cause);
+}
+
+/// Like [`mark_exited`], for this cause.
+pub(super) fn mark_ended(record: &mut ContainerRecord, status: &ExitStatus, cause: Cause) {
     record.phase = ContainerPhase::Exited;
     record.finished_at = if status.at == 0 { clock::now() } else { status.at };
     record.exit_code = status.code;
     record.signal = status.signal;
     record.early_exit = None;
     record.enter("ended");
-    let (reason, message) = match (status.oom_killed, status.code) {
-        (true, _) => (OOM_KILLED, "a process was killed: the container ran out of memory".to_owned()),
-        (false, Some(0)) => ("Completed", String::new()),
-        (false, Some(_)) => ("Error", String::new()),
-        (false, None) => (
-            "Unknown",
-            "exit status unknown: it exited while neither the daemon nor its monitor was running".to_owned(),
-        ),
-    };
-    reason.clone_into(&mut record.reason);
-    record.message = message;
+    record.cause = Some(cause);
+    cause.reason(status.code).clone_into(&mut record.reason);
+    cause.message().clone_into(&mut record.message);
 }
 
 /// Returns the status of an exit that nobody observed, because the daemon and the monitor were both gone at the time.

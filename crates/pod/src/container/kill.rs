@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use monitor_api::{KillScope, Target};
 
-use crate::{Error, clock, engine::Inner};
+use crate::{Error, engine::Inner};
 
 pub(crate) async fn kill(engine: &Arc<Inner>, id: &str, signal: i32, all: bool) -> Result<(), Error> {
     let container = engine.container(id)?;
@@ -17,8 +17,7 @@ pub(crate) async fn kill(engine: &Arc<Inner>, id: &str, signal: i32, all: bool) 
             container.id()
         )));
     }
-    let now = clock::now();
-    container.part(format!("signal {signal} sent on request"), now, now, "");
+    container.signal_requested(signal);
     let scope = if all { KillScope::All } else { KillScope::Init };
     engine.monitor.kill(&Target::Container(container.id().to_owned()), signal, scope).await
 }

@@ -9,13 +9,16 @@ use std::{
 };
 
 use cgroup::{Group, GroupPath};
-use monitor_api::ExitStatus;
+use monitor_api::{CommandError, ExitStatus};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::{ContainerConfig, ContainerState, ContainerStatus};
+use super::{
+    ContainerConfig, ContainerState, ContainerStatus,
+    cause::{Cause, Sent, SentSignals},
+};
 use crate::{
-    Error,
+    Error, clock,
     creation::CreationState,
     engine::Inner,
     error::failed,
@@ -77,6 +80,11 @@ pub(crate) struct ContainerRecord {
     pub(crate) signal: Option<i32>,
     pub(crate) reason: String,
     pub(crate) message: String,
+    /// Why it exited; `None` until then, and in the record of a daemon that did not store it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cause: Option<Cause>,
+    #[serde(default, skip_serializing_if = "SentSignals::is_empty")]
+    pub(crate) sent: SentSignals,
     /// Resources after the last update; `None` means those of the original request.
     #[serde(default)]
     pub(crate) resources: Option<oci::Resources>,
@@ -86,6 +94,9 @@ pub(crate) struct ContainerRecord {
     /// Why its command cannot be executed: the error that `start` returns.
     #[serde(default)]
     pub(crate) refused: Option<String>,
+    /// What makes it impossible to execute the refused command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) refused_command: Option<CommandError>,
     #[serde(default)]
     pub(crate) timeline: Timeline,
     /// User of its first process; `None` until it is known.
@@ -108,6 +119,16 @@ impl ContainerRecord {
         }
     }
 
+    /// Whether it exited because its program could not be started.
+    pub(crate) fn has_start_failed(&self) -> bool {
+        matches!(self.cause, Some(Cause::StartFailed { .. }))
+    }
+
+    /// Whether it exited and the OOM killer had killed a process of it.
+    pub(crate) fn is_oom_killed(&self) -> bool {
+        matches!(self.cause, Some(Cause::Oom { .. }))
+    }
+
     /// Enters a stage, and records the time in the timeline.
     pub(crate) fn enter(&mut self, stage: &str) {
         stage.clone_into(&mut self.stage);
@@ -128,9 +149,12 @@ impl Default for ContainerRecord {
             signal: None,
             reason: String::new(),
             message: String::new(),
+            cause: None,
+            sent: SentSignals::default(),
             resources: None,
             oom_score_adj: None,
             refused: None,
+            refused_command: None,
             timeline: Timeline::default(),
             user: None,
             broken: None,
@@ -245,13 +269,14 @@ impl Container {
         self.record.send_replace(Arc::new(record));
     }
 
-    /// Like [`Self::stage`], for a container that is being stopped: once it exited, the stage that describes the exit
-    /// is kept.
-    pub(crate) fn stopping(&self, stage: &str) {
+    /// Like [`Self::stage`], for a container that is being stopped with this signal: once it exited, the stage and the
+    /// signals that describe the exit are kept.
+    pub(crate) fn stopping(&self, stage: &str, sent: Sent) {
         let _record_lock = self.lock_record();
         let mut record = ContainerRecord::clone(&self.record.borrow());
         if record.phase != ContainerPhase::Exited {
             record.enter(stage);
+            record.sent.add(sent);
             self.record.send_replace(Arc::new(record));
         }
     }
@@ -261,6 +286,16 @@ impl Container {
         let _record_lock = self.lock_record();
         let mut record = ContainerRecord::clone(&self.record.borrow());
         record.timeline.part(name, began, ended, failure);
+        self.record.send_replace(Arc::new(record));
+    }
+
+    /// Records that a client requested a signal. Published, but not written to disk.
+    pub(crate) fn signal_requested(&self, signal: i32) {
+        let _record_lock = self.lock_record();
+        let mut record = ContainerRecord::clone(&self.record.borrow());
+        let now = clock::now();
+        record.timeline.part(format!("signal {signal} sent on request"), now, now, "");
+        record.sent.add(Sent::Request(signal));
         self.record.send_replace(Arc::new(record));
     }
 

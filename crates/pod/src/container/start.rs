@@ -3,15 +3,13 @@
 
 use std::sync::Arc;
 
-use monitor_api::ExitStatus;
+use monitor_api::{CommandError, ExitStatus};
 use rustix::process::{Signal, pidfd_send_signal};
 use tracing::{Instrument, debug_span};
 
-use super::{Container, ContainerPhase, ContainerRecord, exit};
+use super::{Cause, Container, ContainerPhase, ContainerRecord, exit};
 use crate::{Error, clock, concurrency::with_timeout, engine::Inner, failpoint, single_flight::Operation};
 
-/// Reason of a container whose program could not be started, as kubelet knows it.
-pub const START_ERROR: &str = "StartError";
 /// Exit code of a container whose program could not be started, as in containerd.
 const NOT_STARTED: i32 = 128;
 
@@ -36,8 +34,9 @@ async fn start_locked(engine: &Arc<Inner>, container: &Arc<Container>) -> Result
         ContainerPhase::Exited => return refuse("it exited; create a new container"),
     }
     if let Some(reason) = container.record().refused.clone() {
+        let command = container.record().refused_command;
         fail_refused(engine, container)?;
-        return Err(Error::invalid(reason));
+        return Err(Error { command, ..Error::invalid(reason) });
     }
     container.update_anyway(&engine.records, |record| {
         record.phase = ContainerPhase::Starting;
@@ -58,7 +57,7 @@ async fn start_locked(engine: &Arc<Inner>, container: &Arc<Container>) -> Result
                     exit::mark_exited(record, &status);
                 }
             }
-            Err(error) => fail(record, error.message.clone()),
+            Err(error) => fail(record, error.message.clone(), error.command),
         }
         true
     });
@@ -73,16 +72,16 @@ async fn start_locked(engine: &Arc<Inner>, container: &Arc<Container>) -> Result
 pub(super) fn fail_refused(engine: &Inner, container: &Container) -> Result<(), Error> {
     container.update(&engine.records, |record| match record.refused.take() {
         Some(reason) => {
-            fail(record, reason);
+            let command = record.refused_command.take();
+            fail(record, reason, command);
             true
         }
         None => false,
     })
 }
 
-fn fail(record: &mut ContainerRecord, reason: String) {
+fn fail(record: &mut ContainerRecord, reason: String, command: Option<CommandError>) {
     let status = ExitStatus { code: Some(NOT_STARTED), signal: None, oom_killed: false, at: clock::now() };
-    exit::mark_exited(record, &status);
-    record.reason = START_ERROR.into();
+    exit::mark_ended(record, &status, Cause::StartFailed { command });
     record.message = reason;
 }

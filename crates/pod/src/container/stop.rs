@@ -8,7 +8,7 @@ use std::{
 use monitor_api::{KillScope, Target};
 use rustix::process::Signal;
 
-use super::{Container, ContainerPhase, start};
+use super::{Container, ContainerPhase, cause::Sent, start};
 use crate::{Error, ErrorKind, concurrency::with_timeout, engine::Inner, process};
 
 /// How long the kernel may take to terminate killed processes before that is reported as a failure.
@@ -47,7 +47,7 @@ async fn stop_gracefully(engine: &Inner, container: &Container, grace: Duration)
     }
     let target = Target::Container(container.id().to_owned());
     let pid = container.record().pid;
-    container.stopping(&format!("stop: signal {signal} sent, {} s to end", grace.as_secs()));
+    container.stopping(&format!("stop: signal {signal} sent, {} s to end", grace.as_secs()), Sent::Stop(signal));
     // For a process that is gone the signal is harmless, hence true.
     let is_handled = || offload::in_place(|| process::is_signal_effective(pid, signal)).unwrap_or(true);
     let was_handled = is_handled();
@@ -83,7 +83,7 @@ pub(crate) async fn kill(engine: &Inner, container: &Container) -> Result<(), Er
         return start::fail_refused(engine, container);
     }
     let target = Target::Container(container.id().to_owned());
-    container.stopping("stop: every process is killed");
+    container.stopping("stop: every process is killed", Sent::Kill);
     engine.monitor.kill(&target, Signal::KILL.as_raw(), KillScope::All).await?;
     if wait(container, KILL_TIMEOUT).await {
         return Ok(());

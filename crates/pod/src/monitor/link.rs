@@ -258,9 +258,7 @@ fn lost() -> Error {
 }
 
 pub(super) fn unexpected(request: &str, reply: &Reply) -> Error {
-    let json = serde_json::to_string(reply).unwrap_or_default();
-    let name = json.trim_matches(['{', '"']).split('"').next().unwrap_or_default().to_owned();
-    Error::internal(format!("the monitor answered {request} with {name:?}"))
+    Error::internal(format!("the monitor answered {request} with {:?}", reply.name()))
 }
 
 #[cfg(test)]

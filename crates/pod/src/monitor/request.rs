@@ -6,8 +6,8 @@ use std::{
 };
 
 use monitor_api::{
-    Attach, Attachments, Create, Created, Exec, ExitStatus, FailureKind, Holding, HoldingState, Kill, KillScope,
-    MakeNamespaces, PendingHooks, PodInit, Reply, Request, Role, Target, UserMappings,
+    Attach, Attachments, Create, Created, Exec, ExitStatus, Failure, FailureKind, Holding, HoldingState, Kill,
+    KillScope, MakeNamespaces, PendingHooks, PodInit, Reply, Request, Role, Target, UserMappings,
 };
 use oci::NamespaceType;
 use rustix::fd::OwnedFd;
@@ -30,7 +30,7 @@ pub(crate) enum CreateOutcome {
     /// The container waits to be started.
     Created(CreatedProcess),
     /// Its command cannot be executed, for this reason. The monitor has removed it.
-    Refused(String),
+    Refused(Failure),
 }
 
 /// A process that the monitor created.
@@ -92,7 +92,7 @@ impl Monitor {
         let attachments = self.send_mounts(&link, &create.container, attachments).await?;
         let (reply, mut files) = link.try_request(Request::Create(Box::new(create)), attachments).await?;
         let reply = match reply {
-            Err(failure) if failure.kind == FailureKind::Command => return Ok(CreateOutcome::Refused(failure.message)),
+            Err(failure) if failure.kind == FailureKind::Command => return Ok(CreateOutcome::Refused(failure)),
             reply => reply?,
         };
         let Reply::Created(created) = reply else { return Err(unexpected("Create", &reply)) };

@@ -1,14 +1,12 @@
 //! Description of an exit code.
 
-use serde::Serialize;
-
 use crate::{
     Signal,
-    container::{ContainerPhase, ContainerRecord},
+    container::{Cause, ContainerPhase, ContainerRecord},
 };
 
 /// Exit of a container.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct ContainerExit {
     /// Exit code, or 128 + signal; absent if it cannot be determined.
     pub code: Option<i32>,
@@ -16,6 +14,8 @@ pub struct ContainerExit {
     pub signal: Option<i32>,
     /// When it exited, in nanoseconds since the epoch.
     pub at: u64,
+    /// Why it exited; absent if that is not on record.
+    pub cause: Option<Cause>,
     /// Description, such as `SIGKILL, by the kernel: out of memory`.
     pub words: String,
 }
@@ -25,61 +25,57 @@ pub(super) fn describe_exit(record: &ContainerRecord) -> Option<ContainerExit> {
         code: record.exit_code,
         signal: record.signal,
         at: record.finished_at,
+        cause: record.cause,
         words: describe(record),
     })
 }
 
+/// Describes an exit. Nothing is derived from a record of a daemon that did not store the cause.
 fn describe(record: &ContainerRecord) -> String {
     let Some(code) = record.exit_code else {
         return "the exit status is unknown: daemon and monitor were both gone".to_owned();
     };
-    if record.reason == "StartError" {
-        return "its program could not be started".to_owned();
+    let by_pinion = |signal: i32, why: &str| format!("{}, by Pinion: {why}", signal_name(signal));
+    match (record.cause, record.signal) {
+        (Some(Cause::StartFailed { .. }), _) => "its program could not be started".to_owned(),
+        (Some(Cause::Oom { signal: Some(_) }), _) => "SIGKILL, by the kernel: out of memory".to_owned(),
+        (Some(Cause::Oom { signal: None }), _) => {
+            format!("exit code {code}; the OOM killer killed a process of it")
+        }
+        (Some(Cause::GraceExpired), _) => by_pinion(9, "it was stopped, and the grace period had expired"),
+        (Some(Cause::Killed), _) => by_pinion(9, "it was stopped without a grace period, or removed"),
+        (Some(Cause::Stopped { signal }), _) => by_pinion(signal, "it was stopped"),
+        (Some(Cause::Request { signal }), _) => by_pinion(signal, "a client requested it (kill)"),
+        (Some(Cause::Signal(signal)), _) => describe_signal(signal),
+        (Some(Cause::Exited), _) => describe_code(code),
+        (None, Some(signal)) => format!("{}; its sender is not on record", signal_name(signal)),
+        (Some(Cause::Unknown) | None, _) => format!("exit code {code}; its cause is not on record"),
     }
-    if record.reason == "OOMKilled" {
-        return match record.signal {
-            Some(_) => "SIGKILL, by the kernel: out of memory".to_owned(),
-            None => format!("exit code {code}; the OOM killer killed a process of it"),
-        };
-    }
-    match (record.signal, code) {
-        (Some(signal), _) => format!("{}{}", signal_name(signal), sender(record, signal)),
-        (None, 0) => "its program exited by itself, without an error".to_owned(),
-        (None, 126) => "exit code 126: shells return it if a command cannot be executed".to_owned(),
-        (None, 127) => "exit code 127: shells return it if a command is not found".to_owned(),
-        (None, 129..=192) => {
+}
+
+fn describe_code(code: i32) -> String {
+    match code {
+        0 => "its program exited by itself, without an error".to_owned(),
+        126 => "exit code 126: shells return it if a command cannot be executed".to_owned(),
+        127 => "exit code 127: shells return it if a command is not found".to_owned(),
+        129..=192 => {
             let name = signal_name(code - 128);
             format!(
                 "exit code {code}, returned by the program itself; shells return it if a child was killed by {name}"
             )
         }
-        (None, _) => format!("its program exited by itself with exit code {code}"),
+        _ => format!("its program exited by itself with exit code {code}"),
     }
 }
 
-/// Describes the sender of a signal, if it is on record.
-fn sender(record: &ContainerRecord, signal: i32) -> String {
-    let stages = record.timeline.stages();
-    let has_stage = |prefix: &str| stages.iter().any(|stage| stage.name.starts_with(prefix));
-    if signal == 9 && has_stage("stop: every process is killed") {
-        return match has_stage("stop: signal") {
-            true => ", by Pinion: it was stopped, and the grace period had expired".to_owned(),
-            false => ", by Pinion: it was stopped without a grace period, or removed".to_owned(),
-        };
-    }
-    if has_stage(&format!("stop: signal {signal} sent")) {
-        return ", by Pinion: it was stopped".to_owned();
-    }
-    if has_stage(&format!("signal {signal} sent on request")) {
-        return ", by Pinion: a client requested it (kill)".to_owned();
-    }
-    match signal {
-        4 | 5 | 6 | 7 | 8 | 11 => ": the program failed (a fault of its own, or abort)".to_owned(),
-        31 => ": the seccomp filter kills a process that makes this system call".to_owned(),
-        _ => {
-            ", not by Pinion: by a process of the container or of the node; the kernel does not report which".to_owned()
-        }
-    }
+/// Describes a signal that this engine did not send.
+fn describe_signal(signal: i32) -> String {
+    let sender = match signal {
+        4 | 5 | 6 | 7 | 8 | 11 => ": the program failed (a fault of its own, or abort)",
+        31 => ": the seccomp filter kills a process that makes this system call",
+        _ => ", not by Pinion: by a process of the container or of the node; the kernel does not report which",
+    };
+    format!("{}{sender}", signal_name(signal))
 }
 
 fn signal_name(signal: i32) -> String {
@@ -90,23 +86,49 @@ fn signal_name(signal: i32) -> String {
 mod tests {
     use super::*;
 
-    fn description(code: i32, signal: Option<i32>, stages: &[&str]) -> String {
-        let mut record = ContainerRecord { exit_code: Some(code), signal, ..ContainerRecord::default() };
-        record.phase = ContainerPhase::Exited;
-        stages.iter().for_each(|stage| record.enter(stage));
+    fn description(code: Option<i32>, signal: Option<i32>, cause: Option<Cause>) -> String {
+        let record = ContainerRecord {
+            phase: ContainerPhase::Exited,
+            exit_code: code,
+            signal,
+            cause,
+            ..ContainerRecord::default()
+        };
         describe_exit(&record).expect("it exited").words
     }
 
     #[test]
-    fn a_signal_is_described_by_name_and_sender() {
-        assert!(description(137, Some(9), &[]).starts_with("SIGKILL, not by Pinion"));
-        assert!(description(137, Some(9), &["stop: every process is killed"]).contains("without a grace period"));
-        let graceful = ["stop: signal 15 sent, 30 s to end", "stop: every process is killed"];
-        assert!(description(137, Some(9), &graceful).contains("grace period had expired"));
-        assert!(description(143, Some(15), &graceful[..1]).contains("by Pinion: it was stopped"));
-        assert!(description(139, Some(11), &[]).starts_with("SIGSEGV: the program failed"));
-        assert!(description(159, Some(31), &[]).contains("seccomp"));
-        assert!(description(137, None, &[]).contains("returned by the program itself"));
-        assert!(description(0, None, &[]).contains("without an error"));
+    fn an_exit_is_described_by_its_cause() {
+        let by = |code: i32, signal: i32, cause: Cause| description(Some(code), Some(signal), Some(cause));
+        let not_by_pinion =
+            "not by Pinion: by a process of the container or of the node; the kernel does not report which";
+        assert_eq!(by(137, 9, Cause::Signal(9)), format!("SIGKILL, {not_by_pinion}"));
+        assert_eq!(by(137, 9, Cause::Killed), "SIGKILL, by Pinion: it was stopped without a grace period, or removed");
+        assert_eq!(
+            by(137, 9, Cause::GraceExpired),
+            "SIGKILL, by Pinion: it was stopped, and the grace period had expired"
+        );
+        assert_eq!(by(143, 15, Cause::Stopped { signal: 15 }), "SIGTERM, by Pinion: it was stopped");
+        assert_eq!(by(130, 2, Cause::Request { signal: 2 }), "SIGINT, by Pinion: a client requested it (kill)");
+        assert_eq!(by(137, 9, Cause::Oom { signal: Some(9) }), "SIGKILL, by the kernel: out of memory");
+        let fault = "SIGSEGV: the program failed (a fault of its own, or abort)";
+        assert_eq!(by(139, 11, Cause::Signal(11)), fault);
+        assert!(by(159, 31, Cause::Signal(31)).contains("seccomp"));
+        let exited = |code: i32| description(Some(code), None, Some(Cause::Exited));
+        assert_eq!(exited(0), "its program exited by itself, without an error");
+        assert_eq!(exited(3), "its program exited by itself with exit code 3");
+        assert!(exited(137).contains("returned by the program itself"));
+        let oom = description(Some(1), None, Some(Cause::Oom { signal: None }));
+        assert_eq!(oom, "exit code 1; the OOM killer killed a process of it");
+        let failed = description(Some(128), None, Some(Cause::StartFailed { command: None }));
+        assert_eq!(failed, "its program could not be started");
+        let unknown = "the exit status is unknown: daemon and monitor were both gone";
+        assert_eq!(description(None, None, Some(Cause::Unknown)), unknown);
+    }
+
+    #[test]
+    fn nothing_is_derived_from_a_record_without_a_cause() {
+        assert_eq!(description(Some(137), Some(9), None), "SIGKILL; its sender is not on record");
+        assert_eq!(description(Some(128), None, None), "exit code 128; its cause is not on record");
     }
 }

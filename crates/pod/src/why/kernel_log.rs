@@ -6,8 +6,6 @@
 
 use std::{fs::OpenOptions, io::Read, os::unix::fs::OpenOptionsExt};
 
-use serde::Serialize;
-
 use crate::container::{Container, ContainerRecord};
 
 /// Number of bytes of the log that are read.
@@ -15,11 +13,20 @@ const LOG_MAX: usize = 4 << 20;
 /// Maximum length of a message.
 const MESSAGE_MAX: usize = 8 << 10;
 
+/// What denies an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeniedBy {
+    /// A seccomp filter.
+    Seccomp,
+    /// A security module (AppArmor, SELinux; capabilities too).
+    Lsm,
+}
+
 /// An action that the kernel denied.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// `seccomp` or `lsm` (AppArmor, SELinux; capabilities too).
-    pub by: &'static str,
+    /// What denied it.
+    pub by: DeniedBy,
     /// Pid of the process.
     pub pid: u32,
     /// For seccomp: the number of the system call on this machine's architecture.
@@ -63,9 +70,9 @@ pub(super) fn denied(_container: &Container, record: &ContainerRecord, log: &[St
 
 fn parse(line: &str) -> Option<Denial> {
     let by = if line.contains("audit: type=1326") {
-        "seccomp"
+        DeniedBy::Seccomp
     } else if line.contains("audit: type=1400") && line.contains("DENIED") || line.contains("avc:  denied") {
-        "lsm"
+        DeniedBy::Lsm
     } else {
         return None;
     };
@@ -90,11 +97,11 @@ mod tests {
         let line = "audit: type=1326 audit(1.2:3): auid=0 uid=0 gid=0 ses=1 pid=4711 comm=\"x\" exe=\"/x\" sig=31 \
                     arch=c000003e syscall=165 compat=0 ip=0x1 code=0x80000000";
         let denied = parse(line).expect("seccomp");
-        assert_eq!((denied.by, denied.pid, denied.system_call), ("seccomp", 4711, Some(165)));
+        assert_eq!((denied.by, denied.pid, denied.system_call), (DeniedBy::Seccomp, 4711, Some(165)));
         assert_eq!(denied.name, Some("mount"));
         let line =
             "audit: type=1400 audit(1.2:3): apparmor=\"DENIED\" operation=\"mount\" profile=\"p\" pid=12 comm=\"m\"";
-        assert_eq!(parse(line).expect("AppArmor").by, "lsm");
+        assert_eq!(parse(line).expect("AppArmor").by, DeniedBy::Lsm);
         assert_eq!(parse("usb 1-1: new device"), None);
     }
 }

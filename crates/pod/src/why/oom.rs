@@ -1,7 +1,5 @@
 //! The memory limit that a container reached.
 
-use serde::Serialize;
-
 use cgroup::{Group, GroupPath};
 
 use super::kernel_log::field;
@@ -11,8 +9,7 @@ use crate::{
 };
 
 /// Owner of a memory limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OomLimit {
     /// The container.
     Container,
@@ -27,7 +24,7 @@ pub enum OomLimit {
 }
 
 /// A kill of a process of a container by the OOM killer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct OomKill {
     /// Owner of the limit that was reached.
     pub limit: OomLimit,
@@ -47,7 +44,7 @@ pub(super) fn find_oom_kill(
 ) -> Option<OomKill> {
     let group = container.group(engine).ok();
     let killed = group.map_or(0, |group| group.oom_kills());
-    if record.reason != "OOMKilled" && killed == 0 {
+    if !record.is_oom_killed() && killed == 0 {
         return None;
     }
     let pod = GroupPath::parse(&container.metadata.cgroup).ok().and_then(|path| path.parent());

@@ -311,7 +311,7 @@ pub async fn exit_code(engine: &Engine, id: &str) -> Option<i32> {
 /// Kills the monitor with SIGKILL.
 pub async fn kill_monitor(engine: &Engine) {
     let info = engine.status().await.info;
-    let pid = info["monitor"]["pid"].as_i64().expect("the monitor's pid") as i32;
+    let pid = info.monitor.expect("the monitor").pid as i32;
     let pid = rustix::process::Pid::from_raw(pid).expect("pid");
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("kill");
 }

@@ -4,7 +4,7 @@ mod profile;
 
 use std::{fs, sync::LazyLock};
 
-use crate::{Error, Security};
+use crate::{Error, Feature, Security};
 
 /// The profile for `RuntimeDefault` (`dist/apparmor`).
 const DEFAULT: &str = "pinion-default";
@@ -42,12 +42,10 @@ pub(crate) fn prepare() {
     }
 }
 
-/// Returns, for people, whether containers are confined by default, or the reason why they are not.
-pub(crate) fn describe() -> serde_json::Value {
-    match (*ENABLED, profile::failure()) {
-        (true, Some(reason)) => reason.into(),
-        (enabled, _) => enabled.into(),
-    }
+/// Reports whether containers are confined by default, and the reason if AppArmor is enabled and they are not.
+pub(crate) fn describe() -> Feature {
+    let reason = profile::failure().filter(|_| *ENABLED);
+    Feature { supported: *ENABLED && reason.is_none(), reason }
 }
 
 fn this_node() -> Node<'static> {
