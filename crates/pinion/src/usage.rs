@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    fn invalid(line: &str) -> (Option<String>, i32) {
+    fn invalid(line: &str) -> (Option<String>, u8) {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
         let error = Arguments::try_parse_from(&words).expect_err(line);
         (unknown_command(&error), exit_code(&error, &words))
