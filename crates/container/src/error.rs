@@ -12,6 +12,8 @@ pub enum ErrorKind {
     NotFound,
     /// The program of the container or the exec exists, but cannot be executed: exit code 126 of shells.
     NotExecutable,
+    /// The working directory of the container or the exec cannot be entered.
+    WorkingDirectory,
     /// The container to join has ended, or is ending.
     NotRunning,
     /// A system call failed.

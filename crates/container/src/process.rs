@@ -246,7 +246,7 @@ fn enter_cwd(cwd: &CStr) -> Result<bool, Error> {
         Err(Errno::ACCESS | Errno::PERM) => Ok(false),
         Err(errno) => {
             let error = Error::system(format!("enter the working directory {cwd:?}"), errno);
-            Err(error.with_kind(ErrorKind::NotExecutable))
+            Err(error.with_kind(ErrorKind::WorkingDirectory))
         }
     }
 }

@@ -133,6 +133,7 @@ pub(crate) fn receive(parent: BorrowedFd<'_>) -> Result<ChildMessage, Error> {
                 b'N' => ErrorKind::NotFound,
                 // `C`: sent by the child of an older version, which did not distinguish the two.
                 b'X' | b'C' => ErrorKind::NotExecutable,
+                b'W' => ErrorKind::WorkingDirectory,
                 b'E' => ErrorKind::NotRunning,
                 _ => ErrorKind::System,
             };
@@ -289,6 +290,7 @@ impl ChildEnd {
             ErrorKind::Invalid => b'I',
             ErrorKind::NotFound => b'N',
             ErrorKind::NotExecutable => b'X',
+            ErrorKind::WorkingDirectory => b'W',
             ErrorKind::NotRunning => b'E',
             ErrorKind::System => b'S',
         };

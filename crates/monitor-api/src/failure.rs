@@ -62,6 +62,11 @@ impl Failure {
         Self { operation: Some(operation.clone()), ..Self::new(kind, format!("{operation}: {cause}")) }
     }
 
+    /// Returns the class.
+    pub fn kind(&self) -> FailureKind {
+        self.kind
+    }
+
     /// Creates the failure of a program that cannot be executed.
     pub fn command(command: CommandError, message: impl Into<String>) -> Self {
         Self { command: Some(command), ..Self::new(FailureKind::Command, message) }
@@ -84,10 +89,5 @@ mod tests {
         assert_eq!(named.message, "start container a: it has exited");
         let again = serde_json::to_string(&named).and_then(|json| serde_json::from_str(&json));
         assert_eq!(again.map_err(|error| error.to_string()), Ok(named));
-    }
-
-    /// Returns the class.
-    pub fn kind(&self) -> FailureKind {
-        self.kind
     }
 }
