@@ -307,3 +307,41 @@ impl AsFd for ChildEnd {
         self.socket.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn received(parent: &OwnedFd) -> Error {
+        match receive(parent.as_fd()) {
+            Ok(ChildMessage::Failed(error)) => error,
+            _ => panic!("no error arrived"),
+        }
+    }
+
+    #[test]
+    fn the_kind_of_an_error_is_carried_to_the_parent() {
+        let (parent, child) = pair().expect("a socket pair");
+        let child = ChildEnd::new(child, None);
+        let kinds = [
+            ErrorKind::Invalid,
+            ErrorKind::NotFound,
+            ErrorKind::NotExecutable,
+            ErrorKind::NotRunning,
+            ErrorKind::System,
+        ];
+        for kind in kinds {
+            child.send_failure(&Error::new(kind, "exec \"x\": reason"));
+            let error = received(&parent);
+            assert_eq!((error.kind(), error.message()), (kind, "exec \"x\": reason"));
+        }
+    }
+
+    #[test]
+    fn the_child_of_an_older_version_is_understood() {
+        let (parent, child) = pair().expect("a socket pair");
+        rustix::net::send(&child, b"ECexec: reason", SendFlags::NOSIGNAL).expect("send");
+        let error = received(&parent);
+        assert_eq!((error.kind(), error.message()), (ErrorKind::NotExecutable, "exec: reason"));
+    }
+}

@@ -21,7 +21,7 @@ const FORK_NO_EXEC: u64 = 0x40;
 pub struct ProcessStat {
     /// Field 3: `b'R'`, `b'S'`, `b'D'`, `b'Z'`, …
     pub state: u8,
-    /// Field 4: the pid of the parent; 0 if it has none in the reader's PID namespace.
+    /// Field 4: the pid of the parent; 0 if it is not in the reader's PID namespace.
     pub parent: i32,
     /// Field 9: the `PF_` flags of the kernel's `linux/sched.h`.
     pub flags: u64,
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_text_is_no_process() {
+    fn incomplete_text_is_refused() {
         for text in ["", "12", "12 (x", "12 (x)", "12 (x) ", "12 (x) S", "12 (x) S 1", "12 (x) S a b c"] {
             assert_eq!(ProcessStat::parse(text.as_bytes()), None, "{text:?}");
         }
