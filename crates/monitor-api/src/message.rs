@@ -418,3 +418,6 @@ pub struct Adopt {
     /// The object, as the dead monitor would have listed it.
     pub holding: Holding,
 }
+
+#[cfg(test)]
+mod tests;

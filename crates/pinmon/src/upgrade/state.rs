@@ -185,3 +185,6 @@ pub(super) struct Exec {
     /// Whether it was reaped, and processes that it started are left over.
     pub(super) left: bool,
 }
+
+#[cfg(test)]
+mod tests;
