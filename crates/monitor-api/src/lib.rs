@@ -43,9 +43,9 @@ pub use failure::{Failure, FailureKind};
 pub use heartbeat::{LogDevice, Pong, StuckWriter};
 pub use hooks::PendingHooks;
 pub use message::{
-    Adopt, Attach, Create, Created, Envelope, Event, Exec, ExecStarted, ExitStatus, Holding, HoldingState, Kill,
-    KillScope, LogOptions, MakeNamespaces, PodInit, PodInitStarted, Reply, Request, Target, TerminalSize, UserMappings,
-    Welcome,
+    Adopt, Attach, ContainerDescription, Create, Created, Envelope, Event, Exec, ExecStarted, ExitStatus, Holding,
+    HoldingState, Kill, KillScope, LogOptions, MakeNamespaces, PodInit, PodInitStarted, Reply, Request, Target,
+    TerminalSize, UserMappings, Welcome,
 };
 pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path, sweep};
 

@@ -28,31 +28,23 @@ fn hooks() -> Box<PendingHooks> {
 }
 
 fn full() -> Holding {
-    Holding {
+    let container = ContainerDescription {
         id: "web".into(),
         sandbox: "pod".into(),
         cgroup: "/kubepods/pod/web".into(),
         pid: 4_000_000,
         start_time: 1 << 40,
         log: LogOptions { line_max: 16384, awaited: true },
-        state: HoldingState::Exited(ExitStatus { code: Some(137), signal: Some(9), oom_killed: true, at: u64::MAX }),
         hooks: Some(hooks()),
         user_namespace: Some(true),
-    }
+    };
+    let status = ExitStatus { code: Some(137), signal: Some(9), oom_killed: true, at: u64::MAX };
+    Holding { container, state: HoldingState::Exited(status) }
 }
 
 fn bare() -> Holding {
-    Holding {
-        id: "pod".into(),
-        sandbox: String::new(),
-        cgroup: String::new(),
-        pid: 0,
-        start_time: 0,
-        log: LogOptions::default(),
-        state: HoldingState::Running,
-        hooks: None,
-        user_namespace: None,
-    }
+    let container = ContainerDescription { id: "pod".into(), ..ContainerDescription::default() };
+    Holding { container, state: HoldingState::Running }
 }
 
 fn adopt() -> Envelope {
@@ -63,10 +55,44 @@ fn inventory() -> Envelope {
     Envelope::Reply { seq: 7, body: Ok(Reply::Holding(Box::new(bare()))), roles: Vec::new() }
 }
 
+/// `Holding` of version 0.1.0, which is on the other side of an upgrade.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct PreviousHolding {
+    id: String,
+    sandbox: String,
+    cgroup: String,
+    pid: u32,
+    start_time: u64,
+    log: LogOptions,
+    state: HoldingState,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hooks: Option<Box<PendingHooks>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    user_namespace: Option<bool>,
+}
+
+/// Parses JSON, so that the order of members does not matter.
+fn value(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
 #[test]
 fn messages_about_containers_have_the_json_of_version_0_1_0() {
-    assert_eq!(serde_json::to_string(&full()).expect("JSON"), FULL);
-    assert_eq!(serde_json::to_string(&bare()).expect("JSON"), BARE);
-    assert_eq!(serde_json::to_string(&adopt()).expect("JSON"), ADOPT);
-    assert_eq!(serde_json::to_string(&inventory()).expect("JSON"), INVENTORY);
+    let json = |message| serde_json::to_value(message).expect("JSON");
+    assert_eq!(json(adopt()), value(ADOPT));
+    assert_eq!(json(inventory()), value(INVENTORY));
+    for (holding, sample) in [(full(), FULL), (bare(), BARE)] {
+        assert_eq!(serde_json::to_value(&holding).expect("JSON"), value(sample));
+        assert_eq!(serde_json::from_str::<Holding>(sample).expect("a holding"), holding);
+    }
+}
+
+#[test]
+fn version_0_1_0_reads_messages_about_containers() {
+    for (holding, sample) in [(full(), FULL), (bare(), BARE)] {
+        let text = serde_json::to_string(&holding).expect("JSON");
+        assert_eq!(text.len(), sample.len(), "a message must not become longer: {text}");
+        let read: PreviousHolding = serde_json::from_str(&text).expect("a holding");
+        assert_eq!(serde_json::to_string(&read).expect("JSON"), sample);
+    }
 }

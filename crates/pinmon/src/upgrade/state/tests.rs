@@ -1,5 +1,8 @@
 use std::collections::BTreeMap;
 
+use monitor_api::{LogOptions, PendingHooks};
+use serde_json::Value;
+
 use super::*;
 
 fn hooks() -> Box<PendingHooks> {
@@ -47,20 +50,22 @@ fn container(full: bool, stage: Stage) -> Container {
     let id = RequestId { link: 2, seq: 8 };
     Container {
         serial: 5,
-        id: "web".into(),
-        sandbox: "pod".into(),
-        cgroup: "/kubepods/pod/web".into(),
+        description: ContainerDescription {
+            id: "web".into(),
+            sandbox: "pod".into(),
+            cgroup: "/kubepods/pod/web".into(),
+            pid: if full { 4_000_000 } else { 0 },
+            start_time: if full { 1 << 40 } else { 0 },
+            log: LogOptions { line_max: 16384, awaited: full },
+            hooks: full.then(hooks),
+            user_namespace: full.then_some(true),
+        },
         grouped: full,
-        pid: if full { 4_000_000 } else { 0 },
-        start_time: if full { 1 << 40 } else { 0 },
         pidfd: full.then_some(23),
-        log: LogOptions { line_max: 16384, awaited: full },
         output: output(full),
         stdin: full.then_some(24),
         filter: if full { Filter::Program(0) } else { Filter::None },
-        hooks: full.then(hooks),
         pod_init: full,
-        user_namespace: full.then_some(true),
         stage,
         warnings: if full { vec!["clamped".into()] } else { vec![] },
         deletes: if full { vec![id] } else { vec![] },
@@ -134,8 +139,71 @@ fn state(full: bool) -> State {
     }
 }
 
+/// What version 0.1.0 wrote for a state with all optional fields, and for one without any.
+const SAMPLES: [(bool, &str); 2] = [(true, include_str!("full.json")), (false, include_str!("bare.json"))];
+
+/// A container of version 0.1.0, which is on the other side of an upgrade.
+#[derive(Serialize, Deserialize)]
+struct PreviousContainer {
+    serial: u64,
+    id: String,
+    sandbox: String,
+    cgroup: String,
+    grouped: bool,
+    pid: i32,
+    start_time: u64,
+    pidfd: Option<FdNumber>,
+    log: LogOptions,
+    output: Output,
+    stdin: Option<FdNumber>,
+    filter: Filter,
+    #[serde(default)]
+    hooks: Option<Box<PendingHooks>>,
+    pod_init: bool,
+    #[serde(default)]
+    user_namespace: Option<bool>,
+    stage: Stage,
+    warnings: Vec<String>,
+    deletes: Vec<RequestId>,
+    removals: u32,
+}
+
+/// Parses JSON, so that the order of members does not matter.
+fn value(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+/// Removes the members of containers that version 0.1.0 wrote as `null` and that are omitted now. It used `null` for
+/// missing ones.
+fn without_nulls(mut state: Value) -> Value {
+    for container in state["containers"].as_array_mut().expect("containers") {
+        let container = container.as_object_mut().expect("a container");
+        container.retain(|name, value| !(value.is_null() && ["hooks", "user_namespace"].contains(&name.as_str())));
+    }
+    state
+}
+
 #[test]
 fn the_state_has_the_json_of_version_0_1_0() {
-    assert_eq!(serde_json::to_string(&state(true)).expect("JSON"), include_str!("full.json"));
-    assert_eq!(serde_json::to_string(&state(false)).expect("JSON"), include_str!("bare.json"));
+    for (full, sample) in SAMPLES {
+        let sample = without_nulls(value(sample));
+        assert_eq!(serde_json::to_value(state(full)).expect("JSON"), sample);
+    }
+}
+
+#[test]
+fn the_state_of_version_0_1_0_is_read() {
+    for (_, sample) in SAMPLES {
+        let read: State = serde_json::from_str(sample).expect("a state");
+        assert_eq!(serde_json::to_value(read).expect("JSON"), without_nulls(value(sample)));
+    }
+}
+
+#[test]
+fn version_0_1_0_reads_the_state() {
+    for (full, sample) in SAMPLES {
+        let containers = serde_json::to_string(&state(full).containers).expect("JSON");
+        let read: Vec<PreviousContainer> = serde_json::from_str(&containers).expect("containers");
+        assert_eq!(serde_json::to_value(&read).expect("JSON"), value(sample)["containers"]);
+    }
 }

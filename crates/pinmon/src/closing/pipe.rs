@@ -6,7 +6,7 @@
 //! `O_NONBLOCK`. poll(2) and epoll do not take it.
 //!
 //! So the monitor only polls pipes. The last close is performed by a log writer, which has copies of the output of a
-//! container, or by a closer (`terminal.rs`). See `writers/blocked.rs` for log writers that wait for the lock.
+//! container, or by a closer (`closing.rs`). See `output/blocked.rs` for log writers that wait for the lock.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-use crate::terminal::CloseQueue;
+use super::queue::CloseQueue;
 
 /// End of a pipe that is shared with a container.
 #[derive(Debug)]

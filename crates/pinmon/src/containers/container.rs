@@ -11,17 +11,20 @@
 //!                            request answered
 //! ```
 //!
-//! SettingUp and Starting have a deadline (`setup.rs`), because the child runs in the cgroup of the container, where it
+//! SettingUp and Starting have a deadline (`containers/setup.rs`), because the child runs in the cgroup of the container, where it
 //! can be frozen. A pod init proceeds from Ready to Starting without a request. Adopted containers enter as Created,
 //! Running or Exited.
 
 use std::time::Duration;
 
 use container::ContainerSetup;
-use monitor_api::{ExitStatus, Failure, Holding, HoldingState, LogOptions, PendingHooks};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use monitor_api::{ContainerDescription, ExitStatus, Failure, HoldingState};
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    process::{Signal, pidfd_send_signal},
+};
 
-use crate::{connection::RequestId, output::Output, pipe::Pipe, programs::Filter};
+use crate::{closing::Pipe, link::RequestId, process::start_time, programs::Filter};
 
 /// Stage of a container.
 pub(crate) enum Stage {
@@ -43,26 +46,15 @@ pub(crate) enum Stage {
 }
 
 /// A container or pod init.
-pub(crate) struct Child {
-    pub(crate) id: String,
-    pub(crate) sandbox: String,
-    /// Path of the cgroup, as in `linux.cgroupsPath`.
-    pub(crate) cgroup: String,
-    pub(crate) pid: i32,
-    pub(crate) start_time: u64,
+pub(crate) struct Container {
+    /// What an inventory lists and an upgrade saves.
+    pub(crate) description: ContainerDescription,
     /// Set when the stage no longer has a `ContainerSetup`, which holds pidfd and cgroup before.
     pub(crate) pidfd: Option<OwnedFd>,
     pub(crate) group: Option<cgroup::Group>,
-    pub(crate) log: LogOptions,
-    pub(crate) output: Output,
     pub(crate) stdin: Option<Pipe>,
     pub(crate) filter: Filter,
-    /// Hooks that have not run yet.
-    pub(crate) hooks: Option<Box<PendingHooks>>,
     pub(crate) pod_init: bool,
-    /// Whether the container has its own user namespace, new or joined, according to its spec. The namespace that its
-    /// init is in at the moment is controlled by the container.
-    pub(crate) user_namespace: bool,
     /// Total timeout of the hooks that run in the child.
     pub(crate) hooks_time: Duration,
     /// The process may not be a child of this one; then its exit is detected by its pidfd.
@@ -75,7 +67,41 @@ pub(crate) struct Child {
     pub(crate) removing: bool,
 }
 
-impl Child {
+impl Container {
+    /// Creates a container whose stage the caller sets.
+    pub(crate) fn new(description: ContainerDescription, filter: Filter) -> Self {
+        Self {
+            description,
+            pidfd: None,
+            group: None,
+            stdin: None,
+            filter,
+            pod_init: false,
+            hooks_time: Duration::ZERO,
+            adopted: false,
+            stage: Stage::Changing,
+            warnings: Vec::new(),
+            deletes: Vec::new(),
+            removing: false,
+        }
+    }
+
+    /// Returns the pid of its process; 0 before the process exists.
+    pub(crate) fn pid(&self) -> i32 {
+        self.description.pid.cast_signed()
+    }
+
+    /// Whether it has its own user namespace, new or joined, according to its spec. The namespace that its init is in at
+    /// the moment is controlled by the container.
+    pub(crate) fn has_user_namespace(&self) -> bool {
+        self.description.user_namespace == Some(true)
+    }
+
+    /// Records its process.
+    pub(crate) fn set_pid(&mut self, pid: i32) {
+        self.description.pid = pid.unsigned_abs();
+        self.description.start_time = start_time(pid).unwrap_or(0);
+    }
     /// Returns the setup, while there is one.
     pub(crate) fn setup(&self) -> Option<&ContainerSetup> {
         match &self.stage {
@@ -113,6 +139,11 @@ impl Child {
         matches!(self.stage, Stage::Draining(_) | Stage::Exited(_))
     }
 
+    /// Returns its cgroup, after it was killed, while processes of it are running.
+    pub(crate) fn unfinished_group(&self) -> Option<&cgroup::Group> {
+        self.group().filter(|group| !self.has_ended() || !group.is_empty().unwrap_or(true))
+    }
+
     /// Takes the stage; the caller must set another one.
     pub(crate) fn change(&mut self) -> Stage {
         std::mem::replace(&mut self.stage, Stage::Changing)
@@ -125,26 +156,37 @@ impl Child {
         self.group = Some(group);
     }
 
-    /// Returns the entry for `Inventory`. `None`: the daemon does not know the container yet.
-    pub(crate) fn holding(&self) -> Option<Holding> {
-        let state = match &self.stage {
-            Stage::SettingUp(..) | Stage::Failing(..) | Stage::Changing => return None,
-            Stage::Created(_) => HoldingState::Created,
-            Stage::Exited(status) => HoldingState::Exited(status.clone()),
-            Stage::Starting(..) if self.pod_init => return None,
-            Stage::Starting(..) | Stage::Running | Stage::Draining(_) if self.pod_init => HoldingState::PodInit,
-            Stage::Starting(..) | Stage::Running | Stage::Draining(_) => HoldingState::Running,
-        };
-        Some(Holding {
-            id: self.id.clone(),
-            sandbox: self.sandbox.clone(),
-            cgroup: self.cgroup.clone(),
-            pid: self.pid.unsigned_abs(),
-            start_time: self.start_time,
-            log: self.log,
-            state,
-            hooks: self.hooks.clone(),
-            user_namespace: Some(self.user_namespace),
-        })
+    /// Returns its state for `Inventory`. `None`: the daemon does not know the container yet.
+    pub(crate) fn holding_state(&self) -> Option<HoldingState> {
+        match &self.stage {
+            Stage::SettingUp(..) | Stage::Failing(..) | Stage::Changing => None,
+            Stage::Created(_) => Some(HoldingState::Created),
+            Stage::Exited(status) => Some(HoldingState::Exited(status.clone())),
+            Stage::Starting(..) if self.pod_init => None,
+            Stage::Starting(..) | Stage::Running | Stage::Draining(_) if self.pod_init => Some(HoldingState::PodInit),
+            Stage::Starting(..) | Stage::Running | Stage::Draining(_) => Some(HoldingState::Running),
+        }
+    }
+
+    /// Kills its cgroup and its process while it is being set up, even if they are frozen.
+    pub(crate) fn kill(&self) {
+        if let Some(group) = self.group()
+            && let Err(error) = group.kill()
+        {
+            eprintln!("pinmon: kill container {}: {error}", self.description.id);
+        }
+        if let Some(pidfd) = self.pidfd() {
+            let _ = pidfd_send_signal(pidfd, Signal::KILL);
+        }
+    }
+
+    /// Kills the processes that a container without its own PID namespace left in its cgroup.
+    pub(crate) fn kill_remaining(&self) {
+        if let Some(group) = &self.group
+            && !group.is_empty().unwrap_or(true)
+            && let Err(error) = group.kill()
+        {
+            eprintln!("pinmon: kill leftover processes of container {}: {error}", self.description.id);
+        }
     }
 }

@@ -11,7 +11,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{clock, epoll::Epoll, stream::StreamKind};
+use crate::{clock, event::Epoll, stream::StreamKind};
 
 /// Time after which a client that reads nothing is dropped.
 pub(crate) const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -11,10 +11,15 @@ use rustix::{
     io::Errno,
 };
 
-use crate::token::Token;
+use super::token::Token;
 
 /// Maximum number of events returned by one wait.
 const EVENTS: usize = 64;
+/// Interval of polling a descriptor that epoll refused to watch.
+///
+/// `fs.epoll.max_user_watches` is a limit per user, and containers without a user namespace share it with root. A
+/// container that exhausts it must not prevent others from being started, executed in or logged.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// An epoll instance.
 #[derive(Debug)]

@@ -5,8 +5,12 @@ use std::{collections::BTreeMap, time::Duration};
 use monitor_api::{LogDevice, Pong, StuckWriter};
 use rustix::fs::{major, minor};
 
-use super::{STUCK, Writer, blocked::COMMON};
-use crate::{monitor::Monitor, output::Place};
+use super::{
+    Outputs,
+    blocked::COMMON,
+    streams::Place,
+    writer::{STUCK, Writer},
+};
 
 /// State of one file system: duration and writer of the longest step, and the number of waiting containers.
 #[derive(Default)]
@@ -16,14 +20,14 @@ struct Stuck {
     containers: usize,
 }
 
-impl Monitor {
+impl Outputs {
     /// Returns the file systems that log writers wait for.
     pub(crate) fn pong(&self) -> Pong {
         let mut devices: BTreeMap<Option<u64>, Stuck> = BTreeMap::new();
         for (place, writer) in &self.writers.list {
             let Some(step_duration) = self.waits_for_files(*place, writer) else { continue };
             let device = devices.entry(place.device).or_default();
-            device.containers += self.outputs_of(*place);
+            device.containers += self.open_outputs_of(*place);
             if step_duration >= device.step_duration {
                 (device.step_duration, device.pid) = (step_duration, writer.pid.unsigned_abs());
             }
@@ -50,9 +54,7 @@ impl Monitor {
             .filter(|step_duration| *step_duration >= STUCK && writer.pipe_marker.current().is_none() && !in_pipe)
     }
 
-    fn outputs_of(&self, place: Place) -> usize {
-        let live = self.containers.values().map(|child| &child.output);
-        let all = live.chain(self.writers.orphans.values().map(|(_, output)| output));
-        all.filter(|output| output.is_open() && output.place == place).count()
+    fn open_outputs_of(&self, place: Place) -> usize {
+        self.map.iter().filter(|(_, output)| output.is_open() && output.place == place).count()
     }
 }

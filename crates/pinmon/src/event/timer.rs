@@ -7,6 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use super::token::Token;
 use crate::clock;
 
 /// A timer. Its arguments are in parentheses. The names of variants are saved by an upgrade.
@@ -36,8 +37,8 @@ pub(crate) enum Timer {
     Command(u64),
     /// Deadline of creating the namespaces of a pod (maker).
     Maker(u64),
-    /// No event reports changes of this object (container, exec, maker, hooks, log writer; 0: the connection).
-    Watch(u64),
+    /// No event reports changes of this object, because epoll refused to watch it.
+    Watch(Token),
     /// Deadline of an upgrade.
     Upgrade,
     /// Log writers must be started or are idle.
