@@ -25,6 +25,7 @@ pub(crate) fn run(mut monitor: Monitor) -> Result<(), String> {
 fn serve(monitor: &mut Monitor) -> io::Result<()> {
     monitor.services.epoll.watch(&monitor.sources.listener, Token::Listener)?;
     monitor.services.epoll.watch(&monitor.sources.signals, Token::Signals)?;
+    monitor.settle_link();
     while !monitor.should_exit {
         let timeout = if monitor.is_idle() { monitor.services.timers.next() } else { Some(Duration::ZERO) };
         for event in monitor.services.epoll.wait(timeout)? {
@@ -46,8 +47,8 @@ fn serve(monitor: &mut Monitor) -> io::Result<()> {
         if upgrade::try_execute(monitor) {
             // Requests that arrived in the meantime were not read, and edge-triggered epoll does not report them again.
             link_ready(monitor);
-            monitor.settle_link();
         }
+        monitor.settle_link();
     }
     finish(monitor)
 }

@@ -206,3 +206,6 @@ pub(crate) fn welcome() -> Welcome {
     let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
     Welcome { major: MAJOR, minor: MINOR, pid, version: env!("CARGO_PKG_VERSION").to_owned() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,11 +6,11 @@
 //! reports.
 //!
 //! ```text
-//!  monitor (output.rs)  ──Order, descriptors──▶ log writer of 8:1 ──▶ logs on 8:1, clients attached to those
-//!  containers │          ◀──Report────────────      │ its own journal │                                     ├─
-//!  heartbeat: a word of shared memory, read by Ping │                                     └─ alarm: a timer that
-//!  notifies the monitor of a step that takes long └───────────────────────────────▶ log writer of 0:53 (hangs; its
-//!  containers block on their own pipes)
+//!  monitor ──Order, descriptors──▶ log writer of 8:1 ──▶ logs on 8:1, and attached clients
+//!  (output.rs) ◀──────Report──────    │  ├─ its own journal
+//!     │                               │  ├─ heartbeat: a word of shared memory, which Ping reads
+//!     │                               │  └─ alarm: a timer that notifies the monitor of a step that takes long
+//!     └───────────────────────────▶ log writer of 0:53 (hangs; its containers block on their own pipes)
 //! ```
 //!
 //! The FIFO is the queue: a container that writes to a hung disk blocks once its pipe is full, and no other container

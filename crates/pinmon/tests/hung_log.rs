@@ -11,8 +11,8 @@ use std::{
 
 use disk::Disk;
 use monitor_api::{
-    Adopt, Attachments, ContainerDescription, Event, Holding, HoldingState, KillScope, Pong, Reply,
-    Request, Role, StuckWriter, Target,
+    Adopt, Attachments, ContainerDescription, Event, Holding, HoldingState, KillScope, Pong, Reply, Request, Role,
+    StuckWriter, Target,
 };
 use node::{Node, TestContainer};
 

@@ -11,8 +11,8 @@
 //!                            request answered
 //! ```
 //!
-//! SettingUp and Starting have a deadline (`containers/setup.rs`), because the child runs in the cgroup of the container, where it
-//! can be frozen. A pod init proceeds from Ready to Starting without a request. Adopted containers enter as Created,
+//! SettingUp and Starting have a deadline (`containers/setup.rs`), because the child runs in the cgroup of the
+//! container, where it can be frozen. A pod init proceeds from Ready to Starting without a request. Adopted containers enter as Created,
 //! Running or Exited.
 
 use std::time::Duration;

@@ -47,7 +47,7 @@ pub(crate) struct ExecSession {
     pub(crate) terminal: Option<Terminal>,
     pub(crate) warnings: Vec<String>,
     pub(crate) stage: ExecStage,
-    /// Moment of [`clock::monotonic`] by which it must have reached execve.
+    /// Moment of [`crate::clock::monotonic`] by which it must have reached execve.
     pub(crate) deadline: Duration,
     /// Why it failed.
     pub(crate) failure: Option<Failure>,
@@ -98,6 +98,7 @@ impl ExecSession {
             let _ = rustix::process::pidfd_send_signal(&setup.pidfd, Signal::KILL);
         }
     }
+
     /// Stops watching its socket.
     pub(super) fn forget(&self, epoll: &Epoll) {
         if let Some(setup) = self.setup() {

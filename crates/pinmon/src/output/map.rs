@@ -54,7 +54,7 @@ impl OutputMap {
         self.orphans.iter().map(|(serial, output)| (*serial, output))
     }
 
-    /// Whether no output of a deleted container is left.
+    /// Whether output of a deleted container is not in its log yet.
     pub(crate) fn has_orphans(&self) -> bool {
         !self.orphans.is_empty()
     }

@@ -27,6 +27,7 @@ pub(crate) fn try_execute(monitor: &mut Monitor) -> bool {
     if pending.is_none() {
         // Log writers of the next program start with the new files.
         monitor.outputs.answer_reopens(&mut monitor.services);
+        monitor.settle_link();
         pending = pending_work(monitor);
     }
     let is_due = |upgrade: &mut PendingUpgrade| pending.is_none() || upgrade.is_late();

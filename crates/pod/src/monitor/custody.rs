@@ -7,9 +7,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use monitor_api::{
-    Adopt, Attachments, ContainerDescription, ExitStatus, Holding, HoldingState, LogOptions, Request, Role,
-};
+use monitor_api::{Adopt, Attachments, ContainerDescription, ExitStatus, Holding, HoldingState, Request, Role};
 
 use crate::{
     Error,
