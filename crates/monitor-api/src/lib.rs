@@ -45,8 +45,9 @@ pub use failure::{CommandError, Failure, FailureKind};
 pub use heartbeat::{LogDevice, Pong, StuckWriter};
 pub use hooks::PendingHooks;
 pub use message::{
-    Adopt, Attach, Create, Created, Envelope, Event, Exec, ExecStarted, ExitStatus, Holding, HoldingState, Kill,
-    KillScope, LogOptions, MakeNamespaces, PodInit, PodInitStarted, Request, Target, UserMappings, Welcome,
+    Adopt, Attach, ContainerDescription, Create, Created, Envelope, Event, Exec, ExecStarted, ExitStatus, Holding,
+    HoldingState, Kill, KillScope, LogOptions, MakeNamespaces, PodInit, PodInitStarted, Request, Target, UserMappings,
+    Welcome,
 };
 pub use reply::Reply;
 pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path, sweep};

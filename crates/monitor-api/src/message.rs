@@ -338,11 +338,11 @@ pub struct PodInitStarted {
     pub start_time: u64,
 }
 
-/// An object of the monitor: a container, a pod init, or the descriptors of a key. Its descriptors are those of
-/// `Request::Adopt`, or `Kept(n)`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Holding {
-    /// Container id, or the key if the state is `HoldingState::Kept`.
+/// What outlives the monitor of a container or pod init: `Inventory` lists it, `Adopt` hands it to the next monitor, and
+/// an upgrade of the monitor saves it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ContainerDescription {
+    /// Container id.
     pub id: String,
     /// Id of its sandbox, as given to `Create`.
     pub sandbox: String,
@@ -354,8 +354,6 @@ pub struct Holding {
     pub start_time: u64,
     /// How its log is written.
     pub log: LogOptions,
-    /// State of the object.
-    pub state: HoldingState,
     /// Hooks that have not run yet. Contract 1.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Box<PendingHooks>>,
@@ -363,6 +361,17 @@ pub struct Holding {
     /// implements a contract before 1.4; the monitor then asks the kernel when it adopts the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_namespace: Option<bool>,
+}
+
+/// An object of the monitor: a container, a pod init, or the descriptors of a key. Its descriptors are those of
+/// `Request::Adopt`, or `Kept(n)`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Holding {
+    /// The container. If the state is `HoldingState::Kept`, only its id is set, which is the key.
+    #[serde(flatten)]
+    pub container: ContainerDescription,
+    /// State of the object.
+    pub state: HoldingState,
 }
 
 /// State of an object of the monitor.
@@ -387,3 +396,6 @@ pub struct Adopt {
     /// The object, as the dead monitor would have listed it.
     pub holding: Holding,
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,31 +15,30 @@
 //! even before execve. A record in Starting, Failed or Running has two descriptors, in Leftover none. Their number per
 //! container is limited.
 
-use std::time::Duration;
+mod session;
 
-use cgroup::Group;
-use container::{ContainerSetup, Progress};
-use monitor_api::{Attachments, Event, ExecStarted, ExitStatus, Failure, Reply, Role};
-use rustix::{
-    fd::{AsFd, BorrowedFd},
-    process::Signal,
-};
+use std::{collections::BTreeMap, io, time::Duration};
+
+use container::Progress;
+use monitor_api::{Event, ExitStatus, Failure};
+use rustix::process::{Signal, pidfd_send_signal};
+
+pub(crate) use session::{ExecHandle, ExecSession, ExecStage};
 
 use crate::{
     clock,
-    connection::RequestId,
+    closing::{Terminal, take_unread_terminal},
+    event::{Epoll, Timer, Token},
     failure::{of_container, system},
-    monitor::Monitor,
+    link::RequestId,
     process::ProcessExit,
-    removal::AfterRemoval,
-    terminal::{Terminal, close_queue_of, take_unread_terminal},
-    timer::Timer,
+    services::Services,
 };
 
 /// Time limit to execve. It needs some milliseconds of CPU time, of which a throttled container gets little.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 /// Time after which the request is answered although the killed process was not reaped.
-pub(crate) const ANSWER_AFTER: Duration = Duration::from_secs(2);
+const ANSWER_AFTER: Duration = Duration::from_secs(2);
 /// Maximum number of execs of a container that have not reached execve, including those killed before.
 const STARTING_MAX: usize = 128;
 /// Maximum number of execs of a container whose leftover processes are tracked.
@@ -48,92 +47,90 @@ const LEFTOVERS_MAX: usize = 256;
 const FIRST_SWEEP: Duration = Duration::from_millis(10);
 const SWEEPS_MAX: u32 = 10;
 
-/// Stage of an exec.
+/// Execs of all containers, by serial number.
+#[derive(Default)]
+pub(crate) struct Execs(BTreeMap<u64, ExecSession>);
+
+/// What a deadline of an exec means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExecStage {
-    /// It has not reached execve.
-    Starting(RequestId),
-    Running,
-    /// A step or execve failed. The request is answered when the process is reaped.
-    Failed(RequestId),
-    /// Reaped, or killed and not waited for any longer. Processes may be left over in its cgroup.
-    Leftover,
+pub(crate) enum ExecDue {
+    /// Nothing: the exec made progress.
+    Nothing,
+    /// It was killed because it did not reach execve.
+    Killed,
+    /// It was killed earlier, and is not waited for any longer: [`Execs::finish`].
+    GivenUp,
 }
 
-/// Process or cgroup of an exec.
-pub(crate) enum ExecHandle {
-    /// Process and cgroup.
-    Process(Box<ContainerSetup>),
-    /// Cgroup only, in [`ExecStage::Leftover`].
-    Group(Group),
+/// End of an exec, to be reported to the daemon.
+#[derive(Debug)]
+pub(crate) enum ExecEnd {
+    /// It had reached execve.
+    Exited(Event),
+    /// It had not: the request fails.
+    Failed { request_id: RequestId, container: String, failure: Failure },
 }
 
-/// A process that `Exec` executes in a container.
-pub(crate) struct ExecSession {
-    pub(crate) id: String,
-    pub(crate) container: String,
-    pub(crate) handle: ExecHandle,
-    pub(crate) terminal: Option<Terminal>,
-    pub(crate) warnings: Vec<String>,
-    pub(crate) stage: ExecStage,
-    /// Moment of [`clock::monotonic`] by which it must have reached execve.
-    pub(crate) deadline: Duration,
-    /// Why it failed.
-    pub(crate) failure: Option<Failure>,
-}
-
-impl ExecSession {
-    /// Returns its setup, in all stages but [`ExecStage::Leftover`].
-    pub(crate) fn setup(&self) -> Option<&ContainerSetup> {
-        if let ExecHandle::Process(setup) = &self.handle { Some(setup) } else { None }
+impl Execs {
+    pub(crate) fn insert(&mut self, serial: u64, exec: ExecSession) {
+        self.0.insert(serial, exec);
     }
 
-    fn setup_mut(&mut self) -> Option<&mut ContainerSetup> {
-        if let ExecHandle::Process(setup) = &mut self.handle { Some(setup) } else { None }
+    pub(crate) fn get(&self, serial: u64) -> Option<&ExecSession> {
+        self.0.get(&serial)
     }
 
-    pub(crate) fn group(&self) -> &Group {
-        match &self.handle {
-            ExecHandle::Process(setup) => &setup.group,
-            ExecHandle::Group(group) => group,
-        }
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &ExecSession)> {
+        self.0.iter().map(|(serial, exec)| (*serial, exec))
     }
 
-    fn into_group(self) -> Group {
-        match self.handle {
-            ExecHandle::Process(setup) => setup.group,
-            ExecHandle::Group(group) => group,
-        }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
-    /// Kills it with all its descendants, even if they are frozen. The process is also killed by pidfd, because the
-    /// container may have moved it to another cgroup.
-    fn kill(&self) {
-        if let Err(error) = self.group().kill() {
-            eprintln!("pinmon: kill exec {} in container {}: {error}", self.id, self.container);
-        }
-        if let Some(setup) = self.setup() {
-            let _ = rustix::process::pidfd_send_signal(&setup.pidfd, Signal::KILL);
-        }
-    }
-}
-
-impl Monitor {
-    /// Execs that have not reached execve.
-    pub(crate) fn starting_execs(&self) -> impl Iterator<Item = u64> {
-        let is_starting = |(_, exec): &(&u64, &ExecSession)| matches!(exec.stage, ExecStage::Starting(_));
-        self.execs.iter().filter(is_starting).map(|(serial, _)| *serial)
+    /// Returns the exec with this id, and its serial number.
+    pub(crate) fn find(&self, id: &str) -> Option<(u64, &ExecSession)> {
+        self.iter().find(|(_, exec)| exec.id == id)
     }
 
-    /// Returns the serial number of the exec with this id.
-    pub(crate) fn find_exec(&self, id: &str) -> Option<u64> {
-        self.execs.iter().find(|(_, exec)| exec.id == id).map(|(serial, _)| *serial)
+    /// Returns the serial number of the exec whose process has this pid and was not reaped.
+    pub(crate) fn with_pid(&self, pid: i32) -> Option<u64> {
+        self.serials(|exec| exec.has_pid(pid)).next()
+    }
+
+    /// Returns the execs that have not reached execve.
+    pub(crate) fn starting(&self) -> impl Iterator<Item = u64> {
+        self.serials(|exec| matches!(exec.stage, ExecStage::Starting(_)))
+    }
+
+    /// Returns the reaped execs with leftover processes.
+    pub(crate) fn leftovers(&self) -> impl Iterator<Item = u64> {
+        self.serials(|exec| exec.stage == ExecStage::Leftover)
+    }
+
+    /// Returns the execs that were not reaped.
+    pub(crate) fn unreaped(&self) -> impl Iterator<Item = u64> {
+        self.serials(|exec| exec.stage != ExecStage::Leftover)
+    }
+
+    /// Returns the execs in this container.
+    pub(crate) fn in_container(&self, container: &str) -> impl Iterator<Item = u64> {
+        self.serials(move |exec| exec.container == container)
+    }
+
+    fn serials(&self, matches: impl Fn(&ExecSession) -> bool) -> impl Iterator<Item = u64> {
+        self.iter().filter(move |(_, exec)| matches(exec)).map(|(serial, _)| serial)
+    }
+
+    /// Forgets the execs of a container that is removed.
+    pub(crate) fn forget_container(&mut self, container: &str) {
+        self.0.retain(|_, exec| exec.container != container);
     }
 
     /// Returns why another exec in this container is refused; `None` if it is allowed.
-    pub(crate) fn exec_limit(&self, container: &str) -> Option<String> {
+    pub(crate) fn limit(&self, container: &str) -> Option<String> {
         let (mut starting, mut leftovers) = (0, 0);
-        for exec in self.execs.values().filter(|exec| exec.container == container) {
+        for exec in self.0.values().filter(|exec| exec.container == container) {
             match exec.stage {
                 ExecStage::Starting(_) | ExecStage::Failed(_) => starting += 1,
                 ExecStage::Leftover => leftovers += 1,
@@ -151,57 +148,67 @@ impl Monitor {
         (leftovers >= LEFTOVERS_MAX).then(why)
     }
 
-    pub(crate) fn advance_exec(&mut self, serial: u64) {
+    /// Watches the socket of an exec. If epoll refuses, a timer polls it.
+    pub(crate) fn watch(&self, serial: u64, services: &mut Services) {
+        services.poll_unless_watched(Token::Exec(serial), self.try_watch(serial, &services.epoll));
+    }
+
+    /// Watches the socket of an exec that has not reached execve.
+    pub(crate) fn try_watch(&self, serial: u64, epoll: &Epoll) -> io::Result<()> {
+        let starting = self.get(serial).filter(|exec| matches!(exec.stage, ExecStage::Starting(_)));
+        let setup = starting.and_then(ExecSession::setup);
+        setup.map_or(Ok(()), |setup| epoll.watch(setup.sync(), Token::Exec(serial)))
+    }
+
+    /// Handles the messages of an exec that has not reached execve.
+    pub(crate) fn advance(&mut self, serial: u64, services: &mut Services) {
         loop {
-            let Some(exec) = self.execs.get_mut(&serial) else { return };
+            let Some(exec) = self.0.get_mut(&serial) else { return };
             let ExecStage::Starting(request_id) = exec.stage else { return };
             let Some(setup) = exec.setup_mut() else { return };
             match setup.advance() {
                 Ok(Progress::Pending | Progress::NamespacesCreated) => return,
                 Ok(Progress::Ready { terminal }) => {
-                    let close_queue = close_queue_of(&self.terminals, &self.containers, &exec.container);
-                    exec.terminal = terminal.map(|master| close_queue.terminal(master));
+                    exec.terminal = terminal.map(|master| Terminal::new(master, &exec.close_queue));
                 }
                 Ok(Progress::Executed) => {
-                    let answer = match started(exec) {
+                    let answer = match exec.started() {
                         Ok(answer) => answer,
                         Err(failure) => {
                             // It must not keep running without an owner.
                             exec.kill();
-                            return self.fail_exec(serial, failure);
+                            return self.fail(serial, failure, services);
                         }
                     };
-                    if let Some(setup) = exec.setup() {
-                        self.epoll.forget(setup.sync());
-                    }
+                    exec.forget(&services.epoll);
                     exec.stage = ExecStage::Running;
-                    self.timers.cancel(exec.deadline, Timer::Command(serial));
-                    return self.reply(request_id, Ok(answer));
+                    services.timers.cancel(exec.deadline, Timer::Command(serial));
+                    return services.reply(request_id, Ok(answer));
                 }
                 Err(error) => {
                     let failure = of_container(&format!("exec in container {}", exec.container), &error);
-                    return self.fail_exec(serial, failure);
+                    return self.fail(serial, failure, services);
                 }
             }
         }
     }
 
     /// Kills an exec that must not reach execve any longer.
-    fn fail_exec(&mut self, serial: u64, failure: Failure) {
-        let Some(exec) = self.execs.get_mut(&serial) else { return };
+    fn fail(&mut self, serial: u64, failure: Failure, services: &mut Services) {
+        let Some(exec) = self.0.get_mut(&serial) else { return };
         let ExecStage::Starting(request_id) = exec.stage else { return };
+        exec.forget(&services.epoll);
         if let Some(setup) = exec.setup() {
-            self.epoll.forget(setup.sync());
-            let _ = rustix::process::pidfd_send_signal(&setup.pidfd, Signal::KILL);
+            let _ = pidfd_send_signal(&setup.pidfd, Signal::KILL);
         }
         (exec.stage, exec.failure) = (ExecStage::Failed(request_id), Some(failure));
-        self.timers.cancel(exec.deadline, Timer::Command(serial));
-        self.timers.after(ANSWER_AFTER, Timer::Command(serial));
+        services.timers.cancel(exec.deadline, Timer::Command(serial));
+        services.timers.after(ANSWER_AFTER, Timer::Command(serial));
     }
 
     /// Handles the deadline to execve, and that of reaping a killed process.
-    pub(crate) fn exec_due(&mut self, serial: u64) {
-        let Some(exec) = self.execs.get(&serial) else { return };
+    pub(crate) fn due(&mut self, serial: u64, services: &mut Services) -> ExecDue {
+        let Some(exec) = self.get(serial) else { return ExecDue::Nothing };
         match exec.stage {
             ExecStage::Starting(_) => {
                 exec.kill();
@@ -210,124 +217,60 @@ impl Monitor {
                 let hint = "is the container frozen, or out of CPU time?";
                 let failure = system(format_args!("exec in container {}", exec.container), why);
                 let failure = Failure { message: format!("{}; {hint}", failure.message), ..failure };
-                self.fail_exec(serial, failure);
-                self.thaw_later(serial);
+                self.fail(serial, failure, services);
+                ExecDue::Killed
             }
-            ExecStage::Failed(_) => self.finish_exec(serial, ProcessExit::UNKNOWN),
-            ExecStage::Running | ExecStage::Leftover => {}
+            ExecStage::Failed(_) => ExecDue::GivenUp,
+            ExecStage::Running | ExecStage::Leftover => ExecDue::Nothing,
         }
     }
 
-    /// Handles a reaped child that is not a container: an exec'd process or an orphan.
-    pub(crate) fn exec_reaped(&mut self, pid: i32, exit: ProcessExit) {
-        let has_pid = |exec: &ExecSession| exec.setup().is_some_and(|setup| setup.pid.as_raw_pid() == pid);
-        let Some(serial) = self.execs.iter().find(|(_, exec)| has_pid(exec)).map(|(serial, _)| *serial) else {
-            return;
-        };
-        // It may have reached execve and exited since its messages were handled.
-        self.advance_exec(serial);
-        if self.execs.get(&serial).is_some_and(has_pid) {
-            self.finish_exec(serial, exit);
-        }
-    }
-
-    /// Ends an exec that was reaped, or is not waited for any longer: closes its descriptors and answers the request.
-    fn finish_exec(&mut self, serial: u64, exit: ProcessExit) {
-        let Some(mut exec) = self.execs.remove(&serial) else { return };
-        let close_queue = close_queue_of(&self.terminals, &self.containers, &exec.container);
-        take_unread_terminal(&close_queue, exec.setup_mut());
+    /// Ends an exec that was reaped, or is not waited for any longer: closes its descriptors. Its leftover processes
+    /// remain.
+    pub(crate) fn finish(&mut self, serial: u64, exit: ProcessExit, services: &mut Services) -> Option<ExecEnd> {
+        let mut exec = self.0.remove(&serial)?;
+        let close_queue = exec.close_queue.clone();
+        exec.setup_mut().into_iter().for_each(|setup| take_unread_terminal(setup, &close_queue));
         let previous = std::mem::replace(&mut exec.stage, ExecStage::Leftover);
         exec.terminal = None;
         let (id, container) = (exec.id.clone(), exec.container.clone());
         let failure = exec.failure.take();
         let oom_killed = exit.signal == Some(libc::SIGKILL) && exec.group().oom_kills() > 0;
-        self.timers.cancel(exec.deadline, Timer::Command(serial));
-        if let Some(setup) = exec.setup() {
-            self.epoll.forget(setup.sync());
-        }
+        services.timers.cancel(exec.deadline, Timer::Command(serial));
+        exec.forget(&services.epoll);
         let handle = match exec.handle {
             ExecHandle::Process(setup) => ExecHandle::Group(setup.group),
             handle => handle,
         };
-        self.execs.insert(serial, ExecSession { handle, ..exec });
-        self.sweep_leftovers(serial, 0);
+        self.0.insert(serial, ExecSession { handle, ..exec });
         match previous {
             ExecStage::Running => {
                 let status = ExitStatus { code: exit.code, signal: exit.signal, oom_killed, at: clock::realtime() };
-                self.notify_daemon(Event::ExecExited { exec: id, container, status });
+                Some(ExecEnd::Exited(Event::ExecExited { exec: id, container, status }))
             }
             ExecStage::Failed(request_id) | ExecStage::Starting(request_id) => {
                 let ended = || system(format!("exec in container {container}"), "its process exited before execve");
-                let failure = self.exec_failure(&container, failure.unwrap_or_else(ended));
-                self.reply(request_id, Err(failure));
+                let failure = failure.unwrap_or_else(ended);
+                Some(ExecEnd::Failed { request_id, container, failure })
             }
-            ExecStage::Leftover => {}
+            ExecStage::Leftover => None,
         }
     }
 
-    /// Forgets a reaped exec once its leftover processes have exited, and checks again in increasing intervals. No
-    /// event reports their exit, because their parent is the init of the container.
-    pub(crate) fn sweep_leftovers(&mut self, serial: u64, tries: u32) {
-        self.sweep_exec(serial);
-        if self.execs.get(&serial).is_some_and(|exec| exec.stage == ExecStage::Leftover) {
-            self.timers.after(FIRST_SWEEP * (1 << tries), Timer::Left(serial, (tries + 1).min(SWEEPS_MAX)));
+    /// Forgets a reaped exec without leftover processes, and returns its cgroup, which must be removed.
+    pub(crate) fn sweep(&mut self, serial: u64) -> Option<cgroup::Group> {
+        let exec = self.get(serial).filter(|exec| exec.stage == ExecStage::Leftover)?;
+        match exec.group().is_empty() {
+            Ok(false) => None,
+            Ok(true) | Err(_) => self.0.remove(&serial).map(ExecSession::into_group),
         }
     }
 
-    /// Sweeps all execs after an upgrade.
-    pub(crate) fn sweep_all_leftovers(&mut self) {
-        let leftovers = |(_, exec): &(&u64, &ExecSession)| exec.stage == ExecStage::Leftover;
-        let serials: Vec<u64> = self.execs.iter().filter(leftovers).map(|(serial, _)| *serial).collect();
-        for serial in serials {
-            self.sweep_leftovers(serial, 0);
+    /// Checks the leftover processes of a reaped exec again later. No event reports their exit, because their parent is
+    /// the init of the container. The interval increases with the number of `tries`.
+    pub(crate) fn sweep_later(&self, serial: u64, tries: u32, services: &mut Services) {
+        if self.get(serial).is_some_and(|exec| exec.stage == ExecStage::Leftover) {
+            services.timers.after(FIRST_SWEEP * (1 << tries), Timer::Left(serial, (tries + 1).min(SWEEPS_MAX)));
         }
     }
-
-    /// Forgets a reaped exec without leftover processes, and removes its cgroup.
-    pub(crate) fn sweep_exec(&mut self, serial: u64) {
-        let leftovers =
-            |exec: &ExecSession| exec.stage == ExecStage::Leftover && exec.group().is_empty().unwrap_or(true);
-        if self.execs.get(&serial).is_some_and(leftovers)
-            && let Some(exec) = self.execs.remove(&serial)
-        {
-            self.remove_group(exec.into_group(), AfterRemoval::Nothing);
-        }
-    }
-
-    /// Kills all execs, because the connection to the daemon closed.
-    pub(crate) fn kill_execs(&mut self) {
-        self.kill_matching_execs(|exec| exec.stage != ExecStage::Leftover);
-    }
-
-    /// Kills the execs of a container that exited.
-    pub(crate) fn kill_execs_of(&mut self, container: &str) {
-        self.kill_matching_execs(|exec| exec.container == container);
-    }
-
-    fn kill_matching_execs(&mut self, matches: impl Fn(&ExecSession) -> bool) {
-        let serials: Vec<u64> =
-            self.execs.iter().filter(|(_, exec)| matches(exec)).map(|(serial, _)| *serial).collect();
-        for serial in serials {
-            self.execs.get(&serial).into_iter().for_each(ExecSession::kill);
-            self.thaw_later(serial);
-            self.sweep_exec(serial);
-        }
-    }
-}
-
-fn started(exec: &ExecSession) -> Result<(Reply, Attachments), Failure> {
-    let duplicate = |object: &str, fd: BorrowedFd<'_>| {
-        let failed = |cause| {
-            let cause = format_args!("duplicate the {object}: {cause}");
-            system(format_args!("exec in container {}", exec.container), cause)
-        };
-        fd.try_clone_to_owned().map_err(|e: std::io::Error| failed(e))
-    };
-    let Some(setup) = exec.setup() else { return Err(system("exec", "its process is unknown")) };
-    let mut attachments = Attachments::new().with(Role::Pidfd, duplicate("pidfd", setup.pidfd.as_fd())?);
-    if let Some(terminal) = &exec.terminal {
-        attachments.push(Role::Terminal, duplicate("terminal", terminal.as_fd())?);
-    }
-    let started = ExecStarted { pid: setup.pid.as_raw_pid().unsigned_abs(), warnings: exec.warnings.clone() };
-    Ok((Reply::ExecStarted(started), attachments))
 }

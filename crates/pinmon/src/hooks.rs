@@ -11,12 +11,16 @@
 //! createContainer hooks run in the child of the container, with the mounts of the node in its namespace;
 //! startContainer hooks run inside the container. A hook without a timeout has [`DEFAULT_TIMEOUT`].
 
-use std::{io::Write, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    time::Duration,
+};
 
 use container::hooks::{HookPoint, Hooks};
-use monitor_api::{Attachments, Failure, PendingHooks, Reply};
+use monitor_api::{Failure, PendingHooks};
 use rustix::{
-    fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    fd::{AsFd, AsRawFd, OwnedFd},
     io::Errno,
     net::{AddressFamily, SocketFlags, SocketType, socketpair},
     thread::{ThreadNameSpaceType, move_into_thread_name_spaces},
@@ -24,9 +28,10 @@ use rustix::{
 use syscall::clone::Clone3;
 
 use crate::{
-    connection::RequestId,
-    failure::{of_container, system},
-    monitor::Monitor,
+    event::{Epoll, Token},
+    failure::system,
+    link::RequestId,
+    services::Services,
 };
 
 /// Timeout in seconds of a hook without its own, so that no request waits forever.
@@ -47,7 +52,7 @@ pub(crate) enum AfterHooks {
 }
 
 /// A child that runs hooks.
-pub(crate) struct HookRunner {
+struct HookRunner {
     after: AfterHooks,
     container: String,
     /// End of file is the exit of the runner.
@@ -55,11 +60,20 @@ pub(crate) struct HookRunner {
     output: Vec<u8>,
 }
 
-impl HookRunner {
-    /// Returns the socket of the runner, for the event loop.
-    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
+/// Hooks that have run.
+pub(crate) struct HooksEnd {
+    pub(crate) after: AfterHooks,
+    /// Container id.
+    pub(crate) container: String,
+    /// Errors of the hooks that failed.
+    pub(crate) failed: Option<String>,
+}
+
+/// Children that run hooks, by serial number.
+pub(crate) struct HookRunners {
+    /// The mount namespace that this process was started in. Early versions did not hand it to their successors.
+    pub(crate) node_mounts: Option<OwnedFd>,
+    runners: BTreeMap<u64, HookRunner>,
 }
 
 /// Sets the default timeout of hooks without one.
@@ -90,31 +104,47 @@ fn hooks_for(hooks: Option<&PendingHooks>, point: HookPoint) -> Option<(Hooks, &
     hooks.has(point).then_some((hooks, &pending.state))
 }
 
-impl Monitor {
+impl HookRunners {
+    /// Creates the component. Without `node_mounts`, hooks fail.
+    pub(crate) fn new(node_mounts: Option<OwnedFd>) -> Self {
+        Self { node_mounts, runners: BTreeMap::new() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runners.is_empty()
+    }
+
     /// Runs the hooks of this point. Returns `after` if there are none, or if the runner could not be started.
-    pub(crate) fn run_hooks(
+    pub(crate) fn run(
         &mut self,
         hooks: Option<&PendingHooks>,
         point: HookPoint,
         pid: i32,
         after: AfterHooks,
+        services: &mut Services,
     ) -> Result<(), (AfterHooks, Option<Failure>)> {
         let Some((hooks, state)) = hooks_for(hooks, point) else { return Err((after, None)) };
         let state = oci::State { pid, ..state.clone() };
         let operation = format!("run hooks of container {}", state.id);
-        let socket = match self.clone_runner(&hooks, point, &state) {
+        let socket = match self.clone_runner(&hooks, point, &state, services) {
             Ok(socket) => socket,
             Err(error) => return Err((after, Some(system(operation, error)))),
         };
-        let serial = self.next_serial();
+        let serial = services.next_serial();
         self.runners.insert(serial, HookRunner { after, container: state.id, socket, output: Vec::new() });
-        self.watch(serial);
+        services.poll_unless_watched(Token::Hooks(serial), self.try_watch(serial, &services.epoll));
         Ok(())
     }
 
-    fn clone_runner(&self, hooks: &Hooks, point: HookPoint, state: &oci::State) -> std::io::Result<OwnedFd> {
+    fn clone_runner(
+        &self,
+        hooks: &Hooks,
+        point: HookPoint,
+        state: &oci::State,
+        services: &Services,
+    ) -> io::Result<OwnedFd> {
         let Some(node) = &self.node_mounts else {
-            return Err(std::io::Error::other("this monitor has no mount namespace of the node; restart it"));
+            return Err(io::Error::other("this monitor has no mount namespace of the node; restart it"));
         };
         let flags = SocketFlags::CLOEXEC;
         let (socket, peer) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -132,14 +162,19 @@ impl Monitor {
             let text: Vec<String> = failed.iter().map(ToString::to_string).collect();
             send_errors(peer, &text.join("; "))
         });
-        self.terminals.cloned();
+        services.closers.cloned();
         cloned?;
         Ok(socket)
     }
 
-    /// Handles errors and the exit of a runner.
-    pub(crate) fn advance_runner(&mut self, serial: u64) {
-        let Some(runner) = self.runners.get_mut(&serial) else { return };
+    /// Watches the socket of a runner.
+    pub(crate) fn try_watch(&self, serial: u64, epoll: &Epoll) -> io::Result<()> {
+        self.runners.get(&serial).map_or(Ok(()), |runner| epoll.watch(&runner.socket, Token::Hooks(serial)))
+    }
+
+    /// Reads the errors of a runner. Returns its end when it has exited.
+    pub(crate) fn advance(&mut self, serial: u64, epoll: &Epoll) -> Option<HooksEnd> {
+        let runner = self.runners.get_mut(&serial)?;
         let mut buffer = [0u8; 1024];
         loop {
             match rustix::io::read(&runner.socket, &mut buffer) {
@@ -149,75 +184,37 @@ impl Monitor {
                     runner.output.extend_from_slice(&buffer[..count.min(room)]);
                 }
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return,
+                Err(Errno::AGAIN) => return None,
                 Err(_) => break,
             }
         }
-        if let Some(runner) = self.runners.remove(&serial) {
-            self.epoll.forget(&runner.socket);
-            self.hooks_done(runner);
-        }
-    }
-
-    fn hooks_done(&mut self, runner: HookRunner) {
-        let HookRunner { after, container, output, .. } = runner;
+        let HookRunner { after, container, socket, output } = self.runners.remove(&serial)?;
+        epoll.forget(&socket);
         let output = String::from_utf8_lossy(&output).into_owned();
         let failed = (!output.is_empty()).then_some(output);
         if let (Some(why), AfterHooks::Stopped(_)) = (&failed, &after) {
             // The specification requires a warning, and that the lifecycle continues.
             eprintln!("pinmon: container {container}: {why}");
         }
-        match after {
-            AfterHooks::Create(serial) => self.create_hooks_done(serial, failed),
-            AfterHooks::Started(request_id) => {
-                let answer = match failed {
-                    None => Ok((Reply::Done, Attachments::new())),
-                    Some(why) => {
-                        self.kill_container(&container);
-                        Err(of_container(&format!("start container {container}"), &failure(&container, &why)))
-                    }
-                };
-                self.reply(request_id, answer);
-            }
-            AfterHooks::Stopped(answers) => self.answer_all(answers),
-        }
-    }
-
-    /// Runs the hooks after the exit of a container, and then sends the answers.
-    pub(crate) fn stop_with_hooks(
-        &mut self,
-        hooks: Option<&PendingHooks>,
-        answers: Vec<(RequestId, Result<(), Failure>)>,
-    ) {
-        if let Err((AfterHooks::Stopped(answers), failure)) =
-            self.run_hooks(hooks, HookPoint::Poststop, 0, AfterHooks::Stopped(answers))
-        {
-            if let Some(failure) = failure {
-                eprintln!("pinmon: {}", failure.message);
-            }
-            self.answer_all(answers);
-        }
-    }
-
-    fn answer_all(&mut self, answers: Vec<(RequestId, Result<(), Failure>)>) {
-        for (request_id, answer) in answers {
-            self.reply(request_id, answer.map(|()| (Reply::Done, Attachments::new())));
-        }
+        Some(HooksEnd { after, container, failed })
     }
 
     /// Whether createRuntime hooks of this container are running.
-    pub(crate) fn create_hooks_running(&self, creating: u64) -> bool {
-        self.runners.values().any(|runner| matches!(runner.after, AfterHooks::Create(serial) if serial == creating))
+    pub(crate) fn are_creating(&self, container: u64) -> bool {
+        self.creating(container).is_some()
     }
 
     /// Kills the running hooks of a container whose creation was given up.
-    pub(crate) fn cancel_hooks(&mut self, creating: u64) {
-        let runs = |(serial, runner): (&u64, &HookRunner)| {
-            matches!(runner.after, AfterHooks::Create(c) if c == creating).then_some(*serial)
-        };
-        if let Some(runner) = self.runners.iter().find_map(runs).and_then(|serial| self.runners.remove(&serial)) {
-            self.epoll.forget(&runner.socket);
+    pub(crate) fn cancel(&mut self, container: u64, epoll: &Epoll) {
+        if let Some(runner) = self.creating(container).and_then(|serial| self.runners.remove(&serial)) {
+            epoll.forget(&runner.socket);
         }
+    }
+
+    /// Returns the runner of the createRuntime hooks of this container.
+    fn creating(&self, container: u64) -> Option<u64> {
+        let runs = |runner: &HookRunner| matches!(runner.after, AfterHooks::Create(serial) if serial == container);
+        self.runners.iter().find(|(_, runner)| runs(runner)).map(|(serial, _)| *serial)
     }
 }
 

@@ -31,3 +31,4 @@ pub(crate) mod pipe_marker;
 pub(crate) mod pump;
 pub(crate) mod recover;
 pub(crate) mod sink;
+pub(crate) mod taps;

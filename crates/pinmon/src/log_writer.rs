@@ -1,16 +1,16 @@
 //! Log writers: processes that move the output of containers, one per file system with logs, and dedicated ones for
-//! containers that block log writers (`writers/blocked.rs`).
+//! containers that block log writers (`output/blocked.rs`).
 //!
 //! A write to a file system that hangs cannot be interrupted, not even by SIGKILL. So the monitor never accesses a log
 //! or the data of a stream. It clones itself for each file system, sends descriptors to the clones, and receives their
 //! reports.
 //!
 //! ```text
-//!  monitor (writers.rs) ──Order, descriptors──▶ log writer of 8:1 ──▶ logs on 8:1, clients attached to those
-//!  containers │          ◀──Report────────────      │ its own journal │                                     ├─
-//!  heartbeat: a word of shared memory, read by Ping │                                     └─ alarm: a timer that
-//!  notifies the monitor of a step that takes long └───────────────────────────────▶ log writer of 0:53 (hangs; its
-//!  containers block on their own pipes)
+//!  monitor ──Order, descriptors──▶ log writer of 8:1 ──▶ logs on 8:1, and attached clients
+//!  (output.rs) ◀──────Report──────    │  ├─ its own journal
+//!     │                               │  ├─ heartbeat: a word of shared memory, which Ping reads
+//!     │                               │  └─ alarm: a timer that notifies the monitor of a step that takes long
+//!     └───────────────────────────▶ log writer of 0:53 (hangs; its containers block on their own pipes)
 //! ```
 //!
 //! The FIFO is the queue: a container that writes to a hung disk blocks once its pipe is full, and no other container
@@ -37,9 +37,8 @@ use rustix::{
 use syscall::shared_word::SharedWord;
 
 use crate::{
-    epoll::Epoll,
+    event::{Epoll, Timers},
     log::{journal::Journal, pipe_marker::PipeMarker, pump::Pump},
-    timer::Timers,
 };
 use alarm::{Alarm, AlarmControl};
 use channel::Channel;

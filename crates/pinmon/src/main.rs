@@ -5,17 +5,22 @@
 //! `monitor-api`, and never waits for it.
 //!
 //! ```text
-//! serve.rs        start: sealed copy, own mount namespace, journal, signals
-//! monitor.rs      state, and the event loop ────┬─▶ connection.rs ──▶ request/<verb>.rs
-//!                                               ├─▶ setup.rs, child.rs      containers from clone to execve
-//!                                               ├─▶ exec.rs                 exec'd processes
-//!                                               ├─▶ hooks.rs                hooks, run on the node by a child
-//!                                               ├─▶ drain.rs                the remaining output of a container that
-//!                                               exited ├─▶ writers.rs ──▶ log_writer.rs ──▶ log.rs, attach.rs: other
-//!                                               processes ├─▶ terminal.rs, pipe.rs    terminals and pipes, and how
-//!                                               they are closed ├─▶ upgrade.rs              execution of a new program
-//!                                               in this process └─▶ reap.rs ──▶ process.rs  exits, and their status
+//! start.rs         a new monitor ─┐
+//! upgrade.rs       a resumed one ─┴─▶ event_loop.rs ──▶ request/<verb>.rs   one iteration: events, timers, jobs
+//!                                          │                  │
+//!                                          ▼                  ▼
+//! monitor.rs       its components, and monitor/<flow>.rs: what spans them (setup, exit, removal of a container)
+//!                     │
+//!                     ├─▶ containers.rs, exec.rs, hooks.rs, namespaces.rs      processes from clone to exit
+//!                     ├─▶ output.rs ──▶ log_writer.rs ──▶ log.rs               output, and the processes that log it
+//!                     └─▶ removal.rs, thaw.rs, mounts.rs                       jobs that are done a piece at a time
+//!                              │
+//!                              ▼
+//! services.rs      what all components use: event.rs (epoll, timers), link.rs (the daemon), closing.rs (the processes
+//!                  that close terminals and pipes)
 //! ```
+//!
+//! Modules use each other downwards only. A component knows no other: what must happen elsewhere, it returns as a value.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -24,39 +29,34 @@
 #[macro_use]
 mod diagnostics;
 
-mod attach;
-mod child;
 mod clock;
-mod connection;
-mod drain;
-mod epoll;
+mod closing;
+mod containers;
+mod event;
+mod event_loop;
 mod exec;
 mod failure;
 mod hooks;
 mod inherited_limits;
-mod inventory;
-mod journals;
+mod link;
 mod log;
 mod log_writer;
 mod monitor;
+mod mounts;
+mod namespaces;
 mod output;
-mod pipe;
 mod pod_init;
+mod priority;
 mod process;
 mod programs;
-mod reap;
 mod removal;
 mod request;
-mod serve;
-mod setup;
+mod services;
+mod signals;
+mod start;
 mod stream;
-mod terminal;
 mod thaw;
-mod timer;
-mod token;
-mod unwatched;
 mod upgrade;
-mod writers;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
@@ -75,10 +75,13 @@ fn main() -> ExitCode {
             println!("{USAGE}\n\nThe monitor of a node's containers; `pinion serve` starts it.");
             Ok(())
         }
-        Some("serve") => parse(&arguments[1..]).and_then(|(socket, state)| serve::serve(socket, &state)),
+        Some("serve") => {
+            parse(&arguments[1..]).and_then(|(socket, state)| start::start(socket, &state)).and_then(event_loop::run)
+        }
         Some(upgrade::CHECK) if arguments.len() == 1 => upgrade::check_state(),
         Some("resume") => parse_resume(&arguments[1..])
-            .and_then(|(state, previous, refused)| upgrade::resume(state, previous, refused)),
+            .and_then(|(state, previous, refused)| upgrade::resume(state, previous, refused))
+            .and_then(event_loop::run),
         _ => Err(USAGE.to_owned()),
     };
     match result {

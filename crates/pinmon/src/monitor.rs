@@ -1,211 +1,100 @@
-//! State of the monitor, and its event loop.
+//! The components of the monitor, and what spans them.
+//!
+//! A component has its own map of objects and knows no other component: what must happen elsewhere, it returns as a
+//! value. The flows that span components are here, one file each. The event loop (`event_loop.rs`) calls them, and so
+//! do requests (`request.rs`).
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    io,
-    time::Duration,
-};
+mod connection;
+mod execs;
+mod exit;
+mod hooks;
+mod reap;
+mod removal;
+mod setup;
+mod writers;
+
+use std::{collections::BTreeMap, io, time::Duration};
 
 use cgroup::Hierarchies;
 use rustix::fd::OwnedFd;
 use syscall::signal_fd::SignalFd;
 
 use crate::{
-    child::Child,
-    clock,
-    connection::Link,
-    epoll::{Epoll, EpollEvent},
-    exec::ExecSession,
-    hooks::HookRunner,
-    inherited_limits::InheritedLimits,
-    journals::Journals,
-    programs::Programs,
-    removal::RemovalJob,
-    request::{NamespaceMaker, UnusedMounts},
-    terminal::Terminals,
-    thaw::Thaws,
-    timer::{Timer, Timers},
-    token::Token,
-    upgrade::Pending,
-    writers::{SHUTDOWN_TIMEOUT, Writers},
+    clock, containers::Containers, event::Token, exec::Execs, hooks::HookRunners, inherited_limits::InheritedLimits,
+    link::RequestId, mounts::Mounts, namespaces::NamespaceMakers, output::Outputs, programs::Programs,
+    removal::Removals, services::Services, thaw::Thaws,
 };
-
-/// Maximum number of signals read in one iteration. Four signal numbers can be pending; later signals cause another
-/// event.
-const SIGNALS_MAX: usize = 8;
-/// Delay after reading signals failed, which only happens without memory.
-const SIGNALS_RETRY: Duration = Duration::from_millis(20);
 
 /// State of the monitor.
 pub(crate) struct Monitor {
-    pub(crate) epoll: Epoll,
-    pub(crate) listener: OwnedFd,
-    pub(crate) signals: SignalFd,
-    pub(crate) trees: Hierarchies,
-    /// The mount namespace that this process was started in, for hooks.
-    pub(crate) node_mounts: Option<OwnedFd>,
-    pub(crate) inherited_limits: InheritedLimits,
-    pub(crate) journals: Journals,
-    pub(crate) writers: Writers,
-    pub(crate) programs: Programs,
-    pub(crate) terminals: Terminals,
-    pub(crate) timers: Timers,
-    pub(crate) link: Option<Link>,
-    /// Number of connections accepted so far.
-    pub(crate) links: u64,
-    /// Containers and pod inits, by serial number.
-    pub(crate) containers: BTreeMap<u64, Child>,
-    /// Exec sessions, by serial number.
-    pub(crate) execs: BTreeMap<u64, ExecSession>,
-    /// Children that create namespaces, by serial number.
-    pub(crate) makers: BTreeMap<u64, NamespaceMaker>,
-    /// Running hooks, by serial number.
-    pub(crate) runners: BTreeMap<u64, HookRunner>,
-    /// Cgroups that are being removed, by serial number.
-    pub(crate) removals: BTreeMap<u64, RemovalJob>,
-    /// Removals that can continue in the next iteration.
-    pub(crate) ready_removals: VecDeque<u64>,
+    pub(crate) services: Services,
+    pub(crate) sources: Sources,
+    pub(crate) node: Node,
+    pub(crate) containers: Containers,
+    pub(crate) outputs: Outputs,
+    pub(crate) execs: Execs,
+    pub(crate) hooks: HookRunners,
+    pub(crate) namespace_makers: NamespaceMakers,
+    pub(crate) mounts: Mounts,
+    pub(crate) removals: Removals,
     pub(crate) thaws: Thaws,
     pub(crate) keyed_descriptors: BTreeMap<String, Vec<OwnedFd>>,
-    pub(crate) unused_mounts: UnusedMounts,
-    pub(crate) serials: u64,
     /// A requested upgrade that has not happened yet.
-    pub(crate) upgrade: Option<Pending>,
+    pub(crate) upgrade: Option<PendingUpgrade>,
     /// Whether more children may have exited than were reaped. No further event reports them.
     pub(crate) reaping: bool,
     /// Whether `Shutdown` or a signal ended the monitor.
     pub(crate) should_exit: bool,
 }
 
+/// Descriptors that the event loop itself watches.
+pub(crate) struct Sources {
+    pub(crate) listener: OwnedFd,
+    pub(crate) signals: SignalFd,
+}
+
+/// What new containers and execs get from the node.
+pub(crate) struct Node {
+    pub(crate) trees: Hierarchies,
+    pub(crate) inherited_limits: InheritedLimits,
+    pub(crate) programs: Programs,
+}
+
+/// A requested upgrade.
+pub(crate) struct PendingUpgrade {
+    pub(crate) request_id: RequestId,
+    /// A sealed copy of the program.
+    pub(crate) program: OwnedFd,
+    /// Moment of [`clock::monotonic`] at which it is given up.
+    pub(crate) until: Duration,
+}
+
+impl PendingUpgrade {
+    /// Whether its time limit is over.
+    pub(crate) fn is_late(&self) -> bool {
+        clock::monotonic() >= self.until
+    }
+}
+
 impl Monitor {
-    /// Serves until `Shutdown`.
-    pub(crate) fn run(&mut self) -> io::Result<()> {
-        self.epoll.watch(&self.listener, Token::Listener)?;
-        self.epoll.watch(&self.signals, Token::Signals)?;
-        while !self.should_exit {
-            let is_idle = self.ready_removals.is_empty()
-                && !self.thaws.is_ready()
-                && !self.reaping
-                && self.unused_mounts.is_empty();
-            let timeout = if is_idle { self.timers.next() } else { Some(Duration::ZERO) };
-            for event in self.epoll.wait(timeout)? {
-                self.dispatch(event);
-            }
-            if self.reaping {
-                self.reap();
-            }
-            while let Some(timer) = self.timers.due() {
-                self.timer_due(timer);
-            }
-            self.remove_some();
-            self.thaw_some();
-            self.unused_mounts.close_some();
-            self.close_terminals();
-            self.try_upgrade();
-        }
-        self.flush();
-        self.finish_orphans()?;
-        self.kill_writers();
-        self.drop_orphans();
-        self.close_terminals();
-        Ok(())
-    }
-
-    /// Returns a serial number that was never used before.
-    pub(crate) fn next_serial(&mut self) -> u64 {
-        self.serials += 1;
-        self.serials
-    }
-
-    /// Returns the serial number of the container with this id.
-    pub(crate) fn find(&self, id: &str) -> Option<u64> {
-        self.containers.iter().find(|(_, child)| child.id == id).map(|(serial, _)| *serial)
-    }
-
-    /// Serves only log writers, until the output of deleted containers is in their logs or [`SHUTDOWN_TIMEOUT`] is
-    /// over.
-    fn finish_orphans(&mut self) -> io::Result<()> {
-        let until = clock::monotonic() + SHUTDOWN_TIMEOUT;
-        while !self.writers.orphans.is_empty() {
-            let remaining = until.saturating_sub(clock::monotonic());
-            if remaining.is_zero() {
-                break;
-            }
-            for event in self.epoll.wait(Some(remaining))? {
-                if matches!(event.token, Token::Signals | Token::Writer(_) | Token::Alarm(_)) {
-                    self.dispatch(event);
-                }
-            }
-            if self.reaping {
-                self.reap();
-            }
-        }
-        Ok(())
-    }
-
-    fn dispatch(&mut self, event: EpollEvent) {
-        match event.token {
-            Token::Listener => self.accept(),
-            Token::Signals => self.read_signals(),
-            Token::Link => self.link_ready(),
-            Token::Sync(serial) => self.advance(serial),
-            Token::Pidfd(serial) => self.check_exit(serial, 0),
-            Token::Writer(number) => self.writer_ready(number),
-            Token::Alarm(number) => self.alarm_expired(number),
-            // Used only by log writers.
-            Token::Stream(..) | Token::Tap(..) => {}
-        }
-    }
-
-    fn timer_due(&mut self, timer: Timer) {
-        match timer {
-            Timer::Drain(serial) => self.drain(serial, true),
-            Timer::Writers => self.maintain_writers(),
-            Timer::Reopen(serial) => self.reopened(serial),
-            // Used only by log writers.
-            Timer::Rest(..) | Timer::Taps(_) | Timer::Close(_) => {}
-            Timer::Alarm(number) => self.alarm_expired(number),
-            Timer::Exit(serial, tries) => self.check_exit(serial, tries),
-            Timer::Left(serial, tries) => self.sweep_leftovers(serial, tries),
-            Timer::Remove(serial) => self.removal_due(serial),
-            Timer::Thaw(serial) => self.thaw_due(serial),
-            Timer::SetUp(serial) => self.set_up_due(serial),
-            Timer::Execute(serial) => self.execute_due(serial),
-            Timer::Answer(serial) => self.answer_due(serial),
-            Timer::Command(serial) => self.exec_due(serial),
-            Timer::Maker(serial) => self.maker_due(serial),
-            Timer::Watch(serial) => self.poll_unwatched(serial),
-            // Handled after every iteration.
-            Timer::Upgrade | Timer::Terminals => {}
-            Timer::Signals => self.read_signals(),
-        }
-    }
-
-    /// Reads signals. Children are reaped after the events of this iteration.
-    fn read_signals(&mut self) {
-        for _ in 0..SIGNALS_MAX {
-            match self.signals.read() {
-                Ok(Some(libc::SIGCHLD)) => self.reaping = true,
-                Ok(Some(signal)) => self.handle_termination(signal),
-                Ok(None) => return,
-                Err(error) => {
-                    eprintln!("pinmon: read signals: {error}");
-                    // No SIGCHLD is reported while an unread one is pending.
-                    return self.timers.within(SIGNALS_RETRY, Timer::Signals);
-                }
-            }
-        }
-    }
-
-    /// Handles a termination signal. It ends the monitor only if it holds nothing: output and exit codes of containers
-    /// depend on it.
-    fn handle_termination(&mut self, signal: i32) {
-        if self.holds_nothing() {
-            self.should_exit = true;
-        } else {
-            eprintln!(
-                "pinmon: ignore signal {signal}: the monitor holds containers; delete them, then request Shutdown"
-            );
+    /// Creates a monitor that holds nothing.
+    pub(crate) fn new(services: Services, sources: Sources, node: Node, outputs: Outputs, hooks: HookRunners) -> Self {
+        Self {
+            services,
+            sources,
+            node,
+            containers: Containers::default(),
+            outputs,
+            execs: Execs::default(),
+            hooks,
+            namespace_makers: NamespaceMakers::default(),
+            mounts: Mounts::default(),
+            removals: Removals::default(),
+            thaws: Thaws::default(),
+            keyed_descriptors: BTreeMap::new(),
+            upgrade: None,
+            reaping: false,
+            should_exit: false,
         }
     }
 
@@ -215,5 +104,34 @@ impl Monitor {
             && self.execs.is_empty()
             && self.keyed_descriptors.is_empty()
             && self.removals.is_empty()
+    }
+
+    /// Whether nothing can be done before the next event or timer.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.removals.is_ready() && !self.thaws.is_ready() && !self.reaping && !self.mounts.has_unused()
+    }
+
+    /// Watches the descriptors of an object that epoll refused to watch before.
+    pub(crate) fn try_watch(&self, token: Token) -> io::Result<()> {
+        let epoll = &self.services.epoll;
+        match token {
+            Token::Link => self.services.link.try_watch(epoll),
+            Token::Container(serial) | Token::Pidfd(serial) => self.containers.try_watch(serial, epoll),
+            Token::Exec(serial) => self.execs.try_watch(serial, epoll),
+            Token::NamespaceMaker(serial) => self.namespace_makers.try_watch(serial, epoll),
+            Token::Hooks(serial) => self.hooks.try_watch(serial, epoll),
+            Token::Writer(number) | Token::Alarm(number) => self.outputs.try_watch(number, epoll),
+            // The monitor does not start without a watch for these, and the others are of log writers.
+            Token::Listener | Token::Signals | Token::Stream(..) | Token::Tap(..) => Ok(()),
+        }
+    }
+
+    /// Starts the next pass of thawing a killed container or exec whose processes have not exited.
+    pub(crate) fn thaw_due(&mut self, serial: u64) {
+        let group = match self.containers.get(serial) {
+            Some(container) => container.unfinished_group(),
+            None => self.execs.get(serial).and_then(|exec| exec.unfinished_group()),
+        };
+        self.thaws.due(serial, group);
     }
 }

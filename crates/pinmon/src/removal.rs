@@ -7,12 +7,15 @@
 //!  exec exited ─▶ Nothing ──┘    (STEP cgroups each)└─ error ─▶ Timer::Remove, ERRORS_MAX times; then reported
 //! ```
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use cgroup::{Group, Removal, RemovalStatus};
 use monitor_api::{Failure, PendingHooks};
 
-use crate::{child::Stage, clock, connection::RequestId, failure, monitor::Monitor, timer::Timer};
+use crate::{clock, event::Timer, link::RequestId, services::Services};
 
 /// Maximum number of cgroups removed or inspected in one iteration, which takes some milliseconds.
 const STEP: usize = 64;
@@ -36,8 +39,24 @@ pub(crate) enum AfterRemoval {
     Answer(Option<Box<PendingHooks>>, Vec<(RequestId, Result<(), Failure>)>),
 }
 
+/// End of a removal.
+pub(crate) enum RemovalEnd {
+    /// The cgroup is removed, or was given up for an object that nobody waits for.
+    Removed(AfterRemoval),
+    /// The cgroup of the container with this serial number cannot be removed.
+    Failed { container: u64, group: Group, why: String },
+}
+
+/// Cgroups that are being removed, by serial number.
+#[derive(Default)]
+pub(crate) struct Removals {
+    jobs: BTreeMap<u64, RemovalJob>,
+    /// Removals that can continue in the next iteration.
+    ready: VecDeque<u64>,
+}
+
 /// A cgroup that is being removed.
-pub(crate) struct RemovalJob {
+struct RemovalJob {
     removal: Removal,
     then: AfterRemoval,
     /// Number of times that it was busy since the last progress.
@@ -54,109 +73,98 @@ fn wait_after(tries: u32) -> Duration {
 
 impl RemovalJob {
     /// Whether a request waits for the removal.
-    pub(crate) fn is_awaited(&self) -> bool {
+    fn is_awaited(&self) -> bool {
         !matches!(self.then, AfterRemoval::Nothing)
     }
 }
 
-impl Monitor {
-    /// Removes the cgroup and the record of an exited container, and answers its `Delete`s.
-    pub(crate) fn try_remove(&mut self, serial: u64) {
-        let Some(child) = self.containers.get_mut(&serial) else { return };
-        if !matches!(child.stage, Stage::Exited(_)) || child.deletes.is_empty() || child.removing {
-            return;
-        }
-        let Some(group) = child.group.take() else { return self.forget_container(serial) };
-        child.removing = true;
-        if !group.is_empty().unwrap_or(true) {
-            let _ = group.kill();
-        }
-        self.remove_group(group, AfterRemoval::Forget(serial));
+impl Removals {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
     }
 
-    /// Removes a cgroup whose processes exited or were killed. An empty one is removed immediately.
-    pub(crate) fn remove_group(&mut self, group: Group, then: AfterRemoval) {
+    /// Whether a removal can continue immediately.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Whether a request waits for a removal.
+    pub(crate) fn are_awaited(&self) -> bool {
+        self.jobs.values().any(RemovalJob::is_awaited)
+    }
+
+    /// Starts to remove a cgroup whose processes exited or were killed. An empty one is removed immediately.
+    pub(crate) fn start(&mut self, group: Group, then: AfterRemoval, services: &mut Services) -> Option<RemovalEnd> {
         let path = group.path().clone();
         let removal = match group.removal() {
             Ok(removal) => removal,
             Err(error) => {
                 eprintln!("pinmon: remove cgroup {path}: {error}");
-                return self.group_removed(then);
+                return Some(RemovalEnd::Removed(then));
             }
         };
-        let serial = self.next_serial();
+        let serial = services.next_serial();
         let until = clock::monotonic() + GIVE_UP;
-        self.removals.insert(serial, RemovalJob { removal, then, tries: 0, errors: 0, removed: 0, until });
-        self.step_removal(serial);
+        self.jobs.insert(serial, RemovalJob { removal, then, tries: 0, errors: 0, removed: 0, until });
+        self.step(serial, services)
     }
 
     /// Performs a step of the next removal that is ready.
-    pub(crate) fn remove_some(&mut self) {
-        if let Some(serial) = self.ready_removals.pop_front() {
-            self.step_removal(serial);
-        }
+    pub(crate) fn step_next(&mut self, services: &mut Services) -> Option<RemovalEnd> {
+        let serial = self.ready.pop_front()?;
+        self.step(serial, services)
     }
 
-    /// Continues a removal after its wait.
-    pub(crate) fn removal_due(&mut self, serial: u64) {
-        if self.removals.contains_key(&serial) {
-            self.ready_removals.push_back(serial);
-        } else {
-            // Timer of a previous program, which names the container.
-            self.try_remove(serial);
+    /// Continues a removal after its wait. Returns `false` if there is no such removal.
+    pub(crate) fn resume(&mut self, serial: u64) -> bool {
+        let exists = self.jobs.contains_key(&serial);
+        if exists {
+            self.ready.push_back(serial);
         }
+        exists
     }
 
-    fn step_removal(&mut self, serial: u64) {
-        let Some(job) = self.removals.get_mut(&serial) else { return };
+    fn step(&mut self, serial: u64, services: &mut Services) -> Option<RemovalEnd> {
+        let job = self.jobs.get_mut(&serial)?;
         let outcome = job.removal.step(STEP);
         if job.removal.removed() > job.removed {
             (job.removed, job.tries) = (job.removal.removed(), 0);
             job.until = clock::monotonic() + GIVE_UP;
         }
         let error = match outcome {
-            Ok(RemovalStatus::Pending) => return self.ready_removals.push_back(serial),
-            Ok(RemovalStatus::Done) => {
-                let job = self.removals.remove(&serial);
-                return job.map_or((), |job| self.group_removed(job.then));
+            Ok(RemovalStatus::Pending) => {
+                self.ready.push_back(serial);
+                return None;
             }
+            Ok(RemovalStatus::Done) => return self.jobs.remove(&serial).map(|job| RemovalEnd::Removed(job.then)),
             Ok(RemovalStatus::Busy) if clock::monotonic() < job.until => {
                 if job.is_awaited() && job.tries.is_multiple_of(8) && job.tries > 0 {
                     let _ = job.removal.group().kill();
                 }
                 job.tries += 1;
-                let wait = wait_after(job.tries);
-                return self.timers.after(wait, Timer::Remove(serial));
+                services.timers.after(wait_after(job.tries), Timer::Remove(serial));
+                return None;
             }
             Err(_) if job.errors < ERRORS_MAX => {
                 job.errors += 1;
-                let wait = wait_after(job.errors);
-                return self.timers.after(wait, Timer::Remove(serial));
+                services.timers.after(wait_after(job.errors), Timer::Remove(serial));
+                return None;
             }
             Ok(RemovalStatus::Busy) => job.removal.timeout_error(),
             Err(error) => error,
         };
-        if let Some(job) = self.removals.remove(&serial) {
-            self.removal_failed(job, &error);
-        }
+        self.jobs.remove(&serial).map(|job| job.give_up(&error))
     }
+}
 
-    fn group_removed(&mut self, then: AfterRemoval) {
-        match then {
-            AfterRemoval::Nothing => {}
-            AfterRemoval::Forget(serial) => self.forget_container(serial),
-            AfterRemoval::Answer(hooks, answers) => self.stop_with_hooks(hooks.as_deref(), answers),
-        }
-    }
-
-    fn removal_failed(&mut self, job: RemovalJob, error: &cgroup::Error) {
-        let RemovalJob { removal, then, .. } = job;
-        let AfterRemoval::Forget(serial) = then else {
-            eprintln!("pinmon: remove cgroup {}: {error}", removal.group().path());
-            return self.group_removed(then);
+impl RemovalJob {
+    /// Ends a removal that failed.
+    fn give_up(self, error: &cgroup::Error) -> RemovalEnd {
+        let AfterRemoval::Forget(container) = self.then else {
+            eprintln!("pinmon: remove cgroup {}: {error}", self.removal.group().path());
+            return RemovalEnd::Removed(self.then);
         };
-        let Some(child) = self.containers.get_mut(&serial) else { return };
-        let group = removal.into_group();
+        let group = self.removal.into_group();
         let mut pids = group.pids().unwrap_or_default();
         pids.truncate(PIDS_MAX);
         let why = match pids.is_empty() {
@@ -165,23 +173,6 @@ impl Monitor {
                 format!("processes {pids:?} of its cgroup do not exit; see /proc/<pid>/stack for what they wait for")
             }
         };
-        (child.group, child.removing) = (Some(group), false);
-        let failure = failure::state("delete", &child.id, &why);
-        for request_id in std::mem::take(&mut child.deletes) {
-            self.reply(request_id, Err(failure.clone()));
-        }
-    }
-
-    /// Forgets a container that has no cgroup any longer.
-    fn forget_container(&mut self, serial: u64) {
-        let Some(child) = self.containers.remove(&serial) else { return };
-        self.execs.retain(|_, exec| exec.container != child.id);
-        if let Some(pidfd) = &child.pidfd {
-            self.epoll.forget(pidfd);
-        }
-        self.journals.forget(&child.id);
-        self.release_output(serial, child.id, child.output);
-        let answers = child.deletes.into_iter().map(|request_id| (request_id, Ok(()))).collect();
-        self.stop_with_hooks(child.hooks.as_deref(), answers);
+        RemovalEnd::Failed { container, group, why }
     }
 }

@@ -7,6 +7,7 @@ mod create;
 mod delete;
 mod exec;
 mod hello;
+mod inventory;
 mod keep;
 mod kill;
 mod make_namespaces;
@@ -21,53 +22,49 @@ mod upgrade;
 
 use monitor_api::{Attachments, Failure, FailureKind, Reply, Request};
 
-pub(crate) use make_namespaces::NamespaceMaker;
-pub(crate) use mounts::UnusedMounts;
-
-use crate::{connection::RequestId, monitor::Monitor};
+use crate::{link::RequestId, monitor::Monitor};
 
 /// Result of a request. `None`: the reply is sent later.
 type Answer = Result<Option<Reply>, Failure>;
 
-impl Monitor {
-    /// Dispatches a request. Attached descriptors that the verb does not take are closed.
-    pub(crate) fn handle(&mut self, request_id: RequestId, request: Request, mut attachments: Attachments) {
-        let is_hello = matches!(request, Request::Hello { .. });
-        if !is_hello && !self.link.as_ref().is_some_and(|link| link.greeted) {
-            let failure = Failure::new(FailureKind::Version, "the first request of a connection must be Hello");
-            return self.reply(request_id, Err(failure));
+/// Handles a request. Attached descriptors that the verb does not take are closed.
+pub(crate) fn handle(monitor: &mut Monitor, request_id: RequestId, request: Request, attachments: Attachments) {
+    let is_hello = matches!(request, Request::Hello { .. });
+    let answer = if is_hello || monitor.services.link.is_greeted() {
+        answer(monitor, request_id, request, attachments)
+    } else {
+        Err(Failure::new(FailureKind::Version, "the first request of a connection must be Hello"))
+    };
+    match answer {
+        Ok(Some(reply)) => monitor.services.reply(request_id, Ok((reply, Attachments::new()))),
+        Ok(None) => {}
+        Err(failure) => monitor.services.reply(request_id, Err(failure)),
+    }
+}
+
+fn answer(monitor: &mut Monitor, request_id: RequestId, request: Request, mut attachments: Attachments) -> Answer {
+    match request {
+        Request::Hello { major, minor } => hello::hello(monitor, major, minor),
+        Request::Inventory => inventory::inventory(monitor, request_id),
+        Request::Adopt(adopt) => adopt::adopt(monitor, adopt, attachments),
+        Request::Mounts { container } => mounts::mounts(monitor, container, attachments),
+        Request::Create(create) => create::create(monitor, request_id, *create, attachments),
+        Request::Start { container } => start::start(monitor, request_id, &container),
+        Request::Kill(kill) => kill::kill(monitor, &kill),
+        Request::Exec(exec) => exec::exec(monitor, request_id, *exec, &mut attachments),
+        Request::Attach(attach) => attach::attach(monitor, &attach.container, &mut attachments),
+        Request::CloseStdin { container } => close_stdin::close_stdin(monitor, &container),
+        Request::ReopenLog { container } => reopen_log::reopen_log(monitor, request_id, &container, &mut attachments),
+        Request::ResizeTerminal { target, size } => resize_terminal::resize_terminal(monitor, &target, size),
+        Request::Delete { container } => delete::delete(monitor, request_id, &container),
+        Request::PodInit(init) => pod_init::pod_init(monitor, request_id, init, attachments),
+        Request::Keep { key } => keep::keep(monitor, key, attachments),
+        Request::Release { key } => keep::release(monitor, &key),
+        Request::MakeNamespaces(request) => {
+            make_namespaces::make_namespaces(monitor, request_id, request, &mut attachments)
         }
-        let answer = match request {
-            Request::Hello { major, minor } => self.hello(major, minor),
-            Request::Inventory => return self.send_inventory(request_id),
-            Request::Adopt(adopt) => {
-                let answer = self.adopt(adopt, &mut attachments);
-                // Descriptors of a refused adoption.
-                self.terminals.release(attachments);
-                answer
-            }
-            Request::Mounts { container } => self.mounts(container, attachments),
-            Request::Create(create) => self.create(request_id, *create, attachments),
-            Request::Start { container } => self.start(request_id, &container),
-            Request::Kill(kill) => self.kill(&kill),
-            Request::Exec(exec) => self.exec(request_id, *exec, &mut attachments),
-            Request::Attach(attach) => self.attach(&attach.container, &mut attachments),
-            Request::CloseStdin { container } => self.close_stdin(&container),
-            Request::ReopenLog { container } => self.reopen_log(request_id, &container, &mut attachments),
-            Request::ResizeTerminal { target, size } => self.resize_terminal(&target, size),
-            Request::Delete { container } => self.delete(request_id, &container),
-            Request::PodInit(init) => self.pod_init(request_id, init, attachments),
-            Request::Keep { key } => self.keep(key, attachments),
-            Request::Release { key } => self.release(&key),
-            Request::MakeNamespaces(request) => self.make_namespaces(request_id, request, &mut attachments),
-            Request::Shutdown => self.shutdown(),
-            Request::Upgrade => self.upgrade(request_id, &mut attachments),
-            Request::Ping => self.ping(),
-        };
-        match answer {
-            Ok(Some(reply)) => self.reply(request_id, Ok((reply, Attachments::new()))),
-            Ok(None) => {}
-            Err(failure) => self.reply(request_id, Err(failure)),
-        }
+        Request::Shutdown => shutdown::shutdown(monitor),
+        Request::Upgrade => upgrade::upgrade(monitor, request_id, &mut attachments),
+        Request::Ping => ping::ping(monitor),
     }
 }

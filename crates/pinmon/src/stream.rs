@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Standard output (also that of a terminal) or standard error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum StreamKind {
     Stdout,

@@ -16,7 +16,10 @@ use std::{
 
 use cgroup::{Group, ThawDescendants};
 
-use crate::{clock, exec::ExecStage, monitor::Monitor, timer::Timer};
+use crate::{
+    clock,
+    event::{Timer, Timers},
+};
 
 /// Maximum number of cgroups visited in one iteration, which takes a millisecond.
 const STEP: usize = 64;
@@ -48,59 +51,44 @@ impl Thaws {
     pub(crate) fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }
-}
 
-impl Monitor {
     /// Schedules thawing for a container or exec whose processes were all killed, in case they do not exit.
-    pub(crate) fn thaw_later(&mut self, serial: u64) {
+    pub(crate) fn schedule(&mut self, serial: u64, timers: &mut Timers) {
         let until = clock::monotonic() + GIVE_UP;
-        if let Some(job) = self.thaws.jobs.get_mut(&serial) {
+        if let Some(job) = self.jobs.get_mut(&serial) {
             job.until = until;
             return;
         }
-        self.thaws.jobs.insert(serial, ThawJob { pass: None, passes: 0, until });
-        self.timers.after(FIRST, Timer::Thaw(serial));
+        self.jobs.insert(serial, ThawJob { pass: None, passes: 0, until });
+        timers.after(FIRST, Timer::Thaw(serial));
     }
 
-    /// Starts the next pass, unless the processes have exited.
-    pub(crate) fn thaw_due(&mut self, serial: u64) {
-        let pass = match self.unfinished_group(serial) {
-            Some(group) => group.thaw_descendants(),
-            None => None,
-        };
-        let job = self.thaws.jobs.get_mut(&serial).filter(|job| job.pass.is_none() && clock::monotonic() < job.until);
+    /// Starts the next pass over this cgroup. `None`: its processes have exited.
+    pub(crate) fn due(&mut self, serial: u64, unfinished_group: Option<&Group>) {
+        let pass = unfinished_group.and_then(Group::thaw_descendants);
+        let job = self.jobs.get_mut(&serial).filter(|job| job.pass.is_none() && clock::monotonic() < job.until);
         match (job, pass) {
             (Some(job), Some(pass)) => {
                 job.pass = Some(pass);
-                self.thaws.ready.push_back(serial);
+                self.ready.push_back(serial);
             }
-            _ => drop(self.thaws.jobs.remove(&serial)),
+            _ => drop(self.jobs.remove(&serial)),
         }
     }
 
     /// Performs a step of the next job that is ready.
-    pub(crate) fn thaw_some(&mut self) {
-        let Some(serial) = self.thaws.ready.pop_front() else { return };
-        let Some(job) = self.thaws.jobs.get_mut(&serial) else { return };
+    pub(crate) fn step_next(&mut self, timers: &mut Timers) {
+        let Some(serial) = self.ready.pop_front() else { return };
+        let Some(job) = self.jobs.get_mut(&serial) else { return };
         let Some(pass) = &mut job.pass else { return };
         match pass.step(STEP) {
-            Ok(false) if clock::monotonic() < job.until => return self.thaws.ready.push_back(serial),
+            Ok(false) if clock::monotonic() < job.until => return self.ready.push_back(serial),
             Ok(_) => {}
             Err(error) => eprintln!("pinmon: {error}"),
         }
         job.pass = None;
         job.passes += 1;
         let wait = FIRST * (1 << job.passes.min(WAITS_MAX));
-        self.timers.after(wait, Timer::Thaw(serial));
-    }
-
-    /// Returns the cgroup of a killed container or exec while processes of it are running.
-    fn unfinished_group(&self, serial: u64) -> Option<&Group> {
-        let lives = |group: &&Group| !group.is_empty().unwrap_or(true);
-        if let Some(child) = self.containers.get(&serial) {
-            return child.group().filter(|group| !child.has_ended() || lives(group));
-        }
-        let exec = self.execs.get(&serial)?;
-        Some(exec.group()).filter(|group| exec.stage != ExecStage::Leftover || lives(group))
+        timers.after(wait, Timer::Thaw(serial));
     }
 }

@@ -31,23 +31,6 @@ mod restore;
 mod save;
 mod state;
 
-use std::time::Duration;
-
-use rustix::fd::OwnedFd;
-
 pub(crate) use check::{SUBCOMMAND as CHECK, check_state};
+pub(crate) use execute::try_execute;
 pub(crate) use restore::resume;
-
-use crate::connection::RequestId;
-
-/// Time limit for children to reach execve, and for the daemon to read its answers.
-pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(10);
-
-/// A requested upgrade.
-pub(crate) struct Pending {
-    pub(crate) request_id: RequestId,
-    /// A sealed copy of the program.
-    pub(crate) program: OwnedFd,
-    /// Moment of [`crate::clock::monotonic`] at which it is given up.
-    pub(crate) until: Duration,
-}

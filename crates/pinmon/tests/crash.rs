@@ -4,7 +4,7 @@ mod node;
 
 use std::{fs, os::fd::AsFd};
 
-use monitor_api::{Adopt, Attachments, Event, Holding, HoldingState, LogOptions, Request, Role};
+use monitor_api::{Adopt, Attachments, ContainerDescription, Event, Holding, HoldingState, Request, Role};
 use node::{Node, TestContainer};
 use rustix::fd::OwnedFd;
 
@@ -15,17 +15,15 @@ fn duplicate(fd: &OwnedFd) -> OwnedFd {
 impl Node {
     /// Adopts a container, as the daemon does after the death of a monitor.
     fn adopt(&mut self, container: &TestContainer, state: HoldingState) {
-        let holding = Holding {
-            hooks: None,
-            user_namespace: None,
+        let description = ContainerDescription {
             id: container.id.clone(),
             sandbox: "pod".into(),
             cgroup: format!("{}/{}", self.cgroup, container.id),
             pid: container.created.pid,
             start_time: container.created.start_time,
-            log: LogOptions::default(),
-            state,
+            ..ContainerDescription::default()
         };
+        let holding = Holding { container: description, state };
         let mut files = match &container.terminal {
             Some(terminal) => Attachments::new()
                 .with(Role::Log, self.open_log(&container.id))

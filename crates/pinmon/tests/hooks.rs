@@ -197,7 +197,7 @@ fn poststop_runs_after_the_monitor_was_replaced() {
     let (_, files) = created(node.answer(seq));
     node.start_container("c").expect("start");
     let (holding, _) = node.inventory().remove("c").expect("held");
-    assert!(holding.hooks.is_some());
+    assert!(holding.container.hooks.is_some());
     node.replace_monitor();
     let adopt = Request::Adopt(monitor_api::Adopt { holding });
     node.request(adopt, files).expect("adopted");

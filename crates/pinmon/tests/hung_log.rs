@@ -11,8 +11,8 @@ use std::{
 
 use disk::Disk;
 use monitor_api::{
-    Adopt, Attachments, Event, Holding, HoldingState, KillScope, LogOptions, Pong, Reply, Request, Role, StuckWriter,
-    Target,
+    Adopt, Attachments, ContainerDescription, Event, Holding, HoldingState, KillScope, Pong, Reply, Request, Role,
+    StuckWriter, Target,
 };
 use node::{Node, TestContainer};
 
@@ -193,17 +193,15 @@ fn monitors_killed_while_a_log_hangs_lose_and_repeat_no_line() {
 
 /// Adopts a container, as the daemon does after the death of a monitor.
 fn adopt(node: &mut Node, container: &TestContainer, log: OwnedFd, state: HoldingState) {
-    let holding = Holding {
-        hooks: None,
-        user_namespace: None,
+    let description = ContainerDescription {
         id: container.id.clone(),
         sandbox: "pod".into(),
         cgroup: format!("{}/{}", node.cgroup, container.id),
         pid: container.created.pid,
         start_time: container.created.start_time,
-        log: LogOptions::default(),
-        state,
+        ..ContainerDescription::default()
     };
+    let holding = Holding { container: description, state };
     let mut files = Attachments::new().with(Role::Pidfd, duplicate(&container.pidfd)).with(Role::Log, log);
     for (role, fd) in container.reading.iter() {
         files.push(*role, duplicate(fd));

@@ -30,13 +30,19 @@ fn unknown_names_and_values_are_refused() {
     let arch = Seccomp { architectures: vec!["SCMP_ARCH_VAX".into()], ..profile("SCMP_ACT_ALLOW", vec![]) };
     let cases = [
         (profile("ALLOW", vec![]), "\"ALLOW\""),
-        (profile("SCMP_ACT_ERRNO", vec![rule("read", "allow")]), "syscalls[0].action (rule for read): unknown value \"allow\""),
+        (
+            profile("SCMP_ACT_ERRNO", vec![rule("read", "allow")]),
+            "syscalls[0].action (rule for read): unknown value \"allow\"",
+        ),
         (profile("SCMP_ACT_ERRNO", vec![rule("", "SCMP_ACT_ALLOW")]), "syscalls[0].names"),
         (
             profile("SCMP_ACT_ERRNO", vec![argument(6, "SCMP_CMP_EQ")]),
             "syscalls[0].args[0].index (rule for read): 6 is more",
         ),
-        (profile("SCMP_ACT_ERRNO", vec![argument(0, "==")]), "syscalls[0].args[0].op (rule for read): unknown value \"==\""),
+        (
+            profile("SCMP_ACT_ERRNO", vec![argument(0, "==")]),
+            "syscalls[0].args[0].op (rule for read): unknown value \"==\"",
+        ),
         (profile("SCMP_ACT_ALLOW", vec![errno(5000)]), "syscalls[0].errnoRet (rule for read)"),
         (flags("SECCOMP_FILTER_FLAG_NEW_LISTENER"), "NEW_LISTENER"),
         (flags("SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV"), "SCMP_ACT_NOTIFY"),

@@ -1,5 +1,5 @@
-//! Marks which container's pipe a log writer is accessing, and since when. The monitor reads it; `pipe.rs` explains why
-//! such a call may not return.
+//! Marks which container's pipe a log writer is accessing, and since when. The monitor reads it; `closing/pipe.rs`
+//! explains why such a call may not return.
 
 use std::{cell::Cell, io, time::Duration};
 

@@ -15,8 +15,9 @@ use super::{
     journal::{BATCH, Entry, Journal, TERMINAL_CHUNK},
     pipe_marker::PipeCalls,
     sink::Sink,
+    taps::Taps,
 };
-use crate::{attach::Taps, stream::StreamKind};
+use crate::stream::StreamKind;
 
 /// A stream to be moved.
 #[derive(Clone, Copy, Debug)]

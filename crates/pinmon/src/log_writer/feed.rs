@@ -11,16 +11,14 @@ use rustix::fd::{AsFd, OwnedFd};
 
 use super::order::{Add, EndPhase};
 use crate::{
-    attach::Taps,
-    epoll::Epoll,
+    event::{Epoll, POLL_INTERVAL, Token},
     log::{
         pipe_marker::{LeakyBucket, PipeCalls},
         pump::{PassOutcome, Pump, Source},
         sink::Sink,
+        taps::Taps,
     },
     stream::StreamKind,
-    token::Token,
-    unwatched::POLL_INTERVAL,
 };
 
 /// First interval of checking a partial line again.

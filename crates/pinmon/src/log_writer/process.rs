@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     clock,
-    epoll::{Epoll, EpollEvent},
+    event::{Epoll, EpollEvent, POLL_INTERVAL, Timer, Timers, Token},
     log::{
         journal::Journal,
         pipe_marker::{PipeCalls, PipeMarker},
@@ -28,9 +28,6 @@ use crate::{
         recover::recover,
     },
     stream::StreamKind,
-    timer::{Timer, Timers},
-    token::Token,
-    unwatched::POLL_INTERVAL,
 };
 
 /// Maximum number of batches until events are handled again.

@@ -1,128 +1,148 @@
+use cgroup::{Group, GroupPath};
 use container::ContainerSetup;
-use monitor_api::{Adopt, Attachments, Holding, HoldingState, Reply, Role};
+use monitor_api::{Adopt, Attachments, ContainerDescription, Failure, Holding, HoldingState, LogOptions, Reply, Role};
 use rustix::{
     fd::OwnedFd,
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
-use super::{Answer, create::output};
+use super::{
+    Answer,
+    create::{check_new, output},
+    keep::keep,
+};
 use crate::{
-    child::{Child, Stage},
+    closing::{CloseQueue, Pipe},
+    containers::{Container, Stage},
     failure::{invalid, system},
     hooks,
     log_writer::order::EndPhase,
     monitor::Monitor,
-    pipe::Pipe,
-    process::{in_user_namespace, start_time},
+    output::Output,
+    process::{ProcessExit, in_user_namespace, start_time},
     programs::Filter,
 };
 
-impl Monitor {
-    /// Takes over an object of a monitor that died.
-    pub(super) fn adopt(&mut self, adopt: Adopt, attachments: &mut Attachments) -> Answer {
-        let holding = adopt.holding;
-        if holding.state == HoldingState::Kept {
-            return self.keep(holding.id, std::mem::take(attachments));
-        }
-        self.check_new(&holding.id)?;
-        let operation = format!("adopt container {}", holding.id);
-        let close_queue = self.terminals.close_queue.for_pod(&holding.sandbox);
-        let mut output = output(holding.log, attachments, &close_queue)
-            .map_err(|e| system(format!("{operation}: prepare output"), e))?;
-        if let Some(device) = self.journals.device_of(&holding.id) {
-            // Its last batch must be recovered before any further output is written, and by the same log writer.
-            output.place.device = device;
-        }
-        if output.is_open() {
-            output.recover = self.journals.take(&holding.id);
-        }
-        if matches!(holding.state, HoldingState::Exited(_)) {
-            output.end(EndPhase::Final);
-        }
-        let filter = match attachments.take(Role::Seccomp) {
-            Some(file) => Filter::Known(Some(self.programs.read(&file)?)),
-            None => Filter::Unknown,
-        };
-        let pidfd = attachments.take(Role::Pidfd).or_else(|| find_process(&holding));
-        let group = cgroup::GroupPath::parse(&holding.cgroup)
-            .and_then(|path| cgroup::Group::open(&self.trees, &path))
-            .inspect_err(|error| {
-                if !matches!(holding.state, HoldingState::Exited(_)) {
-                    eprintln!("pinmon: {operation}: {error}");
-                }
-            })
-            .ok();
-        let (stage, pidfd, group) = stage(&holding, (pidfd, group), attachments.take(Role::Sync))?;
-        let child = Child {
-            pid: i32::try_from(holding.pid).map_err(|_| invalid(format!("{operation}: pid {}", holding.pid)))?,
-            start_time: holding.start_time,
-            pidfd,
-            group,
-            // The log may have been reopened since the record was written.
-            log: monitor_api::LogOptions { awaited: output.awaits_log, ..holding.log },
-            output,
-            stdin: attachments.take(Role::StdinHold).map(|end| Pipe::new(end, &close_queue)),
-            filter,
-            hooks: holding.hooks.map(|mut held| {
-                hooks::set_default_timeouts(&mut held.hooks);
-                held
-            }),
-            pod_init: holding.state == HoldingState::PodInit,
-            user_namespace: holding.user_namespace.unwrap_or_else(|| in_user_namespace(holding.pid)),
-            hooks_time: hooks::UNKNOWN_TIME,
-            adopted: true,
-            stage,
-            warnings: Vec::new(),
-            deletes: Vec::new(),
-            removing: false,
-            id: holding.id,
-            sandbox: holding.sandbox,
-            cgroup: holding.cgroup,
-        };
-        self.insert_adopted(child);
-        Ok(Some(Reply::Done))
+/// Takes over an object of a monitor that died.
+pub(super) fn adopt(monitor: &mut Monitor, adopt: Adopt, mut attachments: Attachments) -> Answer {
+    let Adopt { holding } = adopt;
+    if holding.state == HoldingState::Kept {
+        return keep(monitor, holding.container.id, attachments);
     }
+    let answer = adopt_container(monitor, holding, &mut attachments);
+    // Descriptors of a refused adoption.
+    monitor.services.closers.queue.release(attachments);
+    answer
+}
 
-    fn insert_adopted(&mut self, child: Child) {
-        let serial = self.next_serial();
-        let (has_ended, process_is_gone) = (child.has_ended(), child.pidfd().is_none());
-        self.containers.insert(serial, child);
-        self.watch(serial);
-        self.hand_over(serial);
-        if !has_ended && process_is_gone {
-            // No process has this pid and start time, so its exit status is unknown.
-            self.process_ended(serial, crate::process::ProcessExit::UNKNOWN);
-        } else {
-            self.check_exit(serial, 0);
-        }
+fn adopt_container(monitor: &mut Monitor, holding: Holding, attachments: &mut Attachments) -> Answer {
+    let Holding { container: mut description, state } = holding;
+    check_new(monitor, &description.id)?;
+    let operation = format!("adopt container {}", description.id);
+    let close_queue = monitor.services.closers.queue.for_pod(&description.sandbox);
+    let mut output = adopted_output(monitor, &description, attachments, &close_queue)
+        .map_err(|e| system(format!("{operation}: prepare output"), e))?;
+    if matches!(state, HoldingState::Exited(_)) {
+        output.end(EndPhase::Final);
+    }
+    let filter = match attachments.take(Role::Seccomp) {
+        Some(file) => Filter::Known(Some(monitor.node.programs.read(&file)?)),
+        None => Filter::Unknown,
+    };
+    let pidfd = attachments.take(Role::Pidfd).or_else(|| find_process(&description));
+    let group = GroupPath::parse(&description.cgroup)
+        .and_then(|path| Group::open(&monitor.node.trees, &path))
+        .inspect_err(|error| {
+            if !matches!(state, HoldingState::Exited(_)) {
+                eprintln!("pinmon: {operation}: {error}");
+            }
+        })
+        .ok();
+    let pid = i32::try_from(description.pid).map_err(|_| invalid(format!("{operation}: pid {}", description.pid)))?;
+    let pod_init = state == HoldingState::PodInit;
+    let sync = attachments.take(Role::Sync);
+    let (stage, pidfd, group) = stage(&description.id, pid, state, (pidfd, group), sync)?;
+    // The log may have been reopened since the record was written.
+    description.log = LogOptions { awaited: output.awaits_log, ..description.log };
+    description.user_namespace.get_or_insert_with(|| in_user_namespace(description.pid));
+    if let Some(pending) = &mut description.hooks {
+        hooks::set_default_timeouts(&mut pending.hooks);
+    }
+    let container = Container {
+        pidfd,
+        group,
+        stdin: attachments.take(Role::StdinHold).map(|end| Pipe::new(end, &close_queue)),
+        pod_init,
+        hooks_time: hooks::UNKNOWN_TIME,
+        adopted: true,
+        stage,
+        ..Container::new(description, filter)
+    };
+    insert(monitor, container, output);
+    Ok(Some(Reply::Done))
+}
+
+/// Creates the output of an adopted container, with the journals to recover first.
+fn adopted_output(
+    monitor: &mut Monitor,
+    description: &ContainerDescription,
+    attachments: &mut Attachments,
+    close_queue: &CloseQueue,
+) -> std::io::Result<Output> {
+    let ContainerDescription { id, log, .. } = description;
+    let mut output = output(id, *log, attachments, close_queue)?;
+    if let Some(device) = monitor.outputs.journals.device_of(id) {
+        // Its last batch must be recovered before any further output is written, and by the same log writer.
+        output.place.device = device;
+    }
+    if output.is_open() {
+        output.recover = monitor.outputs.journals.take(id);
+    }
+    Ok(output)
+}
+
+fn insert(monitor: &mut Monitor, container: Container, output: Output) {
+    let serial = monitor.services.next_serial();
+    let (has_ended, process_is_gone) = (container.has_ended(), container.pidfd().is_none());
+    monitor.containers.insert(serial, container);
+    monitor.outputs.map.insert(serial, output);
+    monitor.containers.watch(serial, &mut monitor.services);
+    monitor.outputs.hand_over(serial, &mut monitor.services);
+    if !has_ended && process_is_gone {
+        // No process has this pid and start time, so its exit status is unknown.
+        monitor.process_ended(serial, ProcessExit::UNKNOWN);
+    } else {
+        monitor.check_exit(serial, 0);
     }
 }
 
-type Parts = (Option<OwnedFd>, Option<cgroup::Group>);
+type Parts = (Option<OwnedFd>, Option<Group>);
 
 /// Returns the stage of an adopted container, and the pidfd and cgroup that the stage does not hold itself.
 fn stage(
-    holding: &Holding,
+    id: &str,
+    pid: i32,
+    state: HoldingState,
     (pidfd, group): Parts,
     sync: Option<OwnedFd>,
-) -> Result<(Stage, Option<OwnedFd>, Option<cgroup::Group>), monitor_api::Failure> {
-    match (&holding.state, pidfd, group, sync) {
-        (HoldingState::Exited(status), pidfd, group, _) => Ok((Stage::Exited(status.clone()), pidfd, group)),
+) -> Result<(Stage, Option<OwnedFd>, Option<Group>), Failure> {
+    match (state, pidfd, group, sync) {
+        (HoldingState::Exited(status), pidfd, group, _) => Ok((Stage::Exited(status), pidfd, group)),
         (HoldingState::Created, Some(pidfd), Some(group), Some(sync)) => {
-            let pid = i32::try_from(holding.pid).ok().and_then(Pid::from_raw);
-            let pid = pid.ok_or_else(|| invalid(format!("adopt container {}: pid {}", holding.id, holding.pid)))?;
+            let pid = Some(pid).filter(|pid| *pid > 0).and_then(Pid::from_raw);
+            let pid = pid.ok_or_else(|| invalid(format!("adopt container {id}: its description has no pid")))?;
             Ok((Stage::Created(ContainerSetup::adopt(pid, pidfd, sync, group)), None, None))
         }
         (HoldingState::Created, Some(_), Some(_), None) => {
-            Err(invalid(format!("adopt container {}: it is not started, but no Sync is attached", holding.id)))
+            Err(invalid(format!("adopt container {id}: it is not started, but no Sync is attached")))
         }
         (_, pidfd, group, _) => Ok((Stage::Running, pidfd, group)),
     }
 }
 
 /// Opens the process of the container, unless its pid was reused.
-fn find_process(holding: &Holding) -> Option<OwnedFd> {
-    let pid = i32::try_from(holding.pid).ok()?;
+fn find_process(description: &ContainerDescription) -> Option<OwnedFd> {
+    let pid = i32::try_from(description.pid).ok()?;
     let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-    (start_time(pid)? == holding.start_time).then_some(pidfd)
+    (start_time(pid)? == description.start_time).then_some(pidfd)
 }

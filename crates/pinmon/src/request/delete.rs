@@ -2,30 +2,27 @@ use monitor_api::Reply;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use super::Answer;
-use crate::{connection::RequestId, monitor::Monitor};
+use crate::{link::RequestId, monitor::Monitor};
 
-impl Monitor {
-    /// Removes the cgroup and the record of a container. A running one is killed first. Answered when it is removed.
-    pub(super) fn delete(&mut self, request_id: RequestId, id: &str) -> Answer {
-        self.forget_mounts(id);
-        let Some(serial) = self.find(id) else {
-            self.journals.forget(id);
-            return Ok(Some(Reply::Done));
-        };
-        let Some(child) = self.containers.get_mut(&serial) else { return Ok(Some(Reply::Done)) };
-        child.deletes.push(request_id);
-        if !child.has_ended() {
-            if let Some(group) = child.group()
-                && let Err(error) = group.kill()
-            {
-                eprintln!("pinmon: delete container {id}: {error}");
-            }
-            if let Some(pidfd) = child.pidfd() {
-                let _ = pidfd_send_signal(pidfd, Signal::KILL);
-            }
-            self.thaw_later(serial);
+/// Removes the cgroup and the record of a container. A running one is killed first. Answered when it is removed.
+pub(super) fn delete(monitor: &mut Monitor, request_id: RequestId, id: &str) -> Answer {
+    monitor.mounts.forget(id);
+    let Ok((serial, container)) = monitor.containers.require("delete", id) else {
+        monitor.outputs.journals.forget(id);
+        return Ok(Some(Reply::Done));
+    };
+    container.deletes.push(request_id);
+    if !container.has_ended() {
+        if let Some(group) = container.group()
+            && let Err(error) = group.kill()
+        {
+            eprintln!("pinmon: delete container {id}: {error}");
         }
-        self.try_remove(serial);
-        Ok(None)
+        if let Some(pidfd) = container.pidfd() {
+            let _ = pidfd_send_signal(pidfd, Signal::KILL);
+        }
+        monitor.thaws.schedule(serial, &mut monitor.services.timers);
     }
+    monitor.try_remove(serial);
+    Ok(None)
 }

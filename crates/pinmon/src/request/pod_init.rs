@@ -1,14 +1,15 @@
-use std::time::Duration;
-
 use container::{Inputs, Invocation, Plan, Rootfs, Stdio};
-use monitor_api::{Attachments, LogOptions, PodInit, Role, UserMappings};
+use monitor_api::{Attachments, ContainerDescription, PodInit, Role, UserMappings};
 use oci::{Capabilities, Linux, Namespace, NamespaceType, Process, Root, Spec, User};
 
-use super::{Answer, create::NESTING};
+use super::{
+    Answer,
+    create::{NESTING, check_new, clone_init},
+};
 use crate::{
-    child::{Child, Stage},
-    connection::RequestId,
+    containers::Container,
     failure::{of_container, system},
+    link::RequestId,
     monitor::Monitor,
     output::Output,
     pod_init::{PATH, root},
@@ -18,58 +19,48 @@ use crate::{
 /// User id of nobody. The pod init needs no file and no capability.
 const NOBODY: u32 = 65534;
 
-impl Monitor {
-    /// Starts the init of a pod with a shared PID namespace: a container with a single file. Answered when it runs.
-    pub(super) fn pod_init(&mut self, request_id: RequestId, init: PodInit, attachments: Attachments) -> Answer {
-        let PodInit { container: id, cgroup, user } = init;
-        self.check_new(&id)?;
-        let operation = format!("start init of pod {id}");
-        let rootfs = root(user.as_ref()).map_err(|e| system(format!("{operation}: create its root file system"), e))?;
-        let namespaces = attachments
-            .into_iter()
-            .filter_map(|(role, fd)| match role {
-                Role::Namespace(kind) => Some((kind, fd)),
-                _ => None,
-            })
-            .collect();
-        let mut spec = spec(&id, &cgroup, user.as_ref(), &namespaces);
-        let seccomp =
-            seccomp::compile(&seccomp::default_profile(&[])).map_err(|e| system(format!("{operation}: seccomp"), e))?;
-        let inputs = Inputs {
-            rootfs: Rootfs::Mount(rootfs),
-            mounts: Default::default(),
-            namespaces,
-            stdio: Stdio::default(),
-            seccomp: Some(seccomp),
-            invocation: Invocation { nesting: Some(NESTING), ..Invocation::default() },
-        };
-        spec.process.iter_mut().for_each(|process| self.inherited_limits.restore_open_files(process));
-        let plan = Plan::new(&spec, inputs).map_err(|e| of_container(&operation, &e))?;
-        let child = Child {
-            sandbox: id.clone(),
-            id,
-            cgroup,
-            pid: 0,
-            start_time: 0,
-            pidfd: None,
-            group: None,
-            log: LogOptions::default(),
-            output: Output::default(),
-            stdin: None,
-            filter: Filter::Unknown,
-            hooks: None,
-            pod_init: true,
-            user_namespace: spec.has_namespace(NamespaceType::User),
-            hooks_time: Duration::ZERO,
-            adopted: false,
-            stage: Stage::Changing,
-            warnings: Vec::new(),
-            deletes: Vec::new(),
-            removing: false,
-        };
-        self.clone_child(request_id, child, plan)?;
-        Ok(None)
-    }
+/// Starts the init of a pod with a shared PID namespace: a container with a single file. Answered when it runs.
+pub(super) fn pod_init(
+    monitor: &mut Monitor,
+    request_id: RequestId,
+    init: PodInit,
+    attachments: Attachments,
+) -> Answer {
+    let PodInit { container: id, cgroup, user } = init;
+    check_new(monitor, &id)?;
+    let operation = format!("start init of pod {id}");
+    let rootfs = root(user.as_ref()).map_err(|e| system(format!("{operation}: create its root file system"), e))?;
+    let namespaces = attachments
+        .into_iter()
+        .filter_map(|(role, fd)| match role {
+            Role::Namespace(kind) => Some((kind, fd)),
+            _ => None,
+        })
+        .collect();
+    let mut spec = spec(&id, &cgroup, user.as_ref(), &namespaces);
+    let seccomp =
+        seccomp::compile(&seccomp::default_profile(&[])).map_err(|e| system(format!("{operation}: seccomp"), e))?;
+    let inputs = Inputs {
+        rootfs: Rootfs::Mount(rootfs),
+        mounts: Default::default(),
+        namespaces,
+        stdio: Stdio::default(),
+        seccomp: Some(seccomp),
+        invocation: Invocation { nesting: Some(NESTING), ..Invocation::default() },
+    };
+    let limits = &monitor.node.inherited_limits;
+    spec.process.iter_mut().for_each(|process| limits.restore_open_files(process));
+    let plan = Plan::new(&spec, inputs).map_err(|e| of_container(&operation, &e))?;
+    let output = Output::new(&id, None, 0);
+    let description = ContainerDescription {
+        sandbox: id.clone(),
+        id,
+        cgroup,
+        user_namespace: Some(spec.has_namespace(NamespaceType::User)),
+        ..ContainerDescription::default()
+    };
+    let container = Container { pod_init: true, ..Container::new(description, Filter::Unknown) };
+    clone_init(monitor, request_id, container, output, plan)
 }
 
 type JoinedNamespaces = std::collections::BTreeMap<NamespaceType, rustix::fd::OwnedFd>;

@@ -1,6 +1,6 @@
 //! Steps of an upgrade from the request to execve.
 
-use std::{ffi::CString, os::fd::AsRawFd, os::unix::ffi::OsStringExt};
+use std::{convert::Infallible, ffi::CString, os::fd::AsRawFd, os::unix::ffi::OsStringExt};
 
 use monitor_api::{Failure, FailureKind};
 use rustix::{
@@ -10,67 +10,60 @@ use rustix::{
 };
 use syscall::exec::{StringArray, execve_file};
 
-use super::{Pending, check::check, save::Saved, state::State};
-use crate::{clock, connection::RequestId, monitor::Monitor};
+use super::{
+    check::check,
+    save::{Saved, pending_work, save},
+    state::State,
+};
+use crate::monitor::{Monitor, PendingUpgrade};
 
-impl Monitor {
-    /// Continues a requested upgrade once no operation is pending. Returns only if it was not possible.
-    pub(crate) fn try_upgrade(&mut self) {
-        if self.upgrade.is_none() {
-            return;
-        }
-        let mut pending_work = self.pending_work();
-        if pending_work.is_none() {
-            // Log writers of the next program start with the new files.
-            self.answer_reopens();
-            pending_work = self.pending_work();
-        }
-        let Some(pending) = &self.upgrade else { return };
-        if pending_work.is_some() && clock::monotonic() < pending.until {
-            return;
-        }
-        let Some(pending) = self.upgrade.take() else { return };
-        let why = match pending_work {
-            Some(why) => why,
-            None => {
-                let why = self.execute(&pending);
-                self.reassign_outputs(None, None);
-                why
-            }
-        };
-        let request_id = pending.request_id;
-        drop(pending);
-        self.upgrade_failed(request_id, &why);
+/// Continues a requested upgrade once no operation is pending. Returns only if it was not possible: `true` if it was
+/// given up, so that requests are read again.
+pub(crate) fn try_execute(monitor: &mut Monitor) -> bool {
+    if monitor.upgrade.is_none() {
+        return false;
     }
-
-    fn upgrade_failed(&mut self, request_id: RequestId, why: &str) {
-        let message = format!("upgrade the monitor: {why}; pinmon {} keeps running", env!("CARGO_PKG_VERSION"));
-        self.reply(request_id, Err(Failure::new(FailureKind::State, message)));
-        // Requests that arrived in the meantime were not read, and edge-triggered epoll does not report them again.
-        self.link_ready();
+    let mut pending = pending_work(monitor);
+    if pending.is_none() {
+        // Log writers of the next program start with the new files.
+        monitor.outputs.answer_reopens(&mut monitor.services);
+        monitor.settle_link();
+        pending = pending_work(monitor);
     }
+    let is_due = |upgrade: &mut PendingUpgrade| pending.is_none() || upgrade.is_late();
+    let Some(upgrade) = monitor.upgrade.take_if(is_due) else { return false };
+    let why = pending.unwrap_or_else(|| {
+        let why = execute(monitor, &upgrade);
+        monitor.outputs.reassign(None, None, &mut monitor.services);
+        why
+    });
+    let request_id = upgrade.request_id;
+    drop(upgrade);
+    let message = format!("upgrade the monitor: {why}; pinmon {} keeps running", env!("CARGO_PKG_VERSION"));
+    monitor.services.reply(request_id, Err(Failure::new(FailureKind::State, message)));
+    true
+}
 
-    /// Executes the program. Returns the reason if it fails.
-    fn execute(&mut self, pending: &Pending) -> String {
-        self.kill_writers();
-        let journal = self.journals.placeholder();
-        let close_queue = self.terminals.waiting();
-        let Saved { state, files } = self.save(pending.request_id, journal, &close_queue);
-        let attempt = || -> Result<std::convert::Infallible, String> {
-            let state = write(&state)?;
-            check(&pending.program, &state)?;
-            let current = open("/proc/self/exe", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-                .map_err(|errno| format!("open this program: {errno}"))?;
-            let all: Vec<BorrowedFd<'_>> = files.iter().copied().chain([state.as_fd(), current.as_fd()]).collect();
-            keep_over_execve(&all, true).map_err(|errno| format!("keep descriptors open over execve: {errno}"))?;
-            let error = become_program(pending.program.as_fd(), &state, &current, None);
-            // Only these flags were changed.
-            let _ = keep_over_execve(&all, false);
-            Err(error)
-        };
-        match attempt() {
-            Err(why) => why,
-        }
+/// Executes the program. Returns the reason if it fails.
+fn execute(monitor: &mut Monitor, upgrade: &PendingUpgrade) -> String {
+    monitor.outputs.kill_writers(&monitor.services);
+    let journal = monitor.outputs.journals.placeholder();
+    let closing = monitor.services.closers.queue.waiting();
+    let Saved { state, files } = save(monitor, upgrade.request_id, journal, &closing);
+    let attempt = || -> Result<Infallible, String> {
+        let state = write(&state)?;
+        check(&upgrade.program, &state)?;
+        let current = open("/proc/self/exe", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|errno| format!("open this program: {errno}"))?;
+        let all: Vec<BorrowedFd<'_>> = files.iter().copied().chain([state.as_fd(), current.as_fd()]).collect();
+        keep_over_execve(&all, true).map_err(|errno| format!("keep descriptors open over execve: {errno}"))?;
+        let error = become_program(upgrade.program.as_fd(), &state, &current, None);
+        // Only these flags were changed.
+        let _ = keep_over_execve(&all, false);
+        Err(error)
+    };
+    match attempt() {
+        Err(why) => why,
     }
 }
 

@@ -1,17 +1,12 @@
 //! Restoring of the monitor from a state, in the executed program.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    fmt::Display,
-    rc::Rc,
-    time::Duration,
-};
+use std::{fmt::Display, rc::Rc, time::Duration};
 
 use cgroup::{Group, GroupPath, Hierarchies};
 use container::ContainerSetup;
 use monitor_api::{Attachments, Connection, Failure, FailureKind, Reply};
 use rustix::{
-    fd::OwnedFd,
+    fd::{AsFd, OwnedFd},
     process::{Pid, Rlimit},
 };
 use syscall::inherited::{duplicate_inherited, take_inherited};
@@ -22,41 +17,38 @@ use super::{
     state::{self, FdNumber, State},
 };
 use crate::{
-    child::{Child, Stage},
     clock,
-    connection::{Link, RequestId},
-    epoll::Epoll,
+    closing::{CloseQueue, Closers, Pipe, Terminal},
+    containers::{Container, Stage},
+    event::{Epoll, Timers},
     exec::{ExecHandle, ExecSession, ExecStage},
-    hooks,
+    hooks::{self, HookRunners},
     inherited_limits::InheritedLimits,
-    journals::Journals,
+    link::{Link, Peer, RequestId, welcome},
     log::sink::Loss,
     log_writer::order::EndPhase,
-    monitor::Monitor,
-    output::{Output, Stream, StreamFile},
-    pipe::Pipe,
+    monitor::{Monitor, Node, Sources},
+    output::{Output, Outputs, Stream, StreamFile},
+    priority,
     process::in_user_namespace,
     programs::{Filter, Programs},
-    serve,
-    terminal::{CloseQueue, Terminals, close_queue_of},
-    thaw::Thaws,
-    timer::Timers,
-    writers::Writers,
+    services::Services,
+    signals,
 };
 
 /// Implements `pinmon resume`: continues from a state, or returns it to the previous program.
 ///
 /// `refused`: why the new program failed; this program is the previous one, executed again.
-pub(crate) fn resume(state: FdNumber, previous: FdNumber, refused: Option<String>) -> Result<(), String> {
+pub(crate) fn resume(state: FdNumber, previous: FdNumber, refused: Option<String>) -> Result<Monitor, String> {
     let _ = rustix::thread::set_name(c"pinmon");
     let originals = if refused.is_some() { Originals::Take } else { Originals::Duplicate };
-    match restored(state, originals) {
+    match restore(state, originals) {
         Ok((mut monitor, request_id)) => {
             close_originals(state, previous, originals);
             // An earlier version may not have done it.
-            serve::run_before_containers();
-            monitor.resumed(request_id, refused);
-            serve::run(monitor)
+            priority::run_before_containers();
+            check_all(&mut monitor, request_id, refused);
+            Ok(monitor)
         }
         Err(why) => Err(return_to_previous(state, previous, &why, refused.is_some())),
     }
@@ -71,102 +63,95 @@ fn return_to_previous(state: FdNumber, previous: FdNumber, why: &str, already_re
         Ok(program) => program,
         Err(error) => return format!("{why}; return to the previous program: {error}"),
     };
-    use std::os::fd::AsFd;
     format!("{why}; return to the previous program: {}", become_program(program.as_fd(), &state, &previous, Some(why)))
 }
 
-fn restored(number: FdNumber, from: Originals) -> Result<(Monitor, RequestId), String> {
+fn restore(number: FdNumber, from: Originals) -> Result<(Monitor, RequestId), String> {
     let take_fd = |number| from.take_fd(number);
     let state = read_state(Originals::Duplicate.take_fd(number)?)?;
     let trees: Vec<_> =
         state.trees.iter().map(|(name, fd)| Ok((name.clone(), take_fd(*fd)?))).collect::<Result<_, String>>()?;
     let trees = during("take over the cgroup trees", Hierarchies::from_descriptors(trees))?;
-    let journals = during("list journals", Journals::open(take_fd(state.directory)?))?;
+    let outputs = during("list journals", Outputs::open(take_fd(state.directory)?))?;
     let mut programs = Programs::default();
     let filters = state.programs.iter().map(|bytes| seccomp::Program::from_bytes(bytes).map(|p| programs.share(p)));
     let filters: Vec<Rc<seccomp::Program>> = during("read seccomp programs", filters.collect())?;
-    let files = state.files.map(|(current, maximum)| Rlimit { current, maximum });
-    let mut monitor = Monitor {
+    let open_files = state.files.map(|(current, maximum)| Rlimit { current, maximum });
+    let inherited_limits = InheritedLimits { open_files, oom_score_adj: state.oom_score_adj };
+    let closers = Closers::default();
+    let peer = state.link.as_ref().map(|saved| peer(saved, from)).transpose()?;
+    let services = Services {
         epoll: during("epoll", Epoll::new())?,
-        listener: take_fd(state.listener)?,
-        signals: serve::signals()?,
-        node_mounts: state.node_mounts.map(take_fd).transpose()?,
-        inherited_limits: InheritedLimits { open_files: files, oom_score_adj: state.oom_score_adj },
-        journals,
-        writers: Writers::default(),
-        programs,
-        terminals: Terminals::default(),
         timers: Timers::default(),
-        link: state.link.as_ref().map(|saved| link(saved, from)).transpose()?,
-        links: state.links,
-        containers: BTreeMap::new(),
-        execs: BTreeMap::new(),
-        makers: BTreeMap::new(),
-        runners: BTreeMap::new(),
-        removals: BTreeMap::new(),
-        ready_removals: VecDeque::new(),
-        thaws: Thaws::default(),
-        keyed_descriptors: BTreeMap::new(),
-        unused_mounts: Default::default(),
+        link: Link::new(state.links, peer, closers.queue.clone()),
+        closers,
         serials: state.serials,
-        reaping: false,
-        should_exit: false,
-        upgrade: None,
-        trees,
     };
-    let State { request_id, containers, orphans, commands, kept, timers, closing, .. } = state;
+    let sources = Sources { listener: take_fd(state.listener)?, signals: signals::block()? };
+    let node = Node { trees, inherited_limits, programs };
+    let hooks = HookRunners::new(state.node_mounts.map(take_fd).transpose()?);
+    let mut monitor = Monitor::new(services, sources, node, outputs, hooks);
+    let request_id = state.request_id;
+    restore_objects(&mut monitor, state, &filters, from)?;
+    Ok((monitor, request_id))
+}
+
+/// Restores and watches all objects of the state. The epoll instance of the previous program is closed, and others may
+/// have used up the watches since.
+fn restore_objects(
+    monitor: &mut Monitor,
+    state: State,
+    filters: &[Rc<seccomp::Program>],
+    from: Originals,
+) -> Result<(), String> {
+    let take_fd = |number| from.take_fd(number);
+    let State { containers, orphans, commands, kept, timers, closing, .. } = state;
+    let close_queue = monitor.services.closers.queue.clone();
     for number in closing {
-        drop(monitor.terminals.close_queue.terminal(take_fd(number)?));
+        close_queue.put(Rc::new(take_fd(number)?));
     }
-    timers.into_iter().for_each(|(at, timer)| monitor.timers.at(at, timer));
+    timers.into_iter().for_each(|(at, timer)| monitor.services.timers.at(at, timer));
     for (key, files) in kept {
         monitor.keyed_descriptors.insert(key, files.into_iter().map(take_fd).collect::<Result<_, _>>()?);
     }
     for saved in containers {
         let serial = saved.serial;
-        let child = child(saved, &monitor, &filters, from)?;
-        monitor.containers.insert(serial, child);
+        let (container, output) = container(saved, monitor, filters, from)?;
+        monitor.containers.insert(serial, container);
+        monitor.outputs.map.insert(serial, output);
     }
     for saved in orphans {
-        let mut output = output(saved.output, &monitor.terminals.close_queue, from, saved.serial)?;
+        let mut output = output(&saved.id, saved.output, &close_queue, from, saved.serial)?;
         output.end(EndPhase::Final);
-        monitor.writers.orphans.insert(saved.serial, (saved.id, output));
+        monitor.outputs.map.restore_orphan(saved.serial, output);
     }
     for saved in commands {
-        if let Some(exec) = exec(&saved, &monitor, from)? {
+        if let Some(exec) = exec(&saved, monitor, from)? {
             monitor.execs.insert(saved.serial, exec);
         }
     }
-    monitor.watch_all();
-    Ok((monitor, request_id))
+    monitor.services.watch_link();
+    for serial in monitor.containers.serials() {
+        monitor.containers.watch(serial, &mut monitor.services);
+    }
+    Ok(())
 }
 
-impl Monitor {
-    /// Starts the restored monitor: answers the request, and checks all objects once.
-    fn resumed(&mut self, request_id: RequestId, refused: Option<String>) {
-        let answer = match refused {
-            None => Ok((Reply::Welcome(self.welcome()), Attachments::new())),
-            Some(why) => {
-                let version = env!("CARGO_PKG_VERSION");
-                let message = format!("upgrade the monitor: {why}; pinmon {version} keeps running");
-                Err(Failure::new(FailureKind::State, message))
-            }
-        };
-        self.reassign_outputs(None, None);
-        self.reply(request_id, answer);
-        self.sweep_all_leftovers();
-        // Children may have exited during the upgrade.
-        self.reap();
-    }
-
-    /// Watches the restored objects. The epoll instance of the previous program is closed, and others may have used up
-    /// the watches since.
-    fn watch_all(&mut self) {
-        self.watch_link();
-        for serial in self.containers.keys().copied().collect::<Vec<u64>>() {
-            self.watch(serial);
+/// Starts the restored monitor: answers the request, and checks all objects once.
+fn check_all(monitor: &mut Monitor, request_id: RequestId, refused: Option<String>) {
+    let answer = match refused {
+        None => Ok((Reply::Welcome(welcome()), Attachments::new())),
+        Some(why) => {
+            let version = env!("CARGO_PKG_VERSION");
+            let message = format!("upgrade the monitor: {why}; pinmon {version} keeps running");
+            Err(Failure::new(FailureKind::State, message))
         }
-    }
+    };
+    monitor.outputs.reassign(None, None, &mut monitor.services);
+    monitor.services.reply(request_id, answer);
+    monitor.sweep_all_leftovers();
+    // Children may have exited during the upgrade.
+    monitor.reap();
 }
 
 fn during<T, E: Display>(operation: &str, result: Result<T, E>) -> Result<T, String> {
@@ -204,89 +189,88 @@ fn close_originals(state: FdNumber, previous: FdNumber, originals: Originals) {
     }
 }
 
-fn link(saved: &state::Link, from: Originals) -> Result<Link, String> {
-    Ok(Link::new(saved.number, Connection::new(from.take_fd(saved.fd)?), saved.greeted))
+fn peer(saved: &state::Link, from: Originals) -> Result<Peer, String> {
+    Ok(Peer::new(saved.number, Connection::new(from.take_fd(saved.fd)?), saved.greeted))
 }
 
-fn child(
+fn container(
     saved: state::Container,
     monitor: &Monitor,
     filters: &[Rc<seccomp::Program>],
     from: Originals,
-) -> Result<Child, String> {
+) -> Result<(Container, Output), String> {
     let take_fd = |number| from.take_fd(number);
-    let operation = format!("take over container {}", saved.id);
-    let group = match saved.grouped {
-        true => Some(during(
-            &operation,
-            GroupPath::parse(&saved.cgroup).and_then(|path| Group::open(&monitor.trees, &path)),
-        )),
-        false => None,
-    };
+    let mut description = saved.description;
+    let operation = format!("take over container {}", description.id);
+    let group = saved.grouped.then(|| {
+        let path = GroupPath::parse(&description.cgroup);
+        during(&operation, path.and_then(|path| Group::open(&monitor.node.trees, &path)))
+    });
     // The cgroup of an exited container may have been removed by another process.
     let group = match (group, &saved.stage) {
-        (Some(Err(_)), state::Stage::Exited(_)) | (None, _) => None,
-        (Some(group), _) => Some(group?),
+        (Some(Err(_)), state::Stage::Exited(_)) => None,
+        (group, _) => group.transpose()?,
     };
+    let filter = filter(saved.filter, filters).map_err(|why| format!("{operation}: {why}"))?;
+    let close_queue = monitor.services.closers.queue.for_pod(&description.sandbox);
+    let mut output = output(&description.id, saved.output, &close_queue, from, saved.serial)?;
+    output.awaits_log = description.log.awaited && output.log.is_none();
     let pidfd = saved.pidfd.map(take_fd).transpose()?;
     let (stage, pidfd, group) = match (saved.stage, pidfd, group) {
         (state::Stage::Created(sync), Some(pidfd), Some(group)) => {
-            (Stage::Created(ContainerSetup::adopt(pid_of(saved.pid)?, pidfd, take_fd(sync)?, group)), None, None)
+            let pid = pid_of(description.pid.cast_signed())?;
+            (Stage::Created(ContainerSetup::adopt(pid, pidfd, take_fd(sync)?, group)), None, None)
         }
         (state::Stage::Created(_), ..) => return Err(format!("{operation}: its process or cgroup is missing")),
         (state::Stage::Running, pidfd, group) => (Stage::Running, pidfd, group),
-        (state::Stage::Draining(status), pidfd, group) => (Stage::Draining(status), pidfd, group),
-        (state::Stage::Exited(status), pidfd, group) => (Stage::Exited(status), pidfd, group),
-    };
-    let filter = match saved.filter {
-        state::Filter::Unknown => Filter::Unknown,
-        state::Filter::None => Filter::Known(None),
-        state::Filter::Program(index) => {
-            let program =
-                filters.get(index).ok_or_else(|| format!("{operation}: seccomp program {index} is missing"))?;
-            Filter::Known(Some(Rc::clone(program)))
-        }
-    };
-    let close_queue = monitor.terminals.close_queue.for_pod(&saved.sandbox);
-    let mut output = output(saved.output, &close_queue, from, saved.serial)?;
-    output.awaits_log = saved.log.awaited && output.log.is_none();
-    match stage {
-        Stage::Draining(_) => {
+        (state::Stage::Draining(status), pidfd, group) => {
             output.end(EndPhase::Ended);
             // Its output gets the full time again.
             output.ended_at = clock::monotonic();
+            (Stage::Draining(status), pidfd, group)
         }
-        Stage::Exited(_) => output.end(EndPhase::Final),
-        _ => {}
-    }
-    Ok(Child {
-        output,
-        stdin: saved.stdin.map(take_fd).transpose()?.map(|end| Pipe::new(end, &close_queue)),
-        id: saved.id,
-        sandbox: saved.sandbox,
-        cgroup: saved.cgroup,
-        pid: saved.pid,
-        start_time: saved.start_time,
+        (state::Stage::Exited(status), pidfd, group) => {
+            output.end(EndPhase::Final);
+            (Stage::Exited(status), pidfd, group)
+        }
+    };
+    description.user_namespace.get_or_insert_with(|| in_user_namespace(description.pid));
+    let container = Container {
         pidfd,
         group,
-        log: saved.log,
-        filter,
-        hooks: saved.hooks,
+        stdin: saved.stdin.map(take_fd).transpose()?.map(|end| Pipe::new(end, &close_queue)),
         pod_init: saved.pod_init,
+        hooks_time: hooks::UNKNOWN_TIME,
         adopted: true,
         stage,
         warnings: saved.warnings,
         deletes: saved.deletes,
-        user_namespace: saved.user_namespace.unwrap_or_else(|| in_user_namespace(saved.pid.unsigned_abs())),
-        hooks_time: hooks::UNKNOWN_TIME,
-        removing: false,
+        ..Container::new(description, filter)
+    };
+    Ok((container, output))
+}
+
+fn filter(saved: state::Filter, filters: &[Rc<seccomp::Program>]) -> Result<Filter, String> {
+    Ok(match saved {
+        state::Filter::Unknown => Filter::Unknown,
+        state::Filter::None => Filter::Known(None),
+        state::Filter::Program(index) => {
+            let program = filters.get(index).ok_or_else(|| format!("seccomp program {index} is missing"))?;
+            Filter::Known(Some(Rc::clone(program)))
+        }
     })
 }
 
-fn output(saved: state::Output, close_queue: &CloseQueue, from: Originals, serial: u64) -> Result<Output, String> {
+fn output(
+    container: &str,
+    saved: state::Output,
+    close_queue: &CloseQueue,
+    from: Originals,
+    serial: u64,
+) -> Result<Output, String> {
     let take_fd = |number| from.take_fd(number);
     let state::Sink { file, total, unwritten, report_at } = saved.sink;
-    let mut output = Output::new(file.map(take_fd).transpose()?, saved.line_max);
+    let mut output = Output::new(container, file.map(take_fd).transpose()?, saved.line_max);
     output.loss = Loss { total, unwritten, report_at };
     output.place.dedicated = saved.apart.then_some(serial);
     for state::Stream { kind, fd, terminal, .. } in saved.streams {
@@ -301,8 +285,9 @@ fn output(saved: state::Output, close_queue: &CloseQueue, from: Originals, seria
 /// Restores an exec. `None`: the cgroup of its leftover processes was removed.
 fn exec(saved: &state::Exec, monitor: &Monitor, from: Originals) -> Result<Option<ExecSession>, String> {
     let take_fd = |number| from.take_fd(number);
-    let group = monitor.containers.values().find(|child| child.id == saved.container).and_then(Child::group);
-    let group = match group.map(|group| group.open_exec_group(&saved.id)) {
+    let container = monitor.containers.find(&saved.container).map(|(_, container)| container);
+    let group = container.and_then(Container::group).map(|group| group.open_exec_group(&saved.id));
+    let group = match group {
         Some(Ok(group)) => group,
         _ if saved.left => return Ok(None),
         Some(Err(error)) => return Err(format!("take over exec {}: {error}", saved.id)),
@@ -315,13 +300,16 @@ fn exec(saved: &state::Exec, monitor: &Monitor, from: Originals) -> Result<Optio
             ExecHandle::Process(Box::new(ContainerSetup::adopt(pid_of(saved.pid)?, pidfd, sync, group)))
         }
     };
-    let close_queue = close_queue_of(&monitor.terminals, &monitor.containers, &saved.container);
+    let sandbox = container.map_or("", |container| container.description.sandbox.as_str());
+    let close_queue = monitor.services.closers.queue.for_pod(sandbox);
+    let terminal = saved.terminal.map(take_fd).transpose()?.map(|master| Terminal::new(master, &close_queue));
     Ok(Some(ExecSession {
         handle,
+        close_queue,
         deadline: Duration::ZERO,
         id: saved.id.clone(),
         container: saved.container.clone(),
-        terminal: saved.terminal.map(take_fd).transpose()?.map(|master| close_queue.terminal(master)),
+        terminal,
         warnings: saved.warnings.clone(),
         stage: if saved.left { ExecStage::Leftover } else { ExecStage::Running },
         failure: None,

@@ -6,15 +6,13 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::state::{self, FORMAT, FdNumber, Head, State};
 use crate::{
-    child::{Child, Stage},
-    connection::RequestId,
+    containers::{Container, Stage},
     exec::{ExecSession, ExecStage},
+    link::RequestId,
     log::sink::Loss,
     monitor::Monitor,
     output::Output,
     programs::Filter,
-    removal::RemovalJob,
-    timer::Timer,
 };
 
 /// The state, and every descriptor that it names.
@@ -23,82 +21,74 @@ pub(super) struct Saved<'a> {
     pub(super) files: Vec<BorrowedFd<'a>>,
 }
 
-impl Monitor {
-    /// Returns why an upgrade is not possible now; `None` if no operation is pending.
-    pub(super) fn pending_work(&self) -> Option<String> {
-        let child = self.containers.values().find(|child| stage(child).is_none());
-        let exec = self.execs.values().find(|c| !matches!(c.stage, ExecStage::Running | ExecStage::Leftover));
-        match (child, exec) {
-            (Some(child), _) => Some(format!("container {} has not reached execve", child.id)),
-            (_, Some(exec)) => Some(format!("exec {} has not reached execve", exec.id)),
-            _ if self.removals.values().any(RemovalJob::is_awaited) => Some("cgroups are being removed".to_owned()),
-            _ if !self.runners.is_empty() => Some("hooks of a container are running".to_owned()),
-            _ if !self.makers.is_empty() => Some("the namespaces of a pod are being created".to_owned()),
-            _ if self.link.as_ref().is_some_and(|link| !link.mounts.is_empty()) => {
-                Some("mounts of a container wait for its creation".to_owned())
-            }
-            _ if !self.unused_mounts.is_empty() => Some("mounts are being closed".to_owned()),
-            _ if self.link.as_ref().is_some_and(|link| !link.is_flushed()) => {
-                Some("the daemon does not read its answers".to_owned())
-            }
-            _ => None,
-        }
+/// Returns why an upgrade is not possible now; `None` if no operation is pending.
+pub(super) fn pending_work(monitor: &Monitor) -> Option<String> {
+    let container = monitor.containers.iter().find(|(_, container)| stage(container).is_none());
+    let has_not_executed = |exec: &ExecSession| !matches!(exec.stage, ExecStage::Running | ExecStage::Leftover);
+    let exec = monitor.execs.iter().find(|(_, exec)| has_not_executed(exec));
+    match (container, exec) {
+        (Some((_, container)), _) => Some(format!("container {} has not reached execve", container.description.id)),
+        (_, Some((_, exec))) => Some(format!("exec {} has not reached execve", exec.id)),
+        _ if monitor.removals.are_awaited() => Some("cgroups are being removed".to_owned()),
+        _ if !monitor.hooks.is_empty() => Some("hooks of a container are running".to_owned()),
+        _ if !monitor.namespace_makers.is_empty() => Some("the namespaces of a pod are being created".to_owned()),
+        _ if monitor.mounts.has_pending() => Some("mounts of a container wait for its creation".to_owned()),
+        _ if monitor.mounts.has_unused() => Some("mounts are being closed".to_owned()),
+        _ if !monitor.services.link.is_flushed() => Some("the daemon does not read its answers".to_owned()),
+        _ => None,
     }
+}
 
-    /// Saves the state. Only if there is no [`Monitor::pending_work`].
-    pub(super) fn save<'a>(
-        &'a self,
-        request_id: RequestId,
-        journal: String,
-        close_queue: &'a [Rc<OwnedFd>],
-    ) -> Saved<'a> {
-        let mut files = Files::default();
-        let mut programs = Vec::new();
-        let containers =
-            self.containers.iter().filter_map(|(serial, child)| container(*serial, child, &mut files, &mut programs));
-        let containers = containers.collect();
-        let orphans = self.writers.orphans.iter().map(|(serial, (id, orphan))| state::Orphan {
-            serial: *serial,
-            id: id.clone(),
-            output: output(orphan, &mut files),
-        });
-        let orphans = orphans.collect();
-        let execs = self.execs.iter().map(|(serial, c)| exec(*serial, c, &self.listener, &mut files)).collect();
-        let keyed = self
-            .keyed_descriptors
-            .iter()
-            .map(|(key, list)| (key.clone(), list.iter().map(|fd| files.add(fd)).collect()));
-        let keyed = keyed.collect();
-        let link = self.link.as_ref().map(|link| state::Link {
-            fd: files.add(&link.connection),
-            number: link.number,
-            greeted: link.greeted,
-        });
-        let mut state = State {
-            all: Vec::new(),
-            head: Head { format: FORMAT, contract: monitor_api::MAJOR, version: env!("CARGO_PKG_VERSION").to_owned() },
-            request_id,
-            listener: files.add(&self.listener),
-            directory: files.add(self.journals.state()),
-            journal,
-            trees: self.trees.descriptors().map(|(name, fd)| (name.to_owned(), files.add_borrowed(fd))).collect(),
-            node_mounts: self.node_mounts.as_ref().map(|fd| files.add(fd)),
-            files: self.inherited_limits.open_files.map(|limit| (limit.current, limit.maximum)),
-            oom_score_adj: self.inherited_limits.oom_score_adj,
-            link,
-            links: self.links,
-            serials: self.serials,
-            programs: programs.iter().map(|program| program.to_bytes()).collect(),
-            containers,
-            orphans,
-            commands: execs,
-            kept: keyed,
-            closing: close_queue.iter().map(|master| files.add(&**master)).collect(),
-            timers: self.timers.all().filter(|(_, timer)| *timer != Timer::Signals).collect(),
-        };
-        state.all = files.0.iter().map(AsRawFd::as_raw_fd).collect();
-        Saved { state, files: files.0 }
-    }
+/// Saves the state. Only if there is no [`pending_work`].
+pub(super) fn save<'a>(
+    monitor: &'a Monitor,
+    request_id: RequestId,
+    journal: String,
+    closing: &'a [Rc<OwnedFd>],
+) -> Saved<'a> {
+    let Monitor { services, sources, node, outputs, .. } = monitor;
+    let mut files = Files::default();
+    let mut programs = Vec::new();
+    let containers = containers(monitor, &mut files, &mut programs);
+    let orphans = outputs.map.orphans().map(|(serial, orphan)| state::Orphan {
+        serial,
+        id: orphan.container.clone(),
+        output: output(orphan, &mut files),
+    });
+    let orphans = orphans.collect();
+    let commands =
+        monitor.execs.iter().map(|(serial, saved)| exec(serial, saved, &sources.listener, &mut files)).collect();
+    let kept = monitor.keyed_descriptors.iter();
+    let kept = kept.map(|(key, list)| (key.clone(), list.iter().map(|fd| files.add(fd)).collect())).collect();
+    let link = services.link.peer.as_ref().map(|peer| state::Link {
+        fd: files.add(&peer.connection),
+        number: peer.number,
+        greeted: peer.greeted,
+    });
+    let mut state = State {
+        all: Vec::new(),
+        head: Head { format: FORMAT, contract: monitor_api::MAJOR, version: env!("CARGO_PKG_VERSION").to_owned() },
+        request_id,
+        listener: files.add(&sources.listener),
+        directory: files.add(outputs.journals.state()),
+        journal,
+        trees: node.trees.descriptors().map(|(name, fd)| (name.to_owned(), files.add_borrowed(fd))).collect(),
+        node_mounts: monitor.hooks.node_mounts.as_ref().map(|fd| files.add(fd)),
+        files: node.inherited_limits.open_files.map(|limit| (limit.current, limit.maximum)),
+        oom_score_adj: node.inherited_limits.oom_score_adj,
+        link,
+        links: services.link.accepted,
+        serials: services.serials,
+        programs: programs.iter().map(|program| program.to_bytes()).collect(),
+        containers,
+        orphans,
+        commands,
+        kept,
+        closing: closing.iter().map(|file| files.add(&**file)).collect(),
+        timers: services.timers.all().collect(),
+    };
+    state.all = files.0.iter().map(AsRawFd::as_raw_fd).collect();
+    Saved { state, files: files.0 }
 }
 
 /// Descriptors that the state names.
@@ -117,8 +107,8 @@ impl<'a> Files<'a> {
 }
 
 /// Saves the stage. `None`: an operation is pending.
-fn stage(child: &Child) -> Option<state::Stage> {
-    Some(match &child.stage {
+fn stage(container: &Container) -> Option<state::Stage> {
+    Some(match &container.stage {
         Stage::Created(setup) => state::Stage::Created(setup.sync().as_raw_fd()),
         Stage::Running => state::Stage::Running,
         Stage::Draining(status) => state::Stage::Draining(status.clone()),
@@ -127,37 +117,32 @@ fn stage(child: &Child) -> Option<state::Stage> {
     })
 }
 
-fn container<'a>(
-    serial: u64,
-    child: &'a Child,
+fn containers<'a>(
+    monitor: &'a Monitor,
     files: &mut Files<'a>,
     programs: &mut Vec<Rc<seccomp::Program>>,
-) -> Option<state::Container> {
-    let stage = stage(child)?;
-    if let Some(setup) = child.setup() {
-        files.add_borrowed(setup.sync());
-    }
-    Some(state::Container {
-        serial,
-        id: child.id.clone(),
-        sandbox: child.sandbox.clone(),
-        cgroup: child.cgroup.clone(),
-        grouped: child.group().is_some(),
-        pid: child.pid,
-        start_time: child.start_time,
-        pidfd: child.pidfd().map(|pidfd| files.add_borrowed(pidfd)),
-        log: child.log,
-        output: output(&child.output, files),
-        stdin: child.stdin.as_ref().map(|fd| files.add(fd)),
-        filter: filter(&child.filter, programs),
-        hooks: child.hooks.clone(),
-        pod_init: child.pod_init,
-        stage,
-        warnings: child.warnings.clone(),
-        deletes: child.deletes.clone(),
-        user_namespace: Some(child.user_namespace),
-        removals: 0,
-    })
+) -> Vec<state::Container> {
+    let container = |(serial, container): (u64, &'a Container)| {
+        let stage = stage(container)?;
+        if let Some(setup) = container.setup() {
+            files.add_borrowed(setup.sync());
+        }
+        Some(state::Container {
+            serial,
+            description: container.description.clone(),
+            grouped: container.group().is_some(),
+            pidfd: container.pidfd().map(|pidfd| files.add_borrowed(pidfd)),
+            output: output(monitor.outputs.map.get(serial)?, files),
+            stdin: container.stdin.as_ref().map(|fd| files.add(fd)),
+            filter: filter(&container.filter, programs),
+            pod_init: container.pod_init,
+            stage,
+            warnings: container.warnings.clone(),
+            deletes: container.deletes.clone(),
+            removals: 0,
+        })
+    };
+    monitor.containers.iter().filter_map(container).collect()
 }
 
 fn filter(filter: &Filter, programs: &mut Vec<Rc<seccomp::Program>>) -> state::Filter {

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use monitor_api::{ExitStatus, LogOptions, PendingHooks};
+use monitor_api::{ContainerDescription, ExitStatus};
 use serde::{Deserialize, Serialize};
 
-use crate::{connection::RequestId, stream::StreamKind, timer::Timer};
+use crate::{event::Timer, link::RequestId, stream::StreamKind};
 
 /// Number of this format, see `upgrade.rs`.
 pub(super) const FORMAT: u32 = 1;
@@ -58,7 +58,7 @@ pub(super) struct State {
     pub(super) orphans: Vec<Orphan>,
     pub(super) commands: Vec<Exec>,
     pub(super) kept: Vec<(String, Vec<FdNumber>)>,
-    /// Masters of terminals to be closed, see `terminal.rs`.
+    /// Masters of terminals to be closed, see `closing.rs`.
     #[serde(default)]
     pub(super) closing: Vec<FdNumber>,
     pub(super) timers: Vec<(Duration, Timer)>,
@@ -76,24 +76,15 @@ pub(super) struct Link {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Container {
     pub(super) serial: u64,
-    pub(super) id: String,
-    pub(super) sandbox: String,
-    pub(super) cgroup: String,
+    #[serde(flatten)]
+    pub(super) description: ContainerDescription,
     /// Whether it has a cgroup.
     pub(super) grouped: bool,
-    pub(super) pid: i32,
-    pub(super) start_time: u64,
     pub(super) pidfd: Option<FdNumber>,
-    pub(super) log: LogOptions,
     pub(super) output: Output,
     pub(super) stdin: Option<FdNumber>,
     pub(super) filter: Filter,
-    #[serde(default)]
-    pub(super) hooks: Option<Box<PendingHooks>>,
     pub(super) pod_init: bool,
-    /// `None`: saved by a version that did not record it.
-    #[serde(default)]
-    pub(super) user_namespace: Option<bool>,
     pub(super) stage: Stage,
     pub(super) warnings: Vec<String>,
     pub(super) deletes: Vec<RequestId>,
@@ -120,7 +111,7 @@ pub(super) enum Filter {
     Unknown,
 }
 
-/// Output of a deleted container, see `writers.rs`.
+/// Output of a deleted container, see `output.rs`.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Orphan {
     pub(super) serial: u64,
@@ -129,7 +120,7 @@ pub(super) struct Orphan {
     pub(super) output: Output,
 }
 
-/// Output, see `output.rs`.
+/// Output, see `output/streams.rs`.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Output {
     pub(super) line_max: usize,
@@ -141,7 +132,7 @@ pub(super) struct Output {
     pub(super) apart: bool,
 }
 
-/// Stream, see `output.rs`.
+/// Stream, see `output/streams.rs`.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Stream {
     pub(super) kind: StreamKind,
@@ -163,7 +154,7 @@ pub(super) struct Sink {
     pub(super) report_at: u64,
 }
 
-/// Attached client, see `attach.rs`.
+/// Attached client, see `log/taps.rs`.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Tap {
     pub(super) number: u8,
@@ -185,3 +176,6 @@ pub(super) struct Exec {
     /// Whether it was reaped, and processes that it started are left over.
     pub(super) left: bool,
 }
+
+#[cfg(test)]
+mod tests;

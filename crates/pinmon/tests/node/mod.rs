@@ -170,7 +170,7 @@ impl Node {
         let seq = self.send(Request::Inventory, &Attachments::new());
         let mut all = BTreeMap::new();
         while let (Reply::Holding(holding), files) = self.answer(seq).expect("inventory") {
-            assert!(all.insert(holding.id.clone(), (*holding, files)).is_none());
+            assert!(all.insert(holding.container.id.clone(), (*holding, files)).is_none());
         }
         all
     }

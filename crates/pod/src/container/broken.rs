@@ -17,12 +17,12 @@ const SIGTERM: i32 = 15;
 pub(crate) fn broken(id: &str, holding: Option<&Holding>, why: &Error) -> (ContainerMetadata, ContainerRecord) {
     let metadata = ContainerMetadata {
         id: id.to_owned(),
-        sandbox: holding.map(|holding| holding.sandbox.clone()).unwrap_or_default(),
+        sandbox: holding.map(|holding| holding.container.sandbox.clone()).unwrap_or_default(),
         config: Arc::new(config(id)),
         image_id: String::new(),
         created_at: clock::now(),
         log_path: None,
-        cgroup: holding.map(|holding| holding.cgroup.clone()).unwrap_or_default(),
+        cgroup: holding.map(|holding| holding.container.cgroup.clone()).unwrap_or_default(),
         stop_signal: SIGTERM,
     };
     let mut record = ContainerRecord { broken: Some(why.message.clone()), ..ContainerRecord::default() };

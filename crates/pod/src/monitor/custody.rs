@@ -7,7 +7,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use monitor_api::{Adopt, Attachments, ExitStatus, Holding, HoldingState, LogOptions, Request, Role};
+use monitor_api::{Adopt, Attachments, ContainerDescription, ExitStatus, Holding, HoldingState, Request, Role};
 
 use crate::{
     Error,
@@ -76,7 +76,7 @@ impl HeldObject {
 
     /// Returns the request that hands the object to a monitor that does not know it.
     pub(super) fn adoption(&self) -> Result<(Request, Attachments), Error> {
-        let id = &self.holding.id;
+        let id = &self.holding.container.id;
         let files = self.files.iter().map(|(role, file)| (*role, file));
         let attachments = duplicates(files).map_err(failed(format_args!("duplicate descriptors of {id}")))?;
         Ok((Request::Adopt(Adopt { holding: self.holding.clone() }), attachments))
@@ -84,17 +84,13 @@ impl HeldObject {
 
     /// Returns the holding of an object that is being created. Its process is set later.
     pub(crate) fn initial_holding(id: &str, sandbox: &str, cgroup: &str, state: HoldingState) -> Holding {
-        Holding {
+        let container = ContainerDescription {
             id: id.to_owned(),
             sandbox: sandbox.to_owned(),
             cgroup: cgroup.to_owned(),
-            pid: 0,
-            start_time: 0,
-            log: LogOptions::default(),
-            state,
-            hooks: None,
-            user_namespace: None,
-        }
+            ..ContainerDescription::default()
+        };
+        Holding { container, state }
     }
 }
 
@@ -116,10 +112,10 @@ impl Custody {
             if holding.state == HoldingState::Kept {
                 let mut files: Vec<_> = files.into_iter().collect();
                 files.sort_by_key(|(role, _)| *role);
-                taken.keys.insert(holding.id.clone());
-                self.keep(holding.id, files.into_iter().map(|(_, file)| file).collect());
+                taken.keys.insert(holding.container.id.clone());
+                self.keep(holding.container.id, files.into_iter().map(|(_, file)| file).collect());
             } else {
-                taken.objects.insert(holding.id.clone(), holding.clone());
+                taken.objects.insert(holding.container.id.clone(), holding.clone());
                 self.hold(HeldObject::new(holding, files));
             }
         }
@@ -127,7 +123,7 @@ impl Custody {
     }
 
     pub(crate) fn hold(&self, held: HeldObject) {
-        self.lock().objects.insert(held.holding.id.clone(), held);
+        self.lock().objects.insert(held.holding.container.id.clone(), held);
     }
 
     pub(crate) fn forget(&self, id: &str) {
@@ -222,7 +218,7 @@ impl Custody {
     pub(crate) fn process(&self, id: &str, state: &HoldingState) -> Option<(u32, u64)> {
         let contents = self.lock();
         let holding = &contents.objects.get(id)?.holding;
-        (holding.state == *state).then_some((holding.pid, holding.start_time))
+        (holding.state == *state).then_some((holding.container.pid, holding.container.start_time))
     }
 
     /// Reports whether an object exited with output that may not be in its log yet.

@@ -85,9 +85,9 @@ impl Monitor {
         let cgroup = create.spec.linux.as_ref().and_then(|linux| linux.cgroups_path.clone()).unwrap_or_default();
         let mut holding =
             HeldObject::initial_holding(&create.container, &create.sandbox, &cgroup, HoldingState::Created);
-        holding.log = create.log;
-        holding.hooks = PendingHooks::from_spec(&create.spec, &create.container, &create.bundle);
-        holding.user_namespace = Some(create.spec.has_namespace(oci::NamespaceType::User));
+        holding.container.log = create.log;
+        holding.container.hooks = PendingHooks::from_spec(&create.spec, &create.container, &create.bundle);
+        holding.container.user_namespace = Some(create.spec.has_namespace(oci::NamespaceType::User));
         let link = self.link().await?;
         let attachments = self.send_mounts(&link, &create.container, attachments).await?;
         let (reply, mut files) = link.try_request(Request::Create(Box::new(create)), attachments).await?;
@@ -97,7 +97,7 @@ impl Monitor {
         };
         let Reply::Created(created) = reply else { return Err(unexpected("Create", &reply)) };
         let pidfd = files.take(Role::Pidfd).ok_or_else(|| missing("Create", "pidfd"))?;
-        (holding.pid, holding.start_time) = (created.pid, created.start_time);
+        (holding.container.pid, holding.container.start_time) = (created.pid, created.start_time);
         keep.push(Role::Pidfd, pidfd);
         for role in [Role::Sync, Role::Terminal] {
             if let Some(file) = files.take(role) {
@@ -232,7 +232,7 @@ impl Monitor {
         let pidfd = files.take(Role::Pidfd).ok_or_else(|| missing("PodInit", "pidfd"))?;
         let namespace =
             files.take(Role::Namespace(NamespaceType::Pid)).ok_or_else(|| missing("PodInit", "PID namespace"))?;
-        (holding.pid, holding.start_time) = (started.pid, started.start_time);
+        (holding.container.pid, holding.container.start_time) = (started.pid, started.start_time);
         self.custody().hold(HeldObject::new(holding, Attachments::new().with(Role::Pidfd, pidfd)));
         Ok(namespace)
     }

@@ -205,7 +205,7 @@ impl Inner {
     async fn restore(&self, before: &OwnedFd) -> Result<Connected, Error> {
         let connected = self.connect(Some(before)).await?;
         let mut held = HeldState::list(connected.link.inventory().await?);
-        let known: Vec<String> = held.iter().map(|held| held.holding.id.clone()).collect();
+        let known: Vec<String> = held.iter().map(|held| held.holding.container.id.clone()).collect();
         for (request, attachments) in self.custody.adoptions(&known)? {
             if let Err(error) = connected.link.request(request, attachments).await {
                 // A failure must not keep the remaining objects from being handed over.
@@ -227,7 +227,7 @@ impl Inner {
     /// containers whose output was reported as pending.
     fn report_missed(&self, held: &[HeldState]) -> Vec<String> {
         let events = held.iter().flat_map(|held| {
-            let id = &held.holding.id;
+            let id = &held.holding.container.id;
             held.missed(self.custody.has_exited(id), self.custody.is_pending(id))
         });
         let events: Vec<Event> = events.collect();
@@ -266,7 +266,7 @@ impl HeldState {
     /// Returns the events of a container that were missed. `exited` and `pending` are what is known of it so far.
     fn missed(&self, exited: bool, pending: bool) -> Vec<Event> {
         let HoldingState::Exited(status) = &self.holding.state else { return Vec::new() };
-        let container = || self.holding.id.clone();
+        let container = || self.holding.container.id.clone();
         let mut events = Vec::new();
         if self.has_output && !exited {
             events.push(Event::OutputPending { container: container() });
@@ -283,7 +283,7 @@ impl HeldState {
 
 /// Returns the events for containers whose output was pending and is in their logs now.
 fn missed_drains(held: &[HeldState], pending: &[String]) -> Vec<Event> {
-    let drained = |id: &&String| !held.iter().any(|held| held.holding.id == **id && held.has_output);
+    let drained = |id: &&String| !held.iter().any(|held| held.holding.container.id == **id && held.has_output);
     pending.iter().filter(drained).map(|id| Event::Drained { container: id.clone() }).collect()
 }
 

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use monitor_api::{Holding, HoldingState, LogOptions, PendingHooks, Role};
+use monitor_api::{ContainerDescription, Holding, HoldingState, LogOptions, PendingHooks, Role};
 use rustix::{
     fd::OwnedFd,
     process::{Signal, pidfd_send_signal},
@@ -115,7 +115,7 @@ async fn restore(
         (ContainerPhase::Created, None) if record.refused.is_some() => Ok(()),
         (_, Some(holding)) => {
             // The daemon that handed it over died before the file system of its log responded.
-            if holding.log.awaited {
+            if holding.container.log.awaited {
                 offload::spawn(continue_log(Arc::downgrade(engine), Arc::clone(container)));
             }
             apply_holding(engine, container, holding)
@@ -133,8 +133,8 @@ fn filter(engine: &Inner, container: &Container) -> Option<OwnedFd> {
 
 fn apply_holding(engine: &Inner, container: &Container, holding: Holding) -> Result<(), Error> {
     container.update(&engine.records, |record| {
-        let same_process = (record.pid, record.start_time) == (holding.pid, holding.start_time);
-        (record.pid, record.start_time) = (holding.pid, holding.start_time);
+        let same_process = (record.pid, record.start_time) == (holding.container.pid, holding.container.start_time);
+        (record.pid, record.start_time) = (holding.container.pid, holding.container.start_time);
         match holding.state {
             HoldingState::Exited(status) => exit::mark_exited(record, &status),
             // The record is up to date: nothing is written.
@@ -276,7 +276,7 @@ async fn recover_unheld(engine: &Arc<Inner>, container: &Arc<Container>, slow_un
         }
     }
     let spec = container.spec(&engine.records).ok();
-    let holding = Holding {
+    let description = ContainerDescription {
         user_namespace: spec.as_ref().map(|spec| spec.has_namespace(oci::NamespaceType::User)),
         hooks: spec.and_then(|spec| PendingHooks::from_spec(&spec, container.id(), &directory.to_string_lossy())),
         id: container.id().to_owned(),
@@ -285,8 +285,8 @@ async fn recover_unheld(engine: &Arc<Inner>, container: &Arc<Container>, slow_un
         pid: record.pid,
         start_time: record.start_time,
         log: LogOptions { line_max: engine.config.log_line_max, awaited: continues_later },
-        state: HoldingState::Running,
     };
+    let holding = Holding { container: description, state: HoldingState::Running };
     engine.monitor.adopt(HeldObject::new(holding, files)).await?;
     if continues_later {
         offload::spawn(continue_log(Arc::downgrade(engine), Arc::clone(container)));

@@ -40,7 +40,7 @@ pub(super) async fn take_over(engine: &Arc<Inner>, sandbox: &Sandbox) -> Result<
         return Ok(None);
     };
     let mut holding = HeldObject::initial_holding(sandbox.id(), sandbox.id(), &cgroup, HoldingState::PodInit);
-    (holding.pid, holding.start_time) = (init.pid, init.start_time);
+    (holding.container.pid, holding.container.start_time) = (init.pid, init.start_time);
     match engine.monitor.adopt(HeldObject::new(holding, Attachments::new().with(Role::Pidfd, init.pidfd))).await {
         // The monitor did adopt it, but its response was lost.
         Err(error) if error.kind == ErrorKind::AlreadyExists => Ok(Some(init.namespace)),

@@ -229,5 +229,5 @@ fn attached_clients_get_output_at_once_and_pause_the_stream_when_full() {
 }
 
 fn after_client_timeout() -> std::time::Duration {
-    crate::clock::monotonic() + crate::attach::CLIENT_TIMEOUT * 2
+    crate::clock::monotonic() + crate::log::taps::CLIENT_TIMEOUT * 2
 }
