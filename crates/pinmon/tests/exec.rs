@@ -4,7 +4,9 @@ mod node;
 
 use std::io::Read;
 
-use monitor_api::{Attachments, FailureKind, HoldingState, KillScope, PodInit, Reply, Request, Role, Target};
+use monitor_api::{
+    Attachments, CommandError, FailureKind, HoldingState, KillScope, PodInit, Reply, Request, Role, Target,
+};
 use node::Node;
 use oci::NamespaceType;
 use rustix::fd::OwnedFd;
@@ -29,8 +31,11 @@ fn an_exec_runs_in_the_container_and_its_exit_is_reported() {
     assert!(text.contains("/bin/busybox"), "{text}");
     assert_eq!(node.wait_exec("e1").code, Some(9));
     let failure = node.exec("c", "e2", &["/bin/nope"]).expect_err("no such file");
-    assert_eq!(failure.kind, FailureKind::Command, "{failure}");
+    assert_eq!((failure.kind, failure.command), (FailureKind::Command, Some(CommandError::NotFound)), "{failure}");
+    assert_eq!(failure.operation.as_deref(), Some("exec in container c"));
     assert!(failure.message.contains("/bin/nope"), "{failure}");
+    let failure = node.exec("c", "e5", &["/bin"]).expect_err("a directory");
+    assert_eq!(failure.command, Some(CommandError::NotExecutable), "{failure}");
     assert_eq!(node.exec("x", "e3", &["true"]).expect_err("no container").kind, FailureKind::NotFound);
     node.exec("c", "e4", &["true"]).expect("exec");
     assert_eq!(node.wait_exec("e4").code, Some(0));

@@ -4,7 +4,7 @@ mod node;
 
 use std::fs;
 
-use monitor_api::{Attachments, FailureKind, HoldingState, KillScope, Request, Role, Target};
+use monitor_api::{Attachments, CommandError, FailureKind, HoldingState, KillScope, Request, Role, Target};
 use node::Node;
 use rustix::fd::{AsFd, OwnedFd};
 
@@ -79,7 +79,7 @@ fn a_missing_program_is_reported_by_name() {
         }
         Err(failure) => failure,
     };
-    assert_eq!(failure.kind, FailureKind::Command, "{failure}");
+    assert_eq!((failure.kind, failure.command), (FailureKind::Command, Some(CommandError::NotFound)), "{failure}");
     assert!(failure.message.contains("/bin/nothing-here"), "{failure}");
     node.end();
 }

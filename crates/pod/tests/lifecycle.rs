@@ -94,6 +94,7 @@ fn errors_name_the_cause_and_leave_nothing_behind() {
         let missing = engine.create_container(&pod, container("c", &["nginxx"])).await.expect("create");
         let error = engine.start_container(&missing).await.expect_err("no such command");
         assert!(error.message.contains("nginxx"), "{error}");
+        assert_eq!(error.command, Some(pod::CommandError::NotFound), "{error}");
         let status = engine.container(&missing).expect("status");
         assert_eq!((status.state, status.exit_code), (ContainerState::Exited, Some(128)));
         assert_eq!(status.reason, "StartError");
