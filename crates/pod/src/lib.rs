@@ -25,74 +25,51 @@
 
 pub mod annotation;
 mod clock;
-mod concurrency;
 mod config;
 mod container;
-mod creation;
 mod engine;
 mod error;
-mod events;
-mod failpoint;
-mod failures;
-mod filter;
-mod health;
-mod host_files;
-mod identifier;
-mod leftovers;
-mod metrics;
+mod exec;
 mod monitor;
-mod mount_source;
-mod name_registry;
-mod orphans;
-mod pipe_holders;
+mod namespaces;
+mod node;
+mod observe;
+mod operation;
+mod parts;
 mod process;
-mod pulls;
-mod reconcile;
 mod recover;
-mod reset;
-mod retry;
 mod sandbox;
-mod session;
-mod single_flight;
-mod state;
-mod stats;
-mod summary;
-mod timeline;
-mod undo;
-mod upgrade;
-mod user_namespaces;
-mod why;
+mod stdio;
+mod store;
 
 pub use cdi::Name as CdiName;
 pub use cgroup::{DeviceIo, Pressure, Stalls, Stats};
-pub use config::Config;
-pub use container::{
-    ContainerConfig, ContainerState, ContainerStatus, DeviceMapping, ExecOutput, ExecRequest, GroupsPolicy,
-    ImageVolume, Propagation, START_ERROR, SeccompChoice, Security, UserChoice, Volume,
-};
-pub use engine::{Condition, Engine, EngineStatus};
+pub use config::{Config, ReloadableConfig};
+pub use engine::{Engine, EngineStatus, MonitorUpgrade};
 pub use error::{Error, ErrorKind};
-pub use events::{Event, EventKind, EventStream, Lagged};
-pub use health::Silence;
+pub use exec::{ExecOutput, ExecRequest, Session, SessionControl, SessionExit};
 pub use image::{
     Credentials, Error as ImageError, ErrorKind as ImageErrorKind, Image, ImageConfig, LayerProgress,
     OUTCOMES as IMAGE_OUTCOMES, ProgressCallback, Registries, Stage, Store, TransferLimits, Usage,
 };
-pub use metrics::{EXIT_REASONS, MONITOR_CONTRACT, Metrics, MonitorIdentity, ObjectCounts};
 pub use monitor::{MONITOR_REQUESTS, MonitorMetrics};
 pub use monitor_api::{MOUNTS_MAX, UserMappings};
 pub use netns::PoolMetrics;
 pub use network::{Config as NetworkConfig, Counters, Metrics as NetworkMetrics, PortMapping, Protocol};
-pub use oci;
-pub use pipe_holders::{Holder as PipeHolder, Rescue};
-pub use sandbox::stop::PodUsers;
-pub use sandbox::{Dns, Name, PidMode, SandboxConfig, SandboxState, SandboxStatus, SharedMode};
-pub use session::{Session, SessionControl, SessionExit};
-pub use syscall::signal::Signal;
-pub use stats::{
-    ContainerStats, ExpensiveStats, Generation, HugePages, SandboxSample, SandboxStats, StatsList, Validity,
+pub use observe::{
+    Condition, ContainerExit, ContainerStats, Denial, EXIT_REASONS, ExpensiveStats, Explanation, Generation, HugePages,
+    MONITOR_CONTRACT, Metrics, MonitorIdentity, ObjectCounts, OomKill, OomLimit, SandboxSample, SandboxStats, Silence,
+    StatsList, Validity,
 };
-pub use summary::{ContainerSummary, SandboxSummary};
-pub use timeline::Stage as TimelineStage;
-pub use upgrade::{FORMATS, Format, MonitorUpgrade, ReloadableConfig, check_format};
-pub use why::{ContainerExit, Denial, Explanation, OomKill, OomLimit};
+pub use oci;
+pub use operation::{Completion, Panicked};
+pub use recover::{FORMATS, Format, check_format};
+pub use sandbox::stop::PodUsers;
+pub use stdio::pipe_holders::{Holder as PipeHolder, Rescue};
+pub use store::{
+    ContainerConfig, ContainerState, ContainerStatus, ContainerSummary, DeviceMapping, Dns, Event, EventKind,
+    EventStream, GroupsPolicy, ImageVolume, Lagged, Name, PidMode, Propagation, START_ERROR, SandboxConfig,
+    SandboxState, SandboxStatus, SandboxSummary, SeccompChoice, Security, SharedMode, Stage as TimelineStage,
+    UserChoice, Volume,
+};
+pub use syscall::signal::Signal;

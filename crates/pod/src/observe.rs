@@ -1,0 +1,20 @@
+//! What can be seen of the engine from outside: health, statistics, metrics, failures, explanations. It observes objects
+//! and changes none.
+
+mod condition;
+mod failures;
+pub(crate) mod health;
+mod metrics;
+mod stats;
+pub(crate) mod why;
+
+pub use condition::Condition;
+pub(crate) use failures::Failures;
+pub(crate) use health::Health;
+pub use health::Silence;
+pub use metrics::{EXIT_REASONS, MONITOR_CONTRACT, Metrics, MonitorIdentity, ObjectCounts};
+pub(crate) use stats::Statistics;
+pub use stats::{
+    ContainerStats, ExpensiveStats, Generation, HugePages, SandboxSample, SandboxStats, StatsList, Validity,
+};
+pub use why::{ContainerExit, Denial, Explanation, OomKill, OomLimit};

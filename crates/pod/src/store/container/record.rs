@@ -1,0 +1,173 @@
+//! What is on record about a container.
+
+use std::{path::PathBuf, sync::Arc};
+
+use monitor_api::ExitStatus;
+use serde::{Deserialize, Serialize};
+
+use super::{config::ContainerConfig, status::ContainerState};
+use crate::{clock, store::timeline::Timeline};
+
+/// Reason of a container of which the OOM killer killed a process, as kubelet knows it.
+pub(crate) const OOM_KILLED: &str = "OOMKilled";
+/// Reason of a container whose program could not be started, as kubelet knows it.
+pub const START_ERROR: &str = "StartError";
+
+/// Contents of `metadata.json`: what never changes after creation.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ContainerMetadata {
+    pub(crate) id: String,
+    pub(crate) sandbox: String,
+    pub(crate) config: Arc<ContainerConfig>,
+    pub(crate) image_id: String,
+    pub(crate) created_at: u64,
+    pub(crate) log_path: Option<PathBuf>,
+    pub(crate) cgroup: String,
+    pub(crate) stop_signal: i32,
+}
+
+/// Phase of a container's lifecycle (drawn in the module `container`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ContainerPhase {
+    Creating,
+    Created,
+    Starting,
+    Running,
+    Exited,
+}
+
+impl ContainerPhase {
+    fn state(self) -> ContainerState {
+        match self {
+            Self::Creating => ContainerState::Unknown,
+            Self::Created | Self::Starting => ContainerState::Created,
+            Self::Running => ContainerState::Running,
+            Self::Exited => ContainerState::Exited,
+        }
+    }
+}
+
+/// Contents of `status.json`: what changes during the container's lifetime.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ContainerRecord {
+    pub(crate) phase: ContainerPhase,
+    /// The current stage in words, for people.
+    pub(crate) stage: String,
+    pub(crate) pid: u32,
+    pub(crate) start_time: u64,
+    pub(crate) started_at: u64,
+    pub(crate) finished_at: u64,
+    pub(crate) exit_code: Option<i32>,
+    /// The signal that terminated it, if any.
+    #[serde(default)]
+    pub(crate) signal: Option<i32>,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    /// Resources after the last update; `None` means those of the original request.
+    #[serde(default)]
+    pub(crate) resources: Option<oci::Resources>,
+    /// OOM score adjustment after the last update; `None` means that of the original request.
+    #[serde(default)]
+    pub(crate) oom_score_adj: Option<i32>,
+    /// Why its command cannot be executed: the error that `start` returns.
+    #[serde(default)]
+    pub(crate) refused: Option<String>,
+    #[serde(default)]
+    pub(crate) timeline: Timeline,
+    /// User of its first process; `None` until it is known.
+    #[serde(default)]
+    pub(crate) user: Option<oci::User>,
+    /// Why its record is missing or unreadable; absent if the record is intact.
+    #[serde(default)]
+    pub(crate) broken: Option<String>,
+    /// Exit status of a program that exited before `start` had recorded its outcome.
+    #[serde(skip)]
+    pub(crate) early_exit: Option<ExitStatus>,
+}
+
+impl ContainerRecord {
+    pub(super) fn state(&self) -> ContainerState {
+        match self.phase {
+            // Without its record only the monitor's knowledge is left: whether the process is alive.
+            phase if self.broken.is_some() && phase != ContainerPhase::Exited => ContainerState::Unknown,
+            phase => phase.state(),
+        }
+    }
+
+    /// Enters a stage, and records the time in the timeline.
+    pub(crate) fn enter(&mut self, stage: &str) {
+        stage.clone_into(&mut self.stage);
+        self.timeline.enter(stage);
+    }
+
+    /// Records the exit with this status.
+    pub(crate) fn mark_exited(&mut self, status: &ExitStatus) {
+        self.phase = ContainerPhase::Exited;
+        self.finished_at = if status.at == 0 { clock::now() } else { status.at };
+        self.exit_code = status.code;
+        self.signal = status.signal;
+        self.early_exit = None;
+        self.enter("ended");
+        let (reason, message) = match (status.oom_killed, status.code) {
+            (true, _) => (OOM_KILLED, "a process was killed: the container ran out of memory".to_owned()),
+            (false, Some(0)) => ("Completed", String::new()),
+            (false, Some(_)) => ("Error", String::new()),
+            (false, None) => (
+                "Unknown",
+                "exit status unknown: it exited while neither the daemon nor its monitor was running".to_owned(),
+            ),
+        };
+        reason.clone_into(&mut self.reason);
+        self.message = message;
+    }
+}
+
+impl Default for ContainerRecord {
+    fn default() -> Self {
+        let mut record = Self {
+            phase: ContainerPhase::Creating,
+            stage: String::new(),
+            pid: 0,
+            start_time: 0,
+            started_at: 0,
+            finished_at: 0,
+            exit_code: None,
+            signal: None,
+            reason: String::new(),
+            message: String::new(),
+            resources: None,
+            oom_score_adj: None,
+            refused: None,
+            timeline: Timeline::default(),
+            user: None,
+            broken: None,
+            early_exit: None,
+        };
+        record.enter("creating");
+        record
+    }
+}
+
+/// Returns the status of an exit that nobody observed, because the daemon and the monitor were both gone at the time.
+pub(crate) fn unknown_exit() -> ExitStatus {
+    ExitStatus { code: None, signal: None, oom_killed: false, at: clock::now() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_those_that_kubelet_knows() {
+        let reason = |code, oom_killed| {
+            let mut record = ContainerRecord::default();
+            record.mark_exited(&ExitStatus { code, signal: None, oom_killed, at: 5 });
+            assert_eq!((record.phase, record.finished_at), (ContainerPhase::Exited, 5));
+            record.reason
+        };
+        assert_eq!(reason(Some(0), false), "Completed");
+        assert_eq!(reason(Some(3), false), "Error");
+        assert_eq!(reason(Some(137), true), "OOMKilled");
+        assert_eq!(reason(None, false), "Unknown");
+    }
+}
