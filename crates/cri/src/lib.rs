@@ -20,8 +20,6 @@
 
 #![forbid(unsafe_code)]
 
-mod after_exit;
-mod attached_clients;
 mod call;
 mod config;
 mod daemon;
@@ -39,7 +37,6 @@ mod streaming;
 mod subject;
 mod trace_context;
 
-pub use after_exit::remove_logs;
 pub use daemon::{Daemon, Pending};
 pub use rpc::{CODES, RpcMetrics, rpc_metrics};
 pub use serve::{ServeError, serve};

@@ -8,7 +8,7 @@ mod upgrade;
 
 use std::sync::Arc;
 
-use crate::{Config, Error, clock, parts::Parts, recover};
+use crate::{Config, Credentials, Error, Image, ImageError, ProgressCallback, parts::Parts, recover, sandbox};
 
 pub use status::EngineStatus;
 pub use upgrade::MonitorUpgrade;
@@ -45,9 +45,23 @@ impl Engine {
         &self.0.node.images
     }
 
-    /// Records a pull of an image, for the timeline of the container that is created from it. `began` is in nanoseconds
-    /// since the epoch.
-    pub fn pulled(&self, image: &str, began: u64) {
-        self.0.node.pulls.add(image.to_owned(), began, clock::now());
+    /// Pulls an image. Concurrent pulls of it share one; `progress` receives the progress of each layer. The pull is
+    /// part of the timeline of the container that is created from the image next.
+    ///
+    /// # Errors
+    /// Those of [`image::Store::pull`].
+    pub async fn pull_image(
+        &self,
+        reference: &str,
+        credentials: Option<&Credentials>,
+        progress: Option<ProgressCallback>,
+    ) -> Result<Image, ImageError> {
+        self.0.node.pull(reference, credentials, progress).await
+    }
+
+    /// Resumes the cleanup after exits that an earlier daemon was requested to do ([`crate::annotation`]). Must be called
+    /// before requests are served, so that no client is creating containers in a pod.
+    pub fn resume_cleanup(&self) {
+        sandbox::after_exit::resume(&self.0);
     }
 }

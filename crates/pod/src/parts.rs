@@ -10,7 +10,7 @@ use crate::{
     node::Node,
     observe::{Failures, Health, Statistics},
     operation::{ConcurrencyLimits, SingleFlight},
-    stdio::PipeRecord,
+    stdio::{AttachedClients, PipeRecord},
     store::{Container, ContainerName, Registry, Sandbox},
 };
 
@@ -26,6 +26,8 @@ pub(crate) struct Parts {
     /// Set while the disk removes unowned writable layers.
     pub(crate) layer_sweep_running: AtomicBool,
     pub(crate) monitor: Monitor,
+    /// Clients that a removal after the exit waits for.
+    pub(crate) attached_clients: AttachedClients,
     /// Inode numbers of the pipes of exec'd processes.
     pub(crate) pipes: Arc<PipeRecord>,
     pub(crate) registry: Arc<Registry>,
@@ -75,6 +77,7 @@ impl Parts {
             cleanup_pending: AtomicBool::new(false),
             layer_sweep_running: AtomicBool::new(false),
             monitor,
+            attached_clients: AttachedClients::default(),
             pipes: Arc::new(pipes),
             registry,
             node,

@@ -6,6 +6,8 @@
 //!                    └─────────────┴── on failure: teardown, then (nothing)
 //! ```
 
+pub(crate) mod after_exit;
+mod logs;
 pub(crate) mod parent_cgroup;
 pub(crate) mod port_forward;
 pub(crate) mod remove;
@@ -13,3 +15,5 @@ pub(crate) mod run;
 pub(crate) mod stop;
 pub(crate) mod teardown;
 pub(crate) mod update;
+
+pub use logs::remove_logs;

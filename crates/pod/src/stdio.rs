@@ -4,6 +4,7 @@
 //! by threads of their own ([`shared_pipe`]), terminals are closed by such threads ([`terminal`]), and logs are opened
 //! without following links ([`log_file`]).
 
+mod attached_clients;
 pub(crate) mod fifos;
 pub(crate) mod log_file;
 pub(crate) mod pipe_holders;
@@ -12,6 +13,8 @@ pub(crate) mod shared_pipe;
 mod stream;
 pub(crate) mod terminal;
 
+pub use attached_clients::AttachedClient;
+pub(crate) use attached_clients::AttachedClients;
 pub(crate) use fifos::Stdio;
 pub(crate) use pipe_record::PipeRecord;
 pub(crate) use shared_pipe::{PipeReader, SharedPipe};

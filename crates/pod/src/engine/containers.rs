@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::Engine;
 use crate::{
-    ContainerConfig, ContainerStatus, ContainerSummary, Error, ExecOutput, ExecRequest, Session, container, exec,
-    operation::to_completion,
+    AttachedClient, ContainerConfig, ContainerStatus, ContainerSummary, Error, ExecOutput, ExecRequest, Session,
+    container, exec, operation::to_completion, sandbox::after_exit,
 };
 
 impl Engine {
@@ -26,7 +26,14 @@ impl Engine {
     /// # Errors
     /// `InvalidArgument` if the command cannot be executed: the container has then exited with the reason `StartError`.
     pub async fn start_container(&self, id: &str) -> Result<(), Error> {
-        container::start::start(&self.0, id).await
+        let (parts, id) = (Arc::clone(&self.0), id.to_owned());
+        to_completion(async move {
+            let started = container::start::start(&parts, &id).await;
+            // A container that failed to start has exited, so the cleanup applies to it, too.
+            after_exit::container_started(&parts, &id);
+            started
+        })
+        .await
     }
 
     /// Sends the stop signal to a container, waits for at most `grace`, then kills all its processes. Unknown ids
@@ -111,6 +118,12 @@ impl Engine {
     /// `FailedPrecondition` if the container is not running.
     pub async fn attach(&self, id: &str, request: ExecRequest) -> Result<Session, Error> {
         exec::attach::attach(&self.0, id, request).await
+    }
+
+    /// Registers a client that is going to attach to a container and to read its output. A container that is to be
+    /// removed after its exit ([`crate::annotation::REMOVE_ENDED`]) is removed when all its registered clients are dropped.
+    pub fn register_client(&self, id: &str) -> AttachedClient {
+        self.0.attached_clients.register(id)
     }
 
     /// Waits until the container has exited and returns its exit code; `None` if that cannot be determined.

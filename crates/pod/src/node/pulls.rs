@@ -1,9 +1,14 @@
-//! Durations of recent image pulls, for the timelines of the containers that use the images.
+//! Pulls of images, and their durations for the timelines of the containers that use the images.
 
 use std::{
     collections::VecDeque,
     sync::{Mutex, PoisonError},
 };
+
+use image::{Credentials, Image, ProgressCallback};
+
+use super::Node;
+use crate::clock;
 
 /// Number of pulls that are kept.
 const PULLS_MAX: usize = 256;
@@ -27,6 +32,21 @@ impl Pulls {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = all.iter().rposition(|(id, began, _)| id == image && *began >= since)?;
         all.remove(last).map(|(_, began, ended)| (began, ended))
+    }
+}
+
+impl Node {
+    /// Pulls an image, and keeps the duration of the pull.
+    pub(crate) async fn pull(
+        &self,
+        reference: &str,
+        credentials: Option<&Credentials>,
+        progress: Option<ProgressCallback>,
+    ) -> Result<Image, image::Error> {
+        let began = clock::now();
+        let image = self.images.pull(reference, credentials, progress).await?;
+        self.pulls.add(image.id.clone(), began, clock::now());
+        Ok(image)
     }
 }
 

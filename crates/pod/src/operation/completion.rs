@@ -87,7 +87,7 @@ mod tests {
             let _ = wait.await;
             let _ = done.send(7);
         });
-        assert!(futures_util::poll!(&mut operation).is_pending());
+        assert!((&mut operation).now_or_never().is_none());
         drop(operation);
         assert!(result.try_recv().is_err(), "it waits");
         go.send(()).expect("the operation waits");

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 pub(crate) struct AttachedClients(Arc<watch::Sender<HashMap<String, usize>>>);
 
 /// An attached client; dropping it unregisters the client.
-pub(crate) struct AttachedClient {
+pub struct AttachedClient {
     clients: AttachedClients,
     container: String,
 }
