@@ -59,8 +59,8 @@ impl Engine {
         self.0.node.pull(reference, credentials, progress).await
     }
 
-    /// Resumes the cleanup after exits that an earlier daemon was requested to do ([`crate::annotation`]). Must be called
-    /// before requests are served, so that no client is creating containers in a pod.
+    /// Resumes the cleanup after exits that an earlier daemon was requested to do ([`crate::annotation`]). Must be
+    /// called before requests are served, so that no client is creating containers in a pod.
     pub fn resume_cleanup(&self) {
         sandbox::after_exit::resume(&self.0);
     }

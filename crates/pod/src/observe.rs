@@ -1,5 +1,5 @@
-//! What can be seen of the engine from outside: health, statistics, metrics, failures, explanations. It observes objects
-//! and changes none.
+//! What can be seen of the engine from outside: health, statistics, metrics, failures, explanations. It observes
+//! objects and changes none.
 
 mod condition;
 mod failures;

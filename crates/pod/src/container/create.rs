@@ -1,5 +1,5 @@
-//! `CreateContainer`: [`Recorded`] → [`phases::Opened`] → [`phases::Ready`] → [`phases::Cloned`] → created. Each phase is
-//! consumed by the next; a failure rolls everything back.
+//! `CreateContainer`: [`Recorded`] → [`phases::Opened`] → [`phases::Ready`] → [`phases::Cloned`] → created. Each phase
+//! is consumed by the next; a failure rolls everything back.
 
 mod check;
 mod phases;

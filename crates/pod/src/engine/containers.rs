@@ -95,8 +95,9 @@ impl Engine {
     }
 
     /// Executes a command in a container and waits for it to exit. A `timeout` of zero means no timeout. At most
-    /// [`Config::exec_sync_output_max`] bytes of each stream are returned. At the timeout all processes of the command
-    /// are killed and the call fails with `DeadlineExceeded`. If the caller drops the future, the command is killed.
+    /// [`crate::Config::exec_sync_output_max`] bytes of each stream are returned. At the timeout all processes of the
+    /// command are killed and the call fails with `DeadlineExceeded`. If the caller drops the future, the command is
+    /// killed.
     ///
     /// # Errors
     /// `FailedPrecondition` if the container is not running, `InvalidArgument` if the command cannot be executed.
@@ -121,7 +122,8 @@ impl Engine {
     }
 
     /// Registers a client that is going to attach to a container and to read its output. A container that is to be
-    /// removed after its exit ([`crate::annotation::REMOVE_ENDED`]) is removed when all its registered clients are dropped.
+    /// removed after its exit ([`crate::annotation::REMOVE_ENDED`]) is removed when all its registered clients are
+    /// dropped.
     pub fn register_client(&self, id: &str) -> AttachedClient {
         self.0.attached_clients.register(id)
     }

@@ -28,7 +28,7 @@ impl Parts {
         probed.await?.clone()
     }
 
-    /// Like [`Inner::user_namespaces`], for `Status`: waits only briefly for the first result, and not at all for a
+    /// Like [`Parts::user_namespaces`], for `Status`: waits only briefly for the first result, and not at all for a
     /// monitor that hangs.
     pub(crate) async fn user_namespaces_for_status(&self) -> Result<(), String> {
         if let Some(known) = self.node.user_namespaces.get() {

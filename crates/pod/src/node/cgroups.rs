@@ -42,9 +42,9 @@ impl Node {
     }
 
     /// Kills the processes in the cgroup of an object that no monitor holds anymore, and removes the cgroup: a monitor
-    /// that died while it created a container or a pod's init had not reported it to anyone. Succeeds if the cgroup does
-    /// not exist, for example because the monitor removed it. `owner` is an id that must occur in the path: it prevents
-    /// an unreadable record from naming a cgroup of other objects.
+    /// that died while it created a container or a pod's init had not reported it to anyone. Succeeds if the cgroup
+    /// does not exist, for example because the monitor removed it. `owner` is an id that must occur in the path: it
+    /// prevents an unreadable record from naming a cgroup of other objects.
     pub(crate) async fn remove_group(self: &Arc<Self>, path: String, owner: &str) -> Result<(), Error> {
         if owner.is_empty() || !path.rsplit('/').next().is_some_and(|name| name.starts_with(owner)) {
             return Ok(());

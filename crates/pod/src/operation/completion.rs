@@ -15,7 +15,8 @@ use tracing::Instrument;
 use crate::Error;
 
 /// An operation that completes even if its caller is cancelled. It runs in the task of its caller, and costs no task of
-/// its own; if it is dropped before it has completed, a task runs the rest of it. Nothing happens before the first poll.
+/// its own; if it is dropped before it has completed, a task runs the rest of it. Nothing happens before the first
+/// poll.
 #[must_use = "nothing happens before it is polled"]
 pub struct Completion<T: Send + 'static>(Option<BoxFuture<'static, Result<T, Panicked>>>);
 

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | a root file system and its mounts: on a thread that blocks, possibly on the engine's disk | `mounts` |
 //! | namespaces and files of a pod, in memory: on a thread that blocks for less than a millisecond | `pods` |
-//! | volumes and logs, possibly on a dead file server | those of [`crate::host_files`] |
+//! | volumes and logs, possibly on a dead file server | those of `node::HostFiles` |
 //! | a clone by the monitor, which does one thing at a time | `clones` |
 //! | signals, exec in a container, the start of a created container, removals, lists | none |
 

@@ -2,9 +2,9 @@
 //! created only for it is stopped, so that its address and host ports are free again. The command line may have exited
 //! by then.
 //!
-//! The request is an annotation ([`crate::annotation`]) and part of the records, so it survives a restart of the daemon.
-//! The order of a removal (log, container, pod, log directory) leaves a record at every moment from which [`resume`]
-//! finds the rest.
+//! The request is an annotation ([`crate::annotation`]) and part of the records, so it survives a restart of the
+//! daemon. The order of a removal (log, container, pod, log directory) leaves a record at every moment from which
+//! [`resume`] finds the rest.
 
 use std::{fs, io, sync::Arc, time::Duration};
 

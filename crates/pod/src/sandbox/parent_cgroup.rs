@@ -7,7 +7,8 @@ use crate::parts::Parts;
 /// How long a node without pods keeps what pods share.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Removes the cgroup some time after the last pod was removed. Not at once: the next pod would have to create it again.
+/// Removes the cgroup some time after the last pod was removed. Not at once: the next pod would have to create it
+/// again.
 pub(crate) fn remove_when_idle(parts: &Arc<Parts>) {
     let parts = Arc::downgrade(parts);
     tokio::spawn(async move {

@@ -16,7 +16,8 @@ use crate::{Error, clock};
 
 type Objects<T> = Mutex<BTreeMap<String, Arc<T>>>;
 
-/// All objects, by id. Every change of a record and of the lists goes through it, so that each is counted and announced.
+/// All objects, by id. Every change that is written, and of the lists, goes through it, so that each is counted and
+/// announced.
 pub(crate) struct Registry {
     pub(crate) records: Records,
     pub(crate) sandbox_names: Names<Name>,

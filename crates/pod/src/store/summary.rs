@@ -20,7 +20,8 @@ pub struct ContainerSummary<'a> {
     pub created_at: u64,
     /// Whether its creation is in progress: the caller does not know its id yet.
     pub creating: bool,
-    /// Whether its creation has completed. Before that, this summary changes without a new [`crate::Engine::generation`].
+    /// Whether its creation has completed. Before that, this summary changes without a new
+    /// [`crate::Engine::generation`].
     pub settled: bool,
 }
 
