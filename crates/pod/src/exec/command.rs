@@ -173,21 +173,21 @@ impl Request {
         let span = Span::current();
         tokio::spawn(async move {
             let outcome = start(&parts, &container, request, &id).instrument(span).await;
-            let engine = Arc::downgrade(&parts);
+            // The engine may be dropped while the command runs.
+            let weak_parts = Arc::downgrade(&parts);
             drop(parts);
-            let exit = match outcome {
+            // The phase is published before the caller is answered: its drop of the command depends on it.
+            match outcome {
                 Ok((wait, streams)) => {
                     sender.send_replace(Phase::Running);
-                    // If the caller is gone, the command is killed by its drop.
                     let _ = started.send(Ok(streams));
-                    wait_for_exit(engine, container, id, wait).await
+                    sender.send_replace(Phase::Ended(wait_for_exit(weak_parts, container, id, wait).await));
                 }
                 Err(error) => {
-                    let _ = started.send(Err(error.clone()));
-                    Err(error)
+                    sender.send_replace(Phase::Ended(Err(error.clone())));
+                    let _ = started.send(Err(error));
                 }
-            };
-            sender.send_replace(Phase::Ended(exit));
+            }
         });
         Ok(Self { command, streams })
     }
