@@ -8,10 +8,11 @@ use std::{
 };
 
 use futures_util::Stream;
+use pod::Completion;
 use tonic::{Request, Response, Status};
 use tracing::{Instrument, Span};
 
-use crate::{Daemon, Failure, attached_clients::AttachedClients, call::Call, rpc::Rpc, subject::HasSubject};
+use crate::{Daemon, Failure, call::Call, rpc::Rpc, subject::HasSubject};
 
 /// The result of a gRPC method.
 pub(crate) type RpcResult<T> = Result<Response<T>, Status>;
@@ -25,8 +26,6 @@ pub(crate) struct State {
     pub(crate) engine: pod::Engine,
     pub(crate) rows: Arc<crate::rows::RowCaches>,
     pub(crate) streaming: crate::Streaming,
-    /// Clients that are attached to containers.
-    pub(crate) attached_clients: AttachedClients,
     /// The program that runs the engine.
     pub(crate) daemon: Arc<dyn Daemon>,
 }
@@ -64,7 +63,7 @@ pub(crate) async fn handle_to_completion<
     let (span, state) = (call.span().clone(), state.clone());
     let work = work(state.clone(), message);
     // It is logged when it ends, not when the client disconnects.
-    let finished = tokio::spawn(async move { finish(call, &state, work.await) }.instrument(span)).await;
+    let finished = Completion::new(async move { finish(call, &state, work.await) }.instrument(span)).await;
     finished.unwrap_or_else(|panic| {
         Err(Failure::internal(format!("{}: the daemon panicked; this is a bug: {panic}", rpc.method())).into())
     })

@@ -21,8 +21,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
-mod after_exit;
-mod attached_clients;
 mod call;
 mod config;
 mod daemon;
@@ -40,7 +38,6 @@ mod streaming;
 mod subject;
 mod trace_context;
 
-pub use after_exit::remove_logs;
 pub use daemon::{Daemon, DaemonFacts, Pending};
 pub use rpc::{CODES, RpcMetrics, rpc_metrics};
 pub use serve::{ServeError, serve};

@@ -21,9 +21,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::{Server, server::Connected};
 use tower::layer::layer_fn;
 
-use crate::{
-    Daemon, Streaming, after_exit, deadline::Deadlines, handler::State, image::Images, native::Native, runtime::Runtime,
-};
+use crate::{Daemon, Streaming, deadline::Deadlines, handler::State, image::Images, native::Native, runtime::Runtime};
 
 /// The error of a socket that cannot be served any longer.
 #[derive(Debug, thiserror::Error)]
@@ -111,10 +109,9 @@ pub async fn serve(
         rows: crate::rows::RowCaches::new(engine.clone()),
         engine,
         streaming: streaming.clone(),
-        attached_clients: crate::attached_clients::AttachedClients::default(),
         daemon,
     });
-    after_exit::recover(&state);
+    state.engine.resume_cleanup();
     let runtime = RuntimeServiceServer::new(Runtime(state.clone()));
     let images = ImageServiceServer::new(Images(state.clone()));
     let native = PinionServer::new(Native(state));

@@ -32,3 +32,14 @@ pub struct Config {
     /// Number of bytes kept of each output stream of an `ExecSync`; the rest is read and discarded.
     pub exec_sync_output_max: usize,
 }
+
+/// The part of [`Config`] that can be changed while the engine runs.
+#[derive(Clone, Debug)]
+pub struct ReloadableConfig {
+    /// As in [`Config`].
+    pub registries: Registries,
+    /// As in [`Config`].
+    pub netns_pool: usize,
+    /// As in [`Config`].
+    pub cdi_dirs: Vec<PathBuf>,
+}

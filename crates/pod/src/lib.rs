@@ -1,24 +1,36 @@
 //! The engine: sandboxes, containers, state, recovery. Independent of protobuf.
 //!
+//! A module uses the modules below it, and none above:
+//!
 //! ```text
-//! Engine ── sandbox/{run,stop,remove}       phases as types: Reserved → Networked → Ready
-//!   │       container/{create,start,stop,remove,exec,attach,…}
-//!   ├── image      rootfs as a detached mount        ├── state    records on tmpfs: the ledger
-//!   ├── network    address, ports                    ├── recover  after a restart: records × monitor × kernel
-//!   └── monitor    client of pinmon, custody of descriptors, supervisor of the monitor
+//! engine       the public interface: each method delegates
+//! recover      opens the engine: records × monitor × kernel; reconciles them later; reset
+//! sandbox      run, stop, remove, update, port-forward; cleanup after an exit
+//! exec         commands in containers, attached clients, sessions
+//! container    create, start, stop, remove, update, checkpoint, …
+//! namespaces   what the containers of a pod share
+//! parts        Parts { node, registry, monitor, observe, flights, … }: what operations work with
+//! observe      health, statistics, metrics, failures, why
+//! node         what one machine offers: images, networks, cgroups, filters, devices, files
+//! monitor      client of pinmon: custody of descriptors, supervisor
+//! stdio        FIFOs, pipes, terminals, logs
+//! store        objects in memory and on record: Registry, Sandbox, Container, names, events
+//! operation    how an operation runs: Completion, SingleFlight, limits, blocking work, undo
 //! ```
 //!
 //! # Rules
-//! * **An operation is a task of its own.** A caller that is cancelled does not leave it half done; a second request
-//!   for the same operation waits for the first.
+//! * **An operation completes.** A caller that is cancelled does not leave it half done ([`Completion`]); a second
+//!   request for the same operation waits for the first.
+//! * **Phases are types.** Each is consumed by the next one, and rolls everything back if it cannot become that: a
+//!   sandbox is `Reserved → Networked → ready`, a container `Recorded → Opened → Ready → Cloned → created`.
 //! * **The record is written first.** `metadata.json` is written before the first kernel object of a sandbox or
 //!   container is created, and the object's directory is removed last. So a directory without an owner lists all that
 //!   must be undone.
 //! * **Records are verified against the kernel**: a process is identified by its pid and start time, or by a pidfd.
 //! * **Lists never block**: a status is a snapshot that is replaced as a whole; only slow operations hold the lock of
 //!   an object.
-//! * **What must not be lost is held twice**: `pinmon` and this process ([`monitor`]) both have the pidfd, terminal,
-//!   read ends and log of every container, so that either process can die.
+//! * **What must not be lost is held twice**: `pinmon` and this process (`monitor`) both have the pidfd, terminal, read
+//!   ends and log of every container, so that either process can die.
 //! * Requests do not sync to disk: containers do not survive a reboot.
 
 #![forbid(unsafe_code)]
@@ -26,76 +38,54 @@
 
 pub mod annotation;
 mod clock;
-mod concurrency;
 mod config;
 mod container;
-mod creation;
 mod engine;
 mod error;
-mod events;
-mod failpoint;
-mod failures;
-mod filter;
-mod health;
-mod host_files;
-mod identifier;
-mod leftovers;
-mod metrics;
+mod exec;
 mod monitor;
-mod mount_source;
-mod name_registry;
-mod object_state;
-mod orphans;
-mod pipe_holders;
+mod namespaces;
+mod node;
+mod observe;
+mod operation;
+mod parts;
 mod process;
-mod pulls;
-mod reconcile;
 mod recover;
-mod reset;
-mod retry;
 mod sandbox;
-mod session;
-mod single_flight;
-mod state;
-mod stats;
-mod summary;
-mod timeline;
-mod undo;
-mod upgrade;
-mod user_namespaces;
-mod why;
+mod stdio;
+mod store;
 
 pub use cdi::Name as CdiName;
 pub use cgroup::{DeviceIo, Pressure, Stalls, Stats};
-pub use config::Config;
-pub use container::{
-    Cause, ContainerConfig, ContainerState, ContainerStatus, DeviceMapping, ExecOutput, ExecRequest, GroupsPolicy,
-    ImageVolume, Propagation, START_ERROR, SeccompChoice, Security, UserChoice, Volume,
-};
-pub use engine::{Condition, Engine, EngineInfo, EngineStatus, Feature, MonitorInfo};
+pub use config::{Config, ReloadableConfig};
+pub use engine::{Engine, EngineInfo, EngineStatus, MonitorInfo, MonitorUpgrade};
 pub use error::{Error, ErrorKind};
-pub use events::{Event, EventKind, EventStream, Lagged};
-pub use health::{HealthInfo, Silence, StuckLog};
+pub use exec::{ExecOutput, ExecRequest, Session, SessionControl, SessionExit};
 pub use image::{
     Credentials, Error as ImageError, ErrorKind as ImageErrorKind, Image, ImageConfig, LayerProgress,
     OUTCOMES as IMAGE_OUTCOMES, ProgressCallback, Registries, Stage, Store, TransferLimits, Usage,
 };
-pub use metrics::{EXIT_REASONS, MONITOR_CONTRACT, Metrics, MonitorIdentity, ObjectCounts};
 pub use monitor::{MONITOR_REQUESTS, MonitorMetrics};
 pub use monitor_api::{CommandError, MOUNTS_MAX, UserMappings};
 pub use netns::PoolMetrics;
 pub use network::{Config as NetworkConfig, Counters, Metrics as NetworkMetrics, PortMapping, Protocol};
-pub use object_state::{ObjectKind, ObjectState, Wait};
-pub use oci;
-pub use pipe_holders::{Holder as PipeHolder, Rescue};
-pub use sandbox::stop::PodUsers;
-pub use sandbox::{Dns, Name, PidMode, SandboxConfig, SandboxState, SandboxStatus, SharedMode};
-pub use session::{Session, SessionControl, SessionExit};
-pub use stats::{
-    ContainerStats, ExpensiveStats, Generation, HugePages, SandboxSample, SandboxStats, StatsList, Validity,
+pub use observe::{
+    Condition, ContainerExit, ContainerStats, Denial, DeniedBy, EXIT_REASONS, ExpensiveStats, Explanation, Feature,
+    Generation, HealthInfo, HugePages, MONITOR_CONTRACT, Metrics, MonitorIdentity, ObjectCounts, ObjectKind,
+    ObjectState, OomKill, OomLimit, SandboxSample, SandboxStats, Silence, StatsList, StuckLog, Validity, Wait,
 };
-pub use summary::{ContainerSummary, SandboxSummary};
+pub use oci;
+pub use operation::{Completion, Panicked};
+pub use recover::{FORMATS, Format, check_format};
+pub use sandbox::{remove_logs, stop::PodUsers};
+pub use stdio::{
+    AttachedClient,
+    pipe_holders::{Holder as PipeHolder, Rescue},
+};
+pub use store::{
+    Cause, ContainerConfig, ContainerState, ContainerStatus, ContainerSummary, DeviceMapping, Dns, Event, EventKind,
+    EventStream, GroupsPolicy, ImageVolume, Lagged, Name, PidMode, Propagation, START_ERROR, SandboxConfig,
+    SandboxState, SandboxStatus, SandboxSummary, SeccompChoice, Security, SharedMode, Stage as TimelineStage,
+    UserChoice, Volume,
+};
 pub use syscall::signal::Signal;
-pub use timeline::Stage as TimelineStage;
-pub use upgrade::{FORMATS, Format, MonitorUpgrade, ReloadableConfig, check_format};
-pub use why::{ContainerExit, Denial, DeniedBy, Explanation, OomKill, OomLimit};

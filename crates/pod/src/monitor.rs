@@ -6,7 +6,7 @@
 //!               │ ▲
 //!       Custody ┘ └─ supervisor: connection lost → connect again, else start another pinmon → Adopt × n
 //! ```
-//! [`Custody`] has a duplicate of every descriptor that must not be lost: those of a dead monitor are handed to the
+//! [`custody`] has a duplicate of every descriptor that must not be lost: those of a dead monitor are handed to the
 //! next one.
 
 mod custody;
@@ -14,13 +14,15 @@ mod launch;
 mod link;
 mod metrics;
 mod mounts;
+mod namespaces;
+pub(crate) mod orphans;
 mod ping;
 mod request;
 mod supervisor;
 mod upgrade;
 
-pub(crate) use custody::{Custody, HeldObject, Inventory};
-pub(crate) use link::Link;
+pub(crate) use custody::{HeldObject, Inventory};
 pub use metrics::{MONITOR_REQUESTS, MonitorMetrics};
+pub(crate) use namespaces::OwnedNamespaces;
 pub(crate) use request::{CreateOutcome, ExecWait};
 pub(crate) use supervisor::{Monitor, Notice};

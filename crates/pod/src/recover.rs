@@ -2,42 +2,35 @@
 
 mod containers;
 mod exec_processes;
+mod formats;
+mod reconcile;
+mod reset;
 mod sandboxes;
 
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::{Arc, Mutex, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use cgroup::Hierarchies;
 use monitor_api::{Event, ExitStatus};
 use oci::Rlimit;
 use rustix::process::{Resource, getpid, set_child_subreaper, setrlimit};
 use syscall::resource_limit;
-use tokio::sync::{RwLock, Semaphore, mpsc};
+use tokio::sync::{OnceCell, Semaphore, mpsc};
 
 use crate::{
     Config, Error,
-    concurrency::ConcurrencyLimits,
-    container::{Container, apparmor, exit},
-    engine::{Inner, blocking},
+    container::{exit, spec::apparmor},
     error::failed,
-    failures::Failures,
-    filter::Filters,
-    health::{self, Health},
-    host_files::HostFiles,
-    monitor::{Inventory, Monitor, Notice},
-    name_registry::NameRegistry,
-    orphans,
-    pulls::Pulls,
-    reconcile,
-    session::PipeRecord,
-    single_flight::SingleFlight,
-    state::{Kind, StateDirectory},
-    stats::Sampler,
+    monitor::{Inventory, Monitor, Notice, orphans},
+    node::{Filters, HostFiles, Node, Pulls},
+    observe::health,
+    operation::blocking,
+    parts::Parts,
+    stdio::PipeRecord,
+    store::{Container, Kind, Registry, StateDirectory},
 };
+
+pub use formats::{FORMATS, Format, check_format};
+pub(crate) use reset::reset;
 
 /// Number of exits of containers that are recorded at the same time.
 const EXITS: usize = 16;
@@ -45,7 +38,7 @@ const EXITS: usize = 16;
 /// served.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
 
-pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
+pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
     set_child_subreaper(Some(getpid())).map_err(failed("become a subreaper"))?;
     let nofile = raise_open_files()?;
     let directory = config.state_dir.clone();
@@ -71,48 +64,33 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
     let trees = Hierarchies::open().map_err(failed("open the cgroup trees"))?;
     let (notices, notice_receiver) = mpsc::unbounded_channel();
     let (monitor, inventory) = Monitor::open(config.state_dir.clone(), config.monitor.clone(), notices).await?;
-    let engine = Arc::new(Inner {
-        health: Health::new(&network, &config.data_dir),
+    let node = Node {
         images,
+        pulls: Pulls::default(),
         network,
         pool: netns::Pool::new(config.netns_pool),
         pins,
         trees,
         filters: Filters::default(),
         cdi: cdi::Registry::new(config.cdi_dirs.clone()),
-        user_namespaces: Default::default(),
-        monitor,
-        metrics: crate::Metrics::default(),
-        records,
-        _state_lock: state_lock,
-        nofile,
-        sandbox_names: NameRegistry::default(),
-        container_names: NameRegistry::default(),
-        single_flight: SingleFlight::default(),
-        concurrency: ConcurrencyLimits::default(),
         host_files: HostFiles::default(),
-        failures: Failures::default(),
-        pulls: Pulls::default(),
-        stats: Sampler::default(),
-        pipes: Arc::new(pipes),
-        cleanup_pending: AtomicBool::new(false),
-        layer_sweep_running: AtomicBool::new(false),
-        creation_lock: RwLock::new(()),
-        sandboxes: Mutex::new(BTreeMap::new()),
-        containers: Mutex::new(BTreeMap::new()),
+        user_namespaces: OnceCell::new(),
+        nofile,
         config,
-    });
+        _state_lock: state_lock,
+    };
+    let parts = Arc::new(Parts::new(node, Registry::new(records), monitor, pipes));
     let loaded = loading.await.unwrap_or_else(|e| Err(Error::internal(format!("a bug: {e}"))))?;
-    restore(&engine, loaded, inventory).await;
-    tokio::spawn(listen(Arc::downgrade(&engine), notice_receiver));
+    restore(&parts, loaded, inventory).await;
+    tokio::spawn(listen(Arc::downgrade(&parts), notice_receiver));
     // Not waited for here: a container that needs AppArmor waits for it.
     tokio::task::spawn_blocking(apparmor::prepare);
-    health::watch(&engine);
+    health::watch(&parts.observe.health);
     let (first, first_done) = tokio::sync::oneshot::channel();
-    offload::spawn(reconcile::run(Arc::downgrade(&engine), first));
+    offload::spawn(reconcile::run(Arc::downgrade(&parts), first));
     let _ = tokio::time::timeout(SETTLE_TIMEOUT, first_done).await;
-    offload::spawn(exec_processes::kill_orphaned(Arc::downgrade(&engine)));
-    Ok(engine)
+    offload::spawn(exec_processes::kill_orphaned(Arc::downgrade(&parts)));
+    Ok(parts)
 }
 
 /// Creates the record of pipes. Without it everything works, except that the next daemon cannot find processes that
@@ -125,56 +103,56 @@ fn pipe_record(state_dir: &Path) -> PipeRecord {
 }
 
 async fn restore(
-    engine: &Arc<Inner>,
+    parts: &Arc<Parts>,
     (sandboxes, containers): (sandboxes::Records, containers::Records),
     mut inventory: Inventory,
 ) {
-    sandboxes::load(engine, sandboxes);
-    let mut rollbacks = containers::load(engine, containers, &mut inventory).await;
-    rollbacks.extend(sandboxes::restore(engine, &mut inventory).await);
-    remove_unknown(engine, inventory).await;
+    sandboxes::load(parts, sandboxes);
+    let mut rollbacks = containers::load(parts, containers, &mut inventory).await;
+    rollbacks.extend(sandboxes::restore(parts, &mut inventory).await);
+    remove_unknown(parts, inventory).await;
     // Usually they take milliseconds, and requests are then served from a settled state.
     let _ = tokio::time::timeout(SETTLE_TIMEOUT, futures_util::future::join_all(rollbacks)).await;
 }
 
 /// Removes what the monitor holds and no record mentions.
-async fn remove_unknown(engine: &Inner, inventory: Inventory) {
+async fn remove_unknown(parts: &Parts, inventory: Inventory) {
     for id in inventory.objects.into_keys() {
         tracing::warn!("the monitor held {id}, which is not on record: removing it");
-        if let Err(error) = engine.monitor.delete(&id).await {
+        if let Err(error) = parts.monitor.delete(&id).await {
             tracing::warn!("remove {id}: {error}");
         }
     }
     for key in inventory.keys {
-        if let Err(error) = engine.monitor.release(&key).await {
+        if let Err(error) = parts.monitor.release(&key).await {
             tracing::warn!("release {key}: {error}");
         }
     }
 }
 
 /// Handles what happens outside of operations.
-async fn listen(engine: std::sync::Weak<Inner>, mut notices: mpsc::UnboundedReceiver<Notice>) {
+async fn listen(parts: std::sync::Weak<Parts>, mut notices: mpsc::UnboundedReceiver<Notice>) {
     let permits = Arc::new(Semaphore::new(EXITS));
     while let Some(notice) = notices.recv().await {
-        let Some(engine) = engine.upgrade() else { return };
+        let Some(parts) = parts.upgrade() else { return };
         match notice {
-            Notice::Event(Event::Exited { container, status }) => match engine.container(&container) {
-                Ok(container) => record_exit(&engine, container, status, &permits),
-                Err(_) => sandboxes::init_exited(&engine, &container),
+            Notice::Event(Event::Exited { container, status }) => match parts.registry.container(&container) {
+                Ok(container) => record_exit(&parts, container, status, &permits),
+                Err(_) => sandboxes::init_exited(&parts, &container),
             },
             Notice::Event(Event::LogFailed { container, message, dropped }) => {
-                engine.metrics.log_dropped.add(dropped);
+                parts.observe.metrics.log_dropped.add(dropped);
                 tracing::error!("the log of container {container} lost {dropped} bytes: {message}");
             }
             Notice::Event(Event::OutputPending { container }) => {
                 tracing::warn!("container {container} exited, but its log hangs: its last output follows");
-                engine.monitor.custody().output_pending(&container);
+                parts.monitor.custody().output_pending(&container);
             }
-            Notice::Event(Event::Drained { container }) => engine.monitor.custody().drained(&container),
+            Notice::Event(Event::Drained { container }) => parts.monitor.custody().drained(&container),
             Notice::Event(Event::ExecExited { .. }) => {}
             Notice::Replaced => {
-                for id in engine.monitor.custody().ids() {
-                    exit::reap_on_exit(&engine, &id);
+                for id in parts.monitor.custody().ids() {
+                    exit::reap_on_exit(&parts, &id);
                 }
                 // A process that the dead monitor was cloning delays the end of the PID namespace that it is in.
                 offload::spawn(orphans::reap_soon());
@@ -184,13 +162,13 @@ async fn listen(engine: std::sync::Weak<Inner>, mut notices: mpsc::UnboundedRece
 }
 
 /// Records an exit in a task of its own, so that it does not wait for the record of another container.
-fn record_exit(engine: &Arc<Inner>, container: Arc<Container>, status: ExitStatus, permits: &Arc<Semaphore>) {
+fn record_exit(parts: &Arc<Parts>, container: Arc<Container>, status: ExitStatus, permits: &Arc<Semaphore>) {
     // Done here, because the next event of the container may refer to the custody.
-    let status = exit::give_up_custody(engine, &container, status);
-    let (engine, permits) = (Arc::clone(engine), Arc::clone(permits));
+    let status = exit::give_up_custody(parts, &container, status);
+    let (parts, permits) = (Arc::clone(parts), Arc::clone(permits));
     tokio::spawn(async move {
         let _permit = permits.acquire().await;
-        let recorded = offload::in_place(|| exit::record_exit(&engine, &container, status));
+        let recorded = offload::in_place(|| exit::record_exit(&parts, &container, status));
         recorded.unwrap_or_else(|error| tracing::warn!("container {} exited: {error}", container.id()));
     });
 }

@@ -6,7 +6,6 @@ use super::reference;
 use crate::{
     Failure,
     handler::{Outcome, Shared},
-    status::now,
 };
 
 /// Names of Docker Hub in references and in stored credentials.
@@ -19,9 +18,7 @@ pub(super) async fn handle(state: Shared, request: v1::PullImageRequest) -> Outc
         Some(auth) if is_for(&auth.server_address, &name) => credentials(auth)?,
         _ => None,
     };
-    let began = u64::try_from(now()).unwrap_or(0);
-    let image = state.engine.images().pull(&name, credentials.as_ref(), None).await?;
-    state.engine.pulled(&image.id, began);
+    let image = state.engine.pull_image(&name, credentials.as_ref(), None).await?;
     Ok(v1::PullImageResponse { image_ref: image.id })
 }
 

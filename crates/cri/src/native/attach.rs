@@ -23,7 +23,7 @@ pub(super) async fn handle(
         stderr: !container.config.tty,
         size: start.size.map(session::size),
     };
-    let client = state.attached_clients.register(&container.id);
+    let client = state.engine.register_client(&container.id);
     let session = state.engine.attach(&container.id, request).await?;
     Ok(session::run(session, input, Some(client)))
 }

@@ -10,7 +10,6 @@ use super::Outgoing;
 use crate::{
     Failure,
     handler::{Outcome, Shared},
-    status::now,
 };
 
 type Sender = mpsc::Sender<Result<proto::PullProgress, Status>>;
@@ -42,13 +41,9 @@ async fn pull(state: Shared, request: proto::PullRequest, sender: &Sender) {
         // A slow client misses intermediate steps; the pull never waits for it.
         Arc::new(move |layer: LayerProgress| drop(sender.try_send(Ok(message(layer)))))
     };
-    let began = u64::try_from(now()).unwrap_or(0);
-    let pulled = state.engine.images().pull(&request.reference, credentials.as_ref(), Some(progress)).await;
+    let pulled = state.engine.pull_image(&request.reference, credentials.as_ref(), Some(progress)).await;
     let last = match pulled {
-        Ok(image) => {
-            state.engine.pulled(&image.id, began);
-            Ok(proto::PullProgress { image_id: image.id, ..Default::default() })
-        }
+        Ok(image) => Ok(proto::PullProgress { image_id: image.id, ..Default::default() }),
         Err(error) => Err(Failure::from(error).into()),
     };
     // The client may have disconnected.

@@ -10,7 +10,7 @@
 //! ```
 
 use cri_proto::pinion::{self as proto, SessionOutput, session_input::Input, session_output::Output};
-use pod::{Session, SessionControl, SessionExit, oci::TerminalSize};
+use pod::{AttachedClient, Session, SessionControl, SessionExit, oci::TerminalSize};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::mpsc,
@@ -19,7 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::Outgoing;
-use crate::{Failure, attached_clients::AttachedClient, handler::Outcome};
+use crate::{Failure, handler::Outcome};
 
 /// Maximum bytes of output per message.
 const CHUNK: usize = 32 * 1024;

@@ -50,7 +50,7 @@ pub(crate) async fn remove_pod(client: &mut Client, id: &str) -> Result<(), Fail
     client.runtime.stop_pod_sandbox(v1::StopPodSandboxRequest { pod_sandbox_id: pod_sandbox_id.clone() }).await?;
     client.runtime.remove_pod_sandbox(v1::RemovePodSandboxRequest { pod_sandbox_id }).await?;
     match pod.as_ref().and_then(|pod| pod.annotations.get(lookup::LOGS)) {
-        Some(directory) => cri::remove_logs(Path::new(directory))
+        Some(directory) => pod::remove_logs(Path::new(directory))
             .map_err(|error| Failure::new(format!("remove logs in {directory}: {error}"))),
         None => Ok(()),
     }

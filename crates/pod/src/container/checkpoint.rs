@@ -22,14 +22,14 @@ use std::{
     time::Duration,
 };
 
-use attempt::Attempt;
-
-use super::{Container, ContainerPhase};
 use crate::{
-    Engine, Error, ErrorKind,
-    engine::{Inner, blocking, detached},
+    Error, ErrorKind,
     error::failed,
+    operation::{blocking, to_completion},
+    parts::Parts,
+    store::{Container, ContainerPhase},
 };
+use attempt::Attempt;
 
 /// Directory below the data directory that CRIU writes to before the archive is created: its files may be as large as
 /// the container's memory.
@@ -39,52 +39,46 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a checkpoint waits at its end for the removal of its files; the removal itself has no time limit.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
 
-impl Engine {
-    /// Writes the state of a running container into the archive `location`, an absolute path that must not exist yet.
-    /// `timeout` zero means ten minutes.
-    ///
-    /// # Errors
-    /// `FailedPrecondition` if CRIU is missing or does not support this kernel or this container, with its reason;
-    /// `DeadlineExceeded`. The container keeps running, and no files are left over.
-    pub async fn checkpoint_container(&self, id: &str, location: &Path, timeout: Duration) -> Result<(), Error> {
-        let (engine, container) = (Arc::clone(&self.0), self.0.container(id)?);
-        let location = location.to_owned();
-        let timeout = if timeout.is_zero() { DEFAULT_TIMEOUT } else { timeout };
-        let operation = format!("checkpoint container {}", container.id());
-        detached(async move {
-            // No stop, removal or second checkpoint may run at the same time.
-            let _busy = container.busy.lock().await;
-            if container.record().phase != ContainerPhase::Running {
-                return Err(Error::state("the container is not running").during(operation));
-            }
-            let job = Job::new(&engine, &container, location).map_err(|e| e.during(&operation))?;
-            let outcome = tokio::time::timeout(timeout, job.run()).await;
-            let outcome = outcome.unwrap_or_else(|_| {
-                Err(Error::new(ErrorKind::DeadlineExceeded, format!("timed out after {} s", timeout.as_secs())))
-            });
-            if outcome.is_err() {
-                job.attempt.abandon();
-                job.thaw().await;
-            }
-            // Cleanup that hangs on a dead file system must not keep the container locked.
-            let _ = tokio::time::timeout(CLEANUP_TIMEOUT, job.clean()).await;
-            outcome.map_err(|e| e.during(operation))
-        })
-        .await
-    }
+/// Writes the state of a running container into the archive `location`, an absolute path that must not exist yet.
+/// `timeout` zero means ten minutes.
+pub(crate) async fn checkpoint(parts: &Arc<Parts>, id: &str, location: &Path, timeout: Duration) -> Result<(), Error> {
+    let (parts, container) = (Arc::clone(parts), parts.registry.container(id)?);
+    let location = location.to_owned();
+    let timeout = if timeout.is_zero() { DEFAULT_TIMEOUT } else { timeout };
+    let operation = format!("checkpoint container {}", container.id());
+    to_completion(async move {
+        // No stop, removal or second checkpoint may run at the same time.
+        let _busy = container.busy.lock().await;
+        if container.record().phase != ContainerPhase::Running {
+            return Err(Error::state("the container is not running").during(operation));
+        }
+        let job = Job::new(&parts, &container, location).map_err(|e| e.during(&operation))?;
+        let outcome = tokio::time::timeout(timeout, job.run()).await;
+        let outcome = outcome.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::DeadlineExceeded, format!("timed out after {} s", timeout.as_secs())))
+        });
+        if outcome.is_err() {
+            job.attempt.abandon();
+            job.thaw().await;
+        }
+        // Cleanup that hangs on a dead file system must not keep the container locked.
+        let _ = tokio::time::timeout(CLEANUP_TIMEOUT, job.clean()).await;
+        outcome.map_err(|e| e.during(operation))
+    })
+    .await
 }
 
 /// A checkpoint in progress.
 struct Job<'a> {
-    engine: &'a Arc<Inner>,
+    parts: &'a Arc<Parts>,
     container: &'a Arc<Container>,
     attempt: Arc<Attempt>,
 }
 
 impl<'a> Job<'a> {
-    fn new(engine: &'a Arc<Inner>, container: &'a Arc<Container>, location: PathBuf) -> Result<Self, Error> {
-        let attempts = engine.config.data_dir.join(DIRECTORY).join(container.id());
-        Ok(Self { engine, container, attempt: Attempt::new(&attempts, location)? })
+    fn new(parts: &'a Arc<Parts>, container: &'a Arc<Container>, location: PathBuf) -> Result<Self, Error> {
+        let attempts = parts.node.config.data_dir.join(DIRECTORY).join(container.id());
+        Ok(Self { parts, container, attempt: Attempt::new(&attempts, location)? })
     }
 
     async fn run(&self) -> Result<(), Error> {
@@ -101,20 +95,20 @@ impl<'a> Job<'a> {
         let program = program.await?;
         criu::check(&program).await?;
         let pid = self.container.record().pid;
-        let (engine, container) = (Arc::clone(self.engine), Arc::clone(self.container));
+        let (parts, container) = (Arc::clone(self.parts), Arc::clone(self.container));
         let external = blocking(move || {
-            let spec = container.spec(&engine.records)?;
+            let spec = container.spec(&parts.registry.records)?;
             Ok((external::externals(&spec, pid)?, external::freezer(&container.metadata.cgroup)))
         });
         let (externals, freezer) = external.await?;
         criu::dump(&program, &criu::Dump { pid, images: &images, work: &self.attempt.directory, externals, freezer })
             .await?;
-        let (engine, container) = (Arc::clone(self.engine), Arc::clone(self.container));
+        let (parts, container) = (Arc::clone(self.parts), Arc::clone(self.container));
         let attempt = Arc::clone(&self.attempt);
         blocking(move || {
             syscall::scheduling::with_default_nice(|| {
-                changes::write(&engine, &container, &attempt)?;
-                archive::write(&engine, &container, &attempt)
+                changes::write(&parts, &container, &attempt)?;
+                archive::write(&parts, &container, &attempt)
             })
         })
         .await
@@ -122,8 +116,8 @@ impl<'a> Job<'a> {
 
     /// Thaws the container's cgroup, which a killed CRIU may have left frozen.
     async fn thaw(&self) {
-        let (engine, container) = (Arc::clone(self.engine), Arc::clone(self.container));
-        let thawed = blocking(move || container.group(&engine)?.thaw().map_err(failed("thaw its cgroup")));
+        let (parts, container) = (Arc::clone(self.parts), Arc::clone(self.container));
+        let thawed = blocking(move || container.group(&parts.node.trees)?.thaw().map_err(failed("thaw its cgroup")));
         if let Err(error) = thawed.await {
             tracing::warn!(container = self.container.id(), "clean up after a failed checkpoint: {error}");
         }

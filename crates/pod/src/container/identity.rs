@@ -9,8 +9,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{GroupsPolicy, UserChoice};
-use crate::{Error, error::failed};
+use crate::{Error, GroupsPolicy, UserChoice, error::failed};
 
 /// Size limit of a file, bytes.
 const SIZE_MAX: usize = 4 << 20;

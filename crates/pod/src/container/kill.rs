@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use monitor_api::{KillScope, Target};
 
-use crate::{Error, engine::Inner};
+use crate::{Error, parts::Parts};
 
-pub(crate) async fn kill(engine: &Arc<Inner>, id: &str, signal: i32, all: bool) -> Result<(), Error> {
-    let container = engine.container(id)?;
+pub(crate) async fn kill(parts: &Arc<Parts>, id: &str, signal: i32, all: bool) -> Result<(), Error> {
+    let container = parts.registry.container(id)?;
     if !(1..=64).contains(&signal) {
         return Err(Error::invalid(format!("signal {signal} is not between 1 and 64")));
     }
@@ -19,5 +19,5 @@ pub(crate) async fn kill(engine: &Arc<Inner>, id: &str, signal: i32, all: bool) 
     }
     container.signal_requested(signal);
     let scope = if all { KillScope::All } else { KillScope::Init };
-    engine.monitor.kill(&Target::Container(container.id().to_owned()), signal, scope).await
+    parts.monitor.kill(&Target::Container(container.id().to_owned()), signal, scope).await
 }

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use super::preopened_files;
-use crate::{Error, engine::Inner};
+use super::prepare::preopened_files;
+use crate::{Error, parts::Parts};
 
-pub(crate) async fn reopen_log(engine: &Arc<Inner>, id: &str) -> Result<(), Error> {
-    let container = engine.container(id)?;
+pub(crate) async fn reopen_log(parts: &Arc<Parts>, id: &str) -> Result<(), Error> {
+    let container = parts.registry.container(id)?;
     if !container.is_running() {
         return Err(Error::state(format!(
             "reopen the log of container {}: the container is not running",
             container.id()
         )));
     }
-    match preopened_files::open_log(engine, &container).await? {
-        Some(log) => engine.monitor.reopen_log(container.id(), log).await,
+    match preopened_files::open_log(parts, &container).await? {
+        Some(log) => parts.monitor.reopen_log(container.id(), log).await,
         None => Ok(()),
     }
 }

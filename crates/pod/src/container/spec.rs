@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use image::ImageConfig;
 use oci::{Hooks, Linux, Namespace, NamespaceType, NetDevice, Process, Rlimit, Root, Spec, User};
 
-use super::{ContainerConfig, ContainerMetadata, selinux};
-use crate::{Error, PidMode, SandboxConfig, SharedMode};
+use super::selinux;
+use crate::{ContainerConfig, Error, PidMode, SandboxConfig, SharedMode, store::ContainerMetadata};
 
 pub(crate) use arguments::{absolute, set};
 pub(super) use mounts::{ExtraMount, Mounts, Sources, normalize};

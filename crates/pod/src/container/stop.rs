@@ -8,8 +8,14 @@ use std::{
 use monitor_api::{KillScope, Target};
 use rustix::process::Signal;
 
-use super::{Container, ContainerPhase, cause::Sent, start};
-use crate::{Error, ErrorKind, concurrency::with_timeout, engine::Inner, process};
+use super::start;
+use crate::{
+    Error, ErrorKind,
+    operation::with_timeout,
+    parts::Parts,
+    process,
+    store::{Container, ContainerPhase, Sent},
+};
 
 /// How long the kernel may take to terminate killed processes before that is reported as a failure.
 const KILL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -17,8 +23,8 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(30);
 const HANDLER_POLL: Duration = Duration::from_millis(20);
 
 /// Stops a container. Succeeds for one that exited or does not exist.
-pub(crate) async fn stop(engine: &Arc<Inner>, id: &str, grace: Duration) -> Result<(), Error> {
-    let container = match engine.container(id) {
+pub(crate) async fn stop(parts: &Arc<Parts>, id: &str, grace: Duration) -> Result<(), Error> {
+    let container = match parts.registry.container(id) {
         Ok(container) => container,
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
@@ -29,17 +35,17 @@ pub(crate) async fn stop(engine: &Arc<Inner>, id: &str, grace: Duration) -> Resu
     drop(with_timeout(container.busy.lock(), stage).await.map_err(with_context)?);
     match container.record().phase {
         ContainerPhase::Exited | ContainerPhase::Creating => return Ok(()),
-        ContainerPhase::Created => return kill(engine, &container).await.map_err(with_context),
+        ContainerPhase::Created => return kill(parts, &container).await.map_err(with_context),
         ContainerPhase::Starting | ContainerPhase::Running => {}
     }
-    if !grace.is_zero() && stop_gracefully(engine, &container, grace).await.map_err(with_context)? {
+    if !grace.is_zero() && stop_gracefully(parts, &container, grace).await.map_err(with_context)? {
         return Ok(());
     }
-    kill(engine, &container).await.map_err(with_context)
+    kill(parts, &container).await.map_err(with_context)
 }
 
 /// Sends the stop signal and waits for the grace period. Returns whether the container exited.
-async fn stop_gracefully(engine: &Inner, container: &Container, grace: Duration) -> Result<bool, Error> {
+async fn stop_gracefully(parts: &Parts, container: &Container, grace: Duration) -> Result<bool, Error> {
     let signal = container.metadata.stop_signal;
     if container.stop_signal_sent.swap(true, Ordering::AcqRel) {
         // Many programs take a second signal as a request to exit at once.
@@ -53,7 +59,7 @@ async fn stop_gracefully(engine: &Inner, container: &Container, grace: Duration)
     let was_handled = is_handled();
     // If sending fails, the next stop request sends the signal.
     let send = || async {
-        let sent = engine.monitor.kill(&target, signal, KillScope::Init).await;
+        let sent = parts.monitor.kill(&target, signal, KillScope::Init).await;
         sent.inspect_err(|_| container.stop_signal_sent.store(false, Ordering::Release))
     };
     send().await?;
@@ -78,13 +84,13 @@ async fn stop_gracefully(engine: &Inner, container: &Container, grace: Duration)
 }
 
 /// Sends SIGKILL to every process and waits until the container exited.
-pub(crate) async fn kill(engine: &Inner, container: &Container) -> Result<(), Error> {
+pub(crate) async fn kill(parts: &Parts, container: &Container) -> Result<(), Error> {
     if container.record().refused.is_some() {
-        return start::fail_refused(engine, container);
+        return start::fail_refused(parts, container);
     }
     let target = Target::Container(container.id().to_owned());
     container.stopping("stop: every process is killed", Sent::Kill);
-    engine.monitor.kill(&target, Signal::KILL.as_raw(), KillScope::All).await?;
+    parts.monitor.kill(&target, Signal::KILL.as_raw(), KillScope::All).await?;
     if wait(container, KILL_TIMEOUT).await {
         return Ok(());
     }

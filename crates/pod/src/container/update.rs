@@ -4,23 +4,17 @@ use std::sync::Arc;
 
 use cgroup::{Group, Limits};
 
-use super::ContainerPhase;
-use crate::{
-    Error,
-    engine::{Inner, blocking},
-    error::failed,
-    process,
-};
+use crate::{Error, error::failed, operation::blocking, parts::Parts, process, store::ContainerPhase};
 
 /// Changes the limits of a container and records them. Refuses a memory limit below the memory in use, and rolls the
 /// cgroup back if a change fails halfway.
 pub(crate) async fn update(
-    engine: &Arc<Inner>,
+    parts: &Arc<Parts>,
     id: &str,
     resources: oci::Resources,
     oom_score_adj: Option<i32>,
 ) -> Result<(), Error> {
-    let container = engine.container(id)?;
+    let container = parts.registry.container(id)?;
     let with_context = |e: Error| e.during(format_args!("update container {}", container.id()));
     let _busy = container.busy.lock().await;
     if matches!(container.record().phase, ContainerPhase::Creating | ContainerPhase::Exited) {
@@ -31,17 +25,17 @@ pub(crate) async fn update(
     let after = merged(&before, resources.clone());
     let change = Change { before, after: after.clone(), update: resources, pid: record.pid };
     let work = {
-        let (engine, container) = (Arc::clone(engine), Arc::clone(&container));
+        let (parts, container) = (Arc::clone(parts), Arc::clone(&container));
         move || {
-            change.apply(container.group(&engine)?)?;
+            change.apply(container.group(&parts.node.trees)?)?;
             match oom_score_adj {
-                Some(score) => set_oom_scores(container.group(&engine)?, score),
+                Some(score) => set_oom_scores(container.group(&parts.node.trees)?, score),
                 None => Ok(()),
             }
         }
     };
     blocking(work).await.map_err(with_context)?;
-    container.update(&engine.records, |record| {
+    parts.registry.update_container(&container, |record| {
         record.resources = Some(after);
         record.oom_score_adj = oom_score_adj.or(record.oom_score_adj);
         true

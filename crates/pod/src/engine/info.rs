@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::HealthInfo;
+use crate::{Feature, HealthInfo};
 
 /// Facts about the engine.
 #[derive(Clone, Debug)]
@@ -21,15 +21,6 @@ pub struct EngineInfo {
     pub user_namespaces: Feature,
     /// Whether containers are confined by AppArmor by default.
     pub apparmor: Feature,
-}
-
-/// Whether the node supports a feature.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Feature {
-    /// Whether it is supported.
-    pub supported: bool,
-    /// Why it is not, if that is known.
-    pub reason: Option<String>,
 }
 
 /// A connected monitor.

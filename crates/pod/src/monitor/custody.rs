@@ -12,7 +12,10 @@ use monitor_api::{Adopt, Attachments, ContainerDescription, ExitStatus, Holding,
 use crate::{
     Error,
     error::failed,
-    session::{close_pipes, close_terminal, is_shared},
+    stdio::{
+        shared_pipe::{close_all as close_pipes, is_shared},
+        terminal::close as close_terminal,
+    },
 };
 
 /// What a monitor held when this process connected, as far as recovery has not claimed it yet.

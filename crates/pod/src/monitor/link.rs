@@ -23,7 +23,7 @@ use tokio::{
 use tracing::{Instrument, debug_span};
 
 use super::metrics::{MONITOR_REQUESTS, MonitorMetrics, kind};
-use crate::{Error, ErrorKind, session::close_attachments};
+use crate::{Error, ErrorKind, stdio::shared_pipe::close_attachments};
 
 const TIMEOUTS: Timeouts = Timeouts { send: Duration::from_secs(10), answer: Duration::from_secs(60) };
 /// Timeout for the first reply of a monitor, which may have just been started.

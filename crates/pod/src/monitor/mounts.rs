@@ -3,8 +3,8 @@
 use monitor_api::{Attachments, FRAME_FDS_MAX, Reply, Request, Role};
 
 use super::{
-    Monitor,
     link::{Link, unexpected},
+    supervisor::Monitor,
 };
 use crate::Error;
 

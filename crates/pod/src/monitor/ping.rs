@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use monitor_api::{Attachments, Pong, Reply, Request};
 
-use super::{Monitor, link::unexpected};
+use super::{link::unexpected, supervisor::Monitor};
 use crate::{Error, ErrorKind};
 
 /// First minor version of the contract with the request `Ping`.

@@ -7,22 +7,26 @@ use std::{
 
 use monitor_api::{
     Attach, Attachments, Create, Created, Exec, ExitStatus, Failure, FailureKind, Holding, HoldingState, Kill,
-    KillScope, MakeNamespaces, PendingHooks, PodInit, Reply, Request, Role, Target, UserMappings,
+    KillScope, PendingHooks, PodInit, Reply, Request, Role, Target, UserMappings,
 };
 use oci::NamespaceType;
 use rustix::fd::OwnedFd;
 use tokio::sync::oneshot;
 
-use super::{HeldObject, Monitor, link::unexpected, supervisor::wait_or_kill};
+use super::{
+    custody::HeldObject,
+    link::unexpected,
+    supervisor::{Monitor, wait_or_kill},
+};
 use crate::{
-    Error, ErrorKind, container::log_file, error::failed, process, sandbox::OwnedNamespaces, session::Terminal,
+    Error, ErrorKind,
+    error::failed,
+    process,
+    stdio::{Terminal, log_file},
 };
 
 /// How often an idempotent request is sent if the monitor dies in the meantime.
-const REPEATS: usize = 3;
-
-/// First minor version of the contract with the request `MakeNamespaces`.
-const USER_NAMESPACES: u32 = 2;
+pub(super) const REPEATS: usize = 3;
 
 /// Outcome of a request to create a container.
 #[derive(Debug)]
@@ -237,44 +241,6 @@ impl Monitor {
         Ok(namespace)
     }
 
-    /// Creates namespaces that are owned by the user namespace `user`, or by a new one. They exist only as long as a
-    /// returned descriptor is open.
-    pub(crate) async fn make_namespaces(
-        &self,
-        namespaces: MakeNamespaces,
-        user: Option<OwnedFd>,
-    ) -> Result<OwnedNamespaces, Error> {
-        let monitor = self.welcome()?;
-        if monitor.minor < USER_NAMESPACES {
-            return Err(Error::state(format!(
-                "the running monitor ({}) does not support user namespaces; upgrade it",
-                monitor.version
-            )));
-        }
-        let mut tries = 0;
-        let mut files = loop {
-            tries += 1;
-            let mut attachments = Attachments::new();
-            if let Some(user) = &user {
-                attachments.push(Role::Namespace(NamespaceType::User), duplicate(user)?);
-            }
-            match self.link().await?.request(Request::MakeNamespaces(namespaces.clone()), attachments).await {
-                Err(error) if error.kind == ErrorKind::Unavailable && tries < REPEATS => {}
-                answer => match answer? {
-                    (Reply::NamespacesMade, files) => break files,
-                    (reply, _) => return Err(unexpected("MakeNamespaces", &reply)),
-                },
-            }
-        };
-        let mut take = |kind| files.take(Role::Namespace(kind));
-        Ok(OwnedNamespaces {
-            user: take(NamespaceType::User),
-            network: take(NamespaceType::Network),
-            ipc: take(NamespaceType::Ipc),
-            uts: take(NamespaceType::Uts),
-        })
-    }
-
     /// Keeps descriptors under a key, in the monitor and here.
     pub(crate) async fn keep(&self, key: String, files: Vec<OwnedFd>) -> Result<(), Error> {
         let attachments = || {
@@ -345,7 +311,7 @@ fn gone_is_fine(outcome: Result<(), Error>) -> Result<(), Error> {
     }
 }
 
-fn duplicate(file: &OwnedFd) -> Result<OwnedFd, Error> {
+pub(super) fn duplicate(file: &OwnedFd) -> Result<OwnedFd, Error> {
     file.try_clone().map_err(failed("duplicate a descriptor"))
 }
 

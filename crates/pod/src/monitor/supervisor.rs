@@ -17,8 +17,13 @@ use rustix::{
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{Custody, Inventory, Link, MonitorMetrics, custody::has_unlogged_output, launch};
-use crate::{Error, ErrorKind, error::failed, failpoint, process};
+use super::{
+    custody::{Custody, Inventory, has_unlogged_output},
+    launch,
+    link::Link,
+    metrics::MonitorMetrics,
+};
+use crate::{Error, ErrorKind, error::failed, operation::failpoint, process};
 
 /// How long a request waits for a monitor that is being replaced.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(15);

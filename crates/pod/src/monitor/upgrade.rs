@@ -4,8 +4,8 @@ use std::{fs::File, io::Read, path::Path};
 
 use monitor_api::{Attachments, MAJOR, Reply, Request, Role, Welcome};
 
-use super::{Monitor, link::unexpected};
-use crate::{Error, engine::blocking, error::failed};
+use super::{link::unexpected, supervisor::Monitor};
+use crate::{Error, error::failed, operation::blocking};
 
 /// First minor version of the contract with the request `Upgrade`.
 const SINCE: u32 = 1;

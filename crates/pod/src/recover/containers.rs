@@ -25,14 +25,19 @@ use super::sandboxes;
 use crate::{
     Error, ErrorKind, clock,
     container::{
-        Container, ContainerMetadata, ContainerPhase, ContainerRecord, broken, exit, log_file, preopened_files,
-        prepare, remove::remove_locked, stdio,
+        exit,
+        prepare::{self, preopened_files},
+        remove::remove_locked,
     },
-    engine::{Inner, name_of},
     error::failed,
     monitor::{HeldObject, Inventory},
+    parts::Parts,
     process,
-    state::{Kind, LoadedRecord},
+    stdio::{Stdio, log_file},
+    store::{
+        Container, ContainerMetadata, ContainerPhase, ContainerRecord, Kind, LoadedRecord, broken_container,
+        unknown_exit,
+    },
 };
 
 /// How long the start waits in total for FIFOs that no process keeps locked and that are not open after two seconds.
@@ -42,7 +47,7 @@ const SLOW_FIFOS: Duration = Duration::from_secs(10);
 pub(super) type Records = Vec<LoadedRecord<ContainerMetadata, ContainerRecord>>;
 
 /// Loads all containers. Those whose creation had not completed are rolled back by the returned tasks.
-pub(super) async fn load(engine: &Arc<Inner>, loaded: Records, inventory: &mut Inventory) -> Vec<JoinHandle<()>> {
+pub(super) async fn load(parts: &Arc<Parts>, loaded: Records, inventory: &mut Inventory) -> Vec<JoinHandle<()>> {
     let mut rollbacks = Vec::new();
     let slow_until = Instant::now() + SLOW_FIFOS;
     for LoadedRecord { id, metadata, status } in loaded {
@@ -58,17 +63,17 @@ pub(super) async fn load(engine: &Arc<Inner>, loaded: Records, inventory: &mut I
                 let why =
                     metadata.map_or_else(|why| why, |_| Error::internal("its metadata belongs to another container"));
                 tracing::warn!("read the record of container {id}: {why}");
-                broken(&id, held.as_ref(), &why)
+                broken_container(&id, held.as_ref(), &why)
             }
         };
         let unknown_user = record.user.is_none() && record.phase != ContainerPhase::Creating;
         let container = Arc::new(Container::new(metadata, record));
-        engine.insert_container(Arc::clone(&container));
+        parts.registry.insert_container(Arc::clone(&container));
         if unknown_user {
             // Its record was written by a daemon that stored the user only in the specification.
-            container.load_user(&engine.records);
+            container.load_user(&parts.registry.records);
         }
-        match restore(engine, &container, held, slow_until).await {
+        match restore(parts, &container, held, slow_until).await {
             Ok(task) => rollbacks.extend(task),
             Err(error) => tracing::warn!("restore container {id}: {error}"),
         }
@@ -78,37 +83,37 @@ pub(super) async fn load(engine: &Arc<Inner>, loaded: Records, inventory: &mut I
 
 /// Rolls the creation of a container back in a task: a process that hangs in the kernel must not delay the start of the
 /// daemon.
-fn roll_back(engine: &Arc<Inner>, container: &Arc<Container>) -> JoinHandle<()> {
-    let (engine, container) = (Arc::clone(engine), Arc::clone(container));
+fn roll_back(parts: &Arc<Parts>, container: &Arc<Container>) -> JoinHandle<()> {
+    let (parts, container) = (Arc::clone(parts), Arc::clone(container));
     let (busy, creation) = (Arc::clone(&container.busy).try_lock_owned(), container.creation.begin());
     offload::spawn(async move {
         let (_busy, _creation) = (busy, creation);
-        if let Err(error) = remove_locked(&engine, &container).await {
+        if let Err(error) = remove_locked(&parts, &container).await {
             tracing::warn!("roll back container {}: {error}", container.id());
         }
     })
 }
 
 async fn restore(
-    engine: &Arc<Inner>,
+    parts: &Arc<Parts>,
     container: &Arc<Container>,
     holding: Option<Holding>,
     slow_until: Instant,
 ) -> Result<Option<JoinHandle<()>>, Error> {
     let record = container.record();
     if holding.is_some()
-        && let Some(filter) = filter(engine, container)
+        && let Some(filter) = filter(parts, container)
     {
-        engine.monitor.custody().replace(container.id(), Role::Seccomp, Some(filter));
+        parts.monitor.custody().replace(container.id(), Role::Seccomp, Some(filter));
     }
     if record.phase == ContainerPhase::Creating {
-        return Ok(Some(roll_back(engine, container)));
+        return Ok(Some(roll_back(parts, container)));
     }
-    if engine.sandbox(&container.metadata.sandbox).is_err() && !container.metadata.sandbox.is_empty() {
-        sandboxes::add_missing(engine, &container.metadata.sandbox);
+    if parts.registry.sandbox(&container.metadata.sandbox).is_err() && !container.metadata.sandbox.is_empty() {
+        sandboxes::add_missing(parts, &container.metadata.sandbox);
     }
     if record.phase != ContainerPhase::Exited && record.broken.is_none() {
-        engine.container_names.assign(name_of(container), container.id().to_owned());
+        parts.registry.container_names.assign(container.name(), container.id().to_owned());
     }
     let restored = match (record.phase, holding) {
         (ContainerPhase::Exited, _) => Ok(()),
@@ -116,27 +121,27 @@ async fn restore(
         (_, Some(holding)) => {
             // The daemon that handed it over died before the file system of its log responded.
             if holding.container.log.awaited {
-                offload::spawn(continue_log(Arc::downgrade(engine), Arc::clone(container)));
+                offload::spawn(continue_log(Arc::downgrade(parts), Arc::clone(container)));
             }
-            apply_holding(engine, container, holding)
+            apply_holding(parts, container, holding)
         }
-        (_, None) => recover_unheld(engine, container, slow_until).await,
+        (_, None) => recover_unheld(parts, container, slow_until).await,
     };
     restored.map(|()| None)
 }
 
 /// Returns the seccomp filter of a container. A monitor that takes over needs it, or it refuses exec.
-fn filter(engine: &Inner, container: &Container) -> Option<OwnedFd> {
-    let filter = prepare::filter(engine, container.config());
+fn filter(parts: &Parts, container: &Container) -> Option<OwnedFd> {
+    let filter = prepare::filter(parts, container.config());
     filter.inspect_err(|error| tracing::warn!("container {}: {error}", container.id())).ok().flatten()
 }
 
-fn apply_holding(engine: &Inner, container: &Container, holding: Holding) -> Result<(), Error> {
-    container.update(&engine.records, |record| {
+fn apply_holding(parts: &Parts, container: &Container, holding: Holding) -> Result<(), Error> {
+    parts.registry.update_container(container, |record| {
         let same_process = (record.pid, record.start_time) == (holding.container.pid, holding.container.start_time);
         (record.pid, record.start_time) = (holding.container.pid, holding.container.start_time);
         match holding.state {
-            HoldingState::Exited(status) => exit::mark_exited(record, &status),
+            HoldingState::Exited(status) => record.mark_exited(&status),
             // The record is up to date: nothing is written.
             HoldingState::Running if same_process && is_running(record) => return false,
             HoldingState::Running => mark_running(record),
@@ -152,14 +157,14 @@ fn apply_holding(engine: &Inner, container: &Container, holding: Holding) -> Res
 
 /// Hands a log to the monitor when its file system, which did not respond at first, responds. Until then the output of
 /// the container stays in its FIFOs.
-async fn continue_log(engine: Weak<Inner>, container: Arc<Container>) {
+async fn continue_log(parts: Weak<Parts>, container: Arc<Container>) {
     const PAUSE: Duration = Duration::from_secs(1);
     const PAUSE_MAX: Duration = Duration::from_secs(30);
     let mut pause = PAUSE;
     loop {
-        let Some(engine) = engine.upgrade() else { return };
-        let continued = match preopened_files::open_log(&engine, &container).await {
-            Ok(Some(log)) => engine.monitor.reopen_log(container.id(), log).await,
+        let Some(parts) = parts.upgrade() else { return };
+        let continued = match preopened_files::open_log(&parts, &container).await {
+            Ok(Some(log)) => parts.monitor.reopen_log(container.id(), log).await,
             Ok(None) => return,
             Err(error) => Err(error),
         };
@@ -170,7 +175,7 @@ async fn continue_log(engine: Weak<Inner>, container: Arc<Container>) {
                     "the log is continued: its file system responds again"
                 );
             }
-            Err(_) if !engine.monitor.custody().holds(container.id()) => return,
+            Err(_) if !parts.monitor.custody().holds(container.id()) => return,
             Err(error) => {
                 tracing::warn!(
                     container = container.id(),
@@ -179,7 +184,7 @@ async fn continue_log(engine: Weak<Inner>, container: Arc<Container>) {
                 )
             }
         }
-        drop(engine);
+        drop(parts);
         tokio::time::sleep(pause).await;
         pause = (2 * pause).min(PAUSE_MAX);
     }
@@ -225,12 +230,12 @@ async fn find_running_process(record: &ContainerRecord) -> Result<Option<OwnedFd
 }
 
 /// Opens the log of a container for a monitor. Without a log the output is lost, so temporary errors are retried.
-async fn open_log(engine: &Inner, container: &Arc<Container>) -> Result<Option<OwnedFd>, Error> {
+async fn open_log(parts: &Parts, container: &Arc<Container>) -> Result<Option<OwnedFd>, Error> {
     const PAUSE: Duration = Duration::from_millis(10);
     const TRIES: u32 = 3;
     let mut tries = 1;
     loop {
-        let log = preopened_files::open_log_at_once(engine, container).await;
+        let log = preopened_files::open_log_at_once(parts, container).await;
         match log.and_then(|log| log.as_ref().map(log_file::duplicate_path).transpose()) {
             Err(error) if error.kind != ErrorKind::DeadlineExceeded && tries < TRIES => tries += 1,
             outcome => return outcome,
@@ -241,32 +246,32 @@ async fn open_log(engine: &Inner, container: &Arc<Container>) -> Result<Option<O
 
 /// Recovers a container after both processes were gone, from the state of the kernel. The record may be outdated: if
 /// the tmpfs was full, a running container may be on record as not started yet.
-async fn recover_unheld(engine: &Arc<Inner>, container: &Arc<Container>, slow_until: Instant) -> Result<(), Error> {
+async fn recover_unheld(parts: &Arc<Parts>, container: &Arc<Container>, slow_until: Instant) -> Result<(), Error> {
     let record = container.record();
     let Some(pidfd) = find_running_process(&record).await? else {
         // No start is in progress anymore that would record its outcome first.
-        container.update_anyway(&engine.records, |record| {
+        parts.registry.update_container_anyway(container, |record| {
             let starts = record.phase == ContainerPhase::Starting;
             if starts {
                 record.phase = ContainerPhase::Created;
             }
             starts
         });
-        return exit::handle_exit(engine, container, record.early_exit.clone().unwrap_or_else(exit::unknown_exit));
+        return exit::handle_exit(parts, container, record.early_exit.clone().unwrap_or_else(unknown_exit));
     };
-    container.update_anyway(&engine.records, |record| {
+    parts.registry.update_container_anyway(container, |record| {
         let stale = record.phase != ContainerPhase::Running;
         if stale {
             mark_running(record);
         }
         stale
     });
-    let directory = engine.records.directory(Kind::Container, container.id());
-    let mut files = stdio::Stdio::reopen(&directory, container.config(), &container.pipe_calls, slow_until).await;
+    let directory = parts.registry.records.directory(Kind::Container, container.id());
+    let mut files = Stdio::reopen(&directory, container.config(), &container.pipe_calls, slow_until).await;
     files.push(Role::Pidfd, pidfd);
-    filter(engine, container).into_iter().for_each(|filter| files.push(Role::Seccomp, filter));
+    filter(parts, container).into_iter().for_each(|filter| files.push(Role::Seccomp, filter));
     let mut continues_later = false;
-    match open_log(engine, container).await {
+    match open_log(parts, container).await {
         Ok(Some(log)) => files.push(Role::Log, log),
         Ok(None) => {}
         // The container itself may have caused the error, so it must not be killed for it: only its log ends.
@@ -275,7 +280,7 @@ async fn recover_unheld(engine: &Arc<Inner>, container: &Arc<Container>, slow_un
             continues_later = error.kind == ErrorKind::DeadlineExceeded;
         }
     }
-    let spec = container.spec(&engine.records).ok();
+    let spec = container.spec(&parts.registry.records).ok();
     let description = ContainerDescription {
         user_namespace: spec.as_ref().map(|spec| spec.has_namespace(oci::NamespaceType::User)),
         hooks: spec.and_then(|spec| PendingHooks::from_spec(&spec, container.id(), &directory.to_string_lossy())),
@@ -284,12 +289,12 @@ async fn recover_unheld(engine: &Arc<Inner>, container: &Arc<Container>, slow_un
         cgroup: container.metadata.cgroup.clone(),
         pid: record.pid,
         start_time: record.start_time,
-        log: LogOptions { line_max: engine.config.log_line_max, awaited: continues_later },
+        log: LogOptions { line_max: parts.node.config.log_line_max, awaited: continues_later },
     };
     let holding = Holding { container: description, state: HoldingState::Running };
-    engine.monitor.adopt(HeldObject::new(holding, files)).await?;
+    parts.monitor.adopt(HeldObject::new(holding, files)).await?;
     if continues_later {
-        offload::spawn(continue_log(Arc::downgrade(engine), Arc::clone(container)));
+        offload::spawn(continue_log(Arc::downgrade(parts), Arc::clone(container)));
     }
     Ok(())
 }

@@ -15,10 +15,10 @@ use std::{
 use cgroup::Group;
 
 use crate::{
-    container::{Container, ContainerPhase},
-    engine::{Inner, blocking},
     error::failed,
-    identifier,
+    operation::blocking,
+    parts::Parts,
+    store::{Container, ContainerPhase, identifier},
 };
 
 /// Number of containers that are inspected between two pauses: requests are served in the meantime.
@@ -31,17 +31,17 @@ const START_DELAY: Duration = Duration::from_millis(500);
 
 /// Kills the exec'd processes of an earlier daemon, with all their descendants, in the containers that were running
 /// when this daemon started. Execs of this daemon are known to [`crate::monitor::Monitor::has_requested`].
-pub(super) async fn kill_orphaned(engine: Weak<Inner>) {
-    let running = |engine: Arc<Inner>| {
-        let mut running = engine.containers();
+pub(super) async fn kill_orphaned(parts: Weak<Parts>) {
+    let running = |parts: Arc<Parts>| {
+        let mut running = parts.registry.containers();
         running.retain(|container| container.record().phase == ContainerPhase::Running);
         running
     };
     tokio::time::sleep(START_DELAY).await;
-    for batch in engine.upgrade().map(running).unwrap_or_default().chunks(BATCH) {
-        let Some(engine) = engine.upgrade() else { return };
+    for batch in parts.upgrade().map(running).unwrap_or_default().chunks(BATCH) {
+        let Some(parts) = parts.upgrade() else { return };
         let batch = batch.to_vec();
-        let orphaned = blocking(move || Ok(batch.iter().flat_map(|one| kill_in(&engine, one)).collect::<Vec<Group>>()));
+        let orphaned = blocking(move || Ok(batch.iter().flat_map(|one| kill_in(&parts, one)).collect::<Vec<Group>>()));
         let orphaned = orphaned.await.unwrap_or_default();
         if !orphaned.is_empty() {
             // Not waited for: a process that hangs in the kernel must not delay the others.
@@ -49,8 +49,8 @@ pub(super) async fn kill_orphaned(engine: Weak<Inner>) {
         }
         tokio::time::sleep(PAUSE).await;
     }
-    if let Some(engine) = engine.upgrade() {
-        engine.monitor.stop_tracking_execs();
+    if let Some(parts) = parts.upgrade() {
+        parts.monitor.stop_tracking_execs();
     }
 }
 
@@ -62,10 +62,10 @@ fn remove(group: Group) {
 }
 
 /// Kills the orphaned exec'd processes of a container, and returns their cgroups, which are not needed any longer.
-fn kill_in(engine: &Inner, container: &Container) -> Vec<Group> {
+fn kill_in(parts: &Parts, container: &Container) -> Vec<Group> {
     // The cgroups are listed first: an exec that is requested later has no cgroup yet.
-    let orphaned = |name: &str| identifier::is_generated(name) && !engine.monitor.has_requested(name);
-    let groups = container.group(engine).and_then(|group| {
+    let orphaned = |name: &str| identifier::is_generated(name) && !parts.monitor.has_requested(name);
+    let groups = container.group(&parts.node.trees).and_then(|group| {
         group.exec_groups(orphaned).map_err(failed(format_args!("list the execs of {}", container.id())))
     });
     groups.unwrap_or_default().into_iter().filter(is_ended).collect()

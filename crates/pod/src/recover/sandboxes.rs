@@ -8,21 +8,22 @@ use tokio::task::JoinHandle;
 
 use crate::{
     Error, SharedMode,
-    container::ContainerPhase,
-    engine::{Inner, blocking},
     error::failed,
     monitor::Inventory,
-    sandbox::{
-        Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, SharedResource, broken, broken_status, derive,
-        forget_ended_init, make_files, make_owned, make_shared, run::hostname, teardown::teardown, write_files,
+    namespaces::{SharedResource, derive, files, forget_ended_init, hostname, make_owned, make_shared},
+    operation::blocking,
+    parts::Parts,
+    sandbox::teardown::teardown,
+    store::{
+        ContainerPhase, Kind, LoadedRecord, Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, broken_sandbox,
+        broken_status,
     },
-    state::{Kind, LoadedRecord},
 };
 
 /// The records of all sandboxes.
 pub(super) type Records = Vec<LoadedRecord<SandboxMetadata, SandboxRecord>>;
 
-pub(super) fn load(engine: &Arc<Inner>, loaded: Records) {
+pub(super) fn load(parts: &Arc<Parts>, loaded: Records) {
     for LoadedRecord { id, metadata, status } in loaded {
         let (metadata, record) = match (metadata, status) {
             (Ok(metadata), Ok(status)) if metadata.id == id => {
@@ -36,48 +37,50 @@ pub(super) fn load(engine: &Arc<Inner>, loaded: Records) {
                 let other = |_| Error::internal("its metadata belongs to another pod");
                 let why = metadata.map_or_else(|why| why, other);
                 tracing::warn!("read the record of pod {id}: {why}; the pod is not ready");
-                broken(&id, &why)
+                broken_sandbox(&id, &why)
             }
         };
-        engine.insert_sandbox(Arc::new(Sandbox::new(metadata, record)));
+        parts.registry.insert_sandbox(Arc::new(Sandbox::new(metadata, record)));
     }
 }
 
 /// Adds a pod that containers belong to and that has no record.
-pub(super) fn add_missing(engine: &Inner, id: &str) {
+pub(super) fn add_missing(parts: &Parts, id: &str) {
     let why = Error::internal("its record is gone");
     tracing::warn!("pod {id} is not ready: {why}");
-    let (metadata, record) = broken(id, &why);
-    let written = engine.records.create(Kind::Sandbox, id, &metadata);
-    let written = written.and_then(|()| engine.records.write_status(Kind::Sandbox, id, &record));
+    let (metadata, record) = broken_sandbox(id, &why);
+    let written = parts.registry.records.create(Kind::Sandbox, id, &metadata);
+    let written = written.and_then(|()| parts.registry.records.write_status(Kind::Sandbox, id, &record));
     if let Err(error) = written {
         tracing::warn!("pod {id}: {error}");
     }
-    engine.insert_sandbox(Arc::new(Sandbox::new(metadata, record)));
+    parts.registry.insert_sandbox(Arc::new(Sandbox::new(metadata, record)));
 }
 
 /// Restores the sandboxes. Called after containers were loaded, because lost resources can be derived from a running
 /// one.
-pub(super) async fn restore(engine: &Arc<Inner>, inventory: &mut Inventory) -> Vec<JoinHandle<()>> {
+pub(super) async fn restore(parts: &Arc<Parts>, inventory: &mut Inventory) -> Vec<JoinHandle<()>> {
     let mut rollbacks = Vec::new();
-    for sandbox in engine.sandboxes() {
+    for sandbox in parts.registry.sandboxes() {
         inventory.objects.remove(sandbox.id());
         inventory.keys.remove(&SharedResource::key(sandbox.id()));
         let restored = match sandbox.record().phase {
             // Its resources stay as they are, for its containers.
             _ if sandbox.record().broken.is_some() => Ok(()),
             // It was ready once: its containers are removed first, and the caller that removes them removes the pod.
-            SandboxPhase::Reserved | SandboxPhase::Networked if !engine.containers_of(sandbox.id()).is_empty() => {
+            SandboxPhase::Reserved | SandboxPhase::Networked
+                if !parts.registry.containers_of(sandbox.id()).is_empty() =>
+            {
                 Ok(())
             }
             SandboxPhase::Reserved | SandboxPhase::Networked => {
-                rollbacks.push(roll_back(engine, &sandbox));
+                rollbacks.push(roll_back(parts, &sandbox));
                 Ok(())
             }
             SandboxPhase::Stopped => Ok(()),
             SandboxPhase::Ready => {
-                engine.sandbox_names.assign(sandbox.config().name.clone(), sandbox.id().to_owned());
-                restore_ready(engine, &sandbox).await
+                parts.registry.sandbox_names.assign(sandbox.config().name.clone(), sandbox.id().to_owned());
+                restore_ready(parts, &sandbox).await
             }
         };
         if let Err(error) = restored {
@@ -88,35 +91,35 @@ pub(super) async fn restore(engine: &Arc<Inner>, inventory: &mut Inventory) -> V
 }
 
 /// Rolls the creation of a sandbox back in a task: a plugin that hangs must not delay the start of the daemon.
-fn roll_back(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> JoinHandle<()> {
-    let (engine, sandbox) = (Arc::clone(engine), Arc::clone(sandbox));
+fn roll_back(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> JoinHandle<()> {
+    let (parts, sandbox) = (Arc::clone(parts), Arc::clone(sandbox));
     let (gate, creation) = (Arc::clone(&sandbox.gate).try_write_owned(), sandbox.creation.begin());
     offload::spawn(async move {
         let (_gate, _creation) = (gate, creation);
-        if let Err(error) = teardown(&engine, &sandbox).await {
+        if let Err(error) = teardown(&parts, &sandbox).await {
             tracing::warn!("roll back pod {}: {error}", sandbox.id());
         }
     })
 }
 
 /// Reports whether a pod's network namespace is not pinned any longer. On an error the pod is not given up.
-fn is_unpinned(engine: &Inner, id: &str) -> bool {
-    let pinned = engine.pins.is_pinned(id);
+fn is_unpinned(parts: &Parts, id: &str) -> bool {
+    let pinned = parts.node.pins.is_pinned(id);
     pinned
         .inspect_err(|error| tracing::warn!("pod {id}: {error}; its network namespace is assumed to exist"))
         .is_ok_and(|pinned| !pinned)
 }
 
-async fn restore_ready(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
-    if sandbox.config().network == SharedMode::Pod && is_unpinned(engine, sandbox.id()) {
+async fn restore_ready(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
+    if sandbox.config().network == SharedMode::Pod && is_unpinned(parts, sandbox.id()) {
         tracing::warn!("the network namespace of pod {} is gone: the pod is not ready anymore", sandbox.id());
-        return sandbox.update(&engine.records, |record| {
+        return parts.registry.update_sandbox(sandbox, |record| {
             record.phase = SandboxPhase::Networked;
             record.enter("its network namespace is gone; remove the pod and create it again");
         });
     }
     let (shared, key) = (SharedResource::of(sandbox.config()), SharedResource::key(sandbox.id()));
-    let custody = engine.monitor.custody();
+    let custody = parts.monitor.custody();
     let key_files = custody.key_file_count(&key);
     if key_files == shared.len() {
         return Ok(());
@@ -127,26 +130,26 @@ async fn restore_ready(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<()
         for n in 0..key_files {
             descriptors.extend(custody.key_file(&key, n).map_err(failed("duplicate the pod's resources"))?);
         }
-        descriptors.push(blocking(make_files).await?);
+        descriptors.push(blocking(files::make).await?);
     } else {
-        descriptors = recover_resources(engine, sandbox).await?;
+        descriptors = recover_resources(parts, sandbox).await?;
     }
-    if let Some(files) = descriptors.last() {
-        let files = files.try_clone().map_err(failed("duplicate the pod's files"))?;
+    if let Some(tmpfs) = descriptors.last() {
+        let tmpfs = tmpfs.try_clone().map_err(failed("duplicate the pod's files"))?;
         let task_sandbox = Arc::clone(sandbox);
         let write = move || {
             let (config, record) = (task_sandbox.config(), task_sandbox.record());
-            write_files(files, config, &hostname(config), record.attachment.as_ref())
+            files::write(tmpfs, config, &hostname(config), record.attachment.as_ref())
         };
         blocking(write).await?;
     }
-    engine.monitor.keep(key, descriptors).await
+    parts.monitor.keep(key, descriptors).await
 }
 
 /// Derives the resources of a pod from a running container, else creates new ones: then no process uses the old ones.
-async fn recover_resources(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<Vec<rustix::fd::OwnedFd>, Error> {
+async fn recover_resources(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<Vec<rustix::fd::OwnedFd>, Error> {
     let alive = |phase| matches!(phase, ContainerPhase::Created | ContainerPhase::Running);
-    let records = engine.containers_of(sandbox.id()).into_iter().map(|container| container.record());
+    let records = parts.registry.containers_of(sandbox.id()).into_iter().map(|container| container.record());
     let pids: Vec<u32> = records.filter(|record| alive(record.phase)).map(|record| record.pid).collect();
     // A process that is a zombie by now has no namespaces anymore.
     if let Some(files) = pids.into_iter().find_map(|pid| derive(sandbox.config(), pid).ok()) {
@@ -154,26 +157,26 @@ async fn recover_resources(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Resul
     }
     let hostname = hostname(sandbox.config());
     // The network namespace still exists, and the user namespace that owns it can be determined.
-    let network = engine.pins.get(sandbox.id()).ok().filter(|_| sandbox.config().user_namespace.is_some());
+    let network = parts.node.pins.get(sandbox.id()).ok().filter(|_| sandbox.config().user_namespace.is_some());
     let user = network.map(syscall::user_namespace::owning_user_namespace).transpose();
     let user = user.map_err(failed("get the user namespace of the pod"))?;
-    let owned = make_owned(engine, sandbox.config(), &hostname, user).await?;
+    let owned = make_owned(&parts.monitor, sandbox.config(), &hostname, user).await?;
     let sandbox = Arc::clone(sandbox);
     blocking(move || make_shared(sandbox.config(), &hostname, owned)).await
 }
 
 /// Handles the exit of a pod's init: the next container that needs an init starts another.
-pub(super) fn init_exited(engine: &Arc<Inner>, id: &str) {
-    let Ok(sandbox) = engine.sandbox(id) else { return };
-    if engine.monitor.custody().process(id, &HoldingState::PodInit).is_none() {
+pub(super) fn init_exited(parts: &Arc<Parts>, id: &str) {
+    let Ok(sandbox) = parts.registry.sandbox(id) else { return };
+    if parts.monitor.custody().process(id, &HoldingState::PodInit).is_none() {
         // It was removed on purpose.
         return;
     }
-    let engine = Arc::clone(engine);
+    let parts = Arc::clone(parts);
     offload::spawn(async move {
         // Another init may have been started by now.
         let mut held = sandbox.pid.lock().await;
-        if let Err(error) = forget_ended_init(&engine, &sandbox, &mut held).await {
+        if let Err(error) = forget_ended_init(&parts, &sandbox, &mut held).await {
             tracing::warn!("remove the init of pod {}: {error}", sandbox.id());
         }
     });

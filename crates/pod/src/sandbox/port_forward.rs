@@ -17,38 +17,36 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{Engine, Error, ErrorKind, engine::blocking, error::failed};
+use crate::{Error, ErrorKind, error::failed, operation::blocking, parts::Parts};
 
 /// Connections to the loopback device succeed or fail at once, unless the listener's backlog is full.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Addresses in the order in which they are tried.
 const ADDRESSES: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
-impl Engine {
-    /// Connects to a port on the loopback device of a pod, or of the node if the pod uses the node's network. Tries
-    /// 127.0.0.1, then ::1.
-    ///
-    /// # Errors
-    /// `FailedPrecondition` if the pod is not ready, `Unavailable` if nothing listens on the port.
-    pub async fn port_forward(&self, sandbox: &str, port: u16) -> Result<TcpStream, Error> {
-        let sandbox = self.0.sandbox(sandbox)?;
-        let with_context = |e: Error| e.during(format_args!("connect to port {port} of pod {}", sandbox.id()));
-        if !sandbox.is_ready() {
-            return Err(with_context(Error::state("it is not ready")));
-        }
-        let netns = sandbox.record().netns.clone();
-        let mut causes = Vec::new();
-        for address in ADDRESSES {
-            let target = SocketAddr::new(address, port);
-            let socket = socket_in(netns.clone(), target).await.map_err(with_context)?;
-            match timeout(CONNECT_TIMEOUT, socket.connect(target)).await {
-                Ok(Ok(stream)) => return Ok(stream),
-                Ok(Err(error)) => causes.push(format!("{target}: {error}")),
-                Err(_) => causes.push(format!("{target}: no answer in {} s", CONNECT_TIMEOUT.as_secs())),
-            }
-        }
-        Err(with_context(Error::new(ErrorKind::Unavailable, causes.join("; "))))
+/// Connects to a port on the loopback device of a pod, or of the node if the pod uses the node's network. Tries
+/// 127.0.0.1, then ::1.
+///
+/// # Errors
+/// `FailedPrecondition` if the pod is not ready, `Unavailable` if nothing listens on the port.
+pub(crate) async fn port_forward(parts: &Parts, sandbox: &str, port: u16) -> Result<TcpStream, Error> {
+    let sandbox = parts.registry.sandbox(sandbox)?;
+    let with_context = |e: Error| e.during(format_args!("connect to port {port} of pod {}", sandbox.id()));
+    if !sandbox.is_ready() {
+        return Err(with_context(Error::state("it is not ready")));
     }
+    let netns = sandbox.record().netns.clone();
+    let mut causes = Vec::new();
+    for address in ADDRESSES {
+        let target = SocketAddr::new(address, port);
+        let socket = socket_in(netns.clone(), target).await.map_err(with_context)?;
+        match timeout(CONNECT_TIMEOUT, socket.connect(target)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => causes.push(format!("{target}: {error}")),
+            Err(_) => causes.push(format!("{target}: no answer in {} s", CONNECT_TIMEOUT.as_secs())),
+        }
+    }
+    Err(with_context(Error::new(ErrorKind::Unavailable, causes.join("; "))))
 }
 
 /// Creates a socket in a network namespace. Only the creation must happen there: the socket stays in that namespace.

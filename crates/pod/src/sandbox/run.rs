@@ -8,72 +8,56 @@ use rustix::fd::OwnedFd;
 use tokio::sync::OwnedRwLockWriteGuard;
 use tracing::{Instrument, debug_span};
 
-use super::{
-    Sandbox, SandboxConfig, SandboxMetadata, SandboxPhase, SandboxRecord, SharedMode, SharedResource, files,
-    make_owned, make_shared, namespaces, teardown::teardown,
-};
+use super::teardown::teardown;
 use crate::{
-    Error, ErrorKind, annotation, clock,
-    creation::CreationGuard,
-    engine::{Inner, blocking},
+    Error, ErrorKind, Name, SandboxConfig, SharedMode, annotation, clock,
     error::failed,
-    failpoint, identifier,
-    name_registry::Claim,
-    state::Kind,
-    undo::with_undo,
+    namespaces::{SharedResource, files, hostname, make_owned, make_shared, root_of},
+    operation::{CreationGuard, blocking, failpoint, with_undo},
+    parts::Parts,
+    store::{Kind, Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, identifier},
 };
 
 /// Creates a sandbox. If one of the same name is being created, waits for it; if one is ready, returns its id. A
 /// stopped sandbox of that name stays until it is removed, alongside the new one.
-pub(crate) async fn run(engine: &Arc<Inner>, config: SandboxConfig) -> Result<String, Error> {
-    check_handler(engine, &config.runtime_handler)?;
-    engine.require_user_namespaces(&config).await?;
-    let (name, config) = (config.name.clone(), Arc::new(config));
-    let make = || {
-        let (engine, config) = (Arc::clone(engine), Arc::clone(&config));
-        move || async move {
-            let name = config.name.clone();
-            let created = make(&engine, config).await;
-            match &created {
-                Ok(id) => engine.sandbox_names.assign(name, id.clone()),
-                Err(_) => engine.sandbox_names.abandon(&name),
+pub(crate) async fn run(parts: &Arc<Parts>, config: SandboxConfig) -> Result<String, Error> {
+    parts.node.check_handler(&config.runtime_handler)?;
+    parts.require_user_namespaces(&config).await?;
+    let name = config.name.clone();
+    if let Some(id) = ready(parts, &name) {
+        return Ok(id);
+    }
+    let work = {
+        let parts = Arc::clone(parts);
+        || async move {
+            // Another request may have completed since.
+            match ready(&parts, &config.name) {
+                Some(id) => Ok(id),
+                None => make(&parts, Arc::new(config)).await,
             }
-            created
         }
     };
-    loop {
-        match engine.sandbox_names.claim(&name, make()) {
-            Claim::Creating(running) => return running.await,
-            Claim::Existing(id) if engine.sandbox(&id).is_ok_and(|sandbox| sandbox.is_ready()) => return Ok(id),
-            Claim::Existing(id) => engine.sandbox_names.release(&name, &id),
-        }
-    }
+    parts.flights.run_sandbox.run(name, work).await
 }
 
-async fn make(engine: &Arc<Inner>, config: Arc<SandboxConfig>) -> Result<String, Error> {
-    let operation = format!("run pod {}/{}", config.name.namespace, config.name.name);
+/// Returns the id of the ready sandbox that has a name.
+fn ready(parts: &Parts, name: &Name) -> Option<String> {
+    let id = parts.registry.sandbox_names.owner(name)?;
+    parts.registry.sandbox(&id).is_ok_and(|sandbox| sandbox.is_ready()).then_some(id)
+}
+
+async fn make(parts: &Arc<Parts>, config: Arc<SandboxConfig>) -> Result<String, Error> {
+    let (name, operation) = (config.name.clone(), format!("run pod {}/{}", config.name.namespace, config.name.name));
     // The parent cgroup of all pods must not be removed while something is created in it.
-    let _creation_lock = engine.creation_lock.read().await;
+    let _creation_lock = parts.creation_lock.read().await;
     let created = async {
-        let reserved = Reserved::new(engine, config)?;
+        let reserved = Reserved::new(parts, config)?;
         let networked = reserved.network().instrument(debug_span!("network")).await?;
         networked.publish().instrument(debug_span!("publish")).await
     };
-    created.instrument(debug_span!("run_sandbox")).await.map_err(|e| e.during(operation))
-}
-
-fn check_handler(engine: &Inner, handler: &str) -> Result<(), Error> {
-    if handler.is_empty() || handler == engine.config.default_runtime_handler {
-        return Ok(());
-    }
-    let quote =
-        |name: &String| if name.is_empty() { "the default one, without a name".into() } else { format!("{name:?}") };
-    let configured: Vec<String> = engine.handlers().iter().map(quote).collect();
-    Err(Error::invalid(format!(
-        "runtime handler {handler:?} is not configured on this node; configured: {}; remove runtimeClassName from \
-         the pod, or name a RuntimeClass with one of these",
-        configured.join(", ")
-    )))
+    let id = created.instrument(debug_span!("run_sandbox")).await.map_err(|e| e.during(operation))?;
+    parts.registry.sandbox_names.assign(name, id.clone());
+    Ok(id)
 }
 
 /// A network namespace and the path under which it is visible.
@@ -81,7 +65,7 @@ type Pinned = (netns::Namespace, PathBuf);
 
 /// Phase 1: the sandbox is on record, nothing has been created.
 struct Reserved<'a> {
-    engine: &'a Arc<Inner>,
+    parts: &'a Arc<Parts>,
     sandbox: Arc<Sandbox>,
     hostname: String,
     /// Makes stop and remove wait until the sandbox is ready or gone.
@@ -93,17 +77,17 @@ struct Reserved<'a> {
 struct Networked<'a>(Reserved<'a>);
 
 impl<'a> Reserved<'a> {
-    fn new(engine: &'a Arc<Inner>, config: Arc<SandboxConfig>) -> Result<Self, Error> {
+    fn new(parts: &'a Arc<Parts>, config: Arc<SandboxConfig>) -> Result<Self, Error> {
         let metadata = SandboxMetadata { id: identifier::generate()?, config, created_at: clock::now() };
         let record = SandboxRecord::reserved();
-        engine.records.create(Kind::Sandbox, &metadata.id, &metadata)?;
+        parts.registry.records.create(Kind::Sandbox, &metadata.id, &metadata)?;
         let hostname = hostname(&metadata.config);
         let sandbox = Arc::new(Sandbox::new(metadata, record));
         let gate = Arc::clone(&sandbox.gate).try_write_owned().map_err(failed("lock a new sandbox"))?;
         let creation = sandbox.creation.begin();
-        engine.insert_sandbox(Arc::clone(&sandbox));
+        parts.registry.insert_sandbox(Arc::clone(&sandbox));
         failpoint::reach("sandbox.reserved");
-        Ok(Self { engine, sandbox, hostname, _gate: gate, _creation: creation })
+        Ok(Self { parts, sandbox, hostname, _gate: gate, _creation: creation })
     }
 
     async fn network(self) -> Result<Networked<'a>, Error> {
@@ -114,7 +98,7 @@ impl<'a> Reserved<'a> {
     }
 
     async fn try_network(&self) -> Result<(), Error> {
-        let (engine, sandbox) = (self.engine, &self.sandbox);
+        let (parts, sandbox) = (self.parts, &self.sandbox);
         let (netns, shared) = self.make_namespaces().await?;
         failpoint::reach("sandbox.pinned");
         self.check_cancelled()?;
@@ -125,7 +109,7 @@ impl<'a> Reserved<'a> {
         failpoint::reach("sandbox.attached");
         let attachment = self.write_files(attachment).await?;
         self.write_sysctls(netns.as_ref().map(|(namespace, _)| namespace))?;
-        sandbox.update(&engine.records, |record| {
+        parts.registry.update_sandbox(sandbox, |record| {
             record.phase = SandboxPhase::Networked;
             record.netns = netns.map(|(_, path)| path);
             record.attachment = attachment;
@@ -144,15 +128,15 @@ impl<'a> Reserved<'a> {
 
     /// Pins the network namespace and creates the other namespaces.
     async fn make_namespaces(&self) -> Result<(Option<Pinned>, Vec<OwnedFd>), Error> {
-        let (engine, sandbox) = (self.engine, &self.sandbox);
+        let (parts, sandbox) = (self.parts, &self.sandbox);
         sandbox.stage("make namespaces");
-        let mut owned = make_owned(engine, sandbox.config(), &self.hostname, None).await?;
-        let permit = engine.concurrency.pod().await?;
+        let mut owned = make_owned(&parts.monitor, sandbox.config(), &self.hostname, None).await?;
+        let permit = parts.concurrency.pod().await?;
         let make = {
-            let (engine, sandbox, hostname) = (Arc::clone(engine), Arc::clone(sandbox), self.hostname.clone());
+            let (parts, sandbox, hostname) = (Arc::clone(parts), Arc::clone(sandbox), self.hostname.clone());
             move || {
                 let _permit = permit;
-                engine.make_pod_cgroup(&sandbox)?;
+                parts.node.make_pod_cgroup(&sandbox)?;
                 let network = owned.network.take();
                 let shared = make_shared(sandbox.config(), &hostname, owned)?;
                 if sandbox.config().network == SharedMode::Node {
@@ -160,10 +144,11 @@ impl<'a> Reserved<'a> {
                 }
                 let namespace = match network {
                     Some(namespace) => netns::Namespace::from_fd(namespace),
-                    None => engine.pool.take(),
+                    None => parts.node.pool.take(),
                 };
                 let namespace = namespace.map_err(failed("create a network namespace"))?;
-                let path = engine.pins.pin(sandbox.id(), &namespace).map_err(failed("pin the network namespace"))?;
+                let path =
+                    parts.node.pins.pin(sandbox.id(), &namespace).map_err(failed("pin the network namespace"))?;
                 Ok((Some((namespace, path)), shared))
             }
         };
@@ -172,16 +157,16 @@ impl<'a> Reserved<'a> {
 
     /// Has the shared resources kept by the monitor, too.
     async fn keep(&self, shared: Vec<OwnedFd>) -> Result<(), Error> {
-        let keep = self.engine.monitor.keep(SharedResource::key(self.sandbox.id()), shared);
+        let keep = self.parts.monitor.keep(SharedResource::key(self.sandbox.id()), shared);
         keep.instrument(debug_span!("keep")).await
     }
 
     async fn attach(&self, netns: Option<&Pinned>) -> Result<Option<Attachment>, Error> {
         let Some((namespace, path)) = netns else { return Ok(None) };
         let pod = pod_ref(&self.sandbox);
-        let attached = self.engine.network.attach(&pod, namespace, path, &self.sandbox.config().ports);
+        let attached = self.parts.node.network.attach(&pod, namespace, path, &self.sandbox.config().ports);
         let attached = self.unless_cancelled(attached.instrument(debug_span!("attach"))).await;
-        self.sandbox.add_plugin_calls(self.engine);
+        self.sandbox.add_plugin_calls(&self.parts.node.network);
         attached.map(Some).map_err(|error| match error {
             // A cancelled plugin may report any error: the cause is the cancellation.
             error if self.sandbox.is_cancelled() => {
@@ -208,7 +193,7 @@ impl<'a> Reserved<'a> {
         }
         self.sandbox.stage("rolling back: it was stopped while it was being created");
         loop {
-            self.engine.network.cancel(self.sandbox.id());
+            self.parts.node.network.cancel(self.sandbox.id());
             if let Ok(attached) = tokio::time::timeout(RETRY, &mut attach).await {
                 return attached;
             }
@@ -216,9 +201,9 @@ impl<'a> Reserved<'a> {
     }
 
     async fn write_files(&self, attachment: Option<Attachment>) -> Result<Option<Attachment>, Error> {
-        let (engine, sandbox, hostname) = (Arc::clone(self.engine), Arc::clone(&self.sandbox), self.hostname.clone());
+        let (parts, sandbox, hostname) = (Arc::clone(self.parts), Arc::clone(&self.sandbox), self.hostname.clone());
         let write = move || {
-            if let Some(tmpfs) = SharedResource::Files.file(&engine, &sandbox)? {
+            if let Some(tmpfs) = SharedResource::Files.file(&parts.monitor, &sandbox)? {
                 files::write(tmpfs, sandbox.config(), &hostname, attachment.as_ref())?;
             }
             Ok(attachment)
@@ -240,24 +225,24 @@ impl<'a> Reserved<'a> {
         }
         let namespaces = netns::PodNamespaces {
             net: netns.map(netns::Namespace::try_clone).transpose().map_err(failed("duplicate a namespace"))?,
-            ipc: SharedResource::Ipc.file(self.engine, &self.sandbox)?,
-            uts: SharedResource::Uts.file(self.engine, &self.sandbox)?,
-            root: config.user_namespace.as_ref().map(|_| rustix::fs::Uid::from_raw(namespaces::root_of(config).0)),
+            ipc: SharedResource::Ipc.file(&self.parts.monitor, &self.sandbox)?,
+            uts: SharedResource::Uts.file(&self.parts.monitor, &self.sandbox)?,
+            root: config.user_namespace.as_ref().map(|_| rustix::fs::Uid::from_raw(root_of(config).0)),
         };
         offload::in_place(|| namespaces.write_sysctls(&sysctls))
             .map_err(|e| Error::invalid(format!("set sysctls of the pod: {e}")))
     }
 
     async fn roll_back(self, error: Error) -> Error {
-        self.engine.failures.add_sandbox(&self.sandbox, &error);
-        with_undo(error, teardown(self.engine, &self.sandbox).await)
+        self.parts.observe.failures.add_sandbox(&self.sandbox, &error);
+        with_undo(error, teardown(self.parts, &self.sandbox).await)
     }
 }
 
 impl Networked<'_> {
     async fn publish(self) -> Result<String, Error> {
         let Self(reserved) = self;
-        let published = reserved.sandbox.update(&reserved.engine.records, |record| {
+        let published = reserved.parts.registry.update_sandbox(&reserved.sandbox, |record| {
             record.phase = SandboxPhase::Ready;
             record.enter("ready");
         });
@@ -266,20 +251,6 @@ impl Networked<'_> {
             Err(error) => Err(reserved.roll_back(error).await),
         }
     }
-}
-
-/// Returns the host name of the pod.
-pub(crate) fn hostname(config: &SandboxConfig) -> String {
-    /// `HOST_NAME_MAX` of the kernel, without the terminating zero.
-    const LENGTH_MAX: usize = 64;
-    let name = if !config.hostname.is_empty() {
-        config.hostname.clone()
-    } else if config.network == SharedMode::Node {
-        rustix::system::uname().nodename().to_string_lossy().into_owned()
-    } else {
-        config.name.name.clone()
-    };
-    name.chars().filter(char::is_ascii).take(LENGTH_MAX).collect()
 }
 
 fn pod_ref(sandbox: &Sandbox) -> PodRef {

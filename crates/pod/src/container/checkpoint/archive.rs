@@ -10,30 +10,25 @@ use std::{
 use serde_json::{Value, json};
 
 use super::attempt::{Attempt, Guarded};
-use crate::{
-    Error, clock,
-    container::{Container, log_file},
-    engine::Inner,
-    error::failed,
-};
+use crate::{Error, clock, error::failed, parts::Parts, stdio::log_file, store::Container};
 
 /// Further files of CRIU and of this engine that go into the archive.
 const FILES: [&str; 4] = ["dump.log", "stats-dump", "rootfs-diff.tar", "deleted.files"];
 
 /// Writes the archive next to its location and renames it, so that no incomplete archive appears at the location.
-pub(super) fn write(engine: &Inner, container: &Container, attempt: &Arc<Attempt>) -> Result<(), Error> {
-    attempt.publish(pack(engine, container, attempt))
+pub(super) fn write(parts: &Parts, container: &Container, attempt: &Arc<Attempt>) -> Result<(), Error> {
+    attempt.publish(pack(parts, container, attempt))
 }
 
-fn pack(engine: &Inner, container: &Container, attempt: &Arc<Attempt>) -> Result<(), Error> {
+fn pack(parts: &Parts, container: &Container, attempt: &Arc<Attempt>) -> Result<(), Error> {
     let (directory, to) = (&attempt.directory, &attempt.partial);
     let file = attempt.check().and_then(|()| OpenOptions::new().write(true).create_new(true).mode(0o600).open(to));
     let file = file.map_err(failed(format_args!("create {}", to.display())))?;
     let mut tar = tar::Builder::new(BufWriter::new(Guarded { inner: file, attempt: Arc::clone(attempt) }));
     tar.follow_symlinks(false);
     let packed = (|| {
-        text(&mut tar, "config.dump", &config(engine, container))?;
-        text(&mut tar, "spec.dump", &spec(engine, container))?;
+        text(&mut tar, "config.dump", &config(parts, container))?;
+        text(&mut tar, "spec.dump", &spec(parts, container))?;
         text(&mut tar, "status.dump", &status(container))?;
         for name in FILES {
             // CRIU writes its statistics next to its log or to its images, depending on its version.
@@ -70,9 +65,9 @@ fn text(tar: &mut tar::Builder<impl Write>, name: &str, value: &Value) -> std::i
     tar.append_data(&mut header(text.len() as u64), name, &text[..])
 }
 
-fn config(engine: &Inner, container: &Container) -> Value {
+fn config(parts: &Parts, container: &Container) -> Value {
     let (metadata, config) = (&container.metadata, container.config());
-    let image = engine.images.find(&metadata.image_id).ok().flatten();
+    let image = parts.node.images.find(&metadata.image_id).ok().flatten();
     let tag = image.as_ref().and_then(|image| image.repo_tags.first().cloned());
     json!({
         "id": metadata.id,
@@ -89,8 +84,8 @@ fn config(engine: &Inner, container: &Container) -> Value {
 }
 
 /// Returns the specification with the annotations by which readers identify the container and its pod.
-fn spec(engine: &Inner, container: &Container) -> Value {
-    let mut spec = container.spec(&engine.records).unwrap_or_default();
+fn spec(parts: &Parts, container: &Container) -> Value {
+    let mut spec = container.spec(&parts.registry.records).unwrap_or_default();
     let mut annotate = |key: &str, value: &str| {
         spec.annotations.insert(format!("io.kubernetes.cri.{key}"), value.to_owned());
     };
@@ -98,7 +93,7 @@ fn spec(engine: &Inner, container: &Container) -> Value {
     annotate("container-name", &container.config().name);
     annotate("image-name", &container.config().image);
     annotate("sandbox-id", &container.metadata.sandbox);
-    if let Ok(sandbox) = engine.sandbox(&container.metadata.sandbox) {
+    if let Ok(sandbox) = parts.registry.sandbox(&container.metadata.sandbox) {
         let name = &sandbox.config().name;
         annotate("sandbox-name", &name.name);
         annotate("sandbox-namespace", &name.namespace);

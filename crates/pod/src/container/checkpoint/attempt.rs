@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-use crate::{Error, error::failed, identifier};
+use crate::{Error, error::failed, store::identifier};
 
 /// Length of an attempt's name, characters.
 const NAME_LENGTH: usize = 16;

@@ -27,7 +27,7 @@ use rustix::{
 };
 
 use super::attempt::{Attempt, Guarded};
-use crate::{Error, container::Container, engine::Inner, error::failed};
+use crate::{Error, error::failed, parts::Parts, store::Container};
 
 /// Most files of a writable layer.
 const FILES_MAX: usize = 4 << 20;
@@ -36,8 +36,8 @@ const PATH_MAX: usize = 4095;
 /// Unit of [`MetadataExt::blocks`], bytes.
 const BLOCK: u64 = 512;
 
-pub(super) fn write(engine: &Inner, container: &Container, attempt: &Arc<Attempt>) -> Result<(), Error> {
-    let (directory, upper) = (&attempt.directory, engine.images.upper(container.id()));
+pub(super) fn write(parts: &Parts, container: &Container, attempt: &Arc<Attempt>) -> Result<(), Error> {
+    let (directory, upper) = (&attempt.directory, parts.node.images.upper(container.id()));
     let (diff, deleted) = (directory.join("rootfs-diff.tar"), directory.join("deleted.files"));
     let file = File::create(&diff).map_err(failed(format_args!("create {}", diff.display())))?;
     let file = Guarded { inner: file, attempt: Arc::clone(attempt) };

@@ -10,7 +10,7 @@ use std::{
 use rustix::fs::{Access, access};
 use tokio::process::Command;
 
-use crate::{Error, engine::blocking, error::failed};
+use crate::{Error, error::failed, operation::blocking};
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const LOG: &str = "dump.log";

@@ -84,7 +84,7 @@ impl Mounts {
             self.bind("/dev/shm", "shm", vec!["rbind".into(), "rprivate".into()], (sources.shm)()?);
         }
         let access = if config.security.readonly_rootfs { "ro" } else { "rw" };
-        for (name, path) in crate::sandbox::SHARED_FILES {
+        for (name, path) in crate::namespaces::SHARED_FILES {
             if !covered.contains(path) {
                 let options = ["rbind", "rprivate", access, "nosuid", "nodev", "noexec"].map(str::to_owned).into();
                 self.bind(path, name, options, (sources.file)(name)?);

@@ -1,7 +1,5 @@
-use super::{
-    super::{custody, link::tests::hung_monitor},
-    *,
-};
+use super::*;
+use crate::monitor::{custody, link::tests::hung_monitor};
 
 fn status() -> ExitStatus {
     ExitStatus { code: Some(0), signal: None, oom_killed: false, at: 0 }

@@ -1,0 +1,265 @@
+//! The phases of a creation. Each is consumed by the next one, and rolls everything back if it cannot become that.
+
+use std::{path::PathBuf, sync::Arc};
+
+use image::Image;
+use monitor_api::{Attachments, Create, LogOptions, Role};
+use oci::NamespaceType;
+use rustix::fd::OwnedFd;
+use tokio::sync::OwnedMutexGuard;
+use tracing::{Instrument, debug_span};
+
+use super::pid_namespace::pid_namespace_of;
+use crate::{
+    ContainerConfig, Error, Signal, annotation, clock,
+    container::{
+        prepare::{self, Prepared, preopened_files::PreopenedFiles},
+        remove::remove_locked,
+    },
+    error::failed,
+    monitor::CreateOutcome,
+    operation::{CreationGuard, blocking, failpoint, with_undo},
+    parts::Parts,
+    store::{Container, ContainerMetadata, ContainerPhase, ContainerRecord, Kind, Sandbox, identifier},
+};
+
+/// Phase 1: the container is on record, and nothing else of it exists.
+pub(super) struct Recorded<'a> {
+    parts: &'a Arc<Parts>,
+    sandbox: &'a Arc<Sandbox>,
+    image: &'a Image,
+    container: Arc<Container>,
+    /// Inode of the pod's PID namespace, once it is known that the container joins it.
+    pid_namespace: Option<u64>,
+    /// Makes a removal wait until the container is created or rolled back.
+    _busy: OwnedMutexGuard<()>,
+    _creation: CreationGuard,
+}
+
+/// Phase 2: the files of the node that it needs are open, and its root is mounted.
+pub(super) struct Opened<'a> {
+    recorded: Recorded<'a>,
+    pid: Option<OwnedFd>,
+    files: PreopenedFiles,
+    rootfs: OwnedFd,
+}
+
+/// Phase 3: its specification is on record, and all descriptors that the monitor needs are open.
+pub(super) struct Ready<'a> {
+    recorded: Recorded<'a>,
+    create: Create,
+    send: Attachments,
+    keep: Attachments,
+}
+
+/// Phase 4: its process waits to be started, or its command cannot be executed.
+pub(super) struct Cloned<'a> {
+    recorded: Recorded<'a>,
+    outcome: CreateOutcome,
+}
+
+/// The error of a creation that was rolled back.
+pub(super) struct CreateFailure {
+    pub(super) error: Error,
+    /// The container, if it was on record.
+    pub(super) container: Option<Arc<Container>>,
+    /// Inode of the pod's PID namespace, if the container was to join it.
+    pub(super) pid_namespace: Option<u64>,
+}
+
+impl From<Error> for CreateFailure {
+    fn from(error: Error) -> Self {
+        Self { error, container: None, pid_namespace: None }
+    }
+}
+
+impl<'a> Recorded<'a> {
+    /// Writes the container's record and locks the container.
+    pub(super) fn new(
+        parts: &'a Arc<Parts>,
+        sandbox: &'a Arc<Sandbox>,
+        image: &'a Image,
+        config: Arc<ContainerConfig>,
+    ) -> Result<Self, Error> {
+        let metadata = metadata(parts, sandbox, image, config)?;
+        parts.registry.records.create(Kind::Container, &metadata.id, &metadata)?;
+        let container = Arc::new(Container::new(metadata, ContainerRecord::default()));
+        let busy = Arc::clone(&container.busy).try_lock_owned().map_err(failed("lock a new container"))?;
+        let creation = container.creation.begin();
+        parts.registry.insert_container(Arc::clone(&container));
+        failpoint::reach("container.recorded");
+        Ok(Self { parts, sandbox, image, container, pid_namespace: None, _busy: busy, _creation: creation })
+    }
+
+    pub(super) async fn open(mut self) -> Result<Opened<'a>, CreateFailure> {
+        match self.try_open().await {
+            Ok((pid, files, rootfs)) => Ok(Opened { recorded: self, pid, files, rootfs }),
+            Err(error) => Err(self.roll_back(error).await),
+        }
+    }
+
+    async fn try_open(&mut self) -> Result<(Option<OwnedFd>, PreopenedFiles, OwnedFd), Error> {
+        let (parts, container) = (self.parts, &self.container);
+        let since = pulled_since(self.sandbox, container);
+        if let Some((began, ended)) = parts.node.pulls.take(&container.metadata.image_id, since) {
+            container.part("pull the image".into(), began, ended, "");
+        }
+        let pid = pid_namespace_of(parts, self.sandbox, container.config()).await?;
+        if let (Some(pid), None) = (&pid, &container.config().security.target) {
+            self.pid_namespace = rustix::fs::fstat(pid).ok().map(|stat| stat.st_ino);
+        }
+        container.stage("open volumes and log, prepare the root");
+        // Both may wait for a disk, each for a different one, and neither counts against the concurrency limit of
+        // mounts. Both run to their end even if one fails, so that everything they created can be rolled back.
+        let files = PreopenedFiles::open(parts, container).instrument(debug_span!("volumes"));
+        match tokio::join!(files, self.mount_root()) {
+            (Ok(files), Ok(rootfs)) => Ok((pid, files, rootfs)),
+            (Err(error), rootfs) => {
+                // Closing the last descriptor unmounts the root.
+                let unmount = move || {
+                    drop(rootfs);
+                    Ok(())
+                };
+                Err(with_undo(error, blocking(unmount).await))
+            }
+            (Ok(_), Err(error)) => Err(error),
+        }
+    }
+
+    /// Mounts the root on a thread of the disk that the images are on.
+    async fn mount_root(&self) -> Result<OwnedFd, Error> {
+        let (parts, sandbox, container, image) = self.to_owned_inputs();
+        let disk = parts.node.images.disk().clone();
+        disk.run(move || prepare::rootfs(&parts, &sandbox, &container, &image)).await
+    }
+
+    /// Returns what the work of other threads needs.
+    fn to_owned_inputs(&self) -> (Arc<Parts>, Arc<Sandbox>, Arc<Container>, Image) {
+        (Arc::clone(self.parts), Arc::clone(self.sandbox), Arc::clone(&self.container), self.image.clone())
+    }
+
+    async fn roll_back(self, error: Error) -> CreateFailure {
+        let error = with_undo(error, remove_locked(self.parts, &self.container).await);
+        CreateFailure { error, container: Some(Arc::clone(&self.container)), pid_namespace: self.pid_namespace }
+    }
+}
+
+impl<'a> Opened<'a> {
+    pub(super) async fn prepare(self) -> Result<Ready<'a>, CreateFailure> {
+        let Self { recorded, pid, files, rootfs } = self;
+        let Prepared { spec, bundle, mut send, keep } = match try_prepare(&recorded, files, rootfs).await {
+            Ok(prepared) => prepared,
+            Err(error) => return Err(recorded.roll_back(error).await),
+        };
+        failpoint::reach("container.prepared");
+        if let Some(pid) = pid {
+            send.push(Role::Namespace(NamespaceType::Pid), pid);
+        }
+        let create = Create {
+            container: recorded.container.id().to_owned(),
+            sandbox: recorded.sandbox.id().to_owned(),
+            spec,
+            log: LogOptions { line_max: recorded.parts.node.config.log_line_max, awaited: false },
+            bundle,
+            mounts: None,
+        };
+        Ok(Ready { recorded, create, send, keep })
+    }
+}
+
+async fn try_prepare(recorded: &Recorded<'_>, files: PreopenedFiles, rootfs: OwnedFd) -> Result<Prepared, Error> {
+    let permit = recorded.parts.concurrency.mount().await?;
+    recorded.container.stage("prepare mounts and streams");
+    let (parts, sandbox, container, image) = recorded.to_owned_inputs();
+    let prepared = blocking(move || {
+        let _permit = permit;
+        prepare::prepare(&parts, &sandbox, &container, &image, rootfs, files)
+    });
+    prepared.instrument(debug_span!("prepare")).await
+}
+
+impl<'a> Ready<'a> {
+    pub(super) async fn clone_process(self) -> Result<Cloned<'a>, CreateFailure> {
+        let Self { recorded, create, send, keep } = self;
+        let Recorded { parts, container, .. } = &recorded;
+        let outcome = async {
+            let _permit = parts.concurrency.clone_process().await?;
+            container.stage("clone and set up its process");
+            parts.monitor.create(create, send, keep).instrument(debug_span!("monitor")).await
+        };
+        match outcome.await {
+            Ok(outcome) => Ok(Cloned { recorded, outcome }),
+            Err(error) => Err(recorded.roll_back(error).await),
+        }
+    }
+}
+
+impl Cloned<'_> {
+    /// Records the container as created, and returns its id.
+    pub(super) async fn publish(self) -> Result<String, CreateFailure> {
+        failpoint::reach("container.made");
+        let Self { recorded, outcome } = self;
+        let Recorded { parts, container, .. } = &recorded;
+        let published = parts.registry.update_container(container, |record| {
+            record.phase = ContainerPhase::Created;
+            record.user = container.process(&parts.registry.records).ok().map(|process| process.user.clone());
+            record.enter("created");
+            match outcome {
+                CreateOutcome::Created(process) => {
+                    for warning in &process.warnings {
+                        tracing::info!(container = container.id(), "{warning}");
+                    }
+                    (record.pid, record.start_time) = (process.pid, process.start_time);
+                }
+                // Reported by `start`, where callers expect the error of a command that is not in the image.
+                CreateOutcome::Refused(failure) => {
+                    (record.refused, record.refused_command) = (Some(failure.message), failure.command);
+                }
+            }
+            if let Some(status) = record.early_exit.take() {
+                record.mark_exited(&status);
+            }
+            true
+        });
+        match published {
+            Ok(()) => Ok(container.id().to_owned()),
+            Err(error) => Err(recorded.roll_back(error).await),
+        }
+    }
+}
+
+fn metadata(
+    parts: &Parts,
+    sandbox: &Sandbox,
+    image: &Image,
+    config: Arc<ContainerConfig>,
+) -> Result<ContainerMetadata, Error> {
+    let id = identifier::generate()?;
+    let image_signal = image.config.stop_signal.as_deref().and_then(|text| Signal::parse(text.trim()));
+    Ok(ContainerMetadata {
+        cgroup: format!("{}/{id}", parts.node.cgroup_of(sandbox)),
+        sandbox: sandbox.id().to_owned(),
+        image_id: image.id.clone(),
+        created_at: clock::now(),
+        log_path: log_path(sandbox, &config),
+        stop_signal: config.stop_signal.or(image_signal.map(Signal::number)).unwrap_or(Signal::TERM.number()),
+        config,
+        id,
+    })
+}
+
+fn log_path(sandbox: &Sandbox, config: &ContainerConfig) -> Option<PathBuf> {
+    let log = config.log_path.as_ref().filter(|path| !path.as_os_str().is_empty())?;
+    let directory = sandbox.config().log_directory.as_ref();
+    match directory {
+        Some(directory) => Some(directory.join(log)),
+        None => log.is_absolute().then(|| log.clone()),
+    }
+}
+
+/// Returns the earliest time at which the image may have been pulled for this container. Nobody pulls an image for a
+/// container before its pod is created, except `pinion run`, which sets an annotation.
+fn pulled_since(sandbox: &Sandbox, container: &Container) -> u64 {
+    let annotated = container.config().annotations.get(annotation::PULLED_SINCE).and_then(|text| text.parse().ok());
+    annotated.unwrap_or(u64::MAX).min(sandbox.metadata.created_at)
+}

@@ -1,0 +1,14 @@
+//! Commands in containers, and clients that are attached to a container's own streams.
+
+pub(crate) mod attach;
+mod attached_input;
+mod command;
+pub(crate) mod exec_sync;
+mod kill;
+pub(crate) mod open;
+mod request;
+mod resolve;
+mod session;
+
+pub use request::{ExecOutput, ExecRequest, SessionExit};
+pub use session::{Session, SessionControl};

@@ -1,0 +1,47 @@
+//! `Exec`: runs a command in a container and returns its streams.
+
+use std::sync::Arc;
+
+use super::{
+    attached_input::AttachedInput,
+    command::Command,
+    request::ExecRequest,
+    session::{Session, SessionControl},
+};
+use crate::{
+    Error,
+    parts::Parts,
+    stdio::{Input, Output, TerminalStream},
+};
+
+/// Runs a command and returns its streams.
+pub(crate) async fn exec(parts: &Arc<Parts>, id: &str, request: ExecRequest) -> Result<Session, Error> {
+    let container = parts.registry.container(id)?;
+    let size = request.size;
+    let (command, streams) = Command::start(parts, &container, request).await?;
+    let input = |input| Box::new(AttachedInput::new(input, None)) as _;
+    let (stdin, stdout, stderr, master) = match streams.terminal {
+        Some(terminal) => {
+            let resize = terminal.duplicate()?;
+            let (reader, writer) = TerminalStream::pair(terminal)?;
+            (Some(Input::Terminal(writer)), Some(Output::Terminal(reader)), None, Some(resize))
+        }
+        None => (
+            streams.stdin.map(Input::pipe).transpose()?,
+            streams.stdout.map(Output::pipe).transpose()?,
+            streams.stderr.map(Output::pipe).transpose()?,
+            None,
+        ),
+    };
+    let control = SessionControl::exec(command, master);
+    if let Some(size) = size {
+        // Fails if the command, and with it the terminal, is gone already.
+        let _ = control.resize(size).await;
+    }
+    Ok(Session {
+        stdin: stdin.map(input),
+        stdout: stdout.map(|output| Box::new(output) as _),
+        stderr: stderr.map(|output| Box::new(output) as _),
+        control,
+    })
+}

@@ -1,0 +1,73 @@
+//! What one machine offers to pods and containers: images, networks, cgroups, seccomp filters, devices, files.
+
+mod cgroups;
+mod filters;
+mod host_files;
+mod mount_table;
+mod pod_limits;
+mod pulls;
+
+use cgroup::Hierarchies;
+use oci::Rlimit;
+use rustix::fd::OwnedFd;
+use tokio::sync::OnceCell;
+
+use crate::{Config, Error, ReloadableConfig};
+
+pub(crate) use filters::Filters;
+pub(crate) use host_files::HostFiles;
+pub(crate) use mount_table::MountTable;
+pub(crate) use pod_limits::pod_limits;
+pub(crate) use pulls::Pulls;
+
+/// The resources of this machine.
+pub(crate) struct Node {
+    pub(crate) config: Config,
+    pub(crate) images: image::Store,
+    pub(crate) pulls: Pulls,
+    pub(crate) network: network::Network,
+    pub(crate) pool: netns::Pool,
+    pub(crate) pins: netns::PinDir,
+    pub(crate) trees: Hierarchies,
+    pub(crate) filters: Filters,
+    pub(crate) cdi: cdi::Registry,
+    pub(crate) host_files: HostFiles,
+    /// Whether pods can have user namespaces, and the reason if they cannot; empty until it is known.
+    pub(crate) user_namespaces: OnceCell<Result<(), String>>,
+    /// RLIMIT_NOFILE as it was when this process started.
+    pub(crate) nofile: Rlimit,
+    /// Lock on the state directory: while it is open no other daemon uses the directory.
+    pub(crate) _state_lock: OwnedFd,
+}
+
+impl Node {
+    /// Returns the runtime handlers that a pod may name; the empty name is the default handler.
+    pub(crate) fn handlers(&self) -> Vec<String> {
+        let default = &self.config.default_runtime_handler;
+        std::iter::once(String::new()).chain(Some(default.clone()).filter(|name| !name.is_empty())).collect()
+    }
+
+    /// Fails if no runtime handler has this name.
+    pub(crate) fn check_handler(&self, handler: &str) -> Result<(), Error> {
+        if handler.is_empty() || handler == self.config.default_runtime_handler {
+            return Ok(());
+        }
+        let quote = |name: &String| {
+            if name.is_empty() { "the default one, without a name".into() } else { format!("{name:?}") }
+        };
+        let configured: Vec<String> = self.handlers().iter().map(quote).collect();
+        Err(Error::invalid(format!(
+            "runtime handler {handler:?} is not configured on this node; configured: {}; remove runtimeClassName from \
+             the pod, or name a RuntimeClass with one of these",
+            configured.join(", ")
+        )))
+    }
+
+    /// Applies a new configuration. Operations in progress (such as a pull) continue with the old one.
+    pub(crate) fn reconfigure(&self, config: ReloadableConfig) -> Result<(), Error> {
+        self.images.reconfigure(config.registries)?;
+        self.pool.resize(config.netns_pool);
+        self.cdi.set_directories(config.cdi_dirs);
+        Ok(())
+    }
+}

@@ -1,0 +1,148 @@
+//! A sandbox in memory: its immutable metadata, a snapshot of its state, and the lock of its slow operations.
+
+mod broken;
+mod config;
+mod record;
+mod status;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fd::OwnedFd;
+use tokio::sync::watch;
+
+use crate::operation::CreationState;
+
+pub(crate) use broken::{broken as broken_sandbox, broken_status};
+pub use config::{Dns, Name, PidMode, SandboxConfig, SharedMode};
+pub(crate) use record::{SandboxMetadata, SandboxPhase, SandboxRecord};
+pub use status::{SandboxState, SandboxStatus};
+
+/// A sandbox: its metadata, its current record, and the locks that protect them.
+pub(crate) struct Sandbox {
+    pub(crate) metadata: SandboxMetadata,
+    /// Held for reading while a container is created in it, for writing by run, stop and remove.
+    pub(crate) gate: Arc<tokio::sync::RwLock<()>>,
+    pub(crate) creation: CreationState,
+    /// The pod's PID namespace, once its init runs.
+    pub(crate) pid: tokio::sync::Mutex<Option<OwnedFd>>,
+    /// Set when its creation must be aborted.
+    cancelled: watch::Sender<bool>,
+    record: watch::Sender<Arc<SandboxRecord>>,
+    record_lock: Mutex<()>,
+}
+
+impl Sandbox {
+    pub(crate) fn new(metadata: SandboxMetadata, record: SandboxRecord) -> Self {
+        Self {
+            metadata,
+            gate: Arc::default(),
+            creation: CreationState::default(),
+            pid: tokio::sync::Mutex::new(None),
+            cancelled: watch::Sender::new(false),
+            record: watch::Sender::new(Arc::new(record)),
+            record_lock: Mutex::new(()),
+        }
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.metadata.id
+    }
+
+    pub(crate) fn config(&self) -> &SandboxConfig {
+        &self.metadata.config
+    }
+
+    /// Returns the current snapshot of the record.
+    pub(crate) fn record(&self) -> Arc<SandboxRecord> {
+        self.record.borrow().clone()
+    }
+
+    /// Serializes changes of the record. The holder may be waiting for the tmpfs, so a contended lock is waited for off
+    /// the async worker.
+    pub(super) fn lock_record(&self) -> MutexGuard<'_, ()> {
+        match self.record_lock.try_lock() {
+            Ok(guard) => guard,
+            Err(_) => offload::in_place(|| self.record_lock.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
+    /// Replaces the record. The caller holds the lock of the record.
+    pub(super) fn publish(&self, record: SandboxRecord) {
+        self.record.send_replace(Arc::new(record));
+    }
+
+    /// Changes the record. Published, but not written to disk.
+    fn edit(&self, change: impl FnOnce(&mut SandboxRecord)) {
+        let _record_lock = self.lock_record();
+        let mut record = SandboxRecord::clone(&self.record.borrow());
+        change(&mut record);
+        self.publish(record);
+    }
+
+    /// Enters a stage of an operation. Published, but not written to disk.
+    pub(crate) fn stage(&self, stage: &str) {
+        self.edit(|record| record.enter(stage));
+    }
+
+    /// Adds an event to the current stage of the timeline. Published, but not written to disk.
+    pub(crate) fn part(&self, name: String, began: u64, ended: u64, failure: &str) {
+        self.edit(|record| record.timeline.part(name, began, ended, failure));
+    }
+
+    /// Marks the current stage as failed; it may be retried. Published, but not written to disk.
+    pub(crate) fn failed(&self, why: &str) {
+        self.edit(|record| {
+            record.timeline.fail(why);
+            record.stage = format!("{}: {why}", record.stage.split(": ").next().unwrap_or_default());
+        });
+    }
+
+    /// Adds the calls of network plugins for this sandbox to its timeline.
+    pub(crate) fn add_plugin_calls(&self, network: &network::Network) {
+        let calls = network.calls(self.id());
+        let last = self.record().timeline.stages().iter().filter(|stage| stage.part).map(|stage| stage.began).max();
+        for call in calls.into_iter().filter(|call| last.is_none_or(|last| call.began > last)) {
+            let took = call.took.map_or(0, |took| u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+            let name = format!("CNI plugin {} {}", call.plugin, call.command);
+            self.part(name, call.began, call.began.saturating_add(took), &call.failure);
+        }
+    }
+
+    /// Aborts its creation; has no effect on a sandbox that was created.
+    pub(crate) fn cancel(&self) {
+        self.cancelled.send_replace(true);
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        *self.cancelled.borrow()
+    }
+
+    /// Waits until its creation is aborted.
+    pub(crate) async fn cancelled(&self) {
+        // The sender is a field of self, so this cannot fail.
+        let _ = self.cancelled.subscribe().wait_for(|cancelled| *cancelled).await;
+    }
+
+    /// Whether its creation is in progress, so that no caller knows its id yet.
+    pub(crate) fn is_creating(&self) -> bool {
+        self.creation.is_in_progress() && self.record.borrow().phase.is_early()
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.record.borrow().phase == SandboxPhase::Ready
+    }
+
+    pub(crate) fn status(&self) -> SandboxStatus {
+        let record = self.record();
+        SandboxStatus {
+            id: self.metadata.id.clone(),
+            config: Arc::clone(&self.metadata.config),
+            state: if record.phase == SandboxPhase::Ready { SandboxState::Ready } else { SandboxState::NotReady },
+            created_at: self.metadata.created_at,
+            ips: record.attachment.as_ref().map(|a| a.ips.clone()).unwrap_or_default(),
+            netns: record.netns.clone(),
+            stage: record.stage.clone(),
+            creating: self.is_creating(),
+        }
+    }
+}

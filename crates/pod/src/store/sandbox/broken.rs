@@ -1,0 +1,46 @@
+//! Pods whose record cannot be read: they are listed, are not ready, and can be removed with everything that belongs to
+//! them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    Error, Name, PidMode, SandboxConfig, SharedMode, clock,
+    store::{SandboxMetadata, SandboxPhase, SandboxRecord},
+};
+
+/// Annotation of a broken pod: the reason.
+const ANNOTATION: &str = "io.pinion.broken";
+
+/// Returns a substitute for the record. It has every resource that a pod can have, so that the removal covers all.
+pub(crate) fn broken(id: &str, why: &Error) -> (SandboxMetadata, SandboxRecord) {
+    let config = SandboxConfig {
+        name: Name { name: format!("broken-{}", id.get(..12).unwrap_or(id)), ..Name::default() },
+        hostname: String::new(),
+        log_directory: None,
+        dns: None,
+        ports: Vec::new(),
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::from([(ANNOTATION.to_owned(), why.message.clone())]),
+        cgroup_parent: None,
+        sysctls: BTreeMap::new(),
+        network: SharedMode::Pod,
+        ipc: SharedMode::Pod,
+        pid: PidMode::Pod,
+        user_namespace: None,
+        privileged: false,
+        runtime_handler: String::new(),
+        resources: None,
+        overhead: None,
+    };
+    let metadata = SandboxMetadata { id: id.to_owned(), config: Arc::new(config), created_at: clock::now() };
+    (metadata, broken_status(why))
+}
+
+/// Returns a substitute for the status of a pod, if only that cannot be read.
+pub(crate) fn broken_status(why: &Error) -> SandboxRecord {
+    let mut record = SandboxRecord::reserved();
+    record.phase = SandboxPhase::Networked;
+    record.broken = Some(why.message.clone());
+    record.enter(&format!("its record is broken: {}; remove the pod", why.message));
+    record
+}
