@@ -88,11 +88,11 @@ pub use pipe_holders::{Holder as PipeHolder, Rescue};
 pub use sandbox::stop::PodUsers;
 pub use sandbox::{Dns, Name, PidMode, SandboxConfig, SandboxState, SandboxStatus, SharedMode};
 pub use session::{Session, SessionControl, SessionExit};
-pub use syscall::signal::Signal;
 pub use stats::{
     ContainerStats, ExpensiveStats, Generation, HugePages, SandboxSample, SandboxStats, StatsList, Validity,
 };
 pub use summary::{ContainerSummary, SandboxSummary};
+pub use syscall::signal::Signal;
 pub use timeline::Stage as TimelineStage;
 pub use upgrade::{FORMATS, Format, MonitorUpgrade, ReloadableConfig, check_format};
 pub use why::{ContainerExit, Denial, Explanation, OomKill, OomLimit};

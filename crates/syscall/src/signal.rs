@@ -102,7 +102,23 @@ mod tests {
         for (text, number) in cases {
             assert_eq!(Signal::parse(text).map(Signal::number), Some(number), "{text}");
         }
-        let invalid = ["", "0", "-1", "+9", "65", "99999999999", "NOPE", "SIG", "SIG9", "RTMIN+31", "RTMAX+1", "RTMIN-1", "RTMAX-31", "RTMIN+", "RTMIN++1"];
+        let invalid = [
+            "",
+            "0",
+            "-1",
+            "+9",
+            "65",
+            "99999999999",
+            "NOPE",
+            "SIG",
+            "SIG9",
+            "RTMIN+31",
+            "RTMAX+1",
+            "RTMIN-1",
+            "RTMAX-31",
+            "RTMIN+",
+            "RTMIN++1",
+        ];
         for text in invalid {
             assert_eq!(Signal::parse(text), None, "{text}");
         }
