@@ -10,7 +10,7 @@ const PODS: usize = 50;
 const FEW: usize = 10;
 /// Maximum number of system calls of a start for each pod with one container. It was 115 before unneeded reads were
 /// removed, and is 45 in this build, which checks each descriptor that it closes.
-const CALLS_MAX: usize = 60;
+const CALLS_MAX: usize = 54;
 
 #[test]
 fn fifty_pods_need_fifty_processes() {
