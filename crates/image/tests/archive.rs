@@ -1,11 +1,11 @@
 //! Import and export.
 
-mod support;
+mod node;
 
 use std::process::Command;
 
 use image::ErrorKind;
-use support::{Compression, Registry, Tar, TestImage, busybox, open, tree};
+use node::{Compression, Registry, Tar, TestImage, busybox, open, tree};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exported_image_can_be_imported() {
@@ -100,7 +100,7 @@ async fn an_invalid_archive_leaves_nothing() {
         let error = store.import(&mut &bytes[..]).await.expect_err(case);
         assert!(error.message.starts_with("import archive: ") && error.kind != ErrorKind::System, "{case}: {error:?}");
         assert_eq!(error.message.contains("not an archive"), case == "text", "{case}: {error:?}");
-        support::until_deleted(dir.path());
+        node::until_deleted(dir.path());
         drop(store);
         let leftovers: Vec<_> =
             tree(dir.path()).into_iter().filter(|p| p.contains("sha256/") || p.contains("tmp/")).collect();

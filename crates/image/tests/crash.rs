@@ -1,16 +1,17 @@
 //! Kills in the middle of a pull, and power cuts.
 
-mod support;
+mod node;
 
 use std::{
     io::{BufRead, BufReader, Write},
     path::Path,
-    process::{Command, Stdio},
+    process::Stdio,
     sync::{Arc, Mutex},
 };
 
 use image::{Digest, LayerProgress, Stage, Store};
-use support::{Compression, Registry, Tar, TestImage, open, set_meta, tree, unclean_boot};
+use node::{Compression, Registry, Tar, TestImage, open, set_meta, tree, unclean_boot};
+use testbed::this_test;
 
 const STORE: &str = "IMAGE_TEST_STORE";
 const NAME: &str = "IMAGE_TEST_NAME";
@@ -31,13 +32,7 @@ async fn victim() {
 
 /// Starts the victim and kills it when it has printed `stage` for the `count`th time.
 fn kill_at(dir: &Path, name: &str, stage: &str, count: usize) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "victim", "--nocapture"])
-        .env(STORE, dir)
-        .env(NAME, name)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = this_test("victim").env(STORE, dir).env(NAME, name).stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     let seen = lines.filter(|line| line.ends_with(stage)).take(count).count();
     child.kill().unwrap();
@@ -81,7 +76,7 @@ async fn killed_at_every_stage() {
         let root = store.mount("c", false).unwrap();
         let stat = rustix::fs::statat(&root, "d/2-399", rustix::fs::AtFlags::empty()).unwrap();
         assert_eq!(stat.st_size, 5000);
-        support::until_deleted(dir.path());
+        node::until_deleted(dir.path());
         drop((root, store));
         let leftovers: Vec<_> = tree(dir.path()).into_iter().filter(|path| path.starts_with("tmp/")).collect();
         assert_eq!(leftovers, Vec::<String>::new(), "{stage} {count}");

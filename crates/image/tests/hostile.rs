@@ -1,6 +1,6 @@
 //! Malicious layers, which try to escape from their directory or to fill the disk.
 
-mod support;
+mod node;
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 };
 
 use image::{Digest, ErrorKind, Registries, Store};
-use support::{Compression, Registry, Tar, TestImage, open, tree};
+use node::{Compression, Registry, Tar, TestImage, open, tree};
 
 /// Pulls an image with these layers. Returns the directories of its layers.
 async fn pull(registry: &Registry, store: &Store, layers: Vec<Vec<u8>>) -> Result<Vec<PathBuf>, image::Error> {
@@ -70,7 +70,7 @@ async fn nothing_leaves_the_layer() {
         let error = pull(&registry, &store, vec![tar]).await.expect_err(case);
         assert!(matches!(error.kind, ErrorKind::Invalid | ErrorKind::Corrupt), "{case}: {error:?}");
         assert!(error.message.contains("layer sha256:"), "{case}: {error}");
-        support::until_deleted(dir.path());
+        node::until_deleted(dir.path());
         drop(store);
         let leftovers: Vec<_> =
             tree(dir.path()).into_iter().filter(|p| p.contains("tmp/") || p.contains("layers/")).collect();

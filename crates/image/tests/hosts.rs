@@ -1,6 +1,6 @@
 //! Pulls with settings of hosts in the layouts of containerd and Docker, over TLS with our own certificates.
 
-mod support;
+mod node;
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 };
 
 use image::{ErrorKind, Registries, Store};
-use support::{Registry, busybox};
+use node::{Registry, busybox};
 
 /// A certificate authority, and the files that it signed: `<name>.crt`, `<name>.key`.
 struct Authority(tempfile::TempDir);

@@ -1,6 +1,6 @@
 //! A failing disk, a missing index and a full disk must not lose images, names, or what a container uses.
 
-mod support;
+mod node;
 
 use std::{
     fs,
@@ -10,10 +10,11 @@ use std::{
 };
 
 use image::Store;
-use support::{
+use node::{
     Registry, archive, blob_file as blob, flip, layer_dirs, load, open, set_meta, tree, two_layers as image,
     unclean_boot,
 };
+use testbed::this_test_under;
 
 const STORE: &str = "IMAGE_TEST_STORE";
 const ACTION: &str = "IMAGE_TEST_ACTION";
@@ -72,10 +73,7 @@ async fn child() {
 }
 
 fn run_child(wrapper: &[&str], dir: &Path, action: &str) {
-    let exe = std::env::current_exe().unwrap();
-    let mut command = Command::new(wrapper[0]);
-    command.args(&wrapper[1..]).arg(exe).args(["--exact", "child", "--nocapture"]);
-    let output = command.env(STORE, dir).env(ACTION, action).output();
+    let output = this_test_under(wrapper, "child").env(STORE, dir).env(ACTION, action).output();
     let output =
         output.unwrap_or_else(|cause| panic!("{} is needed: apt install strace util-linux: {cause}", wrapper[0]));
     assert!(output.status.success(), "{action}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,12 +1,12 @@
 //! Memory that a hostile layer may use in the daemon. This is the only test of its process, because it measures the
 //! process.
 
-mod support;
+mod node;
 
 use std::fs;
 
 use image::ErrorKind;
-use support::{Compression, Registry, Tar, TestImage, open};
+use node::{Compression, Registry, Tar, TestImage, open};
 
 /// Returns the peak of this process's resident memory since the last call, in MiB.
 fn peak() -> u64 {

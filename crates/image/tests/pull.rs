@@ -1,6 +1,6 @@
 //! Pulls from a real registry.
 
-mod support;
+mod node;
 
 use std::sync::{
     Arc, Mutex,
@@ -8,8 +8,8 @@ use std::sync::{
 };
 
 use image::{Digest, ErrorKind, LayerProgress, Registries, Stage, Store};
+use node::{Compression, Registry, Tar, TestImage, busybox, open, tree};
 use serde_json::json;
-use support::{Compression, Registry, Tar, TestImage, busybox, open, tree};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_of_every_compression() {
@@ -122,7 +122,7 @@ async fn errors_name_object_and_cause() {
 
     assert_eq!(store.pull("UPPER/Case", None, None).await.unwrap_err().kind, ErrorKind::Invalid);
     assert!(store.list().is_empty());
-    support::until_deleted(dir.path());
+    node::until_deleted(dir.path());
     drop(store);
     let leftovers: Vec<_> =
         tree(dir.path()).into_iter().filter(|path| path.contains("sha256/") || path.contains("tmp/")).collect();

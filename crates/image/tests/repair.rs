@@ -1,15 +1,16 @@
 //! Images that are hidden until they are complete again, layers that could not be listed, and what a repair reads.
 
-mod support;
+mod node;
 
 use std::fs;
 
 use image::Digest;
+use node::{PATIENCE, archive, blob_file, flip, layer_dirs, load, open, set_meta, tree, two_layers, unclean_boot};
 use rustix::{
     fd::OwnedFd,
     fs::{Mode, OFlags},
 };
-use support::{archive, blob_file, flip, layer_dirs, load, open, set_meta, tree, two_layers, unclean_boot};
+use testbed::wait_until;
 
 const NAME: &str = "localhost/a:1";
 const OTHER: &str = "localhost/b:1";
@@ -170,7 +171,7 @@ async fn what_was_verified_once_is_not_read_again() {
     assert!(!store.repair().await.unwrap());
     assert_eq!(fs::read(&file).unwrap(), flipped, "it was verified in the first round");
     store.discard("c").unwrap();
-    support::eventually("the damaged layer is gone", || !layer_dirs(dir.path(), &two_layers(2))[0].exists());
+    wait_until("the damaged layer is gone", PATIENCE, || !layer_dirs(dir.path(), &two_layers(2))[0].exists());
     assert!(store.repair().await.unwrap());
 }
 

@@ -1,9 +1,9 @@
 //! Permissions to pull, and the servers to which credentials are sent.
 
-mod support;
+mod node;
 
 use image::{Credentials, ErrorKind, Registries, Store};
-use support::{
+use node::{
     busybox, open,
     server::{Answer, Request, Server, content, from},
 };

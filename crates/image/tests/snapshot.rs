@@ -1,13 +1,14 @@
 //! Writable layers, whiteouts and mounts, on the real overlayfs.
 
-mod support;
+mod node;
 
 use image::{Digest, ErrorKind, MountOptions};
+use node::{Compression, PATIENCE, Registry, Tar, TestImage, open, tree};
 use rustix::{
     fd::OwnedFd,
     fs::{AtFlags, Mode, OFlags},
 };
-use support::{Compression, Registry, Tar, TestImage, open, tree};
+use testbed::wait_until;
 
 fn read(root: &OwnedFd, path: &str) -> Option<Vec<u8>> {
     let fd = rustix::fs::openat(root, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
@@ -126,8 +127,8 @@ async fn the_layers_of_a_snapshot_outlive_the_image() {
     assert_eq!(store.snapshots(), ["c"]);
     assert_eq!(read(&store.mount("c", false).unwrap(), "a").unwrap(), b"a");
     store.discard("c").unwrap();
-    support::eventually("the layer is freed", || !layer.exists());
-    support::until_deleted(dir.path());
+    wait_until("the layer is freed", PATIENCE, || !layer.exists());
+    node::until_deleted(dir.path());
     drop(store);
     let leftovers: Vec<_> =
         tree(dir.path()).into_iter().filter(|path| path.contains('/') && !path.contains("oci-layout")).collect();

@@ -1,12 +1,12 @@
 //! Registries that are slow, stall, interrupt transfers or make false claims: a pull ends, and other pulls are not
 //! affected.
 
-mod support;
+mod node;
 
 use std::{sync::Arc, time::Duration};
 
 use image::{Digest, ErrorKind, Image, Registries, Store, TransferLimits};
-use support::{
+use node::{
     Compression, Registry, Tar, TestImage, busybox,
     server::{Answer, Pace, Request, Server, content, from},
     tree,
@@ -143,7 +143,7 @@ async fn a_pull_without_callers_ends_after_the_grace_period() {
         sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(store.metrics().pulls_running.get(), 0, "it still runs");
-    support::until_deleted(dir.path());
+    node::until_deleted(dir.path());
     drop(store);
     let leftovers = tree(dir.path()).into_iter().filter(|path| path.contains("tmp/") || path.contains("sha256/"));
     assert_eq!(leftovers.collect::<Vec<_>>(), Vec::<String>::new());

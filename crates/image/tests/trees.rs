@@ -1,6 +1,6 @@
 //! Trees with which containers and images try to break a walk over them: deep, wide, moved during the walk.
 
-mod support;
+mod node;
 
 use std::{
     path::Path,
@@ -10,11 +10,12 @@ use std::{
 };
 
 use image::{DiskFormat, ErrorKind};
+use node::{Compression, PATIENCE, Tar, TestImage, archive, load, open, tree};
 use rustix::{
     fd::OwnedFd,
     fs::{Mode, OFlags},
 };
-use support::{Compression, Tar, TestImage, archive, eventually, load, open, tree};
+use testbed::wait_until;
 
 const NAME: &str = "localhost/deep:1";
 
@@ -43,10 +44,10 @@ async fn a_deep_writable_layer_is_measured_and_removed() {
     nest(&dir.path().join("layers"), 10_000);
     store.prepare("c", NAME).unwrap();
     std::fs::rename(dir.path().join("layers/d"), store.upper("c").join("d")).unwrap();
-    eventually("the size of the writable layer", || store.snapshot_usage("c").inodes == 10_002);
+    wait_until("the size of the writable layer", PATIENCE, || store.snapshot_usage("c").inodes == 10_002);
     assert!(store.snapshot_usage("c").bytes >= 1 << 20, "the file below all of them counts");
     store.discard("c").unwrap();
-    eventually("the removal", || store.totals().trash == 0);
+    wait_until("the removal", PATIENCE, || store.totals().trash == 0);
     drop(store);
     assert_eq!(tree(&dir.path().join("tmp")), Vec::<String>::new());
 }
@@ -66,12 +67,12 @@ async fn leftovers_of_a_crash_never_fail_a_start() {
     let store = open(dir.path());
     load(&store, &small(), NAME).await;
     store.remove(NAME).await.unwrap();
-    eventually("the removal of the rest", || store.totals().trash == 1);
+    wait_until("the removal of the rest", PATIENCE, || store.totals().trash == 1);
     drop(store);
     assert!(undeletable.join("immutable").exists() && !deep.exists());
     assert!(chattr("-i"));
     let _store = open(dir.path());
-    support::until_deleted(dir.path());
+    node::until_deleted(dir.path());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,7 +98,7 @@ async fn directories_moved_during_a_walk_do_not_lead_it_outside() {
                 let _ = std::fs::rename(&aside, &a);
             }
         });
-        eventually("two samples", || store.snapshot_usage("c").inodes > 2);
+        wait_until("two samples", PATIENCE, || store.snapshot_usage("c").inodes > 2);
         assert!(store.snapshot_usage("c").bytes < 3 << 20, "no link is followed");
         done.store(true, Ordering::Relaxed);
     });

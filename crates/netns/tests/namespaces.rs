@@ -1,7 +1,5 @@
 //! Tests on the real kernel. They need root.
 
-mod node;
-
 use std::{
     collections::{BTreeMap, HashSet},
     fs,
@@ -13,7 +11,7 @@ use std::{
 };
 
 use netns::{Error, Identity, Namespace, PinDir, PodNamespaces, Pool};
-use node::on_a_node;
+use testbed::{Namespaces, on_a_node};
 
 const STORE: &str = "/run/netns/.store";
 const PUBLIC: &str = "/run/netns";
@@ -32,7 +30,7 @@ fn current_namespace() -> u64 {
 
 #[test]
 fn a_pin_is_listed_opened_and_removed() {
-    on_a_node("a_pin_is_listed_opened_and_removed", || {
+    on_a_node(Namespaces::NETWORK, || {
         let before = current_namespace();
         let (pins, namespace) = (pins(), Namespace::create().unwrap());
         let path = pins.pin("blue", &namespace).unwrap();
@@ -53,7 +51,7 @@ fn a_pin_is_listed_opened_and_removed() {
 
 #[test]
 fn leftovers_of_a_crash_are_removed() {
-    on_a_node("leftovers_of_a_crash_are_removed", || {
+    on_a_node(Namespaces::NETWORK, || {
         let (pins, namespace) = (pins(), Namespace::create().unwrap());
         // Leftovers of two moments: before the mount, and before the publication.
         fs::write(Path::new(STORE).join("early"), "").unwrap();
@@ -73,7 +71,7 @@ fn leftovers_of_a_crash_are_removed() {
 /// A link that cannot be read, here because of too many links in its path, may be ours: unpin must fail.
 #[test]
 fn unpin_fails_if_a_link_cannot_be_read() {
-    on_a_node("unpin_fails_if_a_link_cannot_be_read", || {
+    on_a_node(Namespaces::NETWORK, || {
         let (store, public, moved) = (Path::new("/run/store"), Path::new("/run/public"), Path::new("/run/moved"));
         let pins = PinDir::open(store, public).unwrap();
         pins.pin("blue", &Namespace::create().unwrap()).unwrap();
@@ -92,7 +90,7 @@ fn unpin_fails_if_a_link_cannot_be_read() {
 
 #[test]
 fn files_of_other_programs_are_not_removed() {
-    on_a_node("files_of_other_programs_are_not_removed", || {
+    on_a_node(Namespaces::NETWORK, || {
         let (pins, namespace) = (pins(), Namespace::create().unwrap());
         fs::write("/run/netns/theirs", "").unwrap();
         assert!(matches!(pins.pin("theirs", &namespace), Err(Error::Exists(_))));
@@ -105,7 +103,7 @@ fn files_of_other_programs_are_not_removed() {
 
 #[test]
 fn a_visible_pin_is_ready() {
-    on_a_node("a_visible_pin_is_ready", || {
+    on_a_node(Namespaces::NETWORK, || {
         let (pins, namespace, done) = (pins(), Namespace::create().unwrap(), AtomicBool::new(false));
         let (id, seen) = (namespace.id().unwrap(), AtomicUsize::new(0));
         std::thread::scope(|scope| {
@@ -142,7 +140,7 @@ fn a_visible_pin_is_ready() {
 
 #[test]
 fn identities_are_unique() {
-    on_a_node("identities_are_unique", || {
+    on_a_node(Namespaces::NETWORK, || {
         let ids: HashSet<Identity> = (0..300).map(|_| Namespace::create().unwrap().identity().unwrap()).collect();
         assert_eq!(ids.len(), 300);
         let one = Namespace::create().unwrap();
@@ -152,7 +150,7 @@ fn identities_are_unique() {
 
 #[test]
 fn one_process_listens_on_the_same_address_in_many_namespaces() {
-    on_a_node("one_process_listens_on_the_same_address_in_many_namespaces", || {
+    on_a_node(Namespaces::NETWORK, || {
         let all: Vec<Namespace> = (0..16).map(|_| Namespace::create().unwrap()).collect();
         let listen = || TcpListener::bind("127.0.0.1:8080").unwrap();
         let listeners: Vec<TcpListener> = all.iter().map(|namespace| namespace.enter(listen).unwrap()).collect();
@@ -168,7 +166,7 @@ fn one_process_listens_on_the_same_address_in_many_namespaces() {
 
 #[test]
 fn a_pool_hands_each_namespace_out_once() {
-    on_a_node("a_pool_hands_each_namespace_out_once", || {
+    on_a_node(Namespaces::NETWORK, || {
         let pool = Pool::new(4);
         let taken: Vec<Namespace> = (0..20).map(|_| pool.take().unwrap()).collect();
         let ids: HashSet<_> = taken.iter().map(|namespace| namespace.id().unwrap()).collect();
@@ -184,7 +182,7 @@ fn a_pool_hands_each_namespace_out_once() {
 
 #[test]
 fn namespaces_of_a_pod_are_separate_from_the_nodes() {
-    on_a_node("namespaces_of_a_pod_are_separate_from_the_nodes", || {
+    on_a_node(Namespaces::NETWORK, || {
         let host = || fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         let before = host();
         let net = Some(Namespace::create().unwrap());
@@ -205,7 +203,7 @@ fn namespaces_of_a_pod_are_separate_from_the_nodes() {
 
 #[test]
 fn sysctls_of_the_node_are_refused_before_any_is_written() {
-    on_a_node("sysctls_of_the_node_are_refused_before_any_is_written", || {
+    on_a_node(Namespaces::NETWORK, || {
         let pod = PodNamespaces::create(Some(Namespace::create().unwrap()), false, None).unwrap();
         let sysctls: BTreeMap<_, _> = [("net.ipv4.ip_unprivileged_port_start", "7"), ("vm.swappiness", "1")]
             .map(|(k, v)| (k.to_owned(), v.to_owned()))

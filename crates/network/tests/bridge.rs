@@ -6,13 +6,13 @@ use std::collections::HashSet;
 
 use network::Error;
 use node::{
-    assert_clean, attach, config, files, on_a_node, open, outside, pod_ref, request, request_from, run, serve,
-    try_attach,
+    assert_clean, attach, config, files, on_a_node, open, outside, pod_ref, request, request_from, serve, try_attach,
 };
+use testbed::shell;
 
 #[test]
 fn pods_reach_each_other_the_node_and_the_outside() {
-    on_a_node("pods_reach_each_other_the_node_and_the_outside", || async {
+    on_a_node(|| async {
         let (network, outside) = (open(config()), outside());
         assert_eq!(network.describe(), "bridge pinion0 10.85.0.0/16 (built in)");
         network.ready().unwrap();
@@ -49,16 +49,16 @@ fn pods_reach_each_other_the_node_and_the_outside() {
         network.settle().await;
         assert_clean();
         network.teardown().await.unwrap();
-        assert!(!run("ip -o link").contains("pinion0"));
-        assert_eq!(run("nft list tables").trim(), "");
+        assert!(!shell("ip -o link").contains("pinion0"));
+        assert_eq!(shell("nft list tables").trim(), "");
     });
 }
 
 #[test]
 fn both_families() {
-    on_a_node("both_families", || async {
+    on_a_node(|| async {
         let outside = outside();
-        run("ip -n outside -6 route add default via fd02::1");
+        shell("ip -n outside -6 route add default via fd02::1");
         let network = open(network::Config { subnet6: Some("fd00:85::/64".into()), ..config() });
         let (a, b) = (attach(&network, 1, &[node::tcp(8080, 80)]).await, attach(&network, 2, &[]).await);
         assert_eq!(a.attachment.ips.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.85.0.2", "fd00:85::2"]);
@@ -77,10 +77,10 @@ fn both_families() {
 
 #[test]
 fn a_pod_whose_namespace_is_gone_is_detached() {
-    on_a_node("a_pod_whose_namespace_is_gone_is_detached", || async {
+    on_a_node(|| async {
         let network = open(config());
         let pod = attach(&network, 1, &[node::tcp(8080, 80)]).await;
-        run("umount /run/netns/.store/pod-1");
+        shell("umount /run/netns/.store/pod-1");
         drop(pod.ns);
         network.detach(&pod.id).await.unwrap();
         network.settle().await;
@@ -90,7 +90,7 @@ fn a_pod_whose_namespace_is_gone_is_detached() {
 
 #[test]
 fn an_exhausted_subnet_is_reported_and_leaves_nothing() {
-    on_a_node("an_exhausted_subnet_is_reported_and_leaves_nothing", || async {
+    on_a_node(|| async {
         let network = open(network::Config { subnet: "10.85.7.0/30".into(), ..config() });
         let pod = attach(&network, 1, &[]).await;
         let error = try_attach(&network, 2, &[]).await.err().unwrap();
@@ -111,26 +111,26 @@ fn an_exhausted_subnet_is_reported_and_leaves_nothing() {
 
 #[test]
 fn objects_that_others_delete_are_restored() {
-    on_a_node("objects_that_others_delete_are_restored", || async {
+    on_a_node(|| async {
         let network = open(config());
         let a = attach(&network, 1, &[node::tcp(8080, 80)]).await;
         serve(&a.ns, "0.0.0.0:80");
-        run("nft flush ruleset");
+        shell("nft flush ruleset");
         let b = attach(&network, 2, &[node::tcp(8081, 80)]).await;
         assert!(request("127.0.0.1:8080").is_ok(), "adding one port restores the table with all ports");
-        run("nft flush ruleset");
+        shell("nft flush ruleset");
         let living = HashSet::from([a.id.clone(), b.id.clone()]);
         network.reconcile(&living).await.unwrap();
         assert!(request("127.0.0.1:8080").is_ok());
-        run("ip link delete pinion0");
+        shell("ip link delete pinion0");
         let c = attach(&network, 3, &[]).await;
-        assert!(run("ip -o link show master pinion0").contains("pin3"), "{}", c.id);
+        assert!(shell("ip -o link show master pinion0").contains("pin3"), "{}", c.id);
     });
 }
 
 #[test]
 fn a_second_daemon_is_refused_and_a_successor_continues() {
-    on_a_node("a_second_daemon_is_refused_and_a_successor_continues", || async {
+    on_a_node(|| async {
         let network = open(config());
         let error = network::Network::open(config()).unwrap_err().to_string();
         assert!(error.contains("another process"), "{error}");
@@ -153,7 +153,7 @@ fn a_second_daemon_is_refused_and_a_successor_continues() {
 
 #[test]
 fn invalid_settings_are_named() {
-    on_a_node("invalid_settings_are_named", || async {
+    on_a_node(|| async {
         let with = |bridge: &str, subnet: &str, subnet6: Option<&str>| {
             let base = config();
             let config = network::Config {
@@ -167,13 +167,13 @@ fn invalid_settings_are_named() {
         assert!(with("a/b", "10.0.0.0/24", None).starts_with("network.bridge: \"a/b\""));
         assert!(with("b0", "10.0.0.0/31", None).starts_with("network.subnet: subnet 10.0.0.0/31 is too small"));
         assert!(with("b0", "10.0.0.0/24", Some("10.1.0.0/24")).starts_with("network.subnet6: 10.1.0.0/24 is not IPv6"));
-        run(
+        shell(
             "ip link add other type veth peer name other1 && ip addr add 10.85.3.1/24 dev other && ip link set other up",
         );
         let network = open(config());
         let error = network.ready().unwrap_err().to_string();
         assert!(error.contains("10.85.3.0/24 on other"), "{error}");
-        run("ip link delete other && ip link add pinion0 type veth peer name x");
+        shell("ip link delete other && ip link add pinion0 type veth peer name x");
         let error = try_attach(&network, 1, &[]).await.err().unwrap().to_string();
         assert!(error.contains("is a \"veth\", not a bridge"), "{error}");
         assert_clean();

@@ -5,7 +5,8 @@ mod node;
 use std::{collections::HashSet, fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use network::{Network, PodRef};
-use node::{attach, config, on_a_node, open, outside, pod_links, request, request_from, run, serve, tcp, try_attach};
+use node::{attach, config, on_a_node, open, outside, pod_links, request, request_from, serve, tcp, try_attach};
+use testbed::shell;
 
 /// Writes a plugin that records its environment and input, and then runs the shell code in `response`.
 fn plugin(name: &str, response: &str) {
@@ -46,7 +47,7 @@ const RESULT: &str = r#"echo '{"cniVersion":"1.0.0","interfaces":[{"name":"eth0"
 
 #[test]
 fn a_built_in_chain_needs_no_program() {
-    on_a_node("a_built_in_chain_needs_no_program", || async {
+    on_a_node(|| async {
         list("10-bridge.conflist", "0.4.0", &format!("{BRIDGE}, {PORTMAP}"));
         let (network, outside) = (open(config()), outside());
         network.ready().unwrap();
@@ -57,7 +58,7 @@ fn a_built_in_chain_needs_no_program() {
             (&pod.attachment.raw["cniVersion"], &pod.attachment.raw["ips"][0]["version"]),
             (&"0.4.0".into(), &"4".into())
         );
-        assert!(run("ip -n pod-1 link show eth0").contains("mtu 1400"));
+        assert!(shell("ip -n pod-1 link show eth0").contains("mtu 1400"));
         serve(&pod.ns, "0.0.0.0:80");
         assert!(request("127.0.0.1:8080").is_ok() && request_from(&pod.ns, "10.5.0.1:8080").is_ok());
         assert_eq!(request_from(&outside, "192.0.2.1:8080").unwrap(), "192.0.2.2");
@@ -72,7 +73,7 @@ fn a_built_in_chain_needs_no_program() {
 
 #[test]
 fn programs_are_run_as_the_specification_requires() {
-    on_a_node("programs_are_run_as_the_specification_requires", || async {
+    on_a_node(|| async {
         plugin("first", &format!("[ $CNI_COMMAND != ADD ] || {RESULT}"));
         plugin(
             "second",
@@ -138,7 +139,7 @@ fn programs_are_run_as_the_specification_requires() {
 
 #[test]
 fn a_chain_of_built_in_and_program_elements() {
-    on_a_node("a_chain_of_built_in_and_program_elements", || async {
+    on_a_node(|| async {
         plugin(
             "meta",
             "[ $CNI_COMMAND != ADD ] || sed 's/.*\"prevResult\":\\({.*}\\),\"type\".*/\\1/' /run/calls/meta.ADD.json",
@@ -158,7 +159,7 @@ fn a_chain_of_built_in_and_program_elements() {
 
 #[test]
 fn a_failing_program_is_reported_and_rolled_back() {
-    on_a_node("a_failing_program_is_reported_and_rolled_back", || async {
+    on_a_node(|| async {
         let cases = [
             (
                 r#"echo '{"code": 11, "msg": "try later", "details": "no \"quota\""}'; exit 1"#,
@@ -184,7 +185,7 @@ fn a_failing_program_is_reported_and_rolled_back() {
         }
         // A killed process exists until it is scheduled. No other test has a process with this sleep time.
         let killed = async {
-            while run("ps -eo args 2>/dev/null || true").contains("sleep 76543") {
+            while shell("ps -eo args 2>/dev/null || true").contains("sleep 76543") {
                 tokio::task::yield_now().await;
             }
         };
@@ -194,7 +195,7 @@ fn a_failing_program_is_reported_and_rolled_back() {
 
 #[test]
 fn a_failed_del_is_retried_by_the_reconciler() {
-    on_a_node("a_failed_del_is_retried_by_the_reconciler", || async {
+    on_a_node(|| async {
         plugin(
             "net",
             &format!("[ $CNI_COMMAND != ADD ] || {RESULT}\n[ $CNI_COMMAND != DEL ] || [ -e /run/del-succeeds ]"),
@@ -216,7 +217,7 @@ fn a_failed_del_is_retried_by_the_reconciler() {
 
 #[test]
 fn a_slow_plugin_does_not_delay_other_pods() {
-    on_a_node("a_slow_plugin_does_not_delay_other_pods", || async {
+    on_a_node(|| async {
         // Each plugin waits until all have started: they end only if they run at the same time.
         plugin(
             "meet",
@@ -242,7 +243,7 @@ fn a_slow_plugin_does_not_delay_other_pods() {
 /// replies.
 #[test]
 fn an_unresponsive_plugin_directory_blocks_no_task_of_the_daemon() {
-    on_a_node("an_unresponsive_plugin_directory_blocks_no_task_of_the_daemon", || async {
+    on_a_node(|| async {
         list("10.conflist", "1.0.0", r#"{"type": "absent"}"#);
         fs::create_dir_all("/run/bin").unwrap();
         let device = fs::File::options().read(true).write(true).open("/dev/fuse").expect("open /dev/fuse");
@@ -278,7 +279,7 @@ fn an_unresponsive_plugin_directory_blocks_no_task_of_the_daemon() {
 
 #[test]
 fn cancelling_an_attachment_kills_its_plugin() {
-    on_a_node("cancelling_an_attachment_kills_its_plugin", || async {
+    on_a_node(|| async {
         // One child stays in the plugin's process group, the other leaves it.
         plugin(
             "slow",
@@ -292,7 +293,7 @@ fn cancelling_an_attachment_kills_its_plugin() {
             tokio::spawn(async move { try_attach(&network, 1, &[]).await.err() })
         };
         let id = node::pod_ref(1).sandbox;
-        node::eventually(|| Path::new("/run/calls/began").exists()).await;
+        node::eventually("the plugin runs", || Path::new("/run/calls/began").exists()).await;
         let calls = network.calls(&id);
         assert_eq!((calls[0].plugin.as_str(), calls[0].command.as_str(), calls[0].took), ("slow", "ADD", None));
         network.cancel(&id);
@@ -301,7 +302,7 @@ fn cancelling_an_attachment_kills_its_plugin() {
         network.settle().await;
         assert_eq!(recorded("order"), "slow ADD\nslow DEL\n");
         for command in ["sleep 1001", "sleep 1002", "sleep 1003"] {
-            assert!(!run("ps -eo args").lines().any(|line| line == command), "{command}");
+            assert!(!shell("ps -eo args").lines().any(|line| line == command), "{command}");
         }
         node::assert_clean();
         assert_eq!(network.calls(&id), vec![]);
@@ -313,7 +314,7 @@ fn cancelling_an_attachment_kills_its_plugin() {
 
 #[test]
 fn ready_names_the_cause_and_follows_the_directory() {
-    on_a_node("ready_names_the_cause_and_follows_the_directory", || async {
+    on_a_node(|| async {
         let network = open(config());
         network.ready().unwrap();
         fs::create_dir_all("/run/net.d").unwrap();
@@ -339,7 +340,7 @@ fn ready_names_the_cause_and_follows_the_directory() {
 
 #[test]
 fn processes_of_other_cgroups_are_neither_read_nor_killed() {
-    on_a_node("processes_of_other_cgroups_are_neither_read_nor_killed", || async {
+    on_a_node(|| async {
         plugin("slow", "[ $CNI_COMMAND = ADD ] || exit 0\ntouch /run/calls/began\nsleep 1003");
         list("10.conflist", "1.0.0", r#"{"type": "slow"}"#);
         let id = node::pod_ref(1).sandbox;
@@ -357,14 +358,14 @@ fn processes_of_other_cgroups_are_neither_read_nor_killed() {
             let network = network.clone();
             tokio::spawn(async move { try_attach(&network, 1, &[]).await.err() })
         };
-        node::eventually(|| Path::new("/run/calls/began").exists()).await;
+        node::eventually("the plugin runs", || Path::new("/run/calls/began").exists()).await;
         network.cancel(&id);
         let error = task.await.unwrap().expect("cancelled").to_string();
         assert!(error.contains("the pod is being stopped"), "{error}");
         network.settle().await;
-        assert!(!run("ps -eo args").lines().any(|line| line == "sleep 1003"), "the plugin must be killed");
+        assert!(!shell("ps -eo args").lines().any(|line| line == "sleep 1003"), "the plugin must be killed");
         assert!(other.try_wait().expect("a child").is_none(), "the container's process must not be killed");
         other.kill().and_then(|()| other.wait().map(drop)).expect("kill and reap");
-        node::eventually(|| fs::remove_dir(&group).is_ok()).await;
+        node::eventually("the cgroup is removed", || fs::remove_dir(&group).is_ok()).await;
     });
 }

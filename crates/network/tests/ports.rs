@@ -6,9 +6,10 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 
 use network::{Config, Error, PortMapping, Protocol};
 use node::{
-    assert_clean, attach, config, on_a_node, open, outside, request, request_from, run, serve, tcp, try_attach,
+    assert_clean, attach, config, on_a_node, open, outside, request, request_from, serve, tcp, try_attach,
     try_attach_with,
 };
+use testbed::shell;
 
 fn at(host_ip: &str, host_port: u16) -> PortMapping {
     PortMapping { host_ip: Some(host_ip.parse().unwrap()), ..tcp(host_port, 80) }
@@ -16,7 +17,7 @@ fn at(host_ip: &str, host_port: u16) -> PortMapping {
 
 #[test]
 fn a_port_answers_from_everywhere() {
-    on_a_node("a_port_answers_from_everywhere", || async {
+    on_a_node(|| async {
         let (network, outside) = (open(config()), outside());
         let a = attach(&network, 1, &[tcp(8080, 80), tcp(0, 81)]).await;
         let b = attach(&network, 2, &[]).await;
@@ -36,7 +37,7 @@ fn a_port_answers_from_everywhere() {
 
 #[test]
 fn two_daemons_keep_their_rules_apart() {
-    on_a_node("two_daemons_keep_their_rules_apart", || async {
+    on_a_node(|| async {
         let one = open(config());
         let a = attach(&one, 1, &[tcp(8080, 80)]).await;
         serve(&a.ns, "0.0.0.0:80");
@@ -49,19 +50,19 @@ fn two_daemons_keep_their_rules_apart() {
         let other = open(elsewhere);
         let b = attach(&other, 2, &[tcp(8081, 80)]).await;
         serve(&b.ns, "0.0.0.0:80");
-        assert_eq!(run("nft list tables").trim(), "table ip pinion\ntable ip pinion/run/an_other");
+        assert_eq!(shell("nft list tables").trim(), "table ip pinion\ntable ip pinion/run/an_other");
         assert!(request("127.0.0.1:8080").is_ok() && request("127.0.0.1:8081").is_ok());
         assert!(request_from(&b.ns, "10.86.0.1:8080").is_ok(), "from a pod of the other daemon");
         other.detach(&b.id).await.unwrap();
         other.teardown().await.unwrap();
-        assert_eq!(run("nft list tables").trim(), "table ip pinion");
+        assert_eq!(shell("nft list tables").trim(), "table ip pinion");
         assert!(request("127.0.0.1:8080").is_ok());
     });
 }
 
 #[test]
 fn udp_and_an_address_of_the_node() {
-    on_a_node("udp_and_an_address_of_the_node", || async {
+    on_a_node(|| async {
         let (network, outside) = (open(config()), outside());
         let udp = PortMapping { protocol: Protocol::Udp, ..tcp(5353, 53) };
         let a = attach(&network, 1, &[udp, at("192.0.2.1", 8080)]).await;
@@ -97,7 +98,7 @@ fn sctp_init(to: u16) -> Vec<u8> {
 #[test]
 fn sctp_packets_reach_the_pod() {
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, sendto, socket};
-    on_a_node("sctp_packets_reach_the_pod", || async {
+    on_a_node(|| async {
         let (network, outside) = (open(config()), outside());
         let sctp = PortMapping { protocol: Protocol::Sctp, ..tcp(3868, 3869) };
         let a = attach(&network, 1, &[sctp]).await;
@@ -118,7 +119,7 @@ fn sctp_packets_reach_the_pod() {
 
 #[test]
 fn address_families_have_separate_ports() {
-    on_a_node("address_families_have_separate_ports", || async {
+    on_a_node(|| async {
         let outside = outside();
         let network = open(network::Config { subnet6: Some("fd00:85::/64".into()), ..config() });
         let both =
@@ -126,7 +127,7 @@ fn address_families_have_separate_ports() {
         serve(&both.ns, "0.0.0.0:80");
         serve(&both.ns, "[::]:81");
         assert_eq!(request_from(&outside, "192.0.2.1:8080").unwrap(), "192.0.2.2");
-        run("ip -n outside -6 route add default via fd02::1");
+        shell("ip -n outside -6 route add default via fd02::1");
         assert_eq!(request_from(&outside, "[fd02::1]:8080").unwrap(), "fd02::2");
         for port in [tcp(8080, 1), at("192.0.2.1", 8080), at("fd02::1", 8080)] {
             let error = try_attach(&network, 2, &[port]).await.err().unwrap();
@@ -145,7 +146,7 @@ fn address_families_have_separate_ports() {
 
 #[test]
 fn a_taken_port_is_refused_and_its_owner_named() {
-    on_a_node("a_taken_port_is_refused_and_its_owner_named", || async {
+    on_a_node(|| async {
         let network = open(config());
         let a = attach(&network, 1, &[tcp(8080, 80)]).await;
         for port in [tcp(8080, 99), at("127.0.0.1", 8080)] {
@@ -168,7 +169,7 @@ fn a_taken_port_is_refused_and_its_owner_named() {
 
 #[test]
 fn a_port_in_use_by_the_node_is_refused_if_free_ports_are_required() {
-    on_a_node("a_port_in_use_by_the_node_is_refused_if_free_ports_are_required", || async {
+    on_a_node(|| async {
         let network = open(config());
         let tcp_listener = TcpListener::bind("127.0.0.1:8080").unwrap();
         let udp_socket = UdpSocket::bind("0.0.0.0:5353").unwrap();
@@ -202,27 +203,29 @@ fn a_port_in_use_by_the_node_is_refused_if_free_ports_are_required() {
 
 #[test]
 fn pods_do_not_reach_the_nodes_loopback() {
-    on_a_node("pods_do_not_reach_the_nodes_loopback", || async {
+    on_a_node(|| async {
         let network = open(config());
         let a = attach(&network, 1, &[tcp(8080, 80)]).await;
         let node = netns::Namespace::open("/proc/self/ns/net".as_ref()).unwrap();
         serve(&node, "127.0.0.1:9999");
         assert!(request("127.0.0.1:9999").is_ok());
         // Attack from a pod: 127.0.0.1 is routed to the bridge.
-        run("ip netns exec pod-1 sh -c 'ip link set lo down; ip addr del 127.0.0.1/8 dev lo; \
+        shell(
+            "ip netns exec pod-1 sh -c 'ip link set lo down; ip addr del 127.0.0.1/8 dev lo; \
              ip route del table local 127.0.0.0/8 dev lo; ip route del table local 127.0.0.1 dev lo; \
-             echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet; ip route add 127.0.0.1 via 10.85.0.1' 2>/dev/null || true");
-        run("nft add chain ip pinion arrived '{ type filter hook input priority 0; }'");
-        run("nft add rule ip pinion arrived iifname pinion0 ip daddr 127.0.0.1 counter");
-        run("nft insert rule ip pinion martians iifname pinion0 ip daddr 127.0.0.1 counter");
-        let none = |chain: &str| run(&format!("nft list chain ip pinion {chain}")).contains("counter packets 0 ");
+             echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet; ip route add 127.0.0.1 via 10.85.0.1' 2>/dev/null || true",
+        );
+        shell("nft add chain ip pinion arrived '{ type filter hook input priority 0; }'");
+        shell("nft add rule ip pinion arrived iifname pinion0 ip daddr 127.0.0.1 counter");
+        shell("nft insert rule ip pinion martians iifname pinion0 ip daddr 127.0.0.1 counter");
+        let none = |chain: &str| shell(&format!("nft list chain ip pinion {chain}")).contains("counter packets 0 ");
         let attack = || {
             let to = "127.0.0.1:9999".parse().unwrap();
             std::net::TcpStream::connect_timeout(&to, std::time::Duration::from_millis(300)).is_ok()
         };
         assert!(!a.ns.enter(attack).unwrap());
         assert!(!none("martians") && none("arrived"), "the packets arrive and are dropped by the chain martians");
-        run("nft flush chain ip pinion martians");
+        shell("nft flush chain ip pinion martians");
         let _ = a.ns.enter(attack).unwrap();
         assert!(!none("arrived"), "without the rule the packets get through, so the rule drops them");
     });

@@ -5,10 +5,11 @@ mod node;
 use std::{
     collections::HashSet,
     io::{BufRead, BufReader},
-    process::{Command, Stdio},
+    process::Stdio,
 };
 
-use node::{assert_clean, attach, config, files, on_a_node, open, pod_ref, run, tcp};
+use node::{assert_clean, attach, config, files, on_a_node, open, pod_ref, tcp};
+use testbed::{shell, this_test};
 
 /// Environment variable of the process that is killed: the number of its first pod.
 const VICTIM: &str = "PINION_TEST_VICTIM";
@@ -29,11 +30,10 @@ fn killed_at_any_moment() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         return runtime.block_on(live_as_victim(first.parse().unwrap()));
     }
-    on_a_node("killed_at_any_moment", || async {
+    on_a_node(|| async {
         let mut leftovers = 0;
         for round in 0..40u32 {
-            let mut victim = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "killed_at_any_moment", "--nocapture"])
+            let mut victim = this_test("killed_at_any_moment")
                 .env(VICTIM, (round * 1000 + 1).to_string())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::null())
@@ -63,28 +63,28 @@ fn killed_at_any_moment() {
 
 #[test]
 fn only_objects_without_owner_are_removed() {
-    on_a_node("only_objects_without_owner_are_removed", || async {
+    on_a_node(|| async {
         let network = open(config());
         let (a, b) = (attach(&network, 1, &[tcp(8080, 80)]).await, attach(&network, 2, &[tcp(8081, 80)]).await);
         drop(network);
         // Foreign objects: a link on our bridge with another name, and a link with a name of ours on no bridge of ours.
-        run("ip link add theirs type veth peer name theirs1 && ip link set theirs master pinion0");
-        run("ip link add pin0123456789a type veth peer name y");
+        shell("ip link add theirs type veth peer name theirs1 && ip link set theirs master pinion0");
+        shell("ip link add pin0123456789a type veth peer name y");
         // Leaked objects: a link, a lease without an owner, a lease of a dead owner, a damaged record, and a temporary
         // file.
-        run("ip link add pinfeedfeedfee type veth peer name x && ip link set pinfeedfeedfee master pinion0");
-        run("cd /run/pinion/network/leases/.built-in && touch 10.85.0.9 && printf 'gone\\r\\neth0' > 10.85.0.10");
-        run("cd /run/pinion/network/attachments && echo '{' > torn.json && echo x > .half.new");
+        shell("ip link add pinfeedfeedfee type veth peer name x && ip link set pinfeedfeedfee master pinion0");
+        shell("cd /run/pinion/network/leases/.built-in && touch 10.85.0.9 && printf 'gone\\r\\neth0' > 10.85.0.10");
+        shell("cd /run/pinion/network/attachments && echo '{' > torn.json && echo x > .half.new");
         let network = open(config());
         let c = attach(&network, 3, &[]).await;
         network.reconcile(&HashSet::from([a.id.clone()])).await.unwrap();
-        let links = run("ip -o link");
+        let links = shell("ip -o link");
         assert!(
             links.contains("theirs@") && links.contains("pin0123456789a") && !links.contains("pinfeedfeedfee"),
             "{links}"
         );
         let expected = [&a.id, &c.id].map(|id| format!("pin{}", &id[..11]));
-        let on_bridge = run("ip -o link show master pinion0");
+        let on_bridge = shell("ip -o link show master pinion0");
         assert!(expected.iter().all(|name| on_bridge.contains(name)), "{on_bridge}");
         assert!(!on_bridge.contains(&format!("pin{}", &b.id[..11])), "{on_bridge}");
         assert_eq!(files("leases").len(), 2, "{:?}", files("leases"));
@@ -97,7 +97,7 @@ fn only_objects_without_owner_are_removed() {
 
 #[test]
 fn many_pods_are_attached_and_detached_concurrently() {
-    on_a_node("many_pods_are_attached_and_detached_concurrently", || async {
+    on_a_node(|| async {
         let network = open(config());
         let tasks: Vec<_> = (1..=64u16)
             .map(|number| {

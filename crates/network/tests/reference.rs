@@ -5,7 +5,8 @@ mod node;
 
 use std::fs;
 
-use node::{attach, config, on_a_node, open, request, run, serve};
+use node::{attach, config, on_a_node, open, request, serve};
+use testbed::shell;
 
 const LIST: &str = r#"{"cniVersion": "1.0.0", "name": "test", "plugins": [
     {"type": "bridge", "bridge": "cni5", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true, "promiscMode": false,
@@ -16,7 +17,7 @@ const LIST: &str = r#"{"cniVersion": "1.0.0", "name": "test", "plugins": [
 #[test]
 fn the_reference_plugins() {
     let directory = std::env::var_os("PINION_TEST_CNI_BIN").expect("PINION_TEST_CNI_BIN is set");
-    on_a_node("the_reference_plugins", || async move {
+    on_a_node(|| async move {
         let with = network::Config { cni_bin_dirs: vec![directory.into()], ..config() };
         let network = open(with);
         // `promiscMode` is not supported by the built-in bridge: it makes the plugins run as programs.
@@ -25,9 +26,9 @@ fn the_reference_plugins() {
         let pod = attach(&network, 1, &[]).await;
         serve(&pod.ns, "0.0.0.0:80");
         assert!(request(&format!("{}:80", pod.ip())).is_ok());
-        assert_eq!(run("ip netns exec pod-1 cat /proc/sys/net/core/somaxconn").trim(), "77");
+        assert_eq!(shell("ip netns exec pod-1 cat /proc/sys/net/core/somaxconn").trim(), "77");
         network.check(&pod.id).await.unwrap();
         network.detach(&pod.id).await.unwrap();
-        assert!(!run("ip -n pod-1 -o link").contains("eth0"));
+        assert!(!shell("ip -n pod-1 -o link").contains("eth0"));
     });
 }

@@ -1,7 +1,5 @@
 //! Log writers that containers block for limited times, and the effects on other containers.
 
-mod disk;
-mod lock;
 mod node;
 
 use std::{
@@ -16,19 +14,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use disk::Disk;
-use lock::{COUNTER, Lock, REPORT, TIME_LIMIT, duplicate, finish, kill_and_delete, run_with_output};
 use monitor_api::{Attach, Attachments, Create, LogOptions, Request, Role};
-use node::{Node, TestContainer};
+use node::disk::Disk;
+use node::lock::{COUNTER, Lock, REPORT, TIME_LIMIT, duplicate, finish, kill_and_delete, run_with_output};
+use node::{Node, PATIENCE, TestContainer};
 use rustix::pipe::{SpliceFlags, splice};
-
-fn wait(what: &str, condition: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !condition() {
-        assert!(begin.elapsed() < TIME_LIMIT, "{what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
+use testbed::wait_until;
 
 /// Locks a pipe repeatedly for 50 ms, and writes a byte each time.
 fn lock_shortly(pipe: File, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
@@ -63,10 +54,10 @@ fn short_locks_add_up_and_affect_only_the_containers_that_lock() {
         containers.push(container);
         threads.push(lock_shortly(output, &stop));
     }
-    wait("all have dedicated writers", || node.diagnostics().matches(REPORT).count() == ids.len());
+    wait_until("all have dedicated writers", TIME_LIMIT, || node.diagnostics().matches(REPORT).count() == ids.len());
     let start = Instant::now();
     fs::write(node.state.path().join("root/tmp/go"), "").expect("go");
-    node.eventually("the flood is in its log", |node| {
+    wait_until("the flood is in its log", PATIENCE, || {
         fs::read(node.log_path("flood")).is_ok_and(|log| log.ends_with(b" stdout F end\n"))
     });
     assert!(start.elapsed() < TIME_LIMIT, "{:?}", start.elapsed());
@@ -99,9 +90,9 @@ fn a_lock_that_begins_while_the_disk_is_slow_is_detected() {
     thread::sleep(Duration::from_millis(100));
     disk.thaw();
     fs::write(node.state.path().join("root/tmp/go"), "").expect("go");
-    wait("the log of the counter grows", || node.log("counter").len() >= 20);
+    wait_until("the log of the counter grows", TIME_LIMIT, || node.log("counter").len() >= 20);
     lock.unlock();
-    wait("the log of the locked container is written", || node.log("locked") == ["stdout F line"]);
+    wait_until("the log of the locked container is written", TIME_LIMIT, || node.log("locked") == ["stdout F line"]);
     drop(output);
     kill_and_delete(&mut node, "locked");
     kill_and_delete(&mut node, "counter");

@@ -7,9 +7,10 @@ use std::io::Read;
 use monitor_api::{
     Attachments, CommandError, FailureKind, HoldingState, KillScope, PodInit, Reply, Request, Role, Target,
 };
-use node::Node;
+use node::{Node, PATIENCE};
 use oci::NamespaceType;
 use rustix::fd::OwnedFd;
+use testbed::wait_until;
 
 fn pipes() -> (std::io::PipeReader, Attachments) {
     let (reader, writer) = std::io::pipe().expect("pipe");
@@ -89,7 +90,7 @@ fn leftovers_of_an_exec_are_forgotten_when_they_exit() {
         assert_eq!(node.wait_exec(&id).code, Some(0));
     }
     assert!(node.has_group("e19"), "its leftovers run in its cgroup");
-    node.eventually("all cgroups are removed", |node| (0..20).all(|n| !node.has_group(&format!("e{n}"))));
+    wait_until("all cgroups are removed", PATIENCE, || (0..20).all(|n| !node.has_group(&format!("e{n}"))));
     // A completed exec is forgotten, and its id can be used again.
     node.exec("c", "e0", &["true"]).expect("exec");
     assert_eq!(node.wait_exec("e0").code, Some(0));
@@ -109,7 +110,7 @@ fn execs_end_with_the_daemon_and_containers_do_not() {
     node.disconnect();
     assert_eq!(reader.read(&mut [0]).expect("read"), 0, "its last writer exited");
     node.connect();
-    node.eventually("its cgroup is removed", |node| !node.has_group("e"));
+    wait_until("its cgroup is removed", PATIENCE, || !node.has_group("e"));
     assert!(node.has_group("left"), "leftover processes keep running");
     assert_eq!(node.inventory()["c"].0.state, HoldingState::Running);
     node.delete("c");

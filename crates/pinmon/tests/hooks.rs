@@ -6,7 +6,8 @@ mod node;
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use monitor_api::{Attachments, Create, Failure, Reply, Request, Role};
-use node::Node;
+use node::{Node, PATIENCE};
+use testbed::wait_until;
 
 /// Creates a hook that runs the script `text`, and returns its entry of the spec.
 fn hook(node: &Node, name: &str, text: &str) -> oci::Hook {
@@ -42,15 +43,6 @@ fn created(answer: Result<(Reply, Attachments), Failure>) -> (u32, Attachments) 
     match answer.expect("created") {
         (Reply::Created(created), files) => (created.pid, files),
         other => panic!("unexpected: {other:?}"),
-    }
-}
-
-/// Polls until a condition holds. No event reports what a hook does.
-fn eventually(what: &str, done: impl Fn() -> bool) {
-    let begin = std::time::Instant::now();
-    while !done() {
-        assert!(begin.elapsed().as_secs() < 60, "{what}");
-        std::thread::yield_now();
     }
 }
 
@@ -131,13 +123,13 @@ fn a_hook_that_sleeps_delays_no_other_container() {
     assert_eq!(node.wait("quick").code, Some(0));
     node.delete("quick");
     // A container that is deleted during its creation has its hook killed.
-    eventually("the hook runs", || !read_file(&node, "sleeper").is_empty());
+    wait_until("the hook runs", PATIENCE, || !read_file(&node, "sleeper").is_empty());
     let pid: i32 = read_file(&node, "sleeper").trim().parse().expect("a pid");
     let delete = node.send(Request::Delete { container: "slow".into() }, &Attachments::new());
     let failure = node.answer(creation).expect_err("deleted");
     node.answer(delete).expect("deleted");
     assert!(failure.message.contains("slow"), "{failure:?}");
-    eventually("the hook is killed", || !std::path::Path::new(&format!("/proc/{pid}/cwd")).exists());
+    wait_until("the hook is killed", PATIENCE, || !std::path::Path::new(&format!("/proc/{pid}/cwd")).exists());
 
     let late = oci::Hook { timeout: Some(1), ..hook(&node, "late", "exec sleep 100000") };
     let hooks = oci::Hooks { create_runtime: vec![late], ..oci::Hooks::default() };

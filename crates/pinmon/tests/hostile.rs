@@ -9,8 +9,9 @@ use std::{
 };
 
 use monitor_api::{Attachments, Exec, FailureKind, KillScope, Request, Role, Target};
-use node::Node;
+use node::{Node, PATIENCE};
 use rustix::{fs::CWD, mount::OpenTreeFlags};
+use testbed::wait_until;
 
 /// Time limit of an exec in another container on a machine under load. A monitor that waits for an attacker takes
 /// forever.
@@ -170,7 +171,7 @@ impl Node {
         self.run_with_programs(id, &["/usr/bin/unshare", "-U", "-r", "-m", "-C", "/bin/sh", "-c", FREEZE_ITSELF_BELOW]);
         self.wait_for_entry(id, "stdout F ready");
         let state = PathBuf::from(format!("/sys/fs/cgroup/freezer{}/{id}/a/b/freezer.state", self.cgroup));
-        self.eventually("its first process is frozen", |_| {
+        wait_until("its first process is frozen", PATIENCE, || {
             fs::read_to_string(&state).is_ok_and(|state| state.trim() == "FROZEN")
         });
     }
@@ -211,9 +212,9 @@ fn an_exec_that_its_container_froze_in_a_nested_cgroup_is_killed() {
     // It runs until it is killed, so it cannot exit before it is moved.
     let probe = node.send_exec_of("evil", "probe", &["sleep", "1000"]);
     let procs = PathBuf::from(format!("/sys/fs/cgroup/freezer{}/evil/a/cgroup.procs", node.cgroup));
-    node.eventually("the exec is frozen", |_| fs::read_to_string(&procs).is_ok_and(|pids| !pids.is_empty()));
+    wait_until("the exec is frozen", PATIENCE, || fs::read_to_string(&procs).is_ok_and(|pids| !pids.is_empty()));
     let _ = node.kill(Target::Exec("probe".into()), 9, KillScope::All);
-    node.eventually("the exec exited", |_| fs::read_to_string(&procs).is_ok_and(|pids| pids.is_empty()));
+    wait_until("the exec exited", PATIENCE, || fs::read_to_string(&procs).is_ok_and(|pids| pids.is_empty()));
     let _ = node.answer(probe);
     node.delete("evil");
     node.end();
@@ -276,22 +277,21 @@ fn leftovers_of_execs_are_limited() {
     const LEFTOVERS_MAX: usize = 256;
     let mut node = Node::start();
     node.run("c", &["sleep", "1000"]);
-    let files =
-        |node: &Node| fs::read_dir(format!("/proc/{}/fd", node.monitor.as_raw_nonzero())).expect("descriptors").count();
     node.exec("c", "first", &["true"]).expect("exec");
     node.wait_exec("first");
-    let before = files(&node);
+    let before = node.descriptors();
     for n in 0..LEFTOVERS_MAX {
         let id = format!("e{n}");
         node.exec("c", &id, &["sh", "-c", "sleep 1000 & exit 0"]).expect("exec");
         assert_eq!(node.wait_exec(&id).code, Some(0));
     }
-    assert!(files(&node) <= before + 2, "{} descriptors before, {} now", before, files(&node));
+    let now = node.descriptors();
+    assert!(now <= before + 2, "{before} descriptors before, {now} now");
     let failure = node.exec("c", "more", &["true"]).expect_err("too many");
     assert_eq!(failure.kind, FailureKind::State, "{failure}");
     assert!(failure.message.contains("256 completed execs"), "{failure}");
     node.kill(Target::Exec("e0".into()), 9, KillScope::All).expect("a leftover");
-    node.eventually("its cgroup is removed", |node| !node.has_group("e0"));
+    wait_until("its cgroup is removed", PATIENCE, || !node.has_group("e0"));
     let mut tries = 0;
     while node.exec("c", &format!("again{tries}"), &["true"]).is_err() {
         tries += 1;

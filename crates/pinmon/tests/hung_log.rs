@@ -1,6 +1,5 @@
 //! A log file system that hangs: the containers with logs on it wait and no others do, and no line is lost or doubled.
 
-mod disk;
 mod node;
 
 use std::{
@@ -9,12 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use disk::Disk;
 use monitor_api::{
-    Adopt, Attachments, ContainerDescription, Event, Holding, HoldingState, KillScope, Pong, Reply, Request, Role,
+    Adopt, Attachments, ContainerDescription, Event, Holding, HoldingState, KillScope, Pong, Request, Role,
     StuckWriter, Target,
 };
-use node::{Node, TestContainer};
+use node::disk::Disk;
+use node::{Node, PATIENCE, TestContainer};
+use testbed::wait_until;
 
 /// Prints numbers without a pause until a file exists.
 const COUNTER: &str = "i=0; while [ ! -e /tmp/stop ]; do i=$((i+1)); echo $i; done; echo total $i";
@@ -39,25 +39,15 @@ fn counter(node: &mut Node, disk: &Disk, id: &str) -> HungContainer {
     HungContainer { container: node.run(id, &["sh", "-c", COUNTER]), log }
 }
 
-fn ping(node: &mut Node) -> Pong {
-    match node.request(Request::Ping, Attachments::new()).expect("ping") {
-        (Reply::Pong(pong), _) => pong,
-        (other, _) => panic!("unexpected: {other:?}"),
-    }
-}
-
 /// Waits until the monitor reports that the disk hangs.
 fn wait_until_stuck(node: &mut Node) -> StuckWriter {
-    let begin = Instant::now();
-    loop {
-        let mut stuck = ping(node).stuck;
-        if let Some(writer) = stuck.pop() {
-            assert!(stuck.is_empty(), "only one file system hangs: {stuck:?}");
-            return writer;
-        }
-        assert!(begin.elapsed() < TIME_LIMIT, "no file system hangs");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let mut stuck = Vec::new();
+    wait_until("a file system hangs", TIME_LIMIT, || {
+        stuck = node.ping().stuck;
+        !stuck.is_empty()
+    });
+    assert_eq!(stuck.len(), 1, "only one file system hangs: {stuck:?}");
+    stuck.remove(0)
 }
 
 /// Runs, kills and deletes a container with its log elsewhere, and makes execs in other containers; none of it may wait
@@ -139,7 +129,7 @@ fn a_log_that_hangs_blocks_only_its_own_containers() {
     ends.sort();
     assert_eq!(ends, ["a", "b"]);
     // The output that the deleted container wrote before its exit still reaches its log.
-    node.eventually("the log that hung is complete", |node| node.log("killed").len() > 1000);
+    wait_until("the log that hung is complete", PATIENCE, || node.log("killed").len() > 1000);
     assert_counted(&node, "killed", false);
     assert_counted(&node, "b", true);
     let (before, after) = (node.log("a"), node.log("elsewhere"));
@@ -147,7 +137,7 @@ fn a_log_that_hangs_blocks_only_its_own_containers() {
     let (last, lines) = lines.split_last().expect("lines");
     assert!((1..).zip(lines).all(|(n, line)| *line == format!("stdout F {n}")), "a line is lost or doubled");
     assert_eq!(*last, format!("stdout F total {}", lines.len()));
-    assert_eq!(ping(&mut node), Pong::default());
+    assert_eq!(node.ping(), Pong::default());
     ["a", "b"].into_iter().for_each(|id| node.delete(id));
     node.end();
 }

@@ -10,9 +10,10 @@ use std::{
 };
 
 use monitor_api::{Attach, Attachments, KillScope, Reply, Request, Role, Target};
-use node::Node;
+use node::{Node, PATIENCE};
 use rustix::mount::OpenTreeFlags;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
+use testbed::wait_until;
 
 /// Time limit of requests to a monitor on a machine under load.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
@@ -45,9 +46,9 @@ fn orphans_beyond_those_of_one_iteration_are_reaped_without_a_further_signal() {
     node.start_container("host").expect("start");
     kill_process(node.monitor, Signal::STOP).expect("stop");
     node.put("begin");
-    node.eventually("all have exited", |node| zombies(node) >= ORPHANS);
+    wait_until("all have exited", PATIENCE, || zombies(&node) >= ORPHANS);
     kill_process(node.monitor, Signal::CONT).expect("continue");
-    node.eventually("all are reaped", |node| zombies(node) == 0);
+    wait_until("all are reaped", PATIENCE, || zombies(&node) == 0);
     node.wait_for_entry("host", "stdout F done");
     node.delete("host");
     node.end();
@@ -63,10 +64,11 @@ fn start_without_watches() -> Node {
 fn start_with_failing(call: &str, how: &str) -> Node {
     let directory = tempfile::tempdir().expect("tempdir");
     let script = directory.path().join("pinmon");
-    let program = std::env::var("PINMON").unwrap_or_else(|_| env!("CARGO_BIN_EXE_pinmon").to_owned());
+    let program = node::program();
     // With -D the tracer is not the parent, so the pid of the monitor is that of this script.
     let text = format!(
-        "#!/bin/sh\nexec /usr/bin/strace -D -f -q -o /dev/null -e trace={call} -e inject={call}:{how} {program} \"$@\"\n"
+        "#!/bin/sh\nexec /usr/bin/strace -D -f -q -o /dev/null -e trace={call} -e inject={call}:{how} {} \"$@\"\n",
+        program.display()
     );
     fs::write(&script, text).expect("written");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("chmod");
@@ -81,7 +83,7 @@ fn the_cgroup_of_an_exec_is_removed_after_transient_enomem() {
     node.run("c", &["sleep", "1000"]);
     node.exec("c", "e", &["true"]).expect("exec");
     assert_eq!(node.wait_exec("e").code, Some(0));
-    node.eventually("the cgroup of the exec is removed", |node| !node.has_group("e"));
+    wait_until("the cgroup of the exec is removed", PATIENCE, || !node.has_group("e"));
     node.delete("c");
     node.end();
 }
@@ -114,7 +116,7 @@ fn containers_run_and_are_logged_if_nothing_can_be_watched() {
     node.delete("c");
     assert!(begin.elapsed() < TIME_LIMIT, "{:?}", begin.elapsed());
     assert!(node.diagnostics().contains("polled every"), "{}", node.diagnostics());
-    fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
+    node.clear_diagnostics();
     node.end();
 }
 
@@ -139,15 +141,14 @@ fn a_daemon_that_reads_late_gets_all_answers() {
 fn a_daemon_that_reads_late_gets_all_answers_if_nothing_can_be_watched() {
     let mut node = start_without_watches();
     read_answers_late(&mut node);
-    fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
+    node.clear_diagnostics();
     node.end();
 }
 
 /// Runs `work` while the monitor can open only this number of further descriptors.
 fn with_room<T>(node: &mut Node, room: usize, work: impl FnOnce(&mut Node) -> T) -> T {
     let pid = Some(node.monitor);
-    let open =
-        fs::read_dir(format!("/proc/{}/fd", node.monitor.as_raw_nonzero())).expect("the monitor is running").count();
+    let open = node.descriptors();
     let maximum = getrlimit(Resource::Nofile).maximum;
     let narrow = Rlimit { current: Some((open + room) as u64), maximum };
     let before = prlimit(pid, Resource::Nofile, narrow).expect("prlimit");
@@ -171,13 +172,13 @@ fn an_exec_that_is_answered_with_an_error_does_not_run() {
             Ok(_) => node.kill(monitor_api::Target::Exec(id), 9, monitor_api::KillScope::All).expect("kill"),
             Err(_) => {
                 failed += 1;
-                node.eventually("its cgroup is removed", |node| !node.has_group(&id));
+                wait_until("its cgroup is removed", PATIENCE, || !node.has_group(&id));
             }
         }
     }
     assert!(failed > 0, "no request failed");
     node.delete("c");
-    fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
+    node.clear_diagnostics();
     node.end();
 }
 
@@ -195,14 +196,14 @@ fn a_container_that_is_answered_with_an_error_does_not_exist() {
             Ok(_) => node.delete(&id),
             Err(_) => {
                 failed += 1;
-                node.eventually("its cgroup is removed", |node| !node.has_group(&id));
+                wait_until("its cgroup is removed", PATIENCE, || !node.has_group(&id));
                 assert!(!node.inventory().contains_key(&id), "{id} is held");
             }
         }
     }
     assert!(failed > 0, "no request failed");
     node.delete("other");
-    fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
+    node.clear_diagnostics();
     node.end();
 }
 
@@ -262,9 +263,7 @@ fn mounts_sent_before_their_create_are_used() {
 #[test]
 fn mounts_without_a_create_are_limited_and_closed() {
     let mut node = Node::start();
-    let pid = node.monitor.as_raw_nonzero();
-    let open = || fs::read_dir(format!("/proc/{pid}/fd")).expect("the monitor is running").count();
-    let before = open();
+    let before = node.descriptors();
     let mounts_from = |first: u32, count: u32| {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let mount = || rustix::mount::open_tree(rustix::fs::CWD, "/usr", flags).expect("open_tree");
@@ -275,13 +274,13 @@ fn mounts_without_a_create_are_limited_and_closed() {
     for first in (0..most).step_by(128) {
         node.request(mounts(), mounts_from(first, 128)).expect("accepted");
     }
-    assert!(open() >= before + most as usize);
+    assert!(node.descriptors() >= before + most as usize);
     let failure = node.request(mounts(), mounts_from(most, 1)).map(|(reply, _)| reply).expect_err("one too many");
     assert!(failure.message.contains("at most 4096"), "{failure}");
-    node.eventually("all are closed", |_| open() <= before);
+    wait_until("all are closed", PATIENCE, || node.descriptors() <= before);
     node.request(mounts(), mounts_from(0, 128)).expect("accepted");
     node.delete("c");
-    node.eventually("those of a deleted container are closed", |_| open() <= before);
+    wait_until("those of a deleted container are closed", PATIENCE, || node.descriptors() <= before);
     node.end();
 }
 

@@ -1,7 +1,6 @@
 //! A process that keeps a container's pipe locked (splice(2) from an empty socket, or to a full one): the log of that
 //! container waits for it and no others do, and no line is lost or doubled.
 
-mod lock;
 mod node;
 
 use std::{
@@ -11,9 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock::{COUNTER, Lock, REPORT, TIME_LIMIT, duplicate, finish, kill_and_delete, run_with_output};
-use monitor_api::{Attachments, HoldingState, KillScope, Pong, Reply, Request, Role, Target};
+use monitor_api::{Attachments, HoldingState, KillScope, Request, Role, Target};
 use node::Node;
+use node::lock::{COUNTER, Lock, REPORT, TIME_LIMIT, duplicate, finish, kill_and_delete, run_with_output};
+use testbed::{holds_within, wait_until};
 
 /// Locks the standard output of a container so that its log writer is blocked. Each attempt writes one `x`.
 fn block_writer(node: &Node, output: &File) -> (Lock, usize) {
@@ -21,12 +21,8 @@ fn block_writer(node: &Node, output: &File) -> (Lock, usize) {
     let before = reports();
     for tries in 1..=20 {
         let lock = Lock::output(duplicate(output), "x");
-        let begin = Instant::now();
-        while begin.elapsed() < Duration::from_secs(5) {
-            if reports() > before {
-                return (lock, tries);
-            }
-            std::thread::sleep(Duration::from_millis(20));
+        if holds_within(Duration::from_secs(5), || reports() > before) {
+            return (lock, tries);
         }
         // The log writer read the pipe before it was locked.
         lock.unlock();
@@ -34,21 +30,11 @@ fn block_writer(node: &Node, output: &File) -> (Lock, usize) {
     panic!("its writer was never blocked: {}", node.diagnostics());
 }
 
-fn ping(node: &mut Node) -> Pong {
-    match node.request(Request::Ping, Attachments::new()).expect("ping") {
-        (Reply::Pong(pong), _) => pong,
-        (other, _) => panic!("unexpected: {other:?}"),
-    }
-}
-
 /// Checks that the log of a counter grows, and that lifecycle operations and an exec are not delayed.
 fn bystanders(node: &mut Node, round: &str, counter: &str) {
     let begin = Instant::now();
     let before = node.log(counter).len();
-    while node.log(counter).len() < before + 20 {
-        assert!(begin.elapsed() < TIME_LIMIT, "{round}: the log of {counter} does not grow");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until(&format!("{round}: the log of {counter} grows"), TIME_LIMIT, || node.log(counter).len() >= before + 20);
     let id = format!("{round}-exec");
     node.exec(counter, &id, &["true"]).expect("exec");
     assert_eq!(node.wait_exec(&id).code, Some(0));
@@ -75,15 +61,11 @@ fn a_locked_output_delays_only_its_own_log() {
         run_with_output(&mut node, "locked", "while [ ! -e /tmp/go ]; do sleep 0.01; done; echo on; sleep 1000");
     let (lock, tries) = block_writer(&node, &output);
     bystanders(&mut node, "locked", "counter");
-    assert!(ping(&mut node).stuck.is_empty(), "no file system hangs");
+    assert!(node.ping().stuck.is_empty(), "no file system hangs");
     lock.unlock();
     let text = "x".repeat(tries);
-    let begin = Instant::now();
     let entries = |node: &Node| node.log("locked").iter().map(|line| line[9..].to_owned()).collect::<String>();
-    while entries(&node) != text {
-        assert!(begin.elapsed() < TIME_LIMIT, "{:?} is not {text:?}", node.log("locked"));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("its output is logged", TIME_LIMIT, || entries(&node) == text);
     // It has a dedicated log writer now, so a further lock affects no other container.
     let reports = node.diagnostics().matches(REPORT).count();
     let second_lock = Lock::output(duplicate(&output), "y");
@@ -111,11 +93,9 @@ fn a_container_with_a_locked_output_exits_and_is_deleted() {
     assert!(begin.elapsed() < TIME_LIMIT, "{:?}", begin.elapsed());
     bystanders(&mut node, "deleted", "counter");
     lock.unlock();
-    let begin = Instant::now();
-    while node.log("locked").iter().map(|line| line[9..].len()).sum::<usize>() < tries {
-        assert!(begin.elapsed() < TIME_LIMIT, "{:?}", node.log("locked"));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("its output is logged", TIME_LIMIT, || {
+        node.log("locked").iter().map(|line| line[9..].len()).sum::<usize>() >= tries
+    });
     kill_and_delete(&mut node, "counter");
     check_counter(&node, "counter");
     finish(node);

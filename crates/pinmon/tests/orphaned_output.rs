@@ -13,7 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use node::Node;
+use node::{Node, PATIENCE};
+use testbed::wait_until;
 
 /// Time limit. The monitor reports the exit of a container with a slow log after 12 s.
 const TIME_LIMIT: Duration = Duration::from_secs(8);
@@ -64,7 +65,7 @@ fn the_log_of_an_exited_container_is_open_in_no_process() {
         let files = |pid: String| fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         all.flat_map(files).filter(|file| fs::read_link(file.path()).is_ok_and(|to| to == log)).count()
     };
-    node.eventually("no process has it open", |_| holders() == 0);
+    wait_until("no process has it open", PATIENCE, || holders() == 0);
     assert_eq!(node.log("c"), ["stdout F text"]);
     node.delete("c");
     node.end();

@@ -1,7 +1,6 @@
 //! Terminals that cannot be hung up: the last close of a master waits for a process that is inside read(2) of the
 //! slave.
 
-mod disk;
 mod node;
 
 use std::{
@@ -9,22 +8,27 @@ use std::{
     os::fd::AsFd,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    process::{Child, Command},
+    process::Child,
     time::{Duration, Instant},
 };
 
-use disk::Disk;
 use monitor_api::{Attachments, KillScope, Reply, Request, Role, Target};
-use node::Node;
+use node::disk::Disk;
+use node::{Node, PATIENCE};
 use rustix::{
     fd::OwnedFd,
     process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit},
 };
 use syscall::shared_memory::SharedMemory;
+use testbed::{this_test, wait_until};
 
 /// Time limit of operations that do not wait for the terminal. They take much less.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 const PAGE: u64 = 4096;
+// Variables of the process that reads: the slave, the file with the page, and a directory for files that name its steps.
+const SLAVE: &str = "PINMON_TEST_SLAVE";
+const MAPPED: &str = "PINMON_TEST_PAGE";
+const STEPS: &str = "PINMON_TEST_STEPS";
 
 /// A process inside read(2) of a slave whose buffer is a page of a file system that hangs.
 struct Reader {
@@ -35,20 +39,18 @@ impl Reader {
     /// Starts the process and freezes the disk.
     fn start(disk: &mut Disk, slave: &Path, master: &OwnedFd) -> Self {
         let directory = tempfile::tempdir().expect("tempdir");
-        let program = std::env::current_exe().expect("this program");
-        let mut child = Command::new(program)
-            .args(["--exact", "reads_into_a_page_that_cannot_be_written"])
-            .env("PINMON_TEST_SLAVE", slave)
-            .env("PINMON_TEST_PAGE", disk.path().join("page"))
-            .env("PINMON_TEST_STEPS", directory.path())
+        let mut child = this_test("reads_into_a_page_that_cannot_be_written")
+            .env(SLAVE, slave)
+            .env(MAPPED, disk.path().join("page"))
+            .env(STEPS, directory.path())
             .spawn()
             .expect("spawn");
-        wait_until("the page is mapped", || directory.path().join("mapped").exists());
+        wait_until("the page is mapped", TIME_LIMIT, || directory.path().join("mapped").exists());
         disk.freeze();
         rustix::io::write(master, b"hello\n").expect("type");
         fs::write(directory.path().join("go"), "").expect("go");
         let id = child.id();
-        wait_until("a thread blocks", || has_waiting_thread(id));
+        wait_until("a thread blocks", TIME_LIMIT, || has_waiting_thread(id));
         assert!(child.try_wait().expect("wait").is_none());
         Self { child }
     }
@@ -65,27 +67,19 @@ fn has_waiting_thread(pid: u32) -> bool {
     states.into_iter().any(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" D")))
 }
 
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !condition() {
-        assert!(begin.elapsed() < TIME_LIMIT, "timed out waiting until {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Not a test: [`Reader`] runs this function in another process.
 #[test]
 fn reads_into_a_page_that_cannot_be_written() {
-    if std::env::var_os("PINMON_TEST_SLAVE").is_none() {
+    if std::env::var_os(SLAVE).is_none() {
         return;
     }
     let name = |variable: &str| PathBuf::from(std::env::var_os(variable).expect("set by another test"));
-    let (slave, page, steps) = (name("PINMON_TEST_SLAVE"), name("PINMON_TEST_PAGE"), name("PINMON_TEST_STEPS"));
+    let (slave, page, steps) = (name(SLAVE), name(MAPPED), name(STEPS));
     let open = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY).open(slave).expect("open");
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(page).expect("a page");
     let mut memory = SharedMemory::map(file.into(), PAGE as usize).expect("map");
     fs::write(steps.join("mapped"), "").expect("written");
-    wait_until("the test continues", || steps.join("go").exists());
+    wait_until("the test continues", TIME_LIMIT, || steps.join("go").exists());
     let _ = rustix::io::read(&open, memory.bytes_mut());
 }
 
@@ -134,7 +128,7 @@ fn a_terminal_of_an_exec_that_cannot_be_hung_up_blocks_nothing_else() {
     assert_eq!(node.wait_exec("e").signal, Some(9));
     std::thread::sleep(Duration::from_millis(300));
     assert_prompt(&mut node, begin);
-    node.eventually("the master is closed", |node| masters(node) == 0);
+    wait_until("the master is closed", PATIENCE, || masters(&node) == 0);
     disk.thaw();
     reader.end();
     node.delete("c");
@@ -162,7 +156,7 @@ fn a_terminal_of_a_container_that_cannot_be_hung_up_blocks_nothing_else() {
     node.delete("t");
     std::thread::sleep(Duration::from_millis(300));
     assert_prompt(&mut node, begin);
-    node.eventually("the master is closed", |node| masters(node) == 0);
+    wait_until("the master is closed", PATIENCE, || masters(&node) == 0);
     disk.thaw();
     reader.end();
     node.end();
@@ -175,18 +169,18 @@ fn a_master_that_no_closer_can_be_cloned_for_is_closed_later() {
     let (pid, master) = exec_with_terminal(&mut node, "e");
     drop(master);
     // The duplicate in the answer is closed a moment after it was sent.
-    node.eventually("one master is open", |node| masters(node) == 1);
+    wait_until("one master is open", PATIENCE, || masters(&node) == 1);
     let (limit, monitor) = (getrlimit(Resource::Nofile), Some(node.monitor));
     let narrow = Rlimit { current: Some(4), maximum: limit.maximum };
     let before = prlimit(monitor, Resource::Nofile, narrow).expect("prlimit");
     kill_process(Pid::from_raw(pid.cast_signed()).expect("a pid"), Signal::KILL).expect("kill");
     assert_eq!(node.wait_exec("e").signal, Some(9));
-    node.eventually("the message is logged", |node| node.diagnostics().contains("left open for now"));
+    wait_until("the message is logged", PATIENCE, || node.diagnostics().contains("left open for now"));
     assert_eq!(masters(&node), 1);
     prlimit(monitor, Resource::Nofile, before).expect("prlimit");
-    node.eventually("the master is closed", |node| masters(node) == 0);
+    wait_until("the master is closed", PATIENCE, || masters(&node) == 0);
     node.delete("c");
-    fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
+    node.clear_diagnostics();
     node.end();
 }
 

@@ -2,7 +2,6 @@
 //!
 //! The monitor must be the static release build: its mount namespace has no dynamic loader.
 
-mod disk;
 mod node;
 
 use std::{
@@ -14,13 +13,12 @@ use std::{
 };
 
 use monitor_api::{Attach, Attachments, Failure, FailureKind, KillScope, Reply, Request, Role, Target};
-use node::Node;
+use node::{Node, PATIENCE};
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+use testbed::wait_until;
 
 fn program() -> PathBuf {
-    let built = std::env::var_os("PINION_BIN").map(|directory| PathBuf::from(directory).join("pinmon"));
-    let path = std::env::var_os("PINMON").map(PathBuf::from).or(built);
-    path.expect("set PINION_BIN to a directory that scripts/build made: the monitor must be static here")
+    std::env::var_os("PINMON").map_or_else(|| testbed::program("pinmon"), PathBuf::from)
 }
 
 fn start() -> Node {
@@ -38,11 +36,6 @@ fn upgrade(node: &mut Node) {
         Ok(Reply::Welcome(welcome)) => assert_eq!(welcome.pid, pid, "the same process"),
         other => panic!("unexpected: {other:?}\n{}", node.diagnostics()),
     }
-}
-
-/// Number of open descriptors of the monitor.
-fn descriptors(node: &Node) -> usize {
-    fs::read_dir(format!("/proc/{}/fd", node.monitor.as_raw_nonzero())).expect("the monitor is running").count()
 }
 
 /// Asserts that the lines of a log are the numbers `1..=last` in order, each once. Lines that were written in parts are
@@ -72,7 +65,7 @@ fn no_line_is_lost_or_doubled_under_repeated_upgrades() {
     let (stdin, feed) = std::io::pipe().expect("pipe");
     let attached = Attachments::new().with(Role::Stdout, writer.into()).with(Role::Stdin, stdin.into());
     node.exec_with("c", "e", process, attached).expect("exec");
-    let before = descriptors(&node);
+    let before = node.descriptors();
     for _ in 0..20 {
         upgrade(&mut node);
     }
@@ -99,7 +92,7 @@ fn no_line_is_lost_or_doubled_under_repeated_upgrades() {
     node.kill(Target::Container("c".into()), libc::SIGTERM, KillScope::Init).expect("kill");
     assert_eq!(node.wait("c").code, Some(4));
     node.delete("c");
-    assert!(descriptors(&node) < before, "upgrades leaked descriptors");
+    assert!(node.descriptors() < before, "upgrades leaked descriptors");
     node.end();
 }
 
@@ -115,10 +108,10 @@ fn created_and_exited_containers_are_unchanged() {
     node.request(attach, Attachments::new().with(Role::Stdout, tap.into())).expect("attach");
     let kept = Attachments::new().with(Role::Kept(0), File::open("/dev/null").expect("open").into());
     node.request(Request::Keep { key: "k".into() }, kept).expect("keep");
-    let open = descriptors(&node);
+    let open = node.descriptors();
     upgrade(&mut node);
     upgrade(&mut node);
-    assert_eq!(descriptors(&node), open, "the number of descriptors is unchanged");
+    assert_eq!(node.descriptors(), open, "the number of descriptors is unchanged");
     let all = node.inventory();
     assert_eq!(all.keys().map(String::as_str).collect::<Vec<_>>(), ["ended", "k", "tapped", "waits"]);
     assert!(matches!(&all["ended"].0.state, monitor_api::HoldingState::Exited(status) if status.code == Some(3)));
@@ -159,7 +152,7 @@ fn a_log_that_hangs_delays_neither_an_answer_nor_an_exit() {
     const TIME_LIMIT: Duration = Duration::from_secs(10);
     let mut node = start();
     // Declared after the node, so that it is dropped first if the test fails.
-    let mut disk = disk::Disk::new();
+    let mut disk = node::disk::Disk::new();
     for id in ["reopened", "ended"] {
         let path = disk.path().join(format!("{id}.log"));
         fs::write(&path, "").expect("a log");
@@ -187,8 +180,8 @@ fn a_log_that_hangs_delays_neither_an_answer_nor_an_exit() {
     for id in ["reopened", "ended"] {
         node.delete(id);
     }
-    node.eventually("no log writer has a log open", |node| !children(node).any(|pid| has_open(&pid, &logs)));
-    fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
+    wait_until("no log writer has a log open", PATIENCE, || !children(&node).any(|pid| has_open(&pid, &logs)));
+    node.clear_diagnostics();
     node.end();
 }
 
@@ -209,11 +202,11 @@ fn a_program_that_cannot_take_over_changes_nothing() {
         (make("cut", &program_bytes[..4096]), ""),
         (PathBuf::from("/bin/busybox"), "refuses: applet not found"),
     ] {
-        let open = descriptors(&node);
+        let open = node.descriptors();
         let failure = upgrade_to(&mut node, &path).expect_err("it must not take over");
         assert_eq!(failure.kind, FailureKind::State, "{failure}");
         assert!(failure.message.contains(why) && failure.message.ends_with(" keeps running"), "{failure}");
-        assert_eq!(descriptors(&node), open, "{failure}");
+        assert_eq!(node.descriptors(), open, "{failure}");
     }
     node.exec("c", "e", &["true"]).expect("exec after the failed upgrade");
     assert_eq!(node.wait_exec("e").code, Some(0));
@@ -233,7 +226,7 @@ fn a_program_that_fails_after_its_check_returns_to_the_previous_one() {
     }
     node.request(Request::Keep { key: "k".into() }, kept).expect("keep");
     // Room for the check, but not for duplicates of all descriptors that the new program takes over.
-    let open = descriptors(&node);
+    let open = node.descriptors();
     let limit = getrlimit(Resource::Nofile);
     let narrow = Rlimit { current: Some(open as u64 + 20), maximum: limit.maximum };
     let before = prlimit(Some(node.monitor), Resource::Nofile, narrow).expect("prlimit");
@@ -243,7 +236,7 @@ fn a_program_that_fails_after_its_check_returns_to_the_previous_one() {
     assert!(failure.message.contains("take over descriptor"), "{failure}");
     assert!(failure.message.ends_with(" keeps running"), "{failure}");
     prlimit(Some(node.monitor), Resource::Nofile, before).expect("prlimit");
-    assert_eq!(descriptors(&node), open);
+    assert_eq!(node.descriptors(), open);
     node.exec("c", "e", &["true"]).expect("exec after the failed upgrade");
     assert_eq!(node.wait_exec("e").code, Some(0));
     upgrade(&mut node);

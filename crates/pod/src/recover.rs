@@ -62,6 +62,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
     let network = network::Network::open(config.network.clone()).map_err(failed("open the pods' network"))?;
     let pins = netns::PinDir::open(&state.netns(), &config.netns_dir).map_err(failed("open the pins"))?;
     let trees = Hierarchies::open().map_err(failed("open the cgroup trees"))?;
+    #[expect(clippy::disallowed_methods, reason = "one notice per container that the monitor holds")]
     let (notices, notice_receiver) = mpsc::unbounded_channel();
     let (monitor, inventory) = Monitor::open(config.state_dir.clone(), config.monitor.clone(), notices).await?;
     let node = Node {
@@ -84,7 +85,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
     restore(&parts, loaded, inventory).await;
     tokio::spawn(listen(Arc::downgrade(&parts), notice_receiver));
     // Not waited for here: a container that needs AppArmor waits for it.
-    tokio::task::spawn_blocking(apparmor::prepare);
+    offload::blocking(apparmor::prepare);
     health::watch(&parts.observe.health);
     let (first, first_done) = tokio::sync::oneshot::channel();
     offload::spawn(reconcile::run(Arc::downgrade(&parts), first));

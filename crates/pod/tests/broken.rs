@@ -5,8 +5,9 @@ mod node;
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use node::{Node, exec, exit_code, on_a_node, script, shell, state};
+use node::{Node, exec, exit_code, on_a_node, script, state};
 use pod::{ContainerState, Engine, SandboxState};
+use testbed::shell;
 
 const SLEEP: &str = "exec sleep 1000";
 
@@ -23,7 +24,7 @@ async fn pod(node: &Node, engine: &Engine, name: &str) -> (String, String) {
 
 #[test]
 fn a_broken_record_is_listed_and_can_be_removed() {
-    on_a_node("a_broken_record_is_listed_and_can_be_removed", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let (good, runs) = pod(&node, &engine, "good").await;
         let (cut, in_cut) = pod(&node, &engine, "cut").await;
@@ -69,7 +70,7 @@ fn a_broken_record_is_listed_and_can_be_removed() {
 
 #[test]
 fn a_pod_whose_resources_vanished_can_be_removed() {
-    on_a_node("a_pod_whose_resources_vanished_can_be_removed", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let (unpinned, one) = pod(&node, &engine, "unpinned").await;
         let (good, two) = pod(&node, &engine, "good").await;
@@ -96,7 +97,7 @@ fn a_pod_whose_resources_vanished_can_be_removed() {
 
 #[test]
 fn containers_can_be_stopped_and_removed_on_a_full_tmpfs() {
-    on_a_node("containers_can_be_stopped_and_removed_on_a_full_tmpfs", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let (pod, runs) = pod(&node, &engine, "web").await;
         let waits = engine.create_container(&pod, script("waits", "exit 3")).await.expect("create");

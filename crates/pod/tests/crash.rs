@@ -6,8 +6,9 @@ mod node;
 
 use std::time::Duration;
 
-use node::{Node, container, exit_code, on_a_node, shell};
+use node::{Node, container, exit_code, on_a_node};
 use pod::Engine;
+use testbed::shell;
 
 const FAILPOINTS: [&str; 15] = [
     "sandbox.reserved",
@@ -39,15 +40,14 @@ async fn lifecycle(node: &Node, engine: &Engine) {
 
 #[test]
 fn a_daemon_killed_anywhere_leaves_nothing_behind() {
-    const NAME: &str = "a_daemon_killed_anywhere_leaves_nothing_behind";
-    on_a_node(NAME, |node| async move {
+    on_a_node(|node| async move {
         if std::env::var_os("PINION_CRASH_AT").is_some() {
             let engine = node.open().await;
             return lifecycle(&node, &engine).await;
         }
         drop(node.open_with_image().await);
         for failpoint in FAILPOINTS {
-            assert!(node.crash(NAME, failpoint), "{failpoint} is not reached");
+            assert!(node.crash(failpoint), "{failpoint} is not reached");
             let engine = node.open().await;
             for sandbox in engine.sandboxes() {
                 // A pod that was ready still is; one that was not is gone.
@@ -62,15 +62,14 @@ fn a_daemon_killed_anywhere_leaves_nothing_behind() {
 
 #[test]
 fn a_daemon_and_its_monitor_killed_anywhere_leave_nothing_behind() {
-    const NAME: &str = "a_daemon_and_its_monitor_killed_anywhere_leave_nothing_behind";
-    on_a_node(NAME, |node| async move {
+    on_a_node(|node| async move {
         if std::env::var_os("PINION_CRASH_AT").is_some() {
             let engine = node.open().await;
             return lifecycle(&node, &engine).await;
         }
         drop(node.open_with_image().await);
         for failpoint in FAILPOINTS {
-            assert!(node.crash(NAME, failpoint), "{failpoint} is not reached");
+            assert!(node.crash(failpoint), "{failpoint} is not reached");
             // Only processes of this PID namespace are visible.
             shell("kill -9 $(pidof pinmon); while pidof pinmon; do sleep 0.01; done");
             let engine = node.open().await;
@@ -88,8 +87,7 @@ fn a_daemon_and_its_monitor_killed_anywhere_leave_nothing_behind() {
 
 #[test]
 fn a_monitor_that_dies_while_a_daemon_recovers_is_replaced() {
-    const NAME: &str = "a_monitor_that_dies_while_a_daemon_recovers_is_replaced";
-    on_a_node(NAME, |node| async move {
+    on_a_node(|node| async move {
         if std::env::var_os("PINION_CRASH_AT").is_some() {
             // The monitor dies before the daemon has read a record.
             let engine = node.open().await;
@@ -108,7 +106,7 @@ fn a_monitor_that_dies_while_a_daemon_recovers_is_replaced() {
         drop(engine);
         let monitor = || shell("pidof pinmon");
         let before = monitor();
-        assert!(!node.crash(NAME, "monitor.opened"), "the daemon keeps running");
+        assert!(!node.crash("monitor.opened"), "the daemon keeps running");
         assert_ne!(monitor(), before, "the monitor died");
         let engine = node.open().await;
         engine.remove_sandbox(&pod).await.expect("remove");

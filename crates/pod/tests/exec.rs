@@ -5,8 +5,9 @@ mod node;
 use std::{fs, time::Duration};
 
 use cgroup::{Group, GroupPath, Hierarchies};
-use node::{TIMEOUT, eventually, exec, kill_monitor, on_a_node, script, shell};
+use node::{TIMEOUT, exec, kill_monitor, on_a_node, script};
 use pod::{Engine, ErrorKind, ExecOutput, ExecRequest, UserChoice};
+use testbed::{shell, wait_until};
 
 const SHORT: Duration = Duration::from_millis(500);
 
@@ -37,7 +38,7 @@ fn group(engine: &Engine, id: &str) -> Group {
 
 #[test]
 fn processes_left_behind_by_a_command_do_not_delay_its_answer() {
-    on_a_node("processes_left_behind_by_a_command_do_not_delay_its_answer", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let id = node.run(&engine, &pod, script("c", "exec sleep 1000")).await;
@@ -53,7 +54,7 @@ fn processes_left_behind_by_a_command_do_not_delay_its_answer() {
 
 #[test]
 fn at_the_deadline_every_process_of_a_command_is_killed() {
-    on_a_node("at_the_deadline_every_process_of_a_command_is_killed", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         // The init process reaps orphans, as in any container in which such commands are run.
@@ -67,7 +68,9 @@ fn at_the_deadline_every_process_of_a_command_is_killed() {
                 assert!(!runs(command), "{round}: {command}");
             }
         }
-        eventually("no zombie is left", || !shell("ps -eo stat,comm").lines().any(|line| line.starts_with('Z')));
+        wait_until("no zombie is left", TIMEOUT, || {
+            !shell("ps -eo stat,comm").lines().any(|line| line.starts_with('Z'))
+        });
         assert_eq!(command_groups(&engine, &id), 0, "groups of commands");
         node.assert_nothing_left(engine).await;
     });
@@ -75,7 +78,7 @@ fn at_the_deadline_every_process_of_a_command_is_killed() {
 
 #[test]
 fn output_is_complete_up_to_its_limit() {
-    on_a_node("output_is_complete_up_to_its_limit", |mut node| async move {
+    on_a_node(|mut node| async move {
         node.config.exec_sync_output_max = 1 << 20;
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
@@ -97,7 +100,7 @@ fn output_is_complete_up_to_its_limit() {
 
 #[test]
 fn a_frozen_container_does_not_delay_the_answer() {
-    on_a_node("a_frozen_container_does_not_delay_the_answer", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let id = node.run(&engine, &pod, script("c", "exec sleep 1000")).await;
@@ -116,12 +119,12 @@ fn a_frozen_container_does_not_delay_the_answer() {
                 async move { engine.exec_sync(&id, command("touch /dev/shm/on; sleep 1005"), 4 * SHORT).await },
             )
         };
-        eventually("the command runs", || runs("sleep 1005"));
+        wait_until("the command runs", TIMEOUT, || runs("sleep 1005"));
         group.freeze().expect("freeze");
         let error = running.await.expect("task").expect_err("frozen");
         assert_eq!(error.kind, ErrorKind::DeadlineExceeded, "{error}");
         group.thaw().expect("thaw");
-        eventually("the command was killed", || !runs("sleep 1005"));
+        wait_until("the command was killed", TIMEOUT, || !runs("sleep 1005"));
         // A frozen container can be stopped.
         group.freeze().expect("freeze");
         engine.stop_container(&id, Duration::ZERO).await.expect("stop");
@@ -131,7 +134,7 @@ fn a_frozen_container_does_not_delay_the_answer() {
 
 #[test]
 fn a_command_whose_monitor_died_exits_like_any_other() {
-    on_a_node("a_command_whose_monitor_died_exits_like_any_other", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let id = node.run(&engine, &pod, script("c", "while :; do sleep 0.05; done")).await;
@@ -155,25 +158,25 @@ fn a_command_whose_monitor_died_exits_like_any_other() {
         let abandoned = engine.exec(&id, streams("setsid sleep 1013 & sleep 1014")).await.expect("exec");
         let completed =
             engine.exec(&id, streams("until [ -e /dev/shm/go ]; do sleep 0.05; done; exit 7")).await.expect("exec");
-        eventually("all commands run", || (1011..=1014).all(|n| runs(&format!("sleep {n}"))));
+        wait_until("all commands run", TIMEOUT, || (1011..=1014).all(|n| runs(&format!("sleep {n}"))));
         kill_monitor(&engine).await;
         // No command can start until a new monitor has taken over. Then `completed` exits by itself with its exit code,
         // `abandoned` is killed when its client disconnects, and `timed_out` at its deadline.
         while engine.exec_sync(&id, command("touch /dev/shm/go"), TIMEOUT).await.is_err() {}
         assert_eq!(completed.control.wait().await.expect("exit").code, 7);
         drop(abandoned);
-        eventually("the command without a client was killed", || !runs("sleep 1013") && !runs("sleep 1014"));
+        wait_until("the command without a client was killed", TIMEOUT, || !runs("sleep 1013") && !runs("sleep 1014"));
         let error = timed_out.await.expect("task").expect_err("timed out");
         assert!(error.message.contains("killed with all it started"), "{error}");
         assert!(!runs("sleep 1011") && !runs("sleep 1012"));
-        eventually("no cgroup is left", || command_groups(&engine, &id) == 0);
+        wait_until("no cgroup is left", TIMEOUT, || command_groups(&engine, &id) == 0);
         node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
 fn running_out_of_memory_is_reported_in_the_error_output() {
-    on_a_node("running_out_of_memory_is_reported_in_the_error_output", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let mut config = script("c", "exec sleep 1000");

@@ -4,12 +4,13 @@ mod node;
 
 use std::{fs, time::Duration};
 
-use node::{exit_code, on_a_node, script, shell, state};
+use node::{exit_code, on_a_node, script, state};
 use pod::ContainerState;
 use rustix::{
     net::{Shutdown, SocketAddrUnix, getpeername, shutdown},
     process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open},
 };
+use testbed::shell;
 
 /// Breaks the engine's connection to its monitor; both keep running.
 fn break_connection() {
@@ -30,7 +31,7 @@ fn break_connection() {
 
 #[test]
 fn an_exit_while_the_connection_is_broken_is_not_missed() {
-    on_a_node("an_exit_while_the_connection_is_broken_is_not_missed", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let id = node.run(&engine, &pod, script("c", "exec sleep 1000")).await;
@@ -51,7 +52,7 @@ fn an_exit_while_the_connection_is_broken_is_not_missed() {
 
 #[test]
 fn a_stop_signal_that_could_not_be_sent_is_sent_by_the_next_stop() {
-    on_a_node("a_stop_signal_that_could_not_be_sent_is_sent_by_the_next_stop", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let mut config = script("c", "exec sleep 1000");

@@ -4,8 +4,9 @@ mod node;
 
 use std::fs;
 
-use node::{IMAGE, container, exec, on_a_node, script};
+use node::{IMAGE, TIMEOUT, container, exec, on_a_node, script};
 use pod::{ContainerConfig, ErrorKind, ImageVolume, Propagation, Volume, oci};
+use testbed::{shell, wait_until};
 
 fn bind(inside: &str, host: &str) -> Volume {
     Volume {
@@ -33,7 +34,7 @@ fn with(volumes: Vec<Volume>) -> ContainerConfig {
 
 #[test]
 fn image_volumes_are_read_only() {
-    on_a_node("image_volumes_are_read_only", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let volumes = vec![
@@ -62,7 +63,7 @@ fn image_volumes_are_read_only() {
 
 #[test]
 fn a_missing_path_of_an_image_is_an_error_that_kubelet_recognizes() {
-    on_a_node("a_missing_path_of_an_image_is_an_error_that_kubelet_recognizes", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let mut missing = image("/img", "");
@@ -84,7 +85,7 @@ fn a_missing_path_of_an_image_is_an_error_that_kubelet_recognizes() {
 
 #[test]
 fn mounts_have_the_requested_options_and_owners() {
-    on_a_node("mounts_have_the_requested_options_and_owners", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let host = node.dir.join("vol");
@@ -120,7 +121,7 @@ const CDI: &str = r#"{"cdiVersion": "0.7.0", "kind": "pinion.test/dev",
 
 #[test]
 fn cdi_devices_are_found_while_the_engine_runs() {
-    on_a_node("cdi_devices_are_found_while_the_engine_runs", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let mut config = script("c", "exec sleep 1000");
@@ -145,7 +146,7 @@ fn cdi_devices_are_found_while_the_engine_runs() {
 
 #[test]
 fn a_privileged_container_needs_a_pod_that_allows_it() {
-    on_a_node("a_privileged_container_needs_a_pod_that_allows_it", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let mut config = container("c", &["sleep", "1000"]);
@@ -169,7 +170,7 @@ fn memory(limit: i64, swap: Option<i64>) -> oci::Resources {
 
 #[test]
 fn limits_change_up_and_down_or_not_at_all() {
-    on_a_node("limits_change_up_and_down_or_not_at_all", |node| async move {
+    on_a_node(|node| async move {
         const MIB: i64 = 1 << 20;
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
@@ -187,8 +188,8 @@ fn limits_change_up_and_down_or_not_at_all() {
             let memory = engine.container(&id).expect("container").resources.memory;
             assert_eq!(memory.and_then(|memory| memory.limit), Some(limit * MIB));
         }
-        node::eventually("memory is in use", || {
-            let pids = node::shell("pidof tail || true");
+        wait_until("memory is in use", TIMEOUT, || {
+            let pids = shell("pidof tail || true");
             let sizes = pids.split_whitespace().map(|pid| fs::read_to_string(format!("/proc/{pid}/statm")));
             sizes.flatten().any(|size| size.split(' ').nth(1).is_some_and(|n| n.parse::<u64>().is_ok_and(|n| n > 9000)))
         });
@@ -201,7 +202,7 @@ fn limits_change_up_and_down_or_not_at_all() {
         let cpu = oci::Cpu { shares: Some(700), cpus: Some("4000".into()), ..oci::Cpu::default() };
         let both = oci::Resources { cpu: Some(cpu), ..memory(290 * MIB, None) };
         let shares = || {
-            node::shell(&format!(
+            shell(&format!(
                 "cat /sys/fs/cgroup/cpu{}/*/{id}/cpu.shares 2>/dev/null || cat /sys/fs/cgroup{}/*/{id}/cpu.weight",
                 node.config.default_cgroup_parent, node.config.default_cgroup_parent
             ))
@@ -219,7 +220,7 @@ fn limits_change_up_and_down_or_not_at_all() {
 
 #[test]
 fn a_pod_has_its_own_limits() {
-    on_a_node("a_pod_has_its_own_limits", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let mut config = node.sandbox("p");
         config.resources = Some(memory(200 << 20, None));
@@ -231,7 +232,7 @@ fn a_pod_has_its_own_limits() {
             let read = format!(
                 "cat /sys/fs/cgroup/memory{group}/memory.limit_in_bytes 2>/dev/null || cat /sys/fs/cgroup{group}/memory.max"
             );
-            node::shell(&read).trim().parse::<u64>().expect("a number")
+            shell(&read).trim().parse::<u64>().expect("a number")
         };
         assert_eq!(limit(), 220 << 20);
         engine.update_sandbox(&pod, None, Some(memory(300 << 20, None))).await.expect("update");
@@ -250,7 +251,7 @@ fn a_pod_has_its_own_limits() {
 /// CRIU may or may not work on this kernel; either way the container keeps running and nothing is left over.
 #[test]
 fn a_checkpoint_is_written_or_refused_and_the_container_keeps_running() {
-    on_a_node("a_checkpoint_is_written_or_refused_and_the_container_keeps_running", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let id = node.run(&engine, &pod, script("c", "echo new > /etc/new; rm /www/index.html; exec sleep 1000")).await;
@@ -262,7 +263,7 @@ fn a_checkpoint_is_written_or_refused_and_the_container_keeps_running() {
         match engine.checkpoint_container(&id, &location, zero).await {
             Ok(()) => {
                 assert!(works);
-                let list = node::shell(&format!("tar -tf {}", location.display()));
+                let list = shell(&format!("tar -tf {}", location.display()));
                 for name in ["config.dump", "spec.dump", "status.dump", "rootfs-diff.tar", "checkpoint/inventory.img"] {
                     assert!(list.lines().any(|line| line == name), "{name}: {list}");
                 }

@@ -7,13 +7,13 @@ mod node;
 use std::{
     fs,
     path::Path,
-    process::Command,
     time::{Duration, Instant},
 };
 
 use futures_util::future::join_all;
-use node::{Node, TIMEOUT, container, eventually, exec, exit_code, on_a_node, script};
+use node::{Node, TIMEOUT, container, exec, exit_code, on_a_node, script};
 use pod::{ContainerConfig, Engine, Error, ErrorKind, ExecOutput, ExecRequest, Propagation, UserChoice, Volume};
+use testbed::{shell, wait_until};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::timeout,
@@ -29,15 +29,7 @@ fn with_holder(node: &Node, mut config: ContainerConfig) -> ContainerConfig {
     let program = node.dir.join("payload");
     if !program.exists() {
         fs::create_dir(&program).expect("directory");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/payload/holder.c");
-        let compiler = Command::new("cc")
-            .args(["-static", "-O1", "-s", "-Wall", "-Werror", "-o"])
-            .args([&program.join("holder"), &source])
-            .status();
-        assert!(
-            compiler.is_ok_and(|status| status.success()),
-            "cc -static: gcc and libc6-dev are needed (scripts/setup)"
-        );
+        testbed::compile("crates/pod/tests/payload/holder.c", &program.join("holder"));
     }
     config.volumes.push(Volume {
         container_path: "/payload".into(),
@@ -89,7 +81,7 @@ fn streams(command: Vec<String>) -> ExecRequest {
 
 #[test]
 fn a_command_that_holds_its_output_is_answered_at_its_deadline() {
-    on_a_node("a_command_that_holds_its_output_is_answered_at_its_deadline", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let id = node.run(&engine, &pod, with_holder(&node, script("c", "while :; do sleep 0.05; done"))).await;
@@ -101,14 +93,14 @@ fn a_command_that_holds_its_output_is_answered_at_its_deadline() {
             assert!(took < AT_ONCE, "{round}: {took:?}");
         }
         assert_eq!(exec(&engine, &id, "echo on").await, "on\n");
-        eventually("no thread is blocked", || threads().0 == 0);
+        wait_until("no thread is blocked", TIMEOUT, || threads().0 == 0);
         node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
 fn commands_that_hold_their_output_delay_no_other_container() {
-    on_a_node("commands_that_hold_their_output_delay_no_other_container", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let id = node.run(&engine, &pod, with_holder(&node, script("c", "while :; do sleep 0.05; done"))).await;
@@ -139,7 +131,7 @@ fn commands_that_hold_their_output_delay_no_other_container() {
 
 #[test]
 fn a_container_that_holds_pipes_is_refused_more_commands_and_can_be_removed() {
-    on_a_node("a_container_that_holds_pipes_is_refused_more_commands_and_can_be_removed", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let config = with_holder(&node, container("c", &["/payload/holder", "serve", SOCKET]));
@@ -170,8 +162,8 @@ fn a_container_that_holds_pipes_is_refused_more_commands_and_can_be_removed() {
         }
         engine.stop_container(&id, Duration::ZERO).await.expect("stop");
         exit_code(&engine, &id).await;
-        eventually("all blocked threads have returned", || threads().0 == 0 && threads().1 <= before + 8);
-        eventually("no call is blocked", || engine.blocked_pipe_calls() == 0);
+        wait_until("all blocked threads have returned", TIMEOUT, || threads().0 == 0 && threads().1 <= before + 8);
+        wait_until("no call is blocked", TIMEOUT, || engine.blocked_pipe_calls() == 0);
         engine.remove_container(&id).await.expect("remove");
         node.assert_nothing_left(engine).await;
     });
@@ -179,7 +171,7 @@ fn a_container_that_holds_pipes_is_refused_more_commands_and_can_be_removed() {
 
 #[test]
 fn a_session_whose_input_is_held_ends_with_its_client() {
-    on_a_node("a_session_whose_input_is_held_ends_with_its_client", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let id = node.run(&engine, &pod, with_holder(&node, script("c", "while :; do sleep 0.05; done"))).await;
@@ -209,7 +201,7 @@ fn a_session_whose_input_is_held_ends_with_its_client() {
             let stdout = stdout.as_mut().expect("its output");
             timeout(AT_ONCE, stdout.read_to_end(&mut rest)).await.expect("the command was killed").expect("read");
             assert!(dropped_at.elapsed() < AT_ONCE, "{round}: {:?}", dropped_at.elapsed());
-            eventually("no thread is blocked", || threads().0 == 0);
+            wait_until("no thread is blocked", TIMEOUT, || threads().0 == 0);
         }
         node.assert_nothing_left(engine).await;
     });
@@ -217,7 +209,7 @@ fn a_session_whose_input_is_held_ends_with_its_client() {
 
 #[test]
 fn an_attached_client_is_refused_while_the_containers_input_is_held() {
-    on_a_node("an_attached_client_is_refused_while_the_containers_input_is_held", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let mut config = with_holder(&node, container("c", &["/payload/holder", "stdin"]));
@@ -239,14 +231,14 @@ fn an_attached_client_is_refused_while_the_containers_input_is_held() {
         assert_eq!(exec(&engine, &other, "echo on").await, "on\n");
         assert!(sent_at.elapsed() < Duration::from_secs(1), "{:?}", sent_at.elapsed());
         engine.stop_container(&id, Duration::ZERO).await.expect("stop");
-        eventually("no thread is blocked", || threads().0 == 0);
+        wait_until("no thread is blocked", TIMEOUT, || threads().0 == 0);
         node.assert_nothing_left(engine).await;
     });
 }
 
 #[test]
 fn a_daemon_and_a_monitor_that_died_are_replaced_while_output_is_held() {
-    on_a_node("a_daemon_and_a_monitor_that_died_are_replaced_while_output_is_held", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let id = node.run(&engine, &pod, with_holder(&node, container("c", &["/payload/holder", "stdout"]))).await;
@@ -254,8 +246,8 @@ fn a_daemon_and_a_monitor_that_died_are_replaced_while_output_is_held() {
         tokio::time::sleep(Duration::from_millis(200)).await;
         let monitor = engine.status().await.info.monitor.expect("the monitor").pid;
         drop(engine);
-        node::shell(&format!("kill -9 {monitor}"));
-        eventually("the monitor is gone", || !Path::new(&format!("/proc/{monitor}/root/")).exists());
+        shell(&format!("kill -9 {monitor}"));
+        wait_until("the monitor is gone", TIMEOUT, || !Path::new(&format!("/proc/{monitor}/root/")).exists());
         // The new daemon opens the FIFOs again, and open(2) waits for the mutex, too.
         let begin = Instant::now();
         let engine = node.open().await;
@@ -263,7 +255,7 @@ fn a_daemon_and_a_monitor_that_died_are_replaced_while_output_is_held() {
         assert_eq!(node::state(&engine, &id), pod::ContainerState::Running);
         assert_eq!(exec(&engine, &other, "echo on").await, "on\n");
         engine.stop_container(&id, Duration::ZERO).await.expect("stop");
-        eventually("no thread is blocked", || threads().0 == 0);
+        wait_until("no thread is blocked", TIMEOUT, || threads().0 == 0);
         node.assert_nothing_left(engine).await;
     });
 }

@@ -10,9 +10,10 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use node::{TIMEOUT, eventually, exec, exit_code, on_a_node, script, shell};
+use node::{TIMEOUT, exec, exit_code, on_a_node, script};
 use pod::{Propagation, Volume};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use testbed::{shell, wait_until};
 
 fn volume(path: &Path) -> Volume {
     Volume {
@@ -41,7 +42,7 @@ fn hung_mount(mount_point: &Path) -> File {
 
 #[test]
 fn a_volume_whose_server_is_gone_delays_no_other_pod() {
-    on_a_node("a_volume_whose_server_is_gone_delays_no_other_pod", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("hangs")).await.expect("run");
         let mount_point = node.dir.join("hung");
@@ -54,7 +55,7 @@ fn a_volume_whose_server_is_gone_delays_no_other_pod() {
                 tokio::spawn(async move { engine.create_container(&pod, config).await })
             })
             .collect();
-        eventually("all containers are being created", || engine.containers().len() == 80);
+        wait_until("all containers are being created", TIMEOUT, || engine.containers().len() == 80);
 
         let healthy = async {
             let other = engine.run_sandbox(node.sandbox("healthy")).await.expect("run");
@@ -82,8 +83,7 @@ fn a_volume_whose_server_is_gone_delays_no_other_pod() {
 /// third daemon runs.
 #[test]
 fn a_log_whose_file_system_does_not_answer_is_continued_by_a_later_daemon() {
-    const NAME: &str = "a_log_whose_file_system_does_not_answer_is_continued_by_a_later_daemon";
-    on_a_node(NAME, |node| async move {
+    on_a_node(|node| async move {
         if std::env::var_os("PINION_CRASH_AT").is_some() {
             // The second daemon exits while it waits for the log.
             let engine = node.open().await;
@@ -106,21 +106,21 @@ fn a_log_whose_file_system_does_not_answer_is_continued_by_a_later_daemon() {
             .await;
         let log = logs.join("c.log");
         let text = || fs::read_to_string(&log).unwrap_or_default();
-        eventually("it is logged", || text().contains("line"));
+        wait_until("it is logged", TIMEOUT, || text().contains("line"));
         let monitor = engine.status().await.info.monitor.map(|monitor| monitor.pid);
         drop(engine);
         shell(&format!("kill -9 {}", monitor.expect("pid")));
         let server = hung_mount(&logs);
-        assert!(!node.crash(NAME, "nowhere"), "the second daemon exits by itself");
+        assert!(!node.crash("nowhere"), "the second daemon exits by itself");
         let third = node.open().await;
         assert_eq!(exec(&third, &id, "echo alive").await, "alive\n");
         drop(server);
         unmount(&logs, UnmountFlags::DETACH).expect("unmount");
         let before = text().len();
-        eventually("its log is continued", || text().len() > before);
+        wait_until("its log is continued", TIMEOUT, || text().len() > before);
         exec(&third, &id, "touch /tmp/stop").await;
         assert_eq!(exit_code(&third, &id).await, Some(0));
-        eventually("the end is logged", || text().trim_end().ends_with(" end"));
+        wait_until("the end is logged", TIMEOUT, || text().trim_end().ends_with(" end"));
         let text = text();
         let numbers = text.lines().filter_map(|line| line.rsplit_once("line ")?.1.parse::<usize>().ok());
         assert!(numbers.eq(1..text.lines().count()), "each line is logged once: {text}");
@@ -130,7 +130,7 @@ fn a_log_whose_file_system_does_not_answer_is_continued_by_a_later_daemon() {
 
 #[test]
 fn writes_to_the_files_of_etc_are_bounded_and_kept() {
-    on_a_node("writes_to_the_files_of_etc_are_bounded_and_kept", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let one = node.run(&engine, &pod, script("one", "exec sleep 1000")).await;

@@ -4,15 +4,16 @@ mod node;
 
 use std::{fs, time::Duration};
 
-use node::{container, eventually, exec, exit_code, on_a_node, script, state};
+use node::{TIMEOUT, container, exec, exit_code, on_a_node, script, state};
 use pod::{
     ContainerConfig, ContainerState, ErrorKind, PidMode, PodUsers, Propagation, SandboxState, SharedMode, UserChoice,
     Volume,
 };
+use testbed::wait_until;
 
 #[test]
 fn a_pod_of_two_containers_runs_and_leaves_nothing_behind() {
-    on_a_node("a_pod_of_two_containers_runs_and_leaves_nothing_behind", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         assert!(engine.status().await.runtime.ready);
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
@@ -21,7 +22,7 @@ fn a_pod_of_two_containers_runs_and_leaves_nothing_behind() {
 
         let id = node.run(&engine, &pod, script("one", "echo out; echo err >&2; exec sleep 1000")).await;
         assert_eq!(state(&engine, &id), ContainerState::Running);
-        eventually("the log", || node.log("one").lines().count() == 2);
+        wait_until("the log", TIMEOUT, || node.log("one").lines().count() == 2);
         assert!(node.log("one").contains("stdout F out") && node.log("one").contains("stderr F err"));
         assert_eq!(exec(&engine, &id, "hostname").await, "web\n");
         assert!(exec(&engine, &id, "cat /etc/hosts").await.contains(&status.ips[0].to_string()));
@@ -52,7 +53,7 @@ fn a_pod_of_two_containers_runs_and_leaves_nothing_behind() {
 
 #[test]
 fn errors_name_the_cause_and_leave_nothing_behind() {
-    on_a_node("errors_name_the_cause_and_leave_nothing_behind", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let mut handler = node.sandbox("x");
         handler.runtime_handler = "nope".into();
@@ -126,7 +127,7 @@ fn bind(inside: &str, host: &str) -> Volume {
 
 #[test]
 fn only_an_unused_pod_is_stopped() {
-    on_a_node("only_an_unused_pod_is_stopped", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         assert!(engine.stop_unused_sandbox("beef", PodUsers::All).await.expect("unknown"), "the pod does not exist");
         let pod = engine.run_sandbox(node.sandbox("a")).await.expect("run");
@@ -164,7 +165,7 @@ fn only_an_unused_pod_is_stopped() {
 
 #[test]
 fn requests_of_one_name_share_an_operation_and_cancelled_ones_complete() {
-    on_a_node("requests_of_one_name_share_an_operation_and_cancelled_ones_complete", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let (one, two) = tokio::join!(engine.run_sandbox(node.sandbox("a")), engine.run_sandbox(node.sandbox("a")));
         let id = one.expect("one");
@@ -209,7 +210,7 @@ fn requests_of_one_name_share_an_operation_and_cancelled_ones_complete() {
 
 #[test]
 fn volumes_users_and_modes_are_as_requested() {
-    on_a_node("volumes_users_and_modes_are_as_requested", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let mut pod = node.sandbox("p");
         pod.pid = PidMode::Pod;
@@ -240,7 +241,7 @@ fn volumes_users_and_modes_are_as_requested() {
         let limited = engine.run_sandbox(limited).await.expect("run");
         let four = node.run(&engine, &limited, script("four", "exec sleep 1000")).await;
         let bomb = "for i in 1 2 3 4 5 6 7 8 9; do sleep 9 & done";
-        let output = engine.exec_sync(&four, ["sh", "-c", bomb].map(str::to_owned).to_vec(), node::TIMEOUT).await;
+        let output = engine.exec_sync(&four, ["sh", "-c", bomb].map(str::to_owned).to_vec(), TIMEOUT).await;
         assert_ne!(output.expect("exec").exit_code, 0);
 
         let mut host = node.sandbox("host");

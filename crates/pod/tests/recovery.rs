@@ -4,9 +4,10 @@ mod node;
 
 use std::{fs, time::Duration};
 
-use node::{TIMEOUT, container, eventually, exec, exit_code, kill_monitor, on_a_node, script, state};
+use node::{TIMEOUT, container, exec, exit_code, kill_monitor, on_a_node, script, state};
 use pod::{ContainerState, Engine, PidMode, SandboxState};
 use rustix::process::{Pid, Signal, kill_process};
+use testbed::{shell, wait_until};
 
 /// Writes a number every few milliseconds until it receives SIGTERM.
 const COUNT: &str = "trap 'exit 7' TERM; i=0; while :; do echo $i; i=$((i+1)); sleep 0.01; done";
@@ -34,7 +35,7 @@ async fn wait_for_new_monitor(engine: &Engine, before: Option<u32>) {
 
 #[test]
 fn a_restarted_daemon_knows_all_pods_and_containers() {
-    on_a_node("a_restarted_daemon_knows_all_pods_and_containers", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let mut config = node.sandbox("web");
         config.pid = PidMode::Pod;
@@ -66,7 +67,7 @@ fn a_restarted_daemon_knows_all_pods_and_containers() {
         more.security.pid = PidMode::Pod;
         let more = node.run(&engine, &pod, more).await;
         assert_eq!(exec(&engine, &more, "ps -o args | grep -c '^sleep 1000'; true").await.trim(), "2");
-        eventually("the log is continued", || node.log("counter").lines().count() > lines + 10);
+        wait_until("the log is continued", TIMEOUT, || node.log("counter").lines().count() > lines + 10);
         assert_eq!(
             engine
                 .run_sandbox({
@@ -103,20 +104,20 @@ async fn most_pidfds(during: Duration) -> usize {
 
 #[test]
 fn a_monitor_that_is_killed_is_replaced_and_nothing_is_lost() {
-    on_a_node("a_monitor_that_is_killed_is_replaced_and_nothing_is_lost", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let counter = node.run(&engine, &pod, script("counter", COUNT)).await;
         let waiting = engine.create_container(&pod, script("waiting", "exit 5")).await.expect("create");
         let mut settled = None;
         for round in 1..=3 {
-            eventually("the log is continued", || node.log("counter").lines().count() > 20 * round);
+            wait_until("the log is continued", TIMEOUT, || node.log("counter").lines().count() > 20 * round);
             let before = monitor_pid(&engine).await;
             kill_monitor(&engine).await;
             wait_for_new_monitor(&engine, before).await;
             match settled {
                 None => settled = Some(most_pidfds(Duration::from_secs(1)).await),
-                Some(settled) => eventually("descriptors are closed", || pidfds() <= settled),
+                Some(settled) => wait_until("descriptors are closed", TIMEOUT, || pidfds() <= settled),
             }
         }
         assert_eq!(exec(&engine, &counter, "hostname").await, "web\n");
@@ -134,14 +135,14 @@ fn a_monitor_that_is_killed_is_replaced_and_nothing_is_lost() {
 
 #[test]
 fn a_pod_without_its_network_namespace_is_kept_with_its_containers() {
-    on_a_node("a_pod_without_its_network_namespace_is_kept_with_its_containers", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let ended = node.run(&engine, &pod, script("ended", "exit 4")).await;
         assert_eq!(exit_code(&engine, &ended).await, Some(4));
         drop(engine);
         // The state left behind by a daemon that is killed while it stops the pod.
-        node::shell(&format!("umount -l {}/netns/{pod}", node.config.state_dir.display()));
+        shell(&format!("umount -l {}/netns/{pod}", node.config.state_dir.display()));
         for start in 1..=3 {
             let engine = node.open().await;
             assert_eq!(engine.sandbox(&pod).expect("pod").state, SandboxState::NotReady, "start {start}");
@@ -155,7 +156,7 @@ fn a_pod_without_its_network_namespace_is_kept_with_its_containers() {
 
 #[test]
 fn a_command_outlives_its_monitor() {
-    on_a_node("a_command_outlives_its_monitor", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let id = node.run(&engine, &pod, script("c", "exec sleep 1000")).await;
@@ -178,18 +179,20 @@ fn a_command_outlives_its_monitor() {
 
 #[test]
 fn running_containers_are_recovered_after_both_died() {
-    on_a_node("running_containers_are_recovered_after_both_died", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let counter = node.run(&engine, &pod, script("counter", COUNT)).await;
         let waiting = engine.create_container(&pod, script("waiting", "exit 5")).await.expect("create");
         let gone = node.run(&engine, &pod, script("gone", "exec sleep 1000")).await;
-        eventually("the log", || node.log("counter").lines().count() > 20);
+        wait_until("the log", TIMEOUT, || node.log("counter").lines().count() > 20);
         let pid = engine.container(&gone).expect("gone").pid.expect("pid");
         let monitor = monitor_pid(&engine).await.expect("pid");
         drop(engine);
-        node::shell(&format!("kill -9 {monitor} {pid}"));
-        eventually("the monitor is gone", || !std::path::Path::new(&format!("/proc/{monitor}/root/")).exists());
+        shell(&format!("kill -9 {monitor} {pid}"));
+        wait_until("the monitor is gone", TIMEOUT, || {
+            !std::path::Path::new(&format!("/proc/{monitor}/root/")).exists()
+        });
 
         let engine = node.open().await;
         assert_eq!(engine.sandbox(&pod).expect("pod").state, SandboxState::Ready);
@@ -215,7 +218,7 @@ fn sleepers(expected: usize) -> String {
 
 #[test]
 fn the_init_of_a_pod_is_recovered_after_both_died() {
-    on_a_node("the_init_of_a_pod_is_recovered_after_both_died", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let mut config = node.sandbox("web");
         config.pid = PidMode::Pod;
@@ -228,8 +231,10 @@ fn the_init_of_a_pod_is_recovered_after_both_died() {
         let one = node.run(&engine, &pod, shared("one")).await;
         let monitor = monitor_pid(&engine).await.expect("pid");
         drop(engine);
-        node::shell(&format!("kill -9 {monitor}"));
-        eventually("the monitor is gone", || !std::path::Path::new(&format!("/proc/{monitor}/root/")).exists());
+        shell(&format!("kill -9 {monitor}"));
+        wait_until("the monitor is gone", TIMEOUT, || {
+            !std::path::Path::new(&format!("/proc/{monitor}/root/")).exists()
+        });
 
         let engine = node.open().await;
         assert_eq!(state(&engine, &one), ContainerState::Running);
@@ -246,7 +251,7 @@ fn the_init_of_a_pod_is_recovered_after_both_died() {
 
 #[test]
 fn a_pod_whose_init_was_killed_gets_a_new_one() {
-    on_a_node("a_pod_whose_init_was_killed_gets_a_new_one", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let mut config = node.sandbox("web");
         config.pid = PidMode::Pod;
@@ -259,7 +264,7 @@ fn a_pod_whose_init_was_killed_gets_a_new_one() {
             let pid = engine.container(&container).expect("container").pid.expect("pid");
             assert_eq!(exec(&engine, &container, "tr '\\0' '\\n' < /proc/1/cmdline").await.trim(), "/pod-init");
             // Kills the init process of the container's PID namespace.
-            node::shell(&format!(
+            shell(&format!(
                 "for p in /proc/[0-9]*; do [ \"$(readlink $p/ns/pid)\" = \"$(readlink /proc/{pid}/ns/pid)\" ] || continue; \
                  grep -q '^/pod-init' $p/cmdline && kill -9 ${{p#/proc/}}; done; true"
             ));
@@ -281,7 +286,7 @@ fn pod_init() -> Option<Pid> {
 
 #[test]
 fn an_init_that_dies_while_a_container_is_created_is_replaced() {
-    on_a_node("an_init_that_dies_while_a_container_is_created_is_replaced", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let mut config = node.sandbox("web");
         config.pid = PidMode::Pod;
@@ -309,7 +314,7 @@ fn an_init_that_dies_while_a_container_is_created_is_replaced() {
 
 #[test]
 fn a_state_directory_has_one_daemon_and_no_records_of_another_boot() {
-    on_a_node("a_state_directory_has_one_daemon_and_no_records_of_another_boot", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let second = Engine::open(node.config.clone()).await.err().expect("only one daemon per directory");
         assert!(second.message.contains("another daemon"), "{second}");
@@ -324,7 +329,7 @@ fn a_state_directory_has_one_daemon_and_no_records_of_another_boot() {
 
 #[test]
 fn a_running_container_survives_a_record_that_could_not_be_written() {
-    on_a_node("a_running_container_survives_a_record_that_could_not_be_written", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let running = node.run(&engine, &pod, script("runs", "exec sleep 1000")).await;
@@ -332,8 +337,10 @@ fn a_running_container_survives_a_record_that_could_not_be_written() {
         let pid = engine.container(&running).expect("runs").pid;
         let monitor = monitor_pid(&engine).await.expect("pid");
         drop(engine);
-        node::shell(&format!("kill -9 {monitor}"));
-        eventually("the monitor is gone", || !std::path::Path::new(&format!("/proc/{monitor}/root/")).exists());
+        shell(&format!("kill -9 {monitor}"));
+        wait_until("the monitor is gone", TIMEOUT, || {
+            !std::path::Path::new(&format!("/proc/{monitor}/root/")).exists()
+        });
         // The state left behind by a full tmpfs: the status from before the start.
         let status = node.config.state_dir.join("container").join(&running).join("status.json");
         let text = std::fs::read_to_string(&status).expect("status");

@@ -4,8 +4,9 @@ mod node;
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
-use node::{container, exec, on_a_node, script, shell};
+use node::{TIMEOUT, container, exec, on_a_node, script};
 use pod::{ContainerConfig, ErrorKind, PidMode, Propagation, Security, SharedMode, Volume};
+use testbed::{shell, wait_until};
 
 fn volume(host: &Path, inside: &str, propagation: Propagation) -> Volume {
     Volume {
@@ -30,7 +31,7 @@ fn with_security(change: impl FnOnce(&mut Security)) -> ContainerConfig {
 
 #[test]
 fn a_container_gets_no_more_of_the_node_than_its_pod() {
-    on_a_node("a_container_gets_no_more_of_the_node_than_its_pod", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         for (config, field) in [
@@ -59,7 +60,7 @@ fn a_container_gets_no_more_of_the_node_than_its_pod() {
 
 #[test]
 fn a_link_or_fifo_in_place_of_the_log_is_not_written() {
-    on_a_node("a_link_or_fifo_in_place_of_the_log_is_not_written", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let (logs, victim) = (node.dir.join("logs-of-p"), node.dir.join("victim"));
         fs::write(&victim, "").expect("write");
@@ -81,7 +82,9 @@ fn a_link_or_fifo_in_place_of_the_log_is_not_written() {
             fs::remove_file(&log).expect("remove");
         }
         let id = node.run(&engine, &pod, config).await;
-        node::eventually("the log is written", || fs::read_to_string(&log).is_ok_and(|text| text.ends_with("out\n")));
+        wait_until("the log is written", TIMEOUT, || {
+            fs::read_to_string(&log).is_ok_and(|text| text.ends_with("out\n"))
+        });
         fs::rename(&log, logs.join("c/0.log.1")).expect("rotate");
         symlink(&victim, &log).expect("link");
         let error = engine.reopen_log(&id).await.expect_err("refused");
@@ -95,7 +98,7 @@ fn a_link_or_fifo_in_place_of_the_log_is_not_written() {
 
 #[test]
 fn propagation_needs_a_mount_that_propagates() {
-    on_a_node("propagation_needs_a_mount_that_propagates", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let host = node.dir.join("vol");
@@ -128,7 +131,7 @@ fn propagation_needs_a_mount_that_propagates() {
 
 #[test]
 fn a_missing_directory_of_the_node_is_created() {
-    on_a_node("a_missing_directory_of_the_node_is_created", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let (shared, outside) = (node.dir.join("shared"), node.dir.join("outside"));
@@ -167,7 +170,7 @@ fn a_missing_directory_of_the_node_is_created() {
 
 #[test]
 fn more_mounts_than_fit_in_one_message() {
-    on_a_node("more_mounts_than_fit_in_one_message", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let host = node.dir.join("vol");

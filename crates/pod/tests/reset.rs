@@ -4,11 +4,12 @@ mod node;
 
 use std::fs;
 
-use node::{on_a_node, script, shell};
+use node::{on_a_node, script};
+use testbed::shell;
 
 #[test]
 fn reset_removes_everything_but_a_mounted_disk() {
-    on_a_node("reset_removes_everything_but_a_mounted_disk", |node| async move {
+    on_a_node(|node| async move {
         let data = node.dir.join("data");
         fs::create_dir(&data).expect("directory");
         shell(&format!("mount -t tmpfs tmpfs {}", data.display()));

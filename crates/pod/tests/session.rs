@@ -4,8 +4,9 @@ mod node;
 
 use std::time::{Duration, Instant};
 
-use node::{TIMEOUT, container, eventually, exec, exit_code, on_a_node, script};
+use node::{TIMEOUT, container, exec, exit_code, on_a_node, script};
 use pod::{ErrorKind, ExecRequest, Session, UserChoice};
+use testbed::wait_until;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::timeout,
@@ -35,7 +36,7 @@ async fn read(session: &mut Session) -> String {
 
 #[test]
 fn a_command_exits_in_time_or_is_killed_with_all_it_started() {
-    on_a_node("a_command_exits_in_time_or_is_killed_with_all_it_started", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let id = node.run(&engine, &pod, script("c", "exec sleep 1000")).await;
@@ -74,7 +75,7 @@ fn a_command_exits_in_time_or_is_killed_with_all_it_started() {
 
 #[test]
 fn streams_and_terminals_work_in_both_directions() {
-    on_a_node("streams_and_terminals_work_in_both_directions", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let id = node.run(&engine, &pod, script("c", "exec sleep 1000")).await;
@@ -101,7 +102,7 @@ fn streams_and_terminals_work_in_both_directions() {
 
 #[test]
 fn the_input_of_an_attached_client_ends_that_of_the_container() {
-    on_a_node("the_input_of_an_attached_client_ends_that_of_the_container", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let mut config = container("once", &["cat"]);
@@ -113,7 +114,7 @@ fn the_input_of_an_attached_client_ends_that_of_the_container() {
         drop(stdin);
         assert_eq!(read(&mut session).await, "line\n");
         assert_eq!(session.control.wait().await.expect("exit").code, 0);
-        eventually("the log", || node.log("once").ends_with("stdout F line\n"));
+        wait_until("the log", TIMEOUT, || node.log("once").ends_with("stdout F line\n"));
 
         let mut config = script("tty", "read x; echo got $x; exit 2");
         (config.stdin, config.tty) = (true, true);
@@ -128,7 +129,7 @@ fn the_input_of_an_attached_client_ends_that_of_the_container() {
 
 #[test]
 fn an_early_stop_signal_is_not_lost() {
-    on_a_node("an_early_stop_signal_is_not_lost", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let slow = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; trap 'exit 7' TERM; while :; do sleep 0.01; done";

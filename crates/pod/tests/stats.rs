@@ -4,8 +4,9 @@ mod node;
 
 use std::{cell::Cell, fs, path::Path, time::Duration};
 
-use node::{TIMEOUT, container, eventually, exec, exit_code, on_a_node, script};
+use node::{TIMEOUT, container, exec, exit_code, on_a_node, script};
 use pod::{ContainerState, Engine, EventKind, EventStream, SandboxState, SharedMode};
+use testbed::wait_until;
 
 async fn ids_with_stats(engine: &Engine) -> Vec<String> {
     let mut ids: Vec<_> =
@@ -21,7 +22,7 @@ fn sorted<const N: usize>(mut ids: [&str; N]) -> Vec<String> {
 
 #[test]
 fn a_pod_is_measured_with_its_containers() {
-    on_a_node("a_pod_is_measured_with_its_containers", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let empty = engine.sandbox_stats(&pod).await.expect("a pod without containers has stats");
@@ -72,7 +73,7 @@ fn a_pod_is_measured_with_its_containers() {
 
 #[test]
 fn frozen_and_dead_containers_do_not_disturb_lists() {
-    on_a_node("frozen_and_dead_containers_do_not_disturb_lists", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let mut host = node.sandbox("host");
         host.network = SharedMode::Node;
@@ -119,13 +120,15 @@ fn frozen_and_dead_containers_do_not_disturb_lists() {
 
 #[test]
 fn the_generation_changes_only_when_something_changes() {
-    on_a_node("the_generation_changes_only_when_something_changes", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let mut generations = vec![engine.generation()];
         let mut assert_changed = |engine: &Engine, change: &str| {
             // While a record is being changed, every generation is different.
             let generation = Cell::new(engine.generation());
-            eventually("the generation is stable", || generation.replace(engine.generation()) == generation.get());
+            wait_until("the generation is stable", TIMEOUT, || {
+                generation.replace(engine.generation()) == generation.get()
+            });
             let generation = generation.get();
             assert!(!generations.contains(&generation), "{change}: {generation:?} was used before");
             generations.push(generation);
@@ -183,7 +186,7 @@ async fn receive(events: &mut EventStream, ids: &[&str]) -> Vec<(usize, EventKin
 
 #[test]
 fn events_are_sent_in_order() {
-    on_a_node("events_are_sent_in_order", |node| async move {
+    on_a_node(|node| async move {
         use EventKind::{Created, Deleted, Started, Stopped};
         let engine = node.open_with_image().await;
         let mut events = engine.events();

@@ -5,8 +5,9 @@ mod node;
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use futures_util::future::join_all;
-use node::{Node, TIMEOUT, container, eventually, exec, exit_code, on_a_node, script, shell, state};
+use node::{Node, TIMEOUT, container, exec, exit_code, on_a_node, script, state};
 use pod::{ContainerState, Engine, ErrorKind, SandboxState};
+use testbed::{shell, wait_until};
 
 /// Configures a network whose plugin waits for a file when it attaches a pod whose name begins with `slow`.
 fn slow_network(node: &mut Node) {
@@ -28,13 +29,13 @@ fn calls(command: &str) -> usize {
 
 /// Waits until the plugin runs and returns the id of the pod that is being created.
 async fn pod_in_creation(engine: &Engine) -> String {
-    eventually("the plugin runs", || calls("ADD") > 0 && engine.sandboxes().iter().any(|pod| pod.creating));
+    wait_until("the plugin runs", TIMEOUT, || calls("ADD") > 0 && engine.sandboxes().iter().any(|pod| pod.creating));
     engine.sandboxes().into_iter().find(|pod| pod.creating).expect("a pod is being created").id
 }
 
 #[test]
 fn a_hundred_retries_behind_a_slow_plugin_get_one_pod() {
-    on_a_node("a_hundred_retries_behind_a_slow_plugin_get_one_pod", |mut node| async move {
+    on_a_node(|mut node| async move {
         let engine = node.open_with_image().await;
         let other = engine.run_sandbox(node.sandbox("other")).await.expect("run");
         let runs = node.run(&engine, &other, script("c", "exec sleep 1000")).await;
@@ -77,7 +78,7 @@ fn a_hundred_retries_behind_a_slow_plugin_get_one_pod() {
 
 #[test]
 fn a_pod_behind_a_slow_plugin_can_be_stopped_and_removed() {
-    on_a_node("a_pod_behind_a_slow_plugin_can_be_stopped_and_removed", |mut node| async move {
+    on_a_node(|mut node| async move {
         slow_network(&mut node);
         let engine = node.open_with_image().await;
         for stop in [true, false] {
@@ -107,20 +108,19 @@ fn a_pod_behind_a_slow_plugin_can_be_stopped_and_removed() {
 
 #[test]
 fn a_plugin_left_over_from_a_dead_daemon_is_killed_by_the_next() {
-    const NAME: &str = "a_plugin_left_over_from_a_dead_daemon_is_killed_by_the_next";
-    on_a_node(NAME, |mut node| async move {
+    on_a_node(|mut node| async move {
         slow_network(&mut node);
         if std::env::var_os("PINION_TEST_DAEMON").is_some() {
             let engine = node.open().await;
             let config = node.sandbox("slow");
             tokio::spawn(async move { engine.run_sandbox(config).await });
-            eventually("the plugin runs", || calls("ADD") == 1);
+            wait_until("the plugin runs", TIMEOUT, || calls("ADD") == 1);
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).expect("kill");
         }
         drop(node.open_with_image().await);
-        assert!(node.crash(NAME, "nowhere"), "the daemon killed itself");
+        assert!(node.crash("nowhere"), "the daemon killed itself");
         let engine = node.open().await;
-        eventually("the pod is rolled back", || engine.sandboxes().is_empty());
+        wait_until("the pod is rolled back", TIMEOUT, || engine.sandboxes().is_empty());
         assert!(!shell("ps -eo args").contains("/run/bin/wait"), "the plugin");
         assert_eq!(calls("DEL"), 1);
         node.assert_nothing_left(engine).await;
@@ -129,7 +129,7 @@ fn a_plugin_left_over_from_a_dead_daemon_is_killed_by_the_next() {
 
 #[test]
 fn concurrent_operations_are_one() {
-    on_a_node("concurrent_operations_are_one", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pods = join_all((0..20).map(|_| engine.run_sandbox(node.sandbox("web")))).await;
         let pod = pods[0].clone().expect("run");
@@ -154,7 +154,7 @@ fn concurrent_operations_are_one() {
 
 #[test]
 fn a_name_is_never_reserved() {
-    on_a_node("a_name_is_never_reserved", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         // A container that exited or was never started does not block its name. A running one does, with an error.
@@ -182,7 +182,7 @@ fn a_name_is_never_reserved() {
 
 #[test]
 fn requests_of_callers_that_give_up_are_completed() {
-    on_a_node("requests_of_callers_that_give_up_are_completed", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         for microseconds in (0..20).map(|n| 400 * n) {
             let patience = Duration::from_micros(microseconds);

@@ -5,17 +5,18 @@ mod node;
 
 use std::time::{Duration, Instant};
 
-use node::{TIMEOUT, eventually, run_on_a_node, script};
+use node::{TIMEOUT, output_on_a_node, script};
+use testbed::wait_until;
 
 /// Returns the number of open descriptors. The pool of network namespaces may have another size, and layers are deleted
 /// in the background, so a few more for a moment are not a leak.
 fn open_descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").expect("descriptors").count()
+    testbed::descriptors("/proc/self")
 }
 
 #[test]
 fn repeated_lifecycles_leak_no_descriptors() {
-    let output = run_on_a_node("repeated_lifecycles_leak_no_descriptors", |node| async move {
+    let output = output_on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let mut rounds: Vec<Vec<f64>> = Vec::new();
         let mut descriptors = 0;
@@ -48,7 +49,7 @@ fn repeated_lifecycles_leak_no_descriptors() {
             stages.push(stages.iter().sum());
             rounds.push(stages);
         }
-        eventually("all descriptors of earlier rounds are closed", || open_descriptors() <= descriptors + 4);
+        wait_until("all descriptors of earlier rounds are closed", TIMEOUT, || open_descriptors() <= descriptors + 4);
         let names = ["run", "create", "start", "exec", "stop", "remove", "stop pod", "remove pod", "total"];
         println!("     stage   median [minimum]");
         for (at, name) in names.iter().enumerate() {

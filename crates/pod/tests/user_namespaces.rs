@@ -4,8 +4,9 @@ mod node;
 
 use std::{fs, os::unix::fs::MetadataExt, time::Duration};
 
-use node::{container, eventually, exec, exit_code, kill_monitor, on_a_node, script};
+use node::{TIMEOUT, container, exec, exit_code, kill_monitor, on_a_node, script};
 use pod::{ContainerConfig, ErrorKind, PidMode, Propagation, SandboxConfig, SharedMode, UserMappings, Volume, oci};
+use testbed::wait_until;
 
 const FIRST: u32 = 655_360;
 const LENGTH: u32 = 65_536;
@@ -35,7 +36,7 @@ fn owner_of(file: &fs::File) -> u64 {
 
 #[test]
 fn root_of_a_pod_is_unprivileged_on_the_node() {
-    on_a_node("root_of_a_pod_is_unprivileged_on_the_node", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let condition = engine.status().await.user_namespaces;
         assert!(condition.ready, "{condition:?}");
@@ -43,7 +44,7 @@ fn root_of_a_pod_is_unprivileged_on_the_node() {
         let id = engine.run_sandbox(pod(&node, "web", &maps)).await.expect("run");
         let one =
             node.run(&engine, &id, with_maps(&maps, script("one", "echo text > /dev/stdout; exec sleep 1000"))).await;
-        eventually("output that it writes by path", || node.log("one").contains("stdout F text"));
+        wait_until("output that it writes by path", TIMEOUT, || node.log("one").contains("stdout F text"));
         let pid = engine.container(&one).expect("one").pid.expect("it is running");
 
         let map = fs::read_to_string(format!("/proc/{pid}/uid_map")).expect("uid_map");
@@ -89,7 +90,7 @@ fn root_of_a_pod_is_unprivileged_on_the_node() {
 
 #[test]
 fn root_of_a_pod_is_privileged_in_its_network_only() {
-    on_a_node("root_of_a_pod_is_privileged_in_its_network_only", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let (maps, others) = (maps(FIRST, LENGTH), maps(FIRST + LENGTH, LENGTH));
         let mut config = pod(&node, "web", &maps);
@@ -124,7 +125,7 @@ fn root_of_a_pod_is_privileged_in_its_network_only() {
         two.security.pid = PidMode::Container;
         let two = node.run(&engine, &second, two).await;
         let pid = engine.container(&two).expect("two").pid.expect("it is running");
-        eventually("its file", || engine.images().upper(&two).join("root/secret").exists());
+        wait_until("its file", TIMEOUT, || engine.images().upper(&two).join("root/secret").exists());
         // Runs a command with the ids that the first pod's root has on the node, as if it had escaped.
         let as_first = |command: &str| {
             let out = std::process::Command::new("setpriv")
@@ -150,7 +151,7 @@ fn root_of_a_pod_is_privileged_in_its_network_only() {
 
 #[test]
 fn volumes_show_the_ids_of_the_pod() {
-    on_a_node("volumes_show_the_ids_of_the_pod", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let maps = maps(FIRST, LENGTH);
         let directory = node.dir.join("volume");
@@ -193,7 +194,7 @@ fn volumes_show_the_ids_of_the_pod() {
 
 #[test]
 fn processes_are_shared_within_the_pod() {
-    on_a_node("processes_are_shared_within_the_pod", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         // Too small to contain the user nobody.
         let maps = maps(FIRST, 1000);
@@ -222,7 +223,7 @@ fn processes_are_shared_within_the_pod() {
 
 #[test]
 fn a_user_of_the_pod_owns_its_terminal_and_its_streams() {
-    on_a_node("a_user_of_the_pod_owns_its_terminal_and_its_streams", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let maps = maps(FIRST, LENGTH);
         let id = engine.run_sandbox(pod(&node, "web", &maps)).await.expect("run");
@@ -233,14 +234,14 @@ fn a_user_of_the_pod_owns_its_terminal_and_its_streams() {
         };
         let text = "id -u; echo again > /dev/stdout; echo err > /dev/stderr; exec sleep 1000";
         let one = node.run(&engine, &id, as_user("one", text)).await;
-        eventually("its output", || node.log("one").contains("stderr F err"));
+        wait_until("its output", TIMEOUT, || node.log("one").contains("stderr F err"));
         assert!(node.log("one").contains("stdout F 33") && node.log("one").contains("stdout F again"));
         assert_eq!(exec(&engine, &one, "echo text > /dev/stdout").await, "text\n");
         let mut terminal = as_user("tty", "stat -c '%u %g' $(tty); echo via > /dev/tty; sleep 1000");
         terminal.tty = true;
         node.run(&engine, &id, terminal).await;
-        eventually("the terminal's owner", || node.log("tty").contains("33 5"));
-        eventually("the terminal works", || node.log("tty").contains("via"));
+        wait_until("the terminal's owner", TIMEOUT, || node.log("tty").contains("33 5"));
+        wait_until("the terminal works", TIMEOUT, || node.log("tty").contains("via"));
         let mut unmapped = as_user("bad", "true");
         unmapped.security.user = pod::UserChoice::Uid { uid: i64::from(LENGTH), gid: None };
         let error = engine.create_container(&id, unmapped).await.expect_err("not mapped");
@@ -251,7 +252,7 @@ fn a_user_of_the_pod_owns_its_terminal_and_its_streams() {
 
 #[test]
 fn a_container_with_other_mappings_than_its_pod_is_refused() {
-    on_a_node("a_container_with_other_mappings_than_its_pod_is_refused", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let (maps, other) = (maps(FIRST, LENGTH), maps(FIRST, 7));
         let id = engine.run_sandbox(pod(&node, "web", &maps)).await.expect("run");
@@ -269,7 +270,7 @@ fn a_container_with_other_mappings_than_its_pod_is_refused() {
 
 #[test]
 fn a_pod_on_the_nodes_network_has_its_own_user_namespace() {
-    on_a_node("a_pod_on_the_nodes_network_has_its_own_user_namespace", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let maps = maps(FIRST, LENGTH);
         let mut config = pod(&node, "host", &maps);
@@ -288,7 +289,7 @@ fn a_pod_on_the_nodes_network_has_its_own_user_namespace() {
 
 #[test]
 fn a_pod_survives_the_death_of_daemon_and_monitor() {
-    on_a_node("a_pod_survives_the_death_of_daemon_and_monitor", |node| async move {
+    on_a_node(|node| async move {
         let engine = node.open_with_image().await;
         let maps = maps(FIRST, LENGTH);
         let id = engine.run_sandbox(pod(&node, "web", &maps)).await.expect("run");
@@ -304,7 +305,7 @@ fn a_pod_survives_the_death_of_daemon_and_monitor() {
         let check = async |engine: &pod::Engine, name: &str| {
             let command = || ["sh", "-c", "id -u; hostname"].map(str::to_owned).to_vec();
             let output = loop {
-                match engine.exec_sync(&one, command(), node::TIMEOUT).await {
+                match engine.exec_sync(&one, command(), TIMEOUT).await {
                     // A new monitor is being started.
                     Err(error) if error.kind == ErrorKind::Unavailable => tokio::task::yield_now().await,
                     output => break output.expect("exec"),

@@ -1,8 +1,8 @@
 //! Port-forward over TCP, to listeners on this machine.
 
-mod client;
+mod node;
 
-use client::{TestServer, runtime::LocalRuntime, spdy, websocket, within_timeout};
+use node::{TestServer, runtime::LocalRuntime, spdy, websocket, within_timeout};
 use streaming::{Options, PortForward, Request};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

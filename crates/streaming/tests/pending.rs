@@ -1,10 +1,10 @@
 //! Connections that do not request a session.
 
-mod client;
+mod node;
 
 use std::time::Duration;
 
-use client::{TestServer, runtime::LocalRuntime, spdy, within_timeout};
+use node::{TestServer, runtime::LocalRuntime, spdy, within_timeout};
 use streaming::{Exec, Options, Request, Streams};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

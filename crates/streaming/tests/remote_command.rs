@@ -1,8 +1,8 @@
 //! Exec and attach over TCP, with commands on this machine.
 
-mod client;
+mod node;
 
-use client::{TestServer, eventually, runtime::LocalRuntime, spdy, upgrade, websocket, within_timeout};
+use node::{TestServer, runtime::LocalRuntime, spdy, upgrade, wait_until, websocket, within_timeout};
 use streaming::{Attach, Control, Error, Exec, Options, Request, Session, Streams};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -123,14 +123,14 @@ async fn terminals_change_their_size() {
     client.send(ids[3], b"th\":100,\"Height\":50}\n", false).await;
     let resized =
         || runtime.sizes.lock().expect("not poisoned").last() == Some(&oci::TerminalSize { width: 100, height: 50 });
-    eventually("a size", resized).await;
+    wait_until("a size", resized).await;
     client.send(ids[1], b"\n", false).await;
     client.drain().await;
     let mut client = websocket::Client::new(&server, exec("read line", streams), Some("v5.channel.k8s.io")).await;
     client.send(4, b"{\"Width\":7,\"Height\":8}").await;
     let resized =
         || runtime.sizes.lock().expect("not poisoned").last() == Some(&oci::TerminalSize { width: 7, height: 8 });
-    eventually("a size", resized).await;
+    wait_until("a size", resized).await;
     client.send(0, b"\n").await;
     assert_eq!(client.all().await.1, 1000);
     server.end().await;
@@ -207,7 +207,7 @@ async fn a_client_that_disconnects_ends_its_command() {
     let mut alive = is_running(client.text(ids[2])).await;
     assert!(alive());
     drop(client);
-    eventually("the end of the command", || !alive()).await;
+    wait_until("the end of the command", || !alive()).await;
 
     let mut client = websocket::Client::new(&server, exec(script, ALL), Some("v5.channel.k8s.io")).await;
     client.take().await;
@@ -215,7 +215,7 @@ async fn a_client_that_disconnects_ends_its_command() {
     let mut alive = is_running(String::from_utf8_lossy(&line[1..]).into_owned()).await;
     assert!(alive());
     drop(client);
-    eventually("the end of the command", || !alive()).await;
+    wait_until("the end of the command", || !alive()).await;
     server.end().await;
 }
 
@@ -236,7 +236,7 @@ async fn a_disconnection_is_noticed_while_the_connection_is_not_read() {
     assert!(tokio::time::timeout(std::time::Duration::from_secs(2), stuck).await.is_err());
     assert!(alive());
     drop(client);
-    eventually("the end of the command", || !alive()).await;
+    wait_until("the end of the command", || !alive()).await;
     server.end().await;
 }
 
@@ -360,14 +360,14 @@ async fn an_idle_session_ends() {
     client.eventually("a line", |client| client.text(ids[2]).ends_with('\n')).await;
     let mut alive = is_running(client.text(ids[2])).await;
     client.drain().await;
-    eventually("the end of the command", || !alive()).await;
+    wait_until("the end of the command", || !alive()).await;
     let script = "echo $$; exec sleep 1000";
     let mut client = websocket::Client::new(&server, exec(script, ALL), Some("v5.channel.k8s.io")).await;
     client.take().await;
     let line = client.take().await.expect("a line").1;
     let mut alive = is_running(String::from_utf8_lossy(&line[1..]).into_owned()).await;
     while client.take().await.is_some() {}
-    eventually("the end of the command", || !alive()).await;
+    wait_until("the end of the command", || !alive()).await;
     server.end().await;
 }
 
@@ -412,7 +412,7 @@ async fn the_server_ends_with_its_sessions() {
     let mut alive = is_running(client.text(ids[2])).await;
     server.stop.send(()).expect("the server is running");
     within_timeout("the end of the server", server.task).await.expect("no panic");
-    eventually("the end of the command", || !alive()).await;
+    wait_until("the end of the command", || !alive()).await;
     client.drain().await;
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, process::Command};
 use tidy::workspace_root;
 
 /// Crate → the crates of this workspace that it may depend on. No other dependency between crates is allowed.
-const ALLOWED: [(&str, &[&str]); 24] = [
+const ALLOWED: [(&str, &[&str]); 27] = [
     ("telemetry", &[]),
     ("otlp", &["telemetry"]),
     ("offload", &[]),
@@ -45,8 +45,14 @@ const ALLOWED: [(&str, &[&str]); 24] = [
     ("pinion", &["telemetry", "offload", "otlp", "cri", "pod", "cri-proto", "syscall"]),
     ("pinion-bench", &["cri-proto", "oci", "seccomp", "syscall"]),
     ("floor", &["syscall"]),
-    ("campaign-tests", &["cri-proto", "system-tests"]),
+    ("testbed", &["syscall"]),
+    ("oci-tests", &[TESTBED]),
+    ("system-tests", &[TESTBED]),
+    ("campaign-tests", &["cri-proto", "system-tests", TESTBED]),
 ];
+
+/// What the tests share. Programs and libraries must not depend on it.
+const TESTBED: &str = "testbed";
 
 /// Crates that are linked into small, single-threaded, static programs; they must not depend on an async runtime.
 const SMALL: [&str; 10] =
@@ -84,6 +90,27 @@ fn crates_depend_downwards_only() {
         "ALLOWED names crates that are not in the workspace: {workspace_crates:?}"
     );
     assert!(bad.is_empty(), "ARCHITECTURE.md does not allow these dependencies:\n{}", bad.join("\n"));
+}
+
+/// Only `[dev-dependencies]` and the packages below `tests/` may name the crate that tests share.
+#[test]
+fn only_tests_depend_on_the_testbed() {
+    let metadata = metadata();
+    let root = workspace_root();
+    let (mut users, mut bad) = (0, Vec::new());
+    for package in metadata["packages"].as_array().expect("packages") {
+        let manifest = package["manifest_path"].as_str().expect("a path");
+        for dependency in package["dependencies"].as_array().expect("dependencies") {
+            if dependency["name"] == TESTBED {
+                users += 1;
+                let is_for_tests =
+                    dependency["kind"] == "dev" || manifest.starts_with(&*root.join("tests").to_string_lossy());
+                bad.extend((!is_for_tests).then_some(manifest));
+            }
+        }
+    }
+    assert!(users > 5, "only {users} packages use {TESTBED}: the scan is broken");
+    assert!(bad.is_empty(), "these need a [dev-dependencies] instead: {bad:?}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt};
 
 use system_tests::Node;
+use testbed::make_image_with;
 
 use crate::IMAGE;
 
@@ -17,8 +18,6 @@ pub(crate) fn load(node: &Node) {
     let program = added.join("bin/attacker");
     fs::write(&program, ATTACKER).expect("write the attacker");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("make the attacker executable");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/make-image");
-    let output = Command::new(script).arg(&dir).arg(IMAGE).env("ADD", &added).output().expect("start make-image");
-    assert!(output.status.success(), "make-image: {}", String::from_utf8_lossy(&output.stderr));
+    make_image_with(&dir, IMAGE, &[("ADD", added.to_str().expect("UTF-8"))]);
     node.pinion(&["load", "-i", dir.join("image.tar").to_str().expect("UTF-8")]).ok();
 }

@@ -75,11 +75,10 @@ impl WatchedProcess {
     }
 
     fn usage(&self) -> Usage {
-        let status = fs::read_to_string(self.process.directory.join("status")).unwrap_or_default();
-        let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let memory = self.process.memory();
         Usage {
-            rss: rss.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0),
-            pss: self.process.pss_kib(),
+            rss: memory.map_or(0, |memory| memory.resident),
+            pss: memory.map_or(0, |memory| memory.proportional),
             descriptors: fs::read_dir(self.process.directory.join("fd")).map_or(0, Iterator::count),
         }
     }

@@ -1,17 +1,12 @@
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
 use serde_json::{Value, json};
 
 use crate::{PROBE, Runtime};
-
-/// The busybox applets that scripts use.
-const APPLETS: &str = "sh cat ls echo id grep mount umount mkdir rm touch stat sleep true false kill env hostname ip tty \
-    stty head cut awk sed find readlink ln chmod chown dd mknod wc sort ps test pwd printf tr df nproc nohup setsid trap \
-    date uname seq timeout top yes mkfifo tail nice cp mv rmdir od sync basename";
 
 /// A bundle: a directory with a root file system, and the content of its `config.json`.
 ///
@@ -28,19 +23,14 @@ pub struct Bundle {
 impl Bundle {
     pub(crate) fn create(directory: PathBuf, runtime: Runtime, tag: &str) -> Self {
         let root = directory.join("root");
-        for name in ["bin", "etc", "dev", "proc", "sys", "tmp", "run", "mnt", "home/user"] {
+        testbed::make_root(&root, &testbed::busybox());
+        for name in ["run", "mnt", "home/user"] {
             create_directory(&root.join(name));
         }
-        chmod(&root.join("tmp"), 0o1777);
         write(&root.join("etc/passwd"), "root:x:0:0:root:/:/bin/sh\nuser:x:1000:1000:user:/home/user:/bin/sh\n");
         write(&root.join("etc/group"), "root:x:0:\nuser:x:1000:\nextra:x:2000:user\n");
-        // A copy, because a container must not be able to change the busybox of the machine or of another case.
-        fs::copy("/bin/busybox", root.join("bin/busybox")).expect("busybox-static is installed: scripts/setup test");
         fs::write(root.join("bin/probe"), PROBE).expect("write to the root file system");
         chmod(&root.join("bin/probe"), 0o755);
-        for applet in APPLETS.split_whitespace() {
-            symlink("busybox", root.join("bin").join(applet)).expect("write to the root file system");
-        }
         Self { directory, spec: base_spec(runtime, tag) }
     }
 

@@ -2,8 +2,6 @@ use std::{
     fs::{self, File},
     path::Path,
     process::Command,
-    thread,
-    time::{Duration, Instant},
 };
 
 use crate::reaper::{self, DEADLINE};
@@ -88,10 +86,6 @@ impl Outcome {
 
 /// Waits until a condition holds. Panics with `description` after 20 s.
 #[track_caller]
-pub fn wait_until(description: &str, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + DEADLINE;
-    while !condition() {
-        assert!(Instant::now() < end, "timed out after {DEADLINE:?}: {description}");
-        thread::sleep(Duration::from_millis(2));
-    }
+pub fn wait_until(description: &str, condition: impl FnMut() -> bool) {
+    testbed::wait_until(description, DEADLINE, condition);
 }

@@ -36,11 +36,7 @@ impl Runtime {
             return path.into();
         }
         match self {
-            Self::Pinrun => {
-                let directory =
-                    env::var_os("PINION_BIN").expect("PINION_BIN is not set; build pinrun with scripts/build dev DIR");
-                PathBuf::from(directory).join("pinrun")
-            }
+            Self::Pinrun => testbed::program("pinrun"),
             Self::Runc | Self::Crun => ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"]
                 .iter()
                 .map(|directory| PathBuf::from(directory).join(self.name()))

@@ -7,6 +7,7 @@ use std::{
 };
 
 use tempfile::TempDir;
+use testbed::{Namespaces, program};
 
 use crate::{Outcome, Process, wait_until};
 
@@ -285,20 +286,9 @@ fn anchor() -> Child {
     let script = format!(
         "mount -t tmpfs -o mode=755 tmpfs /run && ip link set lo up && echo ready && while :; do {WAIT} & wait; done"
     );
-    let mut anchor = Command::new("unshare")
-        .args([
-            "--mount",
-            "--net",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-            "--propagation",
-            "private",
-            "sh",
-            "-c",
-            &script,
-        ])
+    let mut anchor = Namespaces::ALL
+        .command("sh")
+        .args(["-c", &script])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         // unshare reports that its child was killed, which is how a node is stopped.
@@ -309,13 +299,4 @@ fn anchor() -> Child {
     let _ = BufReader::new(anchor.stdout.take().expect("a pipe")).read_line(&mut line);
     assert_eq!(line, "ready\n", "create the namespaces of the node");
     anchor
-}
-
-/// Returns the path of a program under test.
-pub(crate) fn program(name: &str) -> PathBuf {
-    let directory =
-        env::var_os("PINION_BIN").expect("PINION_BIN names the directory of the programs under test: run `make test`");
-    let path = PathBuf::from(directory).join(name);
-    assert!(path.is_file(), "{} does not exist: run `make test`", path.display());
-    path
 }

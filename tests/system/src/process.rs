@@ -3,6 +3,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use testbed::Memory;
+
 /// A process of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
@@ -52,10 +54,8 @@ impl Process {
         self.directory.join("root").join(inside.trim_start_matches('/'))
     }
 
-    /// Returns the proportional set size in KiB.
-    pub fn pss_kib(&self) -> u64 {
-        let rollup = fs::read_to_string(self.directory.join("smaps_rollup")).unwrap_or_default();
-        let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
-        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    /// Returns the memory of the process, or `None` if it exited.
+    pub fn memory(&self) -> Option<Memory> {
+        testbed::memory(&self.directory)
     }
 }

@@ -1,8 +1,10 @@
 use std::{
     process::{Command, Output},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+/// Time limit of a wait.
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// The output and exit code of a program.
 #[derive(Debug)]
@@ -53,10 +55,6 @@ impl Outcome {
 
 /// Waits until a condition holds. Panics with its description after 20 s, which is only a bound for failing tests.
 #[track_caller]
-pub fn wait_until(description: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !condition() {
-        assert!(Instant::now() < deadline, "timed out after 20 s waiting until {description}");
-        thread::sleep(Duration::from_millis(5));
-    }
+pub fn wait_until(description: &str, condition: impl FnMut() -> bool) {
+    testbed::wait_until(description, LIMIT, condition);
 }

@@ -5,11 +5,10 @@
 mod terminal;
 
 use std::{
-    env, fs,
+    fs,
     io::Read,
     os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     thread,
     time::Duration,
 };
@@ -17,12 +16,9 @@ use std::{
 use serde_json::{Value, json};
 use system_tests::{ContainerSpec, Node, Options, PodSpec, Process, Registry, wait_until};
 use terminal::Terminal;
+use testbed::{make_image, program};
 
 const WAIT: &str = "until test -e /tmp/go; do sleep 0.05; done";
-
-fn program() -> PathBuf {
-    PathBuf::from(env::var_os("PINION_BIN").expect("PINION_BIN")).join("pinion")
-}
 
 /// Returns a node with the demonstration image.
 fn node() -> Node {
@@ -33,7 +29,7 @@ fn node() -> Node {
 
 /// Starts a client in the background.
 fn client(node: &Node, args: &[&str]) -> Child {
-    let mut command = node.command(program());
+    let mut command = node.command(program("pinion"));
     command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start nsenter")
 }
 
@@ -304,7 +300,7 @@ fn followed_logs_and_stats_end_with_the_daemon() {
     let mut node = node();
     node.pinion(&["run", "-d", "--name", "web", "demo:1", "sh", "-c", "echo first; sleep 1000"]).ok();
     let logs = client(&node, &["logs", "-f", "web"]);
-    let mut stats = Terminal::run(&node, &format!("{} stats", program().display()));
+    let mut stats = Terminal::run(&node, &format!("{} stats", program("pinion").display()));
     stats.see("web");
     client_process(&node, "logs");
     wait_until("its line is in the log", || node.pinion(&["logs", "web"]).stdout == "first\n");
@@ -323,10 +319,9 @@ fn followed_logs_and_stats_end_with_the_daemon() {
 #[test]
 fn load_lists_the_loaded_images() {
     let node = node();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/make-image");
     let dir = node.dir.path().join("other");
     fs::create_dir(&dir).unwrap();
-    assert!(Command::new(script).arg(&dir).arg("docker.io/library/demo:2").output().unwrap().status.success());
+    make_image(&dir, "docker.io/library/demo:2");
     let archive = dir.join("image.tar");
     let loaded = node.pinion(&["load", "-i", archive.to_str().unwrap()]).ok();
     assert_eq!(loaded, "loaded docker.io/library/demo:2", "the same image had the tag demo:1 before");

@@ -3,8 +3,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     thread,
     time::Duration,
 };
@@ -17,17 +16,13 @@ fn node() -> (Node, String) {
     node.load_image();
     let program = node.dir.path().join("payload");
     fs::create_dir(&program).expect("a directory");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/pod/tests/payload/holder.c");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-static", "-O1", "-s", "-o"]).args([&program.join("holder"), &source]);
-    assert!(compiler.status().is_ok_and(|status| status.success()), "cc -static (scripts/setup installs it)");
+    testbed::compile("crates/pod/tests/payload/holder.c", &program.join("holder"));
     let volume = format!("{}:/payload:ro", program.display());
     (node, volume)
 }
 
 fn client(node: &Node, arguments: &[&str]) -> Child {
-    let pinion = PathBuf::from(std::env::var_os("PINION_BIN").expect("PINION_BIN: run `make test`")).join("pinion");
-    let mut client = node.command(pinion);
+    let mut client = node.command(testbed::program("pinion"));
     client.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     client.spawn().expect("nsenter starts")
 }

@@ -8,8 +8,7 @@ use std::{
     os::unix::net::{UnixDatagram, UnixListener, UnixStream},
     path::PathBuf,
     process::{Child, Stdio},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::{
@@ -130,12 +129,8 @@ fn a_socket_of_the_service_manager_is_used() {
 }
 
 /// Like [`wait_until`], but with a longer timeout.
-fn eventually(description: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(90);
-    while !condition() {
-        assert!(Instant::now() < deadline, "timed out after 90 s waiting until {description}");
-        thread::sleep(Duration::from_millis(200));
-    }
+fn eventually(description: &str, condition: impl FnMut() -> bool) {
+    testbed::wait_until(description, Duration::from_secs(90), condition);
 }
 
 /// A separate file system for the data directory, which can be frozen.

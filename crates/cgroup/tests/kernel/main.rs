@@ -93,21 +93,5 @@ fn tests() -> impl Iterator<Item = &'static Test> {
 }
 
 fn main() {
-    let filters: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    if std::env::args().any(|arg| arg == "--list") {
-        return tests().for_each(|(name, _)| println!("{name}: test"));
-    }
-    let selected = |name: &str| filters.is_empty() || filters.iter().any(|part| name.contains(part.as_str()));
-    let mut failed = Vec::new();
-    for (name, test) in tests().filter(|(name, _)| selected(name)) {
-        let passed = std::panic::catch_unwind(test).is_ok();
-        println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
-        if !passed {
-            failed.push(*name);
-        }
-    }
-    if !failed.is_empty() {
-        println!("failed: {}", failed.join(", "));
-        std::process::exit(101);
-    }
+    testbed::run_cases(tests().copied(), |test| test()).exit()
 }

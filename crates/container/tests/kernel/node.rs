@@ -1,10 +1,9 @@
-//! The environment that containers are run from, and helpers that run one container.
+//! The environment that containers are run from, and functions that run one container.
 
 use std::{
     cell::Cell,
     fs,
     io::Read,
-    os::unix::fs::symlink,
     path::{Path, PathBuf},
 };
 
@@ -13,7 +12,7 @@ use container::{ContainerSetup, Error, Inputs, Plan, Progress, Rootfs, Stdio, Ta
 use rustix::{
     fd::{AsFd, AsRawFd, OwnedFd},
     fs::{AtFlags, Mode, OFlags},
-    mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount},
+    mount::{MountFlags, UnmountFlags, mount, unmount},
     process::{WaitId, WaitIdOptions, waitid},
 };
 
@@ -41,14 +40,12 @@ pub(crate) struct Outcome {
 impl Node {
     pub(crate) fn enter() -> Self {
         let trees = Hierarchies::open().expect("cgroup trees");
-        let busybox = ["/bin/busybox", "/usr/bin/busybox"].iter().find_map(|path| fs::read(path).ok());
-        let busybox = busybox.expect("a static busybox (Debian: busybox-static)");
+        let busybox = testbed::busybox();
         let (host, disk) = (std::env::temp_dir(), format!("pinion-test-container-{}", std::process::id()));
         fs::create_dir(host.join(&disk)).expect("a temporary directory");
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent_directory = rustix::fs::open(&host, flags, Mode::empty()).expect("the temporary directory's parent");
-        syscall::mount_namespace::unshare_mounts().expect("a new mount namespace (are you root?)");
-        mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).expect("private mounts");
+        testbed::own_mounts();
         mount(c"tmpfs", c"/mnt", c"tmpfs", MountFlags::empty(), None).expect("a tmpfs root");
         for (kind, path) in [(c"proc", "/mnt/proc"), (c"sysfs", "/mnt/sys")] {
             fs::create_dir(path).expect("mount point");
@@ -60,7 +57,7 @@ impl Node {
         rustix::process::pivot_root(".", ".").expect("pivot_root");
         unmount(".", UnmountFlags::DETACH).expect("old root");
         std::env::set_current_dir("/").expect("new root");
-        let parent = GroupPath::parse(&format!("/pinion-test-container-{}", std::process::id())).expect("a path");
+        let parent = GroupPath::parse(&format!("/{disk}")).expect("a path");
         Self { trees, parent, busybox, next: Cell::new(0), host: parent_directory, disk }
     }
 
@@ -97,17 +94,7 @@ impl Node {
     /// Makes a root directory with busybox and its applets.
     pub(crate) fn image(&self) -> PathBuf {
         let root = PathBuf::from(format!("/image-{}", self.number()));
-        for directory in ["bin", "etc", "tmp", "proc", "sys", "dev"] {
-            fs::create_dir_all(root.join(directory)).expect("directory of the image");
-        }
-        fs::write(root.join("bin/busybox"), &self.busybox).expect("busybox");
-        set_mode(&root.join("bin/busybox"), 0o755);
-        set_mode(&root.join("tmp"), 0o1777);
-        let applets = "sh cat ls id mount umount grep stat readlink sleep true false echo test touch hostname head wc ps kill env \
-                       pwd sort tr tty stty cut sync od mkdir rm mknod dd chmod ln find uname setsid ip";
-        for applet in applets.split_whitespace() {
-            symlink("busybox", root.join("bin").join(applet)).expect("applet");
-        }
+        testbed::make_root(&root, &self.busybox);
         fs::write(root.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\nweb:x:33:33::/www:/bin/sh\n").expect("passwd");
         root
     }

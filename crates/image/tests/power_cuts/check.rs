@@ -10,7 +10,7 @@ use image::{Digest, Registries, Store};
 
 use crate::{
     disk::Disk,
-    support::{tree, until_deleted},
+    node::{tree, until_deleted},
     workload::{Expected, FILES, Truth},
 };
 

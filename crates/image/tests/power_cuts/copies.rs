@@ -13,7 +13,7 @@ use crate::{
     Plan,
     check::{Cut, start_again},
     disk::{Disk, another_boot, copy, make_file_system},
-    support::Registry,
+    node::Registry,
     workload::{Chance, Event, Expected, Ledger, Truth, open_store, remove_index, use_store},
 };
 

@@ -4,32 +4,13 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-pub(crate) fn run(program: &str, args: &[&str]) -> String {
-    let output = Command::new(program).args(args).output();
-    let output = output.unwrap_or_else(|cause| panic!("{program} is needed: {cause}"));
-    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).trim().to_owned()
-}
+use testbed::{holds_within, run};
 
 pub(crate) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
-}
-
-/// Waits until `condition` returns true, at most for `limit`. Returns whether it did.
-pub(crate) fn eventually(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    let start = Instant::now();
-    loop {
-        if condition() {
-            return true;
-        }
-        if start.elapsed() > limit {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// A loop device, which the kernel detaches after its last use, also if that is by a process that was killed.
@@ -77,7 +58,7 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         // A thread of the store may still use it.
-        eventually(Duration::from_secs(5), || {
+        holds_within(Duration::from_secs(5), || {
             Command::new("umount").arg(&self.mounted).output().is_ok_and(|done| done.status.success())
         });
     }

@@ -16,7 +16,7 @@ use std::{
         unix::fs::FileExt,
     },
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     time::Duration,
 };
 
@@ -26,11 +26,9 @@ use rustix::{
     io::Errno,
     mount::{MountFlags, UnmountFlags},
 };
+use testbed::{Namespaces, holds_within};
 
-use crate::{
-    disk::eventually,
-    write_log::{Header, Kind},
-};
+use crate::write_log::{Header, Kind};
 
 /// Directory with the files of a server's disk.
 const SERVE: &str = "IMAGE_POWER_CUTS_SERVE";
@@ -68,9 +66,8 @@ impl LoggedDisk {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fuse = rustix::fs::open("/dev/fuse", flags, Mode::empty()).expect("/dev/fuse is needed");
         let options = format!("fd={},rootmode=100600,user_id=0,group_id=0", fuse.as_raw_fd());
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation", "private", "--"]).arg(std::env::current_exe().unwrap());
-        command.args(["--exact", "fuse::server", "--nocapture"]).env(SERVE, dir);
+        let mut command = Namespaces::MOUNT.this_test("fuse::server");
+        command.env(SERVE, dir);
         let ready = dir.join("ready");
         let server = command.stdin(fuse.try_clone().unwrap()).stdout(Stdio::null()).spawn().unwrap();
         let mut disk = Self { dir: dir.to_owned(), server };
@@ -84,7 +81,7 @@ impl LoggedDisk {
     }
 
     fn wait_for(&mut self, condition: impl Fn() -> bool) {
-        let reached = eventually(Duration::from_secs(10), || {
+        let reached = holds_within(Duration::from_secs(10), || {
             assert!(self.server.try_wait().unwrap().is_none(), "the FUSE server ended");
             condition()
         });
@@ -102,7 +99,7 @@ impl LoggedDisk {
 
 impl Drop for LoggedDisk {
     fn drop(&mut self) {
-        eventually(Duration::from_secs(5), || rustix::mount::unmount(self.file(), UnmountFlags::empty()).is_ok());
+        holds_within(Duration::from_secs(5), || rustix::mount::unmount(self.file(), UnmountFlags::empty()).is_ok());
         // The connection ends with the server; remaining users of the disk get errors.
         let _ = self.server.kill();
         let _ = self.server.wait();

@@ -15,8 +15,8 @@
 //! `PINION_CAMPAIGN_SECONDS` limits the time of each of the two. `IMAGE_POWER_CUTS_POINT` repeats a reordered cut, as
 //! printed by a failed run.
 
-#[path = "../support/mod.rs"]
-mod support;
+#[path = "../node/mod.rs"]
+mod node;
 
 mod check;
 mod copies;
@@ -30,6 +30,8 @@ use std::{
     process::Command,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
+
+use testbed::{Namespaces, run};
 
 const CUTS: &str = "IMAGE_POWER_CUTS";
 const CHILD: &str = "IMAGE_POWER_CUTS_CHILD";
@@ -48,7 +50,7 @@ impl Plan {
     fn of_child(default_count: u64, kinds: &str) -> Option<Self> {
         std::env::var_os(CHILD)?;
         // For the disks. The kernel frees it with the mount namespace, also if this process is killed.
-        disk::run("mount", &["-t", "tmpfs", "power-cuts", "/dev/shm"]);
+        run("mount", &["-t", "tmpfs", "power-cuts", "/dev/shm"]);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         Some(Self {
             count: usize::try_from(number(CUTS).unwrap_or(default_count)).unwrap(),
@@ -70,22 +72,11 @@ fn number(name: &str) -> Option<u64> {
 /// Runs a test of this program in its own mount and PID namespace, with a time limit.
 fn in_namespaces(test: &str) {
     let limit = Duration::from_secs(120 + 10 * number(CUTS).unwrap_or(0));
-    let mut command = Command::new("timeout");
-    command.args(["--signal", "KILL", &limit.as_secs().to_string()]);
     // The FUSE server and the registry, which keep the mounts busy, are killed with the child.
-    command.args([
-        "unshare",
-        "--mount",
-        "--propagation",
-        "private",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-        "--",
-    ]);
-    command.arg(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture"]).env(CHILD, "yes");
+    let child = Namespaces::PROCESSES.this_test(test);
+    let mut command = Command::new("timeout");
+    command.args(["--signal", "KILL", &limit.as_secs().to_string()]).arg(child.get_program()).args(child.get_args());
+    command.env(CHILD, "yes");
     let status = command.status().expect("timeout and unshare are needed: apt install coreutils util-linux");
     assert!(status.success(), "{test}: {status}");
 }

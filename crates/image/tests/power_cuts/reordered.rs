@@ -18,7 +18,7 @@ use crate::{
     check::{Cut, start_again},
     disk::{Disk, another_boot, copy, make_file_system},
     fuse::LoggedDisk,
-    support::Registry,
+    node::Registry,
     workload::{Chance, Event, Expected, Ledger, Truth, open_store, remove_index, use_store},
     write_log::{Builder, Point, WriteLog},
 };

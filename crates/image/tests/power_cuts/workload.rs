@@ -11,10 +11,11 @@ use std::{
 };
 
 use image::{Digest, Registries, Store};
+use testbed::run;
 
 use crate::{
-    disk::{run, text},
-    support::{Compression, Registry, Tar, TestImage, archive},
+    disk::text,
+    node::{Compression, Registry, Tar, TestImage, archive},
 };
 
 pub(crate) const FILES: u8 = 12;

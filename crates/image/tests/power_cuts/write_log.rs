@@ -12,8 +12,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use testbed::run;
+
 use crate::{
-    disk::{copy, run, text},
+    disk::{copy, text},
     workload::Chance,
 };
 

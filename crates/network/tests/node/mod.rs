@@ -1,46 +1,27 @@
-//! A throwaway node: each test runs again in a process of its own, in new network and mount namespaces with a new
-//! `/run`. Nothing it creates can affect the machine or outlive the test.
+//! A network on a throwaway node, pods on it, and machines outside of it.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::{
     io::{Read, Write},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
-    process::Command,
     time::Duration,
 };
 
 use netns::Namespace;
 use network::{Attachment, Config, Error, Network, PodRef, PortMapping, Protocol};
+use testbed::{Namespaces, run_on_a_node, shell, test_name, wait_until_with};
+use tokio::runtime::Runtime;
 
-const INSIDE: &str = "PINION_TEST_NODE";
 /// Timeout for slow machines; only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runs `body` in a throwaway node. `name` is the name of the calling test.
-pub(crate) fn on_a_node<F: Future<Output = ()>>(name: &str, body: impl FnOnce() -> F) {
-    if std::env::var_os(INSIDE).is_some() {
-        rustix::mount::mount("tmpfs", "/run", "tmpfs", rustix::mount::MountFlags::empty(), None).expect("mount /run");
-        run("ip link set lo up");
-        tokio::runtime::Runtime::new().expect("runtime").block_on(body());
-        return;
+/// Runs `body` on a throwaway node.
+pub(crate) fn on_a_node<B: FnOnce() -> F, F: Future<Output = ()>>(body: B) {
+    match run_on_a_node(test_name::<B>(), Namespaces::NETWORK) {
+        Some(run) => drop(run.passed()),
+        None => Runtime::new().expect("runtime").block_on(body()),
     }
-    let out = Command::new("unshare")
-        .args(["--net", "--mount", "--propagation", "private", "--"])
-        .arg(std::env::current_exe().expect("own path"))
-        .args(["--exact", name, "--nocapture", "--test-threads", "1"])
-        .env(INSIDE, "1")
-        .output()
-        .expect("unshare runs");
-    let output = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success() && output.contains("1 passed"), "{name} in its node: {}\n{output}", out.status);
-}
-
-/// Runs a shell command and returns its standard output.
-pub(crate) fn run(command: &str) -> String {
-    let out = Command::new("sh").args(["-c", command]).output().expect("sh runs");
-    assert!(out.status.success(), "{command}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stdout).expect("text")
 }
 
 pub(crate) fn config() -> Config {
@@ -142,17 +123,17 @@ pub(crate) fn outside() -> Namespace {
     let ns = Namespace::create().expect("namespace");
     let pins = netns::PinDir::open(Path::new("/run/netns/.store"), Path::new("/run/netns")).expect("pins");
     pins.pin("outside", &ns).expect("pin");
-    run("ip link add up0 type veth peer name eth0 netns outside");
-    run("ip addr add 192.0.2.1/24 dev up0 && ip link set up0 up");
-    run("ip -n outside addr add 192.0.2.2/24 dev eth0 && ip -n outside link set eth0 up");
-    run("ip addr add fd02::1/64 dev up0 nodad && ip -n outside addr add fd02::2/64 dev eth0 nodad");
+    shell("ip link add up0 type veth peer name eth0 netns outside");
+    shell("ip addr add 192.0.2.1/24 dev up0 && ip link set up0 up");
+    shell("ip -n outside addr add 192.0.2.2/24 dev eth0 && ip -n outside link set eth0 up");
+    shell("ip addr add fd02::1/64 dev up0 nodad && ip -n outside addr add fd02::2/64 dev eth0 nodad");
     ns
 }
 
 /// Lists the files under a directory of the network's state, except lock files and `last_reserved_ip`.
 pub(crate) fn files(directory: &str) -> Vec<String> {
     let paths =
-        run(&format!("cd /run/pinion/network 2>/dev/null && find {directory} -type f 2>/dev/null | sort || true"));
+        shell(&format!("cd /run/pinion/network 2>/dev/null && find {directory} -type f 2>/dev/null | sort || true"));
     let of_pods = |path: &&str| !path.ends_with("/lock") && !path.contains("last_reserved_ip");
     paths.lines().filter(of_pods).map(str::to_owned).collect()
 }
@@ -161,21 +142,17 @@ pub(crate) fn files(directory: &str) -> Vec<String> {
 pub(crate) fn pod_links() -> Vec<String> {
     let named =
         |line: &str| line.split([' ', '@']).nth(1).filter(|n| n.starts_with("pin") && n.len() == 14).map(str::to_owned);
-    run("ip -o link").lines().filter_map(named).collect()
+    shell("ip -o link").lines().filter_map(named).collect()
 }
 
 /// Returns the map of ports, or an empty string if the table does not exist.
 pub(crate) fn ports() -> String {
-    if run("nft list tables").contains("ip pinion") { run("nft list map ip pinion ports") } else { String::new() }
+    if shell("nft list tables").contains("ip pinion") { shell("nft list map ip pinion ports") } else { String::new() }
 }
 
-/// Polls until another process has done something, because no event can be awaited.
-pub(crate) async fn eventually(is_done: impl Fn() -> bool) {
-    let begin = std::time::Instant::now();
-    while !is_done() {
-        assert!(begin.elapsed() < PATIENCE, "timed out after {PATIENCE:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+/// Waits for another process.
+pub(crate) async fn eventually(description: &str, is_done: impl FnMut() -> bool) {
+    wait_until_with(tokio::time::sleep, description, PATIENCE, is_done).await;
 }
 
 /// Asserts that no pod left anything behind: links, leases, elements, records.

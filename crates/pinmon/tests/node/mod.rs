@@ -1,5 +1,5 @@
 //! A node for one test: a real monitor with its own state directory, and this test as its daemon.
-#![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test program uses a part")]
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,22 +11,30 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
 };
 
-use monitor_api::{
-    Attachments, Connection, Create, Created, Envelope, Event, Exec, ExecStarted, ExitStatus, Failure, Kill, KillScope,
-    LogOptions, Reply, Request, Role, Target,
-};
+use monitor_api::{Attachments, Connection, Envelope, Event, ExitStatus, Failure, Pong, Reply, Request, Role};
 use rustix::{
     fs::{CWD, Mode},
     mount::OpenTreeFlags,
     process::{Pid, Signal, WaitOptions, kill_process, waitpid},
 };
+use testbed::{busybox, make_root};
+
+mod containers;
+pub mod disk;
+mod groups;
+pub mod lock;
+
+pub use containers::TestContainer;
 
 static NODES: AtomicU32 = AtomicU32::new(0);
 
-/// Time limit in seconds of waiting for a frame. Only a hung monitor takes longer.
-const PATIENCE: i64 = 60;
+/// Time limit of waiting for a frame or a condition. Only a hung monitor takes longer.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// File in the state directory with the messages of the monitor.
+const DIAGNOSTICS: &str = "pinmon.log";
 
 pub struct Node {
     pub state: tempfile::TempDir,
@@ -43,22 +51,15 @@ pub struct Node {
     pub ended: bool,
 }
 
-/// A container with the descriptors that the daemon has of it.
-pub struct TestContainer {
-    pub id: String,
-    pub created: Created,
-    pub pidfd: OwnedFd,
-    pub sync: Option<OwnedFd>,
-    pub terminal: Option<OwnedFd>,
-    /// Read ends of its output. While they are open, the content of the FIFOs outlives monitor and container.
-    pub reading: Attachments,
+/// Returns the monitor under test: `PINMON`, such as the released static build, or the one that cargo built for the
+/// tests.
+pub fn program() -> PathBuf {
+    std::env::var_os("PINMON").unwrap_or_else(|| env!("CARGO_BIN_EXE_pinmon").into()).into()
 }
 
 impl Node {
     pub fn start() -> Self {
-        // Tests can run with the released static build or with the one that cargo built for them.
-        let program = std::env::var("PINMON").unwrap_or_else(|_| env!("CARGO_BIN_EXE_pinmon").to_owned());
-        Self::start_program(Path::new(&program))
+        Self::start_program(&program())
     }
 
     /// Starts a monitor with this file as its standard error.
@@ -75,16 +76,7 @@ impl Node {
         let number = NODES.fetch_add(1, Ordering::Relaxed);
         let cgroup = format!("/pinion-test-pinmon-{}-{number}", std::process::id());
         let root = state.path().join("root");
-        for directory in ["bin", "dev", "proc", "tmp"] {
-            fs::create_dir_all(root.join(directory)).expect("mkdir");
-        }
-        fs::copy("/bin/busybox", root.join("bin/busybox")).expect("busybox-static is installed");
-        for name in [
-            "sh", "cat", "sleep", "seq", "true", "kill", "echo", "stty", "tty", "yes", "head", "dd", "ps", "readlink",
-            "ls",
-        ] {
-            std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).expect("symlink");
-        }
+        make_root(&root, &busybox());
         let monitor = launch(program, state.path(), &stderr(state.path()));
         let mut node = Self {
             state,
@@ -107,8 +99,7 @@ impl Node {
         self.daemon = None;
         self.events.clear();
         let connection = monitor_api::connect(self.state.path()).expect("connect");
-        let patience = Some(std::time::Duration::from_secs(PATIENCE as u64));
-        rustix::net::sockopt::set_socket_timeout(&connection, rustix::net::sockopt::Timeout::Recv, patience)
+        rustix::net::sockopt::set_socket_timeout(&connection, rustix::net::sockopt::Timeout::Recv, Some(PATIENCE))
             .expect("SO_RCVTIMEO");
         self.daemon = Some(connection);
         let hello = Request::Hello { major: monitor_api::MAJOR, minor: monitor_api::MINOR };
@@ -256,119 +247,6 @@ impl Node {
         rustix::mount::open_tree(CWD, &self.root, flags).expect("open_tree")
     }
 
-    pub fn spec(&self, id: &str, args: &[&str]) -> oci::Spec {
-        let text = serde_json::json!({
-            "ociVersion": "1.2.0",
-            "root": { "path": "/", "readonly": false },
-            "process": {
-                "args": args, "env": ["PATH=/bin"], "cwd": "/", "user": { "uid": 0, "gid": 0 },
-                "capabilities": { "bounding": ["CAP_KILL"], "effective": ["CAP_KILL"], "permitted": ["CAP_KILL"] },
-                "noNewPrivileges": true
-            },
-            "mounts": [
-                { "destination": "/proc", "type": "proc", "source": "proc" },
-                { "destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755", "size=65536k"] },
-                { "destination": "/dev/pts", "type": "devpts", "source": "devpts",
-                  "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"] }
-            ],
-            "linux": {
-                "cgroupsPath": format!("{}/{id}", self.cgroup),
-                "namespaces": [{ "type": "pid" }, { "type": "mount" }, { "type": "ipc" }, { "type": "uts" }, { "type": "cgroup" }]
-            }
-        });
-        serde_json::from_value(text).expect("a spec")
-    }
-
-    pub fn create_with(
-        &mut self,
-        id: &str,
-        spec: oci::Spec,
-        attachments: Attachments,
-    ) -> Result<TestContainer, Failure> {
-        let mut reading = Attachments::new();
-        for (role, fd) in attachments.iter().filter(|(role, _)| matches!(role, Role::StdoutRead | Role::StderrRead)) {
-            reading.push(*role, fd.try_clone().expect("dup"));
-        }
-        let attachments = attachments.with(Role::Rootfs, self.rootfs());
-        let create = Create {
-            container: id.into(),
-            sandbox: "pod".into(),
-            spec,
-            log: LogOptions::default(),
-            bundle: String::new(),
-            mounts: None,
-        };
-        let (reply, mut files) = self.request(Request::Create(Box::new(create)), attachments)?;
-        let Reply::Created(created) = reply else { panic!("unexpected: {reply:?}") };
-        Ok(TestContainer {
-            id: id.into(),
-            created,
-            pidfd: files.take(Role::Pidfd).expect("a pidfd"),
-            sync: files.take(Role::Sync),
-            terminal: files.take(Role::Terminal),
-            reading,
-        })
-    }
-
-    /// Sends a `Create` that announces this number of mounts, and returns its failure.
-    pub fn refused_with_mounts(&mut self, id: &str, spec: oci::Spec, mounts: Option<usize>) -> Failure {
-        let create = Create {
-            container: id.into(),
-            sandbox: "pod".into(),
-            spec,
-            log: LogOptions::default(),
-            bundle: String::new(),
-            mounts,
-        };
-        let attachments = self.output(id).with(Role::Rootfs, self.rootfs());
-        self.request(Request::Create(Box::new(create)), attachments).map(|(reply, _)| reply).expect_err("refused")
-    }
-
-    pub fn create(&mut self, id: &str, args: &[&str]) -> TestContainer {
-        let (spec, output) = (self.spec(id, args), self.output(id));
-        self.create_with(id, spec, output).expect("create")
-    }
-
-    pub fn start_container(&mut self, id: &str) -> Result<(), Failure> {
-        self.request(Request::Start { container: id.into() }, Attachments::new()).map(drop)
-    }
-
-    pub fn run(&mut self, id: &str, args: &[&str]) -> TestContainer {
-        let container = self.create(id, args);
-        self.start_container(id).expect("start");
-        container
-    }
-
-    pub fn shell(&mut self, id: &str, script: &str) -> TestContainer {
-        self.run(id, &["sh", "-c", script])
-    }
-
-    pub fn kill(&mut self, target: Target, signal: i32, scope: KillScope) -> Result<(), Failure> {
-        self.request(Request::Kill(Kill { target, signal, scope }), Attachments::new()).map(drop)
-    }
-
-    pub fn delete(&mut self, id: &str) {
-        self.request(Request::Delete { container: id.into() }, Attachments::new()).expect("delete");
-    }
-
-    pub fn exec(&mut self, id: &str, exec: &str, args: &[&str]) -> Result<(ExecStarted, Attachments), Failure> {
-        let process = self.spec(id, args).process.expect("a process");
-        self.exec_with(id, exec, process, Attachments::new())
-    }
-
-    pub fn exec_with(
-        &mut self,
-        id: &str,
-        exec: &str,
-        process: oci::Process,
-        attachments: Attachments,
-    ) -> Result<(ExecStarted, Attachments), Failure> {
-        let request = Exec { exec: exec.into(), container: id.into(), process };
-        let (reply, files) = self.request(Request::Exec(Box::new(request)), attachments)?;
-        let Reply::ExecStarted(started) = reply else { panic!("unexpected: {reply:?}") };
-        Ok((started, files))
-    }
-
     /// Waits until a log has an entry, as a reader of the log would.
     pub fn wait_for_entry(&self, id: &str, entry: &str) {
         let watch = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::CLOEXEC).expect("inotify");
@@ -376,7 +254,7 @@ impl Node {
         rustix::fs::inotify::add_watch(&watch, self.log_path(id), flags).expect("watch");
         while !self.log(id).iter().any(|line| line == entry) {
             let mut fds = [rustix::event::PollFd::new(&watch, rustix::event::PollFlags::IN)];
-            let patience = rustix::event::Timespec { tv_sec: PATIENCE, tv_nsec: 0 };
+            let patience = rustix::event::Timespec::try_from(PATIENCE).expect("a short time");
             let ready = rustix::event::poll(&mut fds, Some(&patience)).expect("poll");
             assert!(ready > 0, "timed out waiting for {entry:?}: {:?}", self.log(id));
             rustix::io::read(&watch, &mut [0u8; 4096]).expect("read inotify");
@@ -384,54 +262,23 @@ impl Node {
     }
 
     pub fn diagnostics(&self) -> String {
-        fs::read_to_string(self.state.path().join("pinmon.log")).unwrap_or_default()
+        fs::read_to_string(self.state.path().join(DIAGNOSTICS)).unwrap_or_default()
     }
 
-    /// Whether a container or exec with this id has a cgroup.
-    pub fn has_group(&self, id: &str) -> bool {
-        self.groups().iter().any(|path| path.ends_with(id))
+    /// Empties the messages of the monitor after a test that expects some.
+    pub fn clear_diagnostics(&self) {
+        fs::write(self.state.path().join(DIAGNOSTICS), "").expect("empty the messages of the monitor");
     }
 
-    /// Polls until a condition holds.
-    pub fn eventually(&self, what: &str, condition: impl Fn(&Self) -> bool) {
-        let begin = std::time::Instant::now();
-        while !condition(self) {
-            assert!(begin.elapsed().as_secs() < PATIENCE as u64, "timed out waiting until {what}");
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
+    /// Returns the number of open descriptors of the monitor.
+    pub fn descriptors(&self) -> usize {
+        testbed::descriptors(format!("/proc/{}", self.monitor.as_raw_nonzero()))
     }
 
-    /// Returns the existing cgroups of this node.
-    pub fn groups(&self) -> Vec<PathBuf> {
-        let mut paths = Vec::new();
-        for tree in fs::read_dir("/sys/fs/cgroup").expect("cgroups").flatten() {
-            let path = tree.path().join(&self.cgroup[1..]);
-            if path.exists() {
-                walk(&path, &mut paths);
-            }
-        }
-        paths
-    }
-
-    /// After a failed test: kills leftover processes, and removes the cgroups.
-    fn remove_groups(&self) {
-        let Ok(trees) = cgroup::Hierarchies::open() else { return };
-        let path = cgroup::GroupPath::parse(&self.cgroup).expect("a path");
-        if let Ok(group) = cgroup::Group::open(&trees, &path) {
-            for id in self.groups().iter().filter_map(|path| path.file_name()).filter_map(|name| name.to_str()) {
-                if let Ok(group) = path.join(id).and_then(|path| cgroup::Group::open(&trees, &path)) {
-                    let _ = group.kill();
-                }
-            }
-            let _ = group.remove();
-        }
-    }
-
-    fn remove_empty_parents(&self) {
-        if let (Ok(trees), Ok(path)) =
-            (cgroup::Hierarchies::open(), cgroup::GroupPath::parse(&format!("{}/x", self.cgroup)))
-        {
-            trees.remove_empty_parents(&path, None);
+    pub fn ping(&mut self) -> Pong {
+        match self.request(Request::Ping, Attachments::new()).expect("ping") {
+            (Reply::Pong(pong), _) => pong,
+            (other, _) => panic!("unexpected: {other:?}"),
         }
     }
 
@@ -472,17 +319,8 @@ pub fn entries(path: &Path) -> Vec<String> {
     text.split_terminator('\n').map(|line| line.get(31..).unwrap_or(line).to_owned()).collect()
 }
 
-fn walk(path: &Path, paths: &mut Vec<PathBuf>) {
-    paths.push(path.to_owned());
-    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-        if entry.path().is_dir() {
-            walk(&entry.path(), paths);
-        }
-    }
-}
-
 fn open_stderr(state: &Path) -> File {
-    OpenOptions::new().create(true).append(true).open(state.join("pinmon.log")).expect("open log")
+    OpenOptions::new().create(true).append(true).open(state.join(DIAGNOSTICS)).expect("open log")
 }
 
 pub fn launch(program: &Path, state: &Path, log: &File) -> Pid {

@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering},
@@ -57,7 +56,7 @@ impl Bundle {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = format!("/pinion-test-pinrun-{}-{number}", std::process::id());
         let directory = tempfile::tempdir().expect("create a temporary directory");
-        make_image(&directory.path().join("rootfs"));
+        testbed::make_root(&directory.path().join("rootfs"), &testbed::busybox());
         let bundle =
             Self { spec: spec(args, &path), group: GroupPath::parse(&path).expect("parse the cgroup path"), directory };
         bundle.write();
@@ -140,36 +139,13 @@ impl Drop for Bundle {
     }
 }
 
-fn make_image(root: &Path) {
-    for directory in ["bin", "etc", "tmp", "proc", "sys", "dev"] {
-        fs::create_dir_all(root.join(directory)).expect("create a directory of the image");
-    }
-    let busybox = ["/bin/busybox", "/usr/bin/busybox"].iter().find(|path| Path::new(path).exists());
-    let busybox = busybox.expect("find a static busybox (Debian: busybox-static)");
-    fs::copy(busybox, root.join("bin/busybox")).expect("copy busybox");
-    fs::set_permissions(root.join("bin/busybox"), fs::Permissions::from_mode(0o755)).expect("chmod busybox");
-    for applet in ["sh", "cat", "ls", "sleep", "true", "echo", "stty", "readlink", "env", "kill", "test"] {
-        symlink("busybox", root.join("bin").join(applet)).expect("create an applet");
-    }
-}
-
 fn spec(args: &[&str], group: &str) -> Value {
-    json!({
-        "ociVersion": "1.3.0",
-        "root": {"path": "rootfs"},
-        "annotations": {"of": "the test"},
-        "process": {"args": args, "cwd": "/", "env": ["PATH=/bin", "TERM=xterm"], "user": {"uid": 0, "gid": 0}},
-        "mounts": [
-            {"destination": "/proc", "type": "proc", "source": "proc"},
-            {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
-            {"destination": "/dev/pts", "type": "devpts", "source": "devpts",
-             "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"]},
-        ],
-        "linux": {
-            "cgroupsPath": group,
-            "namespaces": [{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}, {"type": "network"}],
-            "seccomp": {"defaultAction": "SCMP_ACT_ALLOW",
-                        "syscalls": [{"names": ["swapon"], "action": "SCMP_ACT_ERRNO"}]},
-        },
-    })
+    let mut spec = testbed::spec(args, group);
+    spec["annotations"] = json!({"of": "the test"});
+    spec["process"]["env"] = json!(["PATH=/bin", "TERM=xterm"]);
+    let linux = &mut spec["linux"];
+    linux["namespaces"].as_array_mut().expect("namespaces").push(json!({"type": "network"}));
+    linux["seccomp"] = json!({"defaultAction": "SCMP_ACT_ALLOW",
+                              "syscalls": [{"names": ["swapon"], "action": "SCMP_ACT_ERRNO"}]});
+    spec
 }

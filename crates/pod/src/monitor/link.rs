@@ -156,6 +156,7 @@ impl Link {
     async fn send(&self, request: Request, attachments: Attachments) -> Result<Replies<'_>, Error> {
         self.metrics.requests[kind(&request)].add(1);
         let seq = self.next.fetch_add(1, Ordering::Relaxed);
+        #[expect(clippy::disallowed_methods, reason = "one reply, or one per object that the monitor holds")]
         let (sender, receiver) = mpsc::unbounded_channel();
         match self.pending.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             Some(pending) => pending.insert(seq, sender),

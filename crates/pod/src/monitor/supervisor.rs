@@ -75,6 +75,7 @@ impl Monitor {
         program: PathBuf,
         notices: mpsc::UnboundedSender<Notice>,
     ) -> Result<(Self, Inventory), Error> {
+        #[expect(clippy::disallowed_methods, reason = "one event per container and command that the monitor holds")]
         let (events, event_receiver) = mpsc::unbounded_channel();
         if let Err(error) = monitor_api::sweep(&state) {
             tracing::warn!("remove leftovers of a monitor's socket: {error}");

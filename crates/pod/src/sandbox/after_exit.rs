@@ -132,7 +132,7 @@ async fn remove_pod(parts: &Arc<Parts>, pod: &SandboxStatus) -> Result<(), Error
 
 /// Runs work on a blocking thread, because the file system of the logs may hang.
 async fn on_blocking_thread(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
-    let outcome = tokio::task::spawn_blocking(work).await;
+    let outcome = offload::blocking(work).await;
     ignore_missing(outcome.unwrap_or_else(|panic| Err(io::Error::other(panic))))
 }
 

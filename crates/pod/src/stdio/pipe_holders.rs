@@ -71,6 +71,7 @@ pub(crate) fn holders_of_own_pipes(state_dir: &Path) -> Vec<Holder> {
 /// Reports whether a process of a container keeps this FIFO (`<state directory>/container/<id>/<name>`) locked.
 pub(crate) fn is_held(fifo: &Path) -> bool {
     let Some(state_dir) = fifo.ancestors().nth(3) else { return false };
+    #[expect(clippy::disallowed_methods, reason = "the path is compared with those in the kernel's tables")]
     let path = fs::canonicalize(fifo).ok().and_then(|path| path.into_os_string().into_string().ok());
     let pipes = path.into_iter().collect();
     let findings = examine(state_dir, &pipes);
@@ -98,6 +99,7 @@ fn pipes_of(state_dir: &Path, daemon: Pid) -> HashSet<Pipe> {
 /// Returns the paths of the FIFOs of all containers.
 fn fifos(state_dir: &Path) -> HashSet<Pipe> {
     // The kernel shows canonical paths.
+    #[expect(clippy::disallowed_methods, reason = "the path is compared with those in the kernel's tables")]
     let state_dir = fs::canonicalize(state_dir).unwrap_or_else(|_| state_dir.to_owned());
     let containers = entries(&state_dir.join(Kind::Container.directory()));
     let paths = containers.iter().flat_map(|container| FIFOS.map(|name| container.path().join(name)));

@@ -1,5 +1,4 @@
-//! A throwaway node: each test runs again in its own process, in new network, mount and PID namespaces, with its own
-//! `/run` and a real monitor. It can neither change the machine nor leave anything behind.
+//! An engine with a real monitor on a throwaway node.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
 
 use std::{
@@ -7,7 +6,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use cgroup::{Group, GroupPath, Hierarchies};
@@ -15,46 +14,37 @@ use pod::{
     Config, ContainerConfig, ContainerState, Engine, GroupsPolicy, Name, NetworkConfig, PidMode, Registries,
     SandboxConfig, SeccompChoice, Security, SharedMode, UserChoice,
 };
+use testbed::{Namespaces, checkout, make_image, node_id, run_on_a_node, shell, test_name, this_test, wait_until};
 
-const INSIDE: &str = "PINION_TEST_NODE";
 /// Set for a process that runs on an existing node: the directory of that node.
 const DAEMON: &str = "PINION_TEST_DAEMON";
 /// Long enough for a slow machine; only a failing test waits this long.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 pub const IMAGE: &str = "test.invalid/demo:1";
 
-/// Runs `body` on a new node. `name` is the name of the test.
-pub fn on_a_node<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Node) -> F) {
-    run_on_a_node(name, body);
+/// Runs `body` on a new node.
+pub fn on_a_node<B: FnOnce(Node) -> F, F: Future<Output = ()>>(body: B) {
+    output_on_a_node(body);
 }
 
 /// Like [`on_a_node`]; returns the output of the test.
-pub fn run_on_a_node<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Node) -> F) -> String {
-    if std::env::var_os(DAEMON).is_some() {
+pub fn output_on_a_node<B: FnOnce(Node) -> F, F: Future<Output = ()>>(body: B) -> String {
+    let name = test_name::<B>();
+    let run = if std::env::var_os(DAEMON).is_some() { None } else { run_on_a_node(name, Namespaces::ALL) };
+    let Some(run) = run else {
         let runtime = tokio::runtime::Runtime::new().expect("runtime");
-        runtime.block_on(async { body(Node::new()).await });
+        runtime.block_on(async { body(Node::new(name)).await });
         return String::new();
-    }
-    if std::env::var_os(INSIDE).is_some() {
-        rustix::mount::mount("tmpfs", "/run", "tmpfs", rustix::mount::MountFlags::empty(), None).expect("mount /run");
-        shell("ip link set lo up");
-        let runtime = tokio::runtime::Runtime::new().expect("runtime");
-        runtime.block_on(async { body(Node::new()).await });
-        return String::new();
-    }
-    let group = format!("/pinion-test-pod-{}-{name}", std::process::id());
-    let out = Command::new("unshare")
-        .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private", "--"])
-        .arg(std::env::current_exe().expect("own path"))
-        .args(["--exact", name, "--nocapture", "--include-ignored", "--test-threads", "1"])
-        .env(INSIDE, &group)
-        .output()
-        .expect("unshare runs");
-    let output = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    let is_group_left = remove_group(&group);
-    assert!(out.status.success() && output.contains("1 passed"), "{name} on its node: {}\n{output}", out.status);
+    };
+    let is_group_left = remove_group(&cgroup(name));
+    let output = run.passed();
     assert!(!is_group_left, "{name} left its cgroup behind");
     output
+}
+
+/// Returns the cgroup of the node of a test.
+fn cgroup(name: &str) -> String {
+    format!("/{}", node_id(name))
 }
 
 /// Removes a cgroup. Returns whether it existed.
@@ -64,13 +54,6 @@ fn remove_group(path: &str) -> bool {
     let pids = group.pids().unwrap_or_default();
     group.remove().unwrap_or_else(|e| panic!("remove {path:?} ({pids:?}): {e}"));
     true
-}
-
-/// Runs a shell command, which must succeed, and returns its output.
-pub fn shell(command: &str) -> String {
-    let out = Command::new("sh").args(["-c", command]).output().expect("sh runs");
-    assert!(out.status.success(), "{command}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stdout).expect("text")
 }
 
 /// Returns the mount points and what is mounted on them.
@@ -86,7 +69,7 @@ fn monitor() -> PathBuf {
     let out = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--package", "pinmon", "--message-format", "json"])
         .args(["--profile", if cfg!(debug_assertions) { "dev" } else { "release" }])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(checkout("crates/pod"))
         .output()
         .expect("cargo builds the monitor");
     assert!(out.status.success(), "build pinmon: {}", String::from_utf8_lossy(&out.stderr));
@@ -98,6 +81,8 @@ fn monitor() -> PathBuf {
 
 /// Directories, image and configuration of one engine.
 pub struct Node {
+    /// Name of the test.
+    name: &'static str,
     pub dir: PathBuf,
     pub config: Config,
     mounts: Vec<String>,
@@ -105,7 +90,7 @@ pub struct Node {
 }
 
 impl Node {
-    fn new() -> Self {
+    fn new(name: &'static str) -> Self {
         let owned = std::env::var_os(DAEMON).is_none().then(|| tempfile::tempdir_in("/var/tmp").expect("a directory"));
         let dir = owned.as_ref().map(|dir| dir.path().to_owned());
         let dir = dir.unwrap_or_else(|| std::env::var_os(DAEMON).expect("the node's directory").into());
@@ -123,7 +108,7 @@ impl Node {
             data_dir: dir.join("data"),
             monitor: monitor(),
             netns_dir: "/run/netns".into(),
-            default_cgroup_parent: std::env::var(INSIDE).expect("its cgroup"),
+            default_cgroup_parent: cgroup(name),
             registries: Registries::default(),
             netns_pool: 2,
             default_runtime_handler: String::new(),
@@ -132,14 +117,13 @@ impl Node {
             log_line_max: 16 << 10,
             exec_sync_output_max: 16 << 20,
         };
-        Self { dir, config, mounts: mounts(), _owned: owned }
+        Self { name, dir, config, mounts: mounts(), _owned: owned }
     }
 
     /// Runs this test again in a process on this node that is killed at a failpoint. Returns whether it was killed.
-    pub fn crash(&self, name: &str, at: &str) -> bool {
+    pub fn crash(&self, at: &str) -> bool {
         use std::os::unix::process::ExitStatusExt;
-        let out = Command::new(std::env::current_exe().expect("own path"))
-            .args(["--exact", name, "--nocapture", "--include-ignored", "--test-threads", "1"])
+        let out = this_test(self.name)
             .env(DAEMON, &self.dir)
             .env("PINION_CRASH_AT", at)
             .output()
@@ -157,10 +141,9 @@ impl Node {
     /// Opens an engine and imports the demonstration image.
     pub async fn open_with_image(&self) -> Engine {
         let engine = self.open().await;
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/make-image");
         let directory = self.dir.join("image");
         fs::create_dir(&directory).expect("directory");
-        shell(&format!("{} {} {IMAGE}", script.display(), directory.display()));
+        make_image(&directory, IMAGE);
         let mut archive = tokio::fs::File::open(directory.join("image.tar")).await.expect("archive");
         engine.images().import(&mut archive).await.expect("import");
         engine
@@ -221,7 +204,7 @@ impl Node {
         let new_mounts: Vec<_> = mounts().into_iter().filter(|mount| !self.mounts.contains(mount)).collect();
         // The state directory is on the node's /run, which is a tmpfs already, so the engine mounts none.
         assert!(new_mounts.is_empty(), "mounts: {new_mounts:?}");
-        eventually("the links of pods are gone", || !shell("ip -o link").contains("veth"));
+        wait_until("the links of pods are gone", TIMEOUT, || !shell("ip -o link").contains("veth"));
         let group = Path::new("/sys/fs/cgroup/unified").join(&self.config.default_cgroup_parent[1..]);
         let children = fs::read_dir(group).into_iter().flatten().flatten();
         let groups: Vec<_> = children.filter(|entry| entry.path().is_dir()).map(|entry| entry.path()).collect();
@@ -292,15 +275,6 @@ pub async fn exec(engine: &Engine, id: &str, text: &str) -> String {
     let output = engine.exec_sync(id, command, TIMEOUT).await.expect("exec");
     assert_eq!(output.exit_code, 0, "{text}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("text")
-}
-
-/// Polls until `is_done` returns true, for changes by other processes that send no notification.
-pub fn eventually(condition: &str, is_done: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !is_done() {
-        assert!(begin.elapsed() < TIMEOUT, "{condition}: not within {TIMEOUT:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Waits until a container exits and returns its exit code.

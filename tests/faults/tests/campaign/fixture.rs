@@ -6,13 +6,13 @@ use std::{
     hash::{Hash, Hasher},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::Command,
     thread,
     time::{Duration, Instant},
 };
 
 use cri_proto::v1::{self, image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient};
 use system_tests::{ContainerSpec, Node, Options, PodSpec, Process, Registry};
+use testbed::make_image_with;
 use tonic::transport::Channel;
 
 use crate::{leftovers, strace::Tracer};
@@ -284,11 +284,7 @@ fn push_small_image(node: &Node, registry: &mut Registry) {
     let program = dir.join("program");
     fs::write(&program, "#!/bin/sh\n[ \"$1\" != --list ] || printf 'sh\\ncat\\nls\\n'\n").expect("a program");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a program");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/make-image");
-    let mut command = Command::new(script);
-    let output =
-        command.arg(&dir).arg(PULLED).env("BUSYBOX", &program).env("LAYERS", "1").output().expect("make-image");
-    assert!(output.status.success(), "{output:?}");
+    make_image_with(&dir, PULLED, &[("BUSYBOX", program.to_str().expect("UTF-8")), ("LAYERS", "1")]);
     registry.layout = dir.join("layout");
     registry.push(node, "small", "1");
 }

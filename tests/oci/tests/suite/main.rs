@@ -1,5 +1,6 @@
 //! The test cases, one module per subject of the runtime specification.
 
+mod budgets;
 mod cgroups;
 mod command_line;
 mod config;

@@ -10,8 +10,6 @@ use std::{
     collections::BTreeSet,
     env, fs,
     os::unix::fs::PermissionsExt,
-    path::Path,
-    process::Command,
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering},
@@ -24,6 +22,7 @@ use client::{Client, Statistics};
 use cri_proto::v1::{image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient};
 use random::Random;
 use system_tests::{Node, Options, Registry, wait_until};
+use testbed::make_image_with;
 
 const CLIENTS: u64 = 4;
 const LIST: &str = r#"{"cniVersion": "1.0.0", "name": "flaky", "plugins": [{"type": "flaky"}]}"#;
@@ -63,11 +62,8 @@ fn node(flaky: bool) -> Node {
 
 /// Pushes another image, which no container uses, to the registry. It is pulled and removed by a client.
 fn push_other_image(node: &Node, registry: &mut Registry) {
-    let (script, dir) =
-        (Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/make-image"), node.dir.path().join("other"));
-    let output =
-        Command::new(script).arg(&dir).arg(client::PULLED).env("PAGE", "another").output().expect("make-image");
-    assert!(output.status.success(), "{output:?}");
+    let dir = node.dir.path().join("other");
+    make_image_with(&dir, client::PULLED, &[("PAGE", "another")]);
     registry.layout = dir.join("layout");
     registry.push(node, "other", "1");
 }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use serde_json::Value;
+use testbed::wait_until;
 
 /// A running daemon, which is stopped when this is dropped.
 pub(crate) struct Node {
@@ -17,7 +18,7 @@ pub(crate) struct Node {
 }
 
 fn program(name: &str) -> Command {
-    Command::new(PathBuf::from(env::var_os("PINION_BIN").expect("PINION_BIN")).join(name))
+    Command::new(testbed::program(name))
 }
 
 fn serve(directory: &Path) -> Child {
@@ -42,11 +43,7 @@ impl Node {
     }
 
     fn wait_until_ready(&self) {
-        let start = Instant::now();
-        while !self.pinion(&["version"]).status.success() {
-            assert!(start.elapsed() < Duration::from_secs(60), "the daemon does not respond");
-            thread::sleep(Duration::from_millis(100));
-        }
+        wait_until("the daemon responds", Duration::from_secs(60), || self.pinion(&["version"]).status.success());
     }
 
     /// Kills the daemon with SIGKILL.

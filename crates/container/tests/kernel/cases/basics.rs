@@ -4,7 +4,7 @@ use rustix::fd::AsFd;
 
 use crate::{Case, bundle, node::Node};
 
-pub(crate) const CASES: &[Case] = crate::cases![
+pub(crate) const CASES: &[Case] = testbed::cases![
     runs,
     exit_codes,
     only_stdio_descriptors,

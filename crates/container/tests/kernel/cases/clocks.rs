@@ -14,7 +14,7 @@ use crate::{
     node::{Node, next},
 };
 
-pub(crate) const CASES: &[Case] = crate::cases![clocks_are_shifted, execs_see_them_too, joined_by_path, bad_offsets];
+pub(crate) const CASES: &[Case] = testbed::cases![clocks_are_shifted, execs_see_them_too, joined_by_path, bad_offsets];
 
 const DAY: i64 = 86400;
 

@@ -2,7 +2,7 @@
 
 use crate::{Case, bundle, node::Node};
 
-pub(crate) const CASES: &[Case] = crate::cases![
+pub(crate) const CASES: &[Case] = testbed::cases![
     ids_and_umask,
     default_capabilities,
     a_user_has_no_effective_capabilities,

@@ -11,7 +11,7 @@ use crate::{
     node::{Node, next},
 };
 
-pub(crate) const CASES: &[Case] = crate::cases![
+pub(crate) const CASES: &[Case] = testbed::cases![
     working_directory_through_a_descriptor,
     proc_as_a_symlink,
     dev_symlinks_of_the_image,

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::{Case, bundle, node::Node};
 
-pub(crate) const CASES: &[Case] = crate::cases![
+pub(crate) const CASES: &[Case] = testbed::cases![
     readonly_root,
     writable_root,
     detached_root,

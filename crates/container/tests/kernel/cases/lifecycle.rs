@@ -10,7 +10,7 @@ use crate::{
     node::{Node, Output, next, reap},
 };
 
-pub(crate) const CASES: &[Case] = crate::cases![
+pub(crate) const CASES: &[Case] = testbed::cases![
     waits_for_its_start,
     exits_when_no_process_can_start_it,
     can_be_adopted,

@@ -12,7 +12,7 @@ use crate::{
 };
 
 pub(crate) const CASES: &[Case] =
-    crate::cases![own_map_of_a_mount, map_of_the_container, only_ridmap_goes_below, what_cannot_be_mapped_is_named,];
+    testbed::cases![own_map_of_a_mount, map_of_the_container, only_ridmap_goes_below, what_cannot_be_mapped_is_named,];
 
 fn line(container_id: u32, host_id: u32) -> Vec<IdMapping> {
     vec![IdMapping { container_id, host_id, size: 1000 }]

@@ -10,7 +10,7 @@ use crate::{
     node::{Node, mount_count},
 };
 
-pub(crate) const CASES: &[Case] = crate::cases![the_callers, joined_by_path];
+pub(crate) const CASES: &[Case] = testbed::cases![the_callers, joined_by_path];
 
 fn the_callers(node: &Node) {
     let image = node.image();

@@ -6,7 +6,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, moun
 
 use crate::{Case, bundle, node::Node};
 
-pub(crate) const CASES: &[Case] = crate::cases![
+pub(crate) const CASES: &[Case] = testbed::cases![
     attributes_and_their_inverses,
     recursive_attributes,
     propagation_of_mounts,

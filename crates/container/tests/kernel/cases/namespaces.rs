@@ -11,7 +11,7 @@ use crate::{
 };
 
 pub(crate) const CASES: &[Case] =
-    crate::cases![all_new, joined_by_path, joined_by_descriptor, pid_namespace_of_a_pod, host_pid_namespace, sysctls];
+    testbed::cases![all_new, joined_by_path, joined_by_descriptor, pid_namespace_of_a_pod, host_pid_namespace, sysctls];
 
 const KINDS: &str = "pid net ipc uts mnt cgroup";
 

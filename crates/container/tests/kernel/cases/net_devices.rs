@@ -9,7 +9,8 @@ use rustix::{
 
 use crate::{Case, bundle, node::Node};
 
-pub(crate) const CASES: &[Case] = crate::cases![moved_with_its_addresses, refused_devices, moved_into_a_user_namespace];
+pub(crate) const CASES: &[Case] =
+    testbed::cases![moved_with_its_addresses, refused_devices, moved_into_a_user_namespace];
 
 /// A new network namespace with two pairs of devices; one of the first pair has addresses.
 struct Network {

@@ -20,7 +20,7 @@ use crate::{
     node::{Node, Outcome, Output, next, reap},
 };
 
-pub(crate) const CASES: &[Case] = crate::cases![
+pub(crate) const CASES: &[Case] = testbed::cases![
     an_agent_answers,
     every_call_is_notified,
     almost_no_call_is_allowed,

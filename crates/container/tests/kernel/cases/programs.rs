@@ -4,7 +4,7 @@ use container::{Error, ErrorKind};
 
 use crate::{Case, bundle, node::Node};
 
-pub(crate) const CASES: &[Case] = crate::cases![found_in_path, not_found, not_executable, not_a_program];
+pub(crate) const CASES: &[Case] = testbed::cases![found_in_path, not_found, not_executable, not_a_program];
 
 fn run_error(node: &Node, args: &[&str]) -> Error {
     node.run(bundle::spec(args), node.inputs()).expect_err("does not run")

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{Case, bundle, node::Node};
 
-pub(crate) const CASES: &[Case] = crate::cases![bad_specs, no_cgroup_left_behind, threads_are_refused];
+pub(crate) const CASES: &[Case] = testbed::cases![bad_specs, no_cgroup_left_behind, threads_are_refused];
 
 /// JSON pointer, invalid value, and a part of the expected error.
 fn table() -> Vec<(&'static str, Value, &'static str)> {

@@ -14,7 +14,8 @@ use syscall::clone::Clone3;
 
 use crate::{Case, bundle, node::Node};
 
-pub(crate) const CASES: &[Case] = crate::cases![a_users_container, locked_flags_stay, operations_that_need_privileges];
+pub(crate) const CASES: &[Case] =
+    testbed::cases![a_users_container, locked_flags_stay, operations_that_need_privileges];
 
 const USER: u32 = 1234;
 

@@ -5,7 +5,7 @@ use container::{Invocation, staging};
 use crate::{Case, bundle, node::Node};
 
 pub(crate) const CASES: &[Case] =
-    crate::cases![same_result_as_without_staging, host_mounts_propagate_to_volumes, other_namespaces_are_refused];
+    testbed::cases![same_result_as_without_staging, host_mounts_propagate_to_volumes, other_namespaces_are_refused];
 
 fn staged(node: &Node) -> container::Inputs {
     let invocation = Invocation { staging: Some(staging::make().expect("staging")), ..Invocation::default() };

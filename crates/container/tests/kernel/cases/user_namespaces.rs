@@ -12,7 +12,7 @@ use crate::{
     node::{Node, next, set_mode},
 };
 
-pub(crate) const CASES: &[Case] = crate::cases![
+pub(crate) const CASES: &[Case] = testbed::cases![
     root_inside_is_a_user_outside,
     every_mount_of_an_engine,
     execs_inside,

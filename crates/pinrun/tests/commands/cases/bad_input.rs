@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::bundle::{Bundle, ID};
 
 pub(crate) const CASES: &[super::Case] =
-    crate::cases!(bundles, specs, commands_that_cannot_run, options, unwritable_files);
+    testbed::cases!(bundles, specs, commands_that_cannot_run, options, unwritable_files);
 
 fn bundles() {
     let bundle = Bundle::new(&["true"]);

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::bundle::{Bundle, ID, Outcome};
 
-pub(crate) const CASES: &[super::Case] = crate::cases!(the_v2_tree_if_the_host_mounts_it);
+pub(crate) const CASES: &[super::Case] = testbed::cases!(the_v2_tree_if_the_host_mounts_it);
 
 /// Mounts the v2 hierarchy on `/sys/fs/cgroup` in a new mount namespace and executes pinrun. The kernel may have v1
 /// hierarchies, too.

@@ -11,7 +11,7 @@ use rustix::fd::OwnedFd;
 use crate::bundle::{Bundle, ID};
 
 pub(crate) const CASES: &[super::Case] =
-    crate::cases!(nothing_leaks, preserved_descriptors_keep_their_numbers, closed_stdio_is_opened);
+    testbed::cases!(nothing_leaks, preserved_descriptors_keep_their_numbers, closed_stdio_is_opened);
 
 /// Lists the descriptors of the process, and the one of the listing itself.
 const LIST: &[&str] = &["sh", "-c", "for fd in /proc/self/fd/*; do echo ${fd##*/}; done"];

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::bundle::{Bundle, ID};
 
-pub(crate) const CASES: &[super::Case] = crate::cases!(
+pub(crate) const CASES: &[super::Case] = testbed::cases!(
     features_are_complete,
     a_spec_is_written_once,
     a_rootless_spec_maps_the_user,

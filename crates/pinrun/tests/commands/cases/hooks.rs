@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::bundle::{Bundle, ID};
 
-pub(crate) const CASES: &[super::Case] = crate::cases!(hooks_run_in_order, a_failed_hook_removes_the_container);
+pub(crate) const CASES: &[super::Case] = testbed::cases!(hooks_run_in_order, a_failed_hook_removes_the_container);
 
 /// A hook that appends its argument and the state from its standard input to a file.
 const SCRIPT: &str = "#!/bin/sh\necho \"$1 $(cat)\" >> \"$2\"\n";

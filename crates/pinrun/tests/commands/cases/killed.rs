@@ -11,7 +11,7 @@ use cgroup::{Group, Hierarchies, Limits};
 
 use crate::bundle::{Bundle, ID};
 
-pub(crate) const CASES: &[super::Case] = crate::cases!(
+pub(crate) const CASES: &[super::Case] = testbed::cases!(
     create_killed_at_any_moment,
     start_killed_at_any_moment,
     leftovers_are_taken_over,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::bundle::{Bundle, ID, Outcome};
 
-pub(crate) const CASES: &[super::Case] = crate::cases!(
+pub(crate) const CASES: &[super::Case] = testbed::cases!(
     create_start_kill_delete,
     run_returns_output_and_exit_code,
     run_returns_the_signal_that_killed_it,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::bundle::{Bundle, ID};
 
-pub(crate) const CASES: &[super::Case] = crate::cases!(
+pub(crate) const CASES: &[super::Case] = testbed::cases!(
     limits_are_changed_by_options_and_files,
     limits_that_the_kernel_refuses_are_reported,
     stats_have_runcs_format,

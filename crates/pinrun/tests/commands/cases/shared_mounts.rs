@@ -6,7 +6,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::bundle::{Bundle, ID};
 
-pub(crate) const CASES: &[super::Case] = crate::cases!(
+pub(crate) const CASES: &[super::Case] = testbed::cases!(
     mounts_are_removed_with_the_container,
     a_failed_creation_leaves_no_mounts,
     killed_at_any_moment,

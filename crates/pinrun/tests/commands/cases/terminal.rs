@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::bundle::{Bundle, ID};
 
 pub(crate) const CASES: &[super::Case] =
-    crate::cases!(sent_to_a_console_socket, relayed, errors_without_a_console_socket);
+    testbed::cases!(sent_to_a_console_socket, relayed, errors_without_a_console_socket);
 
 fn with_terminal(args: &[&str]) -> Bundle {
     let mut bundle = Bundle::new(args);

@@ -63,9 +63,13 @@ pub(super) fn examine(state_dir: &Path, pipes: &HashSet<Pipe>) -> Vec<Finding> {
     let mut processes: Vec<(Pid, String)> = pids.filter_map(|pid| Some((pid, ids.owner(pid)?))).collect();
     let (pipes, mut findings) = (Arc::new(pipes.clone()), Vec::new());
     for _ in 0..TIMEOUTS_MAX {
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = mpsc::sync_channel(1);
         let (batch, pipes) = (processes.clone(), Arc::clone(&pipes));
-        thread::spawn(move || batch.into_iter().try_for_each(|(pid, owner)| sender.send(threads(pid, &owner, &pipes))));
+        let inspect = move || batch.into_iter().try_for_each(|(pid, owner)| sender.send(threads(pid, &owner, &pipes)));
+        if let Err(error) = thread::Builder::new().name("pipe-holders".into()).spawn(inspect) {
+            tracing::warn!("start a thread that inspects processes: {error}");
+            return findings;
+        }
         let mut inspected = 0;
         loop {
             match receiver.recv_timeout(TIMEOUT) {

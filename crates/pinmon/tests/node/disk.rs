@@ -1,10 +1,12 @@
 //! A file system for one test that can be made to hang: ext4 on a loop device, in a mount namespace of this thread.
-#![allow(unreachable_pub, reason = "a module of a test program")]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
 
 use std::{
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::Command,
 };
+
+use testbed::run;
 
 /// Size in bytes: many times what the containers of a test write before their pipes are full.
 const SIZE: u64 = 256 << 20;
@@ -24,8 +26,7 @@ impl Disk {
         let image = directory.path().join("image");
         std::fs::File::create(&image).and_then(|file| file.set_len(SIZE)).expect("an image");
         run("mkfs.ext4", &["-q", "-F", text(&image)]);
-        let output = run("losetup", &["--find", "--show", text(&image)]);
-        let device = String::from_utf8(output.stdout).expect("text").trim().to_owned();
+        let device = run("losetup", &["--find", "--show", text(&image)]);
         let disk = Self { directory, device, frozen: false };
         std::fs::create_dir(disk.path()).expect("mkdir");
         run("mount", &[&disk.device, text(&disk.path())]);
@@ -63,10 +64,4 @@ impl Drop for Disk {
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("text")
-}
-
-fn run(program: &str, arguments: &[&str]) -> Output {
-    let output = Command::new(program).args(arguments).output().unwrap_or_else(|e| panic!("run {program}: {e}"));
-    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    output
 }

@@ -12,7 +12,7 @@ use std::{
 use monitor_api::{KillScope, Role, Target};
 use rustix::pipe::{SpliceFlags, splice};
 
-use super::node::{Node, TestContainer};
+use super::{Node, TestContainer};
 
 /// Time limit of operations that do not wait for the lock. They take much less, even on a busy machine.
 pub const TIME_LIMIT: Duration = Duration::from_secs(20);
@@ -86,6 +86,6 @@ pub fn finish(node: Node) {
     let text = node.diagnostics();
     let unexpected = text.lines().find(|line| !expected.iter().any(|expected| line.contains(expected)));
     assert_eq!(unexpected, None);
-    std::fs::write(node.state.path().join("pinmon.log"), "").expect("diagnostics");
+    node.clear_diagnostics();
     node.end();
 }

@@ -29,14 +29,9 @@ pub(crate) async fn within_timeout<T>(event: &str, work: impl Future<Output = T>
     }
 }
 
-/// Polls a condition until it is true.
-pub(crate) async fn eventually(event: &str, mut condition: impl FnMut() -> bool) {
-    within_timeout(event, async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+/// Waits until a condition holds.
+pub(crate) async fn wait_until(event: &str, condition: impl FnMut() -> bool) {
+    testbed::wait_until_with(tokio::time::sleep, event, PATIENCE, condition).await;
 }
 
 /// A running server.
@@ -65,7 +60,7 @@ impl TestServer {
             let counts = self.server.counts();
             counts.exec.open + counts.attach.open + counts.port_forward.open
         };
-        eventually("the end of all sessions", || counts() == 0).await;
+        wait_until("the end of all sessions", || counts() == 0).await;
         self.stop.send(()).expect("the server is running");
         within_timeout("the end of the server", self.task).await.expect("no panic");
     }

@@ -1,21 +1,26 @@
-//! Support for the tests of this crate: a real registry, and images that are made by the tests.
+//! A real registry, and images that the tests make.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::Write,
     net::TcpListener,
-    path::Path,
-    process::{Child, Command, Stdio},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
 };
 
 pub mod server;
 
 use image::{Digest, Registries, Store};
 use serde_json::{Value, json};
+use testbed::wait_until;
+
+/// Time limit of what happens in the background.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Debian's registry on its own loopback port, which ends when this is dropped.
 pub struct Registry {
-    child: Child,
+    _server: testbed::Registry,
     pub address: String,
     pub dir: tempfile::TempDir,
     client: reqwest::Client,
@@ -29,34 +34,23 @@ impl Registry {
     /// Starts a registry that serves the data of another one, with more lines of configuration (`tls:` below `http:`,
     /// and what follows).
     pub fn sharing_data(other: &Self, more: &str) -> Self {
-        Self::with(Some(&other.dir.path().join("data")), more)
+        Self::with(Some(&other.data()), more)
     }
 
     fn with(storage: Option<&Path>, more: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let address = format!("127.0.0.1:{port}");
-        let config = dir.path().join("config.yml");
         let storage = storage.map_or_else(|| dir.path().join("data"), Path::to_owned);
-        let text = format!(
-            "version: 0.1\nlog:\n  level: info\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {address}\n{more}",
-            storage.display()
-        );
-        std::fs::write(&config, text).unwrap();
-        let child = Command::new("docker-registry")
-            .arg("serve")
-            .arg(&config)
-            .stderr(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn();
-        let mut child = child.expect("docker-registry is needed: apt install docker-registry");
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let ready = lines.by_ref().map_while(Result::ok).any(|line| line.contains("listening on"));
-        assert!(ready, "docker-registry ended before it listened");
-        std::thread::spawn(move || lines.for_each(drop));
+        let command = Command::new(testbed::Registry::PROGRAM);
+        let server = testbed::Registry::start(command, dir.path(), &storage, &address, more);
         let client = reqwest::Client::builder().tls_certs_only([]);
         let _ = rustls::crypto::ring::default_provider().install_default();
-        Self { child, address, dir, client: client.build().unwrap() }
+        Self { _server: server, address, dir, client: client.build().unwrap() }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
     }
 
     pub async fn push_blob(&self, repository: &str, bytes: &[u8]) -> Digest {
@@ -90,20 +84,12 @@ impl Registry {
     }
 
     /// Returns the file of a blob in the registry's own storage.
-    pub fn blob_file(&self, digest: &Digest) -> std::path::PathBuf {
-        let hex = digest.hex();
-        self.dir.path().join(format!("data/docker/registry/v2/blobs/sha256/{}/{hex}/data", &hex[..2]))
+    pub fn blob_file(&self, digest: &Digest) -> PathBuf {
+        testbed::Registry::blob(&self.data(), digest.hex())
     }
 
     pub fn name(&self, rest: &str) -> String {
         format!("{}/{rest}", self.address)
-    }
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -249,8 +235,11 @@ impl Tar {
 
 /// Returns a small image with a shell.
 pub fn busybox() -> TestImage {
-    let busybox = std::fs::read("/bin/busybox").expect("busybox is needed: apt install busybox-static");
-    let tar = Tar::new().dir("bin/", 0o755).file("bin/busybox", 0o755, &busybox).symlink("bin/sh", "busybox").done();
+    let tar = Tar::new()
+        .dir("bin/", 0o755)
+        .file("bin/busybox", 0o755, &testbed::busybox())
+        .symlink("bin/sh", "busybox")
+        .done();
     TestImage::new().layer(tar, Compression::Gzip)
 }
 
@@ -312,7 +301,7 @@ pub fn two_layers(seed: u8) -> TestImage {
 }
 
 /// Returns the directories of an image's layers, lowest first.
-pub fn layer_dirs(dir: &Path, image: &TestImage) -> Vec<std::path::PathBuf> {
+pub fn layer_dirs(dir: &Path, image: &TestImage) -> Vec<PathBuf> {
     let mut parent: Option<Digest> = None;
     let dirs = image.layers.iter().map(|layer| {
         let chain = Digest::chain(parent.as_ref(), &Digest::of(&layer.tar));
@@ -323,7 +312,7 @@ pub fn layer_dirs(dir: &Path, image: &TestImage) -> Vec<std::path::PathBuf> {
 }
 
 /// Returns the file of a layer's blob.
-pub fn blob_file(dir: &Path, image: &TestImage, layer: usize) -> std::path::PathBuf {
+pub fn blob_file(dir: &Path, image: &TestImage, layer: usize) -> PathBuf {
     dir.join("content/blobs/sha256").join(Digest::of(&image.layers[layer].blob).hex())
 }
 
@@ -343,18 +332,11 @@ pub async fn load(store: &Store, image: &TestImage, name: &str) -> image::Image 
     store.import(&mut &archive(image, name)[..]).await.unwrap().remove(0).image
 }
 
-/// Waits until the condition holds; fails after a minute.
-pub fn eventually(event: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !condition() {
-        assert!(std::time::Instant::now() < deadline, "not within a minute: {event}");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
-}
-
 /// Waits until everything removed is deleted: a store that is closed leaves that to the next opening.
 pub fn until_deleted(dir: &Path) {
-    eventually("everything removed is deleted", || std::fs::read_dir(dir.join("tmp")).unwrap().next().is_none());
+    wait_until("everything removed is deleted", PATIENCE, || {
+        std::fs::read_dir(dir.join("tmp")).unwrap().next().is_none()
+    });
 }
 
 /// Changes what the index has about its last opening.
