@@ -31,6 +31,7 @@
 
 mod attach;
 mod codec;
+mod envelope;
 mod failure;
 mod heartbeat;
 mod hooks;
@@ -40,13 +41,13 @@ mod socket;
 
 pub use attach::{Attachments, Role};
 pub use codec::{CodecError, Connection, FRAME_FDS_MAX, FRAME_MAX, Frame, INLINE_MAX};
+pub use envelope::Envelope;
 pub use failure::{CommandError, Failure, FailureKind};
 pub use heartbeat::{LogDevice, Pong, StuckWriter};
 pub use hooks::PendingHooks;
 pub use message::{
-    Adopt, Attach, Create, Created, Envelope, Event, Exec, ExecStarted, ExitStatus, Holding, HoldingState, Kill,
-    KillScope, LogOptions, MakeNamespaces, PodInit, PodInitStarted, Request, Target, TerminalSize, UserMappings,
-    Welcome,
+    Adopt, Attach, Create, Created, Event, Exec, ExecStarted, ExitStatus, Holding, HoldingState, Kill, KillScope,
+    LogOptions, MakeNamespaces, PodInit, PodInitStarted, Request, Target, TerminalSize, UserMappings, Welcome,
 };
 pub use reply::Reply;
 pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path, sweep};
