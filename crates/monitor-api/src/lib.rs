@@ -32,6 +32,7 @@
 
 mod attach;
 mod codec;
+mod envelope;
 mod failure;
 mod heartbeat;
 mod hooks;
@@ -41,13 +42,13 @@ mod socket;
 
 pub use attach::{Attachments, Role};
 pub use codec::{CodecError, Connection, FRAME_FDS_MAX, FRAME_MAX, Frame, INLINE_MAX};
+pub use envelope::Envelope;
 pub use failure::{CommandError, Failure, FailureKind};
 pub use heartbeat::{LogDevice, Pong, StuckWriter};
 pub use hooks::PendingHooks;
 pub use message::{
-    Adopt, Attach, ContainerDescription, Create, Created, Envelope, Event, Exec, ExecStarted, ExitStatus, Holding,
-    HoldingState, Kill, KillScope, LogOptions, MakeNamespaces, PodInit, PodInitStarted, Request, Target, UserMappings,
-    Welcome,
+    Adopt, Attach, ContainerDescription, Create, Created, Event, Exec, ExecStarted, ExitStatus, Holding, HoldingState,
+    Kill, KillScope, LogOptions, MakeNamespaces, PodInit, PodInitStarted, Request, Target, UserMappings, Welcome,
 };
 pub use reply::Reply;
 pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path, sweep};
