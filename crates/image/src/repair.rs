@@ -9,7 +9,7 @@ use std::{
     collections::HashSet,
     sync::{
         Arc, Weak,
-        mpsc::{Receiver, RecvTimeoutError, channel},
+        mpsc::{Receiver, RecvTimeoutError, sync_channel},
     },
     thread,
     time::Duration,
@@ -47,7 +47,7 @@ const IDLE_PAUSE: Duration = Duration::from_secs(600);
 
 /// Starts the repair thread. Without an async runtime lost layers are not unpacked again.
 pub(crate) fn start(store: &Arc<Inner>) -> Result<(), Error> {
-    let (wake, woken) = channel();
+    let (wake, woken) = sync_channel(1);
     let (weak, runtime) = (Arc::downgrade(store), Handle::try_current().ok());
     thread::Builder::new()
         .name("image-keeper".into())

@@ -16,7 +16,7 @@ use std::{
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
         atomic::AtomicBool,
-        mpsc::{RecvTimeoutError, channel},
+        mpsc::{RecvTimeoutError, sync_channel},
     },
     thread,
     time::Duration,
@@ -200,7 +200,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 impl Drop for Inner {
     fn drop(&mut self) {
         let (index, state, reserve) = (self.index.clone(), self.state.clone(), self.reserve.clone());
-        let (sender, closed) = channel();
+        let (sender, closed) = sync_channel(1);
         let close = move || {
             // Only a store with this entry counts as closed. Any other is verified after the next boot.
             let change = Change { meta: vec![("closed", "yes".into())], ..Change::default() };

@@ -44,6 +44,7 @@ pub fn spawn<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) 
 /// # Panics
 /// Panics outside of a tokio runtime, as [`spawn_blocking`] does.
 pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    #[expect(clippy::disallowed_methods, reason = "the function to use in its place")]
     spawn_blocking(|| with_blocking_permitted(work))
 }
 

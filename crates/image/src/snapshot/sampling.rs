@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Weak,
-        mpsc::{Receiver, RecvTimeoutError, channel},
+        mpsc::{Receiver, RecvTimeoutError, sync_channel},
     },
     thread,
     time::{Duration, Instant},
@@ -24,7 +24,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 const REST: u32 = 100;
 
 pub(crate) fn start(store: &Arc<Inner>) -> Result<(), Error> {
-    let (alive, closed) = channel();
+    let (alive, closed) = sync_channel(1);
     let weak = Arc::downgrade(store);
     thread::Builder::new()
         .name("image-usage".into())

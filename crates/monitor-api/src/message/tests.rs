@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::{Envelope, Reply, Role};
 
 /// What version 0.1.0 wrote for a container with all optional fields.
 const FULL: &str = include_str!("holding-full.json");
