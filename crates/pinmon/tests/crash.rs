@@ -38,15 +38,6 @@ impl Node {
     }
 }
 
-/// Reassembles the output of `seq` from the log: pieces of a line belong together.
-fn text(node: &Node, id: &str) -> String {
-    let piece = |line: &String| {
-        let (tag, text) = (line.as_bytes()[7], &line[9..]);
-        if tag == b'F' { format!("{text}\n") } else { text.to_owned() }
-    };
-    node.log(id).iter().map(piece).collect()
-}
-
 fn numbers(last: u32) -> String {
     (1..=last).map(|n| format!("{n}\n")).collect()
 }
@@ -105,7 +96,7 @@ fn every_line_arrives_once_however_often_the_monitor_is_killed() {
     };
     assert!(kills >= 20, "only {kills} kills: the log is written too fast for this test");
     assert_eq!(status.code, Some(0), "after {kills} kills");
-    assert!(text(&node, "c") == numbers(LAST), "after {kills} kills: {} bytes", text(&node, "c").len());
+    assert!(node.text("c") == numbers(LAST).as_bytes(), "after {kills} kills: {} bytes", node.text("c").len());
     node.delete("c");
     node.end_after_kills();
 }
@@ -187,7 +178,7 @@ fn a_container_with_a_terminal_survives_too() {
     node.adopt(&container, HoldingState::Running);
     rustix::io::write(container.terminal.as_ref().expect("terminal"), b"x\n").expect("type");
     assert_eq!(node.wait("c").code, Some(2));
-    let text = text(&node, "c");
+    let text = String::from_utf8_lossy(&node.text("c")).into_owned();
     assert!(text.starts_with("before\r\n") && text.ends_with("got x\r\n"), "{text:?}");
     node.delete("c");
     node.end_after_kills();

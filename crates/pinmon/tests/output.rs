@@ -7,24 +7,13 @@ use std::io::Read;
 use monitor_api::{Attach, Attachments, Request, Role};
 use node::Node;
 
-/// Reassembles the output from the log: pieces of a line belong together.
-fn text(node: &Node, id: &str) -> Vec<u8> {
-    let log = std::fs::read(node.log_path(id)).expect("log");
-    let mut all = Vec::new();
-    for line in log.split_inclusive(|byte| *byte == b'\n') {
-        let (tag, text) = (line[38], &line[40..]);
-        all.extend_from_slice(if tag == b'F' { text } else { &text[..text.len() - 1] });
-    }
-    all
-}
-
 #[test]
 fn huge_lines_and_binary_output_are_logged_completely() {
     let mut node = Node::start();
     node.shell("c", "yes abcdefg | head -c 300000 | { while read -r l; do printf %s $l; done; }; echo; printf 'a\\0b\\377\\n'; dd if=/dev/zero bs=100000 count=3 2>/dev/null");
     assert_eq!(node.wait("c").code, Some(0));
     let expected = [&b"abcdefg".repeat(300_000 / 8)[..], b"abcd\n"].concat();
-    let received = text(&node, "c");
+    let received = node.text("c");
     let (line, rest) = received.split_at(received.iter().position(|b| *b == b'\n').expect("a line") + 1);
     assert!(line == expected || line.len() + 4 == expected.len(), "{} bytes, not {}", line.len(), expected.len());
     assert_eq!(&rest[..5], b"a\0b\xff\n");
@@ -39,7 +28,7 @@ fn a_big_write_after_a_partial_line_does_not_hang() {
     // The kernel wakes no reader when a writer blocks because the FIFO is not empty and has not enough room.
     node.shell("c", "i=0; while [ $i -lt 20 ]; do i=$((i+1)); printf part; dd if=/dev/zero bs=200000 count=1 2>/dev/null; echo; done");
     assert_eq!(node.wait("c").code, Some(0));
-    assert_eq!(text(&node, "c").len(), 20 * 200_005);
+    assert_eq!(node.text("c").len(), 20 * 200_005);
     node.delete("c");
     node.end();
 }
@@ -85,7 +74,7 @@ fn a_slow_client_delays_only_its_container() {
     reader.read_to_string(&mut received).expect("read");
     node.wait("slow");
     let expected: String = (1..=100_000).map(|n| format!("{n}\n")).collect();
-    assert!(received == expected && text(&node, "slow") == expected.as_bytes());
+    assert!(received == expected && node.text("slow") == expected.as_bytes());
     ["slow", "other"].into_iter().for_each(|id| node.delete(id));
     node.end();
 }

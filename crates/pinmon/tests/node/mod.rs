@@ -209,6 +209,17 @@ impl Node {
         entries(&self.log_path(id))
     }
 
+    /// Reassembles the output from the log. A line whose end its writer owed for a while is logged in pieces.
+    pub fn text(&self, id: &str) -> Vec<u8> {
+        let log = fs::read(self.log_path(id)).expect("log");
+        let mut all = Vec::new();
+        for line in log.split_inclusive(|byte| *byte == b'\n') {
+            let (tag, text) = (line[38], &line[40..]);
+            all.extend_from_slice(if tag == b'F' { text } else { &text[..text.len() - 1] });
+        }
+        all
+    }
+
     pub fn fifo(&self, id: &str, stream: &str) -> PathBuf {
         self.state.path().join(format!("{id}.{stream}"))
     }
