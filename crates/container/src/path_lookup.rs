@@ -80,5 +80,7 @@ pub(crate) fn exec_error(file: &CStr, cause: &io::Error) -> Error {
         Errno::TOOBIG => "its arguments and environment are too long",
         _ => &error_text(cause),
     };
-    Error::exec(&shown, errno, reason)
+    let error = Error::exec(&shown, errno, reason);
+    // The file was found: a component of its interpreter's path is not a directory.
+    if errno == Errno::NOTDIR { error.with_kind(ErrorKind::NotExecutable) } else { error }
 }

@@ -327,6 +327,7 @@ mod tests {
             ErrorKind::Invalid,
             ErrorKind::NotFound,
             ErrorKind::NotExecutable,
+            ErrorKind::WorkingDirectory,
             ErrorKind::NotRunning,
             ErrorKind::System,
         ];

@@ -14,6 +14,7 @@ use std::{
 
 use cgroup::{Group, Removal, RemovalStatus};
 use monitor_api::{Failure, PendingHooks};
+use rustix::process::Pid;
 
 use crate::{clock, event::Timer, link::RequestId, services::Services};
 
@@ -165,8 +166,8 @@ impl RemovalJob {
             return RemovalEnd::Removed(self.then);
         };
         let group = self.removal.into_group();
-        let mut pids = group.pids().unwrap_or_default();
-        pids.truncate(PIDS_MAX);
+        let pids = group.pids().unwrap_or_default();
+        let pids: Vec<i32> = pids.into_iter().take(PIDS_MAX).map(Pid::as_raw_pid).collect();
         let why = match pids.is_empty() {
             true => error.to_string(),
             false => {

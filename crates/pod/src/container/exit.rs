@@ -74,14 +74,15 @@ pub(crate) fn reap_on_exit(parts: &Arc<Parts>, id: &str) {
     });
 }
 
-/// Waits until the container exited, and returns its exit code.
-pub(crate) async fn wait(parts: &Parts, id: &str) -> Result<Option<i32>, Error> {
-    let container = parts.registry.container(id)?;
-    let (id, mut watch) = (container.id().to_owned(), container.watch());
-    // Not kept: if the container is removed before it was started, the sender is dropped and the wait ends.
-    drop(container);
-    match watch.wait_for(|record| record.phase == ContainerPhase::Exited).await {
-        Ok(record) => Ok(record.exit_code),
-        Err(_) => Err(Error::not_found("container", &id)),
+/// Waits until the container exited, and returns its exit code. The wait does not keep the engine.
+pub(crate) fn wait(parts: &Parts, id: &str) -> impl Future<Output = Result<Option<i32>, Error>> + Send + use<> {
+    // The container is not kept: if it is removed before it was started, the sender is dropped and the wait ends.
+    let watched = parts.registry.container(id).map(|container| (container.id().to_owned(), container.watch()));
+    async move {
+        let (id, mut watch) = watched?;
+        match watch.wait_for(|record| record.phase == ContainerPhase::Exited).await {
+            Ok(record) => Ok(record.exit_code),
+            Err(_) => Err(Error::not_found("container", &id)),
+        }
     }
 }

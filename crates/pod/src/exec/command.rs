@@ -130,16 +130,8 @@ impl Command {
 
     /// Kills it with all its descendants, and returns when all of them are gone.
     pub(super) async fn kill(&self) -> Result<(), Error> {
-        /// The kernel does not notify when the last killed process is gone. Most are gone after a moment. Each request
-        /// makes the monitor walk the cgroup, so the delay grows.
-        const RETRY_DELAY: Duration = Duration::from_millis(2);
-        const RETRY_DELAY_MAX: Duration = Duration::from_millis(64);
         let Some(parts) = self.parts.upgrade() else { return Ok(()) };
-        let mut delay = RETRY_DELAY;
-        while kill(&parts, &self.container, &self.id).await? {
-            tokio::time::sleep(delay).await;
-            delay = (2 * delay).min(RETRY_DELAY_MAX);
-        }
+        kill_until_gone(&parts, &self.container, &self.id).await?;
         self.exited().await.map(drop)
     }
 
@@ -198,8 +190,23 @@ impl Request {
     }
 }
 
+/// Kills a command with all its descendants, and returns when all of them are gone.
+async fn kill_until_gone(parts: &Arc<Parts>, container: &Arc<Container>, id: &str) -> Result<(), Error> {
+    /// The kernel does not notify when the last killed process is gone. Most are gone after a moment. Each request
+    /// makes the monitor walk the cgroup, so the delay grows.
+    const RETRY_DELAY: Duration = Duration::from_millis(2);
+    const RETRY_DELAY_MAX: Duration = Duration::from_millis(64);
+    let mut delay = RETRY_DELAY;
+    while kill(parts, container, id).await? {
+        tokio::time::sleep(delay).await;
+        delay = (2 * delay).min(RETRY_DELAY_MAX);
+    }
+    Ok(())
+}
+
 /// Kills a command that no client waits for. One that is being started is killed until its start is answered, because
-/// the monitor may receive the request to kill before the request to start.
+/// the monitor may receive the request to kill before the request to start; if it started all the same, this returns
+/// when it is gone.
 async fn kill_unwanted(parts: Arc<Parts>, container: Arc<Container>, id: String, mut phase: watch::Receiver<Phase>) {
     let mut interval = Duration::from_millis(10);
     loop {
@@ -210,11 +217,17 @@ async fn kill_unwanted(parts: Arc<Parts>, container: Arc<Container>, id: String,
         if was_running {
             return;
         }
-        match timeout(interval, phase.wait_for(|phase| !matches!(phase, Phase::Starting))).await {
+        let answered = timeout(interval, phase.wait_for(|phase| !matches!(phase, Phase::Starting))).await;
+        match answered.map(|phase| phase.is_ok_and(|phase| matches!(*phase, Phase::Running))) {
             Err(_) => interval = (interval * 2).min(Duration::from_secs(1)),
-            // It started all the same.
-            Ok(Ok(phase)) if matches!(*phase, Phase::Running) => {}
-            Ok(_) => return,
+            // If killing it fails, the next exec in this container reports that.
+            Ok(true) => {
+                if kill_until_gone(&parts, &container, &id).await.is_ok() {
+                    let _ = phase.wait_for(|phase| matches!(phase, Phase::Ended(_))).await;
+                }
+                return;
+            }
+            Ok(false) => return,
         }
     }
 }

@@ -10,14 +10,16 @@ use std::{
 
 use futures_util::{
     FutureExt,
-    future::{BoxFuture, Shared},
+    future::{BoxFuture, Shared, WeakShared},
 };
 use tracing::Instrument;
 
 use super::completion::{Completion, Panicked};
 use crate::Error;
 
-type Flight<T> = Shared<BoxFuture<'static, Result<T, Error>>>;
+type Work<T> = BoxFuture<'static, Result<T, Error>>;
+/// An operation that its callers own: at the end of the runtime it is dropped with them.
+type Flight<T> = WeakShared<Work<T>>;
 
 /// The operations in progress, by key. Clones share them.
 pub(crate) struct SingleFlight<K, T>(Arc<Mutex<HashMap<K, Flight<T>>>>);
@@ -45,25 +47,23 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Clone + Send + Sync + 'static> Si
     where
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        let joined = {
+        let flight = {
             let mut flights = self.lock();
-            match flights.get(&key) {
-                Some(flight) => Err(flight.clone()),
+            match flights.get(&key).and_then(WeakShared::upgrade) {
+                Some(flight) => flight,
                 None => {
                     let flight = self.flight(key.clone(), make());
-                    flights.insert(key, flight.clone());
-                    Ok(Completion::new(flight))
+                    flights.extend(flight.downgrade().map(|flight| (key, flight)));
+                    flight
                 }
             }
         };
-        match joined {
-            Ok(own) => own.await?,
-            Err(flight) => flight.await,
-        }
+        // Also a caller that joins: if it was woken last and is cancelled, nothing else would poll the operation.
+        Completion::new(flight).await?
     }
 
     /// Returns the operation, which is not in progress any longer before its outcome is known.
-    fn flight(&self, key: K, work: impl Future<Output = Result<T, Error>> + Send + 'static) -> Flight<T> {
+    fn flight(&self, key: K, work: impl Future<Output = Result<T, Error>> + Send + 'static) -> Shared<Work<T>> {
         let flights = self.clone();
         let work = work.in_current_span();
         let flight = async move {

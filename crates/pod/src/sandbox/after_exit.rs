@@ -46,15 +46,20 @@ fn watch(parts: &Arc<Parts>, container: ContainerStatus) {
     if !remove && !is_set(&container.config.annotations, RELEASE_ENDED) {
         return;
     }
-    let parts = Arc::clone(parts);
+    let (clients, exited) = (parts.attached_clients.clone(), exit::wait(parts, &container.id));
+    // Not kept until the exit, which may never come.
+    let parts = Arc::downgrade(parts);
     tokio::spawn(async move {
-        // If another client removed the container, there is nothing left to do.
-        if exit::wait(&parts, &container.id).await.is_err() {
+        // If another client removed the container, or the engine was dropped, there is nothing left to do.
+        if exited.await.is_err() {
             return;
         }
         if remove {
             // Removing the container discards the output that attached clients have not read yet.
-            parts.attached_clients.wait_for_none(&container.id).await;
+            clients.wait_for_none(&container.id).await;
+        }
+        let Some(parts) = parts.upgrade() else { return };
+        if remove {
             retry_until_done(&container.id, || self::remove(&parts, &container)).await;
         } else if pod_of(&parts, &container).is_some_and(|pod| !is_from_kubelet(&pod)) {
             retry_until_done(&container.id, || release(&parts, &container)).await;

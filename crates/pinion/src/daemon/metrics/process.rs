@@ -24,15 +24,22 @@ impl Process {
         let directory = PathBuf::from(format!("/proc/{pid}"));
         let stat = ProcessStat::read(i32::try_from(pid).ok().and_then(Pid::from_raw)?).ok()?;
         let ticks = rustix::param::clock_ticks_per_second() as f64;
-        let open_fds = fs::read_dir(directory.join("fd")).map_or(0, |entries| entries.count() as u64);
-        Some(Self {
+        let mut process = Self::from_stat(&stat, ticks, rustix::param::page_size() as u64);
+        process.open_fds = fs::read_dir(directory.join("fd")).map_or(0, |entries| entries.count() as u64);
+        process.started += boot_time().unwrap_or(0.0);
+        Some(process)
+    }
+
+    /// Converts clock ticks and pages. `started` is in seconds since boot.
+    fn from_stat(stat: &ProcessStat, ticks: f64, page: u64) -> Self {
+        Self {
             cpu_seconds: (stat.user_ticks + stat.system_ticks) as f64 / ticks,
-            resident_bytes: stat.resident_pages * rustix::param::page_size() as u64,
+            resident_bytes: stat.resident_pages * page,
             virtual_bytes: stat.virtual_bytes,
             threads: stat.threads,
-            open_fds,
-            started: stat.start_time as f64 / ticks + boot_time().unwrap_or(0.0),
-        })
+            open_fds: 0,
+            started: stat.start_time as f64 / ticks,
+        }
     }
 }
 
@@ -45,6 +52,14 @@ fn boot_time() -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ticks_and_pages_are_converted() {
+        let stat = b"12 (a) b (c 9 9) S 1 1 1 0 -1 0 0 0 0 0 150 50 0 0 20 0 7 0 3000 8192 3 18446744073709551615";
+        let process = Process::from_stat(&ProcessStat::parse(stat).expect("whole"), 100.0, 4096);
+        assert_eq!((process.cpu_seconds, process.threads, process.started), (2.0, 7, 30.0));
+        assert_eq!((process.virtual_bytes, process.resident_bytes), (8192, 12288));
+    }
 
     #[test]
     fn this_process_can_be_read() {

@@ -5,7 +5,7 @@ use monitor_api::{CommandError, ExitStatus};
 use serde::{Deserialize, Serialize};
 
 /// Reason of a container of which the OOM killer killed a process, as kubelet knows it.
-const OOM_KILLED: &str = "OOMKilled";
+pub(super) const OOM_KILLED: &str = "OOMKilled";
 /// Reason of a container whose program could not be started, as kubelet knows it.
 pub const START_ERROR: &str = "StartError";
 

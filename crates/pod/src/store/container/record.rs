@@ -6,7 +6,7 @@ use monitor_api::{CommandError, ExitStatus};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    cause::{Cause, SentSignals},
+    cause::{Cause, OOM_KILLED, START_ERROR, SentSignals},
     config::ContainerConfig,
     status::ContainerState,
 };
@@ -103,12 +103,12 @@ impl ContainerRecord {
 
     /// Whether it exited because its program could not be started.
     pub(crate) fn has_start_failed(&self) -> bool {
-        matches!(self.cause, Some(Cause::StartFailed { .. }))
+        self.cause.map_or(self.reason == START_ERROR, |cause| matches!(cause, Cause::StartFailed { .. }))
     }
 
     /// Whether it exited and the OOM killer had killed a process of it.
     pub(crate) fn is_oom_killed(&self) -> bool {
-        matches!(self.cause, Some(Cause::Oom { .. }))
+        self.cause.map_or(self.reason == OOM_KILLED, |cause| matches!(cause, Cause::Oom { .. }))
     }
 
     /// Enters a stage, and records the time in the timeline.
