@@ -11,7 +11,7 @@ use rustix::{
 };
 use syscall::error_text::error_text;
 
-use crate::Error;
+use crate::{Error, ErrorKind};
 
 /// The default PATH for an environment without PATH, as in execvp(3) of most systems.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

@@ -57,7 +57,9 @@ impl RowCaches {
         let (mut cache, mut settled) = (self.sandboxes.open(), true);
         let rows = self.engine.summarize_sandboxes(|pod| {
             settled &= pod.settled;
-            filter.matches(pod).then(|| cache.get(pod.id, pod.state, || Row::encode(&listed_sandbox(pod))).clone())
+            filter
+                .matches(pod)
+                .then(|| cache.get(pod.id.as_str(), pod.state, || Row::encode(&listed_sandbox(pod))).clone())
         });
         let rows = rows.into();
         list.into_iter().for_each(|list| list.set(settled.then_some(generation), &rows));
@@ -75,7 +77,7 @@ impl RowCaches {
         let rows = self.engine.summarize_containers(|container| {
             settled &= container.settled;
             let row = || Row::encode(&listed_container(container));
-            filter.matches(container).then(|| cache.get(container.id, container.state, row).clone())
+            filter.matches(container).then(|| cache.get(container.id.as_str(), container.state, row).clone())
         });
         let rows = rows.into();
         list.into_iter().for_each(|list| list.set(settled.then_some(generation), &rows));

@@ -83,9 +83,9 @@ pub use stdio::{
     pipe_holders::{Holder as PipeHolder, Rescue},
 };
 pub use store::{
-    Cause, ContainerConfig, ContainerState, ContainerStatus, ContainerSummary, DeviceMapping, Dns, Event, EventKind,
-    EventStream, GroupsPolicy, ImageVolume, Lagged, Name, PidMode, Propagation, START_ERROR, SandboxConfig,
-    SandboxState, SandboxStatus, SandboxSummary, SeccompChoice, Security, SharedMode, Stage as TimelineStage,
-    UserChoice, Volume,
+    Cause, ContainerConfig, ContainerId, ContainerState, ContainerStatus, ContainerSummary, DeviceMapping, Dns, Event,
+    EventKind, EventStream, GroupsPolicy, ImageVolume, Lagged, Name, ObjectId, PidMode, Propagation, START_ERROR,
+    SandboxConfig, SandboxId, SandboxState, SandboxStatus, SandboxSummary, SeccompChoice, Security, Selects,
+    SharedMode, Stage as TimelineStage, UserChoice, Volume,
 };
 pub use syscall::signal::Signal;

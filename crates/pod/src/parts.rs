@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 use tokio::sync::RwLock;
 
 use crate::{
-    Metrics, Name,
+    ContainerId, Metrics, Name, SandboxId,
     monitor::Monitor,
     node::Node,
     observe::{Failures, Health, Statistics},
@@ -46,18 +46,18 @@ pub(crate) struct Observers {
 /// Operations that concurrent callers share.
 #[derive(Default)]
 pub(crate) struct Flights {
-    pub(crate) run_sandbox: SingleFlight<Name, String>,
-    pub(crate) create_container: SingleFlight<ContainerName, String>,
+    pub(crate) run_sandbox: SingleFlight<Name, SandboxId>,
+    pub(crate) create_container: SingleFlight<ContainerName, ContainerId>,
     pub(crate) change: SingleFlight<Change, ()>,
 }
 
 /// A change of an existing object, by its id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Change {
-    StopSandbox(String),
-    RemoveSandbox(String),
-    StartContainer(String),
-    RemoveContainer(String),
+    StopSandbox(SandboxId),
+    RemoveSandbox(SandboxId),
+    StartContainer(ContainerId),
+    RemoveContainer(ContainerId),
 }
 
 impl Parts {
@@ -87,12 +87,12 @@ impl Parts {
     /// Forgets a sandbox: the last step of its removal.
     pub(crate) fn forget_sandbox(&self, sandbox: &Sandbox) {
         self.registry.forget_sandbox(sandbox);
-        self.observe.stats.forget(sandbox.id());
+        self.observe.stats.forget_sandbox(sandbox.id());
     }
 
     /// Forgets a container: the last step of its removal.
     pub(crate) fn forget_container(&self, container: &Container) {
         self.registry.forget_container(container);
-        self.observe.stats.forget(container.id());
+        self.observe.stats.forget_container(container.id());
     }
 }

@@ -26,7 +26,7 @@ use crate::{
     operation::blocking,
     parts::Parts,
     stdio::PipeRecord,
-    store::{Container, Kind, Registry, StateDirectory},
+    store::{Container, Registry, StateDirectory},
 };
 
 pub use formats::{FORMATS, Format, check_format};
@@ -53,7 +53,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
     // Runs while the store, the network and the monitor are opened.
     let loading = {
         let records = records.clone();
-        tokio::spawn(blocking(move || Ok((records.load(Kind::Sandbox)?, records.load(Kind::Container)?))))
+        tokio::spawn(blocking(move || Ok((records.load()?, records.load()?))))
     };
     let images = {
         let (directory, registries) = (config.data_dir.clone(), config.registries.clone());

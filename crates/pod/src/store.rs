@@ -32,6 +32,7 @@ pub(crate) use container::{
 };
 pub(crate) use directory::{FIFOS, STDIN, StateDirectory};
 pub use events::{Event, EventKind, EventStream, Lagged};
+pub use identifier::{ContainerId, ObjectId, SandboxId, Selects};
 #[cfg(test)]
 pub(crate) use pipe_calls::BLOCKED_MAX;
 pub(crate) use pipe_calls::{BLOCKED, PipeCalls};

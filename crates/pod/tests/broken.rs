@@ -6,17 +6,17 @@ mod node;
 use std::{fs, path::PathBuf, time::Duration};
 
 use node::{Node, exec, exit_code, on_a_node, script, state};
-use pod::{ContainerState, Engine, SandboxState};
+use pod::{ContainerId, ContainerState, Engine, SandboxId, SandboxState};
 use testbed::shell;
 
 const SLEEP: &str = "exec sleep 1000";
 
-fn record(node: &Node, kind: &str, id: &str, file: &str) -> PathBuf {
-    node.config.state_dir.join(kind).join(id).join(file)
+fn record(node: &Node, kind: &str, id: &impl AsRef<str>, file: &str) -> PathBuf {
+    node.config.state_dir.join(kind).join(id.as_ref()).join(file)
 }
 
 /// Creates a pod with a running container.
-async fn pod(node: &Node, engine: &Engine, name: &str) -> (String, String) {
+async fn pod(node: &Node, engine: &Engine, name: &str) -> (SandboxId, ContainerId) {
     let pod = engine.run_sandbox(node.sandbox(name)).await.expect("run");
     let id = node.run(engine, &pod, script("c", SLEEP)).await;
     (pod, id)
@@ -35,7 +35,7 @@ fn a_broken_record_is_listed_and_can_be_removed() {
         drop(engine);
         fs::write(record(&node, "sandbox", &cut, "metadata.json"), "{\"version\":1,\"val").expect("damage");
         fs::write(record(&node, "sandbox", &newer, "status.json"), "{\"version\":99,\"value\":{}}").expect("damage");
-        fs::remove_dir_all(node.config.state_dir.join("sandbox").join(&gone)).expect("damage");
+        fs::remove_dir_all(node.config.state_dir.join("sandbox").join(gone.as_str())).expect("damage");
         fs::write(record(&node, "container", &status, "status.json"), "{").expect("damage");
         fs::remove_file(record(&node, "container", &metadata, "metadata.json")).expect("damage");
 

@@ -6,7 +6,7 @@ use std::{fs, time::Duration};
 
 use cgroup::{Group, GroupPath, Hierarchies};
 use node::{TIMEOUT, exec, kill_monitor, on_a_node, script};
-use pod::{Engine, ErrorKind, ExecOutput, ExecRequest, UserChoice};
+use pod::{ContainerId, Engine, ErrorKind, ExecOutput, ExecRequest, UserChoice};
 use testbed::{shell, wait_until};
 
 const SHORT: Duration = Duration::from_millis(500);
@@ -15,7 +15,7 @@ fn command(text: &str) -> Vec<String> {
     ["sh", "-c", text].map(str::to_owned).to_vec()
 }
 
-async fn output(engine: &Engine, id: &str, text: &str) -> ExecOutput {
+async fn output(engine: &Engine, id: &ContainerId, text: &str) -> ExecOutput {
     engine.exec_sync(id, command(text), TIMEOUT).await.expect(text)
 }
 
@@ -24,14 +24,14 @@ fn runs(line: &str) -> bool {
 }
 
 /// Returns the number of cgroups of commands that a container has.
-fn command_groups(engine: &Engine, id: &str) -> usize {
+fn command_groups(engine: &Engine, id: &ContainerId) -> usize {
     let tree = fs::read_dir("/sys/fs/cgroup/unified").map(|_| "/sys/fs/cgroup/unified").unwrap_or("/sys/fs/cgroup");
     let below = format!("{tree}{}", group(engine, id).path().as_str());
     fs::read_dir(below).expect("group").flatten().filter(|entry| entry.path().is_dir()).count()
 }
 
 /// Opens the cgroup of a container in every hierarchy.
-fn group(engine: &Engine, id: &str) -> Group {
+fn group(engine: &Engine, id: &ContainerId) -> Group {
     let path = engine.inspect_container(id).expect("container")["cgroup"].as_str().expect("its cgroup").to_owned();
     Group::open(&Hierarchies::open().expect("trees"), &GroupPath::parse(&path).expect("path")).expect("group")
 }
@@ -192,7 +192,7 @@ fn running_out_of_memory_is_reported_in_the_error_output() {
             "{}: {error_output}",
             command_output.exit_code
         );
-        let why = engine.why(&id).expect("why");
+        let why = engine.why(id.as_str()).expect("why");
         let oom = why[0].oom.as_ref().expect("the cgroup reports it");
         assert_eq!(oom.limit, pod::OomLimit::Container, "{oom:?}");
         node.assert_nothing_left(engine).await;

@@ -280,7 +280,7 @@ fn a_checkpoint_is_written_or_refused_and_the_container_keeps_running() {
         engine.stop_container(&id, zero).await.expect("stop");
         let refused = engine.checkpoint_container(&id, &location, zero).await.expect_err("exited");
         assert_eq!(refused.kind, ErrorKind::FailedPrecondition);
-        assert!(!node.dir.join("data/checkpoint").join(&id).exists());
+        assert!(!node.dir.join("data/checkpoint").join(id.as_str()).exists());
         node.assert_nothing_left(engine).await;
     });
 }

@@ -12,7 +12,9 @@ use std::{
 
 use futures_util::future::join_all;
 use node::{Node, TIMEOUT, container, exec, exit_code, on_a_node, script};
-use pod::{ContainerConfig, Engine, Error, ErrorKind, ExecOutput, ExecRequest, Propagation, UserChoice, Volume};
+use pod::{
+    ContainerConfig, ContainerId, Engine, Error, ErrorKind, ExecOutput, ExecRequest, Propagation, UserChoice, Volume,
+};
 use testbed::{shell, wait_until};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -51,7 +53,12 @@ fn holder(arguments: &[&str]) -> Vec<String> {
 }
 
 /// Runs `holder` in a container. Returns the outcome and its duration.
-async fn hold(engine: &Engine, id: &str, arguments: &[&str], limit: Duration) -> (Result<ExecOutput, Error>, Duration) {
+async fn hold(
+    engine: &Engine,
+    id: &ContainerId,
+    arguments: &[&str],
+    limit: Duration,
+) -> (Result<ExecOutput, Error>, Duration) {
     let begin = Instant::now();
     let outcome = engine.exec_sync(id, holder(arguments), limit).await;
     (outcome, begin.elapsed())

@@ -17,7 +17,7 @@ fn a_pod_of_two_containers_runs_and_leaves_nothing_behind() {
         let engine = node.open_with_image().await;
         assert!(engine.status().await.runtime.ready);
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
-        let status = engine.sandbox(&pod[..12]).expect("by prefix");
+        let status = engine.sandbox(&pod.as_str()[..12]).expect("by prefix");
         assert_eq!((status.state, status.ips.len()), (SandboxState::Ready, 1));
 
         let id = node.run(&engine, &pod, script("one", "echo out; echo err >&2; exec sleep 1000")).await;

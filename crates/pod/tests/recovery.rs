@@ -342,7 +342,7 @@ fn a_running_container_survives_a_record_that_could_not_be_written() {
             !std::path::Path::new(&format!("/proc/{monitor}/root/")).exists()
         });
         // The state left behind by a full tmpfs: the status from before the start.
-        let status = node.config.state_dir.join("container").join(&running).join("status.json");
+        let status = node.config.state_dir.join("container").join(running.as_str()).join("status.json");
         let text = std::fs::read_to_string(&status).expect("status");
         let mut record: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!(record["value"]["phase"], "Running");

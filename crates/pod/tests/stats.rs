@@ -5,19 +5,19 @@ mod node;
 use std::{cell::Cell, fs, path::Path, time::Duration};
 
 use node::{TIMEOUT, container, exec, exit_code, on_a_node, script};
-use pod::{ContainerState, Engine, EventKind, EventStream, SandboxState, SharedMode};
+use pod::{ContainerId, ContainerState, Engine, EventKind, EventStream, ObjectId, SandboxState, SharedMode};
 use testbed::wait_until;
 
-async fn ids_with_stats(engine: &Engine) -> Vec<String> {
+async fn ids_with_stats(engine: &Engine) -> Vec<ContainerId> {
     let mut ids: Vec<_> =
         engine.list_container_stats(|_, _, _| true).await.iter().map(|stats| stats.container.id.clone()).collect();
     ids.sort();
     ids
 }
 
-fn sorted<const N: usize>(mut ids: [&str; N]) -> Vec<String> {
+fn sorted<const N: usize>(mut ids: [&ContainerId; N]) -> Vec<ContainerId> {
     ids.sort_unstable();
-    ids.map(str::to_owned).into()
+    ids.map(ContainerId::clone).into()
 }
 
 #[test]
@@ -33,8 +33,9 @@ fn a_pod_is_measured_with_its_containers() {
         let first = engine.container_stats(&busy).await.expect("busy");
         assert!(first.cpu_rate.is_some(), "the first sample has a rate, so that kubelet computes none: {first:?}");
         let stats = loop {
-            let stats = engine.sandbox_stats(&pod[..12]).await.expect("by prefix");
-            let cpu_rate = |id: &str| stats.containers.iter().find(|c| c.container.id == id).and_then(|c| c.cpu_rate);
+            let stats = engine.sandbox_stats(&pod.as_str()[..12]).await.expect("by prefix");
+            let cpu_rate =
+                |id: &ContainerId| stats.containers.iter().find(|c| c.container.id == *id).and_then(|c| c.cpu_rate);
             // The pod was measured before its first container: until the next round its statistics are the sum of
             // theirs.
             let measured = stats.sample.cgroup.is_some() && stats.cpu_rate().is_some();
@@ -43,8 +44,9 @@ fn a_pod_is_measured_with_its_containers() {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         };
-        let stats_of =
-            |id: &str| stats.containers.iter().find(|c| c.container.id == id).expect("in the pod's stats").clone();
+        let stats_of = |id: &ContainerId| {
+            stats.containers.iter().find(|c| c.container.id == *id).expect("in the pod's stats").clone()
+        };
         let (busy_stats, pods) = (stats_of(&busy), stats.cgroup());
         assert!(busy_stats.cgroup.cpu_usage_ns > 0 && busy_stats.cgroup.memory_working_set > 0);
         assert!(busy_stats.cgroup.cpu_pressure.is_some() && busy_stats.cgroup.io_pressure.is_some(), "{busy_stats:?}");
@@ -176,7 +178,7 @@ async fn receive(events: &mut EventStream, ids: &[&str]) -> Vec<(usize, EventKin
             .expect("an event in time")
             .expect("no event was lost")
             .expect("open");
-        let index = ids.iter().position(|id| *id == event.id).expect("an event of one of these objects");
+        let index = ids.iter().position(|id| *id == event.id.as_str()).expect("an event of one of these objects");
         received.push((index, event.kind));
         if (index, event.kind) == (0, EventKind::Deleted) {
             return received;
@@ -203,7 +205,7 @@ fn events_are_sent_in_order() {
 
         let mut first = engine.events();
         drop(engine.events());
-        let received = receive(&mut events, &[&pod, &short, &wrong]).await;
+        let received = receive(&mut events, &[pod.as_str(), short.as_str(), wrong.as_str()]).await;
         assert_eq!(
             received,
             [
@@ -232,7 +234,7 @@ fn events_are_sent_in_order() {
         engine.stop_container(&one, Duration::ZERO).await.expect("stop");
         let states = async |stream: &mut EventStream, kind| loop {
             let event = stream.next().await.expect("no event was lost").expect("open");
-            if event.kind == kind && event.id == one {
+            if event.kind == kind && event.id == ObjectId::Container(one.clone()) {
                 return event.containers.iter().map(|c| (c.state, c.exit_code)).collect::<Vec<_>>();
             }
         };

@@ -6,7 +6,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use futures_util::future::join_all;
 use node::{Node, TIMEOUT, container, exec, exit_code, on_a_node, script, state};
-use pod::{ContainerState, Engine, ErrorKind, SandboxState};
+use pod::{ContainerState, Engine, ErrorKind, SandboxId, SandboxState};
 use testbed::{shell, wait_until};
 
 /// Configures a network whose plugin waits for a file when it attaches a pod whose name begins with `slow`.
@@ -28,7 +28,7 @@ fn calls(command: &str) -> usize {
 }
 
 /// Waits until the plugin runs and returns the id of the pod that is being created.
-async fn pod_in_creation(engine: &Engine) -> String {
+async fn pod_in_creation(engine: &Engine) -> SandboxId {
     wait_until("the plugin runs", TIMEOUT, || calls("ADD") > 0 && engine.sandboxes().iter().any(|pod| pod.creating));
     engine.sandboxes().into_iter().find(|pod| pod.creating).expect("a pod is being created").id
 }
@@ -66,11 +66,11 @@ fn a_hundred_retries_behind_a_slow_plugin_get_one_pod() {
         let (created, ()) = tokio::join!(waiting, async { fs::write("/run/go", "").expect("go") });
         assert_eq!(created.expect("created"), id);
         assert_eq!(engine.run_sandbox(node.sandbox("slow")).await.expect("existing"), id);
-        let timeline = engine.why(&id).expect("why").remove(0).timeline;
+        let timeline = engine.why(id.as_str()).expect("why").remove(0).timeline;
         assert!(timeline.iter().any(|stage| stage.part && stage.name == "CNI plugin wait ADD"), "{timeline:?}");
         drop(engine);
         let engine = node.open().await;
-        let timeline = engine.why(&id).expect("why").remove(0).timeline;
+        let timeline = engine.why(id.as_str()).expect("why").remove(0).timeline;
         assert!(timeline.iter().any(|stage| stage.name == "CNI plugin wait ADD"), "it is in the stored record");
         node.assert_nothing_left(engine).await;
     });

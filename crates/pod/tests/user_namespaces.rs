@@ -64,7 +64,7 @@ fn root_of_a_pod_is_unprivileged_on_the_node() {
         // Files of the image belong to root in the pod, and written files to the mapped root on the node.
         assert_eq!(exec(&engine, &one, "stat -c %u:%g / /bin /bin/busybox /root").await, "0:0\n".repeat(4));
         exec(&engine, &one, "echo x > /root/new; chown 5:6 /root/new; echo >> /etc/passwd").await;
-        let upper = engine.images().upper(&one);
+        let upper = engine.images().upper(one.as_str());
         let metadata = fs::metadata(upper.join("root/new")).expect("written");
         assert_eq!((metadata.uid(), metadata.gid()), (FIRST + 5, FIRST + 6));
         let metadata = fs::metadata(upper.join("etc/passwd")).expect("copied up");
@@ -125,7 +125,7 @@ fn root_of_a_pod_is_privileged_in_its_network_only() {
         two.security.pid = PidMode::Container;
         let two = node.run(&engine, &second, two).await;
         let pid = engine.container(&two).expect("two").pid.expect("it is running");
-        wait_until("its file", TIMEOUT, || engine.images().upper(&two).join("root/secret").exists());
+        wait_until("its file", TIMEOUT, || engine.images().upper(two.as_str()).join("root/secret").exists());
         // Runs a command with the ids that the first pod's root has on the node, as if it had escaped.
         let as_first = |command: &str| {
             let out = std::process::Command::new("setpriv")
@@ -144,7 +144,7 @@ fn root_of_a_pod_is_privileged_in_its_network_only() {
         };
         assert!(!as_first(&format!("kill -0 {pid}")), "it cannot signal another pod's process");
         assert!(!as_first(&format!("cat /proc/{pid}/environ")), "nor read its environment");
-        assert!(!as_first(&format!("cat {}/root/secret", engine.images().upper(&two).display())));
+        assert!(!as_first(&format!("cat {}/root/secret", engine.images().upper(two.as_str()).display())));
         node.assert_nothing_left(engine).await;
     });
 }
@@ -214,7 +214,7 @@ fn processes_are_shared_within_the_pod() {
         assert_eq!(exit_code(&engine, &one).await, Some(143));
 
         let mut target = with_maps(&maps, script("debug", "ps; exec sleep 1003"));
-        target.security.target = Some(two.clone());
+        target.security.target = Some(two.to_string());
         let debug = node.run(&engine, &id, target).await;
         assert!(exec(&engine, &debug, "ps").await.contains("sleep 1002"));
         node.assert_nothing_left(engine).await;
@@ -295,7 +295,7 @@ fn a_pod_survives_the_death_of_daemon_and_monitor() {
         let id = engine.run_sandbox(pod(&node, "web", &maps)).await.expect("run");
         let empty = engine.run_sandbox(pod(&node, "empty", &maps)).await.expect("run");
         let one = node.run(&engine, &id, with_maps(&maps, script("one", "exec sleep 1000"))).await;
-        let user = |engine: &pod::Engine, id: &str| {
+        let user = |engine: &pod::Engine, id: &pod::ContainerId| {
             namespace(engine.container(id).expect("container").pid.expect("it is running"), "user")
                 .metadata()
                 .expect("metadata")

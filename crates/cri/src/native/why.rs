@@ -29,9 +29,9 @@ fn explanation(why: Explanation) -> proto::Explanation {
     };
     proto::Explanation {
         kind: kind.into(),
-        id: why.id,
+        id: why.id.as_str().to_owned(),
         name: why.name,
-        pod: why.pod,
+        pod: why.pod.map(String::from),
         state: state(why.state).into(),
         stage: why.stage,
         since: why.since,

@@ -120,7 +120,10 @@ impl SampledLists {
         let mut row = |stats: &ContainerStats| {
             usage.clear();
             usage_of_container(stats, root).encode_raw(&mut usage);
-            Row::from_encoded(&[attributes.get(&stats.container.id, (), || container_attributes(stats)), &usage])
+            Row::from_encoded(&[
+                attributes.get(stats.container.id.as_str(), (), || container_attributes(stats)),
+                &usage,
+            ])
         };
         all.iter().map(|stats| row(stats)).collect()
     }
@@ -130,13 +133,14 @@ impl SampledLists {
         let row = |stats: &SandboxStats| {
             let mut linux = usage_of_sandbox(stats).encode_to_vec();
             for container in &stats.containers {
-                let attributes = containers.get(&container.container.id, (), || container_attributes(container));
+                let attributes =
+                    containers.get(container.container.id.as_str(), (), || container_attributes(container));
                 let usage = usage_of_container(container, root).encode_to_vec();
                 nested(field::CONTAINERS, &[attributes, &usage], &mut linux);
             }
             let mut whole = Vec::with_capacity(linux.len() + 8);
             nested(field::LINUX, &[&linux], &mut whole);
-            Row::from_encoded(&[pods.get(&stats.sample.sandbox.id, (), || sandbox_attributes(stats)), &whole])
+            Row::from_encoded(&[pods.get(stats.sample.sandbox.id.as_str(), (), || sandbox_attributes(stats)), &whole])
         };
         all.iter().map(row).collect()
     }
@@ -146,7 +150,7 @@ impl SampledLists {
         let mut cache = self.metrics_rows.open();
         let mut row = |stats: &SandboxStats| {
             let row = || sandbox_metrics(stats, &filesystem);
-            cache.get(&stats.sample.sandbox.id, times(stats), row).clone()
+            cache.get(stats.sample.sandbox.id.as_str(), times(stats), row).clone()
         };
         all.iter().map(&mut row).collect()
     }

@@ -21,6 +21,6 @@ pub(super) async fn handle(state: Shared, request: v1::AttachRequest) -> Outcome
             container.id
         )));
     }
-    let attach = Attach { container: container.id, streams };
+    let attach = Attach { container: container.id.into(), streams };
     Ok(v1::AttachResponse { url: state.streaming.url(Request::Attach(attach))? })
 }

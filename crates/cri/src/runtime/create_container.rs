@@ -10,6 +10,6 @@ use crate::{
 pub(super) async fn handle(state: Shared, request: v1::CreateContainerRequest) -> Outcome<v1::CreateContainerResponse> {
     let message = request.config.ok_or_else(|| Failure::invalid("config", "is missing"))?;
     let config = config::container(message)?;
-    let container_id = state.engine.create_container(&request.pod_sandbox_id, config).await?;
+    let container_id = state.engine.create_container(&request.pod_sandbox_id, config).await?.into();
     Ok(v1::CreateContainerResponse { container_id })
 }

@@ -21,6 +21,6 @@ pub(super) async fn handle(state: Shared, request: v1::ExecRequest) -> Outcome<v
     if container.state != ContainerState::Running {
         return Err(Failure::precondition(format!("exec in container {}: the container is not running", container.id)));
     }
-    let exec = Exec { container: container.id, command: request.cmd, streams };
+    let exec = Exec { container: container.id.into(), command: request.cmd, streams };
     Ok(v1::ExecResponse { url: state.streaming.url(Request::Exec(exec))? })
 }

@@ -38,7 +38,7 @@ fn message(event: &Arc<Event>, state: &Shared) -> v1::ContainerEventResponse {
     };
     let image = |id: &str| state.engine.images().find(id).ok().flatten();
     v1::ContainerEventResponse {
-        container_id: event.id.clone(),
+        container_id: event.id.as_str().to_owned(),
         container_event_type: kind.into(),
         created_at: time(event.at),
         pod_sandbox_status: event.sandbox.as_ref().map(sandbox_status),

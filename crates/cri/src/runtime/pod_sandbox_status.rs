@@ -1,7 +1,7 @@
 use std::{cmp::Reverse, collections::HashMap};
 
 use cri_proto::v1;
-use pod::ContainerStatus;
+use pod::{ContainerStatus, SandboxId};
 
 use crate::{
     handler::{Outcome, Shared},
@@ -32,8 +32,8 @@ pub(super) async fn handle(
 
 /// Returns the containers of a pod, the newest first: of several containers with the same name, kubelet takes the first
 /// as the current one.
-fn newest_first(mut containers: Vec<ContainerStatus>, sandbox: &str) -> Vec<ContainerStatus> {
-    containers.retain(|container| container.sandbox == sandbox && !container.creating);
+fn newest_first(mut containers: Vec<ContainerStatus>, sandbox: &SandboxId) -> Vec<ContainerStatus> {
+    containers.retain(|container| container.sandbox == *sandbox && !container.creating);
     containers.sort_by_key(|container| Reverse(container.created_at));
     containers
 }
@@ -45,19 +45,20 @@ mod tests {
 
     #[test]
     fn the_newest_container_of_a_name_comes_first() {
-        let container = |id: &str, sandbox: &str, created_at| ContainerStatus {
-            id: id.to_owned(),
-            sandbox: sandbox.to_owned(),
+        let container = |id: &str, sandbox: &SandboxId, created_at| ContainerStatus {
+            id: samples::container_id(id),
+            sandbox: sandbox.clone(),
             created_at,
             ..samples::container(Default::default())
         };
+        let pod = samples::sandbox_id("b1");
         let all = vec![
-            container("old", "p", 1),
-            container("other", "q", 2),
-            container("new", "p", 3),
-            container("middle", "p", 2),
+            container("c1", &pod, 1),
+            container("c2", &samples::sandbox_id("b2"), 2),
+            container("c4", &pod, 3),
+            container("c3", &pod, 2),
         ];
-        let ids: Vec<String> = newest_first(all, "p").into_iter().map(|container| container.id).collect();
-        assert_eq!(ids, ["new", "middle", "old"]);
+        let ids: Vec<_> = newest_first(all, &pod).into_iter().map(|container| container.id).collect();
+        assert_eq!(ids, ["c4", "c3", "c1"].map(samples::container_id));
     }
 }

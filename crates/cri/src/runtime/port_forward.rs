@@ -18,6 +18,6 @@ pub(super) async fn handle(state: Shared, request: v1::PortForwardRequest) -> Ou
     if sandbox.state != SandboxState::Ready {
         return Err(Failure::precondition(format!("forward ports of pod {}: the pod is not ready", sandbox.id)));
     }
-    let forward = PortForward { sandbox: sandbox.id, ports };
+    let forward = PortForward { sandbox: sandbox.id.into(), ports };
     Ok(v1::PortForwardResponse { url: state.streaming.url(Request::PortForward(forward))? })
 }

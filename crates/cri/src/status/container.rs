@@ -11,8 +11,8 @@ const UNKNOWN_EXIT: i32 = 255;
 pub(crate) fn listed(container: &ContainerSummary<'_>) -> v1::Container {
     let config = container.config;
     v1::Container {
-        id: container.id.to_owned(),
-        pod_sandbox_id: container.sandbox.to_owned(),
+        id: container.id.to_string(),
+        pod_sandbox_id: container.sandbox.to_string(),
         metadata: Some(metadata(config)),
         image: Some(spec(config, config.image.clone())),
         image_ref: container.image_id.to_owned(),
@@ -29,7 +29,7 @@ pub(crate) fn status(container: &ContainerStatus, image: Option<&Image>) -> v1::
     let config = &container.config;
     let tag = image.and_then(|i| i.repo_tags.first().or(i.repo_digests.first())).unwrap_or(&config.image);
     v1::ContainerStatus {
-        id: container.id.clone(),
+        id: container.id.to_string(),
         metadata: Some(metadata(config)),
         state: state(container.state).into(),
         created_at: time(container.created_at),

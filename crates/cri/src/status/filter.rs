@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use cri_proto::v1;
-use pod::{ContainerSummary, SandboxSummary};
+use pod::{ContainerId, ContainerSummary, SandboxId, SandboxSummary};
 
 use super::{container, sandbox};
 
@@ -41,8 +41,8 @@ impl SandboxFilter {
     }
 
     /// Matches the id and the labels, but not the state.
-    pub(crate) fn matches_labels(&self, id: &str, labels: &Labels) -> bool {
-        id.starts_with(&self.id) && has_labels(labels, &self.labels)
+    pub(crate) fn matches_labels(&self, id: &SandboxId, labels: &Labels) -> bool {
+        id.as_str().starts_with(&self.id) && has_labels(labels, &self.labels)
     }
 
     pub(crate) fn matches(&self, pod: &SandboxSummary<'_>) -> bool {
@@ -90,8 +90,10 @@ impl ContainerFilter {
     }
 
     /// Matches the ids and the labels, but not the state.
-    pub(crate) fn matches_labels(&self, id: &str, sandbox: &str, labels: &Labels) -> bool {
-        id.starts_with(&self.id) && sandbox.starts_with(&self.sandbox) && has_labels(labels, &self.labels)
+    pub(crate) fn matches_labels(&self, id: &ContainerId, sandbox: &SandboxId, labels: &Labels) -> bool {
+        id.as_str().starts_with(&self.id)
+            && sandbox.as_str().starts_with(&self.sandbox)
+            && has_labels(labels, &self.labels)
     }
 
     pub(crate) fn matches(&self, container: &ContainerSummary<'_>) -> bool {

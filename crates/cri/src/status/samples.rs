@@ -4,13 +4,23 @@ use std::sync::Arc;
 
 use cri_proto::v1;
 use pod::{
-    ContainerState, ContainerStats, ContainerStatus, Counters, DeviceIo, ExpensiveStats, HugePages, Pressure,
-    SandboxSample, SandboxState, SandboxStats, SandboxStatus, Stalls, Stats, Usage, oci,
+    ContainerId, ContainerState, ContainerStats, ContainerStatus, Counters, DeviceIo, ExpensiveStats, HugePages,
+    Pressure, SandboxId, SandboxSample, SandboxState, SandboxStats, SandboxStatus, Stalls, Stats, Usage, oci,
 };
 
 use crate::config;
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
+
+/// Returns the id that repeats these two hex digits.
+pub(crate) fn container_id(digits: &str) -> ContainerId {
+    ContainerId::parse(&digits.repeat(32)).expect("a valid id")
+}
+
+/// Returns the id that repeats these two hex digits.
+pub(crate) fn sandbox_id(digits: &str) -> SandboxId {
+    SandboxId::parse(&digits.repeat(32)).expect("a valid id")
+}
 
 pub(crate) fn container(resources: oci::Resources) -> ContainerStatus {
     let message = v1::ContainerConfig {
@@ -19,8 +29,8 @@ pub(crate) fn container(resources: oci::Resources) -> ContainerStatus {
         ..Default::default()
     };
     ContainerStatus {
-        id: "c1".into(),
-        sandbox: "p1".into(),
+        id: container_id("c1"),
+        sandbox: sandbox_id("a1"),
         config: Arc::new(config::container(message).expect("a valid container")),
         image_id: "sha256:1".into(),
         state: ContainerState::Running,
@@ -46,7 +56,7 @@ fn sandbox() -> SandboxStatus {
         v1::PodSandboxMetadata { name: "pod".into(), uid: "uid".into(), namespace: "namespace".into(), attempt: 0 };
     let message = v1::PodSandboxConfig { metadata: Some(metadata), ..Default::default() };
     SandboxStatus {
-        id: "p1".into(),
+        id: sandbox_id("a1"),
         config: Arc::new(config::sandbox(message, String::new()).expect("a valid pod")),
         state: SandboxState::Ready,
         created_at: SECOND,

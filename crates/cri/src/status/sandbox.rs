@@ -7,7 +7,7 @@ use super::time;
 pub(crate) fn listed(sandbox: &SandboxSummary<'_>) -> v1::PodSandbox {
     let config = sandbox.config;
     v1::PodSandbox {
-        id: sandbox.id.to_owned(),
+        id: sandbox.id.to_string(),
         metadata: Some(metadata(config)),
         state: state(sandbox.state).into(),
         created_at: time(sandbox.created_at),
@@ -21,7 +21,7 @@ pub(crate) fn listed(sandbox: &SandboxSummary<'_>) -> v1::PodSandbox {
 pub(crate) fn status(sandbox: &SandboxStatus) -> v1::PodSandboxStatus {
     let config = &sandbox.config;
     v1::PodSandboxStatus {
-        id: sandbox.id.clone(),
+        id: sandbox.id.to_string(),
         metadata: Some(metadata(config)),
         state: state(sandbox.state).into(),
         created_at: time(sandbox.created_at),

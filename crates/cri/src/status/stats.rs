@@ -14,7 +14,7 @@ pub(crate) fn of_container(stats: &ContainerStats, root: &str) -> v1::ContainerS
 pub(crate) fn attributes_of_container(stats: &ContainerStats) -> v1::ContainerAttributes {
     let config = &stats.container.config;
     v1::ContainerAttributes {
-        id: stats.container.id.clone(),
+        id: stats.container.id.to_string(),
         metadata: Some(container::metadata(config)),
         labels: config.labels.clone().into_iter().collect(),
         annotations: config.annotations.clone().into_iter().collect(),
@@ -45,7 +45,7 @@ pub(crate) fn of_sandbox(stats: &SandboxStats, root: &str) -> v1::PodSandboxStat
 pub(crate) fn attributes_of_sandbox(stats: &SandboxStats) -> v1::PodSandboxAttributes {
     let config = &stats.sample.sandbox.config;
     v1::PodSandboxAttributes {
-        id: stats.sample.sandbox.id.clone(),
+        id: stats.sample.sandbox.id.to_string(),
         metadata: Some(sandbox::metadata(config)),
         labels: config.labels.clone().into_iter().collect(),
         annotations: config.annotations.clone().into_iter().collect(),

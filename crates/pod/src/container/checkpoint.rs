@@ -77,7 +77,7 @@ struct Job<'a> {
 
 impl<'a> Job<'a> {
     fn new(parts: &'a Arc<Parts>, container: &'a Arc<Container>, location: PathBuf) -> Result<Self, Error> {
-        let attempts = parts.node.config.data_dir.join(DIRECTORY).join(container.id());
+        let attempts = parts.node.config.data_dir.join(DIRECTORY).join(container.id().as_str());
         Ok(Self { parts, container, attempt: Attempt::new(&attempts, location)? })
     }
 
@@ -119,14 +119,14 @@ impl<'a> Job<'a> {
         let (parts, container) = (Arc::clone(self.parts), Arc::clone(self.container));
         let thawed = blocking(move || container.group(&parts.node.trees)?.thaw().map_err(failed("thaw its cgroup")));
         if let Err(error) = thawed.await {
-            tracing::warn!(container = self.container.id(), "clean up after a failed checkpoint: {error}");
+            tracing::warn!(container = self.container.id().as_str(), "clean up after a failed checkpoint: {error}");
         }
     }
 
     async fn clean(&self) {
         let attempt = Arc::clone(&self.attempt);
         if let Err(error) = blocking(move || syscall::scheduling::with_default_nice(|| attempt.clean())).await {
-            tracing::warn!(container = self.container.id(), "clean up after a failed checkpoint: {error}");
+            tracing::warn!(container = self.container.id().as_str(), "clean up after a failed checkpoint: {error}");
         }
     }
 }

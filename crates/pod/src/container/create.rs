@@ -12,7 +12,7 @@ use tracing::{Instrument, debug_span};
 
 use super::{prepare::image_volume, remove};
 use crate::{
-    ContainerConfig, Error, ErrorKind,
+    ContainerConfig, ContainerId, Error, ErrorKind,
     namespaces::has_lost_init,
     parts::Parts,
     store::{ContainerName, ContainerPhase, Sandbox},
@@ -28,7 +28,7 @@ use phases::{CreateFailure, Recorded};
 /// | not started yet | returns its id | replaces it: nothing of it has run |
 /// | running | returns its id | `AlreadyExists` |
 /// | exited | creates a new one and keeps the old one | the same |
-pub(crate) async fn create(parts: &Arc<Parts>, sandbox: &str, config: ContainerConfig) -> Result<String, Error> {
+pub(crate) async fn create(parts: &Arc<Parts>, sandbox: &str, config: ContainerConfig) -> Result<ContainerId, Error> {
     let sandbox = parts.registry.sandbox(sandbox)?;
     let operation = format!("create container {} in pod {}", config.name, sandbox.id());
     let created = find_or_create(parts, &sandbox, Arc::new(config)).await;
@@ -39,9 +39,9 @@ async fn find_or_create(
     parts: &Arc<Parts>,
     sandbox: &Arc<Sandbox>,
     config: Arc<ContainerConfig>,
-) -> Result<String, Error> {
+) -> Result<ContainerId, Error> {
     let names = &parts.registry.container_names;
-    let name: ContainerName = (sandbox.id().to_owned(), config.name.clone(), config.attempt);
+    let name: ContainerName = (sandbox.id().clone(), config.name.clone(), config.attempt);
     loop {
         let id = match names.owner(&name) {
             Some(id) => id,
@@ -83,7 +83,7 @@ enum Existing {
     Running,
 }
 
-fn existing(parts: &Parts, id: &str, config: &ContainerConfig) -> Existing {
+fn existing(parts: &Parts, id: &ContainerId, config: &ContainerConfig) -> Existing {
     let Ok(container) = parts.registry.container(id) else { return Existing::Exited };
     let json = |config: &ContainerConfig| serde_json::to_value(config).ok();
     match container.record().phase {
@@ -100,7 +100,7 @@ async fn create_named(
     sandbox: &Arc<Sandbox>,
     name: ContainerName,
     config: Arc<ContainerConfig>,
-) -> Result<String, Error> {
+) -> Result<ContainerId, Error> {
     if let Some(id) = parts.registry.container_names.owner(&name) {
         // Another request completed since this one looked.
         return Ok(id);
@@ -115,7 +115,7 @@ async fn create_or_retry(
     parts: &Arc<Parts>,
     sandbox: &Arc<Sandbox>,
     config: Arc<ContainerConfig>,
-) -> Result<String, Error> {
+) -> Result<ContainerId, Error> {
     let _creation = parts.creation_lock.read().await;
     let _gate = sandbox.gate.read().await;
     check_against_pod(&config.security, sandbox.config())?;
@@ -146,7 +146,7 @@ async fn try_create(
     sandbox: &Arc<Sandbox>,
     image: &Image,
     config: Arc<ContainerConfig>,
-) -> Result<String, CreateFailure> {
+) -> Result<ContainerId, CreateFailure> {
     let recorded = Recorded::new(parts, sandbox, image, config)?;
     let ready = recorded.open().await?.prepare().await?;
     ready.clone_process().await?.publish().await

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use monitor_api::ExitStatus;
 
 use crate::{
-    Error,
+    ContainerId, Error, Selects,
     parts::Parts,
     process,
     store::{Container, ContainerPhase},
@@ -22,9 +22,10 @@ pub(crate) fn handle_exit(parts: &Parts, container: &Container, status: ExitStat
 pub(crate) fn give_up_custody(parts: &Parts, container: &Container, mut status: ExitStatus) -> ExitStatus {
     if status.code.is_none() {
         let custody = parts.monitor.custody();
-        status.code = reaped(container, || custody.with_pidfd(container.id(), |pidfd| process::reap(pidfd)).flatten());
+        status.code =
+            reaped(container, || custody.with_pidfd(container.id().as_str(), |pidfd| process::reap(pidfd)).flatten());
     }
-    parts.monitor.custody().exited(container.id(), &status);
+    parts.monitor.custody().exited(container.id().as_str(), &status);
     status
 }
 
@@ -75,14 +76,17 @@ pub(crate) fn reap_on_exit(parts: &Arc<Parts>, id: &str) {
 }
 
 /// Waits until the container exited, and returns its exit code. The wait does not keep the engine.
-pub(crate) fn wait(parts: &Parts, id: &str) -> impl Future<Output = Result<Option<i32>, Error>> + Send + use<> {
+pub(crate) fn wait<Id: Selects<ContainerId> + ?Sized>(
+    parts: &Parts,
+    id: &Id,
+) -> impl Future<Output = Result<Option<i32>, Error>> + Send + use<Id> {
     // The container is not kept: if it is removed before it was started, the sender is dropped and the wait ends.
     let watched = parts.registry.container(id).map(|container| (container.id().to_owned(), container.watch()));
     async move {
         let (id, mut watch) = watched?;
         match watch.wait_for(|record| record.phase == ContainerPhase::Exited).await {
             Ok(record) => Ok(record.exit_code),
-            Err(_) => Err(Error::not_found("container", &id)),
+            Err(_) => Err(Error::not_found("container", id.as_str())),
         }
     }
 }

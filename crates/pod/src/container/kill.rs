@@ -19,5 +19,5 @@ pub(crate) async fn kill(parts: &Arc<Parts>, id: &str, signal: i32, all: bool) -
     }
     container.signal_requested(signal);
     let scope = if all { KillScope::All } else { KillScope::Init };
-    parts.monitor.kill(&Target::Container(container.id().to_owned()), signal, scope).await
+    parts.monitor.kill(&Target::Container(container.id().to_string()), signal, scope).await
 }

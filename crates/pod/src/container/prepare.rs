@@ -27,7 +27,7 @@ use crate::{
     namespaces::{FILES, KINDS, SHM, SharedResource, hostname, id_map},
     parts::Parts,
     stdio::{Stdio, log_file},
-    store::{Container, FIFOS, Kind, SPEC, Sandbox},
+    store::{Container, FIFOS, SPEC, Sandbox},
 };
 use preopened_files::PreopenedFiles;
 
@@ -72,7 +72,7 @@ pub(crate) fn prepare(
     let mount_sources = MountSources { rootfs: rootfs.as_fd(), image, edits: &edits, files: RefCell::new(files) };
     let mounts = debug_span!("mounts").in_scope(|| mounts(parts, sandbox, container, &mount_sources))?;
     let spec = spec::build(&inputs, process, mounts.entries)?;
-    parts.registry.records.write(Kind::Container, container.id(), SPEC, &spec)?;
+    parts.registry.records.write(container.id(), SPEC, &spec)?;
     let bundle = bundle(parts, container, &spec)?;
     container.set_process(spec.process.clone().unwrap_or_default());
 
@@ -98,8 +98,8 @@ fn bundle(parts: &Parts, container: &Container, spec: &Spec) -> Result<String, E
     if spec.hooks.is_none() {
         return Ok(String::new());
     }
-    parts.registry.records.write(Kind::Container, container.id(), "config.json", spec)?;
-    let directory = parts.registry.records.directory(Kind::Container, container.id());
+    parts.registry.records.write(container.id(), "config.json", spec)?;
+    let directory = parts.registry.records.directory(container.id());
     let root = directory.join("rootfs");
     match std::fs::create_dir(&root) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
@@ -122,10 +122,10 @@ pub(crate) fn filter(parts: &Parts, config: &ContainerConfig) -> Result<Option<O
 pub(crate) fn rootfs(parts: &Parts, sandbox: &Sandbox, container: &Container, image: &Image) -> Result<OwnedFd, Error> {
     let _span = debug_span!("rootfs").entered();
     let (map, labels) = (id_map(&parts.monitor, sandbox)?, selinux::labels(&container.config().security));
-    parts.node.images.prepare_mapped(container.id(), &image.id, map.as_ref())?;
+    parts.node.images.prepare_mapped(container.id().as_str(), &image.id, map.as_ref())?;
     let options = MountOptions { map: map.as_ref(), label: labels.as_ref().map(|labels| labels.file.as_str()) };
     // Writable at first, because mount points are created in it. A root that is to be read-only becomes so afterwards.
-    Ok(parts.node.images.mount_with(container.id(), false, &options)?)
+    Ok(parts.node.images.mount_with(container.id().as_str(), false, &options)?)
 }
 
 /// The sources of mounts that the request does not name.
@@ -143,7 +143,7 @@ fn mounts(
     mount_sources: &MountSources<'_>,
 ) -> Result<Mounts, Error> {
     let config = container.config();
-    let directory = parts.registry.records.directory(Kind::Sandbox, sandbox.id());
+    let directory = parts.registry.records.directory(sandbox.id());
     let readonly = config.security.readonly_rootfs;
     let label = selinux::labels(&config.security).map(|labels| labels.file);
     let shm = || match SharedResource::Shm.file(&parts.monitor, sandbox)? {
@@ -166,7 +166,7 @@ fn mounts(
             mount_sources.files.borrow_mut().take_volume(index.unwrap_or(usize::MAX))
         }
     };
-    let own_directory = parts.registry.records.directory(Kind::Container, container.id());
+    let own_directory = parts.registry.records.directory(container.id());
     let mut extras = declared_volumes::mounts(
         mount_sources.rootfs,
         config,
@@ -180,7 +180,7 @@ fn mounts(
 }
 
 fn streams(parts: &Parts, container: &Container, log: Option<OwnedFd>) -> Result<Stdio, Error> {
-    let directory = parts.registry.records.directory(Kind::Container, container.id());
+    let directory = parts.registry.records.directory(container.id());
     let mut stdio = Stdio::create(&directory, container.config())?;
     if let Some(labels) = selinux::labels(&container.config().security) {
         FIFOS.iter().try_for_each(|name| selinux::label_path(&directory.join(name), &labels.file))?;
@@ -196,7 +196,7 @@ fn streams(parts: &Parts, container: &Container, log: Option<OwnedFd>) -> Result
 fn namespaces(parts: &Parts, sandbox: &Sandbox) -> Result<Vec<(NamespaceType, OwnedFd)>, Error> {
     let mut namespaces = Vec::with_capacity(4);
     if sandbox.config().network == SharedMode::Pod {
-        let network = parts.node.pins.get(sandbox.id()).map_err(|e| {
+        let network = parts.node.pins.get(sandbox.id().as_str()).map_err(|e| {
             Error::state(format!("the pod's network namespace is gone: {e}; remove the pod and create it again"))
         })?;
         namespaces.push((NamespaceType::Network, network.into()));

@@ -5,14 +5,14 @@ use std::sync::{Arc, atomic::Ordering};
 
 use super::stop;
 use crate::{
-    Error, ErrorKind,
+    ContainerId, Error, ErrorKind, Selects,
     operation::{Undo, failpoint, with_timeout},
     parts::{Change, Parts},
-    store::{Container, ContainerPhase, Kind},
+    store::{Container, ContainerPhase},
 };
 
 /// Removes a container, or waits for a removal that is in progress. Succeeds for an unknown container.
-pub(crate) async fn remove(parts: &Arc<Parts>, id: &str) -> Result<(), Error> {
+pub(crate) async fn remove(parts: &Arc<Parts>, id: &(impl Selects<ContainerId> + ?Sized)) -> Result<(), Error> {
     let container = match parts.registry.container(id) {
         Ok(container) => container,
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
@@ -22,7 +22,7 @@ pub(crate) async fn remove(parts: &Arc<Parts>, id: &str) -> Result<(), Error> {
         let (parts, container) = (Arc::clone(parts), Arc::clone(&container));
         || async move { remove_unless_gone(&parts, &container).await }
     };
-    parts.flights.change.run(Change::RemoveContainer(container.id().to_owned()), work).await
+    parts.flights.change.run(Change::RemoveContainer(container.id().clone()), work).await
 }
 
 async fn remove_unless_gone(parts: &Arc<Parts>, container: &Arc<Container>) -> Result<(), Error> {
@@ -57,16 +57,16 @@ async fn remove_resources(parts: &Arc<Parts>, container: &Arc<Container>) -> Res
     let id = container.id();
     let mut undo = Undo::default();
     container.stage("remove its cgroup and writable layer");
-    undo.step("forget its process and remove its cgroup", parts.monitor.delete(id)).await;
-    let group = parts.node.remove_group(container.metadata.cgroup.clone(), id);
+    undo.step("forget its process and remove its cgroup", parts.monitor.delete(id.as_str())).await;
+    let group = parts.node.remove_group(container.metadata.cgroup.clone(), id.as_str());
     undo.step("remove what a dead monitor left over", group).await;
     failpoint::reach("remove.deleted");
     let discard = {
         let (images, id) = (parts.node.images.clone(), id.to_owned());
-        move || images.discard(&id).map_err(Error::from)
+        move || images.discard(id.as_str()).map_err(Error::from)
     };
     undo.step("remove its writable layer", parts.node.images.disk().run(discard)).await;
     failpoint::reach("remove.discarded");
     undo.finish()?;
-    parts.registry.records.remove(Kind::Container, id)
+    parts.registry.records.remove(id)
 }

@@ -14,7 +14,7 @@ pub(crate) async fn reopen_log(parts: &Arc<Parts>, id: &str) -> Result<(), Error
         )));
     }
     match preopened_files::open_log(parts, &container).await? {
-        Some(log) => parts.monitor.reopen_log(container.id(), log).await,
+        Some(log) => parts.monitor.reopen_log(container.id().as_str(), log).await,
         None => Ok(()),
     }
 }

@@ -24,7 +24,7 @@ pub(crate) async fn start(parts: &Arc<Parts>, id: &str) -> Result<(), Error> {
         let (parts, container) = (Arc::clone(parts), Arc::clone(&container));
         || async move { start_locked(&parts, &container).await }
     };
-    parts.flights.change.run(Change::StartContainer(container.id().to_owned()), work).await
+    parts.flights.change.run(Change::StartContainer(container.id().clone()), work).await
 }
 
 async fn start_locked(parts: &Arc<Parts>, container: &Arc<Container>) -> Result<(), Error> {
@@ -48,7 +48,7 @@ async fn start_locked(parts: &Arc<Parts>, container: &Arc<Container>) -> Result<
         true
     });
     failpoint::reach("container.starting");
-    let started = parts.monitor.start(container.id()).instrument(debug_span!("start_container")).await;
+    let started = parts.monitor.start(container.id().as_str()).instrument(debug_span!("start_container")).await;
     failpoint::reach("container.started");
     parts.registry.update_container_anyway(container, |record| {
         record.started_at = clock::now();
@@ -67,7 +67,7 @@ async fn start_locked(parts: &Arc<Parts>, container: &Arc<Container>) -> Result<
     });
     if started.is_err() {
         // The monitor may have failed before it answered: make sure that nothing runs.
-        parts.monitor.custody().with_pidfd(container.id(), |pidfd| pidfd_send_signal(pidfd, Signal::KILL));
+        parts.monitor.custody().with_pidfd(container.id().as_str(), |pidfd| pidfd_send_signal(pidfd, Signal::KILL));
     }
     started
 }

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use super::start;
 use crate::{
-    Error, ErrorKind,
+    ContainerId, Error, ErrorKind, Selects,
     operation::with_timeout,
     parts::Parts,
     process,
@@ -23,7 +23,11 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(30);
 const HANDLER_POLL: Duration = Duration::from_millis(20);
 
 /// Stops a container. Succeeds for one that exited or does not exist.
-pub(crate) async fn stop(parts: &Arc<Parts>, id: &str, grace: Duration) -> Result<(), Error> {
+pub(crate) async fn stop(
+    parts: &Arc<Parts>,
+    id: &(impl Selects<ContainerId> + ?Sized),
+    grace: Duration,
+) -> Result<(), Error> {
     let container = match parts.registry.container(id) {
         Ok(container) => container,
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
@@ -51,7 +55,7 @@ async fn stop_gracefully(parts: &Parts, container: &Container, grace: Duration) 
         // Many programs take a second signal as a request to exit at once.
         return Ok(wait(container, grace).await);
     }
-    let target = Target::Container(container.id().to_owned());
+    let target = Target::Container(container.id().to_string());
     let pid = container.record().pid;
     container.stopping(&format!("stop: signal {signal} sent, {} s to end", grace.as_secs()), Sent::Stop(signal));
     // For a process that is gone the signal is harmless, hence true.
@@ -88,7 +92,7 @@ pub(crate) async fn kill(parts: &Parts, container: &Container) -> Result<(), Err
     if container.record().refused.is_some() {
         return start::fail_refused(parts, container);
     }
-    let target = Target::Container(container.id().to_owned());
+    let target = Target::Container(container.id().to_string());
     container.stopping("stop: every process is killed", Sent::Kill);
     parts.monitor.kill(&target, Signal::KILL.as_raw(), KillScope::All).await?;
     if wait(container, KILL_TIMEOUT).await {

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::Engine;
 use crate::{
-    AttachedClient, ContainerConfig, ContainerStatus, ContainerSummary, Error, ExecOutput, ExecRequest, Session,
-    container, exec, operation::to_completion, sandbox::after_exit,
+    AttachedClient, ContainerConfig, ContainerId, ContainerStatus, ContainerSummary, Error, ExecOutput, ExecRequest,
+    SandboxId, Selects, Session, container, exec, operation::to_completion, sandbox::after_exit,
 };
 
 impl Engine {
@@ -17,16 +17,20 @@ impl Engine {
     /// `NotFound` for the sandbox or the image, `InvalidArgument`, `AlreadyExists` if a container of that name and
     /// attempt runs with a different configuration, or the error of the step that failed. Everything is rolled back
     /// then.
-    pub async fn create_container(&self, sandbox: &str, config: ContainerConfig) -> Result<String, Error> {
-        container::create::create(&self.0, sandbox, config).await
+    pub async fn create_container(
+        &self,
+        sandbox: &(impl Selects<SandboxId> + ?Sized),
+        config: ContainerConfig,
+    ) -> Result<ContainerId, Error> {
+        container::create::create(&self.0, sandbox.as_ref(), config).await
     }
 
     /// Starts the program of a container.
     ///
     /// # Errors
     /// `InvalidArgument` if the command cannot be executed: the container has then exited with the reason `StartError`.
-    pub async fn start_container(&self, id: &str) -> Result<(), Error> {
-        let (parts, id) = (Arc::clone(&self.0), id.to_owned());
+    pub async fn start_container(&self, id: &(impl Selects<ContainerId> + ?Sized)) -> Result<(), Error> {
+        let (parts, id) = (Arc::clone(&self.0), id.as_ref().to_owned());
         to_completion(async move {
             let started = container::start::start(&parts, &id).await;
             // A container that failed to start has exited, so the cleanup applies to it, too.
@@ -41,8 +45,12 @@ impl Engine {
     ///
     /// # Errors
     /// `DeadlineExceeded` if killed processes do not end.
-    pub async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), Error> {
-        let (parts, id) = (Arc::clone(&self.0), id.to_owned());
+    pub async fn stop_container(
+        &self,
+        id: &(impl Selects<ContainerId> + ?Sized),
+        grace: Duration,
+    ) -> Result<(), Error> {
+        let (parts, id) = (Arc::clone(&self.0), id.as_ref().to_owned());
         to_completion(async move { container::stop::stop(&parts, &id, grace).await }).await
     }
 
@@ -50,15 +58,20 @@ impl Engine {
     ///
     /// # Errors
     /// `FailedPrecondition` if the container is not running.
-    pub async fn kill_container(&self, id: &str, signal: i32, all: bool) -> Result<(), Error> {
-        container::kill::kill(&self.0, id, signal, all).await
+    pub async fn kill_container(
+        &self,
+        id: &(impl Selects<ContainerId> + ?Sized),
+        signal: i32,
+        all: bool,
+    ) -> Result<(), Error> {
+        container::kill::kill(&self.0, id.as_ref(), signal, all).await
     }
 
     /// Removes a container; a running one is killed first. Unknown ids succeed.
     ///
     /// # Errors
     /// The errors of all steps that failed; the call can be repeated.
-    pub async fn remove_container(&self, id: &str) -> Result<(), Error> {
+    pub async fn remove_container(&self, id: &(impl Selects<ContainerId> + ?Sized)) -> Result<(), Error> {
         container::remove::remove(&self.0, id).await
     }
 
@@ -69,19 +82,19 @@ impl Engine {
     /// Nothing is changed then.
     pub async fn update_container(
         &self,
-        id: &str,
+        id: &(impl Selects<ContainerId> + ?Sized),
         resources: oci::Resources,
         oom_score_adj: Option<i32>,
     ) -> Result<(), Error> {
-        container::update::update(&self.0, id, resources, oom_score_adj).await
+        container::update::update(&self.0, id.as_ref(), resources, oom_score_adj).await
     }
 
     /// Continues the log of a container in a new file of the same name (after a rotation).
     ///
     /// # Errors
     /// `FailedPrecondition` if the container is not running.
-    pub async fn reopen_log(&self, id: &str) -> Result<(), Error> {
-        container::reopen_log::reopen_log(&self.0, id).await
+    pub async fn reopen_log(&self, id: &(impl Selects<ContainerId> + ?Sized)) -> Result<(), Error> {
+        container::reopen_log::reopen_log(&self.0, id.as_ref()).await
     }
 
     /// Writes the state of a running container into the archive `location`, an absolute path that must not exist yet.
@@ -90,8 +103,13 @@ impl Engine {
     /// # Errors
     /// `FailedPrecondition` if CRIU is missing or does not support this kernel or this container, with its reason;
     /// `DeadlineExceeded`. The container keeps running, and no files are left over.
-    pub async fn checkpoint_container(&self, id: &str, location: &Path, timeout: Duration) -> Result<(), Error> {
-        container::checkpoint::checkpoint(&self.0, id, location, timeout).await
+    pub async fn checkpoint_container(
+        &self,
+        id: &(impl Selects<ContainerId> + ?Sized),
+        location: &Path,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        container::checkpoint::checkpoint(&self.0, id.as_ref(), location, timeout).await
     }
 
     /// Executes a command in a container and waits for it to exit. A `timeout` of zero means no timeout. At most
@@ -101,30 +119,43 @@ impl Engine {
     ///
     /// # Errors
     /// `FailedPrecondition` if the container is not running, `InvalidArgument` if the command cannot be executed.
-    pub async fn exec_sync(&self, id: &str, command: Vec<String>, timeout: Duration) -> Result<ExecOutput, Error> {
-        exec::exec_sync::exec_sync(&self.0, id, command, timeout).await
+    pub async fn exec_sync(
+        &self,
+        id: &(impl Selects<ContainerId> + ?Sized),
+        command: Vec<String>,
+        timeout: Duration,
+    ) -> Result<ExecOutput, Error> {
+        exec::exec_sync::exec_sync(&self.0, id.as_ref(), command, timeout).await
     }
 
     /// Executes a command in a container and returns its streams.
     ///
     /// # Errors
     /// Those of [`Engine::exec_sync`].
-    pub async fn exec(&self, id: &str, request: ExecRequest) -> Result<Session, Error> {
-        exec::open::exec(&self.0, id, request).await
+    pub async fn exec(
+        &self,
+        id: &(impl Selects<ContainerId> + ?Sized),
+        request: ExecRequest,
+    ) -> Result<Session, Error> {
+        exec::open::exec(&self.0, id.as_ref(), request).await
     }
 
     /// Attaches to the streams of the container's first process.
     ///
     /// # Errors
     /// `FailedPrecondition` if the container is not running.
-    pub async fn attach(&self, id: &str, request: ExecRequest) -> Result<Session, Error> {
-        exec::attach::attach(&self.0, id, request).await
+    pub async fn attach(
+        &self,
+        id: &(impl Selects<ContainerId> + ?Sized),
+        request: ExecRequest,
+    ) -> Result<Session, Error> {
+        exec::attach::attach(&self.0, id.as_ref(), request).await
     }
 
     /// Registers a client that is going to attach to a container and to read its output. A container that is to be
     /// removed after its exit ([`crate::annotation::REMOVE_ENDED`]) is removed when all its registered clients are
     /// dropped.
-    pub fn register_client(&self, id: &str) -> AttachedClient {
+    pub fn register_client(&self, id: &ContainerId) -> AttachedClient {
         self.0.attached_clients.register(id)
     }
 
@@ -132,7 +163,7 @@ impl Engine {
     ///
     /// # Errors
     /// `NotFound`, also if the container is removed before it was started.
-    pub async fn wait(&self, id: &str) -> Result<Option<i32>, Error> {
+    pub async fn wait(&self, id: &(impl Selects<ContainerId> + ?Sized)) -> Result<Option<i32>, Error> {
         container::exit::wait(&self.0, id).await
     }
 
@@ -140,7 +171,7 @@ impl Engine {
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn container(&self, id: &str) -> Result<ContainerStatus, Error> {
+    pub fn container(&self, id: &(impl Selects<ContainerId> + ?Sized)) -> Result<ContainerStatus, Error> {
         Ok(self.0.registry.container(id)?.status())
     }
 
@@ -160,7 +191,7 @@ impl Engine {
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn inspect_container(&self, id: &str) -> Result<Value, Error> {
+    pub fn inspect_container(&self, id: &(impl Selects<ContainerId> + ?Sized)) -> Result<Value, Error> {
         let container = self.0.registry.container(id)?;
         let record = container.record();
         Ok(json!({
@@ -171,7 +202,7 @@ impl Engine {
             "cgroup": container.metadata.cgroup,
             "stopSignal": container.metadata.stop_signal,
             "imageId": container.metadata.image_id,
-            "snapshot": self.0.node.images.upper(container.id()),
+            "snapshot": self.0.node.images.upper(container.id().as_str()),
             "startTime": record.start_time,
         }))
     }

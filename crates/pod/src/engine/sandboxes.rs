@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use super::Engine;
-use crate::{Error, PodUsers, SandboxConfig, SandboxStatus, SandboxSummary, sandbox};
+use crate::{Error, PodUsers, SandboxConfig, SandboxId, SandboxStatus, SandboxSummary, Selects, sandbox};
 
 impl Engine {
     /// Creates a sandbox and returns its id. If a sandbox of the same name is being created, waits for it; if one is
@@ -12,7 +12,7 @@ impl Engine {
     ///
     /// # Errors
     /// `InvalidArgument`, or the error of the step that failed. Everything is rolled back then.
-    pub async fn run_sandbox(&self, config: SandboxConfig) -> Result<String, Error> {
+    pub async fn run_sandbox(&self, config: SandboxConfig) -> Result<SandboxId, Error> {
         sandbox::run::run(&self.0, config).await
     }
 
@@ -20,7 +20,7 @@ impl Engine {
     ///
     /// # Errors
     /// The errors of all steps that failed; the call can be repeated.
-    pub async fn stop_sandbox(&self, id: &str) -> Result<(), Error> {
+    pub async fn stop_sandbox(&self, id: &(impl Selects<SandboxId> + ?Sized)) -> Result<(), Error> {
         sandbox::stop::stop(&self.0, id).await
     }
 
@@ -29,7 +29,11 @@ impl Engine {
     ///
     /// # Errors
     /// Those of [`Engine::stop_sandbox`].
-    pub async fn stop_unused_sandbox(&self, id: &str, users: PodUsers) -> Result<bool, Error> {
+    pub async fn stop_unused_sandbox(
+        &self,
+        id: &(impl Selects<SandboxId> + ?Sized),
+        users: PodUsers,
+    ) -> Result<bool, Error> {
         sandbox::stop::stop_unused(&self.0, id, users).await
     }
 
@@ -37,7 +41,7 @@ impl Engine {
     ///
     /// # Errors
     /// The errors of all steps that failed; the call can be repeated.
-    pub async fn remove_sandbox(&self, id: &str) -> Result<(), Error> {
+    pub async fn remove_sandbox(&self, id: &(impl Selects<SandboxId> + ?Sized)) -> Result<(), Error> {
         sandbox::remove::remove(&self.0, id).await
     }
 
@@ -47,11 +51,11 @@ impl Engine {
     /// `NotFound`, `InvalidArgument`; `FailedPrecondition` if the pod is stopped. Nothing is changed then.
     pub async fn update_sandbox(
         &self,
-        id: &str,
+        id: &(impl Selects<SandboxId> + ?Sized),
         overhead: Option<oci::Resources>,
         resources: Option<oci::Resources>,
     ) -> Result<(), Error> {
-        sandbox::update::update(&self.0, id, overhead, resources).await
+        sandbox::update::update(&self.0, id.as_ref(), overhead, resources).await
     }
 
     /// Connects to a port on the loopback device of a pod, or of the node if the pod uses the node's network. Tries
@@ -59,15 +63,19 @@ impl Engine {
     ///
     /// # Errors
     /// `FailedPrecondition` if the pod is not ready, `Unavailable` if nothing listens on the port.
-    pub async fn port_forward(&self, sandbox: &str, port: u16) -> Result<TcpStream, Error> {
-        sandbox::port_forward::port_forward(&self.0, sandbox, port).await
+    pub async fn port_forward(
+        &self,
+        sandbox: &(impl Selects<SandboxId> + ?Sized),
+        port: u16,
+    ) -> Result<TcpStream, Error> {
+        sandbox::port_forward::port_forward(&self.0, sandbox.as_ref(), port).await
     }
 
     /// Returns the status of a sandbox, given its id or an unambiguous prefix of it.
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn sandbox(&self, id: &str) -> Result<SandboxStatus, Error> {
+    pub fn sandbox(&self, id: &(impl Selects<SandboxId> + ?Sized)) -> Result<SandboxStatus, Error> {
         Ok(self.0.registry.sandbox(id)?.status())
     }
 
@@ -87,7 +95,7 @@ impl Engine {
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn inspect_sandbox(&self, id: &str) -> Result<Value, Error> {
+    pub fn inspect_sandbox(&self, id: &(impl Selects<SandboxId> + ?Sized)) -> Result<Value, Error> {
         let sandbox = self.0.registry.sandbox(id)?;
         let record = sandbox.record();
         Ok(json!({

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 
 use super::Engine;
 use crate::{
-    ContainerStats, Error, EventStream, Explanation, Generation, Metrics, MonitorIdentity, MonitorMetrics,
-    ObjectCounts, SandboxStats, StatsList, Validity, observe::why::Sources,
+    ContainerId, ContainerStats, Error, EventStream, Explanation, Generation, Metrics, MonitorIdentity, MonitorMetrics,
+    ObjectCounts, SandboxId, SandboxStats, Selects, StatsList, Validity, observe::why::Sources,
 };
 
 type Labels = BTreeMap<String, String>;
@@ -18,13 +18,19 @@ impl Engine {
     ///
     /// # Errors
     /// `NotFound` if it is unknown or not running.
-    pub async fn container_stats(&self, id: &str) -> Result<Arc<ContainerStats>, Error> {
+    pub async fn container_stats(
+        &self,
+        id: &(impl Selects<ContainerId> + ?Sized),
+    ) -> Result<Arc<ContainerStats>, Error> {
         self.0.observe.stats.container_stats(id).await
     }
 
     /// Returns the usage of the running containers that `filter` accepts, given id, id of the pod, and labels. A
     /// container that cannot be measured is omitted.
-    pub async fn list_container_stats(&self, filter: impl Fn(&str, &str, &Labels) -> bool) -> Vec<Arc<ContainerStats>> {
+    pub async fn list_container_stats(
+        &self,
+        filter: impl Fn(&ContainerId, &SandboxId, &Labels) -> bool,
+    ) -> Vec<Arc<ContainerStats>> {
         self.0.observe.stats.list_container_stats(filter).await
     }
 
@@ -32,12 +38,12 @@ impl Engine {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn sandbox_stats(&self, id: &str) -> Result<SandboxStats, Error> {
+    pub async fn sandbox_stats(&self, id: &(impl Selects<SandboxId> + ?Sized)) -> Result<SandboxStats, Error> {
         self.0.observe.stats.sandbox_stats(id).await
     }
 
     /// Returns the usage of the ready pods that `filter` accepts, given id and labels, and of their running containers.
-    pub async fn list_sandbox_stats(&self, filter: impl Fn(&str, &Labels) -> bool) -> Vec<SandboxStats> {
+    pub async fn list_sandbox_stats(&self, filter: impl Fn(&SandboxId, &Labels) -> bool) -> Vec<SandboxStats> {
         self.0.observe.stats.list_sandbox_stats(filter).await
     }
 

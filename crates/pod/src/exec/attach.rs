@@ -14,7 +14,6 @@ use crate::{
     error::failed,
     parts::Parts,
     stdio::{Input, Output, Terminal, TerminalStream, fifos as stdio},
-    store::Kind,
 };
 
 pub(crate) async fn attach(parts: &Arc<Parts>, id: &str, request: ExecRequest) -> Result<Session, Error> {
@@ -25,7 +24,7 @@ pub(crate) async fn attach(parts: &Arc<Parts>, id: &str, request: ExecRequest) -
         return Err(with_context(Error::state("the container is not running")));
     }
     container.pipe_calls.check().map_err(with_context)?;
-    let terminal = parts.monitor.custody().file(container.id(), Role::Terminal);
+    let terminal = parts.monitor.custody().file(container.id().as_str(), Role::Terminal);
     let terminal = terminal.map_err(failed("duplicate a terminal")).map_err(with_context)?.map(Terminal::new);
     let mut pipes = Attachments::new();
     let mut output = |is_requested: bool, role: Role| {
@@ -43,18 +42,18 @@ pub(crate) async fn attach(parts: &Arc<Parts>, id: &str, request: ExecRequest) -
         (false, _) => None,
         (true, Some(terminal)) => Some(Input::Terminal(TerminalStream::pair(terminal.duplicate()?)?.1)),
         (true, None) => {
-            let directory = parts.registry.records.directory(Kind::Container, container.id());
+            let directory = parts.registry.records.directory(container.id());
             let pipe =
                 stdio::open_stdin(&directory, &container.pipe_calls, Instant::now()).await.map_err(with_context)?;
             pipe.map(Input::pipe).transpose()?
         }
     };
     if !pipes.is_empty() {
-        parts.monitor.attach(container.id(), pipes).await.map_err(with_context)?;
+        parts.monitor.attach(container.id().as_str(), pipes).await.map_err(with_context)?;
     }
     let once = config.stdin_once && !config.tty;
     let stdin =
-        stdin.map(|input| AttachedInput::new(input, once.then(|| (parts.monitor.clone(), container.id().to_owned()))));
+        stdin.map(|input| AttachedInput::new(input, once.then(|| (parts.monitor.clone(), container.id().to_string()))));
     let control = SessionControl::container(container.watch(), terminal);
     if let Some(size) = request.size {
         control.resize(size).await.map_err(with_context)?;

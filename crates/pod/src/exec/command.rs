@@ -212,7 +212,7 @@ async fn kill_unwanted(parts: Arc<Parts>, container: Arc<Container>, id: String,
     loop {
         let was_running = matches!(*phase.borrow(), Phase::Running);
         if let Err(error) = kill(&parts, &container, &id).await {
-            tracing::warn!(container = container.id(), "kill a command that no client waits for: {error}");
+            tracing::warn!(container = container.id().as_str(), "kill a command that no client waits for: {error}");
         }
         if was_running {
             return;
@@ -249,7 +249,7 @@ async fn start(
     container.pipe_calls.check().map_err(with_context)?;
     let process = resolve(parts, container, &request).await.map_err(with_context)?;
     let (mut streams, attachments) = Streams::create(parts, container, &request)?;
-    let exec = Exec { exec: id.to_owned(), container: container.id().to_owned(), process };
+    let exec = Exec { exec: id.to_owned(), container: container.id().to_string(), process };
     let started = parts.monitor.exec(exec, attachments).instrument(debug_span!("exec")).await;
     let (wait, terminal, warnings) = started.map_err(|error| {
         let monitor_died = error.kind == ErrorKind::Unavailable;
@@ -257,7 +257,7 @@ async fn start(
         with_context(error)
     })?;
     for warning in warnings {
-        tracing::debug!(container = container.id(), "{warning}");
+        tracing::debug!(container = container.id().as_str(), "{warning}");
     }
     streams.terminal = terminal;
     Ok((wait, streams))

@@ -45,7 +45,7 @@ pub(super) fn kill_unanswered(parts: &Arc<Parts>, container: &Arc<Container>, id
     let (parts, container) = (Arc::clone(parts), Arc::clone(container));
     offload::spawn(async move {
         if let Err(error) = kill(&parts, &container, &id).await {
-            tracing::warn!(container = container.id(), "kill a command whose start was not answered: {error}");
+            tracing::warn!(container = container.id().as_str(), "kill a command whose start was not answered: {error}");
         }
         if monitor_died {
             orphans::reap_soon().await;

@@ -9,7 +9,7 @@ use rustix::{
 };
 
 use super::{leftover_init, shared::KINDS};
-use crate::{Error, ErrorKind, PidMode, error::failed, parts::Parts, process, store::Sandbox};
+use crate::{Error, ErrorKind, PidMode, SandboxId, error::failed, parts::Parts, process, store::Sandbox};
 
 /// How long the init of a pod may take to kill the other processes in its PID namespace.
 const INIT_END: Duration = Duration::from_secs(5);
@@ -45,7 +45,7 @@ pub(crate) async fn forget_ended_init(
     }
     tracing::warn!("the init of pod {} has exited; the next container that needs one starts another", sandbox.id());
     held.take();
-    parts.monitor.delete(sandbox.id()).await
+    parts.monitor.delete(sandbox.id().as_str()).await
 }
 
 /// Reports whether the PID namespace with this inode number does not belong to the pod any longer, because its init has
@@ -61,13 +61,13 @@ pub(crate) async fn has_lost_init(parts: &Parts, sandbox: &Sandbox, namespace: u
 }
 
 /// Reports whether the init in custody has exited. Waits for an init that is exiting.
-async fn init_has_exited(parts: &Parts, sandbox: &str) -> Result<bool, Error> {
+async fn init_has_exited(parts: &Parts, sandbox: &SandboxId) -> Result<bool, Error> {
     let custody = parts.monitor.custody();
-    let Some((pid, _)) = custody.process(sandbox, &HoldingState::PodInit) else {
+    let Some((pid, _)) = custody.process(sandbox.as_str(), &HoldingState::PodInit) else {
         // There is none, or an earlier daemon was not notified of its exit.
-        return Ok(custody.holds(sandbox));
+        return Ok(custody.holds(sandbox.as_str()));
     };
-    let Some(pidfd) = custody.with_pidfd(sandbox, OwnedFd::try_clone) else { return Ok(false) };
+    let Some(pidfd) = custody.with_pidfd(sandbox.as_str(), OwnedFd::try_clone) else { return Ok(false) };
     let pidfd = pidfd.map_err(failed("duplicate a pidfd"))?;
     if !process::has_ended(&pidfd) {
         if !offload::in_place(|| process::is_ending(pid)) {
@@ -80,8 +80,8 @@ async fn init_has_exited(parts: &Parts, sandbox: &str) -> Result<bool, Error> {
 }
 
 /// Returns the PID namespace of an init that an earlier daemon started.
-fn running_init(parts: &Parts, sandbox: &str) -> Option<OwnedFd> {
-    let (pid, start_time) = parts.monitor.custody().process(sandbox, &HoldingState::PodInit)?;
+fn running_init(parts: &Parts, sandbox: &SandboxId) -> Option<OwnedFd> {
+    let (pid, start_time) = parts.monitor.custody().process(sandbox.as_str(), &HoldingState::PodInit)?;
     offload::in_place(|| {
         let _alive = process::find(pid, start_time)?;
         let path = format!("/proc/{pid}/ns/pid");
@@ -95,7 +95,8 @@ async fn start_init(parts: &Parts, sandbox: &Sandbox) -> Result<OwnedFd, Error> 
     let started = match request_init(parts, sandbox).await {
         // An init of an earlier request whose response was lost, and that has been killed since: its PID namespace is
         // empty.
-        Err(error) if error.kind == ErrorKind::AlreadyExists => match parts.monitor.delete(sandbox.id()).await {
+        Err(error) if error.kind == ErrorKind::AlreadyExists => match parts.monitor.delete(sandbox.id().as_str()).await
+        {
             Ok(()) => request_init(parts, sandbox).await,
             Err(error) => Err(error),
         },
@@ -110,5 +111,5 @@ async fn request_init(parts: &Parts, sandbox: &Sandbox) -> Result<OwnedFd, Error
         namespaces.extend(shared.file(&parts.monitor, sandbox)?.map(|file| (kind, file)));
     }
     let user = sandbox.config().user_namespace.clone();
-    parts.monitor.pod_init(sandbox.id(), parts.node.init_cgroup_of(sandbox), user, namespaces).await
+    parts.monitor.pod_init(sandbox.id().as_str(), parts.node.init_cgroup_of(sandbox), user, namespaces).await
 }

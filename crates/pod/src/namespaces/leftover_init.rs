@@ -30,10 +30,11 @@ pub(super) async fn take_over(parts: &Arc<Parts>, sandbox: &Sandbox) -> Result<O
     let (task_parts, cgroup) = (Arc::clone(parts), parts.node.init_cgroup_of(sandbox));
     let group = cgroup.clone();
     let Some(init) = blocking(move || find(&task_parts, &group)).await? else {
-        parts.node.remove_group(cgroup, sandbox.id()).await?;
+        parts.node.remove_group(cgroup, sandbox.id().as_str()).await?;
         return Ok(None);
     };
-    let mut holding = HeldObject::initial_holding(sandbox.id(), sandbox.id(), &cgroup, HoldingState::PodInit);
+    let mut holding =
+        HeldObject::initial_holding(sandbox.id().as_str(), sandbox.id().as_str(), &cgroup, HoldingState::PodInit);
     (holding.container.pid, holding.container.start_time) = (init.pid, init.start_time);
     match parts.monitor.adopt(HeldObject::new(holding, Attachments::new().with(Role::Pidfd, init.pidfd))).await {
         // The monitor did adopt it, but its response was lost.

@@ -19,7 +19,7 @@ use super::{
     tmpfs::make_shm,
 };
 use crate::{
-    Error, SandboxConfig, SharedMode,
+    Error, SandboxConfig, SandboxId, SharedMode,
     error::failed,
     monitor::{Monitor, OwnedNamespaces},
     store::Sandbox,
@@ -65,7 +65,7 @@ impl SharedResource {
     }
 
     /// Returns the key under which the resources are kept.
-    pub(crate) fn key(sandbox: &str) -> String {
+    pub(crate) fn key(sandbox: &SandboxId) -> String {
         format!("sandbox/{sandbox}")
     }
 

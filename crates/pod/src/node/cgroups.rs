@@ -38,7 +38,7 @@ impl Node {
         if sandbox.config().cgroup_parent.is_some() {
             return Ok(());
         }
-        self.remove_group(self.cgroup_of(sandbox), sandbox.id()).await
+        self.remove_group(self.cgroup_of(sandbox), sandbox.id().as_str()).await
     }
 
     /// Kills the processes in the cgroup of an object that no monitor holds anymore, and removes the cgroup: a monitor

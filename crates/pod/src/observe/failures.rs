@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    Error, ObjectState, clock,
+    Error, ObjectId, ObjectState, SandboxId, clock,
     store::{Container, Sandbox, Stage},
 };
 
@@ -17,11 +17,11 @@ const FAILURES_MAX: usize = 128;
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     /// The id that the object had.
-    pub(crate) id: String,
+    pub(crate) id: ObjectId,
     /// `namespace/name` of a pod, or the name of a container.
     pub(crate) name: String,
     /// The pod of a container; `None` for a pod.
-    pub(crate) sandbox: Option<String>,
+    pub(crate) sandbox: Option<SandboxId>,
     /// Time of the failure, in nanoseconds since the epoch.
     pub(crate) at: u64,
     pub(crate) why: String,
@@ -46,7 +46,7 @@ impl Failures {
     pub(crate) fn add_sandbox(&self, sandbox: &Sandbox, error: &Error) {
         let name = &sandbox.config().name;
         self.push(Failure {
-            id: sandbox.id().to_owned(),
+            id: ObjectId::Sandbox(sandbox.id().clone()),
             name: format!("{}/{}", name.namespace, name.name),
             sandbox: None,
             at: clock::now(),
@@ -70,7 +70,7 @@ impl Failures {
 
     fn push_container(&self, container: &Container, why: String, state: ObjectState) {
         self.push(Failure {
-            id: container.id().to_owned(),
+            id: ObjectId::Container(container.id().clone()),
             name: container.config().name.clone(),
             sandbox: Some(container.metadata.sandbox.clone()),
             at: clock::now(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::failures::{Failure, Failures};
 use crate::{
-    Error, ObjectKind, ObjectState, Wait,
+    Error, ObjectId, ObjectKind, ObjectState, SandboxId, Wait,
     node::Node,
     store::{Container, ContainerPhase, Registry, Sandbox, SandboxPhase, Stage},
 };
@@ -25,11 +25,11 @@ pub struct Explanation {
     /// Kind of the object.
     pub kind: ObjectKind,
     /// Id of the object, also of one that could not be created.
-    pub id: String,
+    pub id: ObjectId,
     /// `namespace/name` of a pod, or the name of a container.
     pub name: String,
     /// Id of a container's pod.
-    pub pod: Option<String>,
+    pub pod: Option<SandboxId>,
     /// Its state.
     pub state: ObjectState,
     /// Current stage.
@@ -70,7 +70,7 @@ impl Sources<'_> {
         for sandbox in self.registry.sandboxes() {
             let name = &sandbox.config().name;
             let full_name = format!("{}/{}", name.namespace, name.name);
-            let selected = matches(selector, sandbox.id(), &[&name.name, &full_name]);
+            let selected = matches(selector, sandbox.id().as_str(), &[&name.name, &full_name]);
             let stuck = selector.is_empty() && is_stuck(&sandbox);
             if selected || stuck {
                 explanations.push(explain_sandbox(self.node, &sandbox));
@@ -79,14 +79,21 @@ impl Sources<'_> {
                 let short = &container.config().name;
                 let names = [short.clone(), format!("{}/{short}", name.name), format!("{full_name}/{short}")];
                 let creating = selector.is_empty() && container.record().phase == ContainerPhase::Creating;
-                if selected || creating || matches(selector, container.id(), &names.each_ref().map(String::as_str)) {
+                if selected
+                    || creating
+                    || matches(selector, container.id().as_str(), &names.each_ref().map(String::as_str))
+                {
                     explanations.push(explain_container(self.node, &container, &log));
                 }
             }
         }
         for failure in self.failures.all() {
             if selector.is_empty()
-                || matches(selector, &failure.id, &[&failure.name, failure.name.rsplit('/').next().unwrap_or("")])
+                || matches(
+                    selector,
+                    failure.id.as_str(),
+                    &[&failure.name, failure.name.rsplit('/').next().unwrap_or("")],
+                )
             {
                 explanations.push(explain_failure(failure));
             }
@@ -120,7 +127,7 @@ fn explain_sandbox(node: &Node, sandbox: &Sandbox) -> Explanation {
     let (stage, since, failure) = last_stage(&timeline);
     let last_part = timeline.iter().filter(|stage| stage.part).map(|stage| stage.began).max().unwrap_or(0);
     let mut waits_for = sandbox.is_creating().then(|| Wait::Stage(stage.clone()));
-    for call in node.network.calls(sandbox.id()).into_iter().filter(|call| call.began > last_part) {
+    for call in node.network.calls(sandbox.id().as_str()).into_iter().filter(|call| call.began > last_part) {
         let name = format!("CNI plugin {} {}", call.plugin, call.command);
         let ended = call.took.map_or(0, |took| call.began + u64::try_from(took.as_nanos()).unwrap_or(0));
         if ended == 0 {
@@ -137,7 +144,7 @@ fn explain_sandbox(node: &Node, sandbox: &Sandbox) -> Explanation {
     let name = &sandbox.config().name;
     Explanation {
         kind: ObjectKind::Pod,
-        id: sandbox.id().to_owned(),
+        id: ObjectId::Sandbox(sandbox.id().clone()),
         name: format!("{}/{}", name.namespace, name.name),
         pod: None,
         state,
@@ -173,7 +180,7 @@ fn explain_container(node: &Node, container: &Arc<Container>, log: &[String]) ->
     };
     Explanation {
         kind: ObjectKind::Container,
-        id: container.id().to_owned(),
+        id: ObjectId::Container(container.id().clone()),
         name: container.config().name.clone(),
         pod: Some(container.metadata.sandbox.clone()),
         state,

@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 
 use super::sandboxes;
 use crate::{
-    Error, ErrorKind, clock,
+    ContainerId, Error, ErrorKind, clock,
     container::{
         exit,
         prepare::{self, preopened_files},
@@ -35,8 +35,7 @@ use crate::{
     process,
     stdio::{Stdio, log_file},
     store::{
-        Container, ContainerMetadata, ContainerPhase, ContainerRecord, Kind, LoadedRecord, broken_container,
-        unknown_exit,
+        Container, ContainerMetadata, ContainerPhase, ContainerRecord, LoadedRecord, broken_container, unknown_exit,
     },
 };
 
@@ -44,14 +43,14 @@ use crate::{
 const SLOW_FIFOS: Duration = Duration::from_secs(10);
 
 /// The records of all containers.
-pub(super) type Records = Vec<LoadedRecord<ContainerMetadata, ContainerRecord>>;
+pub(super) type Records = Vec<LoadedRecord<ContainerId, ContainerMetadata, ContainerRecord>>;
 
 /// Loads all containers. Those whose creation had not completed are rolled back by the returned tasks.
 pub(super) async fn load(parts: &Arc<Parts>, loaded: Records, inventory: &mut Inventory) -> Vec<JoinHandle<()>> {
     let mut rollbacks = Vec::new();
     let slow_until = Instant::now() + SLOW_FIFOS;
     for LoadedRecord { id, metadata, status } in loaded {
-        let held = inventory.objects.remove(&id);
+        let held = inventory.objects.remove(id.as_str());
         let (metadata, record) = match (metadata, status) {
             (Ok(metadata), Ok(status)) if metadata.id == id => (metadata, status.unwrap_or_default()),
             (Ok(metadata), Err(why)) if metadata.id == id => {
@@ -104,16 +103,16 @@ async fn restore(
     if holding.is_some()
         && let Some(filter) = filter(parts, container)
     {
-        parts.monitor.custody().replace(container.id(), Role::Seccomp, Some(filter));
+        parts.monitor.custody().replace(container.id().as_str(), Role::Seccomp, Some(filter));
     }
     if record.phase == ContainerPhase::Creating {
         return Ok(Some(roll_back(parts, container)));
     }
-    if parts.registry.sandbox(&container.metadata.sandbox).is_err() && !container.metadata.sandbox.is_empty() {
+    if parts.registry.sandbox(&container.metadata.sandbox).is_err() && !container.metadata.sandbox.is_unknown() {
         sandboxes::add_missing(parts, &container.metadata.sandbox);
     }
     if record.phase != ContainerPhase::Exited && record.broken.is_none() {
-        parts.registry.container_names.assign(container.name(), container.id().to_owned());
+        parts.registry.container_names.assign(container.name(), container.id().clone());
     }
     let restored = match (record.phase, holding) {
         (ContainerPhase::Exited, _) => Ok(()),
@@ -164,21 +163,21 @@ async fn continue_log(parts: Weak<Parts>, container: Arc<Container>) {
     loop {
         let Some(parts) = parts.upgrade() else { return };
         let continued = match preopened_files::open_log(&parts, &container).await {
-            Ok(Some(log)) => parts.monitor.reopen_log(container.id(), log).await,
+            Ok(Some(log)) => parts.monitor.reopen_log(container.id().as_str(), log).await,
             Ok(None) => return,
             Err(error) => Err(error),
         };
         match continued {
             Ok(()) => {
                 return tracing::info!(
-                    container = container.id(),
+                    container = container.id().as_str(),
                     "the log is continued: its file system responds again"
                 );
             }
-            Err(_) if !parts.monitor.custody().holds(container.id()) => return,
+            Err(_) if !parts.monitor.custody().holds(container.id().as_str()) => return,
             Err(error) => {
                 tracing::warn!(
-                    container = container.id(),
+                    container = container.id().as_str(),
                     "continue the log: {error}; retrying in {} s",
                     pause.as_secs()
                 )
@@ -266,7 +265,7 @@ async fn recover_unheld(parts: &Arc<Parts>, container: &Arc<Container>, slow_unt
         }
         stale
     });
-    let directory = parts.registry.records.directory(Kind::Container, container.id());
+    let directory = parts.registry.records.directory(container.id());
     let mut files = Stdio::reopen(&directory, container.config(), &container.pipe_calls, slow_until).await;
     files.push(Role::Pidfd, pidfd);
     filter(parts, container).into_iter().for_each(|filter| files.push(Role::Seccomp, filter));
@@ -276,16 +275,17 @@ async fn recover_unheld(parts: &Arc<Parts>, container: &Arc<Container>, slow_unt
         Ok(None) => {}
         // The container itself may have caused the error, so it must not be killed for it: only its log ends.
         Err(error) => {
-            tracing::warn!(container = container.id(), "{error}");
+            tracing::warn!(container = container.id().as_str(), "{error}");
             continues_later = error.kind == ErrorKind::DeadlineExceeded;
         }
     }
     let spec = container.spec(&parts.registry.records).ok();
     let description = ContainerDescription {
         user_namespace: spec.as_ref().map(|spec| spec.has_namespace(oci::NamespaceType::User)),
-        hooks: spec.and_then(|spec| PendingHooks::from_spec(&spec, container.id(), &directory.to_string_lossy())),
-        id: container.id().to_owned(),
-        sandbox: container.metadata.sandbox.clone(),
+        hooks: spec
+            .and_then(|spec| PendingHooks::from_spec(&spec, container.id().as_str(), &directory.to_string_lossy())),
+        id: container.id().to_string(),
+        sandbox: container.metadata.sandbox.to_string(),
         cgroup: container.metadata.cgroup.clone(),
         pid: record.pid,
         start_time: record.start_time,

@@ -138,7 +138,7 @@ fn networked(parts: &Parts) -> HashSet<String> {
         sandbox.config().network == SharedMode::Pod && sandbox.record().phase != SandboxPhase::Stopped
     };
     let sandboxes = parts.registry.sandboxes();
-    sandboxes.iter().filter(|sandbox| has_namespace(sandbox)).map(|sandbox| sandbox.id().to_owned()).collect()
+    sandboxes.iter().filter(|sandbox| has_namespace(sandbox)).map(|sandbox| sandbox.id().to_string()).collect()
 }
 
 async fn remove_pins(parts: &Arc<Parts>) {
@@ -170,7 +170,7 @@ async fn remove_snapshots(parts: &Arc<Parts>) {
         let parts = &sweep.0;
         let snapshots = parts.node.images.snapshots();
         let owners: HashSet<String> =
-            parts.registry.containers().iter().map(|container| container.id().to_owned()).collect();
+            parts.registry.containers().iter().map(|container| container.id().to_string()).collect();
         for key in snapshots.into_iter().filter(|key| !owners.contains(key)) {
             parts.node.images.discard(&key)?;
         }

@@ -7,7 +7,7 @@ use monitor_api::HoldingState;
 use tokio::task::JoinHandle;
 
 use crate::{
-    Error, SharedMode,
+    Error, SandboxId, SharedMode,
     error::failed,
     monitor::Inventory,
     namespaces::{SharedResource, derive, files, forget_ended_init, hostname, make_owned, make_shared},
@@ -15,13 +15,13 @@ use crate::{
     parts::Parts,
     sandbox::teardown::teardown,
     store::{
-        ContainerPhase, Kind, LoadedRecord, Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, broken_sandbox,
+        ContainerPhase, LoadedRecord, Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, broken_sandbox,
         broken_status,
     },
 };
 
 /// The records of all sandboxes.
-pub(super) type Records = Vec<LoadedRecord<SandboxMetadata, SandboxRecord>>;
+pub(super) type Records = Vec<LoadedRecord<SandboxId, SandboxMetadata, SandboxRecord>>;
 
 pub(super) fn load(parts: &Arc<Parts>, loaded: Records) {
     for LoadedRecord { id, metadata, status } in loaded {
@@ -45,12 +45,12 @@ pub(super) fn load(parts: &Arc<Parts>, loaded: Records) {
 }
 
 /// Adds a pod that containers belong to and that has no record.
-pub(super) fn add_missing(parts: &Parts, id: &str) {
+pub(super) fn add_missing(parts: &Parts, id: &SandboxId) {
     let why = Error::internal("its record is gone");
     tracing::warn!("pod {id} is not ready: {why}");
     let (metadata, record) = broken_sandbox(id, &why);
-    let written = parts.registry.records.create(Kind::Sandbox, id, &metadata);
-    let written = written.and_then(|()| parts.registry.records.write_status(Kind::Sandbox, id, &record));
+    let written = parts.registry.records.create(id, &metadata);
+    let written = written.and_then(|()| parts.registry.records.write_status(id, &record));
     if let Err(error) = written {
         tracing::warn!("pod {id}: {error}");
     }
@@ -62,7 +62,7 @@ pub(super) fn add_missing(parts: &Parts, id: &str) {
 pub(super) async fn restore(parts: &Arc<Parts>, inventory: &mut Inventory) -> Vec<JoinHandle<()>> {
     let mut rollbacks = Vec::new();
     for sandbox in parts.registry.sandboxes() {
-        inventory.objects.remove(sandbox.id());
+        inventory.objects.remove(sandbox.id().as_str());
         inventory.keys.remove(&SharedResource::key(sandbox.id()));
         let restored = match sandbox.record().phase {
             // Its resources stay as they are, for its containers.
@@ -79,7 +79,7 @@ pub(super) async fn restore(parts: &Arc<Parts>, inventory: &mut Inventory) -> Ve
             }
             SandboxPhase::Stopped => Ok(()),
             SandboxPhase::Ready => {
-                parts.registry.sandbox_names.assign(sandbox.config().name.clone(), sandbox.id().to_owned());
+                parts.registry.sandbox_names.assign(sandbox.config().name.clone(), sandbox.id().clone());
                 restore_ready(parts, &sandbox).await
             }
         };
@@ -103,8 +103,8 @@ fn roll_back(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> JoinHandle<()> {
 }
 
 /// Reports whether a pod's network namespace is not pinned any longer. On an error the pod is not given up.
-fn is_unpinned(parts: &Parts, id: &str) -> bool {
-    let pinned = parts.node.pins.is_pinned(id);
+fn is_unpinned(parts: &Parts, id: &SandboxId) -> bool {
+    let pinned = parts.node.pins.is_pinned(id.as_str());
     pinned
         .inspect_err(|error| tracing::warn!("pod {id}: {error}; its network namespace is assumed to exist"))
         .is_ok_and(|pinned| !pinned)
@@ -157,7 +157,7 @@ async fn recover_resources(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result
     }
     let hostname = hostname(sandbox.config());
     // The network namespace still exists, and the user namespace that owns it can be determined.
-    let network = parts.node.pins.get(sandbox.id()).ok().filter(|_| sandbox.config().user_namespace.is_some());
+    let network = parts.node.pins.get(sandbox.id().as_str()).ok().filter(|_| sandbox.config().user_namespace.is_some());
     let user = network.map(syscall::user_namespace::owning_user_namespace).transpose();
     let user = user.map_err(failed("get the user namespace of the pod"))?;
     let owned = make_owned(&parts.monitor, sandbox.config(), &hostname, user).await?;

@@ -14,7 +14,7 @@ use super::{
     stop::{PodUsers, stop_unused},
 };
 use crate::{
-    ContainerState, ContainerStatus, Error, SandboxStatus,
+    ContainerId, ContainerState, ContainerStatus, Error, SandboxStatus, Selects,
     annotation::{RELEASE_ENDED, REMOVE_ENDED, is_set},
     container::{exit, remove::remove as remove_container},
     parts::Parts,
@@ -28,14 +28,14 @@ pub(crate) fn resume(parts: &Arc<Parts>) {
         let pod = sandbox.status();
         if is_removed_when_ended(&pod) && !containers.iter().any(|container| container.metadata.sandbox == pod.id) {
             let parts = Arc::clone(parts);
-            tokio::spawn(async move { retry_until_done(&pod.id, || remove_pod(&parts, &pod)).await });
+            tokio::spawn(async move { retry_until_done(pod.id.as_str(), || remove_pod(&parts, &pod)).await });
         }
     }
     containers.into_iter().for_each(|container| watch(parts, container.status()));
 }
 
 /// Watches a started container if a cleanup is requested for its exit.
-pub(crate) fn container_started(parts: &Arc<Parts>, id: &str) {
+pub(crate) fn container_started(parts: &Arc<Parts>, id: &(impl Selects<ContainerId> + ?Sized)) {
     if let Ok(container) = parts.registry.container(id) {
         watch(parts, container.status());
     }
@@ -60,9 +60,9 @@ fn watch(parts: &Arc<Parts>, container: ContainerStatus) {
         }
         let Some(parts) = parts.upgrade() else { return };
         if remove {
-            retry_until_done(&container.id, || self::remove(&parts, &container)).await;
+            retry_until_done(container.id.as_str(), || self::remove(&parts, &container)).await;
         } else if pod_of(&parts, &container).is_some_and(|pod| !is_from_kubelet(&pod)) {
-            retry_until_done(&container.id, || release(&parts, &container)).await;
+            retry_until_done(container.id.as_str(), || release(&parts, &container)).await;
         }
     });
 }
@@ -100,7 +100,7 @@ async fn release(parts: &Arc<Parts>, container: &ContainerStatus) -> Result<(), 
     while !stop_unused(parts, &container.sandbox, PodUsers::NotExited).await? {
         let mut others = parts.registry.containers_of(&container.sandbox).into_iter();
         // Not kept while it is waited for: its removal must end the wait.
-        let other = others.find(|other| other.state() != ContainerState::Exited).map(|other| other.id().to_owned());
+        let other = others.find(|other| other.state() != ContainerState::Exited).map(|other| other.id().clone());
         drop(others);
         match other {
             // The loop checks again whether it exited or was removed.
@@ -114,7 +114,7 @@ async fn release(parts: &Arc<Parts>, container: &ContainerStatus) -> Result<(), 
 async fn remove(parts: &Arc<Parts>, container: &ContainerStatus) -> Result<(), Error> {
     let pod = pod_of(parts, container).filter(is_removed_when_ended);
     if let (Some(_), Some(log)) = (&pod, container.log_path.clone()) {
-        report(&container.id, on_blocking_thread(move || fs::remove_file(log)).await);
+        report(container.id.as_str(), on_blocking_thread(move || fs::remove_file(log)).await);
     }
     remove_container(parts, &container.id).await?;
     match pod {
@@ -130,7 +130,7 @@ async fn remove_pod(parts: &Arc<Parts>, pod: &SandboxStatus) -> Result<(), Error
     }
     remove_sandbox(parts, &pod.id).await?;
     if let Some(directory) = pod.config.log_directory.clone() {
-        report(&pod.id, on_blocking_thread(move || remove_logs(&directory)).await);
+        report(pod.id.as_str(), on_blocking_thread(move || remove_logs(&directory)).await);
     }
     Ok(())
 }

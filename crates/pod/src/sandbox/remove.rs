@@ -9,13 +9,13 @@ use super::{
     teardown::teardown,
 };
 use crate::{
-    Error, ErrorKind, container,
+    Error, ErrorKind, SandboxId, Selects, container,
     parts::{Change, Parts},
     store::Sandbox,
 };
 
 /// Removes a pod; unknown ids succeed. Concurrent requests share one removal.
-pub(crate) async fn remove(parts: &Arc<Parts>, id: &str) -> Result<(), Error> {
+pub(crate) async fn remove(parts: &Arc<Parts>, id: &(impl Selects<SandboxId> + ?Sized)) -> Result<(), Error> {
     let sandbox = match parts.registry.sandbox(id) {
         Ok(sandbox) => sandbox,
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
@@ -25,7 +25,7 @@ pub(crate) async fn remove(parts: &Arc<Parts>, id: &str) -> Result<(), Error> {
         let (parts, sandbox) = (Arc::clone(parts), Arc::clone(&sandbox));
         || async move { begin(&parts, &sandbox).await }
     };
-    parts.flights.change.run(Change::RemoveSandbox(sandbox.id().to_owned()), work).await
+    parts.flights.change.run(Change::RemoveSandbox(sandbox.id().clone()), work).await
 }
 
 async fn begin(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {

@@ -10,17 +10,17 @@ use tracing::{Instrument, debug_span};
 
 use super::teardown::teardown;
 use crate::{
-    Error, ErrorKind, Name, SandboxConfig, SharedMode, annotation, clock,
+    Error, ErrorKind, Name, SandboxConfig, SandboxId, SharedMode, annotation, clock,
     error::failed,
     namespaces::{SharedResource, files, hostname, make_owned, make_shared, root_of},
     operation::{CreationGuard, blocking, failpoint, with_undo},
     parts::Parts,
-    store::{Kind, Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, identifier},
+    store::{Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord},
 };
 
 /// Creates a sandbox. If one of the same name is being created, waits for it; if one is ready, returns its id. A
 /// stopped sandbox of that name stays until it is removed, alongside the new one.
-pub(crate) async fn run(parts: &Arc<Parts>, config: SandboxConfig) -> Result<String, Error> {
+pub(crate) async fn run(parts: &Arc<Parts>, config: SandboxConfig) -> Result<SandboxId, Error> {
     parts.node.check_handler(&config.runtime_handler)?;
     parts.require_user_namespaces(&config).await?;
     let name = config.name.clone();
@@ -41,12 +41,12 @@ pub(crate) async fn run(parts: &Arc<Parts>, config: SandboxConfig) -> Result<Str
 }
 
 /// Returns the id of the ready sandbox that has a name.
-fn ready(parts: &Parts, name: &Name) -> Option<String> {
+fn ready(parts: &Parts, name: &Name) -> Option<SandboxId> {
     let id = parts.registry.sandbox_names.owner(name)?;
     parts.registry.sandbox(&id).is_ok_and(|sandbox| sandbox.is_ready()).then_some(id)
 }
 
-async fn make(parts: &Arc<Parts>, config: Arc<SandboxConfig>) -> Result<String, Error> {
+async fn make(parts: &Arc<Parts>, config: Arc<SandboxConfig>) -> Result<SandboxId, Error> {
     let (name, operation) = (config.name.clone(), format!("run pod {}/{}", config.name.namespace, config.name.name));
     // The parent cgroup of all pods must not be removed while something is created in it.
     let _creation_lock = parts.creation_lock.read().await;
@@ -78,9 +78,9 @@ struct Networked<'a>(Reserved<'a>);
 
 impl<'a> Reserved<'a> {
     fn new(parts: &'a Arc<Parts>, config: Arc<SandboxConfig>) -> Result<Self, Error> {
-        let metadata = SandboxMetadata { id: identifier::generate()?, config, created_at: clock::now() };
+        let metadata = SandboxMetadata { id: SandboxId::generate()?, config, created_at: clock::now() };
         let record = SandboxRecord::reserved();
-        parts.registry.records.create(Kind::Sandbox, &metadata.id, &metadata)?;
+        parts.registry.records.create(&metadata.id, &metadata)?;
         let hostname = hostname(&metadata.config);
         let sandbox = Arc::new(Sandbox::new(metadata, record));
         let gate = Arc::clone(&sandbox.gate).try_write_owned().map_err(failed("lock a new sandbox"))?;
@@ -147,8 +147,11 @@ impl<'a> Reserved<'a> {
                     None => parts.node.pool.take(),
                 };
                 let namespace = namespace.map_err(failed("create a network namespace"))?;
-                let path =
-                    parts.node.pins.pin(sandbox.id(), &namespace).map_err(failed("pin the network namespace"))?;
+                let path = parts
+                    .node
+                    .pins
+                    .pin(sandbox.id().as_str(), &namespace)
+                    .map_err(failed("pin the network namespace"))?;
                 Ok((Some((namespace, path)), shared))
             }
         };
@@ -193,7 +196,7 @@ impl<'a> Reserved<'a> {
         }
         self.sandbox.stage("rolling back: it was stopped while it was being created");
         loop {
-            self.parts.node.network.cancel(self.sandbox.id());
+            self.parts.node.network.cancel(self.sandbox.id().as_str());
             if let Ok(attached) = tokio::time::timeout(RETRY, &mut attach).await {
                 return attached;
             }
@@ -240,14 +243,14 @@ impl<'a> Reserved<'a> {
 }
 
 impl Networked<'_> {
-    async fn publish(self) -> Result<String, Error> {
+    async fn publish(self) -> Result<SandboxId, Error> {
         let Self(reserved) = self;
         let published = reserved.parts.registry.update_sandbox(&reserved.sandbox, |record| {
             record.phase = SandboxPhase::Ready;
             record.enter("ready");
         });
         match published {
-            Ok(()) => Ok(reserved.sandbox.id().to_owned()),
+            Ok(()) => Ok(reserved.sandbox.id().clone()),
             Err(error) => Err(reserved.roll_back(error).await),
         }
     }
@@ -256,7 +259,7 @@ impl Networked<'_> {
 fn pod_ref(sandbox: &Sandbox) -> PodRef {
     let name = sandbox.config().name.clone();
     PodRef {
-        sandbox: sandbox.id().to_owned(),
+        sandbox: sandbox.id().to_string(),
         name: name.name,
         namespace: name.namespace,
         uid: name.uid,

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 
 use super::teardown::release;
 use crate::{
-    Error, ErrorKind, container,
+    Error, ErrorKind, SandboxId, Selects, container,
     operation::with_timeout,
     parts::{Change, Parts},
     store::{ContainerPhase, Sandbox, SandboxPhase},
@@ -14,7 +14,7 @@ use crate::{
 
 /// Stops a pod; succeeds if it is stopped or unknown. Concurrent requests share one stop. A pod that is being created
 /// is rolled back: a network plugin that runs for it is killed.
-pub(crate) async fn stop(parts: &Arc<Parts>, id: &str) -> Result<(), Error> {
+pub(crate) async fn stop(parts: &Arc<Parts>, id: &(impl Selects<SandboxId> + ?Sized)) -> Result<(), Error> {
     let sandbox = match parts.registry.sandbox(id) {
         Ok(sandbox) => sandbox,
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
@@ -24,7 +24,7 @@ pub(crate) async fn stop(parts: &Arc<Parts>, id: &str) -> Result<(), Error> {
         let (parts, sandbox) = (Arc::clone(parts), Arc::clone(&sandbox));
         || async move { begin(&parts, &sandbox).await }
     };
-    parts.flights.change.run(Change::StopSandbox(sandbox.id().to_owned()), work).await
+    parts.flights.change.run(Change::StopSandbox(sandbox.id().clone()), work).await
 }
 
 /// Containers that count as users of a pod.
@@ -38,7 +38,11 @@ pub enum PodUsers {
 
 /// Stops a pod that is not in use, and reports whether it is stopped. The decision is made while nothing can be created
 /// in the pod: a container that is being created is waited for, and counts as a user.
-pub(crate) async fn stop_unused(parts: &Arc<Parts>, id: &str, users: PodUsers) -> Result<bool, Error> {
+pub(crate) async fn stop_unused(
+    parts: &Arc<Parts>,
+    id: &(impl Selects<SandboxId> + ?Sized),
+    users: PodUsers,
+) -> Result<bool, Error> {
     let sandbox = match parts.registry.sandbox(id) {
         Ok(sandbox) => sandbox,
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(true),

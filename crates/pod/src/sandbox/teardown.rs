@@ -9,7 +9,7 @@ use crate::{
     namespaces::{FILES, SHM, SharedResource},
     operation::{Undo, blocking, failpoint},
     parts::Parts,
-    store::{Kind, Sandbox, SandboxPhase},
+    store::{Sandbox, SandboxPhase},
 };
 
 /// Removes everything of a pod except its record. Every step is idempotent.
@@ -21,25 +21,25 @@ pub(super) async fn release(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Resul
         // Locked until the monitor has removed the init, so that its exit is not handled as unexpected.
         let mut held = sandbox.pid.lock().await;
         held.take();
-        if parts.monitor.custody().holds(id) { parts.monitor.delete(id).await } else { Ok(()) }
+        if parts.monitor.custody().holds(id.as_str()) { parts.monitor.delete(id.as_str()).await } else { Ok(()) }
     };
     undo.step("stop the pod's init", init).await;
-    let group = parts.node.remove_group(parts.node.init_cgroup_of(sandbox), id);
+    let group = parts.node.remove_group(parts.node.init_cgroup_of(sandbox), id.as_str());
     undo.step("remove the cgroup of the pod's init", group).await;
     failpoint::reach("teardown.init");
     if sandbox.config().network == SharedMode::Pod {
         sandbox.stage("detach from the network");
-        undo.step("detach from the network", parts.node.network.detach(id)).await;
+        undo.step("detach from the network", parts.node.network.detach(id.as_str())).await;
         sandbox.add_plugin_calls(&parts.node.network);
         failpoint::reach("teardown.detached");
         let unpin = {
             let (parts, id) = (Arc::clone(parts), id.to_owned());
-            move || parts.node.pins.unpin(&id).map_err(|e| Error::internal(e.to_string()))
+            move || parts.node.pins.unpin(id.as_str()).map_err(|e| Error::internal(e.to_string()))
         };
         undo.step("unpin the network namespace", blocking(unpin)).await;
         failpoint::reach("teardown.unpinned");
     }
-    let points = [SHM, FILES].map(|name| parts.registry.records.directory(Kind::Sandbox, id).join(name));
+    let points = [SHM, FILES].map(|name| parts.registry.records.directory(id).join(name));
     let attached = offload::in_place(|| points.into_iter().filter(|point| point.exists()).collect::<Vec<_>>());
     for point in attached {
         let detach = async { offload::in_place(|| volume::detach(&point)) };
@@ -70,5 +70,5 @@ async fn remove(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<(), Error>
     }
     parts.node.remove_pod_cgroup(sandbox).await?;
     failpoint::reach("teardown.released");
-    parts.registry.records.remove(Kind::Sandbox, sandbox.id())
+    parts.registry.records.remove(sandbox.id())
 }

@@ -5,25 +5,27 @@ use std::{collections::HashMap, sync::Arc};
 
 use tokio::sync::watch;
 
+use crate::ContainerId;
+
 /// Number of clients by container; containers without clients are not in the map. Clones share the map.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct AttachedClients(Arc<watch::Sender<HashMap<String, usize>>>);
+pub(crate) struct AttachedClients(Arc<watch::Sender<HashMap<ContainerId, usize>>>);
 
 /// An attached client; dropping it unregisters the client.
 pub struct AttachedClient {
     clients: AttachedClients,
-    container: String,
+    container: ContainerId,
 }
 
 impl AttachedClients {
     /// Registers a client.
-    pub(crate) fn register(&self, container: &str) -> AttachedClient {
-        self.0.send_modify(|clients| *clients.entry(container.to_owned()).or_default() += 1);
-        AttachedClient { clients: self.clone(), container: container.to_owned() }
+    pub(crate) fn register(&self, container: &ContainerId) -> AttachedClient {
+        self.0.send_modify(|clients| *clients.entry(container.clone()).or_default() += 1);
+        AttachedClient { clients: self.clone(), container: container.clone() }
     }
 
     /// Resolves when the container has no attached clients.
-    pub(crate) async fn wait_for_none(&self, container: &str) {
+    pub(crate) async fn wait_for_none(&self, container: &ContainerId) {
         // This fails only if the sender is dropped, and `self` is the sender.
         let _ = self.0.subscribe().wait_for(|clients| !clients.contains_key(container)).await;
     }

@@ -14,11 +14,8 @@ use std::sync::{
 use cgroup::{Group, GroupPath, Hierarchies};
 use tokio::sync::watch;
 
-use super::{
-    pipe_calls::PipeCalls,
-    record::{Kind, Records},
-};
-use crate::{Error, clock, error::failed, operation::CreationState};
+use super::{pipe_calls::PipeCalls, record::Records};
+use crate::{ContainerId, Error, SandboxId, clock, error::failed, operation::CreationState};
 
 pub(crate) use broken::broken as broken_container;
 pub(crate) use cause::Sent;
@@ -33,7 +30,7 @@ pub use status::{ContainerState, ContainerStatus};
 pub(crate) const SPEC: &str = "spec.json";
 
 /// Sandbox id, name and attempt of a container.
-pub(crate) type ContainerName = (String, String, u32);
+pub(crate) type ContainerName = (SandboxId, String, u32);
 
 /// A container: its metadata, its current record, and the locks that protect them.
 pub(crate) struct Container {
@@ -71,7 +68,7 @@ impl Container {
         }
     }
 
-    pub(crate) fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &ContainerId {
         &self.metadata.id
     }
 
@@ -166,7 +163,7 @@ impl Container {
 
     /// Reads the runtime specification that the container was created with.
     pub(crate) fn spec(&self, records: &Records) -> Result<oci::Spec, Error> {
-        records.read(Kind::Container, self.id(), SPEC)
+        records.read(self.id(), SPEC)
     }
 
     /// Sets the resolved process; only the first call has an effect.

@@ -15,7 +15,7 @@ use std::sync::{
 
 use tokio::sync::broadcast::{self, error::RecvError};
 
-use super::{ContainerPhase, ContainerRecord, SandboxPhase};
+use super::{ContainerPhase, ContainerRecord, ObjectId, SandboxPhase};
 use crate::{ContainerStatus, SandboxStatus};
 
 /// Number of events that a listener may lag behind.
@@ -40,7 +40,7 @@ pub struct Event {
     /// Kind of the event.
     pub kind: EventKind,
     /// Id of the container, or of the pod itself.
-    pub id: String,
+    pub id: ObjectId,
     /// Time of the event, in nanoseconds since the epoch.
     pub at: u64,
     /// The pod; `None` if the container outlived the record of its pod.
@@ -166,7 +166,7 @@ pub(super) fn sandbox_events(before: SandboxPhase, now: SandboxPhase) -> &'stati
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Cause;
+    use crate::{Cause, SandboxId};
 
     fn kinds(before: ContainerPhase, phase: ContainerPhase, cause: Option<Cause>) -> Vec<EventKind> {
         let record = ContainerRecord { phase, cause, ..ContainerRecord::default() };
@@ -199,14 +199,15 @@ mod tests {
     async fn a_slow_listener_gets_lagged_and_can_continue() {
         let sender = broadcast::Sender::new(2);
         let mut stream = EventStream(sender.subscribe());
-        for id in ["a", "b", "c"] {
-            let event = Event { kind: EventKind::Created, id: id.into(), at: 1, sandbox: None, containers: Vec::new() };
+        let id = |letter: &str| ObjectId::Sandbox(SandboxId::parse(&letter.repeat(64)).expect("an id"));
+        for id in ["a", "b", "c"].map(id) {
+            let event = Event { kind: EventKind::Created, id, at: 1, sandbox: None, containers: Vec::new() };
             sender.send(Arc::new(event)).unwrap();
         }
         assert_eq!(stream.next().await.map(drop), Err(Lagged(1)));
-        assert_eq!(stream.next().await.unwrap().unwrap().id, "b");
+        assert_eq!(stream.next().await.unwrap().unwrap().id, id("b"));
         drop(sender);
-        assert_eq!(stream.next().await.unwrap().unwrap().id, "c");
+        assert_eq!(stream.next().await.unwrap().unwrap().id, id("c"));
         assert!(stream.next().await.unwrap().is_none());
     }
 }

@@ -5,10 +5,12 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    str::FromStr,
 };
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use super::identifier::{ContainerId, SandboxId};
 use crate::{Error, error::failed, operation::retry};
 
 /// Format of the records; other formats are not read.
@@ -41,10 +43,24 @@ impl Kind {
     }
 }
 
+/// The id of an object that has a record.
+pub(crate) trait RecordId: AsRef<str> + FromStr {
+    /// Kind of the object.
+    const KIND: Kind;
+}
+
+impl RecordId for SandboxId {
+    const KIND: Kind = Kind::Sandbox;
+}
+
+impl RecordId for ContainerId {
+    const KIND: Kind = Kind::Container;
+}
+
 /// A record that was read. The parts that cannot be read are returned as errors, and do not affect other records.
 #[derive(Debug)]
-pub(crate) struct LoadedRecord<M, S> {
-    pub(crate) id: String,
+pub(crate) struct LoadedRecord<I, M, S> {
+    pub(crate) id: I,
     pub(crate) metadata: Result<M, Error>,
     /// `None` if the status was not written yet.
     pub(crate) status: Result<Option<S>, Error>,
@@ -62,17 +78,17 @@ impl Records {
     }
 
     /// Returns the directory of an object.
-    pub(crate) fn directory(&self, kind: Kind, id: &str) -> PathBuf {
-        self.root.join(kind.directory()).join(id)
+    pub(crate) fn directory<I: RecordId>(&self, id: &I) -> PathBuf {
+        self.root.join(I::KIND.directory()).join(id.as_ref())
     }
 
     /// Creates the directory of an object and its metadata. From now on recovery knows the object after a crash.
-    pub(crate) fn create(&self, kind: Kind, id: &str, metadata: &impl Serialize) -> Result<(), Error> {
-        let directory = self.directory(kind, id);
+    pub(crate) fn create(&self, id: &impl RecordId, metadata: &impl Serialize) -> Result<(), Error> {
+        let directory = self.directory(id);
         offload::in_place(|| {
             let made = DirBuilder::new().mode(0o711).create(&directory);
             made.map_err(failed(format_args!("create {}", directory.display())))?;
-            self.write(kind, id, METADATA, metadata).inspect_err(|_| {
+            self.write(id, METADATA, metadata).inspect_err(|_| {
                 // On a full tmpfs nothing must be left of an object that was not created. A directory that cannot be
                 // removed has no metadata, and is removed at the next start.
                 let _ = fs::remove_dir_all(&directory);
@@ -81,13 +97,13 @@ impl Records {
     }
 
     /// Replaces the status atomically.
-    pub(crate) fn write_status(&self, kind: Kind, id: &str, status: &impl Serialize) -> Result<(), Error> {
-        self.write(kind, id, STATUS, status)
+    pub(crate) fn write_status(&self, id: &impl RecordId, status: &impl Serialize) -> Result<(), Error> {
+        self.write(id, STATUS, status)
     }
 
     /// Writes another file of the record atomically.
-    pub(crate) fn write(&self, kind: Kind, id: &str, name: &str, value: &impl Serialize) -> Result<(), Error> {
-        let path = self.directory(kind, id).join(name);
+    pub(crate) fn write(&self, id: &impl RecordId, name: &str, value: &impl Serialize) -> Result<(), Error> {
+        let path = self.directory(id).join(name);
         let replace = || -> io::Result<()> {
             let text = serde_json::to_vec(&Versioned { version: RECORD_VERSION, value })?;
             let temporary = path.with_extension("new");
@@ -101,13 +117,13 @@ impl Records {
     }
 
     /// Reads another file of the record.
-    pub(crate) fn read<T: DeserializeOwned>(&self, kind: Kind, id: &str, name: &str) -> Result<T, Error> {
-        offload::in_place(|| read(&self.directory(kind, id).join(name)))
+    pub(crate) fn read<T: DeserializeOwned>(&self, id: &impl RecordId, name: &str) -> Result<T, Error> {
+        offload::in_place(|| read(&self.directory(id).join(name)))
     }
 
     /// Removes the directory of an object; succeeds if it does not exist.
-    pub(crate) fn remove(&self, kind: Kind, id: &str) -> Result<(), Error> {
-        let directory = self.directory(kind, id);
+    pub(crate) fn remove(&self, id: &impl RecordId) -> Result<(), Error> {
+        let directory = self.directory(id);
         match offload::in_place(|| fs::remove_dir_all(&directory)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(failed(format_args!("remove {}", directory.display()))(error))
@@ -117,11 +133,10 @@ impl Records {
     }
 
     /// Reads all records. Entries that are not records are moved aside with a warning.
-    pub(crate) fn load<M: DeserializeOwned, S: DeserializeOwned>(
+    pub(crate) fn load<I: RecordId, M: DeserializeOwned, S: DeserializeOwned>(
         &self,
-        kind: Kind,
-    ) -> Result<Vec<LoadedRecord<M, S>>, Error> {
-        let directory = self.root.join(kind.directory());
+    ) -> Result<Vec<LoadedRecord<I, M, S>>, Error> {
+        let directory = self.root.join(I::KIND.directory());
         let entries = fs::read_dir(&directory).map_err(failed(format_args!("read {}", directory.display())))?;
         let mut loaded = Vec::new();
         for entry in entries {
@@ -129,9 +144,9 @@ impl Records {
             let entry = entry.map_err(failed(format_args!("read {}", directory.display())))?;
             let path = entry.path();
             let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            let Some(id) = entry.file_name().to_str().filter(|name| is_id(name) && is_directory).map(str::to_owned)
-            else {
-                self.move_aside(kind, &path);
+            let name = entry.file_name();
+            let Some(id) = name.to_str().filter(|_| is_directory).and_then(|name| I::from_str(name).ok()) else {
+                self.move_aside(I::KIND, &path);
                 continue;
             };
             let (metadata, status) = (find(&path.join(METADATA)), find(&path.join(STATUS)));
@@ -157,11 +172,6 @@ impl Records {
             tracing::warn!("move {} to {}: {error}", path.display(), target.display());
         }
     }
-}
-
-/// Reports whether a name has the form of an id; see [`super::identifier::generate`].
-fn is_id(name: &str) -> bool {
-    name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// The version of a record of any format.

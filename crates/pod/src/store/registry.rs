@@ -6,28 +6,28 @@ use std::{
 };
 
 use super::{
-    Container, ContainerName, ContainerPhase, ContainerRecord, EventKind, Kind, Name, Records, Sandbox, SandboxPhase,
-    SandboxRecord,
+    Container, ContainerId, ContainerName, ContainerPhase, ContainerRecord, EventKind, Name, ObjectId, Records,
+    Sandbox, SandboxId, SandboxPhase, SandboxRecord, Selects,
     events::{Event, EventStream, Events, container_events, sandbox_events},
     identifier,
     names::Names,
 };
 use crate::{Error, clock};
 
-type Objects<T> = Mutex<BTreeMap<String, Arc<T>>>;
+type Objects<I, T> = Mutex<BTreeMap<I, Arc<T>>>;
 
 /// All objects, by id. Every change that is written, and of the lists, goes through it, so that each is counted and
 /// announced.
 pub(crate) struct Registry {
     pub(crate) records: Records,
-    pub(crate) sandbox_names: Names<Name>,
-    pub(crate) container_names: Names<ContainerName>,
+    pub(crate) sandbox_names: Names<Name, SandboxId>,
+    pub(crate) container_names: Names<ContainerName, ContainerId>,
     events: Events,
-    sandboxes: Objects<Sandbox>,
-    containers: Objects<Container>,
+    sandboxes: Objects<SandboxId, Sandbox>,
+    containers: Objects<ContainerId, Container>,
 }
 
-fn lock<T>(objects: &Objects<T>) -> MutexGuard<'_, BTreeMap<String, Arc<T>>> {
+fn lock<I, T>(objects: &Objects<I, T>) -> MutexGuard<'_, BTreeMap<I, Arc<T>>> {
     objects.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -44,12 +44,12 @@ impl Registry {
     }
 
     /// Finds a sandbox by its id or an unambiguous prefix of it.
-    pub(crate) fn sandbox(&self, id: &str) -> Result<Arc<Sandbox>, Error> {
+    pub(crate) fn sandbox(&self, id: &(impl Selects<SandboxId> + ?Sized)) -> Result<Arc<Sandbox>, Error> {
         identifier::find(&lock(&self.sandboxes), "pod", id).cloned()
     }
 
     /// Finds a container by its id or an unambiguous prefix of it.
-    pub(crate) fn container(&self, id: &str) -> Result<Arc<Container>, Error> {
+    pub(crate) fn container(&self, id: &(impl Selects<ContainerId> + ?Sized)) -> Result<Arc<Container>, Error> {
         identifier::find(&lock(&self.containers), "container", id).cloned()
     }
 
@@ -61,21 +61,21 @@ impl Registry {
         lock(&self.containers).values().cloned().collect()
     }
 
-    pub(crate) fn containers_of(&self, sandbox: &str) -> Vec<Arc<Container>> {
+    pub(crate) fn containers_of(&self, sandbox: &SandboxId) -> Vec<Arc<Container>> {
         let mut all = self.containers();
-        all.retain(|container| container.metadata.sandbox == sandbox);
+        all.retain(|container| container.metadata.sandbox == *sandbox);
         all
     }
 
     pub(crate) fn insert_sandbox(&self, sandbox: Arc<Sandbox>) {
         let mut all = lock(&self.sandboxes);
-        all.insert(sandbox.id().to_owned(), sandbox);
+        all.insert(sandbox.id().clone(), sandbox);
         self.events.changed();
     }
 
     pub(crate) fn insert_container(&self, container: Arc<Container>) {
         let mut all = lock(&self.containers);
-        all.insert(container.id().to_owned(), container);
+        all.insert(container.id().clone(), container);
         self.events.changed();
     }
 
@@ -131,7 +131,7 @@ impl Registry {
         let before = record.phase;
         change(&mut record);
         let now = record.phase;
-        self.records.write_status(Kind::Sandbox, sandbox.id(), &record).or_else(on_failed_write)?;
+        self.records.write_status(sandbox.id(), &record).or_else(on_failed_write)?;
         let changing = self.events.changing();
         sandbox.publish(record);
         drop(changing);
@@ -155,7 +155,7 @@ impl Registry {
         if !change(&mut record) {
             return Ok(());
         }
-        let written = self.records.write_status(Kind::Container, container.id(), &record);
+        let written = self.records.write_status(container.id(), &record);
         // A full tmpfs must not hide a state change from the callers that wait for it.
         let record = Arc::new(record);
         let changing = self.events.changing();
@@ -188,25 +188,20 @@ impl Registry {
     }
 
     fn announce_sandbox(&self, kind: EventKind, sandbox: &Sandbox) {
-        self.events.send(|| self.event(kind, sandbox.id(), sandbox.id(), Some(sandbox)));
+        self.events.send(|| self.event(kind, ObjectId::Sandbox(sandbox.id().clone()), sandbox.id(), Some(sandbox)));
     }
 
     fn announce_container(&self, kind: EventKind, container: &Container) {
         self.events.send(|| {
             let sandbox = self.sandbox(&container.metadata.sandbox).ok();
-            self.event(kind, container.id(), &container.metadata.sandbox, sandbox.as_deref())
+            let id = ObjectId::Container(container.id().clone());
+            self.event(kind, id, &container.metadata.sandbox, sandbox.as_deref())
         });
     }
 
-    fn event(&self, kind: EventKind, id: &str, sandbox_id: &str, sandbox: Option<&Sandbox>) -> Event {
+    fn event(&self, kind: EventKind, id: ObjectId, sandbox_id: &SandboxId, sandbox: Option<&Sandbox>) -> Event {
         let containers = self.containers_of(sandbox_id);
         let containers = containers.iter().map(|container| container.status()).filter(|status| !status.creating);
-        Event {
-            kind,
-            id: id.to_owned(),
-            at: clock::now(),
-            sandbox: sandbox.map(Sandbox::status),
-            containers: containers.collect(),
-        }
+        Event { kind, id, at: clock::now(), sandbox: sandbox.map(Sandbox::status), containers: containers.collect() }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fd::OwnedFd;
 use tokio::sync::watch;
 
-use crate::operation::CreationState;
+use crate::{SandboxId, operation::CreationState};
 
 pub(crate) use broken::{broken as broken_sandbox, broken_status};
 pub use config::{Dns, Name, PidMode, SandboxConfig, SharedMode};
@@ -44,7 +44,7 @@ impl Sandbox {
         }
     }
 
-    pub(crate) fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &SandboxId {
         &self.metadata.id
     }
 
@@ -99,7 +99,7 @@ impl Sandbox {
 
     /// Adds the calls of network plugins for this sandbox to its timeline.
     pub(crate) fn add_plugin_calls(&self, network: &network::Network) {
-        let calls = network.calls(self.id());
+        let calls = network.calls(self.id().as_str());
         let last = self.record().timeline.stages().iter().filter(|stage| stage.part).map(|stage| stage.began).max();
         for call in calls.into_iter().filter(|call| last.is_none_or(|last| call.began > last)) {
             let took = call.took.map_or(0, |took| u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));

@@ -1,15 +1,15 @@
 //! Summaries of pods and containers for lists, borrowed without copies.
 
 use super::{Container, ContainerPhase, Registry, Sandbox, SandboxPhase};
-use crate::{ContainerConfig, ContainerState, SandboxConfig, SandboxState};
+use crate::{ContainerConfig, ContainerId, ContainerState, SandboxConfig, SandboxId, SandboxState};
 
 /// Summary of a container for a list.
 #[derive(Debug)]
 pub struct ContainerSummary<'a> {
     /// Id, 64 hex digits.
-    pub id: &'a str,
+    pub id: &'a ContainerId,
     /// Id of its sandbox.
-    pub sandbox: &'a str,
+    pub sandbox: &'a SandboxId,
     /// The configuration of the request.
     pub config: &'a ContainerConfig,
     /// `sha256:…`
@@ -29,7 +29,7 @@ pub struct ContainerSummary<'a> {
 #[derive(Debug)]
 pub struct SandboxSummary<'a> {
     /// Id, 64 hex digits.
-    pub id: &'a str,
+    pub id: &'a SandboxId,
     /// The configuration of the request.
     pub config: &'a SandboxConfig,
     /// Whether it is ready for containers.

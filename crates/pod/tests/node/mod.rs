@@ -11,8 +11,8 @@ use std::{
 
 use cgroup::{Group, GroupPath, Hierarchies};
 use pod::{
-    Config, ContainerConfig, ContainerState, Engine, GroupsPolicy, Name, NetworkConfig, PidMode, Registries,
-    SandboxConfig, SeccompChoice, Security, SharedMode, UserChoice,
+    Config, ContainerConfig, ContainerId, ContainerState, Engine, GroupsPolicy, Name, NetworkConfig, PidMode,
+    Registries, SandboxConfig, SandboxId, SeccompChoice, Security, SharedMode, UserChoice,
 };
 use testbed::{Namespaces, checkout, make_image, node_id, run_on_a_node, shell, test_name, this_test, wait_until};
 
@@ -176,7 +176,7 @@ impl Node {
     }
 
     /// Creates and starts a container and returns its id.
-    pub async fn run(&self, engine: &Engine, sandbox: &str, config: ContainerConfig) -> String {
+    pub async fn run(&self, engine: &Engine, sandbox: &SandboxId, config: ContainerConfig) -> ContainerId {
         let id = engine.create_container(sandbox, config).await.expect("create");
         engine.start_container(&id).await.expect("start");
         id
@@ -265,12 +265,12 @@ pub fn script(name: &str, text: &str) -> ContainerConfig {
     container(name, &["sh", "-c", text])
 }
 
-pub fn state(engine: &Engine, id: &str) -> ContainerState {
+pub fn state(engine: &Engine, id: &ContainerId) -> ContainerState {
     engine.container(id).expect("container").state
 }
 
 /// Runs a shell command in a container, which must succeed, and returns its output.
-pub async fn exec(engine: &Engine, id: &str, text: &str) -> String {
+pub async fn exec(engine: &Engine, id: &ContainerId, text: &str) -> String {
     let command = ["sh", "-c", text].map(str::to_owned).to_vec();
     let output = engine.exec_sync(id, command, TIMEOUT).await.expect("exec");
     assert_eq!(output.exit_code, 0, "{text}: {}", String::from_utf8_lossy(&output.stderr));
@@ -278,7 +278,7 @@ pub async fn exec(engine: &Engine, id: &str, text: &str) -> String {
 }
 
 /// Waits until a container exits and returns its exit code.
-pub async fn exit_code(engine: &Engine, id: &str) -> Option<i32> {
+pub async fn exit_code(engine: &Engine, id: &ContainerId) -> Option<i32> {
     tokio::time::timeout(TIMEOUT, engine.wait(id)).await.expect("it exits in time").expect("the container exists")
 }
 

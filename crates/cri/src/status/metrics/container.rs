@@ -18,7 +18,7 @@ static DEVICES: std::sync::LazyLock<Devices> = std::sync::LazyLock::new(Devices:
 /// Encodes the `ContainerMetrics` of a container.
 pub(super) fn write(out: &mut Vec<u8>, stats: &ContainerStats, pod: &Name, filesystem: &Filesystem) {
     let container = &stats.container;
-    text(ID, &container.id, out);
+    text(ID, container.id.as_str(), out);
     // The reference that the user specified, because kubelet requests images by id.
     let named = &container.config.user_specified_image;
     let image = if named.is_empty() { container.config.image.as_str() } else { named.as_str() };

@@ -19,7 +19,7 @@ const CONTAINER_METRICS: u32 = 3;
 /// Encodes the `PodSandboxMetrics` of a pod.
 pub(crate) fn of_sandbox(stats: &SandboxStats, filesystem: &Filesystem) -> Row {
     let (sandbox, mut out) = (&stats.sample.sandbox, Vec::with_capacity(16 * 1024));
-    text(ID, &sandbox.id, &mut out);
+    text(ID, sandbox.id.as_str(), &mut out);
     let name = &sandbox.config.name;
     let labels = [POD, sandbox.id.as_str(), "", name.namespace.as_str(), name.name.as_str()];
     let mut writer = Writer::new(&mut out, labels, stats.sample.at);

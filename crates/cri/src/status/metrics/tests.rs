@@ -3,7 +3,7 @@ use std::collections::{HashMap, HashSet};
 use cri_proto::{encoded::ListPodSandboxMetricsResponse, v1};
 
 use super::{Filesystem, descriptors, of_sandbox};
-use crate::status::samples::{SECOND, pod};
+use crate::status::samples::{SECOND, container_id, pod, sandbox_id};
 
 fn metrics() -> v1::PodSandboxMetrics {
     let filesystem = Filesystem { device: "/dev/x".into(), size: 100, inodes: 9, inodes_free: 4 };
@@ -41,7 +41,11 @@ fn is_counter(name: &str) -> bool {
 #[test]
 fn values_are_those_of_the_sample() {
     let pod = metrics();
-    assert_eq!((pod.pod_sandbox_id.as_str(), pod.container_metrics[0].container_id.as_str()), ("p1", "c1"));
+    let (pod_id, id) = (sandbox_id("a1"), container_id("c1"));
+    assert_eq!(
+        (pod.pod_sandbox_id.as_str(), pod.container_metrics[0].container_id.as_str()),
+        (pod_id.as_str(), id.as_str())
+    );
     let find = |name: &str, label: &str| {
         let all = pod.metrics.iter().chain(&pod.container_metrics[0].metrics);
         let mut matching =
@@ -51,9 +55,12 @@ fn values_are_those_of_the_sample() {
     };
     let (seconds, labels) = find("container_cpu_usage_seconds_total", "total");
     assert_eq!(seconds, 12, "whole seconds: CRI has no fractions");
-    assert_eq!(labels, ["name", "c1", "image", "namespace", "pod", "total"]);
+    assert_eq!(labels, ["name", id.as_str(), "image", "namespace", "pod", "total"]);
     let (bytes, labels) = find("container_network_receive_bytes_total", "eth0");
-    assert_eq!((bytes, labels), (10, ["POD", "p1", "", "namespace", "pod", "eth0"].map(str::to_owned).to_vec()));
+    assert_eq!(
+        (bytes, labels),
+        (10, ["POD", pod_id.as_str(), "", "namespace", "pod", "eth0"].map(str::to_owned).to_vec())
+    );
     assert_eq!(find("container_network_transmit_packets_dropped_total", "eth0").0, 2);
     assert_eq!(find("container_pressure_cpu_waiting_seconds_total", "").0, 7);
     assert_eq!(find("container_pressure_io_stalled_seconds_total", "").0, 3);

@@ -92,7 +92,7 @@ fn spec(parts: &Parts, container: &Container) -> Value {
     annotate("container-type", "container");
     annotate("container-name", &container.config().name);
     annotate("image-name", &container.config().image);
-    annotate("sandbox-id", &container.metadata.sandbox);
+    annotate("sandbox-id", container.metadata.sandbox.as_str());
     if let Ok(sandbox) = parts.registry.sandbox(&container.metadata.sandbox) {
         let name = &sandbox.config().name;
         annotate("sandbox-name", &name.name);

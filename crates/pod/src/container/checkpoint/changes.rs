@@ -37,7 +37,7 @@ const PATH_MAX: usize = 4095;
 const BLOCK: u64 = 512;
 
 pub(super) fn write(parts: &Parts, container: &Container, attempt: &Arc<Attempt>) -> Result<(), Error> {
-    let (directory, upper) = (&attempt.directory, parts.node.images.upper(container.id()));
+    let (directory, upper) = (&attempt.directory, parts.node.images.upper(container.id().as_str()));
     let (diff, deleted) = (directory.join("rootfs-diff.tar"), directory.join("deleted.files"));
     let file = File::create(&diff).map_err(failed(format_args!("create {}", diff.display())))?;
     let file = Guarded { inner: file, attempt: Arc::clone(attempt) };

@@ -11,7 +11,7 @@ use tracing::{Instrument, debug_span};
 
 use super::pid_namespace::pid_namespace_of;
 use crate::{
-    ContainerConfig, Error, Signal, annotation, clock,
+    ContainerConfig, ContainerId, Error, Signal, annotation, clock,
     container::{
         prepare::{self, Prepared, preopened_files::PreopenedFiles},
         remove::remove_locked,
@@ -20,7 +20,7 @@ use crate::{
     monitor::CreateOutcome,
     operation::{CreationGuard, blocking, failpoint, with_undo},
     parts::Parts,
-    store::{Container, ContainerMetadata, ContainerPhase, ContainerRecord, Kind, Sandbox, identifier},
+    store::{Container, ContainerMetadata, ContainerPhase, ContainerRecord, Sandbox},
 };
 
 /// Phase 1: the container is on record, and nothing else of it exists.
@@ -82,7 +82,7 @@ impl<'a> Recorded<'a> {
         config: Arc<ContainerConfig>,
     ) -> Result<Self, Error> {
         let metadata = metadata(parts, sandbox, image, config)?;
-        parts.registry.records.create(Kind::Container, &metadata.id, &metadata)?;
+        parts.registry.records.create(&metadata.id, &metadata)?;
         let container = Arc::new(Container::new(metadata, ContainerRecord::default()));
         let busy = Arc::clone(&container.busy).try_lock_owned().map_err(failed("lock a new container"))?;
         let creation = container.creation.begin();
@@ -156,8 +156,8 @@ impl<'a> Opened<'a> {
             send.push(Role::Namespace(NamespaceType::Pid), pid);
         }
         let create = Create {
-            container: recorded.container.id().to_owned(),
-            sandbox: recorded.sandbox.id().to_owned(),
+            container: recorded.container.id().to_string(),
+            sandbox: recorded.sandbox.id().to_string(),
             spec,
             log: LogOptions { line_max: recorded.parts.node.config.log_line_max, awaited: false },
             bundle,
@@ -196,7 +196,7 @@ impl<'a> Ready<'a> {
 
 impl Cloned<'_> {
     /// Records the container as created, and returns its id.
-    pub(super) async fn publish(self) -> Result<String, CreateFailure> {
+    pub(super) async fn publish(self) -> Result<ContainerId, CreateFailure> {
         failpoint::reach("container.made");
         let Self { recorded, outcome } = self;
         let Recorded { parts, container, .. } = &recorded;
@@ -207,7 +207,7 @@ impl Cloned<'_> {
             match outcome {
                 CreateOutcome::Created(process) => {
                     for warning in &process.warnings {
-                        tracing::info!(container = container.id(), "{warning}");
+                        tracing::info!(container = container.id().as_str(), "{warning}");
                     }
                     (record.pid, record.start_time) = (process.pid, process.start_time);
                 }
@@ -222,7 +222,7 @@ impl Cloned<'_> {
             true
         });
         match published {
-            Ok(()) => Ok(container.id().to_owned()),
+            Ok(()) => Ok(container.id().clone()),
             Err(error) => Err(recorded.roll_back(error).await),
         }
     }
@@ -234,11 +234,11 @@ fn metadata(
     image: &Image,
     config: Arc<ContainerConfig>,
 ) -> Result<ContainerMetadata, Error> {
-    let id = identifier::generate()?;
+    let id = ContainerId::generate()?;
     let image_signal = image.config.stop_signal.as_deref().and_then(|text| Signal::parse(text.trim()));
     Ok(ContainerMetadata {
         cgroup: format!("{}/{id}", parts.node.cgroup_of(sandbox)),
-        sandbox: sandbox.id().to_owned(),
+        sandbox: sandbox.id().clone(),
         image_id: image.id.clone(),
         created_at: clock::now(),
         log_path: log_path(sandbox, &config),

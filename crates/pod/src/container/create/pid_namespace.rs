@@ -19,7 +19,7 @@ pub(super) async fn pid_namespace_of(
 ) -> Result<Option<OwnedFd>, Error> {
     if let Some(target) = &config.security.target {
         let target = parts.registry.container(target)?;
-        if target.metadata.sandbox != sandbox.id() {
+        if target.metadata.sandbox != *sandbox.id() {
             let id = target.id();
             return Err(Error::invalid(format!("namespace_options.target_id: container {id} belongs to another pod")));
         }

@@ -16,7 +16,7 @@ use crate::{
     error::failed,
     namespaces::id_map,
     parts::Parts,
-    store::{Container, Kind, Sandbox},
+    store::{Container, Sandbox},
 };
 
 /// The reason by which kubelet recognizes image volumes that could not be mounted (`k8s.io/cri-api/pkg/errors`).
@@ -43,12 +43,12 @@ pub(crate) fn open(parts: &Parts, sandbox: &Sandbox, container: &Container, volu
     let map = id_map(&parts.monitor, sandbox)?;
     let labels = selinux::labels(&container.config().security);
     let options = MountOptions { map: map.as_ref(), label: labels.as_ref().map(|labels| labels.file.as_str()) };
-    let mount = parts.node.images.mount_image_with(container.id(), &image.image, &options);
+    let mount = parts.node.images.mount_image_with(container.id().as_str(), &image.image, &options);
     let mount = mount.map_err(|e| with_context(e.into()))?;
     if image.sub_path.as_os_str().is_empty() {
         return Ok(mount);
     }
-    let directory = parts.registry.records.directory(Kind::Container, container.id());
+    let directory = parts.registry.records.directory(container.id());
     clone_sub_path(mount.as_fd(), &image.sub_path, &directory.join(MOUNT_POINT))
         .map_err(|e| with_context(e.during("image_sub_path")))
 }

@@ -1,7 +1,9 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use super::*;
-use crate::{ErrorKind, GroupsPolicy, Name, Propagation, SeccompChoice, Security, UserChoice, Volume};
+use crate::{
+    ContainerId, ErrorKind, GroupsPolicy, Name, Propagation, SandboxId, SeccompChoice, Security, UserChoice, Volume,
+};
 
 fn config() -> ContainerConfig {
     ContainerConfig {
@@ -83,8 +85,8 @@ fn image() -> ImageConfig {
 
 fn build_spec(config: ContainerConfig, image: &ImageConfig) -> Result<Spec, Error> {
     let metadata = ContainerMetadata {
-        id: "id".into(),
-        sandbox: "pod".into(),
+        id: ContainerId::parse(&"1".repeat(64)).expect("an id"),
+        sandbox: SandboxId::parse(&"2".repeat(64)).expect("an id"),
         config: Arc::new(config),
         image_id: String::new(),
         created_at: 0,

@@ -14,7 +14,7 @@ use super::{
     validity::{Generation, Validity},
 };
 use crate::{
-    ContainerStats, Error, SandboxStats, StatsList, clock,
+    ContainerId, ContainerStats, Error, SandboxId, SandboxStats, Selects, StatsList, clock,
     node::Node,
     operation::blocking,
     store::{Registry, Sandbox},
@@ -34,18 +34,26 @@ impl Statistics {
         Self { sampler: Arc::default(), subjects: Arc::new(subjects) }
     }
 
-    /// Removes the samples of an object that was removed.
-    pub(crate) fn forget(&self, id: &str) {
-        self.sampler.forget(id);
+    /// Removes the samples of a container that was removed.
+    pub(crate) fn forget_container(&self, id: &ContainerId) {
+        self.sampler.forget_container(id);
+    }
+
+    /// Removes the samples of a pod that was removed.
+    pub(crate) fn forget_sandbox(&self, id: &SandboxId) {
+        self.sampler.forget_sandbox(id);
     }
 
     /// Measures one container now.
     ///
     /// # Errors
     /// `NotFound` if it is unknown or not running.
-    pub(crate) async fn container_stats(&self, id: &str) -> Result<Arc<ContainerStats>, Error> {
+    pub(crate) async fn container_stats(
+        &self,
+        id: &(impl Selects<ContainerId> + ?Sized),
+    ) -> Result<Arc<ContainerStats>, Error> {
         let container = self.subjects.registry.container(id)?;
-        let missing = || Error::not_found("running container", container.id());
+        let missing = || Error::not_found("running container", container.id().as_str());
         if !container.is_running() {
             return Err(missing());
         }
@@ -57,7 +65,7 @@ impl Statistics {
     /// container that cannot be measured is omitted.
     pub(crate) async fn list_container_stats(
         &self,
-        filter: impl Fn(&str, &str, &Labels) -> bool,
+        filter: impl Fn(&ContainerId, &SandboxId, &Labels) -> bool,
     ) -> Vec<Arc<ContainerStats>> {
         let mut containers = self.subjects.registry.containers();
         containers.retain(|container| {
@@ -72,14 +80,14 @@ impl Statistics {
     ///
     /// # Errors
     /// `NotFound`.
-    pub(crate) async fn sandbox_stats(&self, id: &str) -> Result<SandboxStats, Error> {
+    pub(crate) async fn sandbox_stats(&self, id: &(impl Selects<SandboxId> + ?Sized)) -> Result<SandboxStats, Error> {
         let sandbox = self.subjects.registry.sandbox(id)?;
         let stats = self.pod_stats(vec![Arc::clone(&sandbox)]).await;
-        stats.into_iter().next().ok_or_else(|| Error::not_found("pod", sandbox.id()))
+        stats.into_iter().next().ok_or_else(|| Error::not_found("pod", sandbox.id().as_str()))
     }
 
     /// Returns the usage of the ready pods that `filter` accepts, given id and labels, and of their running containers.
-    pub(crate) async fn list_sandbox_stats(&self, filter: impl Fn(&str, &Labels) -> bool) -> Vec<SandboxStats> {
+    pub(crate) async fn list_sandbox_stats(&self, filter: impl Fn(&SandboxId, &Labels) -> bool) -> Vec<SandboxStats> {
         let mut sandboxes = self.subjects.registry.sandboxes();
         sandboxes.retain(|sandbox| sandbox.is_ready() && filter(sandbox.id(), &sandbox.config().labels));
         self.pod_stats(sandboxes).await
@@ -141,8 +149,8 @@ impl Statistics {
         };
         containers.retain(|container| container.is_running());
         if sandboxes.len() > 1 {
-            let ids: HashSet<&str> = sandboxes.iter().map(|sandbox| sandbox.id()).collect();
-            containers.retain(|container| ids.contains(container.metadata.sandbox.as_str()));
+            let ids: HashSet<&SandboxId> = sandboxes.iter().map(|sandbox| sandbox.id()).collect();
+            containers.retain(|container| ids.contains(&container.metadata.sandbox));
         }
         self.measure_and_read(Targets { containers, sandboxes }, |targets, _| gather(&self.sampler, targets)).await
     }
@@ -202,7 +210,7 @@ fn validity(targets: &Targets, changes: u64, oldest: u64) -> Validity {
 }
 
 fn gather(sampler: &Sampler, targets: &Targets) -> Vec<SandboxStats> {
-    let mut by_sandbox: HashMap<String, Vec<Arc<ContainerStats>>> = HashMap::new();
+    let mut by_sandbox: HashMap<SandboxId, Vec<Arc<ContainerStats>>> = HashMap::new();
     for container in sampler.containers(&targets.containers) {
         by_sandbox.entry(container.container.sandbox.clone()).or_default().push(container);
     }

@@ -27,7 +27,7 @@ pub(super) fn container(
 ) -> Result<ContainerStats, Error> {
     let id = container.id();
     if !container.is_running() {
-        return Err(Error::not_found("running container", id));
+        return Err(Error::not_found("running container", id.as_str()));
     }
     let status = container.status();
     let group = container.group(&subjects.node.trees)?;
@@ -37,7 +37,7 @@ pub(super) fn container(
         Some(last) => last,
         None => Arc::new(expensive::read(group, status.pid, &status.resources, at)),
     };
-    let writable_layer = subjects.node.images.snapshot_usage(id);
+    let writable_layer = subjects.node.images.snapshot_usage(id.as_str());
     Ok(ContainerStats { container: status, at, cgroup, cpu_rate: None, writable_layer, expensive })
 }
 

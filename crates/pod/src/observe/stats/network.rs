@@ -17,7 +17,7 @@ impl Interfaces {
         let attached: Vec<&str> = all
             .iter()
             .filter(|sandbox| sandbox.is_ready() && sandbox.config().network == SharedMode::Pod)
-            .map(|sandbox| sandbox.id())
+            .map(|sandbox| sandbox.id().as_str())
             .collect();
         if attached.is_empty() {
             return Self(HashMap::new());
@@ -34,10 +34,10 @@ impl Interfaces {
             // The counters of the node do not belong to a pod.
             return Vec::new();
         }
-        if let Some(counters) = self.0.get(sandbox.id()) {
+        if let Some(counters) = self.0.get(sandbox.id().as_str()) {
             return vec![counters.clone()];
         }
-        let namespace = subjects.node.pins.get(sandbox.id()).ok();
+        let namespace = subjects.node.pins.get(sandbox.id().as_str()).ok();
         let mut counters = namespace.and_then(|ns| subjects.node.network.counters(&ns).ok()).unwrap_or_default();
         let record = sandbox.record();
         let primary = record.attachment.as_ref().map_or("eth0", |attachment| attachment.interface.as_str());

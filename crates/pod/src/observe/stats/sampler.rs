@@ -19,7 +19,7 @@ use super::{
     subjects::Subjects,
 };
 use crate::{
-    ContainerStats, SandboxSample,
+    ContainerId, ContainerStats, SandboxId, SandboxSample,
     store::{Container, Sandbox},
 };
 
@@ -48,8 +48,8 @@ pub(super) const STALE: u64 = 15_000_000_000;
 
 #[derive(Default)]
 struct Samples {
-    containers: HashMap<String, KnownSample<ContainerStats>>,
-    sandboxes: HashMap<String, KnownSample<SandboxSample>>,
+    containers: HashMap<ContainerId, KnownSample<ContainerStats>>,
+    sandboxes: HashMap<SandboxId, KnownSample<SandboxSample>>,
 }
 
 #[derive(Default)]
@@ -175,14 +175,17 @@ impl Sampler {
         self.0.rounds.subscribe()
     }
 
-    /// Removes the samples of an object that was removed.
-    pub(crate) fn forget(&self, id: &str) {
-        let mut samples = lock(&self.0.samples);
-        samples.containers.remove(id);
-        samples.sandboxes.remove(id);
+    /// Removes the samples of a container that was removed.
+    pub(crate) fn forget_container(&self, id: &ContainerId) {
+        lock(&self.0.samples).containers.remove(id);
     }
 
-    pub(super) fn container(&self, id: &str) -> Option<Arc<ContainerStats>> {
+    /// Removes the samples of a pod that was removed.
+    pub(crate) fn forget_sandbox(&self, id: &SandboxId) {
+        lock(&self.0.samples).sandboxes.remove(id);
+    }
+
+    pub(super) fn container(&self, id: &ContainerId) -> Option<Arc<ContainerStats>> {
         lock(&self.0.samples).containers.get(id).map(|known| Arc::clone(&known.sample))
     }
 
@@ -233,7 +236,7 @@ impl Shared {
                 let start = if status.started_at == 0 { status.created_at } else { status.started_at };
                 sample.cpu_rate = rate.next(sample.at, sample.cgroup.cpu_usage_ns, start);
                 let known = KnownSample { sample: Arc::new(sample), group: None, rate };
-                samples.containers.insert(container.id().to_owned(), known);
+                samples.containers.insert(container.id().clone(), known);
             }
             Err(error) => {
                 tracing::debug!("{error}");
@@ -256,7 +259,7 @@ impl Shared {
         let start = sample.sandbox.created_at;
         sample.cpu_rate = sample.cgroup.as_ref().and_then(|stats| rate.next(sample.at, stats.cpu_usage_ns, start));
         let known = KnownSample { sample: Arc::new(sample), group, rate };
-        lock(&self.samples).sandboxes.insert(sandbox.id().to_owned(), known);
+        lock(&self.samples).sandboxes.insert(sandbox.id().clone(), known);
     }
 
     /// Measures all objects once, and removes the samples of those that are gone.
@@ -266,11 +269,11 @@ impl Shared {
         let mut sandboxes = subjects.registry.sandboxes();
         sandboxes.retain(|sandbox| sandbox.is_ready());
         {
-            let current: HashSet<&str> =
-                containers.iter().map(|c| c.id()).chain(sandboxes.iter().map(|s| s.id())).collect();
+            let running: HashSet<&ContainerId> = containers.iter().map(|container| container.id()).collect();
+            let ready: HashSet<&SandboxId> = sandboxes.iter().map(|sandbox| sandbox.id()).collect();
             let mut samples = lock(&self.samples);
-            samples.containers.retain(|id, _| current.contains(id.as_str()));
-            samples.sandboxes.retain(|id, _| current.contains(id.as_str()));
+            samples.containers.retain(|id, _| running.contains(id));
+            samples.sandboxes.retain(|id, _| ready.contains(id));
         }
         self.measure(subjects, &Targets { containers, sandboxes });
     }

@@ -48,7 +48,9 @@ pub(super) fn find_oom_kill(
         return None;
     }
     let pod = GroupPath::parse(&container.metadata.cgroup).ok().and_then(|path| path.parent());
-    if let Some((limit, group, line)) = log.iter().rev().find_map(|line| parse(line, container.id(), pod.as_ref())) {
+    if let Some((limit, group, line)) =
+        log.iter().rev().find_map(|line| parse(line, container.id().as_str(), pod.as_ref()))
+    {
         return Some(OomKill { limit, group, killed, line: Some(line) });
     }
     // The message was overwritten, or the log cannot be read: the cgroups count how often they reached their own limit.

@@ -6,17 +6,18 @@ use std::{collections::BTreeMap, sync::Arc};
 use monitor_api::Holding;
 
 use crate::{
-    ContainerConfig, Error, GroupsPolicy, PidMode, SeccompChoice, Security, UserChoice, clock,
+    ContainerConfig, ContainerId, Error, GroupsPolicy, PidMode, SandboxId, SeccompChoice, Security, UserChoice, clock,
     store::{ContainerMetadata, ContainerPhase, ContainerRecord, unknown_exit},
 };
 
 const SIGTERM: i32 = 15;
 
 /// Returns substitutes for the metadata and the record. `holding` is what the monitor knows about the container.
-pub(crate) fn broken(id: &str, holding: Option<&Holding>, why: &Error) -> (ContainerMetadata, ContainerRecord) {
+pub(crate) fn broken(id: &ContainerId, holding: Option<&Holding>, why: &Error) -> (ContainerMetadata, ContainerRecord) {
+    let sandbox = holding.and_then(|holding| SandboxId::parse(&holding.container.sandbox).ok());
     let metadata = ContainerMetadata {
-        id: id.to_owned(),
-        sandbox: holding.map(|holding| holding.container.sandbox.clone()).unwrap_or_default(),
+        id: id.clone(),
+        sandbox: sandbox.unwrap_or_else(SandboxId::unknown),
         config: Arc::new(config(id)),
         image_id: String::new(),
         created_at: clock::now(),
@@ -33,9 +34,9 @@ pub(crate) fn broken(id: &str, holding: Option<&Holding>, why: &Error) -> (Conta
     (metadata, record)
 }
 
-fn config(id: &str) -> ContainerConfig {
+fn config(id: &ContainerId) -> ContainerConfig {
     ContainerConfig {
-        name: format!("broken-{}", id.get(..12).unwrap_or(id)),
+        name: format!("broken-{id:.12}"),
         attempt: 0,
         image: String::new(),
         user_specified_image: String::new(),

@@ -10,13 +10,13 @@ use super::{
     config::ContainerConfig,
     status::ContainerState,
 };
-use crate::{clock, store::timeline::Timeline};
+use crate::{ContainerId, SandboxId, clock, store::timeline::Timeline};
 
 /// Contents of `metadata.json`: what never changes after creation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ContainerMetadata {
-    pub(crate) id: String,
-    pub(crate) sandbox: String,
+    pub(crate) id: ContainerId,
+    pub(crate) sandbox: SandboxId,
     pub(crate) config: Arc<ContainerConfig>,
     pub(crate) image_id: String,
     pub(crate) created_at: u64,

@@ -3,6 +3,7 @@ use std::{path::PathBuf, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::config::ContainerConfig;
+use crate::{ContainerId, SandboxId};
 
 /// State of a container, as the CRI reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,9 +22,9 @@ pub enum ContainerState {
 #[derive(Clone, Debug)]
 pub struct ContainerStatus {
     /// 64 hex digits.
-    pub id: String,
+    pub id: ContainerId,
     /// Id of its sandbox.
-    pub sandbox: String,
+    pub sandbox: SandboxId,
     /// The configuration of the request.
     pub config: Arc<ContainerConfig>,
     /// `sha256:…`

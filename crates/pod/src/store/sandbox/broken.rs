@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    Error, Name, PidMode, SandboxConfig, SharedMode, clock,
+    Error, Name, PidMode, SandboxConfig, SandboxId, SharedMode, clock,
     store::{SandboxMetadata, SandboxPhase, SandboxRecord},
 };
 
@@ -12,9 +12,9 @@ use crate::{
 const ANNOTATION: &str = "io.pinion.broken";
 
 /// Returns a substitute for the record. It has every resource that a pod can have, so that the removal covers all.
-pub(crate) fn broken(id: &str, why: &Error) -> (SandboxMetadata, SandboxRecord) {
+pub(crate) fn broken(id: &SandboxId, why: &Error) -> (SandboxMetadata, SandboxRecord) {
     let config = SandboxConfig {
-        name: Name { name: format!("broken-{}", id.get(..12).unwrap_or(id)), ..Name::default() },
+        name: Name { name: format!("broken-{id:.12}"), ..Name::default() },
         hostname: String::new(),
         log_directory: None,
         dns: None,
@@ -32,7 +32,7 @@ pub(crate) fn broken(id: &str, why: &Error) -> (SandboxMetadata, SandboxRecord) 
         resources: None,
         overhead: None,
     };
-    let metadata = SandboxMetadata { id: id.to_owned(), config: Arc::new(config), created_at: clock::now() };
+    let metadata = SandboxMetadata { id: id.clone(), config: Arc::new(config), created_at: clock::now() };
     (metadata, broken_status(why))
 }
 

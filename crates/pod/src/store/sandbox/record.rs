@@ -6,12 +6,12 @@ use network::Attachment;
 use serde::{Deserialize, Serialize};
 
 use super::config::SandboxConfig;
-use crate::store::timeline::Timeline;
+use crate::{SandboxId, store::timeline::Timeline};
 
 /// Contents of `metadata.json`: what never changes after creation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SandboxMetadata {
-    pub(crate) id: String,
+    pub(crate) id: SandboxId,
     pub(crate) config: Arc<SandboxConfig>,
     pub(crate) created_at: u64,
 }

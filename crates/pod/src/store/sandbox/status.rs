@@ -2,7 +2,7 @@ use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use crate::SandboxConfig;
+use crate::{SandboxConfig, SandboxId};
 
 /// State of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ pub enum SandboxState {
 #[derive(Clone, Debug)]
 pub struct SandboxStatus {
     /// Id, 64 hex digits.
-    pub id: String,
+    pub id: SandboxId,
     /// The configuration of the request.
     pub config: Arc<SandboxConfig>,
     /// Whether containers can be created in it.
