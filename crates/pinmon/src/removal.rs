@@ -116,7 +116,7 @@ impl Removals {
         self.step(serial, services)
     }
 
-    /// Continues a removal after its wait. Returns `false` if there is no such removal.
+    /// Continues a removal after its wait. Returns `false` if this removal is unknown.
     pub(crate) fn resume(&mut self, serial: u64) -> bool {
         let exists = self.jobs.contains_key(&serial);
         if exists {

@@ -21,7 +21,7 @@ use crate::{
 /// Identifies the log writer of an output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
-    /// Device number of the file system of the log. `None`: there is no log.
+    /// Device number of the file system of the log. `None` without a log.
     pub(crate) device: Option<u64>,
     /// A dedicated log writer, for the container of this serial number or, if 0, for several containers that block log
     /// writers and each other.
@@ -107,7 +107,7 @@ pub(crate) struct Output {
     pub(crate) reopens: Vec<RequestId>,
     /// Whether it is in the queue of its log writer.
     pub(crate) queued: bool,
-    /// Whether output stays in its FIFOs because there is no log yet.
+    /// Whether output stays in its FIFOs until its log is attached.
     pub(crate) awaits_log: bool,
     sent: Sent,
 }
