@@ -1,14 +1,15 @@
 //! What the tests of all crates share. Only tests depend on this crate (`crates/tidy/tests/layers.rs`).
 //!
 //! ```text
-//! wait        a condition of another process, with a deadline
-//! isolation   a test in a process of its own, in new namespaces: a node that is gone when the test ends
-//! command     commands that must succeed; the programs under test (`PINION_BIN`) and files of the checkout
-//! busybox     a root file system
-//! spec        the smallest spec that runs a shell
-//! registry    docker-registry
-//! process     descriptors, threads and memory of a process
-//! cases       a harness for programs that must have a single thread
+//! wait          a condition of another process, with a deadline
+//! isolation     a test in a process of its own, in new namespaces: a node that is gone when the test ends
+//! command       commands that must succeed; the programs under test (`PINION_BIN`) and files of the checkout
+//! busybox       a root file system
+//! spec          the smallest spec that runs a shell
+//! registry      docker-registry
+//! process       descriptors, threads and memory of a process
+//! cases         a harness for programs that must have a single thread
+//! stale_groups  control groups of runs that were killed
 //! ```
 //!
 //! It knows no other crate but `syscall`. What only the tests of one crate need is in that crate's `tests/node`.
@@ -25,6 +26,7 @@ mod isolation;
 mod process;
 mod registry;
 mod spec;
+mod stale_groups;
 mod wait;
 
 pub use busybox::{busybox, make_root};
@@ -36,4 +38,5 @@ pub use isolation::{
 pub use process::{Memory, descriptors, memory, threads};
 pub use registry::Registry;
 pub use spec::spec;
+pub use stale_groups::remove_stale_groups;
 pub use wait::{holds_within, wait_until, wait_until_with};

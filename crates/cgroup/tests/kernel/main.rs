@@ -93,5 +93,6 @@ fn tests() -> impl Iterator<Item = &'static Test> {
 }
 
 fn main() {
+    testbed::remove_stale_groups("pinion-test-");
     testbed::run_cases(tests().copied(), |test| test()).exit()
 }

@@ -9,6 +9,7 @@ mod cases;
 use rustix::mount::{MountFlags, mount};
 
 fn main() {
+    testbed::remove_stale_groups("pinion-test-pinrun-");
     testbed::own_mounts();
     mount(c"tmpfs", c"/run", c"tmpfs", MountFlags::empty(), None).expect("mount a tmpfs on /run");
     testbed::run_cases(cases::all(), |case| case()).exit()
