@@ -16,7 +16,8 @@ setup: ## install what is missing to build and run (Debian packages)
 build: setup ## build all programs into target/dist
 	@scripts/build release $(OUT)
 
-run: build ## build, start the daemon and run a pod of two containers
+run: setup ## build, start the daemon and run a pod of two containers
+	@scripts/build release $(OUT) engine
 	@scripts/demo $(OUT)
 
 stop: ## end what `make run` left
