@@ -1,11 +1,10 @@
 //! Runs a daemon and crictl in the virtual machine.
 
 use std::{
-    env, fs,
+    fs,
     path::{Path, PathBuf},
     process::{Child, Command, Output},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use serde_json::Value;
