@@ -16,8 +16,7 @@ setup: ## install what is missing to build and run (Debian packages)
 build: setup ## build all programs into target/dist
 	@scripts/build release $(OUT)
 
-run: setup ## build, start the daemon and run a pod of two containers
-	@scripts/build release $(OUT) engine
+run: build ## build, start the daemon and run a pod of two containers
 	@scripts/demo $(OUT)
 
 stop: ## end what `make run` left
