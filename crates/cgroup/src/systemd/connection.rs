@@ -167,7 +167,7 @@ impl Connection {
         self.checked(&unit, "list", units)
     }
 
-    /// Returns the cgroup of a scope; `None` if it has none, or does not exist anymore.
+    /// Returns the cgroup of a scope; `None` if the scope does not have one, or does not exist anymore.
     ///
     /// # Errors
     /// The connection failed.
