@@ -20,22 +20,26 @@
 //! org.freedesktop.systemd1(5), and "Control Group APIs and Delegation" of systemd's documentation.
 
 mod bus;
+mod connection;
 mod literal;
 mod message;
+mod name;
 mod properties;
 mod value;
 
 use std::collections::BTreeMap;
 
 use bus::{Bus, CallError, Owner};
+use name::{check_unit_name, slice_path};
 use properties::Properties;
 use rustix::process::Pid;
 use value::Value;
 
 use crate::{Error, GroupPath, Hierarchies, Limits, privileges};
 
-/// The longest name of a unit, in bytes (`UNIT_NAME_MAX`).
-const NAME_MAX: usize = 255;
+pub use connection::{Connection, LoadedUnit};
+pub use name::expand_slice;
+
 /// How often a failed scope of the same name is reset.
 const ATTEMPTS_MAX: usize = 8;
 
@@ -124,6 +128,11 @@ impl Unit {
         properties.extend(properties::from_limits(limits, v2));
         properties.retain(|(name, _)| !self.properties.iter().any(|(given, _)| given == name));
         properties.extend(self.properties.iter().cloned());
+        self.request_start(bus, properties).map_err(|error| self.failed("start", error))
+    }
+
+    /// Starts a transient unit with these properties, and waits for the job.
+    fn request_start(&self, bus: &mut Bus, mut properties: Properties) -> Result<(), CallError> {
         let mut attempts = properties.len() + ATTEMPTS_MAX;
         loop {
             let arguments = [
@@ -134,9 +143,9 @@ impl Unit {
             ];
             match bus.job("StartTransientUnit", &arguments) {
                 Ok(result) if result == "done" => return Ok(()),
-                Ok(result) => return Err(self.failed("start", format!("the job failed with result {result:?}"))),
+                Ok(result) => return Err(CallError::JobFailed(result)),
                 Err(error) if attempts > 0 && self.can_retry(bus, &error, &mut properties) => attempts -= 1,
-                Err(error) => return Err(self.failed("start", error)),
+                Err(error) => return Err(error),
             }
         }
     }
@@ -161,14 +170,19 @@ impl Unit {
 
     /// Sets the limits that systemd supports as properties of the unit.
     pub(crate) fn update(&self, trees: &Hierarchies, limits: &Limits) -> Result<(), Error> {
-        let mut properties = properties::from_limits(limits, trees.memory_is_v2());
+        let properties = properties::from_limits(limits, trees.memory_is_v2());
         let mut bus = self.connect("update")?;
+        self.request_change(&mut bus, properties).map_err(|error| self.failed("update", error))
+    }
+
+    /// Sets properties of the unit until the next boot.
+    fn request_change(&self, bus: &mut Bus, mut properties: Properties) -> Result<(), CallError> {
         while !properties.is_empty() {
             let arguments = [Value::text(&*self.name), Value::Bool(true), list(&properties)];
             match bus.manager("SetUnitProperties", &arguments) {
                 Ok(_) => break,
-                Err(error) if self.can_retry(&mut bus, &error, &mut properties) => {}
-                Err(error) => return Err(self.failed("update", error)),
+                Err(error) if self.can_retry(bus, &error, &mut properties) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -226,35 +240,6 @@ fn list(properties: &Properties) -> Value {
         Value::Struct(vec![Value::text(&**name), Value::Variant(Box::new(value.clone()))])
     };
     Value::List("(sv)".into(), properties.iter().map(pair).collect())
-}
-
-/// Checks the name of a unit (`VALID_CHARS` of systemd).
-fn check_unit_name(name: &str) -> Result<(), &'static str> {
-    if name.len() > NAME_MAX {
-        return Err("the unit name is longer than 255 bytes");
-    }
-    if name.is_empty() || name.starts_with('.') {
-        return Err("the unit name is empty or begins with a dot");
-    }
-    match name.chars().all(|c| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c)) {
-        true => Ok(()),
-        false => Err("the unit name contains other characters than letters, digits and :-_.\\@"),
-    }
-}
-
-/// Returns the path of a slice: `/a.slice/a-b.slice` for `a-b.slice`; the root for `-.slice`.
-fn slice_path(slice: &str) -> Result<String, &'static str> {
-    let stem = slice.strip_suffix(".slice").filter(|stem| !stem.is_empty());
-    let stem = stem.ok_or("the slice does not end with .slice")?;
-    check_unit_name(slice)?;
-    if stem == "-" {
-        return Ok(String::new());
-    }
-    if stem.starts_with('-') || stem.ends_with('-') || stem.contains("--") {
-        return Err("the slice contains a dash without a name before or after it");
-    }
-    let ends = stem.match_indices('-').map(|(at, _)| at).chain([stem.len()]);
-    Ok(ends.map(|end| format!("/{}.slice", &stem[..end])).collect())
 }
 
 #[cfg(test)]

@@ -1,6 +1,18 @@
 use std::path::PathBuf;
 
 use image::Registries;
+use serde::{Deserialize, Serialize};
+
+/// What manages the cgroups of pods. The kubelet has to use the same driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CgroupDriver {
+    /// The engine, in cgroups of its own.
+    #[default]
+    Cgroupfs,
+    /// systemd: the cgroups of pods are slices, those of containers scopes.
+    Systemd,
+}
 
 /// Configuration of the engine: a part of the daemon's configuration, already validated.
 #[derive(Clone, Debug)]
@@ -13,8 +25,10 @@ pub struct Config {
     pub monitor: PathBuf,
     /// Directory in which the network namespaces of pods are visible (`/run/netns`).
     pub netns_dir: PathBuf,
-    /// Parent cgroup of pods that name none (`/pinion`).
+    /// Parent cgroup of pods that name none (`/pinion`), as a path, or as a slice: with systemd, `/a/b` is `a-b.slice`.
     pub default_cgroup_parent: String,
+    /// The cgroup driver; `None`: systemd's if the node runs systemd and has cgroup v2 alone.
+    pub cgroup_driver: Option<CgroupDriver>,
     /// Registry mirrors, and hosts that are contacted over plain HTTP.
     pub registries: Registries,
     /// Configuration of the pod networks.

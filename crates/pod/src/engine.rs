@@ -9,7 +9,9 @@ mod upgrade;
 
 use std::sync::Arc;
 
-use crate::{Config, Credentials, Error, Image, ImageError, ProgressCallback, parts::Parts, recover, sandbox};
+use crate::{
+    CgroupDriver, Config, Credentials, Error, Image, ImageError, ProgressCallback, parts::Parts, recover, sandbox,
+};
 
 pub use info::{EngineInfo, MonitorInfo};
 pub use status::EngineStatus;
@@ -40,6 +42,11 @@ impl Engine {
     /// there.
     pub async fn reset(self) -> Result<(), Error> {
         recover::reset(self.0).await
+    }
+
+    /// Returns the cgroup driver of new pods, which the kubelet has to use, too.
+    pub fn cgroup_driver(&self) -> CgroupDriver {
+        self.0.node.driver
     }
 
     /// Returns the image store.

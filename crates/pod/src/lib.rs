@@ -57,7 +57,7 @@ mod store;
 
 pub use cdi::Name as CdiName;
 pub use cgroup::{DeviceIo, Pressure, Stalls, Stats};
-pub use config::{Config, ReloadableConfig};
+pub use config::{CgroupDriver, Config, ReloadableConfig};
 pub use engine::{Engine, EngineInfo, EngineStatus, MonitorInfo, MonitorUpgrade};
 pub use error::{Error, ErrorKind};
 pub use exec::{ExecOutput, ExecRequest, Session, SessionControl, SessionExit};

@@ -1,24 +1,28 @@
 //! What one machine offers to pods and containers: images, networks, cgroups, seccomp filters, devices, files.
 
+pub(crate) mod cgroup_names;
 mod cgroups;
 mod filters;
 mod host_files;
 mod mount_table;
 mod pod_limits;
 mod pulls;
+mod units;
 
 use cgroup::Hierarchies;
 use oci::Rlimit;
 use rustix::fd::OwnedFd;
 use tokio::sync::OnceCell;
 
-use crate::{Config, Error, ReloadableConfig};
+use crate::{CgroupDriver, Config, Error, ReloadableConfig};
 
+pub(crate) use cgroups::driver;
 pub(crate) use filters::Filters;
 pub(crate) use host_files::HostFiles;
 pub(crate) use mount_table::MountTable;
 pub(crate) use pod_limits::pod_limits;
 pub(crate) use pulls::Pulls;
+pub(crate) use units::{Registration, UnitOwner, Units};
 
 /// The resources of this machine.
 pub(crate) struct Node {
@@ -29,6 +33,10 @@ pub(crate) struct Node {
     pub(crate) pool: netns::Pool,
     pub(crate) pins: netns::PinDir,
     pub(crate) trees: Hierarchies,
+    /// The cgroup driver for new pods.
+    pub(crate) driver: CgroupDriver,
+    /// What systemd has to know about cgroups.
+    pub(crate) units: Units,
     pub(crate) filters: Filters,
     pub(crate) cdi: cdi::Registry,
     pub(crate) host_files: HostFiles,

@@ -6,6 +6,7 @@ mod formats;
 mod reconcile;
 mod reset;
 mod sandboxes;
+mod units;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -21,7 +22,7 @@ use crate::{
     container::{exit, spec::apparmor},
     error::failed,
     monitor::{Inventory, Monitor, Notice, orphans},
-    node::{Filters, HostFiles, Node, Pulls},
+    node::{Filters, HostFiles, Node, Pulls, Units, driver},
     observe::health,
     operation::blocking,
     parts::Parts,
@@ -62,6 +63,8 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
     let network = network::Network::open(config.network.clone()).map_err(failed("open the pods' network"))?;
     let pins = netns::PinDir::open(&state.netns(), &config.netns_dir).map_err(failed("open the pins"))?;
     let trees = Hierarchies::open().map_err(failed("open the cgroup trees"))?;
+    let driver = driver(config.cgroup_driver, &trees)?;
+    let units = Units::new(&trees, units::owner(&config));
     #[expect(clippy::disallowed_methods, reason = "one notice per container that the monitor holds")]
     let (notices, notice_receiver) = mpsc::unbounded_channel();
     let (monitor, inventory) = Monitor::open(config.state_dir.clone(), config.monitor.clone(), notices).await?;
@@ -72,6 +75,8 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
         pool: netns::Pool::new(config.netns_pool),
         pins,
         trees,
+        driver,
+        units,
         filters: Filters::default(),
         cdi: cdi::Registry::new(config.cdi_dirs.clone()),
         host_files: HostFiles::default(),

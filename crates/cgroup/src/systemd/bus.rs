@@ -22,6 +22,8 @@ const SIGNALS_MAX: usize = 4096;
 const LINE_MAX: usize = 512;
 
 const SYSTEMD: &str = "org.freedesktop.systemd1";
+/// The signal that a job has finished. A direct connection receives all other signals of systemd, too.
+const JOB_REMOVED: &str = "JobRemoved";
 
 /// Which systemd instance is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub(crate) enum Owner {
 pub(super) enum CallError {
     /// systemd replied with an error: its name and message.
     Refused(String, String),
+    /// The job of systemd did not succeed: its result.
+    JobFailed(String),
     /// The connection failed, or the reply was invalid.
     Broken(String),
 }
@@ -45,6 +49,7 @@ impl std::fmt::Display for CallError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Refused(name, text) => write!(f, "systemd refused: {text} ({name})"),
+            Self::JobFailed(result) => write!(f, "the job failed with result {result:?}"),
             Self::Broken(text) => f.write_str(text),
         }
     }
@@ -123,7 +128,7 @@ impl Bus {
             name,
         };
         self.call(&bus("Hello"), &[])?;
-        let rule = format!("type='signal',sender='{SYSTEMD}',interface='{SYSTEMD}.Manager',member='JobRemoved'");
+        let rule = format!("type='signal',sender='{SYSTEMD}',interface='{SYSTEMD}.Manager',member='{JOB_REMOVED}'");
         self.call(&bus("AddMatch"), &[Value::text(rule)])?;
         Ok(())
     }
@@ -139,9 +144,20 @@ impl Bus {
         self.call(&method, arguments)
     }
 
+    /// Reads a property of a unit that has the type of a string.
+    pub(super) fn text_property(&mut self, path: &str, interface: &str, name: &str) -> Result<String, CallError> {
+        let method = Method { destination: SYSTEMD, path, interface: "org.freedesktop.DBus.Properties", name: "Get" };
+        let reply = self.call(&method, &[Value::text(interface), Value::text(name)])?;
+        let mut reader = Reader::new(&reply.body);
+        let text = reader.signature().filter(|signature| *signature == "s").and_then(|_| reader.string());
+        let missing = || CallError::Broken(format!("read the property {name} of {path}: it is not a string"));
+        text.map(str::to_owned).ok_or_else(missing)
+    }
+
     /// Calls a method that starts a job, and waits for the job to finish. Returns its result, which is `done` on
     /// success.
     pub(super) fn job(&mut self, name: &str, arguments: &[Value]) -> Result<String, CallError> {
+        self.signals.clear();
         let reply = self.manager(name, arguments)?;
         let job = Reader::new(&reply.body).string().filter(|_| reply.signature == "o");
         let job = job.ok_or_else(|| CallError::Broken(format!("{name}: the reply of systemd contains no job")))?;
@@ -165,7 +181,9 @@ impl Bus {
                     let text = Reader::new(&message.body).string().unwrap_or("no reason given").to_owned();
                     return Err(CallError::Refused(message.error, text));
                 }
-                Kind::Signal if self.signals.len() < SIGNALS_MAX => self.signals.push_back(message),
+                Kind::Signal if message.member == JOB_REMOVED && self.signals.len() < SIGNALS_MAX => {
+                    self.signals.push_back(message);
+                }
                 _ => {}
             }
         }
@@ -179,7 +197,7 @@ impl Bus {
                 Some(message) => message,
                 None => self.read(deadline).map_err(|error| broken("wait for systemd's job", &error))?,
             };
-            if message.kind != Kind::Signal || message.member != "JobRemoved" || message.signature != "uoss" {
+            if message.kind != Kind::Signal || message.member != JOB_REMOVED || message.signature != "uoss" {
                 continue;
             }
             let mut reader = Reader::new(&message.body);

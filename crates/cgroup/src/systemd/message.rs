@@ -2,8 +2,9 @@
 
 use super::value::{Reader, Value, Writer};
 
-/// The longest message that is accepted, in bytes; replies of systemd have a few hundred bytes.
-pub(super) const LENGTH_MAX: usize = 1 << 20;
+/// The longest message that is accepted, in bytes. Most replies of systemd have a few hundred bytes, a list of units some
+/// 400 for each.
+pub(super) const LENGTH_MAX: usize = 8 << 20;
 /// The length of the fixed part of the header, which contains the lengths of the other parts.
 pub(super) const FIXED: usize = 16;
 

@@ -10,11 +10,14 @@ use crate::{
 };
 
 /// The value for "no limit" of memory, tasks and CPU time.
-const INFINITY: u64 = u64::MAX;
+pub(super) const INFINITY: u64 = u64::MAX;
 /// The default CPU period of the kernel, µs.
 const DEFAULT_PERIOD: u64 = 100_000;
 /// systemd stores a CPU quota in steps of 10 ms per second.
 const QUOTA_STEP: u64 = 10_000;
+
+/// The maximum number of processes and threads. Without it systemd writes a default of its own.
+pub(super) const TASKS_MAX: &str = "TasksMax";
 
 pub(super) type Properties = Vec<(String, Value)>;
 
@@ -27,7 +30,7 @@ pub(super) fn from_limits(limits: &Limits, v2: bool) -> Properties {
     memory(limits, v2, &mut out);
     cpu(limits, v2, &mut out);
     if let Some(pids) = limits.pids {
-        out.number("TasksMax", bytes(pids));
+        out.number(TASKS_MAX, bytes(pids));
     }
     if let Some(weight) = limits.block_io.weight.filter(|weight| *weight != 0) {
         match v2 {
@@ -115,7 +118,7 @@ fn unified(limits: &Limits, out: &mut PropertyList) {
             ("memory.low", Some(number)) => out.number("MemoryLow", number),
             ("memory.min", Some(number)) => out.number("MemoryMin", number),
             ("memory.swap.max", Some(number)) => out.number("MemorySwapMax", number),
-            ("pids.max", Some(number)) => out.number("TasksMax", number),
+            ("pids.max", Some(number)) => out.number(TASKS_MAX, number),
             ("cpu.weight", Some(number)) => out.number("CPUWeight", number),
             ("cpu.idle", Some(1)) => out.number("CPUWeight", 0),
             ("cpu.max", _) => {

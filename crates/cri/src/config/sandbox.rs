@@ -36,7 +36,8 @@ pub(crate) fn sandbox(message: v1::PodSandboxConfig, runtime_handler: String) ->
         annotations: field::map("config.annotations", message.annotations)?,
         cgroup_parent: match linux.cgroup_parent.as_str() {
             "" => None,
-            path => Some(cgroup_parent(path)?),
+            // Whether the path fits the cgroup driver is checked by the engine.
+            path => Some(field::text("config.linux.cgroup_parent", path)?),
         },
         sysctls: sysctls(linux.sysctls)?,
         network: namespaces.network,
@@ -81,18 +82,6 @@ fn dns(message: v1::DnsConfig) -> Result<Dns, Failure> {
         field::word(&format!("{at}.options[{index}]"), option)?;
     }
     Ok(Dns { servers: message.servers, searches: message.searches, options: message.options })
-}
-
-fn cgroup_parent(path: &str) -> Result<String, Failure> {
-    let at = "config.linux.cgroup_parent";
-    if path.ends_with(".slice") && !path.starts_with('/') {
-        return Err(Failure::invalid(
-            at,
-            format_args!("{path:?} is a systemd slice, but the cgroup driver is cgroupfs; set cgroupDriver: cgroupfs"),
-        ));
-    }
-    field::absolute_path(at, path)?;
-    Ok(path.to_owned())
 }
 
 fn sysctls(messages: HashMap<String, String>) -> Result<BTreeMap<String, String>, Failure> {

@@ -48,6 +48,7 @@ pub(crate) struct Config {
     pub(crate) cgroup_parent: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) monitor: Option<PathBuf>,
+    pub(crate) cgroup: Cgroup,
     pub(crate) log: Log,
     pub(crate) network: Network,
     pub(crate) containers: Containers,
@@ -57,6 +58,24 @@ pub(crate) struct Config {
     pub(crate) cdi: Cdi,
     pub(crate) upgrade: Upgrade,
     pub(crate) registries: Registries,
+}
+
+/// The table `[cgroup]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Cgroup {
+    pub(crate) driver: CgroupDriver,
+}
+
+/// What manages the cgroups of pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CgroupDriver {
+    /// systemd where it is running and cgroup v2 alone is in use, else Pinion.
+    Auto,
+    /// Pinion.
+    Cgroupfs,
+    /// systemd.
+    Systemd,
 }
 
 /// The table `[log]`.
@@ -198,6 +217,7 @@ impl Config {
             netns_dir: from.value("netns_dir", value::absolute)?,
             cgroup_parent: from.value("cgroup_parent", value::group)?,
             monitor: from.optional("monitor", value::absolute),
+            cgroup: Cgroup::read(&mut from)?,
             log: Log::read(&mut from)?,
             network: Network::read(&mut from)?,
             containers: Containers::read(&mut from)?,
@@ -213,6 +233,14 @@ impl Config {
         }
         from.finish()?;
         Ok(config)
+    }
+}
+
+impl Cgroup {
+    fn read(from: &mut Reader) -> Result<Self, ConfigError> {
+        let drivers =
+            [("auto", CgroupDriver::Auto), ("cgroupfs", CgroupDriver::Cgroupfs), ("systemd", CgroupDriver::Systemd)];
+        Ok(Self { driver: from.value("cgroup.driver", |v| value::one_of(v, &drivers))? })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::config::Config;
+use super::config::{CgroupDriver, Config};
 
 /// Returns the configuration to open the engine with.
 pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
@@ -14,6 +14,11 @@ pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
         monitor,
         netns_dir: config.netns_dir.clone(),
         default_cgroup_parent: config.cgroup_parent.clone(),
+        cgroup_driver: match config.cgroup.driver {
+            CgroupDriver::Auto => None,
+            CgroupDriver::Cgroupfs => Some(pod::CgroupDriver::Cgroupfs),
+            CgroupDriver::Systemd => Some(pod::CgroupDriver::Systemd),
+        },
         registries,
         network: pod::NetworkConfig {
             cni_conf_dir: network.cni_conf_dir.clone(),

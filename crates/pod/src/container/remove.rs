@@ -60,6 +60,7 @@ async fn remove_resources(parts: &Arc<Parts>, container: &Arc<Container>) -> Res
     undo.step("forget its process and remove its cgroup", parts.monitor.delete(id.as_str())).await;
     let group = parts.node.remove_group(container.metadata.cgroup.clone(), id.as_str());
     undo.step("remove what a dead monitor left over", group).await;
+    parts.node.forget_scope(&container.metadata.cgroup);
     failpoint::reach("remove.deleted");
     let discard = {
         let (images, id) = (parts.node.images.clone(), id.to_owned());

@@ -23,7 +23,7 @@ pub(crate) async fn update(
     let record = container.record();
     let before = record.resources.as_ref().unwrap_or(&container.config().resources).clone();
     let after = merged(&before, resources.clone());
-    let change = Change { before, after: after.clone(), update: resources, pid: record.pid };
+    let change = Change { before: before.clone(), after: after.clone(), update: resources, pid: record.pid };
     let work = {
         let (parts, container) = (Arc::clone(parts), Arc::clone(&container));
         move || {
@@ -34,7 +34,10 @@ pub(crate) async fn update(
             }
         }
     };
-    blocking(work).await.map_err(with_context)?;
+    let changed = blocking(work).await.map_err(with_context);
+    let effective = if changed.is_ok() { &after } else { &before };
+    parts.node.update_scope(&container.metadata.cgroup, effective.clone());
+    changed?;
     parts.registry.update_container(&container, |record| {
         record.resources = Some(after);
         record.oom_score_adj = oom_score_adj.or(record.oom_score_adj);

@@ -111,5 +111,10 @@ async fn request_init(parts: &Parts, sandbox: &Sandbox) -> Result<OwnedFd, Error
         namespaces.extend(shared.file(&parts.monitor, sandbox)?.map(|file| (kind, file)));
     }
     let user = sandbox.config().user_namespace.clone();
-    parts.monitor.pod_init(sandbox.id().as_str(), parts.node.init_cgroup_of(sandbox), user, namespaces).await
+    let cgroup = parts.node.init_cgroup_of(sandbox);
+    let namespace = parts.monitor.pod_init(sandbox.id().as_str(), cgroup.clone(), user, namespaces).await?;
+    if let Some(process) = parts.monitor.custody().process(sandbox.id().as_str(), &HoldingState::PodInit) {
+        parts.node.register_scope(&cgroup, process, oci::Resources::default());
+    }
+    Ok(namespace)
 }

@@ -2,35 +2,105 @@
 
 use std::sync::Arc;
 
-use cgroup::{Group, GroupPath};
+use cgroup::{Group, GroupPath, Hierarchies, Limits};
 
-use super::{Node, pod_limits::pod_limits};
-use crate::{Error, error::failed, operation::blocking, store::Sandbox};
+use super::{Node, cgroup_names, pod_limits::pod_limits, units::Registration};
+use crate::{CgroupDriver, ContainerId, Error, error::failed, operation::blocking, store::Sandbox};
+
+/// Exists while systemd is the init of the machine (sd_booted(3)).
+const SYSTEMD_RUNS: &str = "/run/systemd/system";
+
+/// Returns the driver to use: the configured one, or that of the node.
+///
+/// # Errors
+/// The node does not support the configured one.
+pub(crate) fn driver(configured: Option<CgroupDriver>, trees: &Hierarchies) -> Result<CgroupDriver, Error> {
+    let has_systemd = offload::in_place(|| std::fs::symlink_metadata(SYSTEMD_RUNS).is_ok_and(|file| file.is_dir()));
+    let supported = has_systemd && trees.layout() == cgroup::Layout::V2;
+    match configured {
+        None if supported => Ok(CgroupDriver::Systemd),
+        Some(CgroupDriver::Systemd) if !supported => {
+            let cause = if has_systemd { "cgroup v1 is in use" } else { "systemd is not running" };
+            Err(Error::invalid(format!(
+                "cgroup.driver: systemd needs systemd and cgroup v2 alone, but {cause}; set it to \"cgroupfs\""
+            )))
+        }
+        configured => Ok(configured.unwrap_or_default()),
+    }
+}
 
 impl Node {
     /// Returns the path of the parent cgroup of a pod's containers.
     pub(crate) fn cgroup_of(&self, sandbox: &Sandbox) -> String {
         match &sandbox.config().cgroup_parent {
             Some(parent) => format!("/{}", parent.trim_matches('/')),
-            None => format!("/{}/{}", self.config.default_cgroup_parent.trim_matches('/'), sandbox.id()),
+            None => {
+                let driver = sandbox.metadata.cgroup_driver;
+                cgroup_names::pod(driver, &self.config.default_cgroup_parent, sandbox.id().as_str())
+            }
         }
+    }
+
+    /// Returns the path of the cgroup of a container in a pod.
+    pub(crate) fn cgroup_of_container(&self, sandbox: &Sandbox, id: &ContainerId) -> String {
+        format!("{}/{}", self.cgroup_of(sandbox), cgroup_names::container(sandbox.metadata.cgroup_driver, id.as_str()))
     }
 
     /// Returns the path of the cgroup of a pod's init.
     pub(crate) fn init_cgroup_of(&self, sandbox: &Sandbox) -> String {
-        format!("{}/{}-init", self.cgroup_of(sandbox), sandbox.id())
+        let name = cgroup_names::init(sandbox.metadata.cgroup_driver, sandbox.id().as_str());
+        format!("{}/{name}", self.cgroup_of(sandbox))
     }
 
     /// Creates the cgroup of a pod that does not use a caller's cgroup and has limits. Without limits the pod's first
-    /// container creates it.
+    /// container creates it, except a slice, which is registered with systemd.
     pub(crate) fn make_pod_cgroup(&self, sandbox: &Sandbox) -> Result<(), Error> {
         let config = sandbox.config();
         let limits = pod_limits(config.resources.as_ref(), config.overhead.as_ref())?;
-        let (None, Some(limits)) = (&config.cgroup_parent, limits) else { return Ok(()) };
+        let limits = limits.or_else(|| Self::empty_slice(sandbox));
+        let (None, Some((limits, resources))) = (&config.cgroup_parent, limits) else { return Ok(()) };
         let path = self.cgroup_of(sandbox);
         let operation = format!("create cgroup {path}");
         let path = GroupPath::parse(&path).map_err(failed(&operation))?;
-        Group::create(&self.trees, &path, &limits).map(drop).map_err(failed(operation))
+        Group::create(&self.trees, &path, &limits).map(drop).map_err(failed(operation))?;
+        self.register_slice(path, resources);
+        Ok(())
+    }
+
+    /// Returns no limits for a pod that has a slice.
+    fn empty_slice(sandbox: &Sandbox) -> Option<(Limits, oci::Resources)> {
+        let resources = oci::Resources::default();
+        let limits = Limits::from_spec(&resources).ok()?;
+        (sandbox.metadata.cgroup_driver == CgroupDriver::Systemd).then_some((limits, resources))
+    }
+
+    /// Registers the cgroup of a pod with systemd, if it is a slice.
+    pub(crate) fn register_slice(&self, path: GroupPath, resources: oci::Resources) {
+        if path.name().ends_with(".slice") {
+            self.units.register(Registration { path, process: None, resources });
+        }
+    }
+
+    /// Registers the cgroup of a container or of a pod's init with systemd, if it is a scope. `process`: pid and start
+    /// time of a process in it.
+    pub(crate) fn register_scope(&self, path: &str, process: (u32, u64), resources: oci::Resources) {
+        if let Some(path) = scope(path) {
+            self.units.register(Registration { path, process: Some(process), resources });
+        }
+    }
+
+    /// Passes the limits of a container to systemd, if it has a scope.
+    pub(crate) fn update_scope(&self, path: &str, resources: oci::Resources) {
+        if let Some(path) = scope(path) {
+            self.units.update(path, resources);
+        }
+    }
+
+    /// Makes systemd forget the scope of a container or of a pod's init that was removed.
+    pub(crate) fn forget_scope(&self, path: &str) {
+        if let Some(path) = scope(path) {
+            self.units.stop(path);
+        }
     }
 
     /// Removes the cgroup of a pod that does not use a caller's cgroup; succeeds if it does not exist.
@@ -38,15 +108,23 @@ impl Node {
         if sandbox.config().cgroup_parent.is_some() {
             return Ok(());
         }
-        self.remove_group(self.cgroup_of(sandbox), sandbox.id().as_str()).await
+        let path = self.cgroup_of(sandbox);
+        self.remove_group(path.clone(), sandbox.id().as_str()).await?;
+        if let Ok(path) = GroupPath::parse(&path)
+            && sandbox.metadata.cgroup_driver == CgroupDriver::Systemd
+        {
+            self.units.stop(path);
+        }
+        Ok(())
     }
 
     /// Kills the processes in the cgroup of an object that no monitor holds anymore, and removes the cgroup: a monitor
     /// that died while it created a container or a pod's init had not reported it to anyone. Succeeds if the cgroup
-    /// does not exist, for example because the monitor removed it. `owner` is an id that must occur in the path: it
+    /// does not exist, for example because the monitor removed it. `owner` is an id that must occur in the name: it
     /// prevents an unreadable record from naming a cgroup of other objects.
     pub(crate) async fn remove_group(self: &Arc<Self>, path: String, owner: &str) -> Result<(), Error> {
-        if owner.is_empty() || !path.rsplit('/').next().is_some_and(|name| name.starts_with(owner)) {
+        let is_owned = |name: &str| name.starts_with(owner) || cgroup_names::owner_of_unit(name) == Some(owner);
+        if owner.is_empty() || !path.rsplit('/').next().is_some_and(is_owned) {
             return Ok(());
         }
         let node = Arc::clone(self);
@@ -58,8 +136,12 @@ impl Node {
         .await
     }
 
-    /// Removes the parent cgroup of pods that name none. The caller makes sure that no pod exists.
+    /// Removes the parent cgroup of pods that name none. The caller makes sure that no pod exists. A slice stays: it may
+    /// be that of another engine, too.
     pub(crate) async fn remove_cgroup_parent(self: &Arc<Self>) -> Result<(), Error> {
+        if self.driver == CgroupDriver::Systemd {
+            return Ok(());
+        }
         let node = Arc::clone(self);
         blocking(move || {
             let parent = GroupPath::parse(&node.config.default_cgroup_parent).and_then(|path| path.join("pod"));
@@ -68,4 +150,11 @@ impl Node {
         })
         .await
     }
+}
+
+/// Returns the path of a scope of this engine; `None` for other cgroups.
+fn scope(path: &str) -> Option<GroupPath> {
+    let is_scope = path.ends_with(".scope")
+        && path.rsplit('/').next().is_some_and(|name| cgroup_names::owner_of_unit(name).is_some());
+    is_scope.then(|| GroupPath::parse(path).ok()).flatten()
 }

@@ -4,14 +4,15 @@ use cgroup::Limits;
 
 use crate::Error;
 
-/// Returns the limits of the whole pod, containers and overhead; `None` if nothing is limited.
+/// Returns the limits of the whole pod, containers and overhead, parsed and as resources; `None` if nothing is limited.
 pub(crate) fn pod_limits(
     resources: Option<&oci::Resources>,
     overhead: Option<&oci::Resources>,
-) -> Result<Option<Limits>, Error> {
+) -> Result<Option<(Limits, oci::Resources)>, Error> {
     let Some(resources) = resources else { return Ok(None) };
     let whole = with_overhead(resources, overhead);
-    Limits::from_spec(&whole).map(Some).map_err(|e| Error::invalid(format!("limits of the pod: {e}")))
+    let limits = Limits::from_spec(&whole).map_err(|e| Error::invalid(format!("limits of the pod: {e}")))?;
+    Ok(Some((limits, whole)))
 }
 
 /// Adds the overhead to the limits that are set; it does not set any.

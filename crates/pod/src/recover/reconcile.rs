@@ -14,6 +14,7 @@ use std::{
 use futures_util::{StreamExt, stream};
 use tokio::sync::oneshot;
 
+use super::units;
 use crate::{
     Error, SharedMode,
     container::remove::remove_locked,
@@ -75,6 +76,7 @@ pub(crate) async fn once(parts: &Arc<Parts>) {
     remove_snapshots(parts).await;
     release_keys(parts).await;
     parent_cgroup::remove_unless_creating(parts).await;
+    units::audit(parts).await;
 }
 
 fn warn(object: &str, outcome: Result<(), Error>) {

@@ -13,6 +13,7 @@ use crate::{
     Error, ErrorKind, Name, SandboxConfig, SandboxId, SharedMode, annotation, clock,
     error::failed,
     namespaces::{SharedResource, files, hostname, make_owned, make_shared, root_of},
+    node::cgroup_names,
     operation::{CreationGuard, blocking, failpoint, with_undo},
     parts::Parts,
     store::{Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord},
@@ -51,6 +52,7 @@ async fn make(parts: &Arc<Parts>, config: Arc<SandboxConfig>) -> Result<SandboxI
     // The parent cgroup of all pods must not be removed while something is created in it.
     let _creation_lock = parts.creation_lock.read().await;
     let created = async {
+        let config = with_cgroup_parent(parts, config)?;
         let reserved = Reserved::new(parts, config)?;
         let networked = reserved.network().instrument(debug_span!("network")).await?;
         networked.publish().instrument(debug_span!("publish")).await
@@ -58,6 +60,13 @@ async fn make(parts: &Arc<Parts>, config: Arc<SandboxConfig>) -> Result<SandboxI
     let id = created.instrument(debug_span!("run_sandbox")).await.map_err(|e| e.during(operation))?;
     parts.registry.sandbox_names.assign(name, id.clone());
     Ok(id)
+}
+
+/// Replaces the parent cgroup of the request by its path, or refuses it.
+fn with_cgroup_parent(parts: &Parts, config: Arc<SandboxConfig>) -> Result<Arc<SandboxConfig>, Error> {
+    let Some(parent) = &config.cgroup_parent else { return Ok(config) };
+    let cgroup_parent = Some(cgroup_names::parent(parts.node.driver, parent)?);
+    Ok(Arc::new(SandboxConfig { cgroup_parent, ..SandboxConfig::clone(&config) }))
 }
 
 /// A network namespace and the path under which it is visible.
@@ -78,7 +87,8 @@ struct Networked<'a>(Reserved<'a>);
 
 impl<'a> Reserved<'a> {
     fn new(parts: &'a Arc<Parts>, config: Arc<SandboxConfig>) -> Result<Self, Error> {
-        let metadata = SandboxMetadata { id: SandboxId::generate()?, config, created_at: clock::now() };
+        let (id, cgroup_driver) = (SandboxId::generate()?, parts.node.driver);
+        let metadata = SandboxMetadata { id, config, created_at: clock::now(), cgroup_driver };
         let record = SandboxRecord::reserved();
         parts.registry.records.create(&metadata.id, &metadata)?;
         let hostname = hostname(&metadata.config);

@@ -26,6 +26,7 @@ pub(super) async fn release(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Resul
     undo.step("stop the pod's init", init).await;
     let group = parts.node.remove_group(parts.node.init_cgroup_of(sandbox), id.as_str());
     undo.step("remove the cgroup of the pod's init", group).await;
+    parts.node.forget_scope(&parts.node.init_cgroup_of(sandbox));
     failpoint::reach("teardown.init");
     if sandbox.config().network == SharedMode::Pod {
         sandbox.stage("detach from the network");

@@ -47,17 +47,18 @@ async fn update_locked(
     let resources = resources.or_else(|| record.resources.clone()).or_else(|| config.resources.clone());
     let overhead = overhead.or_else(|| record.overhead.clone()).or_else(|| config.overhead.clone());
     let limits = pod_limits(resources.as_ref(), overhead.as_ref())?;
-    if let (None, Some(limits)) = (&config.cgroup_parent, limits) {
+    if let (None, Some((limits, whole))) = (&config.cgroup_parent, limits) {
         let (task_parts, path) = (Arc::clone(parts), parts.node.cgroup_of(sandbox));
         blocking(move || {
             let path = GroupPath::parse(&path).map_err(failed("read the path of its cgroup"))?;
-            match Group::open(&task_parts.node.trees, &path) {
-                Ok(group) => group.update(&limits).map_err(failed("change the limits of its cgroup")),
+            let node = &task_parts.node;
+            match Group::open(&node.trees, &path) {
+                Ok(group) => group.update(&limits).map_err(failed("change the limits of its cgroup"))?,
                 // The cgroup does not exist because the pod has no container yet.
-                Err(_) => {
-                    Group::create(&task_parts.node.trees, &path, &limits).map(drop).map_err(failed("create its cgroup"))
-                }
+                Err(_) => drop(Group::create(&node.trees, &path, &limits).map_err(failed("create its cgroup"))?),
             }
+            node.register_slice(path, whole);
+            Ok(())
         })
         .await?;
     }

@@ -11,8 +11,8 @@ use std::{
 
 use cgroup::{Group, GroupPath, Hierarchies};
 use pod::{
-    Config, ContainerConfig, ContainerId, ContainerState, Engine, GroupsPolicy, Name, NetworkConfig, PidMode,
-    Registries, SandboxConfig, SandboxId, SeccompChoice, Security, SharedMode, UserChoice,
+    CgroupDriver, Config, ContainerConfig, ContainerId, ContainerState, Engine, GroupsPolicy, Name, NetworkConfig,
+    PidMode, Registries, SandboxConfig, SandboxId, SeccompChoice, Security, SharedMode, UserChoice,
 };
 use testbed::{Namespaces, checkout, make_image, node_id, run_on_a_node, shell, test_name, this_test, wait_until};
 
@@ -109,6 +109,7 @@ impl Node {
             monitor: monitor(),
             netns_dir: "/run/netns".into(),
             default_cgroup_parent: cgroup(name),
+            cgroup_driver: Some(CgroupDriver::Cgroupfs),
             registries: Registries::default(),
             netns_pool: 2,
             default_runtime_handler: String::new(),

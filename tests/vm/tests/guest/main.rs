@@ -21,6 +21,8 @@ macro_rules! tests_of {
 pub(crate) use {tests_of, tests_on};
 
 mod apparmor;
+mod cgroup_driver;
+mod kubelet;
 mod labelled_pod;
 mod node;
 mod rootless;

@@ -27,12 +27,17 @@ fn serve(directory: &Path) -> Child {
 impl Node {
     /// Starts a daemon with the image `demo:1` and its own network. `number` must be unique.
     pub(crate) fn start(name: &str, number: u8) -> Self {
+        Self::start_with(name, number, "")
+    }
+
+    /// Like [`Node::start`], with more tables of the configuration.
+    pub(crate) fn start_with(name: &str, number: u8, tables: &str) -> Self {
         let directory = PathBuf::from("/var/tmp").join(name);
         fs::create_dir_all(&directory).expect("a directory");
         let path = directory.display();
         let text = format!(
             "socket = \"{path}/socket\"\nstate_dir = \"/run/{name}\"\nnetns_dir = \"/run/{name}-netns\"\ndata_dir = \"{path}/data\"\ncgroup_parent = \"/{name}\"\n\
-             [network]\nbridge = \"{name}0\"\nsubnet = \"10.9{number}.0.0/24\"\n"
+             [network]\nbridge = \"{name}0\"\nsubnet = \"10.9{number}.0.0/24\"\n{tables}"
         );
         fs::write(directory.join("config.toml"), text).expect("written");
         let node = Self { daemon: serve(&directory), directory };

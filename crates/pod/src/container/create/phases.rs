@@ -182,13 +182,20 @@ impl<'a> Ready<'a> {
     pub(super) async fn clone_process(self) -> Result<Cloned<'a>, CreateFailure> {
         let Self { recorded, create, send, keep } = self;
         let Recorded { parts, container, .. } = &recorded;
+        let resources = create.spec.linux.as_ref().and_then(|linux| linux.resources.clone()).unwrap_or_default();
         let outcome = async {
             let _permit = parts.concurrency.clone_process().await?;
             container.stage("clone and set up its process");
             parts.monitor.create(create, send, keep).instrument(debug_span!("monitor")).await
         };
         match outcome.await {
-            Ok(outcome) => Ok(Cloned { recorded, outcome }),
+            Ok(outcome) => {
+                if let CreateOutcome::Created(process) = &outcome {
+                    let process = (process.pid, process.start_time);
+                    parts.node.register_scope(&container.metadata.cgroup, process, resources);
+                }
+                Ok(Cloned { recorded, outcome })
+            }
             Err(error) => Err(recorded.roll_back(error).await),
         }
     }
@@ -237,7 +244,7 @@ fn metadata(
     let id = ContainerId::generate()?;
     let image_signal = image.config.stop_signal.as_deref().and_then(|text| Signal::parse(text.trim()));
     Ok(ContainerMetadata {
-        cgroup: format!("{}/{id}", parts.node.cgroup_of(sandbox)),
+        cgroup: parts.node.cgroup_of_container(sandbox, &id),
         sandbox: sandbox.id().clone(),
         image_id: image.id.clone(),
         created_at: clock::now(),

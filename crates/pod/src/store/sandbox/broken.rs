@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    Error, Name, PidMode, SandboxConfig, SandboxId, SharedMode, clock,
+    CgroupDriver, Error, Name, PidMode, SandboxConfig, SandboxId, SharedMode, clock,
     store::{SandboxMetadata, SandboxPhase, SandboxRecord},
 };
 
@@ -32,7 +32,9 @@ pub(crate) fn broken(id: &SandboxId, why: &Error) -> (SandboxMetadata, SandboxRe
         resources: None,
         overhead: None,
     };
-    let metadata = SandboxMetadata { id: id.clone(), config: Arc::new(config), created_at: clock::now() };
+    let cgroup_driver = CgroupDriver::default();
+    let metadata =
+        SandboxMetadata { id: id.clone(), config: Arc::new(config), created_at: clock::now(), cgroup_driver };
     (metadata, broken_status(why))
 }
 

@@ -6,7 +6,7 @@ use network::Attachment;
 use serde::{Deserialize, Serialize};
 
 use super::config::SandboxConfig;
-use crate::{SandboxId, store::timeline::Timeline};
+use crate::{CgroupDriver, SandboxId, store::timeline::Timeline};
 
 /// Contents of `metadata.json`: what never changes after creation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -14,6 +14,9 @@ pub(crate) struct SandboxMetadata {
     pub(crate) id: SandboxId,
     pub(crate) config: Arc<SandboxConfig>,
     pub(crate) created_at: u64,
+    /// The driver of its cgroups, which decides their names. Older daemons had only cgroupfs.
+    #[serde(default)]
+    pub(crate) cgroup_driver: CgroupDriver,
 }
 
 /// Phase of a sandbox's lifecycle (drawn in the module `sandbox`).

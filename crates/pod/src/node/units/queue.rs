@@ -1,0 +1,159 @@
+//! The queue of changes: one entry for each unit.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use cgroup::GroupPath;
+
+use super::Registration;
+
+/// The maximum number of entries. Units whose removal is dropped are found by the next audit.
+const ENTRIES_MAX: usize = 16_384;
+
+/// A change that systemd has to apply to a unit.
+#[derive(Debug)]
+pub(super) enum Entry {
+    Register(Registration),
+    Update(GroupPath, oci::Resources),
+    Stop(GroupPath),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    order: VecDeque<String>,
+    entries: HashMap<String, Entry>,
+    /// Units that this process has registered and not stopped.
+    pub(super) registered: HashSet<String>,
+    /// An audit that was requested, with the groups that must be registered.
+    pub(super) audit: Option<Vec<Registration>>,
+    /// Whether the engine is closed.
+    pub(super) closed: bool,
+}
+
+impl Entry {
+    pub(super) fn path(&self) -> &GroupPath {
+        match self {
+            Self::Register(registration) => &registration.path,
+            Self::Update(path, _) | Self::Stop(path) => path,
+        }
+    }
+}
+
+impl Queue {
+    /// Adds an entry. It replaces the pending one of its unit; limits replace those of a pending registration. Nothing
+    /// follows the removal of a unit.
+    pub(super) fn push(&mut self, entry: Entry) {
+        let name = entry.path().name().to_owned();
+        let Some(pending) = self.entries.get_mut(&name) else {
+            if self.entries.len() < ENTRIES_MAX {
+                self.order.push_back(name.clone());
+                self.entries.insert(name, entry);
+            }
+            return;
+        };
+        match (pending, entry) {
+            (Entry::Stop(_), _) => {}
+            (Entry::Register(pending), Entry::Update(_, resources)) => pending.resources = resources,
+            (pending, entry) => *pending = entry,
+        }
+    }
+
+    /// Takes the oldest entry.
+    pub(super) fn pop(&mut self) -> Option<Entry> {
+        let name = self.order.pop_front()?;
+        self.entries.remove(&name)
+    }
+
+    /// Puts an entry back that could not be processed, unless there is a newer one.
+    pub(super) fn put_back(&mut self, entry: Entry) {
+        let name = entry.path().name().to_owned();
+        let Some(pending) = self.entries.get_mut(&name) else {
+            self.order.push_front(name.clone());
+            self.entries.insert(name, entry);
+            return;
+        };
+        let newer = match pending {
+            Entry::Update(_, resources) => resources.clone(),
+            Entry::Register(_) | Entry::Stop(_) => return,
+        };
+        if let Entry::Register(registration) = entry {
+            *pending = Entry::Register(Registration { resources: newer, ..registration });
+        }
+    }
+
+    /// Reports whether there is a pending entry of a unit.
+    pub(super) fn is_pending(&self, name: &str) -> bool {
+        self.entries.contains_key(name)
+    }
+
+    /// Reports whether there is nothing to do.
+    pub(super) fn is_idle(&self) -> bool {
+        self.entries.is_empty() && self.audit.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(name: &str) -> GroupPath {
+        GroupPath::parse(&format!("/a.slice/{name}")).expect("a path")
+    }
+
+    fn register(name: &str) -> Entry {
+        Entry::Register(Registration { path: path(name), process: None, resources: oci::Resources::default() })
+    }
+
+    fn update(name: &str, limit: i64) -> Entry {
+        let pids = Some(oci::Pids { limit: Some(limit) });
+        Entry::Update(path(name), oci::Resources { pids, ..oci::Resources::default() })
+    }
+
+    fn limit_of(entry: Option<Entry>) -> Option<i64> {
+        match entry? {
+            Entry::Register(registration) => registration.resources.pids?.limit,
+            Entry::Update(_, resources) => resources.pids?.limit,
+            Entry::Stop(_) => None,
+        }
+    }
+
+    #[test]
+    fn a_later_entry_of_a_unit_replaces_the_earlier_one() {
+        let mut queue = Queue::default();
+        queue.push(register("x"));
+        queue.push(update("y", 1));
+        queue.push(update("y", 2));
+        queue.push(update("x", 3));
+        assert_eq!(limit_of(queue.pop()), Some(3), "a registration has the newest limits");
+        assert_eq!(limit_of(queue.pop()), Some(2));
+        assert!(queue.pop().is_none() && queue.is_idle());
+    }
+
+    #[test]
+    fn nothing_follows_a_removal() {
+        let mut queue = Queue::default();
+        queue.push(register("x"));
+        queue.push(Entry::Stop(path("x")));
+        queue.push(update("x", 1));
+        queue.put_back(register("x"));
+        assert!(matches!(queue.pop(), Some(Entry::Stop(_))) && queue.pop().is_none());
+    }
+
+    #[test]
+    fn an_entry_that_is_put_back_does_not_replace_a_newer_one() {
+        let mut queue = Queue::default();
+        queue.push(register("x"));
+        let entry = queue.pop().expect("an entry");
+        queue.push(update("x", 5));
+        queue.put_back(entry);
+        let entry = queue.pop();
+        assert!(matches!(entry, Some(Entry::Register(_))));
+        assert_eq!(limit_of(entry), Some(5));
+    }
+
+    #[test]
+    fn the_queue_is_bounded() {
+        let mut queue = Queue::default();
+        (0..ENTRIES_MAX + 5).for_each(|number| queue.push(register(&number.to_string())));
+        assert_eq!((queue.entries.len(), queue.order.len()), (ENTRIES_MAX, ENTRIES_MAX));
+    }
+}

@@ -1,0 +1,166 @@
+//! A real kubelet with the systemd cgroup driver, which it reads from the daemon: static pods of all QoS classes.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Child, Command},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use testbed::wait_until;
+
+use crate::node::{Node, ok};
+
+const TIMEOUT: Duration = Duration::from_secs(180);
+const PROGRAM: &str = "/suite/kubelet";
+
+/// A running kubelet, which is stopped when this is dropped.
+struct Kubelet {
+    process: Child,
+    manifests: PathBuf,
+}
+
+fn run(program: &str, arguments: &[&str]) -> String {
+    ok(Command::new(program).args(arguments).output().expect("the program runs"))
+}
+
+/// Gives the node an address and a default route, which a kubelet requires.
+fn set_up_network() {
+    for arguments in [
+        "link add uplink0 type veth peer name uplink1",
+        "addr add 192.0.2.2/24 dev uplink0",
+        "link set uplink0 up",
+        "link set uplink1 up",
+        "route add default via 192.0.2.1",
+    ] {
+        run("ip", &arguments.split(' ').collect::<Vec<_>>());
+    }
+}
+
+impl Kubelet {
+    fn start(node: &Node) -> Self {
+        let work = node.directory().join("kubelet");
+        let manifests = work.join("manifests");
+        fs::create_dir_all(&manifests).expect("a directory");
+        let config = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "containerRuntimeEndpoint": format!("unix://{}/socket", node.directory().display()),
+            "staticPodPath": manifests,
+            "podLogsDir": work.join("logs"),
+            "failSwapOn": false,
+            "registerNode": false,
+            "readOnlyPort": 0,
+            "healthzPort": 0,
+            "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
+            "authorization": {"mode": "AlwaysAllow"},
+            "enforceNodeAllocatable": ["pods"],
+            "cgroupsPerQOS": true,
+            "fileCheckFrequency": "1s",
+            "syncFrequency": "5s",
+            "evictionHard": {"memory.available": "10Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        });
+        let file = work.join("config.json");
+        fs::write(&file, config.to_string()).expect("written");
+        let log = fs::File::create("/run/kubelet.log").expect("a log");
+        let process = Command::new(PROGRAM)
+            .arg("--config")
+            .arg(file)
+            .arg("--root-dir")
+            .arg(work.join("root"))
+            .arg("--cert-dir")
+            .arg(work.join("pki"))
+            .args(["--hostname-override", "node", "--node-ip", "192.0.2.2", "--v=2"])
+            .stderr(log)
+            .spawn()
+            .expect("start the kubelet");
+        Self { process, manifests }
+    }
+
+    /// Starts a pod; `resources` are those of its container.
+    fn add(&self, name: &str, resources: &Value) {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {
+                "hostNetwork": true, "terminationGracePeriodSeconds": 1,
+                "containers": [{"name": "c", "image": "docker.io/library/demo:1", "imagePullPolicy": "Never",
+                    "command": ["sh", "-c", "sleep 10000"], "resources": resources}],
+            },
+        });
+        fs::write(self.manifests.join(format!("{name}.json")), pod.to_string()).expect("written");
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let log = fs::read_to_string("/run/kubelet.log").unwrap_or_default();
+        let lines: Vec<_> = log.lines().filter(|line| line.starts_with('E') || line.starts_with('F')).collect();
+        println!("errors of the kubelet:\n{}", lines[lines.len().saturating_sub(20)..].join("\n"));
+    }
+}
+
+/// Returns the id and the cgroup of the running container of a pod.
+fn container_of(node: &Node, pod: &str) -> Option<(String, String)> {
+    let label = format!("io.kubernetes.pod.name={pod}-node");
+    let id = ok(node.crictl(&["ps", "-q", "--state", "running", "--label", &label]));
+    let inspect: Value = serde_json::from_str(&ok(node.crictl(&["inspect", id.lines().next()?]))).ok()?;
+    Some((id, inspect["info"]["cgroup"].as_str()?.to_owned()))
+}
+
+fn read(group: &str, file: &str) -> String {
+    let path = format!("/sys/fs/cgroup{group}/{file}");
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}")).trim().to_owned()
+}
+
+#[test]
+fn pods_of_all_classes_are_limited_and_removed() {
+    set_up_network();
+    let node = Node::start_with("kubelet", 9, "[cgroup]\ndriver = \"auto\"\n");
+    let kubelet = Kubelet::start(&node);
+    let limits = json!({"cpu": "100m", "memory": "64Mi"});
+    kubelet.add("guaranteed", &json!({"limits": limits, "requests": limits}));
+    kubelet.add("burstable", &json!({"limits": {"memory": "80Mi"}, "requests": {"memory": "40Mi", "cpu": "50m"}}));
+    kubelet.add("besteffort", &json!({}));
+    let classes = [
+        ("guaranteed", "/kubepods.slice/kubepods-pod", "67108864"),
+        ("burstable", "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod", "83886080"),
+        ("besteffort", "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod", "max"),
+    ];
+    let mut running = Vec::new();
+    for (name, parent, memory) in classes {
+        wait_until(&format!("{name} runs"), TIMEOUT, || container_of(&node, name).is_some());
+        let (id, group) = container_of(&node, name).expect("it runs");
+        let unit = format!("pinion-{id}.scope");
+        assert!(group.starts_with(parent) && group.ends_with(&unit), "{group}");
+        assert_eq!(read(&group, "memory.max"), memory);
+        let active = || run("systemctl", &["show", "--value", "-p", "ActiveState", &unit]) == "active";
+        wait_until(&format!("systemd knows {unit}"), TIMEOUT, active);
+        running.push((id, group, unit, memory));
+    }
+    run("systemctl", &["daemon-reexec"]);
+    run("systemctl", &["daemon-reload"]);
+    for (_, group, _, memory) in &running {
+        assert_eq!(&read(group, "memory.max"), memory);
+    }
+    // The request with which the kubelet resizes a container.
+    let (id, group, ..) = &running[1];
+    ok(node.crictl(&["update", "--memory", "75497472", id]));
+    assert_eq!(read(group, "memory.max"), "75497472");
+    run("systemctl", &["daemon-reload"]);
+    assert_eq!(read(group, "memory.max"), "75497472");
+    for (name, ..) in classes {
+        fs::remove_file(kubelet.manifests.join(format!("{name}.json"))).expect("removed");
+    }
+    for (_, group, unit, _) in &running {
+        let is_gone = || {
+            let pod = group.rsplit_once('/').map_or("", |(pod, _)| pod);
+            run("systemctl", &["show", "--value", "-p", "LoadState", unit]) == "not-found"
+                && !PathBuf::from(format!("/sys/fs/cgroup{pod}")).exists()
+        };
+        wait_until(&format!("{unit} and its pod are gone"), TIMEOUT, is_gone);
+    }
+}
