@@ -49,7 +49,7 @@ pub(crate) async fn ask_validators(
     timeout: Duration,
 ) -> Result<(), Error> {
     let event = Event::ValidateContainerAdjustment;
-    // One that is gone does not subscribe to anything; whoever relies on it requires it.
+    // One that is gone does not subscribe to anything; pods that rely on it require it.
     let validators: Vec<&Arc<Plugin>> =
         plugins.iter().filter(|plugin| plugin.subscribes(event) && plugin.is_usable()).collect();
     if validators.is_empty() {

@@ -174,7 +174,7 @@ async fn a_contradiction_between_plugins_and_a_refusal_fail_the_creation_and_nam
     node.add("10", "strict", move |method, argument| refuse(method, argument)).await;
     let error = node.create("c1", &[]).await.expect_err("refused");
     assert!(error.message.contains("10-strict") && error.message.contains("not on my node"), "{error}");
-    assert_eq!(node.names(), ["10-strict"], "a refusal is no failure");
+    assert_eq!(node.names(), ["10-strict"], "a refusal is not a failure");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
