@@ -40,8 +40,17 @@ pub(crate) fn bind(path: &Path) -> Result<std::os::unix::net::UnixListener, Stri
 /// Accepts plugins for as long as the engine exists.
 pub(crate) async fn accept(plugins: Weak<Plugins>, listener: UnixListener) {
     let permits = Arc::new(Semaphore::new(PLUGINS_MAX));
+    let Some(mut gone) = plugins.upgrade().map(|plugins| plugins.changed.subscribe()) else { return };
     loop {
-        let socket = match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            // Fails when the engine is gone.
+            changed = gone.changed() => match changed {
+                Ok(()) => continue,
+                Err(_) => return,
+            },
+        };
+        let socket = match accepted {
             Ok((socket, _)) => socket,
             Err(error) => {
                 tracing::warn!(%error, "an NRI plugin could not be accepted");

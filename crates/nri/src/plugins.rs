@@ -11,7 +11,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
@@ -70,8 +70,8 @@ pub struct Plugins {
     list: Mutex<Vec<Arc<Plugin>>>,
     count: AtomicUsize,
     /// Changes whenever a plugin becomes usable or disappears.
-    changed: watch::Sender<()>,
-    pub(crate) host: OnceLock<Weak<dyn Host>>,
+    pub(crate) changed: watch::Sender<()>,
+    pub(crate) host: OnceLock<Arc<dyn Host>>,
 }
 
 impl Plugins {
@@ -86,7 +86,7 @@ impl Plugins {
     }
 
     pub(crate) fn host(&self) -> Option<Arc<dyn Host>> {
-        self.host.get()?.upgrade()
+        self.host.get().cloned()
     }
 
     /// Returns the plugins that an event goes to; `None` if there are none, which costs one atomic load.
@@ -164,7 +164,7 @@ impl Plugins {
 
     /// Adds a configured plugin to the list and synchronizes it. One that does not answer in time is removed again.
     pub(crate) async fn join(self: &Arc<Self>, plugin: &Arc<Plugin>) -> Result<(), String> {
-        let host = self.host().ok_or("the engine is shutting down")?;
+        let host = self.host().ok_or("the engine is not ready")?;
         let turn = plugin.first_turn();
         let known = {
             let mut list = self.lock();

@@ -11,7 +11,7 @@ use crate::{
         Resources, ResourcesEvent, UpdateResponse,
     },
     plugin::{Failure, Plugin},
-    validate::{ask_validators, check_restrictions},
+    validate::{check_restrictions, consult_validators},
 };
 
 /// The plugins that a request goes to. Fixed when the request begins.
@@ -101,7 +101,7 @@ impl Round {
         }
         check_present(required, &consulted.iter().map(|plugin| plugin.base.as_str()).collect())?;
         check_restrictions(&self.restrictions, &container, &collector)?;
-        ask_validators(&self.plugins, &consulted, (pod, &container), &collector, self.timeout).await?;
+        consult_validators(&self.plugins, &consulted, (pod, &container), &collector, self.timeout).await?;
         let changes = Changes { updates: collector.updates.into_values().collect(), evictions: collector.evictions };
         Ok((collector.adjust, changes))
     }

@@ -1,6 +1,6 @@
 //! Start of the interface.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use tokio::net::UnixListener;
 
@@ -16,7 +16,7 @@ impl Plugins {
     ///
     /// # Errors
     /// If the socket cannot be created.
-    pub async fn start(self: &Arc<Self>, host: Weak<dyn Host>) -> Result<(), String> {
+    pub async fn start(self: &Arc<Self>, host: Arc<dyn Host>) -> Result<(), String> {
         let _only_once = self.host.set(host);
         let config = self.config.clone();
         let prepared = offload::blocking(move || {

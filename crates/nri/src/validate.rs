@@ -41,7 +41,7 @@ pub(crate) fn check_restrictions(
 }
 
 /// Has every plugin that subscribes to it validate the adjustments. One that does not answer rejects them.
-pub(crate) async fn ask_validators(
+pub(crate) async fn consult_validators(
     plugins: &[Arc<Plugin>],
     consulted: &[Arc<Plugin>],
     (pod, pristine): (&Pod, &Container),

@@ -9,7 +9,9 @@ mod upgrade;
 
 use std::sync::Arc;
 
-use crate::{Config, Credentials, Error, Image, ImageError, ProgressCallback, parts::Parts, recover, sandbox};
+use crate::{
+    Config, Credentials, Error, Image, ImageError, PluginInfo, ProgressCallback, parts::Parts, recover, sandbox,
+};
 
 pub use info::{EngineInfo, MonitorInfo};
 pub use status::EngineStatus;
@@ -59,6 +61,11 @@ impl Engine {
         progress: Option<ProgressCallback>,
     ) -> Result<Image, ImageError> {
         self.0.node.pull(reference, credentials, progress).await
+    }
+
+    /// Lists the NRI plugins in the order in which they are called.
+    pub fn plugins(&self) -> Vec<PluginInfo> {
+        self.0.plugins.as_ref().map(|plugins| plugins.list()).unwrap_or_default()
     }
 
     /// Resumes the cleanup after exits that an earlier daemon was requested to do ([`crate::annotation`]). Must be

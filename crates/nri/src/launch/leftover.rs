@@ -6,7 +6,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::{AsFd, OwnedFd},
+    process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid},
+};
 
 /// The record: start times by pid. A pid alone does not identify a process.
 pub(crate) struct Processes {
@@ -61,7 +65,17 @@ pub(crate) fn end_leftover(record: &Path) {
         if start_time(pid) == Some(recorded) {
             tracing::info!(pid, "ending an NRI plugin that an earlier daemon launched");
             let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+            reap(&pidfd);
         }
+    }
+}
+
+/// Reaps a killed process if it is a child of this process: a daemon that replaced its program keeps its children.
+fn reap(pidfd: &OwnedFd) {
+    let end = Timespec { tv_sec: 1, tv_nsec: 0 };
+    // A process that hangs in the kernel is not waited for.
+    if poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&end)).is_ok_and(|ready| ready > 0) {
+        let _ = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
     }
 }
 

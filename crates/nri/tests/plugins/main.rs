@@ -84,7 +84,7 @@ async fn node_with(change: impl FnOnce(&mut Config)) -> Node {
     change(&mut config);
     let (plugins, engine) = (Plugins::new(config), Arc::<Engine>::default());
     let host: Arc<dyn Host> = engine.clone();
-    plugins.start(Arc::downgrade(&host)).await.expect("started");
+    plugins.start(host).await.expect("started");
     Node { _directory: directory, socket, plugins, engine }
 }
 

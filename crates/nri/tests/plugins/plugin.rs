@@ -1,4 +1,5 @@
 //! A plugin that speaks the protocol over a real socket, and can break it in every way.
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::{path::Path, sync::Arc};
 
