@@ -8,6 +8,10 @@ use std::{
     time::Duration,
 };
 
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with},
+};
 use tokio::{
     net::{UnixListener, UnixStream},
     sync::Semaphore,
@@ -27,14 +31,36 @@ pub(crate) fn bind(path: &Path) -> Result<std::os::unix::net::UnixListener, Stri
     if let Some(directory) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     }
-    // A socket that an earlier daemon left over. Anything else is not removed.
+    // Only a socket that an earlier daemon left over is removed.
     if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+        if is_served(path) {
+            return Err(format!(
+                "{}: another engine serves this NRI socket; stop it, or configure another path",
+                path.display()
+            ));
+        }
         fs::remove_file(path).map_err(failed)?;
     }
     let listener = std::os::unix::net::UnixListener::bind(path).map_err(failed)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     Ok(listener)
+}
+
+/// Reports whether a process accepts connections at a socket. Waits a moment for one that is about to end.
+fn is_served(path: &Path) -> bool {
+    const TRIES: usize = 20;
+    for _ in 0..TRIES {
+        // Not blocking: the queue of a process that hangs may be full.
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let Ok(socket) = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else { return false };
+        let Ok(address) = SocketAddrUnix::new(path) else { return false };
+        if matches!(connect(&socket, &address), Err(Errno::CONNREFUSED | Errno::NOENT)) {
+            return false;
+        }
+        std::thread::sleep(PAUSE / 2);
+    }
+    true
 }
 
 /// Accepts plugins for as long as the engine exists.

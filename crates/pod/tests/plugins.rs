@@ -286,7 +286,7 @@ fn plugins_update_and_evict_other_containers() {
             }
         };
         let respond = {
-            let (target, update) = (target.clone(), update.clone());
+            let target = target.clone();
             move |method: &str, argument: &[u8]| match method {
                 "CreateContainer" => {
                     let update = vec![update(&target, 64 << 20)];

@@ -60,7 +60,7 @@ impl Host for Engine {
 }
 
 struct Node {
-    _directory: TempDir,
+    directory: TempDir,
     socket: PathBuf,
     plugins: Arc<Plugins>,
     engine: Arc<Engine>,
@@ -85,7 +85,7 @@ async fn node_with(change: impl FnOnce(&mut Config)) -> Node {
     let (plugins, engine) = (Plugins::new(config), Arc::<Engine>::default());
     let host: Arc<dyn Host> = engine.clone();
     plugins.start(host).await.expect("started");
-    Node { _directory: directory, socket, plugins, engine }
+    Node { directory: directory, socket, plugins, engine }
 }
 
 async fn node() -> Node {
@@ -383,6 +383,19 @@ async fn a_plugin_without_a_method_for_an_event_gets_it_in_the_old_form() {
         round.pod_event(Event::RunPodSandbox, &Pod::default(), &[]).await.expect("delivered");
     }
     assert_eq!(*changes.lock().expect("not poisoned"), [1, 1]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_socket_of_a_running_engine_is_not_taken_over_and_a_leftover_one_is() {
+    let first = node().await;
+    let mut config = first.plugins.config().clone();
+    let host: Arc<dyn Host> = first.engine.clone();
+    let refused = Plugins::new(config.clone()).start(Arc::clone(&host)).await.expect_err("it is served");
+    assert!(refused.contains("another engine"), "{refused}");
+    let leftover = first.directory.path().join("leftover.sock");
+    drop(std::os::unix::net::UnixListener::bind(&leftover).expect("a socket"));
+    config.socket = Some(leftover);
+    Plugins::new(config).start(host).await.expect("started");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
