@@ -85,7 +85,7 @@ async fn node_with(change: impl FnOnce(&mut Config)) -> Node {
     let (plugins, engine) = (Plugins::new(config), Arc::<Engine>::default());
     let host: Arc<dyn Host> = engine.clone();
     plugins.start(host).await.expect("started");
-    Node { directory: directory, socket, plugins, engine }
+    Node { directory, socket, plugins, engine }
 }
 
 async fn node() -> Node {
