@@ -39,6 +39,8 @@ pub struct Config {
     pub default_runtime_handler: String,
     /// Directories of CDI files; the last one has the highest priority.
     pub cdi_dirs: Vec<PathBuf>,
+    /// NRI plugins; absent: none are used, and the socket does not exist.
+    pub plugins: Option<nri::Config>,
     /// Whether device files are owned by the container's user if that is not root.
     pub device_ownership_from_security_context: bool,
     /// Length after which a line of container output is split in the log, in bytes.

@@ -10,14 +10,18 @@
 //! monitor, changes it at any time and takes no lock. If the program exits while the phase is `Starting`, `start`
 //! records its own outcome first.
 
+mod adjust;
+pub(crate) mod announce_stop;
 pub(crate) mod checkpoint;
 pub(crate) mod create;
 pub(crate) mod exit;
 pub(crate) mod identity;
 pub(crate) mod kill;
+pub(crate) mod plugin_changes;
 pub(crate) mod prepare;
 pub(crate) mod remove;
 pub(crate) mod reopen_log;
+pub(crate) mod request_update;
 mod selinux;
 pub(crate) mod spec;
 pub(crate) mod start;

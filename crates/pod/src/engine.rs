@@ -10,7 +10,8 @@ mod upgrade;
 use std::sync::Arc;
 
 use crate::{
-    CgroupDriver, Config, Credentials, Error, Image, ImageError, ProgressCallback, parts::Parts, recover, sandbox,
+    CgroupDriver, Config, Credentials, Error, Image, ImageError, PluginInfo, ProgressCallback, parts::Parts, recover,
+    sandbox,
 };
 
 pub use info::{EngineInfo, MonitorInfo};
@@ -66,6 +67,11 @@ impl Engine {
         progress: Option<ProgressCallback>,
     ) -> Result<Image, ImageError> {
         self.0.node.pull(reference, credentials, progress).await
+    }
+
+    /// Lists the NRI plugins in the order in which they are called.
+    pub fn plugins(&self) -> Vec<PluginInfo> {
+        self.0.plugins.as_ref().map(|plugins| plugins.list()).unwrap_or_default()
     }
 
     /// Resumes the cleanup after exits that an earlier daemon was requested to do ([`crate::annotation`]). Must be

@@ -9,6 +9,7 @@
 //! exec         commands in containers, attached clients, sessions
 //! container    create, start, stop, remove, update, checkpoint, …
 //! namespaces   what the containers of a pod share
+//! plugins      NRI plugins: what they learn of pods and containers
 //! parts        Parts { node, registry, monitor, observe, flights, … }: what operations work with
 //! observe      health, statistics, metrics, failures, why
 //! node         what one machine offers: images, networks, cgroups, filters, devices, files
@@ -49,6 +50,7 @@ mod node;
 mod observe;
 mod operation;
 mod parts;
+mod plugins;
 mod process;
 mod recover;
 mod sandbox;
@@ -69,6 +71,7 @@ pub use monitor::{MONITOR_REQUESTS, MonitorMetrics};
 pub use monitor_api::{CommandError, MOUNTS_MAX, UserMappings};
 pub use netns::PoolMetrics;
 pub use network::{Config as NetworkConfig, Counters, Metrics as NetworkMetrics, PortMapping, Protocol};
+pub use nri::{Config as PluginConfig, PluginInfo, Restrictions as PluginRestrictions};
 pub use observe::{
     Condition, ContainerExit, ContainerStats, Denial, DeniedBy, EXIT_REASONS, ExpensiveStats, Explanation, Feature,
     Generation, HealthInfo, HugePages, MONITOR_CONTRACT, Metrics, MonitorIdentity, ObjectCounts, ObjectKind,

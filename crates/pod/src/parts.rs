@@ -28,6 +28,8 @@ pub(crate) struct Parts {
     pub(crate) monitor: Monitor,
     /// Clients that a removal after the exit waits for.
     pub(crate) attached_clients: AttachedClients,
+    /// NRI plugins; absent if the interface is disabled.
+    pub(crate) plugins: Option<Arc<nri::Plugins>>,
     /// Inode numbers of the pipes of exec'd processes.
     pub(crate) pipes: Arc<PipeRecord>,
     pub(crate) registry: Arc<Registry>,
@@ -78,6 +80,7 @@ impl Parts {
             layer_sweep_running: AtomicBool::new(false),
             monitor,
             attached_clients: AttachedClients::default(),
+            plugins: node.config.plugins.clone().map(nri::Plugins::new),
             pipes: Arc::new(pipes),
             registry,
             node,

@@ -3,6 +3,7 @@
 mod containers;
 mod exec_processes;
 mod formats;
+mod plugin_host;
 mod reconcile;
 mod reset;
 mod sandboxes;
@@ -19,7 +20,7 @@ use tokio::sync::{OnceCell, Semaphore, mpsc};
 
 use crate::{
     Config, Error,
-    container::{exit, spec::apparmor},
+    container::{announce_stop::announce_stop, exit, spec::apparmor},
     error::failed,
     monitor::{Inventory, Monitor, Notice, orphans},
     node::{Filters, HostFiles, Node, Pulls, Units, driver},
@@ -95,6 +96,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
     let (first, first_done) = tokio::sync::oneshot::channel();
     offload::spawn(reconcile::run(Arc::downgrade(&parts), first));
     let _ = tokio::time::timeout(SETTLE_TIMEOUT, first_done).await;
+    plugin_host::start(&parts).await?;
     offload::spawn(exec_processes::kill_orphaned(Arc::downgrade(&parts)));
     Ok(parts)
 }
@@ -173,9 +175,11 @@ fn record_exit(parts: &Arc<Parts>, container: Arc<Container>, status: ExitStatus
     let status = exit::give_up_custody(parts, &container, status);
     let (parts, permits) = (Arc::clone(parts), Arc::clone(permits));
     tokio::spawn(async move {
-        let _permit = permits.acquire().await;
+        let permit = permits.acquire().await;
         let recorded = offload::in_place(|| exit::record_exit(&parts, &container, status));
         recorded.unwrap_or_else(|error| tracing::warn!("container {} exited: {error}", container.id()));
+        drop(permit);
+        announce_stop(&parts, &container).await;
     });
 }
 

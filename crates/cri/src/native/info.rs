@@ -30,6 +30,7 @@ pub(super) async fn handle(state: Shared, request: proto::InfoRequest) -> Outcom
         user_namespaces: Some(feature(info.user_namespaces)),
         apparmor: Some(feature(info.apparmor)),
         daemon: Some(daemon(state.daemon.facts())),
+        plugins: state.engine.plugins().into_iter().map(plugin).collect(),
     })
 }
 
@@ -42,6 +43,11 @@ pub(super) fn check_format(rpc: &str, format: u32) -> Outcome<()> {
         ))),
         _ => Ok(()),
     }
+}
+
+fn plugin(plugin: pod::PluginInfo) -> proto::PluginInfo {
+    let pod::PluginInfo { name, pid, launched, synchronized } = plugin;
+    proto::PluginInfo { name, pid: pid.unwrap_or_default(), launched, synchronized }
 }
 
 fn count(number: usize) -> u64 {

@@ -15,6 +15,7 @@
 
 mod conflicts;
 mod layers;
+mod nri;
 mod reader;
 mod show;
 mod value;
@@ -29,6 +30,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 pub(crate) use layers::{Layers, directory_of};
+pub(crate) use nri::Nri;
 use reader::Reader;
 
 /// The embedded default configuration, with a comment on every key. `pinion config default` prints it.
@@ -56,6 +58,7 @@ pub(crate) struct Config {
     pub(crate) metrics: Metrics,
     pub(crate) tracing: Tracing,
     pub(crate) cdi: Cdi,
+    pub(crate) nri: Nri,
     pub(crate) upgrade: Upgrade,
     pub(crate) registries: Registries,
 }
@@ -225,6 +228,7 @@ impl Config {
             metrics: Metrics { address: from.optional("metrics.address", value::address) },
             tracing: Tracing::read(&mut from)?,
             cdi: Cdi { dirs: from.list("cdi.dirs", value::absolute)? },
+            nri: Nri::read(&mut from)?,
             upgrade: Upgrade::read(&mut from)?,
             registries: Registries::read(&mut from)?,
         };

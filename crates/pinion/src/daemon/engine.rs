@@ -31,10 +31,36 @@ pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
         netns_pool,
         default_runtime_handler: String::new(),
         cdi_dirs,
+        plugins: plugins(config),
         device_ownership_from_security_context: config.containers.device_ownership_from_security_context,
         log_line_max: config.containers.log_line_max,
         exec_sync_output_max: config.containers.exec_sync_output_max,
     }
+}
+
+/// Returns the configuration of NRI plugins, if there may be some.
+fn plugins(config: &Config) -> Option<pod::PluginConfig> {
+    let nri = config.nri.clone();
+    nri.enable.then(|| pod::PluginConfig {
+        socket: (!nri.disable_connections).then_some(nri.socket_path),
+        plugin_dir: nri.plugin_path,
+        plugin_config_dir: nri.plugin_config_path,
+        registration_timeout: nri.plugin_registration_timeout,
+        request_timeout: nri.plugin_request_timeout,
+        required: nri.required,
+        restrictions: pod::PluginRestrictions {
+            hooks: nri.reject_hooks,
+            default_seccomp: nri.reject_default_seccomp,
+            unconfined_seccomp: nri.reject_unconfined_seccomp,
+            custom_seccomp: nri.reject_custom_seccomp,
+            namespaces: nri.reject_namespaces,
+            sysctls: nri.reject_sysctls,
+            tolerate_missing_annotation: nri.tolerate_missing_annotation.unwrap_or_default(),
+        },
+        process_record: config.state_dir.join("nri-plugins.json"),
+        runtime_name: "pinion".to_owned(),
+        runtime_version: format!("v{}", env!("CARGO_PKG_VERSION")),
+    })
 }
 
 /// Returns the part of the configuration that a running engine can apply.

@@ -5,7 +5,7 @@ use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 /// Crates of Pinion: a level without a module applies to them, and their spans are traced. Other crates (HTTP/2,
 /// netlink) log too much detail.
 pub(super) const OURS: &[&str] =
-    &["pinion", "cri", "streaming", "pod", "image", "network", "netns", "cgroup", "seccomp", "cdi", "otlp"];
+    &["pinion", "cri", "streaming", "pod", "image", "network", "netns", "cgroup", "seccomp", "cdi", "nri", "otlp"];
 
 /// Parses a configured level into a filter, or returns the error.
 pub(super) fn parse(level: &str) -> Result<EnvFilter, String> {

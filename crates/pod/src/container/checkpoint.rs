@@ -98,7 +98,7 @@ impl<'a> Job<'a> {
         let (parts, container) = (Arc::clone(self.parts), Arc::clone(self.container));
         let external = blocking(move || {
             let spec = container.spec(&parts.registry.records)?;
-            Ok((external::externals(&spec, pid)?, external::freezer(&container.metadata.cgroup)))
+            Ok((external::externals(&spec, pid)?, external::freezer(&container.cgroup())))
         });
         let (externals, freezer) = external.await?;
         criu::dump(&program, &criu::Dump { pid, images: &images, work: &self.attempt.directory, externals, freezer })

@@ -1,6 +1,7 @@
 //! `CreateContainer`: [`Recorded`] → [`phases::Opened`] → [`phases::Ready`] → [`phases::Cloned`] → created. Each phase
 //! is consumed by the next; a failure rolls everything back.
 
+mod adjust_draft;
 mod check;
 mod phases;
 mod pid_namespace;
@@ -15,6 +16,7 @@ use crate::{
     ContainerConfig, ContainerId, Error, ErrorKind,
     namespaces::has_lost_init,
     parts::Parts,
+    plugins,
     store::{ContainerName, ContainerPhase, Sandbox},
 };
 use check::check_against_pod;
@@ -116,6 +118,8 @@ async fn create_or_retry(
     sandbox: &Arc<Sandbox>,
     config: Arc<ContainerConfig>,
 ) -> Result<ContainerId, Error> {
+    // Before anything is locked: an absent plugin is waited for.
+    let required = plugins::require(parts, sandbox.config(), &config.name).await?;
     let _creation = parts.creation_lock.read().await;
     let _gate = sandbox.gate.read().await;
     check_against_pod(&config.security, sandbox.config())?;
@@ -126,13 +130,13 @@ async fn create_or_retry(
     let image = image.ok_or_else(|| {
         Error::new(ErrorKind::NotFound, format!("image {:?} is not present on this node; pull it first", config.image))
     })?;
-    let mut created = try_create(parts, sandbox, &image, Arc::clone(&config)).await;
+    let mut created = try_create(parts, sandbox, &image, Arc::clone(&config), &required).await;
     // No process can be cloned into a PID namespace whose init process exits, and only the failed clone shows that it
     // does.
     if let Err(CreateFailure { pid_namespace: Some(namespace), .. }) = created
         && has_lost_init(parts, sandbox, namespace).await
     {
-        created = try_create(parts, sandbox, &image, config).await;
+        created = try_create(parts, sandbox, &image, config, &required).await;
     }
     created.map_err(|CreateFailure { error, container, .. }| {
         container.iter().for_each(|container| parts.observe.failures.add_container(container, &error));
@@ -146,8 +150,9 @@ async fn try_create(
     sandbox: &Arc<Sandbox>,
     image: &Image,
     config: Arc<ContainerConfig>,
+    required: &[String],
 ) -> Result<ContainerId, CreateFailure> {
-    let recorded = Recorded::new(parts, sandbox, image, config)?;
+    let recorded = Recorded::new(parts, sandbox, image, config, required)?;
     let ready = recorded.open().await?.prepare().await?;
     ready.clone_process().await?.publish().await
 }

@@ -1,7 +1,7 @@
 //! Prepares everything that a container needs before its process is cloned: root file system, mounts, streams, user,
 //! runtime specification. Blocks, so it runs off the async threads.
 
-mod cdi_devices;
+pub(crate) mod cdi_devices;
 mod declared_volumes;
 mod host_directory;
 pub(crate) mod image_volume;
@@ -22,7 +22,7 @@ use super::{
     spec::{self, Mounts, Sources, SpecInputs},
 };
 use crate::{
-    ContainerConfig, Error, SharedMode, Volume,
+    Error, SharedMode, Volume,
     error::failed,
     namespaces::{FILES, KINDS, SHM, SharedResource, hostname, id_map},
     parts::Parts,
@@ -31,32 +31,52 @@ use crate::{
 };
 use preopened_files::PreopenedFiles;
 
+/// Name of the file in the container's state directory that holds the seccomp profile of a plugin, if one set it.
+const SECCOMP: &str = "seccomp.json";
+
 /// The specification of a container, the descriptors that are sent to the monitor, and their duplicates that this
 /// process keeps.
 pub(crate) struct Prepared {
     pub(crate) spec: Spec,
     /// The bundle directory that its hooks are given; empty if it has no hooks.
     pub(crate) bundle: String,
+    /// Whether it joins the PID namespace that the request names, if that is not one of its own.
+    pub(crate) joins_pid: bool,
     pub(crate) send: Attachments,
     pub(crate) keep: Attachments,
 }
 
-/// Builds the specification and opens or creates the descriptors that the monitor needs. Blocks.
-pub(crate) fn prepare(
+/// A specification of which nothing was created yet, and the descriptors that belong to it.
+pub(crate) struct Draft {
+    pub(crate) spec: Spec,
+    /// Detached mounts for some entries of the specification, by index.
+    pub(crate) mounts: Vec<(u32, OwnedFd)>,
+    /// Namespaces that plugins supply in place of the pod's or of new ones.
+    pub(crate) namespaces: Vec<(NamespaceType, OwnedFd)>,
+    /// Kinds of which plugins request a new namespace in place of the pod's.
+    pub(crate) own_namespaces: Vec<NamespaceType>,
+    /// Seccomp profile that a plugin supplies in place of the requested one.
+    pub(crate) seccomp: Option<oci::Seccomp>,
+    rootfs: OwnedFd,
+    log: Option<OwnedFd>,
+}
+
+/// Builds the specification, and opens its mounts. Blocks.
+pub(crate) fn draft(
     parts: &Parts,
     sandbox: &Sandbox,
     container: &Container,
     image: &Image,
     rootfs: OwnedFd,
     mut files: PreopenedFiles,
-) -> Result<Prepared, Error> {
+) -> Result<Draft, Error> {
     let config = container.config();
     let security = &config.security;
     let accounts = Accounts::read(rootfs.as_fd())?;
     let user =
         accounts.resolve(&security.user, &image.config.user, &security.supplemental_groups, security.groups_policy)?;
     let hostname = hostname(sandbox.config());
-    let edits = cdi_devices::edits(parts, config)?;
+    let edits = cdi_devices::edits(parts, &config.cdi_devices)?;
     let inputs = SpecInputs {
         metadata: &container.metadata,
         sandbox: sandbox.config(),
@@ -64,32 +84,69 @@ pub(crate) fn prepare(
         user,
         hostname: &hostname,
         nofile: parts.node.nofile.clone(),
-        edits: &edits,
         device_ownership: parts.node.config.device_ownership_from_security_context,
     };
     let process = spec::process(&inputs)?;
     let log = files.log.take();
     let mount_sources = MountSources { rootfs: rootfs.as_fd(), image, edits: &edits, files: RefCell::new(files) };
     let mounts = debug_span!("mounts").in_scope(|| mounts(parts, sandbox, container, &mount_sources))?;
-    let spec = spec::build(&inputs, process, mounts.entries)?;
+    let mut spec = spec::build(&inputs, process, mounts.entries)?;
+    spec::edits::apply(&mut spec, &edits)?;
+    Ok(Draft {
+        spec,
+        mounts: mounts.files,
+        namespaces: Vec::new(),
+        own_namespaces: Vec::new(),
+        seccomp: None,
+        rootfs,
+        log,
+    })
+}
+
+/// Writes the specification, and opens or creates the descriptors that the monitor needs. Blocks.
+pub(crate) fn prepare(
+    parts: &Parts,
+    sandbox: &Sandbox,
+    container: &Container,
+    draft: Draft,
+) -> Result<Prepared, Error> {
+    let Draft { spec, mounts, namespaces: replaced, own_namespaces, seccomp, rootfs, log } = draft;
+    let config = container.config();
     parts.registry.records.write(container.id(), SPEC, &spec)?;
+    if let Some(profile) = &seccomp {
+        parts.registry.records.write(container.id(), SECCOMP, profile)?;
+    }
     let bundle = bundle(parts, container, &spec)?;
     container.set_process(spec.process.clone().unwrap_or_default());
 
     let mut streams = streams(parts, container, log)?;
-    if let Some(filter) = filter(parts, config)? {
+    let filter = match &seccomp {
+        Some(profile) => Some(parts.node.filters.compile(profile)?),
+        None => parts.node.filters.choose(&config.security, &spec::capabilities(config)?)?,
+    };
+    if let Some(filter) = filter {
         streams.push_both(Role::Seccomp, filter)?;
     }
     let Stdio { mut send, keep } = streams;
     send.push(Role::Rootfs, rootfs);
-    volume::check_mount_count(config, mounts.files.len())?;
-    for (n, mount) in mounts.files {
+    volume::check_mount_count(config, mounts.len())?;
+    for (n, mount) in mounts {
         send.push(Role::Mount(n), mount);
     }
+    let joins_pods = |kind: NamespaceType| {
+        let is_replaced = own_namespaces.contains(&kind) || replaced.iter().any(|(other, _)| *other == kind);
+        spec.has_namespace(kind) && !is_replaced
+    };
+    let joins_pid = joins_pods(NamespaceType::Pid);
     for (kind, namespace) in namespaces(parts, sandbox)? {
+        if joins_pods(kind) {
+            send.push(Role::Namespace(kind), namespace);
+        }
+    }
+    for (kind, namespace) in replaced {
         send.push(Role::Namespace(kind), namespace);
     }
-    Ok(Prepared { spec, bundle, send, keep })
+    Ok(Prepared { spec, bundle, joins_pid, send, keep })
 }
 
 /// Creates the bundle for the container's hooks: `config.json`, and the directory on which they find the container's
@@ -113,8 +170,12 @@ fn bundle(parts: &Parts, container: &Container, spec: &Spec) -> Result<String, E
         .ok_or_else(|| Error::internal("the path of the state directory is not valid UTF-8"))
 }
 
-/// Returns the compiled seccomp filter, which also applies to processes exec'd in the container.
-pub(crate) fn filter(parts: &Parts, config: &ContainerConfig) -> Result<Option<OwnedFd>, Error> {
+/// Returns the compiled seccomp filter of a container that exists. It also applies to processes exec'd in the container.
+pub(crate) fn filter(parts: &Parts, container: &Container) -> Result<Option<OwnedFd>, Error> {
+    if let Some(profile) = parts.registry.records.read_if_present(container.id(), SECCOMP)? {
+        return parts.node.filters.compile(&profile).map(Some);
+    }
+    let config = container.config();
     parts.node.filters.choose(&config.security, &spec::capabilities(config)?)
 }
 

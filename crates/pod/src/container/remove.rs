@@ -3,11 +3,12 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use super::stop;
+use super::{announce_stop::announce_stop, stop};
 use crate::{
     ContainerId, Error, ErrorKind, Selects,
     operation::{Undo, failpoint, with_timeout},
     parts::{Change, Parts},
+    plugins,
     store::{Container, ContainerPhase},
 };
 
@@ -38,7 +39,13 @@ async fn remove_unless_gone(parts: &Arc<Parts>, container: &Arc<Container>) -> R
         stop::kill(parts, container).await.map_err(with_context)?;
     }
     parts.observe.failures.add_removed(container);
-    remove_locked(parts, container).await.map_err(with_context)
+    announce_stop(parts, container).await;
+    let removal_messages = plugins::removal_messages(parts, container).await;
+    remove_locked(parts, container).await.map_err(with_context)?;
+    if let Some(removal_messages) = removal_messages {
+        plugins::removed(parts, removal_messages).await;
+    }
+    Ok(())
 }
 
 /// Removes a container's resources, then its record. Every step is idempotent. The caller holds the lock `busy`.
@@ -58,7 +65,7 @@ async fn remove_resources(parts: &Arc<Parts>, container: &Arc<Container>) -> Res
     let mut undo = Undo::default();
     container.stage("remove its cgroup and writable layer");
     undo.step("forget its process and remove its cgroup", parts.monitor.delete(id.as_str())).await;
-    let group = parts.node.remove_group(container.metadata.cgroup.clone(), id.as_str());
+    let group = parts.node.remove_group(container.cgroup(), id.as_str());
     undo.step("remove what a dead monitor left over", group).await;
     parts.node.forget_scope(&container.metadata.cgroup);
     failpoint::reach("remove.deleted");

@@ -4,14 +4,13 @@
 pub(crate) mod apparmor;
 mod arguments;
 mod capabilities;
-mod devices;
+pub(super) mod devices;
+pub(super) mod edits;
 mod masks;
 mod mounts;
 
-use std::collections::BTreeMap;
-
 use image::ImageConfig;
-use oci::{Hooks, Linux, Namespace, NamespaceType, NetDevice, Process, Rlimit, Root, Spec, User};
+use oci::{Linux, Namespace, NamespaceType, Process, Rlimit, Root, Spec, User};
 
 use super::selinux;
 use crate::{ContainerConfig, Error, PidMode, SandboxConfig, SharedMode, store::ContainerMetadata};
@@ -30,8 +29,6 @@ pub(super) struct SpecInputs<'a> {
     /// RLIMIT_NOFILE that this process was started with. This process raises its own limit, but containers get the
     /// original one.
     pub(super) nofile: Rlimit,
-    /// Edits that its CDI devices demand.
-    pub(super) edits: &'a cdi::Edits,
     /// Whether devices are owned by the container's user (`device_ownership_from_security_context`).
     pub(super) device_ownership: bool,
 }
@@ -58,22 +55,13 @@ pub(super) fn process(inputs: &SpecInputs<'_>) -> Result<Process, Error> {
             config.user_specified_image
         )));
     }
-    let mut env = arguments::environment(config, inputs.image, inputs.hostname);
-    for entry in &inputs.edits.env {
-        arguments::set(&mut env, entry.clone());
-    }
-    let mut user = inputs.user.clone();
-    for gid in &inputs.edits.additional_gids {
-        if !user.additional_gids.contains(gid) {
-            user.additional_gids.push(*gid);
-        }
-    }
+    let env = arguments::environment(config, inputs.image, inputs.hostname);
     let cwd = config.working_dir.clone().filter(|dir| !dir.is_empty());
     let cwd = cwd.or_else(|| Some(inputs.image.working_dir.clone()).filter(|dir| !dir.is_empty()));
     Ok(Process {
         terminal: config.tty,
         console_size: None,
-        user,
+        user: inputs.user.clone(),
         args,
         env,
         cwd: arguments::absolute(&cwd.unwrap_or_default()),
@@ -106,8 +94,6 @@ pub(super) fn build(inputs: &SpecInputs<'_>, process: Process, mounts: Vec<oci::
         readonly_paths: masks::readonly(security),
         rootfs_propagation: None,
         mount_label: selinux::labels(security).map(|labels| labels.file),
-        intel_rdt: inputs.edits.intel_rdt.as_ref().map(cdi::IntelRdt::to_oci),
-        net_devices: net_devices(inputs.edits),
         ..Linux::default()
     };
     Ok(Spec {
@@ -115,24 +101,9 @@ pub(super) fn build(inputs: &SpecInputs<'_>, process: Process, mounts: Vec<oci::
         process: Some(process),
         root: Some(Root { path: "rootfs".into(), readonly: security.readonly_rootfs }),
         mounts,
-        hooks: hooks(inputs.edits),
         linux: Some(linux),
         ..Spec::default()
     })
-}
-
-fn hooks(edits: &cdi::Edits) -> Option<Hooks> {
-    let mut hooks = Hooks::default();
-    for hook in &edits.hooks {
-        hook.list(&mut hooks).push(hook.to_oci());
-    }
-    (!edits.hooks.is_empty()).then_some(hooks)
-}
-
-fn net_devices(edits: &cdi::Edits) -> BTreeMap<String, NetDevice> {
-    let device =
-        |device: &cdi::NetDevice| (device.host_interface_name.clone(), NetDevice { name: Some(device.name.clone()) });
-    edits.net_devices.iter().map(device).collect()
 }
 
 /// Returns the namespaces of the container: those that a descriptor is supplied for are joined, the others are created.

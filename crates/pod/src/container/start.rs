@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use monitor_api::{CommandError, ExitStatus};
+use nri::Event;
 use rustix::process::{Signal, pidfd_send_signal};
 use tracing::{Instrument, debug_span};
 
@@ -11,6 +12,7 @@ use crate::{
     Cause, Error, clock,
     operation::{failpoint, with_timeout},
     parts::{Change, Parts},
+    plugins,
     store::{Container, ContainerPhase, ContainerRecord},
 };
 
@@ -42,6 +44,7 @@ async fn start_locked(parts: &Arc<Parts>, container: &Arc<Container>) -> Result<
         fail_refused(parts, container)?;
         return Err(Error { command, ..Error::invalid(reason) });
     }
+    plugins::start_container(parts, container).await?;
     parts.registry.update_container_anyway(container, |record| {
         record.phase = ContainerPhase::Starting;
         record.enter("starting");
@@ -68,8 +71,10 @@ async fn start_locked(parts: &Arc<Parts>, container: &Arc<Container>) -> Result<
     if started.is_err() {
         // The monitor may have failed before it answered: make sure that nothing runs.
         parts.monitor.custody().with_pidfd(container.id().as_str(), |pidfd| pidfd_send_signal(pidfd, Signal::KILL));
+        return started;
     }
-    started
+    plugins::container_event(parts, Event::PostStartContainer, container).await;
+    Ok(())
 }
 
 /// Marks a container as exited whose command cannot be executed.

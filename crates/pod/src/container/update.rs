@@ -3,20 +3,27 @@
 use std::sync::Arc;
 
 use cgroup::{Group, Limits};
+use tokio::sync::OwnedMutexGuard;
 
-use crate::{Error, error::failed, operation::blocking, parts::Parts, process, store::ContainerPhase};
+use crate::{
+    Error,
+    error::failed,
+    operation::blocking,
+    parts::Parts,
+    process,
+    store::{Container, ContainerPhase},
+};
 
 /// Changes the limits of a container and records them. Refuses a memory limit below the memory in use, and rolls the
 /// cgroup back if a change fails halfway.
-pub(crate) async fn update(
+pub(crate) async fn update_locked(
     parts: &Arc<Parts>,
-    id: &str,
+    container: &Arc<Container>,
     resources: oci::Resources,
     oom_score_adj: Option<i32>,
+    _busy: OwnedMutexGuard<()>,
 ) -> Result<(), Error> {
-    let container = parts.registry.container(id)?;
     let with_context = |e: Error| e.during(format_args!("update container {}", container.id()));
-    let _busy = container.busy.lock().await;
     if matches!(container.record().phase, ContainerPhase::Creating | ContainerPhase::Exited) {
         return Err(with_context(Error::state("the container is not running")));
     }
@@ -25,7 +32,7 @@ pub(crate) async fn update(
     let after = merged(&before, resources.clone());
     let change = Change { before: before.clone(), after: after.clone(), update: resources, pid: record.pid };
     let work = {
-        let (parts, container) = (Arc::clone(parts), Arc::clone(&container));
+        let (parts, container) = (Arc::clone(parts), Arc::clone(container));
         move || {
             change.apply(container.group(&parts.node.trees)?)?;
             match oom_score_adj {
@@ -38,7 +45,7 @@ pub(crate) async fn update(
     let effective = if changed.is_ok() { &after } else { &before };
     parts.node.update_scope(&container.metadata.cgroup, effective.clone());
     changed?;
-    parts.registry.update_container(&container, |record| {
+    parts.registry.update_container(container, |record| {
         record.resources = Some(after);
         record.oom_score_adj = oom_score_adj.or(record.oom_score_adj);
         true

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Engine;
 use crate::{
     AttachedClient, ContainerConfig, ContainerId, ContainerStatus, ContainerSummary, Error, ExecOutput, ExecRequest,
-    SandboxId, Selects, Session, container, exec, operation::to_completion, sandbox::after_exit,
+    SandboxId, Selects, Session, container, exec, operation::to_completion, parts::Parts, sandbox::after_exit,
 };
 
 impl Engine {
@@ -33,6 +33,7 @@ impl Engine {
         let (parts, id) = (Arc::clone(&self.0), id.as_ref().to_owned());
         to_completion(async move {
             let started = container::start::start(&parts, &id).await;
+            announce_if_stopped(&parts, &id).await;
             // A container that failed to start has exited, so the cleanup applies to it, too.
             after_exit::container_started(&parts, &id);
             started
@@ -51,7 +52,12 @@ impl Engine {
         grace: Duration,
     ) -> Result<(), Error> {
         let (parts, id) = (Arc::clone(&self.0), id.as_ref().to_owned());
-        to_completion(async move { container::stop::stop(&parts, &id, grace).await }).await
+        to_completion(async move {
+            let stopped = container::stop::stop(&parts, &id, grace).await;
+            announce_if_stopped(&parts, &id).await;
+            stopped
+        })
+        .await
     }
 
     /// Sends a signal (1 to 64) to the first process of a container, or to every process.
@@ -86,7 +92,7 @@ impl Engine {
         resources: oci::Resources,
         oom_score_adj: Option<i32>,
     ) -> Result<(), Error> {
-        container::update::update(&self.0, id.as_ref(), resources, oom_score_adj).await
+        container::request_update::request_update(&self.0, id.as_ref(), resources, oom_score_adj).await
     }
 
     /// Continues the log of a container in a new file of the same name (after a rotation).
@@ -199,11 +205,18 @@ impl Engine {
             "stage": record.stage,
             "phase": record.phase,
             "runtimeSpec": container.spec(&self.0.registry.records).ok(),
-            "cgroup": container.metadata.cgroup,
+            "cgroup": container.cgroup(),
             "stopSignal": container.metadata.stop_signal,
             "imageId": container.metadata.image_id,
             "snapshot": self.0.node.images.upper(container.id().as_str()),
             "startTime": record.start_time,
         }))
+    }
+}
+
+/// Informs NRI plugins of a container that stopped.
+async fn announce_if_stopped(parts: &Arc<Parts>, id: &str) {
+    if let Ok(container) = parts.registry.container(id) {
+        container::announce_stop::announce_stop(parts, &container).await;
     }
 }

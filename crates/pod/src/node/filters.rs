@@ -61,7 +61,8 @@ impl Filters {
         Ok(duplicate)
     }
 
-    fn compile(&self, profile: &oci::Seccomp) -> Result<OwnedFd, Error> {
+    /// Compiles a profile, unless one of equal content is compiled already.
+    pub(crate) fn compile(&self, profile: &oci::Seccomp) -> Result<OwnedFd, Error> {
         let program = self.programs.compile(profile).map_err(|e| Error::invalid(format!("seccomp profile: {e}")))?;
         self.file(program.to_bytes())
     }

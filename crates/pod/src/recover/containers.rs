@@ -131,7 +131,7 @@ async fn restore(
 
 /// Returns the seccomp filter of a container. A monitor that takes over needs it, or it refuses exec.
 fn filter(parts: &Parts, container: &Container) -> Option<OwnedFd> {
-    let filter = prepare::filter(parts, container.config());
+    let filter = prepare::filter(parts, container);
     filter.inspect_err(|error| tracing::warn!("container {}: {error}", container.id())).ok().flatten()
 }
 
@@ -286,7 +286,7 @@ async fn recover_unheld(parts: &Arc<Parts>, container: &Arc<Container>, slow_unt
             .and_then(|spec| PendingHooks::from_spec(&spec, container.id().as_str(), &directory.to_string_lossy())),
         id: container.id().to_string(),
         sandbox: container.metadata.sandbox.to_string(),
-        cgroup: container.metadata.cgroup.clone(),
+        cgroup: container.cgroup(),
         pid: record.pid,
         start_time: record.start_time,
         log: LogOptions { line_max: parts.node.config.log_line_max, awaited: continues_later },

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use nri::Event;
 
 use super::{
     stop::{lock_gate, stop_locked},
@@ -11,6 +12,7 @@ use super::{
 use crate::{
     Error, ErrorKind, SandboxId, Selects, container,
     parts::{Change, Parts},
+    plugins,
     store::Sandbox,
 };
 
@@ -43,5 +45,7 @@ async fn begin(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<(), Error> 
         removed.map_err(with_context)?;
     }
     sandbox.stage("remove");
-    teardown(parts, sandbox).await.map_err(with_context)
+    teardown(parts, sandbox).await.map_err(with_context)?;
+    plugins::pod_event(parts, Event::RemovePodSandbox, sandbox).await;
+    Ok(())
 }

@@ -1,9 +1,16 @@
 //! `RunPodSandbox`: [`Reserved`] → [`Networked`] → ready. Each phase is consumed by the next; a failure rolls
 //! everything back.
 
-use std::{collections::BTreeMap, future::Future, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use network::{Attachment, PodRef};
+use nri::Event;
 use rustix::fd::OwnedFd;
 use tokio::sync::OwnedRwLockWriteGuard;
 use tracing::{Instrument, debug_span};
@@ -16,6 +23,7 @@ use crate::{
     node::cgroup_names,
     operation::{CreationGuard, blocking, failpoint, with_undo},
     parts::Parts,
+    plugins,
     store::{Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord},
 };
 
@@ -28,13 +36,14 @@ pub(crate) async fn run(parts: &Arc<Parts>, config: SandboxConfig) -> Result<San
     if let Some(id) = ready(parts, &name) {
         return Ok(id);
     }
+    let required = plugins::require(parts, &config, "").await?;
     let work = {
         let parts = Arc::clone(parts);
         || async move {
             // Another request may have completed since.
             match ready(&parts, &config.name) {
                 Some(id) => Ok(id),
-                None => make(&parts, Arc::new(config)).await,
+                None => make(&parts, Arc::new(config), &required).await,
             }
         }
     };
@@ -47,7 +56,7 @@ fn ready(parts: &Parts, name: &Name) -> Option<SandboxId> {
     parts.registry.sandbox(&id).is_ok_and(|sandbox| sandbox.is_ready()).then_some(id)
 }
 
-async fn make(parts: &Arc<Parts>, config: Arc<SandboxConfig>) -> Result<SandboxId, Error> {
+async fn make(parts: &Arc<Parts>, config: Arc<SandboxConfig>, required: &[String]) -> Result<SandboxId, Error> {
     let (name, operation) = (config.name.clone(), format!("run pod {}/{}", config.name.namespace, config.name.name));
     // The parent cgroup of all pods must not be removed while something is created in it.
     let _creation_lock = parts.creation_lock.read().await;
@@ -55,7 +64,8 @@ async fn make(parts: &Arc<Parts>, config: Arc<SandboxConfig>) -> Result<SandboxI
         let config = with_cgroup_parent(parts, config)?;
         let reserved = Reserved::new(parts, config)?;
         let networked = reserved.network().instrument(debug_span!("network")).await?;
-        networked.publish().instrument(debug_span!("publish")).await
+        let announced = networked.announce(required).instrument(debug_span!("plugins")).await?;
+        announced.publish().instrument(debug_span!("publish")).await
     };
     let id = created.instrument(debug_span!("run_sandbox")).await.map_err(|e| e.during(operation))?;
     parts.registry.sandbox_names.assign(name, id.clone());
@@ -248,11 +258,24 @@ impl<'a> Reserved<'a> {
 
     async fn roll_back(self, error: Error) -> Error {
         self.parts.observe.failures.add_sandbox(&self.sandbox, &error);
-        with_undo(error, teardown(self.parts, &self.sandbox).await)
+        let error = with_undo(error, teardown(self.parts, &self.sandbox).await);
+        if self.sandbox.known_to_plugins.load(Ordering::SeqCst) {
+            plugins::pod_event(self.parts, Event::RemovePodSandbox, &self.sandbox).await;
+        }
+        error
     }
 }
 
 impl Networked<'_> {
+    /// Announces the pod to NRI plugins, any of which may refuse it.
+    async fn announce(self, required: &[String]) -> Result<Self, Error> {
+        let Self(reserved) = self;
+        match plugins::run_pod(reserved.parts, &reserved.sandbox, required).await {
+            Ok(()) => Ok(Self(reserved)),
+            Err(error) => Err(reserved.roll_back(error).await),
+        }
+    }
+
     async fn publish(self) -> Result<SandboxId, Error> {
         let Self(reserved) = self;
         let published = reserved.parts.registry.update_sandbox(&reserved.sandbox, |record| {

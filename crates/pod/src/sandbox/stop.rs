@@ -3,12 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
+use nri::Event;
 
 use super::teardown::release;
 use crate::{
-    Error, ErrorKind, SandboxId, Selects, container,
+    Error, ErrorKind, SandboxId, Selects,
+    container::{self, announce_stop::announce_stop},
     operation::with_timeout,
     parts::{Change, Parts},
+    plugins,
     store::{ContainerPhase, Sandbox, SandboxPhase},
 };
 
@@ -112,6 +115,8 @@ pub(super) async fn stop_locked(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> R
     for stopped in join_all(stops).await {
         stopped.map_err(with_context)?;
     }
+    join_all(containers.iter().map(|container| announce_stop(parts, container))).await;
+    plugins::pod_event(parts, Event::StopPodSandbox, sandbox).await;
     release(parts, sandbox).await.map_err(with_context)?;
     parts.registry.sandbox_names.release(&sandbox.config().name, sandbox.id());
     parts.registry.update_sandbox_anyway(sandbox, |record| {

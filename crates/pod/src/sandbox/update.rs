@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use cgroup::{Group, GroupPath};
+use nri::Event;
 
 use crate::{
     Error,
@@ -13,6 +14,7 @@ use crate::{
     node::pod_limits,
     operation::{blocking, to_completion},
     parts::Parts,
+    plugins,
     store::{Sandbox, SandboxPhase},
 };
 
@@ -46,6 +48,7 @@ async fn update_locked(
     let config = sandbox.config();
     let resources = resources.or_else(|| record.resources.clone()).or_else(|| config.resources.clone());
     let overhead = overhead.or_else(|| record.overhead.clone()).or_else(|| config.overhead.clone());
+    plugins::update_pod(parts, sandbox, overhead.as_ref(), resources.as_ref()).await?;
     let limits = pod_limits(resources.as_ref(), overhead.as_ref())?;
     if let (None, Some((limits, whole))) = (&config.cgroup_parent, limits) {
         let (task_parts, path) = (Arc::clone(parts), parts.node.cgroup_of(sandbox));
@@ -62,5 +65,7 @@ async fn update_locked(
         })
         .await?;
     }
-    parts.registry.update_sandbox(sandbox, |record| (record.resources, record.overhead) = (resources, overhead))
+    parts.registry.update_sandbox(sandbox, |record| (record.resources, record.overhead) = (resources, overhead))?;
+    plugins::pod_event(parts, Event::PostUpdatePodSandbox, sandbox).await;
+    Ok(())
 }

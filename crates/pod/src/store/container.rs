@@ -44,6 +44,10 @@ pub(crate) struct Container {
     oom_kills: AtomicU64,
     /// The exit code that this process collected: a container becomes its child when the monitor dies.
     pub(crate) reaped: Mutex<Option<i32>>,
+    /// Whether NRI plugins were offered its creation, so that a new plugin is synchronized with it.
+    pub(crate) known_to_plugins: AtomicBool,
+    /// Set once NRI plugins were informed that it stopped.
+    pub(crate) stop_announced: tokio::sync::OnceCell<()>,
     pub(crate) pipe_calls: Arc<PipeCalls>,
     record: watch::Sender<Arc<ContainerRecord>>,
     record_lock: Mutex<()>,
@@ -60,6 +64,8 @@ impl Container {
             stop_signal_sent: AtomicBool::new(false),
             oom_kills: AtomicU64::new(0),
             reaped: Mutex::new(None),
+            known_to_plugins: AtomicBool::new(false),
+            stop_announced: tokio::sync::OnceCell::new(),
             pipe_calls: Arc::default(),
             record: watch::Sender::new(Arc::new(record)),
             record_lock: Mutex::new(()),
@@ -171,13 +177,27 @@ impl Container {
         let _ = self.process.set(process);
     }
 
+    /// Returns the path of its cgroup.
+    pub(crate) fn cgroup(&self) -> String {
+        self.record.borrow().cgroup.as_ref().unwrap_or(&self.metadata.cgroup).clone()
+    }
+
+    /// Records the limits that NRI plugins set. Published, but not written to disk: its creation writes the record.
+    pub(crate) fn adjusted(&self, resources: Option<oci::Resources>, oom_score_adj: Option<i32>) {
+        self.edit(|record| {
+            // The rules of devices do not change, and are not part of an update.
+            record.resources = resources.map(|resources| oci::Resources { devices: Vec::new(), ..resources });
+            record.oom_score_adj = oom_score_adj;
+        });
+    }
+
     /// Returns its cgroup. It is opened at the first call, so that a later measurement costs only a few reads.
     pub(crate) fn group(&self, trees: &Hierarchies) -> Result<&Group, Error> {
         if let Some(group) = self.group.get() {
             return Ok(group);
         }
         let operation = format!("open the cgroup of container {}", self.id());
-        let path = GroupPath::parse(&self.metadata.cgroup).map_err(failed(&operation))?;
+        let path = GroupPath::parse(&self.cgroup()).map_err(failed(&operation))?;
         let opened = Group::open(trees, &path).map_err(failed(&operation))?;
         Ok(self.group.get_or_init(|| opened))
     }

@@ -121,6 +121,15 @@ impl Records {
         offload::in_place(|| read(&self.directory(id).join(name)))
     }
 
+    /// Reads another file of the record; `None` if it does not exist.
+    pub(crate) fn read_if_present<T: DeserializeOwned>(
+        &self,
+        id: &impl RecordId,
+        name: &str,
+    ) -> Result<Option<T>, Error> {
+        offload::in_place(|| find(&self.directory(id).join(name)))
+    }
+
     /// Removes the directory of an object; succeeds if it does not exist.
     pub(crate) fn remove(&self, id: &impl RecordId) -> Result<(), Error> {
         let directory = self.directory(id);

@@ -5,7 +5,7 @@ mod config;
 mod record;
 mod status;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool};
 
 use rustix::fd::OwnedFd;
 use tokio::sync::watch;
@@ -23,6 +23,8 @@ pub(crate) struct Sandbox {
     /// Held for reading while a container is created in it, for writing by run, stop and remove.
     pub(crate) gate: Arc<tokio::sync::RwLock<()>>,
     pub(crate) creation: CreationState,
+    /// Whether NRI plugins were informed of it, so that a new plugin is synchronized with it.
+    pub(crate) known_to_plugins: AtomicBool,
     /// The pod's PID namespace, once its init runs.
     pub(crate) pid: tokio::sync::Mutex<Option<OwnedFd>>,
     /// Set when its creation must be aborted.
@@ -37,6 +39,7 @@ impl Sandbox {
             metadata,
             gate: Arc::default(),
             creation: CreationState::default(),
+            known_to_plugins: AtomicBool::new(false),
             pid: tokio::sync::Mutex::new(None),
             cancelled: watch::Sender::new(false),
             record: watch::Sender::new(Arc::new(record)),

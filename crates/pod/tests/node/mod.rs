@@ -114,6 +114,7 @@ impl Node {
             netns_pool: 2,
             default_runtime_handler: String::new(),
             cdi_dirs: vec![dir.join("cdi-etc"), dir.join("cdi-run")],
+            plugins: None,
             device_ownership_from_security_context: false,
             log_line_max: 16 << 10,
             exec_sync_output_max: 16 << 20,

@@ -1,6 +1,6 @@
 //! The output of `pinion info --json`, whose members are also the lines of the text.
 
-use cri_proto::pinion::{Condition, DaemonInfo, Feature, HealthInfo, InfoResponse, health_info::StuckLog};
+use cri_proto::pinion::{Condition, DaemonInfo, Feature, HealthInfo, InfoResponse, PluginInfo, health_info::StuckLog};
 use serde_json::{Value, json};
 
 pub(super) fn info(info: &InfoResponse) -> Value {
@@ -25,7 +25,19 @@ pub(super) fn info(info: &InfoResponse) -> Value {
         let contract = format!("{}.{}", monitor.contract_major, monitor.contract_minor);
         value["monitor"] = json!({"pid": monitor.pid, "version": monitor.version, "contract": contract});
     }
+    if !info.plugins.is_empty() {
+        value["plugins"] = info.plugins.iter().map(plugin).collect();
+    }
     value
+}
+
+fn plugin(plugin: &PluginInfo) -> Value {
+    json!({
+        "name": plugin.name,
+        "pid": plugin.pid,
+        "launched": plugin.launched,
+        "synchronized": plugin.synchronized,
+    })
 }
 
 /// Returns the reason why the feature is not supported, if the daemon knows it.
@@ -148,6 +160,7 @@ pub(super) mod tests {
             refused: Some(RefusedConfiguration { error: "bad key".into(), at: 6 }),
         };
         InfoResponse {
+            plugins: Vec::new(),
             format: 1,
             version: "0.1.0".into(),
             pid: 6,

@@ -1,25 +1,30 @@
 //! The phases of a creation. Each is consumed by the next one, and rolls everything back if it cannot become that.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering},
+};
 
 use image::Image;
 use monitor_api::{Attachments, Create, LogOptions, Role};
+use nri::{Event, Round};
 use oci::NamespaceType;
 use rustix::fd::OwnedFd;
 use tokio::sync::OwnedMutexGuard;
 use tracing::{Instrument, debug_span};
 
-use super::pid_namespace::pid_namespace_of;
+use super::{adjust_draft::adjust_draft, pid_namespace::pid_namespace_of};
 use crate::{
     ContainerConfig, ContainerId, Error, Signal, annotation, clock,
     container::{
-        prepare::{self, Prepared, preopened_files::PreopenedFiles},
+        prepare::{self, Draft, Prepared, preopened_files::PreopenedFiles},
         remove::remove_locked,
     },
     error::failed,
     monitor::CreateOutcome,
     operation::{CreationGuard, blocking, failpoint, with_undo},
     parts::Parts,
+    plugins,
     store::{Container, ContainerMetadata, ContainerPhase, ContainerRecord, Sandbox},
 };
 
@@ -29,6 +34,8 @@ pub(super) struct Recorded<'a> {
     sandbox: &'a Arc<Sandbox>,
     image: &'a Image,
     container: Arc<Container>,
+    /// NRI plugins without which it must not be created.
+    required: &'a [String],
     /// Inode of the pod's PID namespace, once it is known that the container joins it.
     pid_namespace: Option<u64>,
     /// Makes a removal wait until the container is created or rolled back.
@@ -80,6 +87,7 @@ impl<'a> Recorded<'a> {
         sandbox: &'a Arc<Sandbox>,
         image: &'a Image,
         config: Arc<ContainerConfig>,
+        required: &'a [String],
     ) -> Result<Self, Error> {
         let metadata = metadata(parts, sandbox, image, config)?;
         parts.registry.records.create(&metadata.id, &metadata)?;
@@ -88,7 +96,7 @@ impl<'a> Recorded<'a> {
         let creation = container.creation.begin();
         parts.registry.insert_container(Arc::clone(&container));
         failpoint::reach("container.recorded");
-        Ok(Self { parts, sandbox, image, container, pid_namespace: None, _busy: busy, _creation: creation })
+        Ok(Self { parts, sandbox, image, container, required, pid_namespace: None, _busy: busy, _creation: creation })
     }
 
     pub(super) async fn open(mut self) -> Result<Opened<'a>, CreateFailure> {
@@ -139,7 +147,14 @@ impl<'a> Recorded<'a> {
     }
 
     async fn roll_back(self, error: Error) -> CreateFailure {
+        let removal_messages = match self.container.known_to_plugins.load(Ordering::SeqCst) {
+            true => plugins::removal_messages(self.parts, &self.container).await,
+            false => None,
+        };
         let error = with_undo(error, remove_locked(self.parts, &self.container).await);
+        if let Some(removal_messages) = removal_messages {
+            plugins::removed(self.parts, removal_messages).await;
+        }
         CreateFailure { error, container: Some(Arc::clone(&self.container)), pid_namespace: self.pid_namespace }
     }
 }
@@ -147,12 +162,12 @@ impl<'a> Recorded<'a> {
 impl<'a> Opened<'a> {
     pub(super) async fn prepare(self) -> Result<Ready<'a>, CreateFailure> {
         let Self { recorded, pid, files, rootfs } = self;
-        let Prepared { spec, bundle, mut send, keep } = match try_prepare(&recorded, files, rootfs).await {
+        let Prepared { spec, bundle, joins_pid, mut send, keep } = match try_prepare(&recorded, files, rootfs).await {
             Ok(prepared) => prepared,
             Err(error) => return Err(recorded.roll_back(error).await),
         };
         failpoint::reach("container.prepared");
-        if let Some(pid) = pid {
+        if let Some(pid) = pid.filter(|_| joins_pid) {
             send.push(Role::Namespace(NamespaceType::Pid), pid);
         }
         let create = Create {
@@ -170,12 +185,36 @@ impl<'a> Opened<'a> {
 async fn try_prepare(recorded: &Recorded<'_>, files: PreopenedFiles, rootfs: OwnedFd) -> Result<Prepared, Error> {
     let permit = recorded.parts.concurrency.mount().await?;
     recorded.container.stage("prepare mounts and streams");
+    let round = plugins::admit(recorded.parts, &recorded.container, recorded.required)?;
     let (parts, sandbox, container, image) = recorded.to_owned_inputs();
-    let prepared = blocking(move || {
+    let drafted = blocking(move || {
         let _permit = permit;
-        prepare::prepare(&parts, &sandbox, &container, &image, rootfs, files)
+        let draft = prepare::draft(&parts, &sandbox, &container, &image, rootfs, files)?;
+        match round {
+            None => prepare::prepare(&parts, &sandbox, &container, draft).map(Drafted::Prepared),
+            Some(round) => Ok(Drafted::ForPlugins(round, draft)),
+        }
     });
-    prepared.instrument(debug_span!("prepare")).await
+    match drafted.instrument(debug_span!("prepare")).await? {
+        Drafted::Prepared(prepared) => Ok(prepared),
+        Drafted::ForPlugins(round, draft) => {
+            let (parts, sandbox, container, _) = recorded.to_owned_inputs();
+            let adjusting = adjust_draft(&parts, &sandbox, &container, (round, recorded.required), draft);
+            let draft = adjusting.instrument(debug_span!("plugins")).await?;
+            let permit = parts.concurrency.mount().await?;
+            blocking(move || {
+                let _permit = permit;
+                prepare::prepare(&parts, &sandbox, &container, draft)
+            })
+            .await
+        }
+    }
+}
+
+/// What becomes of a draft: it is used as it is, or NRI plugins adjust it.
+enum Drafted {
+    Prepared(Prepared),
+    ForPlugins(Round, Draft),
 }
 
 impl<'a> Ready<'a> {
@@ -229,7 +268,10 @@ impl Cloned<'_> {
             true
         });
         match published {
-            Ok(()) => Ok(container.id().clone()),
+            Ok(()) => {
+                plugins::container_event(parts, Event::PostCreateContainer, container).await;
+                Ok(container.id().clone())
+            }
             Err(error) => Err(recorded.roll_back(error).await),
         }
     }

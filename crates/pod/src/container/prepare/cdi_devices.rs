@@ -5,20 +5,20 @@ use rustix::mount::{MountAttrFlags, MountPropagationFlags};
 use syscall::mount_attributes::MountAttributes;
 
 use super::volume::{self, Depth};
-use crate::{ContainerConfig, Error, container::spec::ExtraMount, error::failed, parts::Parts};
+use crate::{Error, container::spec::ExtraMount, error::failed, parts::Parts};
 
-/// Resolves the requested devices by the current specification files. Blocks.
-pub(super) fn edits(parts: &Parts, config: &ContainerConfig) -> Result<cdi::Edits, Error> {
-    if config.cdi_devices.is_empty() {
+/// Resolves devices by the current specification files. Blocks.
+pub(crate) fn edits(parts: &Parts, devices: &[String]) -> Result<cdi::Edits, Error> {
+    if devices.is_empty() {
         return Ok(cdi::Edits::default());
     }
     let invalid = |e: cdi::Error| Error::invalid(e.to_string());
-    let names: Result<Vec<_>, _> = config.cdi_devices.iter().map(|name| cdi::Name::parse(name)).collect();
+    let names: Result<Vec<_>, _> = devices.iter().map(|name| cdi::Name::parse(name)).collect();
     parts.node.cdi.resolve(&names.map_err(invalid)?).map_err(invalid)
 }
 
 /// Opens the mounts of the edits on the node. Of several mounts on one path the last one counts.
-pub(super) fn mounts(edits: &cdi::Edits) -> Result<Vec<ExtraMount>, Error> {
+pub(crate) fn mounts(edits: &cdi::Edits) -> Result<Vec<ExtraMount>, Error> {
     let mut extras: Vec<ExtraMount> = Vec::new();
     for mount in &edits.mounts {
         let entry = mount.to_oci();
@@ -32,7 +32,8 @@ pub(super) fn mounts(edits: &cdi::Edits) -> Result<Vec<ExtraMount>, Error> {
     Ok(extras)
 }
 
-fn open(entry: &Mount) -> Result<rustix::fd::OwnedFd, Error> {
+/// Opens the source of a bind mount on the node.
+pub(crate) fn open(entry: &Mount) -> Result<rustix::fd::OwnedFd, Error> {
     let source = entry.source.as_deref().unwrap_or_default();
     let has_option = |word: &str| entry.options.iter().any(|option| option.strip_prefix('r').unwrap_or(option) == word);
     let depth = if entry.options.iter().any(|word| word == "rbind") { Depth::All } else { Depth::Top };

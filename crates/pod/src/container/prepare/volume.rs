@@ -166,7 +166,8 @@ fn clone_flags(depth: Depth) -> OpenTreeFlags {
 }
 
 /// Whether the mount that a path is on has one of these tags (proc_pid_mountinfo(5)).
-fn propagates(path: &Path, tags: &[&str]) -> bool {
+/// Reports whether the mount that a path is on has one of these tags of its propagation.
+pub(crate) fn propagates(path: &Path, tags: &[&str]) -> bool {
     #[expect(clippy::disallowed_methods, reason = "a path of the host, which is compared with the mount table")]
     let Ok(path) = path.canonicalize() else { return true };
     MountTable::read().has_tag(&path, tags)

@@ -49,24 +49,34 @@ pub(super) fn devices(inputs: &SpecInputs<'_>) -> Result<(Vec<Device>, Vec<Devic
             }
         }
     }
-    for node in &inputs.edits.device_nodes {
-        let device = cdi_device(node, &inputs.user)?;
+    Ok((devices, rules))
+}
+
+/// Adds the device nodes of CDI devices.
+pub(super) fn add_edits(
+    devices: &mut Vec<Device>,
+    rules: &mut Vec<DeviceRule>,
+    nodes: &[cdi::DeviceNode],
+    user: &oci::User,
+) -> Result<(), Error> {
+    for node in nodes {
+        let device = cdi_device(node, user)?;
         let permissions = match node.permissions.as_str() {
             "" => "rwm",
             "none" => "",
             permissions => permissions,
         };
         rules.extend(rule_of(&device, permissions));
-        add(&mut devices, device);
+        add(devices, device);
     }
-    Ok((devices, rules))
+    Ok(())
 }
 
 fn rule(kind: &str, major: Option<i64>, minor: Option<i64>, access: &str) -> DeviceRule {
     DeviceRule { allow: true, kind: Some(kind.to_owned()), major, minor, access: Some(access.to_owned()) }
 }
 
-fn rule_of(device: &Device, access: &str) -> Option<DeviceRule> {
+pub(in crate::container) fn rule_of(device: &Device, access: &str) -> Option<DeviceRule> {
     let kind = match device.kind {
         DeviceKind::Block => "b",
         DeviceKind::Char => "c",
@@ -76,7 +86,7 @@ fn rule_of(device: &Device, access: &str) -> Option<DeviceRule> {
 }
 
 /// Adds a device; it replaces one with the same path.
-fn add(devices: &mut Vec<Device>, device: Device) {
+pub(in crate::container) fn add(devices: &mut Vec<Device>, device: Device) {
     devices.retain(|known| known.path != device.path);
     devices.push(device);
 }

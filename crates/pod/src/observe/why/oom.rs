@@ -47,7 +47,7 @@ pub(super) fn find_oom_kill(
     if !record.is_oom_killed() && killed == 0 {
         return None;
     }
-    let pod = GroupPath::parse(&container.metadata.cgroup).ok().and_then(|path| path.parent());
+    let pod = GroupPath::parse(&container.cgroup()).ok().and_then(|path| path.parent());
     if let Some((limit, group, line)) =
         log.iter().rev().find_map(|line| parse(line, container.id().as_str(), pod.as_ref()))
     {
@@ -56,7 +56,7 @@ pub(super) fn find_oom_kill(
     // The message was overwritten, or the log cannot be read: the cgroups count how often they reached their own limit.
     let above = pod.as_ref().and_then(|path| Group::open(&node.trees, path).ok());
     let (limit, path) = if group.is_some_and(|group| group.memory_limit_hits() > 0) {
-        (OomLimit::Container, Some(container.metadata.cgroup.clone()))
+        (OomLimit::Container, Some(container.cgroup()))
     } else if above.is_some_and(|group| group.memory_limit_hits() > 0) {
         (OomLimit::Pod, pod.map(|path| path.as_str().to_owned()))
     } else {

@@ -67,6 +67,9 @@ pub(crate) struct ContainerRecord {
     pub(crate) cause: Option<Cause>,
     #[serde(default, skip_serializing_if = "SentSignals::is_empty")]
     pub(crate) sent: SentSignals,
+    /// Cgroup that an NRI plugin chose; `None` means that of the metadata.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cgroup: Option<String>,
     /// Resources after the last update; `None` means those of the original request.
     #[serde(default)]
     pub(crate) resources: Option<oci::Resources>,
@@ -152,6 +155,7 @@ impl Default for ContainerRecord {
             message: String::new(),
             cause: None,
             sent: SentSignals::default(),
+            cgroup: None,
             resources: None,
             oom_score_adj: None,
             refused: None,

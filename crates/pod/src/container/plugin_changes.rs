@@ -1,0 +1,93 @@
+//! What NRI plugins request for containers that exist: new limits, and evictions.
+
+use std::{sync::Arc, time::Duration};
+
+use nri::{
+    Changes,
+    messages::{ContainerUpdate, Eviction},
+};
+
+use super::{stop, update};
+use crate::{ContainerId, Error, ErrorKind, parts::Parts, plugins::resources};
+
+/// How long an update waits for another operation on its container. That may itself wait for the plugin that requests
+/// the update, so this is shorter than the time that a plugin has for a request.
+const BUSY: Duration = Duration::from_millis(400);
+/// Time that an evicted container has to end.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// Applies what plugins request in response to an event.
+///
+/// # Errors
+/// If an update fails whose failure is not to be ignored.
+pub(crate) async fn apply(parts: &Arc<Parts>, changes: Changes) -> Result<(), Error> {
+    let Changes { updates, evictions } = changes;
+    evict(parts, evictions);
+    for update in updates {
+        let ignored = update.ignore_failure;
+        if let Err(error) = apply_update(parts, &update).await {
+            match ignored {
+                true => tracing::info!(%error, "an update that an NRI plugin requested failed"),
+                false => return Err(error.during("update a container for an NRI plugin")),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Applies updates, and returns those that failed.
+pub(crate) async fn update_all(parts: &Arc<Parts>, updates: Vec<ContainerUpdate>) -> Vec<ContainerUpdate> {
+    let mut failed = Vec::new();
+    for update in updates {
+        if let Err(error) = apply_update(parts, &update).await {
+            tracing::info!(%error, "an update that an NRI plugin requested failed");
+            failed.push(update);
+        }
+    }
+    failed
+}
+
+async fn apply_update(parts: &Arc<Parts>, request: &ContainerUpdate) -> Result<(), Error> {
+    let container = known(parts, &request.container_id)?;
+    let Some(message) = request.linux.as_ref().and_then(|linux| linux.resources.as_ref()) else { return Ok(()) };
+    if message.blockio_class.is_some() || message.rdt_class.is_some() {
+        return Err(Error::invalid("classes of a running container cannot be changed"));
+    }
+    let mut new = oci::Resources::default();
+    resources::set(message, &mut new);
+    let busy = tokio::time::timeout(BUSY, Arc::clone(&container.busy).lock_owned()).await.map_err(|_| {
+        Error::new(
+            ErrorKind::Unavailable,
+            format!("update container {}: another operation on it is in progress", container.id()),
+        )
+    })?;
+    update::update_locked(parts, &container, new, None, busy).await
+}
+
+/// Finds a container by its whole id.
+fn known(parts: &Parts, id: &str) -> Result<Arc<crate::store::Container>, Error> {
+    let container = parts.registry.container(id)?;
+    if container.id().as_str() != id {
+        return Err(Error::not_found("container", id));
+    }
+    Ok(container)
+}
+
+/// Stops containers in the background.
+pub(crate) fn evict(parts: &Arc<Parts>, evictions: Vec<Eviction>) {
+    for Eviction { container_id, reason } in evictions {
+        let Ok(container) = known(parts, &container_id) else {
+            tracing::info!(container = container_id, "a container that an NRI plugin evicts is not known");
+            continue;
+        };
+        let reason: String = reason.chars().take(256).collect();
+        tracing::warn!(container = container_id, reason, "an NRI plugin evicts a container");
+        let parts = Arc::clone(parts);
+        tokio::spawn(async move {
+            let id: &ContainerId = container.id();
+            if let Err(error) = stop::stop(&parts, id, GRACE).await {
+                tracing::warn!(%error, "the container that an NRI plugin evicts could not be stopped");
+            }
+        });
+    }
+}
