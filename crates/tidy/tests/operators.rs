@@ -15,6 +15,9 @@ const TROUBLESHOOTING: &str = "docs/troubleshooting.md";
 const DEFAULTS: &str = "crates/pinion/src/daemon/default.toml";
 /// The document that describes every key.
 const REFERENCE: &str = "docs/configuration.md";
+/// Documents in which names with a dot are something else: files of cgroups, fields of specifications, keys of other
+/// engines, checks of a node.
+const OTHER_NAMES: [&str; 4] = ["docs/doctor.md", "docs/migration.md", "docs/pinmon.md", "docs/runtime-spec.md"];
 /// Words after a dot that make a name in backquotes a file and not a key, such as `registries.conf` of CRI-O.
 const FILES: [&str; 4] = ["conf", "json", "rs", "toml"];
 /// Shortest part of a message that is looked up: shorter ones are in some source by chance.
@@ -78,7 +81,8 @@ fn keys_of_the_configuration_exist() {
         !name.is_empty() && plain && !FILES.contains(&name)
     };
     let (mut seen, mut bad) = (0, Vec::new());
-    for (path, text) in documents() {
+    let has_keys = |path: &PathBuf| !OTHER_NAMES.iter().any(|other| path == Path::new(other));
+    for (path, text) in documents().into_iter().filter(|(path, _)| has_keys(path)) {
         for (number, line) in prose(&text) {
             for name in quoted(line) {
                 // `[section]`, in the document of all keys: others name sections of other programs, too.
