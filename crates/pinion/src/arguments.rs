@@ -72,6 +72,8 @@ pub(crate) enum Command {
     Upgrade(command::upgrade::Args),
     /// Show, check or reload the configuration of the daemon
     Config(command::config::Args),
+    /// Check this node: kernel, kubelet, network, other engines; prints what is wrong and the command that fixes it
+    Doctor(command::doctor::Args),
     /// Print a completion script for a shell
     Completions(command::completions::Args),
 }
