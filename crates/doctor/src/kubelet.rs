@@ -121,6 +121,18 @@ impl Kubelet {
         normalized(endpoint.strip_prefix("unix://").unwrap_or(&endpoint))
     }
 
+    /// Whether the socket of the runtime is set by a flag.
+    #[must_use]
+    pub fn has_endpoint_flag(&self) -> bool {
+        self.flags.get("container-runtime-endpoint").is_some()
+    }
+
+    /// Returns the directory, or the file, of static pods.
+    #[must_use]
+    pub fn static_pods(&self) -> Option<PathBuf> {
+        self.setting("pod-manifest-path", "staticPodPath").filter(|path| !path.is_empty()).map(PathBuf::from)
+    }
+
     /// Returns the file that [`Kubelet::endpoint`] should be changed in.
     #[must_use]
     pub fn file(&self) -> PathBuf {

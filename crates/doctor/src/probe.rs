@@ -5,11 +5,11 @@
 //! | pidfd, BPF, clock, limits | nothing |
 //! | clone3, seccomp, user namespace | a child that ends at once |
 //! | overlay, id-mapped mounts | detached mounts, and a directory on the file system of `data_dir` |
-//! | nftables | a thread in a network namespace of its own |
+//! | nftables, veth, bridge | a thread in a network namespace of its own |
 
 mod children;
 mod mounts;
-mod netfilter;
+mod network;
 
 use std::path::{Path, PathBuf};
 
@@ -85,6 +85,10 @@ pub struct Probes {
     pub file_types: Outcome,
     /// nftables over netlink.
     pub nftables: Outcome,
+    /// A pair of veth interfaces.
+    pub veth: Outcome,
+    /// A bridge.
+    pub bridge: Outcome,
     /// A BPF program for devices of a cgroup.
     pub bpf: Outcome,
     /// The state of the clock.
@@ -107,6 +111,8 @@ impl Probes {
             id_map: not(),
             file_types: not(),
             nftables: not(),
+            veth: not(),
+            bridge: not(),
             bpf: not(),
             clock: None,
             open_files: None,
@@ -120,7 +126,7 @@ impl Probes {
         if !rustix::process::geteuid().is_root() {
             return Self::not_tried("it needs root");
         }
-        let children = children::probe();
+        let (children, network) = (children::probe(), network::probe());
         let mounts = mounts::probe(&nearest(&Host::real(), data_dir), children.namespace.as_ref());
         Self {
             pidfd: Outcome::of(pidfd_open(getpid(), PidfdFlags::empty())),
@@ -130,7 +136,9 @@ impl Probes {
             overlay: mounts.overlay,
             id_map: mounts.id_map,
             file_types: mounts.file_types,
-            nftables: netfilter::probe(),
+            nftables: network.nftables,
+            veth: network.veth,
+            bridge: network.bridge,
             bpf: Outcome::of(syscall::bpf::load_device_program(&ALLOW)),
             clock: syscall::clock_state::read().ok(),
             open_files: syscall::resource_limit::get(Resource::Nofile).ok().map(|limit| limit.maximum),
@@ -153,8 +161,9 @@ mod tests {
     fn this_kernel_has_what_the_engine_needs() {
         let dir = tempfile::tempdir().expect("a directory");
         let probes = Probes::run(&dir.path().join("not/there"));
-        let all = [&probes.pidfd, &probes.overlay, &probes.file_types, &probes.nftables];
-        assert!(all.iter().all(|outcome| **outcome == Outcome::Works), "{probes:?}");
+        let network = [&probes.nftables, &probes.veth, &probes.bridge];
+        let all = [&probes.pidfd, &probes.overlay, &probes.file_types].into_iter().chain(network);
+        assert!({ all }.all(|outcome| *outcome == Outcome::Works), "{probes:?}");
         // A node of cgroup v1 may have a kernel without it.
         assert!(!matches!(probes.bpf, Outcome::NotTried(_)), "{probes:?}");
         assert!(matches!(probes.clone3, Outcome::NotTried(_)), "{probes:?}");

@@ -74,6 +74,8 @@ pub(crate) enum Command {
     Config(command::config::Args),
     /// Check this node: kernel, kubelet, network, other engines; prints what is wrong and the command that fixes it
     Doctor(command::doctor::Args),
+    /// Take this node over from another engine: import its images, and print what stops and the commands
+    Migrate(command::migrate::Args),
     /// Print a completion script for a shell
     Completions(command::completions::Args),
 }

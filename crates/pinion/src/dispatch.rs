@@ -7,8 +7,8 @@ use crate::{
     arguments::{Arguments, Command},
     client::Client,
     command::{
-        attach, completions, config, doctor, exec, images, info, inspect, kill, load, logs, pods, ps, pull, reset, rm,
-        rmi, run, save, serve, start, stats, stop, upgrade, version, wait, why,
+        attach, completions, config, doctor, exec, images, info, inspect, kill, load, logs, migrate, pods, ps, pull,
+        reset, rm, rmi, run, save, serve, start, stats, stop, upgrade, version, wait, why,
     },
 };
 
@@ -28,6 +28,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
         Command::Doctor(args) => {
             let examination = doctor::start(&args, socket).map_err(Failure::with_engine_code)?;
             on_runtime(doctor::run(examination, args, json)).map_err(Failure::with_engine_code)
+        }
+        Command::Migrate(args) => {
+            let examination = doctor::Examination::start(None, None, socket)?;
+            on_runtime(migrate::run(examination, args, json))
         }
         command => on_runtime(client_command(command, socket, json)),
     }
@@ -74,6 +78,7 @@ async fn client_command(command: Command, socket: Option<std::path::PathBuf>, js
         | Command::Reset(_)
         | Command::Config(_)
         | Command::Doctor(_)
+        | Command::Migrate(_)
         | Command::Completions(_)
         | Command::Version(_) => Ok(0),
     }

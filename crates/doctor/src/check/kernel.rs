@@ -141,7 +141,8 @@ fn works(node: &Node, module: &str) -> bool {
     match module {
         "overlay" => node.probes.overlay == Outcome::Works,
         "nf_tables" => node.probes.nftables == Outcome::Works,
-        "bridge" => node.host.exists("/proc/sys/net/bridge"),
+        "veth" => node.probes.veth == Outcome::Works,
+        "bridge" => node.probes.bridge == Outcome::Works,
         _ => false,
     }
 }

@@ -16,6 +16,10 @@ pub(super) fn open_files(node: &Node) -> Vec<Verdict> {
     let owner = if daemon.is_some() { "the daemon" } else { "this process" };
     vec![match limit {
         None => Verdict::notice("the limit of open files cannot be read"),
+        // The unit sets a limit of its own.
+        Some(Some(limit)) if limit < OPEN_FILES && daemon.is_none() => {
+            Verdict::notice(format!("the hard limit of open files of {owner} is {limit}, less than {OPEN_FILES}"))
+        }
         Some(Some(limit)) if limit < OPEN_FILES => {
             Verdict::warning(format!("the hard limit of open files of {owner} is {limit}, less than {OPEN_FILES}"))
                 .fix("set LimitNOFILE=1048576 in pinion.service; systemctl daemon-reload && systemctl restart pinion")

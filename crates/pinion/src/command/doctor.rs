@@ -104,9 +104,13 @@ fn print(report: &Report, verbose: bool) -> Result<(), Failure> {
     let shown = findings.into_iter().filter(|finding| verbose || finding.severity != Severity::Ok);
     output::lines(shown.flat_map(|finding| text(finding, verbose)))?;
     let summary = report.summary;
+    let count = |number: usize, name: &str| format!("{number} {name}{}", if number == 1 { "" } else { "s" });
     output::line(&format!(
-        "{} problems, {} warnings, {} notices, {} ok",
-        summary.problem, summary.warning, summary.notice, summary.ok
+        "{}, {}, {}, {} ok",
+        count(summary.problem, "problem"),
+        count(summary.warning, "warning"),
+        count(summary.notice, "notice"),
+        summary.ok
     ))
 }
 
