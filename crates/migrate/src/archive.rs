@@ -1,9 +1,6 @@
 //! An image as a tar archive that the daemon imports: an OCI layout or a docker archive.
 
-use std::{
-    io::{self, Read, Write},
-    path::PathBuf,
-};
+use std::{io::Write, path::PathBuf};
 
 use crate::{Error, file, tar_split::TarSplit};
 
@@ -46,7 +43,7 @@ impl Contents {
     fn write(&self, to: &mut dyn Write) -> Result<(), Error> {
         match self {
             Self::Bytes(bytes) => to.write_all(bytes).map_err(Error::io("write", "the archive".as_ref())),
-            Self::File { path, size } => copy(file::open(path)?, *size, to).map_err(Error::io("read", path)),
+            Self::File { path, size } => file::copy(file::open(path)?, *size, to).map_err(Error::io("read", path)),
             Self::Layer(layer) => layer.write(to),
         }
     }
@@ -91,15 +88,6 @@ impl Archive {
             to.write_all(&[0; BLOCK][..padding]).map_err(failed())?;
         }
         to.write_all(&[0; 2 * BLOCK]).map_err(failed())
-    }
-}
-
-/// Copies exactly `size` bytes.
-pub(crate) fn copy(mut from: impl Read, size: u64, to: &mut dyn Write) -> io::Result<()> {
-    let copied = io::copy(&mut (&mut from).take(size), to)?;
-    match copied == size && from.read(&mut [0])? == 0 {
-        true => Ok(()),
-        false => Err(io::Error::new(io::ErrorKind::InvalidData, format!("not {size} bytes long"))),
     }
 }
 

@@ -13,7 +13,12 @@ use std::{collections::HashMap, path::Path};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
-use crate::{Error, Pod, StoredImage, file, inventory::unpacked_image, pods::Pods, tar_split::TarSplit};
+use crate::{
+    Error, Pod, StoredImage, file,
+    pods::Pods,
+    stored_image::unpacked_image,
+    tar_split::{Opened, TarSplit},
+};
 
 /// Most layers of an image.
 const LAYERS_MAX: usize = 1024;
@@ -45,8 +50,9 @@ pub(crate) fn read(root: &Path) -> Result<(Vec<StoredImage>, Vec<Pod>), Error> {
     let images: Vec<ImageRecord> = file::json(&root.join("overlay-images/images.json"))?;
     let layers: Vec<LayerRecord> = file::json(&root.join("overlay-layers/layers.json"))?;
     let parents: HashMap<String, String> = layers.into_iter().map(|layer| (layer.id, layer.parent)).collect();
+    let mut opened = Opened::default();
     let image = |record: ImageRecord| {
-        let layers = layers_of(root, &record.layer, &parents);
+        let layers = layers_of(root, &record.layer, &parents, &mut opened);
         let key = STANDARD.encode(format!("sha256:{}", record.id));
         let config = root.join("overlay-images").join(&record.id).join(format!("={key}"));
         unpacked_image(&record.id, record.names.unwrap_or_default(), &config, layers)
@@ -62,7 +68,12 @@ pub(crate) fn read(root: &Path) -> Result<(Vec<StoredImage>, Vec<Pod>), Error> {
 }
 
 /// Returns the layers of an image, the lowest first.
-fn layers_of(root: &Path, top: &str, parents: &HashMap<String, String>) -> Result<Vec<TarSplit>, Error> {
+fn layers_of(
+    root: &Path,
+    top: &str,
+    parents: &HashMap<String, String>,
+    opened: &mut Opened,
+) -> Result<Vec<TarSplit>, Error> {
     let (mut layers, mut next) = (Vec::new(), top);
     while !next.is_empty() {
         let parent = parents.get(next).ok_or_else(|| Error::Missing(format!("layer {next} is not in the store")))?;
@@ -70,7 +81,7 @@ fn layers_of(root: &Path, top: &str, parents: &HashMap<String, String>) -> Resul
             return Err(Error::Missing(format!("layer {next}: not a valid id, or too many layers")));
         }
         let metadata = root.join("overlay-layers").join(format!("{next}.tar-split.gz"));
-        layers.push(TarSplit::open(metadata, root.join("overlay").join(next).join("diff"))?);
+        layers.push(opened.layer(metadata, root.join("overlay").join(next).join("diff"))?);
         next = parent;
     }
     layers.reverse();

@@ -17,7 +17,10 @@ use ring::digest::{SHA256, digest};
 use serde::Deserialize;
 
 use crate::{
-    Error, Pod, Source, StoredImage, containerd, file, inventory::unpacked_image, pods::Pods, tar_split::TarSplit,
+    Error, Pod, Source, StoredImage, containerd, file,
+    pods::Pods,
+    stored_image::unpacked_image,
+    tar_split::{Opened, TarSplit},
 };
 
 /// The namespace of Docker's images in containerd.
@@ -82,16 +85,17 @@ fn unpacked(root: &Path, database: &Path, repositories: Repositories) -> Vec<Sto
     for (name, id) in repositories.repositories.into_values().flatten() {
         names.entry(id).or_default().push(name);
     }
+    let mut opened = Opened::default();
     let image = |(id, names): (String, Vec<String>)| {
         let hex = file::hex(&id)?;
         let config = database.join("imagedb/content/sha256").join(hex);
-        Some(unpacked_image(hex, names, &config, layers(root, database, &config)))
+        Some(unpacked_image(hex, names, &config, layers(root, database, &config, &mut opened)))
     };
     names.into_iter().filter_map(image).collect()
 }
 
 /// Returns the layers of an image, the lowest first.
-fn layers(root: &Path, database: &Path, config: &Path) -> Result<Vec<TarSplit>, Error> {
+fn layers(root: &Path, database: &Path, config: &Path, opened: &mut Opened) -> Result<Vec<TarSplit>, Error> {
     let config: Config = file::json(config)?;
     let mut chain: Option<String> = None;
     let mut layers = Vec::new();
@@ -111,10 +115,9 @@ fn layers(root: &Path, database: &Path, config: &Path) -> Result<Vec<TarSplit>, 
         if cache_id.is_empty() || !cache_id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Err(Error::invalid(&directory.join("cache-id"), "not the name of a directory"));
         }
-        layers.push(TarSplit::open(
-            directory.join("tar-split.json.gz"),
-            root.join("overlay2").join(cache_id).join("diff"),
-        )?);
+        layers.push(
+            opened.layer(directory.join("tar-split.json.gz"), root.join("overlay2").join(cache_id).join("diff"))?,
+        );
         chain = Some(id);
     }
     Ok(layers)

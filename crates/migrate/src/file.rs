@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::Read,
+    io::{self, Read, Write},
     os::unix::fs::OpenOptionsExt,
     path::Path,
 };
@@ -55,4 +55,13 @@ pub(crate) fn names(path: &Path) -> Vec<String> {
 pub(crate) fn hex(digest: &str) -> Option<&str> {
     let hex = digest.strip_prefix("sha256:").unwrap_or(digest);
     (hex.len() == 64 && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))).then_some(hex)
+}
+
+/// Copies exactly `size` bytes.
+pub(crate) fn copy(mut from: impl Read, size: u64, to: &mut dyn Write) -> io::Result<()> {
+    let copied = io::copy(&mut (&mut from).take(size), to)?;
+    match copied == size && from.read(&mut [0])? == 0 {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidData, format!("not {size} bytes long"))),
+    }
 }

@@ -27,10 +27,14 @@ mod inventory;
 mod plan;
 mod pods;
 mod runtimes;
+mod source;
+mod stored_image;
 mod tar_split;
 
 pub use archive::Archive;
 pub use error::Error;
-pub use inventory::{Inventory, Source, StoredImage, take_inventory};
+pub use inventory::{Inventory, take_inventory};
 pub use plan::{Plan, Step, plan};
 pub use pods::Pod;
+pub use source::Source;
+pub use stored_image::StoredImage;

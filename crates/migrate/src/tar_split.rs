@@ -2,9 +2,10 @@
 //! (github.com/vbatts/tar-split), which Docker and containers/storage keep for this purpose.
 //!
 //! The metadata is gzip of JSON values, one for each part of the tar archive: bytes (type 2), or the contents of a file
-//! (type 1) in the directory of the layer. The result is the archive byte by byte; whoever imports it checks the digest.
+//! (type 1) in the directory of the layer. The result is the archive byte by byte; the daemon checks the digest when it imports it.
 
 use std::{
+    collections::{HashMap, hash_map::Entry},
     fs::File,
     io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
@@ -18,7 +19,7 @@ use rustix::{
 };
 use serde::Deserialize;
 
-use crate::{Error, archive::copy, file};
+use crate::{Error, file};
 
 const FILE: u8 = 1;
 const SEGMENT: u8 = 2;
@@ -35,6 +36,23 @@ pub(crate) struct TarSplit {
     metadata: PathBuf,
     directory: PathBuf,
     size: u64,
+}
+
+/// Layers that were opened, by their metadata: images share layers.
+#[derive(Debug, Default)]
+pub(crate) struct Opened(HashMap<PathBuf, TarSplit>);
+
+impl Opened {
+    /// Returns a layer, opened by [`TarSplit::open`] if it is used for the first time.
+    pub(crate) fn layer(&mut self, metadata: PathBuf, directory: PathBuf) -> Result<TarSplit, Error> {
+        match self.0.entry(metadata) {
+            Entry::Occupied(entry) => Ok(entry.get().clone()),
+            Entry::Vacant(entry) => {
+                let layer = TarSplit::open(entry.key().clone(), directory)?;
+                Ok(entry.insert(layer).clone())
+            }
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -90,7 +108,7 @@ impl TarSplit {
             _ => {
                 let name = self.name(&part)?;
                 let source = open(&directory, &name).map_err(Error::io("open", &self.directory.join(&name)))?;
-                copy(source, part.size, to).map_err(Error::io("read", &self.directory.join(&name)))
+                file::copy(source, part.size, to).map_err(Error::io("read", &self.directory.join(&name)))
             }
         })
     }

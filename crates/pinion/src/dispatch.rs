@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
             on_runtime(doctor::run(examination, args, json)).map_err(Failure::with_engine_code)
         }
         Command::Migrate(args) => {
-            let examination = doctor::Examination::start(None, None, socket)?;
+            let examination = doctor::Examination::without_probes(None, None, socket)?;
             on_runtime(migrate::run(examination, args, json))
         }
         command => on_runtime(client_command(command, socket, json)),

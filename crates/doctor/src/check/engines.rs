@@ -30,6 +30,10 @@ fn engine(node: &Node, engine: Engine) -> Vec<Verdict> {
         return vec![Verdict::ok(format!("{name} is not on this node"))];
     };
     let text = format!("{name}: {}", found.describe());
+    let has_docker = node.engine(Engine::Docker).is_some_and(|docker| docker.daemon.is_some());
+    if engine == Engine::Containerd && has_docker && node.kubelet.as_ref().is_none_or(|_| node.is_switched()) {
+        return vec![Verdict::notice(format!("{text}; Docker uses it"))];
+    }
     let disable = format!("systemctl disable --now {}", engine.unit());
     let socket = node.kubelet.as_ref().map(|kubelet| kubelet.socket());
     let is_used = socket.is_some_and(|socket| engine.sockets().iter().any(|own| socket.as_os_str() == *own));

@@ -327,6 +327,11 @@ const CASES: &[Case] = &[
         s.process(9, "/usr/bin/containerd");
         s.write("/var/lib/kubelet/config.yaml", "{}\n");
     }),
+    case("engine.containerd", Notice, "Docker uses it", |s| {
+        s.process(8, "/usr/bin/dockerd");
+        s.process(9, "/usr/bin/containerd");
+        s.process(10, "/usr/bin/containerd-shim-runc-v2 -id a");
+    }),
     case("engine.crio", Notice, "crio.service enabled", |s| {
         s.write("/etc/systemd/system/multi-user.target.wants/crio.service", "");
     }),

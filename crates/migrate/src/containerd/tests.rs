@@ -132,7 +132,7 @@ fn layers_that_were_discarded_or_changed_are_reported() {
 }
 
 #[test]
-fn hostile_digests_and_loops_are_no_images() {
+fn hostile_digests_and_nested_indexes_are_reported() {
     let root = Root::new();
     let target = |digest: &str| serde_json::json!({"digest": digest, "size": 3});
     let nested = (0..6).fold(root.manifest(&[b"x"]), |inner, _| {

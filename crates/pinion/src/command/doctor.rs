@@ -36,8 +36,8 @@ pub(crate) struct Examination {
 }
 
 impl Examination {
-    /// Reads the configuration and tries what the kernel can do. The process must have a single thread.
-    pub(crate) fn start(
+    /// Reads the configuration, and tries nothing.
+    pub(crate) fn without_probes(
         config: Option<PathBuf>,
         kubelet: Option<PathBuf>,
         socket: Option<PathBuf>,
@@ -47,7 +47,7 @@ impl Examination {
                 .map_err(|error| Failure::usage(format!("resolve path {}: {error}", path.display())))
         };
         let settings = settings::load(config.map(absolute).transpose()?, socket.map(absolute).transpose()?)?;
-        let probes = Probes::run(&settings.data_dir);
+        let probes = Probes::not_tried("nothing depends on it");
         Ok(Self { settings, probes, kubelet_config: kubelet.map(absolute).transpose()? })
     }
 
@@ -64,9 +64,10 @@ impl Examination {
     }
 }
 
-/// Runs the part that needs a process with a single thread; the rest is the result's.
+/// Reads the configuration and tries what the kernel can do. The process must have a single thread.
 pub(crate) fn start(args: &Args, socket: Option<PathBuf>) -> Result<Examination, Failure> {
-    Examination::start(args.config.clone(), args.kubelet_config.clone(), socket)
+    let examination = Examination::without_probes(args.config.clone(), args.kubelet_config.clone(), socket)?;
+    Ok(Examination { probes: Probes::run(&examination.settings.data_dir), ..examination })
 }
 
 pub(crate) async fn run(examination: Examination, args: Args, json: bool) -> Result<u8, Failure> {
