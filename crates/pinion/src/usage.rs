@@ -81,15 +81,12 @@ fn unknown_command(error: &clap::Error) -> Option<String> {
         Some(ContextValue::String(name)) => std::slice::from_ref(name),
         _ => &[],
     };
-    let suggestions: Vec<String> = similar
-        .iter()
-        .filter(|name| !NEVER_SUGGESTED.contains(&name.as_str()))
-        .map(|name| format!("pinion {name}"))
-        .collect();
-    Some(match (replacement, suggestions.is_empty()) {
+    // The most similar one is the last.
+    let suggestion = similar.iter().rfind(|name| !NEVER_SUGGESTED.contains(&name.as_str()));
+    Some(match (replacement, suggestion) {
         (Some((_, instead)), _) => format!("pinion: unknown command {name:?}: {instead}"),
-        (None, false) => format!("pinion: unknown command {name:?}; did you mean {}? {more}", suggestions.join(" or ")),
-        (None, true) => format!("pinion: unknown command {name:?}; {more}"),
+        (None, Some(similar)) => format!("pinion: unknown command {name:?}; did you mean pinion {similar}? {more}"),
+        (None, None) => format!("pinion: unknown command {name:?}; {more}"),
     })
 }
 
