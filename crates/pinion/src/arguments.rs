@@ -72,6 +72,10 @@ pub(crate) enum Command {
     Upgrade(command::upgrade::Args),
     /// Show, check or reload the configuration of the daemon
     Config(command::config::Args),
+    /// Check this node: kernel, kubelet, network, other engines; prints what is wrong and the command that fixes it
+    Doctor(command::doctor::Args),
+    /// Take this node over from another engine: import its images, and print what stops and the commands
+    Migrate(command::migrate::Args),
     /// Print a completion script for a shell
     Completions(command::completions::Args),
 }

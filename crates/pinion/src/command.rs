@@ -3,6 +3,7 @@
 pub(crate) mod attach;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod images;
 pub(crate) mod info;
@@ -10,6 +11,7 @@ pub(crate) mod inspect;
 pub(crate) mod kill;
 pub(crate) mod load;
 pub(crate) mod logs;
+pub(crate) mod migrate;
 pub(crate) mod pods;
 pub(crate) mod ps;
 pub(crate) mod pull;

@@ -18,7 +18,7 @@ mod lock;
 mod log_filter;
 mod logging;
 mod metrics;
-mod monitor;
+pub(crate) mod monitor;
 mod notify;
 mod priority;
 pub(crate) mod reexec;

@@ -7,8 +7,8 @@ use crate::{
     arguments::{Arguments, Command},
     client::Client,
     command::{
-        attach, completions, config, exec, images, info, inspect, kill, load, logs, pods, ps, pull, reset, rm, rmi,
-        run, save, serve, start, stats, stop, upgrade, version, wait, why,
+        attach, completions, config, doctor, exec, images, info, inspect, kill, load, logs, migrate, pods, ps, pull,
+        reset, rm, rmi, run, save, serve, start, stats, stop, upgrade, version, wait, why,
     },
 };
 
@@ -25,6 +25,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
             }
         },
         Command::Completions(args) => completions::run(&args, Arguments::command()),
+        Command::Doctor(args) => {
+            let examination = doctor::start(&args, socket).map_err(Failure::with_engine_code)?;
+            on_runtime(doctor::run(examination, args, json)).map_err(Failure::with_engine_code)
+        }
+        Command::Migrate(args) => {
+            let examination = doctor::Examination::without_probes(None, None, socket)?;
+            on_runtime(migrate::run(examination, args, json))
+        }
         command => on_runtime(client_command(command, socket, json)),
     }
 }
@@ -66,8 +74,12 @@ async fn client_command(command: Command, socket: Option<std::path::PathBuf>, js
         Command::Why(args) => why::run(client, args).await,
         Command::Info(_) => info::run(client).await,
         Command::Upgrade(args) => upgrade::run(client, args).await,
-        Command::Serve(_) | Command::Reset(_) | Command::Config(_) | Command::Completions(_) | Command::Version(_) => {
-            Ok(0)
-        }
+        Command::Serve(_)
+        | Command::Reset(_)
+        | Command::Config(_)
+        | Command::Doctor(_)
+        | Command::Migrate(_)
+        | Command::Completions(_)
+        | Command::Version(_) => Ok(0),
     }
 }

@@ -14,8 +14,9 @@ use crate::{
 
 /// Commands that are never suggested for a mistyped one, because their effect cannot be undone.
 const NEVER_SUGGESTED: [&str; 1] = ["reset"];
-/// Commands that return the exit code of a container's program, and 125 for a failure of the engine, as Docker's do.
-const WITH_PROGRAM: [&str; 3] = ["run", "exec", "attach"];
+/// Commands whose exit codes 1 and 2 have a meaning of their own, and that return 125 for a failure of the engine: those
+/// that return the code of a container's program, as Docker's do, and `doctor`, which returns how bad its findings are.
+const WITH_PROGRAM: [&str; 4] = ["run", "exec", "attach", "doctor"];
 /// Docker commands that pinion does not have, and what to use instead.
 const DOCKER_COMMANDS: [(&str, &str); 36] = [
     ("build", "build the image with another program (buildah, docker build) and import it: pinion load -i FILE"),
@@ -80,19 +81,16 @@ fn unknown_command(error: &clap::Error) -> Option<String> {
         Some(ContextValue::String(name)) => std::slice::from_ref(name),
         _ => &[],
     };
-    let suggestions: Vec<String> = similar
-        .iter()
-        .filter(|name| !NEVER_SUGGESTED.contains(&name.as_str()))
-        .map(|name| format!("pinion {name}"))
-        .collect();
-    Some(match (replacement, suggestions.is_empty()) {
+    // The most similar one is the last.
+    let suggestion = similar.iter().rfind(|name| !NEVER_SUGGESTED.contains(&name.as_str()));
+    Some(match (replacement, suggestion) {
         (Some((_, instead)), _) => format!("pinion: unknown command {name:?}: {instead}"),
-        (None, false) => format!("pinion: unknown command {name:?}; did you mean {}? {more}", suggestions.join(" or ")),
-        (None, true) => format!("pinion: unknown command {name:?}; {more}"),
+        (None, Some(similar)) => format!("pinion: unknown command {name:?}; did you mean pinion {similar}? {more}"),
+        (None, None) => format!("pinion: unknown command {name:?}; {more}"),
     })
 }
 
-/// Returns 0 if help was requested, 125 for commands that return the exit code of a container's program, else 2.
+/// Returns 0 if help was requested, 125 for [`WITH_PROGRAM`], else 2.
 fn exit_code(error: &clap::Error, words: &[OsString]) -> u8 {
     let with_program = command_of(words).is_some_and(|command| WITH_PROGRAM.contains(&command));
     match u8::try_from(error.exit_code()).unwrap_or(1) {
@@ -155,6 +153,7 @@ mod tests {
     fn invalid_arguments_do_not_exit_like_the_program() {
         assert_eq!(invalid("pinion run --no-such-option x").1, 125);
         assert_eq!(invalid("pinion --socket /s --json exec web").1, 125);
+        assert_eq!(invalid("pinion doctor --no-such-option").1, 125);
         assert_eq!(invalid("pinion logs --since yesterday x").1, 2);
         assert_eq!(invalid("pinion run --help").1, 0);
     }

@@ -5,6 +5,7 @@
 pub mod allocator;
 pub mod blocked_call;
 pub mod bpf;
+pub mod clock_state;
 pub mod clone;
 pub mod descriptor_cell;
 pub mod descriptors;
