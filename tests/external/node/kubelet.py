@@ -11,11 +11,11 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+from kubernetes import programs as kubernetes
 from session.program import Failure, run, spawn, wait_until
 from session.runtime import CACHE
-from session.sources import go_build, go_module
+from session.sources import go_build
 
-VERSION, STAGING = "v1.37.1", "v0.37.1"
 PORT = 10250
 # Address of the node. The network namespace of the session has no connection to the network of the machine.
 ADDRESS = "192.0.2.2"
@@ -52,23 +52,12 @@ SYSCTLS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/pa
 
 def programs():
     """Returns the paths of the kubelet (KUBELET, or built once in 6 minutes) and of the test client."""
-    kubelet = os.environ.get("KUBELET", str(CACHE / f"kubelet-{VERSION}"))
-    if not Path(kubelet).exists():
-        source = go_module("k8s.io/kubernetes", VERSION, "kubernetes")
-        # The archive of the module lacks the staging directory; its modules are published separately.
-        (source / "go.work").unlink(missing_ok=True)
-        text = (source / "go.mod").read_text()
-        (source / "go.mod").write_text(re.sub(r"^(\s*)(k8s\.io/[a-z-]+) => \./staging/\S+", rf"\1\2 => \2 {STAGING}", text, flags=re.MULTILINE))
-        stamp = "k8s.io/component-base/version"
-        major, minor = VERSION.lstrip("v").split(".")[:2]
-        go_build(source, kubelet, "-ldflags", f"-s -w -X {stamp}.gitVersion={VERSION} -X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}",
-              "./cmd/kubelet", cgo=True)
     source = Path(__file__).parent / "client"
     client = CACHE / "kubelet-client"
     if client.exists() and client.stat().st_mtime < max(file.stat().st_mtime for file in source.iterdir()):
         client.unlink()
     go_build(source, client, "-ldflags", "-s -w", ".")
-    return {"kubelet": kubelet, "client": str(client)}
+    return {**kubernetes.build("kubelet"), "client": str(client)}
 
 
 def set_up_network():

@@ -5,6 +5,8 @@ import signal
 import time
 from pathlib import Path
 
+from .program import wait_until
+
 
 class Hierarchy:
     """A mounted hierarchy: `kind` is `cgroup` (v1) or `cgroup2`; `options` are the mount options that select it."""
@@ -58,6 +60,21 @@ class Groups:
         """Moves the calling process into all of the cgroups."""
         for path in self.paths:
             (path / "cgroup.procs").write_text("0")
+
+    def release(self, process):
+        """Moves a process from the v2 group of a hybrid machine back to the group of the caller, after the process has forked.
+
+        It waits for pid 1 of the session outside of the session's PID namespace, so that the session cannot move it, and
+        a group with processes cannot enable controllers for its children.
+        """
+        root = Path("/sys/fs/cgroup/unified")
+        if not (root / "cgroup.procs").exists():
+            return
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_until("the session starts", lambda: process.poll() is not None or children.read_text().strip())
+        own = next(line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
+        if process.poll() is None:
+            (root / own.removeprefix("0::").lstrip("/") / "cgroup.procs").write_text(str(process.pid))
 
     def remove(self):
         """Kills the processes in the cgroups and removes the cgroups."""

@@ -25,6 +25,8 @@ class Engine:
     """A daemon that serves the CRI. `socket` is the path of its socket, `log` its log file."""
 
     name = ""
+    # Addresses of pods.
+    pod_network = ""
     # Patterns of objects that may still exist after the engine was stopped (see isolation.py).
     allowed_leftovers = ()
 
@@ -79,6 +81,7 @@ class Pinion(Engine):
     """`pinion` and `pinmon` in the directory PINION_BIN, or the ones built in this repository."""
 
     name = "pinion"
+    pod_network = "10.85.0.0/16"
     # The directory for pins of network namespaces.
     allowed_leftovers = ("/run/netns",)
     # Objects that exist while the daemon is running without pods: the bridge, and the pool of network namespaces.
@@ -120,6 +123,7 @@ class Containerd(Engine):
     """containerd of Debian, or of the directory CONTAINERD (containerd, containerd-shim-runc-v2, runc)."""
 
     name = "containerd"
+    pod_network = "10.188.0.0/16"
     allowed_leftovers = ("/run/(containerd|runc|xtables|lock|netns|cni).*", "engine0", "table ip6? nat", "/sys/fs/cgroup/.*")
 
     @classmethod
@@ -140,8 +144,8 @@ class Containerd(Engine):
         (self.work / "cni").mkdir()
         (self.work / "cni/10-engine.conflist").write_text(
             '{"cniVersion": "1.0.0", "name": "engine", "plugins": [{"type": "bridge", "bridge": "engine0", "isGateway": true, "ipMasq": true,'
-            ' "hairpinMode": true, "ipam": {"type": "host-local", "dataDir": "%s", "ranges": [[{"subnet": "10.188.0.0/16"}]],'
-            ' "routes": [{"dst": "0.0.0.0/0"}]}}, {"type": "portmap", "capabilities": {"portMappings": true}}]}' % (self.work / "addresses")
+            ' "hairpinMode": true, "ipam": {"type": "host-local", "dataDir": "%s", "ranges": [[{"subnet": "%s"}]],'
+            ' "routes": [{"dst": "0.0.0.0/0"}]}}, {"type": "portmap", "capabilities": {"portMappings": true}}]}' % (self.work / "addresses", self.pod_network)
         )
         is_v2 = run(self._program("containerd"), "--version").check().out.split()[2].lstrip("v").split(".")[0] != "1"
         self.config = self.work / "config.toml"

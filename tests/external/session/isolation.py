@@ -75,6 +75,7 @@ def _run_isolated(name, prepared, limit, wrap_runtime):
             preexec_fn=groups.join,
         )
         try:
+            groups.release(child)
             return child.wait(limit)
         except subprocess.TimeoutExpired:
             print(f"not ok - the session timed out after {limit} s", flush=True)
