@@ -10,6 +10,7 @@ pub(crate) mod inspect;
 pub(crate) mod kill;
 pub(crate) mod load;
 pub(crate) mod logs;
+pub(crate) mod man;
 pub(crate) mod pods;
 pub(crate) mod ps;
 pub(crate) mod pull;

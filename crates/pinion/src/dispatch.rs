@@ -7,8 +7,8 @@ use crate::{
     arguments::{Arguments, Command},
     client::Client,
     command::{
-        attach, completions, config, exec, images, info, inspect, kill, load, logs, pods, ps, pull, reset, rm, rmi,
-        run, save, serve, start, stats, stop, upgrade, version, wait, why,
+        attach, completions, config, exec, images, info, inspect, kill, load, logs, man, pods, ps, pull, reset, rm,
+        rmi, run, save, serve, start, stats, stop, upgrade, version, wait, why,
     },
 };
 
@@ -25,6 +25,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
             }
         },
         Command::Completions(args) => completions::run(&args, Arguments::command()),
+        Command::Man(args) => man::run(&args, Arguments::command()),
         command => on_runtime(client_command(command, socket, json)),
     }
 }
@@ -66,8 +67,11 @@ async fn client_command(command: Command, socket: Option<std::path::PathBuf>, js
         Command::Why(args) => why::run(client, args).await,
         Command::Info(_) => info::run(client).await,
         Command::Upgrade(args) => upgrade::run(client, args).await,
-        Command::Serve(_) | Command::Reset(_) | Command::Config(_) | Command::Completions(_) | Command::Version(_) => {
-            Ok(0)
-        }
+        Command::Serve(_)
+        | Command::Reset(_)
+        | Command::Config(_)
+        | Command::Completions(_)
+        | Command::Man(_)
+        | Command::Version(_) => Ok(0),
     }
 }
