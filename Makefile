@@ -5,7 +5,7 @@ OUT := target/dist
 HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 SMALL := target/$(HOST)/small
 
-.PHONY: help setup build run stop test test-external campaign lint bench install uninstall clean
+.PHONY: help setup build run stop test test-external campaign lint bench install uninstall packages clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ install: build ## install into PREFIX (/usr/local), with unit file and completio
 
 uninstall: ## remove what `make install` put there
 	@scripts/install --remove $(PREFIX)
+
+packages: setup ## build .deb, .rpm and .tar.gz into target/packages (docs/install.md)
+	@scripts/package all
 
 clean: ## remove what was built
 	cargo clean

@@ -78,6 +78,9 @@ pub(crate) enum Command {
     Migrate(command::migrate::Args),
     /// Print a completion script for a shell
     Completions(command::completions::Args),
+    /// Write the manual pages of all commands into a directory; for packages
+    #[command(hide = true)]
+    Man(command::man::Args),
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ pub(crate) mod inspect;
 pub(crate) mod kill;
 pub(crate) mod load;
 pub(crate) mod logs;
+pub(crate) mod man;
 pub(crate) mod migrate;
 pub(crate) mod pods;
 pub(crate) mod ps;

@@ -83,12 +83,12 @@ pub(crate) fn serve(source: Source) -> Result<(), Failure> {
 }
 
 /// Removes everything that a daemon with this configuration created. That daemon must not be running.
-pub(crate) fn reset(source: &Source) -> Result<(), Failure> {
+pub(crate) fn reset(source: &Source, keep_data: bool) -> Result<(), Failure> {
     let (config, _) = source.load().map_err(|error| Failure::daemon(error.to_string()))?;
     on_threads(&config, async |monitor| {
         let engine = pod::Engine::open(engine_config(&config, monitor)).await;
         let outcome = match engine {
-            Ok(engine) => engine.reset().await,
+            Ok(engine) => engine.reset(keep_data).await,
             Err(error) => Err(error),
         };
         outcome.map_err(|error| Failure::daemon(error.to_string()))

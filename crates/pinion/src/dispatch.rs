@@ -7,8 +7,8 @@ use crate::{
     arguments::{Arguments, Command},
     client::Client,
     command::{
-        attach, completions, config, doctor, exec, images, info, inspect, kill, load, logs, migrate, pods, ps, pull,
-        reset, rm, rmi, run, save, serve, start, stats, stop, upgrade, version, wait, why,
+        attach, completions, config, doctor, exec, images, info, inspect, kill, load, logs, man, migrate, pods, ps,
+        pull, reset, rm, rmi, run, save, serve, start, stats, stop, upgrade, version, wait, why,
     },
 };
 
@@ -33,6 +33,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
             let examination = doctor::Examination::without_probes(None, None, socket)?;
             on_runtime(migrate::run(examination, args, json))
         }
+        Command::Man(args) => man::run(&args, Arguments::command()),
         command => on_runtime(client_command(command, socket, json)),
     }
 }
@@ -80,6 +81,7 @@ async fn client_command(command: Command, socket: Option<std::path::PathBuf>, js
         | Command::Doctor(_)
         | Command::Migrate(_)
         | Command::Completions(_)
+        | Command::Man(_)
         | Command::Version(_) => Ok(0),
     }
 }

@@ -114,6 +114,22 @@ fn completions_exist_for_every_shell() {
 }
 
 #[test]
+fn every_visible_command_has_a_manual_page() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = pinion(&["man", directory.path().to_str().expect("UTF-8")]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let help = pinion(&["--help"]);
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let names: Vec<&str> = commands.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(names.len() > 20 && !names.contains(&"man"), "{names:?}");
+    for page in names.iter().map(|name| format!("pinion-{name}.1")).chain(["pinion.1".to_owned()]) {
+        let text = std::fs::read_to_string(directory.path().join(&page)).expect(&page);
+        assert!(text.contains(".TH ") && text.contains("\n.SH SYNOPSIS"), "{page}: {text}");
+    }
+}
+
+#[test]
 fn invalid_arguments_are_refused_before_anything_is_done() {
     for args in [
         &["run", "-p", "x", "busybox"][..],

@@ -36,13 +36,13 @@ impl Engine {
 
     /// Removes every pod and container, the images, the built-in network, the monitor, the state and data directories,
     /// and the directory of network namespaces unless other programs have some there. No other engine may use these
-    /// directories in the meantime; this engine cannot be used afterwards.
+    /// directories in the meantime; this engine cannot be used afterwards. With `keep_data`, images and data directory stay.
     ///
     /// # Errors
     /// The error of the first step that failed. What was removed before stays removed, and a second call continues from
     /// there.
-    pub async fn reset(self) -> Result<(), Error> {
-        recover::reset(self.0).await
+    pub async fn reset(self, keep_data: bool) -> Result<(), Error> {
+        recover::reset(self.0, keep_data).await
     }
 
     /// Returns the cgroup driver of new pods, which the kubelet has to use, too.

@@ -12,12 +12,14 @@ use syscall::directory_tree;
 use crate::{Error, error::failed, operation::blocking, parts::Parts, sandbox};
 
 /// Removes every pod and container, the images, the built-in network, the monitor, the state and data directories, and
-/// the directory of network namespaces unless other programs have some there.
-pub(crate) async fn reset(parts: Arc<Parts>) -> Result<(), Error> {
+/// the directory of network namespaces unless other programs have some there. With `keep_data`, the images and the data
+/// directory stay.
+pub(crate) async fn reset(parts: Arc<Parts>, keep_data: bool) -> Result<(), Error> {
     for sandbox in parts.registry.sandboxes() {
         sandbox::remove::remove(&parts, sandbox.id()).await?;
     }
-    for image in parts.node.images.list() {
+    let images = if keep_data { Vec::new() } else { parts.node.images.list() };
+    for image in images {
         parts.node.images.remove(&image.id).await?;
     }
     sandbox::parent_cgroup::remove(&parts).await;
@@ -28,7 +30,7 @@ pub(crate) async fn reset(parts: Arc<Parts>) -> Result<(), Error> {
     blocking(move || {
         remove_state_dir(&config.state_dir)?;
         remove_if_empty(&config.netns_dir)?;
-        remove_tree(&config.data_dir)
+        if keep_data { Ok(()) } else { remove_tree(&config.data_dir) }
     })
     .await
 }
