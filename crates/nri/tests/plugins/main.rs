@@ -409,7 +409,7 @@ async fn a_launched_program_that_does_not_register_is_killed_and_one_of_a_killed
     std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("executable");
     std::fs::write(plugins.join("README"), "not a plugin").expect("written");
     // What a daemon that was killed leaves over.
-    let leftover = std::process::Command::new("sleep").arg("1000").spawn().expect("sleep");
+    let mut leftover = std::process::Command::new("sleep").arg("1000").spawn().expect("sleep");
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", leftover.id())).expect("its stat");
     let start = stat.rsplit_once(')').expect("a name").1.split_whitespace().nth(19).expect("a start time").to_owned();
     let record = directory.path().join("processes.json");
@@ -420,7 +420,7 @@ async fn a_launched_program_that_does_not_register_is_killed_and_one_of_a_killed
     })
     .await;
     // It is a child of this process, so it is reaped, too.
-    assert!(!std::path::Path::new(&format!("/proc/{}", leftover.id())).exists());
+    leftover.wait().expect_err("it is reaped already");
     let launched = || std::fs::read_to_string(&pids).unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>();
     until("it is launched again", || launched().len() >= 2).await;
     let first = &launched()[0];
