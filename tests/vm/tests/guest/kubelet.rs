@@ -27,6 +27,8 @@ fn run(program: &str, arguments: &[&str]) -> String {
 
 /// Gives the node an address and a default route, which a kubelet requires.
 fn set_up_network() {
+    // The kubelet copies it for pods on the node's network.
+    fs::write("/etc/hosts", "127.0.0.1 localhost\n192.0.2.2 node\n").expect("written");
     for arguments in [
         "link add uplink0 type veth peer name uplink1",
         "addr add 192.0.2.2/24 dev uplink0",
