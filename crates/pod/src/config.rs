@@ -2,6 +2,8 @@ use std::path::PathBuf;
 
 use image::Registries;
 
+use crate::ContainerDefaults;
+
 /// Configuration of the engine: a part of the daemon's configuration, already validated.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -25,6 +27,10 @@ pub struct Config {
     pub default_runtime_handler: String,
     /// Directories of CDI files; the last one has the highest priority.
     pub cdi_dirs: Vec<PathBuf>,
+    /// What containers and pods get unless their request has something else.
+    pub defaults: ContainerDefaults,
+    /// Patterns of names of images that the kubelet never removes: a whole name, `prefix*` or `*part*`.
+    pub pinned_images: Vec<String>,
     /// Whether device files are owned by the container's user if that is not root.
     pub device_ownership_from_security_context: bool,
     /// Length after which a line of container output is split in the log, in bytes.

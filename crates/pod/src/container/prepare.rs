@@ -65,6 +65,7 @@ pub(crate) fn prepare(
         hostname: &hostname,
         nofile: parts.node.nofile.clone(),
         edits: &edits,
+        defaults: &parts.node.config.defaults,
         device_ownership: parts.node.config.device_ownership_from_security_context,
     };
     let process = spec::process(&inputs)?;
@@ -115,7 +116,7 @@ fn bundle(parts: &Parts, container: &Container, spec: &Spec) -> Result<String, E
 
 /// Returns the compiled seccomp filter, which also applies to processes exec'd in the container.
 pub(crate) fn filter(parts: &Parts, config: &ContainerConfig) -> Result<Option<OwnedFd>, Error> {
-    parts.node.filters.choose(&config.security, &spec::capabilities(config)?)
+    parts.node.filters.choose(&config.security, &spec::capabilities(config, &parts.node.config.defaults)?)
 }
 
 /// Creates the writable layer and mounts the root file system, detached. Waits for the disk of the image store.
