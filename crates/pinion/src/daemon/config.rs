@@ -202,7 +202,6 @@ impl Config {
     }
 
     /// Checks a text; error messages use `name` as its file name.
-    #[cfg(test)]
     pub(crate) fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
         Self::of(Layers::of_text(name, text)?)
     }
