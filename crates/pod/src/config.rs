@@ -3,6 +3,8 @@ use std::path::PathBuf;
 use image::Registries;
 use serde::{Deserialize, Serialize};
 
+use crate::ContainerDefaults;
+
 /// What manages the cgroups of pods. The kubelet has to use the same driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -41,6 +43,10 @@ pub struct Config {
     pub cdi_dirs: Vec<PathBuf>,
     /// NRI plugins; absent: none are used, and the socket does not exist.
     pub plugins: Option<nri::Config>,
+    /// What containers and pods get unless their request has something else.
+    pub defaults: ContainerDefaults,
+    /// Patterns of names of images that the kubelet never removes: a whole name, `prefix*` or `*part*`.
+    pub pinned_images: Vec<String>,
     /// Whether device files are owned by the container's user if that is not root.
     pub device_ownership_from_security_context: bool,
     /// Length after which a line of container output is split in the log, in bytes.

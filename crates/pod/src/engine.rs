@@ -10,8 +10,8 @@ mod upgrade;
 use std::sync::Arc;
 
 use crate::{
-    CgroupDriver, Config, Credentials, Error, Image, ImageError, PluginInfo, ProgressCallback, parts::Parts, recover,
-    sandbox,
+    CgroupDriver, Config, Credentials, Error, Image, ImageError, PluginInfo, ProgressCallback, defaults::is_pinned,
+    parts::Parts, recover, sandbox,
 };
 
 pub use info::{EngineInfo, MonitorInfo};
@@ -53,6 +53,13 @@ impl Engine {
     /// Returns the image store.
     pub fn images(&self) -> &image::Store {
         &self.0.node.images
+    }
+
+    /// Whether the configuration protects an image from the kubelet's garbage collection, by one of its names.
+    pub fn is_pinned(&self, image: &Image) -> bool {
+        let patterns = &self.0.node.config.pinned_images;
+        let mut names = image.repo_tags.iter().chain(&image.repo_digests);
+        image.pinned || names.any(|name| patterns.iter().any(|pattern| is_pinned(pattern, name)))
     }
 
     /// Pulls an image. Concurrent pulls of it share one; `progress` receives the progress of each layer. The pull is

@@ -41,6 +41,7 @@ pub mod annotation;
 mod clock;
 mod config;
 mod container;
+mod defaults;
 mod engine;
 mod error;
 mod exec;
@@ -60,6 +61,7 @@ mod store;
 pub use cdi::Name as CdiName;
 pub use cgroup::{DeviceIo, Pressure, Stalls, Stats};
 pub use config::{CgroupDriver, Config, ReloadableConfig};
+pub use defaults::ContainerDefaults;
 pub use engine::{Engine, EngineInfo, EngineStatus, MonitorInfo, MonitorUpgrade};
 pub use error::{Error, ErrorKind};
 pub use exec::{ExecOutput, ExecRequest, Session, SessionControl, SessionExit};
@@ -78,6 +80,7 @@ pub use observe::{
     ObjectState, OomKill, OomLimit, SandboxSample, SandboxStats, Silence, StatsList, StuckLog, Validity, Wait,
 };
 pub use oci;
+pub use oci::{CAPABILITIES, Rlimit};
 pub use operation::{Completion, Panicked};
 pub use recover::{FORMATS, Format, check_format};
 pub use sandbox::{remove_logs, stop::PodUsers};

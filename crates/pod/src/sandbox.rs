@@ -7,6 +7,7 @@
 //! ```
 
 pub(crate) mod after_exit;
+mod capability_args;
 mod logs;
 pub(crate) mod parent_cgroup;
 pub(crate) mod port_forward;

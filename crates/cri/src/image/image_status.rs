@@ -14,5 +14,5 @@ pub(super) async fn handle(state: Shared, request: v1::ImageStatusRequest) -> Ou
     // A missing image is not an error: kubelet calls this to check whether the image exists.
     let Some(found) = state.engine.images().find(&name)? else { return Ok(v1::ImageStatusResponse::default()) };
     let info = if request.verbose { image_info(&found) } else { HashMap::new() };
-    Ok(v1::ImageStatusResponse { image: Some(image(&found)), info })
+    Ok(v1::ImageStatusResponse { image: Some(image(&state.engine, &found)), info })
 }

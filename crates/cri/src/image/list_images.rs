@@ -12,5 +12,5 @@ pub(super) async fn handle(state: Shared, request: v1::ListImagesRequest) -> Out
         "" => state.engine.images().list(),
         name => state.engine.images().find(name)?.into_iter().collect(),
     };
-    Ok(v1::ListImagesResponse { images: images.iter().map(image).collect() })
+    Ok(v1::ListImagesResponse { images: images.iter().map(|found| image(&state.engine, found)).collect() })
 }

@@ -1,8 +1,8 @@
 use cri_proto::v1;
-use pod::Image;
+use pod::{Engine, Image};
 
 /// Converts to the `Image` of `ListImages` and `ImageStatus`.
-pub(crate) fn image(image: &Image) -> v1::Image {
+pub(crate) fn image(engine: &Engine, image: &Image) -> v1::Image {
     let (uid, username) = user(&image.config.user);
     v1::Image {
         id: image.id.clone(),
@@ -12,7 +12,7 @@ pub(crate) fn image(image: &Image) -> v1::Image {
         uid: uid.map(|value| v1::Int64Value { value }),
         username,
         spec: None,
-        pinned: image.pinned,
+        pinned: engine.is_pinned(image),
     }
 }
 

@@ -1,3 +1,5 @@
+mod import;
+
 use std::path::{Path, PathBuf};
 
 use cri_proto::pinion::{ConfigRequest, ReloadRequest};
@@ -47,6 +49,8 @@ enum Action {
         #[arg(long, conflicts_with_all = ["file", "running"])]
         files: bool,
     },
+    /// Translate a configuration of containerd or CRI-O, and report each key that is not served
+    Import(import::Args),
     /// Reload the configuration files of the running daemon; if one is invalid, nothing changes
     Reload,
 }
@@ -78,6 +82,7 @@ pub(crate) fn run(args: Args, json: bool) -> Result<Option<DaemonRequest>, Failu
             return Ok(Some(DaemonRequest::Show { origin, or_files: !running }));
         }
         Action::Show { file, origin, .. } => show(file.as_deref(), origin, json)?,
+        Action::Import(args) => import::run(&args, json)?,
         Action::Reload => return Ok(Some(DaemonRequest::Reload)),
     }
     Ok(None)

@@ -14,6 +14,7 @@
 //! `/etc/pinion/config.d/10-net.toml:3: network.subnet: …`.
 
 mod conflicts;
+mod container;
 mod layers;
 mod nri;
 mod reader;
@@ -54,6 +55,7 @@ pub(crate) struct Config {
     pub(crate) log: Log,
     pub(crate) network: Network,
     pub(crate) containers: Containers,
+    pub(crate) images: Images,
     pub(crate) streaming: Streaming,
     pub(crate) metrics: Metrics,
     pub(crate) tracing: Tracing,
@@ -119,6 +121,23 @@ pub(crate) struct Containers {
     pub(crate) exec_sync_output_max: usize,
     /// Whether devices are owned by the user of the container's security context instead of their host owner.
     pub(crate) device_ownership_from_security_context: bool,
+    /// Resource limits, as `nofile=1024:4096`.
+    pub(crate) default_ulimits: Vec<String>,
+    /// Sysctls of the namespaces of pods, as `NAME=VALUE`.
+    pub(crate) default_sysctls: Vec<String>,
+    /// Capabilities of containers that are not privileged.
+    pub(crate) default_capabilities: Vec<String>,
+    /// Environment variables, as `NAME=VALUE`.
+    pub(crate) default_env: Vec<String>,
+    /// Maximum number of tasks of a container; 0: unlimited.
+    pub(crate) pids_limit: i64,
+}
+
+/// The table `[images]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Images {
+    /// Patterns of names of images that the kubelet never removes.
+    pub(crate) pinned: Vec<String>,
 }
 
 /// The table `[streaming]`.
@@ -205,7 +224,6 @@ impl Config {
     }
 
     /// Checks a text; error messages use `name` as its file name.
-    #[cfg(test)]
     pub(crate) fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
         Self::of(Layers::of_text(name, text)?)
     }
@@ -224,6 +242,7 @@ impl Config {
             log: Log::read(&mut from)?,
             network: Network::read(&mut from)?,
             containers: Containers::read(&mut from)?,
+            images: Images { pinned: from.list("images.pinned", value::name)? },
             streaming: Streaming::read(&mut from)?,
             metrics: Metrics { address: from.optional("metrics.address", value::address) },
             tracing: Tracing::read(&mut from)?,
@@ -278,6 +297,11 @@ impl Containers {
             exec_sync_output_max: from.value("containers.exec_sync_output_max", value::exec_output)?,
             device_ownership_from_security_context: from
                 .value("containers.device_ownership_from_security_context", value::boolean)?,
+            default_ulimits: from.list("containers.default_ulimits", container::ulimit)?,
+            default_sysctls: from.list("containers.default_sysctls", container::sysctl)?,
+            default_capabilities: from.list("containers.default_capabilities", container::capability)?,
+            default_env: from.list("containers.default_env", container::variable)?,
+            pids_limit: from.value("containers.pids_limit", container::pids)?,
         })
     }
 }

@@ -32,6 +32,8 @@ pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
         default_runtime_handler: String::new(),
         cdi_dirs,
         plugins: plugins(config),
+        defaults: config.containers.defaults(),
+        pinned_images: config.images.pinned.clone(),
         device_ownership_from_security_context: config.containers.device_ownership_from_security_context,
         log_line_max: config.containers.log_line_max,
         exec_sync_output_max: config.containers.exec_sync_output_max,

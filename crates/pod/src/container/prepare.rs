@@ -84,6 +84,7 @@ pub(crate) fn draft(
         user,
         hostname: &hostname,
         nofile: parts.node.nofile.clone(),
+        defaults: &parts.node.config.defaults,
         device_ownership: parts.node.config.device_ownership_from_security_context,
     };
     let process = spec::process(&inputs)?;
@@ -122,7 +123,9 @@ pub(crate) fn prepare(
     let mut streams = streams(parts, container, log)?;
     let filter = match &seccomp {
         Some(profile) => Some(parts.node.filters.compile(profile)?),
-        None => parts.node.filters.choose(&config.security, &spec::capabilities(config)?)?,
+        None => {
+            parts.node.filters.choose(&config.security, &spec::capabilities(config, &parts.node.config.defaults)?)?
+        }
     };
     if let Some(filter) = filter {
         streams.push_both(Role::Seccomp, filter)?;
@@ -176,7 +179,7 @@ pub(crate) fn filter(parts: &Parts, container: &Container) -> Result<Option<Owne
         return parts.node.filters.compile(&profile).map(Some);
     }
     let config = container.config();
-    parts.node.filters.choose(&config.security, &spec::capabilities(config)?)
+    parts.node.filters.choose(&config.security, &spec::capabilities(config, &parts.node.config.defaults)?)
 }
 
 /// Creates the writable layer and mounts the root file system, detached. Waits for the disk of the image store.

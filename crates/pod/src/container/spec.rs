@@ -13,7 +13,7 @@ use image::ImageConfig;
 use oci::{Linux, Namespace, NamespaceType, Process, Rlimit, Root, Spec, User};
 
 use super::selinux;
-use crate::{ContainerConfig, Error, PidMode, SandboxConfig, SharedMode, store::ContainerMetadata};
+use crate::{ContainerConfig, ContainerDefaults, Error, PidMode, SandboxConfig, SharedMode, store::ContainerMetadata};
 
 pub(crate) use arguments::{absolute, set};
 pub(super) use mounts::{ExtraMount, Mounts, Sources, normalize};
@@ -29,6 +29,8 @@ pub(super) struct SpecInputs<'a> {
     /// RLIMIT_NOFILE that this process was started with. This process raises its own limit, but containers get the
     /// original one.
     pub(super) nofile: Rlimit,
+    /// What the administrator configured for all containers.
+    pub(super) defaults: &'a ContainerDefaults,
     /// Whether devices are owned by the container's user (`device_ownership_from_security_context`).
     pub(super) device_ownership: bool,
 }
@@ -40,8 +42,8 @@ impl SpecInputs<'_> {
 }
 
 /// Returns the capabilities of the container, on which the seccomp profile depends.
-pub(super) fn capabilities(config: &ContainerConfig) -> Result<Vec<String>, Error> {
-    capabilities::granted(&config.security)
+pub(super) fn capabilities(config: &ContainerConfig, defaults: &ContainerDefaults) -> Result<Vec<String>, Error> {
+    capabilities::granted(&config.security, &defaults.capabilities)
 }
 
 /// Builds the process, which is also the template of processes exec'd in the container.
@@ -55,7 +57,7 @@ pub(super) fn process(inputs: &SpecInputs<'_>) -> Result<Process, Error> {
             config.user_specified_image
         )));
     }
-    let env = arguments::environment(config, inputs.image, inputs.hostname);
+    let env = arguments::environment(config, inputs.image, inputs.hostname, &inputs.defaults.env);
     let cwd = config.working_dir.clone().filter(|dir| !dir.is_empty());
     let cwd = cwd.or_else(|| Some(inputs.image.working_dir.clone()).filter(|dir| !dir.is_empty()));
     Ok(Process {
@@ -65,8 +67,11 @@ pub(super) fn process(inputs: &SpecInputs<'_>) -> Result<Process, Error> {
         args,
         env,
         cwd: arguments::absolute(&cwd.unwrap_or_default()),
-        capabilities: Some(capabilities::sets(&capabilities(config)?, &security.add_ambient_capabilities)?),
-        rlimits: vec![inputs.nofile.clone()],
+        capabilities: Some(capabilities::sets(
+            &capabilities(config, inputs.defaults)?,
+            &security.add_ambient_capabilities,
+        )?),
+        rlimits: inputs.defaults.rlimits(&inputs.nofile),
         no_new_privileges: security.no_new_privileges,
         apparmor_profile: apparmor::apparmor(security)?,
         oom_score_adj: Some(config.oom_score_adj),
@@ -82,6 +87,7 @@ pub(super) fn build(inputs: &SpecInputs<'_>, process: Process, mounts: Vec<oci::
     let (devices, rules) = devices::devices(inputs)?;
     let mut resources = config.resources.clone();
     resources.devices = rules;
+    inputs.defaults.limit_pids(&mut resources);
     let users = inputs.sandbox.user_namespace.as_ref();
     let linux = Linux {
         resources: Some(resources),

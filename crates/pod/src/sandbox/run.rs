@@ -15,7 +15,7 @@ use rustix::fd::OwnedFd;
 use tokio::sync::OwnedRwLockWriteGuard;
 use tracing::{Instrument, debug_span};
 
-use super::teardown::teardown;
+use super::{capability_args::capability_args, teardown::teardown};
 use crate::{
     Error, ErrorKind, Name, SandboxConfig, SandboxId, SharedMode, annotation, clock,
     error::failed,
@@ -186,7 +186,7 @@ impl<'a> Reserved<'a> {
 
     async fn attach(&self, netns: Option<&Pinned>) -> Result<Option<Attachment>, Error> {
         let Some((namespace, path)) = netns else { return Ok(None) };
-        let pod = pod_ref(&self.sandbox);
+        let pod = pod_ref(&self.sandbox)?;
         let attached = self.parts.node.network.attach(&pod, namespace, path, &self.sandbox.config().ports);
         let attached = self.unless_cancelled(attached.instrument(debug_span!("attach"))).await;
         self.sandbox.add_plugin_calls(&self.parts.node.network);
@@ -242,6 +242,8 @@ impl<'a> Reserved<'a> {
             sysctls.insert("net.ipv4.ip_unprivileged_port_start".to_owned(), "0".to_owned());
             sysctls.insert("net.ipv4.ping_group_range".to_owned(), "0 2147483647".to_owned());
         }
+        let defaults = &self.parts.node.config.defaults;
+        sysctls.extend(defaults.sysctls(netns.is_some(), config.ipc == SharedMode::Pod));
         sysctls.extend(config.sysctls.clone());
         if sysctls.is_empty() {
             return Ok(());
@@ -289,14 +291,14 @@ impl Networked<'_> {
     }
 }
 
-fn pod_ref(sandbox: &Sandbox) -> PodRef {
+fn pod_ref(sandbox: &Sandbox) -> Result<PodRef, Error> {
     let name = sandbox.config().name.clone();
-    PodRef {
+    Ok(PodRef {
         sandbox: sandbox.id().to_string(),
         name: name.name,
         namespace: name.namespace,
         uid: name.uid,
+        capability_args: capability_args(sandbox.config())?,
         require_free_ports: annotation::is_set(&sandbox.config().annotations, annotation::FREE_PORTS),
-        ..PodRef::default()
-    }
+    })
 }

@@ -11,8 +11,8 @@ use std::{
 
 use cgroup::{Group, GroupPath, Hierarchies};
 use pod::{
-    CgroupDriver, Config, ContainerConfig, ContainerId, ContainerState, Engine, GroupsPolicy, Name, NetworkConfig,
-    PidMode, Registries, SandboxConfig, SandboxId, SeccompChoice, Security, SharedMode, UserChoice,
+    CgroupDriver, Config, ContainerConfig, ContainerDefaults, ContainerId, ContainerState, Engine, GroupsPolicy, Name,
+    NetworkConfig, PidMode, Registries, SandboxConfig, SandboxId, SeccompChoice, Security, SharedMode, UserChoice,
 };
 use testbed::{Namespaces, checkout, make_image, node_id, run_on_a_node, shell, test_name, this_test, wait_until};
 
@@ -115,6 +115,8 @@ impl Node {
             default_runtime_handler: String::new(),
             cdi_dirs: vec![dir.join("cdi-etc"), dir.join("cdi-run")],
             plugins: None,
+            defaults: ContainerDefaults::default(),
+            pinned_images: vec![],
             device_ownership_from_security_context: false,
             log_line_max: 16 << 10,
             exec_sync_output_max: 16 << 20,

@@ -120,6 +120,11 @@ pub(super) fn subnet(value: &Value, six: bool) -> Result<String, String> {
     }
 }
 
+/// Checks that an integer is within bounds.
+pub(super) fn number(value: &Value, range: std::ops::RangeInclusive<u64>) -> Result<u64, String> {
+    value.number(range)
+}
+
 pub(super) fn pool(value: &Value) -> Result<usize, String> {
     value.number(0..=POOL_MAX).map(|size| size as usize)
 }

@@ -16,15 +16,20 @@ pub(super) fn arguments(config: &ContainerConfig, image: &ImageConfig) -> Vec<St
     [image.entrypoint.clone(), args.clone()].concat()
 }
 
-/// Returns the environment: defaults, then the image's variables, then the request's. The last value of a variable
+/// Returns the environment: defaults, those of the administrator, then the image's variables, then the request's. The last value of a variable
 /// counts, in the position of the first.
-pub(super) fn environment(config: &ContainerConfig, image: &ImageConfig, hostname: &str) -> Vec<String> {
+pub(super) fn environment(
+    config: &ContainerConfig,
+    image: &ImageConfig,
+    hostname: &str,
+    defaults: &[String],
+) -> Vec<String> {
     let mut env = vec![PATH.to_owned()];
     if config.tty {
         env.push("TERM=xterm".into());
     }
     env.push(format!("HOSTNAME={hostname}"));
-    for entry in &image.env {
+    for entry in defaults.iter().chain(&image.env) {
         set(&mut env, entry.clone());
     }
     for (name, value) in &config.env {

@@ -1,12 +1,12 @@
 //! Capabilities of a container: the default set with additions and removals, or all.
 
-use oci::{CAPABILITIES, Capabilities, DEFAULT_CAPABILITIES};
+use oci::{CAPABILITIES, Capabilities};
 
 use crate::{Error, Security};
 
-/// Returns the granted capabilities. `ALL` in either list is applied before single names; a name in both lists is
+/// Returns the granted capabilities: `defaults` with additions and removals. `ALL` in either list is applied before single names; a name in both lists is
 /// dropped. An ambient capability is added to all sets (the CRI's `Capability`).
-pub(super) fn granted(security: &Security) -> Result<Vec<String>, Error> {
+pub(super) fn granted(security: &Security, defaults: &[String]) -> Result<Vec<String>, Error> {
     if security.privileged {
         return Ok(CAPABILITIES.map(str::to_owned).to_vec());
     }
@@ -16,7 +16,7 @@ pub(super) fn granted(security: &Security) -> Result<Vec<String>, Error> {
     let mut granted: Vec<&str> = match (drop_all, add_all || ambient_all) {
         (true, _) => Vec::new(),
         (false, true) => CAPABILITIES.to_vec(),
-        (false, false) => DEFAULT_CAPABILITIES.to_vec(),
+        (false, false) => defaults.iter().map(String::as_str).collect(),
     };
     for name in add.into_iter().chain(ambient) {
         if !granted.contains(&name) {

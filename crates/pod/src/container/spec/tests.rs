@@ -96,6 +96,7 @@ fn build_spec(config: ContainerConfig, image: &ImageConfig) -> Result<Spec, Erro
     };
     let nofile = Rlimit { kind: "RLIMIT_NOFILE".into(), soft: 1024, hard: 4096 };
     let sandbox = sandbox();
+    let defaults = ContainerDefaults::default();
     let inputs = SpecInputs {
         metadata: &metadata,
         sandbox: &sandbox,
@@ -103,6 +104,7 @@ fn build_spec(config: ContainerConfig, image: &ImageConfig) -> Result<Spec, Erro
         user: User::default(),
         hostname: "h",
         nofile,
+        defaults: &defaults,
         device_ownership: false,
     };
     let file = || std::fs::File::open("/dev/null").map(Into::into).map_err(|e| Error::internal(e.to_string()));

@@ -67,11 +67,24 @@ impl Cause {
         }
     }
 
-    /// Returns the details of the reason, for people; empty if there are none.
+    /// Returns the details of the reason, for people; empty if the exit code has them all.
     pub(crate) fn message(self) -> &'static str {
         match self {
-            Self::Oom { .. } => "a process was killed: the container ran out of memory",
+            Self::Oom { signal: Some(_) } => {
+                "SIGKILL by the kernel: the container ran out of memory; raise its memory limit"
+            }
+            Self::Oom { signal: None } => {
+                "a process of the container was killed by the kernel: out of memory; raise its memory limit"
+            }
             Self::Unknown => "exit status unknown: it exited while neither the daemon nor its monitor was running",
+            Self::GraceExpired => "SIGKILL by Pinion: it was stopped, and the grace period had expired",
+            Self::Signal(4) => "SIGILL: the program executed an invalid instruction",
+            Self::Signal(6) => "SIGABRT: the program aborted",
+            Self::Signal(7) => "SIGBUS: the program accessed memory that is not available",
+            Self::Signal(8) => "SIGFPE: an arithmetic error of the program",
+            Self::Signal(9) => "SIGKILL, not by Pinion: by a process of the container or of the node",
+            Self::Signal(11) => "SIGSEGV: the program accessed invalid memory",
+            Self::Signal(31) => "SIGSYS: its seccomp profile kills a process that makes this system call",
             _ => "",
         }
     }

@@ -1,0 +1,114 @@
+use std::fs;
+
+use super::*;
+use crate::{Engine, document};
+
+fn imported(text: &str) -> Import {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("config.toml");
+    fs::write(&file, text).expect("written");
+    import(&file).expect("translated")
+}
+
+fn values(import: &Import) -> toml::Table {
+    document(Engine::Containerd, &import.findings).parse().expect("TOML")
+}
+
+fn outcome<'a>(import: &'a Import, end: &str) -> &'a Outcome {
+    let found = import.findings.iter().find(|finding| finding.key.ends_with(end));
+    &found.unwrap_or_else(|| panic!("no finding for {end}")).outcome
+}
+
+#[test]
+fn a_key_of_version_2_has_the_rule_of_its_successor() {
+    let import = imported(
+        "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nmax_container_log_line_size = 1000\n\
+         sandbox_image = \"p\"\nstream_server_port = \"7\"\nstream_idle_timeout = \"1h30m0s\"\n\
+         [plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"/b\"\n\
+         [plugins.\"io.containerd.grpc.v1.cri\".registry.mirrors.\"docker.io\"]\nendpoint = [\"https://m.example\"]\n\
+         [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n",
+    );
+    let values = values(&import);
+    assert_eq!(values["containers"]["log_line_max"].as_integer(), Some(1000));
+    assert_eq!(values["streaming"]["address"].as_str(), Some("127.0.0.1:7"));
+    assert_eq!(values["streaming"]["idle_timeout"].as_str(), Some("90m"));
+    assert_eq!(values["cgroup"]["driver"].as_str(), Some("systemd"));
+    assert_eq!(values["registries"]["mirrors"]["docker.io"][0].as_str(), Some("https://m.example"));
+    assert!(values["network"]["cni_bin_dirs"].as_array().expect("a list").contains(&Value::String("/b".to_owned())));
+    assert!(matches!(outcome(&import, "sandbox_image"), Outcome::Unneeded(_)));
+    assert!(import.is_complete(), "{:?}", import.findings);
+}
+
+#[test]
+fn handlers_other_than_the_default_are_reported_once() {
+    let import = imported(
+        "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.nvidia]\nruntime_type = \"x\"\n\
+         privileged_without_host_devices = true\n\
+         [plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/bin/n\"\n",
+    );
+    let unserved: Vec<_> = import.findings.iter().filter(|f| matches!(f.outcome, Outcome::Unserved(_))).collect();
+    assert_eq!(unserved.len(), 1, "{unserved:?}");
+    assert_eq!(unserved[0].key, "plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.nvidia");
+    assert_eq!(unserved[0].place.as_ref().map(|(_, line)| *line), Some(3));
+}
+
+#[test]
+fn unknown_keys_are_reported_and_secrets_are_not_kept() {
+    let import = imported(
+        "version = 3\nrot = \"/x\"\n\
+         [plugins.\"io.containerd.cri.v1.images\".registry.configs.\"r.example\".auth]\npassword = \"hunter2\"\n",
+    );
+    assert_eq!(*outcome(&import, "rot"), Outcome::Unknown);
+    assert!(matches!(outcome(&import, "password"), Outcome::Unserved(_)));
+    assert!(!format!("{import:?}").contains("hunter2"));
+    assert!(!import.is_complete());
+}
+
+#[test]
+fn imported_files_override_the_file_that_imports_them() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("config.toml");
+    fs::create_dir(directory.path().join("conf.d")).expect("made");
+    fs::write(&file, "version = 3\nimports = [\"conf.d/*.toml\"]\n[debug]\nlevel = \"warn\"\n").expect("written");
+    for (name, level) in [("a.toml", "debug"), ("b.toml", "trace"), ("c.txt", "error")] {
+        let text = format!("version = 3\nimports = [\"../config.toml\"]\n[debug]\nlevel = \"{level}\"\n");
+        fs::write(directory.path().join("conf.d").join(name), text).expect("written");
+    }
+    let import = import(&file).expect("translated");
+    assert_eq!(import.files.len(), 3, "{:?}", import.files);
+    assert_eq!(values(&import)["log"]["level"].as_str(), Some("trace"));
+}
+
+#[test]
+fn files_that_cannot_be_translated_are_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("config.toml");
+    let error = |text: &str| {
+        fs::write(&file, text).expect("written");
+        import(&file).expect_err(text).to_string()
+    };
+    assert!(error("[grpc]\n").contains("config migrate"));
+    assert!(error("version = 9\n").contains("only 2, 3 and 4"));
+    assert!(error("version = \n").contains(":1: "));
+    assert!(error(&format!("version = 3\nroot = \"{}\"", "x".repeat(1 << 20))).contains("larger than"));
+    assert!(error("version = 3\nimports = [\"*/x\"]\n").contains("only * and ?"));
+    assert!(error(&format!("version = 3\nx = {}{}", "[".repeat(40), "]".repeat(40))).contains("nested"));
+}
+
+#[test]
+fn the_directory_of_registries_is_checked() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let host = directory.path().join("certs.d/docker.io");
+    fs::create_dir_all(&host).expect("made");
+    fs::write(host.join("hosts.toml"), "[host.\"https://m\"]\nca = \"x\"\ndial_timeout = \"1s\"\n").expect("written");
+    let file = directory.path().join("config.toml");
+    let path = directory.path().join("certs.d");
+    let text = format!(
+        "version = 3\n[plugins.\"io.containerd.cri.v1.images\".registry]\nconfig_path = \"{}\"\n",
+        path.display()
+    );
+    fs::write(&file, text).expect("written");
+    let import = import(&file).expect("translated");
+    assert_eq!(values(&import)["registries"]["config_dir"].as_str(), path.to_str());
+    assert!(matches!(outcome(&import, "dial_timeout"), Outcome::Unserved(_)));
+}

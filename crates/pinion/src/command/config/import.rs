@@ -1,0 +1,154 @@
+//! `pinion config import`: translates a configuration of another engine.
+
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use config_import::{Engine, Finding, Import, Outcome, document};
+use serde_json::json;
+
+use crate::{Failure, daemon::config::Config, output};
+
+/// Arguments of `pinion config import`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The engine whose configuration is translated
+    engine: EngineName,
+    /// Its configuration file [default: /etc/containerd/config.toml, /etc/crio/crio.conf]
+    file: Option<PathBuf>,
+    /// Write the translated configuration to this file, which must not exist, instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// For CRI-O: directory of registries.conf, registries.conf.d and certs.d
+    #[arg(long, value_name = "DIRECTORY", default_value = "/etc/containers")]
+    containers_dir: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum EngineName {
+    Containerd,
+    Crio,
+}
+
+impl From<EngineName> for Engine {
+    fn from(name: EngineName) -> Self {
+        match name {
+            EngineName::Containerd => Self::Containerd,
+            EngineName::Crio => Self::Crio,
+        }
+    }
+}
+
+/// Translates the file. The configuration is on standard output or in a file, the report on standard error; with
+/// `--json` both are one object on standard output.
+pub(super) fn run(args: &Args, json: bool) -> Result<(), Failure> {
+    let engine = Engine::from(args.engine);
+    let file = args.file.as_deref().unwrap_or(engine.default_file());
+    let mut import = config_import::import(engine, file, &args.containers_dir)
+        .map_err(|error| Failure::new(format!("import the configuration of {engine}: {error}")))?;
+    let text = accepted(engine, &mut import)?;
+    if let Some(output) = &args.output {
+        write(output, &text)?;
+    }
+    if json {
+        return output::json(&json!({
+            "engine": engine.to_string(), "complete": import.is_complete(), "configuration": text, "files": import.files,
+            "keys": import.findings.iter().map(shown).collect::<Vec<_>>(),
+        }));
+    }
+    if args.output.is_none() {
+        output::line(text.trim_end())?;
+    }
+    eprint!("{}", report(engine, &import));
+    Ok(())
+}
+
+/// Returns the translated configuration. Values that Pinion does not accept become findings, and those of its defaults
+/// are left out.
+fn accepted(engine: Engine, import: &mut Import) -> Result<String, Failure> {
+    let internal = |error: &dyn std::fmt::Display| Failure::new(format!("check the translated configuration: {error}"));
+    let default = Config::parse("", "").map_err(|error| internal(&error))?;
+    for finding in &mut import.findings {
+        if !matches!(finding.outcome, Outcome::Translated { value: Some(_), .. }) {
+            continue;
+        }
+        let parsed = Config::parse("pinion", &document(engine, std::slice::from_ref(finding)));
+        match parsed {
+            Ok(config) if config == default => drop_value(finding),
+            Ok(_) => {}
+            Err(error) => finding.outcome = Outcome::Unserved(cause(&error.to_string())),
+        }
+    }
+    let text = document(engine, &import.findings);
+    Config::parse("the translated configuration", &text).map_err(|error| internal(&error))?;
+    Ok(text)
+}
+
+fn drop_value(finding: &mut Finding) {
+    if let Outcome::Translated { value, .. } = &mut finding.outcome {
+        *value = None;
+    }
+}
+
+/// Returns an error without the place in a text that nobody sees.
+fn cause(error: &str) -> String {
+    let causes = error.lines().map(|line| line.splitn(3, ':').nth(2).unwrap_or(line).trim().to_owned());
+    causes.collect::<Vec<_>>().join("; ")
+}
+
+/// Writes a new file.
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    let mut options = OpenOptions::new();
+    let written = options.write(true).create_new(true).mode(0o644).open(path);
+    let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| Failure::new(format!("write {}: {error}", path.display())))
+}
+
+fn shown(finding: &Finding) -> serde_json::Value {
+    let (result, target, reason) = match &finding.outcome {
+        Outcome::Translated { target, .. } => ("translated", Some(target.join(".")), None),
+        Outcome::Same => ("same", None, None),
+        Outcome::Unneeded(reason) => ("unneeded", None, Some(reason.as_str())),
+        Outcome::Unserved(reason) => ("unserved", None, Some(reason.as_str())),
+        Outcome::Unknown => ("unknown", None, None),
+    };
+    let (file, line) = finding.place.clone().unzip();
+    json!({"key": finding.key, "file": file, "line": line, "result": result, "target": target, "reason": reason})
+}
+
+/// Returns the lines of the report: each key that is not served or unknown, and the number of the others.
+fn report(engine: Engine, import: &Import) -> String {
+    let mut lines = String::new();
+    let (mut translated, mut same, mut unneeded) = (0, 0, 0);
+    for finding in &import.findings {
+        let text = match &finding.outcome {
+            Outcome::Translated { .. } => {
+                translated += usize::from(finding.place.is_some());
+                continue;
+            }
+            Outcome::Same => {
+                same += 1;
+                continue;
+            }
+            Outcome::Unneeded(_) => {
+                unneeded += 1;
+                continue;
+            }
+            Outcome::Unserved(reason) => format!("not served: {reason}"),
+            Outcome::Unknown => format!("not a key of the reference of {engine}: nothing was translated"),
+        };
+        let place = match &finding.place {
+            Some((file, 0)) => format!("{}: ", file.display()),
+            Some((file, line)) => format!("{}:{line}: ", file.display()),
+            None => format!("default of {engine}: "),
+        };
+        lines.push_str(&format!("{place}{}: {text}\n", finding.key));
+    }
+    lines + &format!("{translated} keys translated, {same} the same without a key, {unneeded} not needed\n")
+}
+
+#[cfg(test)]
+mod tests;
