@@ -61,7 +61,8 @@ pub(crate) fn container(container: &Container, spec: Option<&oci::Spec>) -> mess
         args: process.map(|process| process.args.clone()).unwrap_or_default(),
         env: process.map(|process| process.env.clone()).unwrap_or_default(),
         mounts: spec.map(|spec| spec.mounts.iter().map(mount).collect()).unwrap_or_default(),
-        hooks: spec.and_then(|spec| spec.hooks.as_ref()).map(hooks),
+        // As with containerd, the field is never absent.
+        hooks: Some(spec.and_then(|spec| spec.hooks.as_ref()).map(hooks).unwrap_or_default()),
         linux: Some(linux(container, spec)),
         pid: status.pid.unwrap_or_default(),
         rlimits: process.map(|process| process.rlimits.iter().map(rlimit).collect()).unwrap_or_default(),

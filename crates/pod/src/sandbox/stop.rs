@@ -123,9 +123,6 @@ pub(super) async fn stop_locked(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> R
         record.phase = SandboxPhase::Stopped;
         record.enter("stopped");
         record.netns = None;
-        if let Some(attachment) = &mut record.attachment {
-            attachment.ips.clear();
-        }
     });
     Ok(())
 }

@@ -137,12 +137,14 @@ impl Sandbox {
 
     pub(crate) fn status(&self) -> SandboxStatus {
         let record = self.record();
+        // The record keeps the addresses of a stopped pod for the plugins to which its removal is reported.
+        let attachment = record.attachment.as_ref().filter(|_| record.phase != SandboxPhase::Stopped);
         SandboxStatus {
             id: self.metadata.id.clone(),
             config: Arc::clone(&self.metadata.config),
             state: if record.phase == SandboxPhase::Ready { SandboxState::Ready } else { SandboxState::NotReady },
             created_at: self.metadata.created_at,
-            ips: record.attachment.as_ref().map(|a| a.ips.clone()).unwrap_or_default(),
+            ips: attachment.map(|a| a.ips.clone()).unwrap_or_default(),
             netns: record.netns.clone(),
             stage: record.stage.clone(),
             creating: self.is_creating(),
