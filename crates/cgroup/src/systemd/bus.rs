@@ -34,6 +34,14 @@ pub(crate) enum Owner {
     User,
 }
 
+/// Errors with which the message bus replies itself if it cannot reach systemd, for example while that is executed again.
+const UNREACHABLE: [&str; 4] = [
+    "org.freedesktop.DBus.Error.NoReply",
+    "org.freedesktop.DBus.Error.ServiceUnknown",
+    "org.freedesktop.DBus.Error.NameHasNoOwner",
+    "org.freedesktop.DBus.Error.Disconnected",
+];
+
 /// Why a call failed.
 #[derive(Debug)]
 pub(super) enum CallError {
@@ -179,7 +187,10 @@ impl Bus {
                 Kind::Return if message.reply_serial == self.serial => return Ok(message),
                 Kind::Error if message.reply_serial == self.serial => {
                     let text = Reader::new(&message.body).string().unwrap_or("no reason given").to_owned();
-                    return Err(CallError::Refused(message.error, text));
+                    return Err(match UNREACHABLE.contains(&message.error.as_str()) {
+                        true => CallError::Broken(text),
+                        false => CallError::Refused(message.error, text),
+                    });
                 }
                 Kind::Signal if message.member == JOB_REMOVED && self.signals.len() < SIGNALS_MAX => {
                     self.signals.push_back(message);
