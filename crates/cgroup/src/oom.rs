@@ -4,18 +4,25 @@ use rustix::{
     fs::{OFlags, inotify},
 };
 
-use crate::{Error, Group, controller::Controller};
+use crate::{Error, Group, GroupPath, Hierarchies, controller::Controller};
+
+impl Hierarchies {
+    /// Returns the number of processes of a group (on v2: and its descendants) that the OOM killer killed so far
+    /// (Linux 4.13). `None`: the group does not exist, or has no memory controller.
+    pub fn oom_kills(&self, path: &GroupPath) -> Option<u64> {
+        let tree = self.with(Controller::Memory)?;
+        let file = if tree.v2 { "memory.events" } else { "memory.oom_control" };
+        let text = tree.try_read(&format!("{}/{file}", path.relative())).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok())
+    }
+}
 
 impl Group {
     /// Returns the number of processes of this group (on v2: and its descendants) that the OOM killer killed so far
     /// (Linux 4.13). 0 without a memory controller, or if the group does not exist: call it before [`Group::remove`].
     pub fn oom_kills(&self) -> u64 {
-        let Some(tree) = self.trees.with(Controller::Memory) else { return 0 };
-        let file = if tree.v2 { "memory.events" } else { "memory.oom_control" };
         // An exec group on v2 has no memory files; its memory is charged to its parent.
-        let path = format!("{}/{file}", self.path.relative());
-        let text = tree.try_read(&path).unwrap_or_default();
-        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok()).unwrap_or(0)
+        self.trees.oom_kills(&self.path).unwrap_or(0)
     }
 
     /// Returns how often the memory limit of this group was hit, not the limit of a group above or below: on v2 `oom`

@@ -13,6 +13,7 @@
 //!                     │
 //!                     ├─▶ containers.rs, exec.rs, hooks.rs, namespaces.rs      processes from clone to exit
 //!                     ├─▶ output.rs ──▶ log_writer.rs ──▶ log.rs               output, and the processes that log it
+//!                     ├─▶ oom_kills.rs                                         counts of cgroups that systemd removes
 //!                     └─▶ removal.rs, thaw.rs, mounts.rs                       jobs that are done a piece at a time
 //!                              │
 //!                              ▼
@@ -44,6 +45,7 @@ mod log_writer;
 mod monitor;
 mod mounts;
 mod namespaces;
+mod oom_kills;
 mod output;
 mod pod_init;
 mod priority;

@@ -21,8 +21,8 @@ use syscall::signal_fd::SignalFd;
 
 use crate::{
     clock, containers::Containers, event::Token, exec::Execs, hooks::HookRunners, inherited_limits::InheritedLimits,
-    link::RequestId, mounts::Mounts, namespaces::NamespaceMakers, output::Outputs, programs::Programs,
-    removal::Removals, services::Services, thaw::Thaws,
+    link::RequestId, mounts::Mounts, namespaces::NamespaceMakers, oom_kills::OomKills, output::Outputs,
+    programs::Programs, removal::Removals, services::Services, thaw::Thaws,
 };
 
 /// State of the monitor.
@@ -31,6 +31,7 @@ pub(crate) struct Monitor {
     pub(crate) sources: Sources,
     pub(crate) node: Node,
     pub(crate) containers: Containers,
+    pub(crate) oom_kills: OomKills,
     pub(crate) outputs: Outputs,
     pub(crate) execs: Execs,
     pub(crate) hooks: HookRunners,
@@ -84,6 +85,7 @@ impl Monitor {
             sources,
             node,
             containers: Containers::default(),
+            oom_kills: OomKills::default(),
             outputs,
             execs: Execs::default(),
             hooks,

@@ -57,8 +57,12 @@ impl Monitor {
             self.services.epoll.forget(setup.sync());
             container.keep(setup);
         }
-        let oom_killed = container.group.as_ref().is_some_and(|group| group.oom_kills() > 0);
-        let status = ExitStatus { code: exit.code, signal: exit.signal, oom_killed, at: clock::realtime() };
+        let oom_kills = self
+            .oom_kills
+            .of_exited(&self.node.trees, serial, &container.description.cgroup)
+            .unwrap_or_else(|| container.group.as_ref().map_or(0, cgroup::Group::oom_kills));
+        let status =
+            ExitStatus { code: exit.code, signal: exit.signal, oom_killed: oom_kills > 0, at: clock::realtime() };
         container.stage = Stage::Draining(status);
         container.stdin = None;
         container.kill_remaining();

@@ -64,6 +64,7 @@ impl Monitor {
     fn forget_container(&mut self, serial: u64) {
         let Some(container) = self.containers.remove(serial) else { return };
         let id = &container.description.id;
+        self.oom_kills.remove(&self.node.trees, serial, &container.description.cgroup);
         self.execs.forget_container(id);
         if let Some(pidfd) = &container.pidfd {
             self.services.epoll.forget(pidfd);

@@ -159,6 +159,7 @@ impl Monitor {
     /// Removes a container whose setup failed and whose child was reaped.
     pub(super) fn remove_failed_setup(&mut self, serial: u64) {
         let Some(mut container) = self.containers.remove(serial) else { return };
+        self.oom_kills.remove(&self.node.trees, serial, &container.description.cgroup);
         let output = self.outputs.map.remove(serial);
         let id = &container.description.id;
         let (mut setup, request_id, failure) = match std::mem::replace(&mut container.stage, Stage::Changing) {

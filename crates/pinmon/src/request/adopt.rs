@@ -104,6 +104,7 @@ fn adopted_output(
 fn insert(monitor: &mut Monitor, container: Container, output: Output) {
     let serial = monitor.services.next_serial();
     let (has_ended, process_is_gone) = (container.has_ended(), container.pidfd().is_none());
+    monitor.oom_kills.adopt(&monitor.node.trees, serial, &container.description.cgroup, has_ended);
     monitor.containers.insert(serial, container);
     monitor.outputs.map.insert(serial, output);
     monitor.containers.watch(serial, &mut monitor.services);

@@ -103,11 +103,15 @@ pub(super) fn clone_init(
     plan: Plan,
 ) -> Answer {
     let operation = format!("create container {}", container.description.id);
+    let serial = monitor.services.next_serial();
+    monitor.oom_kills.add(&monitor.node.trees, serial, &container.description.cgroup);
     let setup = container::create(&monitor.node.trees, plan);
     monitor.services.closers.cloned();
-    let setup = setup.map_err(|e| of_container(&operation, &e))?;
+    let setup = setup.map_err(|e| {
+        monitor.oom_kills.remove(&monitor.node.trees, serial, &container.description.cgroup);
+        of_container(&operation, &e)
+    })?;
     container.set_pid(setup.pid.as_raw_pid());
-    let serial = monitor.services.next_serial();
     monitor.services.timers.after(container.setup_time(), Timer::SetUp(serial));
     container.stage = Stage::SettingUp(setup, request_id);
     monitor.containers.insert(serial, container);

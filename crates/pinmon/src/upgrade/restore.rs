@@ -105,7 +105,7 @@ fn restore_objects(
     from: Originals,
 ) -> Result<(), String> {
     let take_fd = |number| from.take_fd(number);
-    let State { containers, orphans, commands, kept, timers, closing, .. } = state;
+    let State { containers, explained_oom_kills, orphans, commands, kept, timers, closing, .. } = state;
     let close_queue = monitor.services.closers.queue.clone();
     for number in closing {
         close_queue.put(Rc::new(take_fd(number)?));
@@ -114,9 +114,17 @@ fn restore_objects(
     for (key, files) in kept {
         monitor.keyed_descriptors.insert(key, files.into_iter().map(take_fd).collect::<Result<_, _>>()?);
     }
+    for (slice, explained) in explained_oom_kills {
+        monitor.oom_kills.restore_slice(&slice, explained);
+    }
     for saved in containers {
-        let serial = saved.serial;
+        let (serial, oom_kills) = (saved.serial, saved.oom_kills);
         let (container, output) = container(saved, monitor, filters, from)?;
+        let (cgroup, ended) = (&container.description.cgroup, container.has_ended());
+        match oom_kills {
+            Some(counted) => monitor.oom_kills.restore_scope(serial, cgroup, counted, ended),
+            None => monitor.oom_kills.adopt(&monitor.node.trees, serial, cgroup, ended),
+        }
         monitor.containers.insert(serial, container);
         monitor.outputs.map.insert(serial, output);
     }
@@ -206,9 +214,10 @@ fn container(
         let path = GroupPath::parse(&description.cgroup);
         during(&operation, path.and_then(|path| Group::open(&monitor.node.trees, &path)))
     });
-    // The cgroup of an exited container may have been removed by another process.
+    // The cgroup of a container that has exited may have been removed by another process, also if its exit was not
+    // handled yet.
     let group = match (group, &saved.stage) {
-        (Some(Err(_)), state::Stage::Exited(_)) => None,
+        (Some(Err(_)), state::Stage::Running | state::Stage::Draining(_) | state::Stage::Exited(_)) => None,
         (group, _) => group.transpose()?,
     };
     let filter = filter(saved.filter, filters).map_err(|why| format!("{operation}: {why}"))?;

@@ -53,6 +53,9 @@ pub(super) struct State {
     /// Compiled seccomp programs, each once.
     pub(super) programs: Vec<Vec<u8>>,
     pub(super) containers: Vec<Container>,
+    /// Paths of slices with their explained OOM kills, see `oom_kills.rs`. Empty without scopes of systemd.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) explained_oom_kills: Vec<(String, u64)>,
     /// Output of deleted containers.
     #[serde(default)]
     pub(super) orphans: Vec<Orphan>,
@@ -80,6 +83,9 @@ pub(super) struct Container {
     pub(super) description: ContainerDescription,
     /// Whether it has a cgroup.
     pub(super) grouped: bool,
+    /// OOM kills of its cgroup if that is a scope of systemd, as last read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) oom_kills: Option<u64>,
     pub(super) pidfd: Option<FdNumber>,
     pub(super) output: Output,
     pub(super) stdin: Option<FdNumber>,

@@ -26,6 +26,7 @@ mod kubelet;
 mod labelled_pod;
 mod node;
 mod rootless;
+mod scope_oom_kills;
 mod selinux;
 mod stock_kernel;
 mod systemd;

@@ -58,6 +58,11 @@ impl Node {
 
     /// Kills the monitor with SIGKILL.
     pub(crate) fn kill_monitor(&self) {
+        self.signal_monitor(rustix::process::Signal::KILL);
+    }
+
+    /// Sends a signal to the monitor.
+    pub(crate) fn signal_monitor(&self, signal: rustix::process::Signal) {
         let state = self.state();
         let is_ours = |directory: &PathBuf| {
             let line = fs::read_to_string(directory.join("cmdline")).unwrap_or_default();
@@ -67,7 +72,7 @@ impl Node {
         let all = fs::read_dir("/proc").expect("procfs").flatten().map(|entry| entry.path());
         let pids = all.filter(is_ours).filter_map(|directory| directory.file_name()?.to_str()?.parse().ok());
         for pid in pids.filter_map(rustix::process::Pid::from_raw) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            let _ = rustix::process::kill_process(pid, signal);
         }
     }
 
