@@ -36,5 +36,5 @@ pub use finding::{Finding, Report, Severity, Summary};
 pub use host::Host;
 pub use kubelet::Kubelet;
 pub use node::{Node, Options};
-pub use pinion::{DaemonState, Settings};
+pub use pinion::{CgroupDriver, DaemonState, Settings};
 pub use probe::{Outcome, Probes};

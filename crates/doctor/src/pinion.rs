@@ -24,12 +24,23 @@ pub struct Settings {
     pub subnets: Vec<(IpAddr, u8)>,
     /// Addresses that the daemon listens on, and the key of each.
     pub listeners: Vec<(&'static str, SocketAddr)>,
-    /// The cgroup driver, as the kubelet names it: `cgroupfs` or `systemd`.
-    pub cgroup_driver: String,
+    /// The cgroup driver: of the running daemon, else as configured.
+    pub cgroup_driver: CgroupDriver,
     /// Why the configuration files are invalid, if they are. The other fields have default values then.
     pub error: Option<String>,
     /// The monitor program, or why it was not found.
     pub monitor: Result<PathBuf, String>,
+}
+
+/// What manages the cgroups of pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupDriver {
+    /// systemd where it is running and cgroup v2 alone is in use, else Pinion.
+    Auto,
+    /// Pinion.
+    Cgroupfs,
+    /// systemd.
+    Systemd,
 }
 
 /// The daemon.

@@ -175,3 +175,21 @@ fn a_daemon_that_fails_to_start_does_not_notify_the_service_manager() {
     assert!(stderr(&output).contains("/no/such/config.toml"));
     assert!(socket.recv(&mut [0; 8]).is_err(), "nothing was sent");
 }
+
+#[test]
+fn doctor_compares_the_kubelet_with_the_configured_cgroup_driver() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (config, kubelet, socket) = (path("config.toml"), path("kubelet.yaml"), path("no.sock"));
+    fs::write(&kubelet, "cgroupDriver: cgroupfs\n").expect("written");
+    for (driver, names_systemd) in [("cgroupfs", false), ("systemd", true)] {
+        fs::write(&config, format!("[cgroup]\ndriver = \"{driver}\"\n")).expect("written");
+        let options = ["--socket", &socket, "doctor", "--json", "--config", &config, "--kubelet-config", &kubelet];
+        let report: serde_json::Value = serde_json::from_slice(&pinion(&options).stdout).expect("JSON");
+        let findings = report["findings"].as_array().expect("findings").iter();
+        let found: Vec<_> = findings.filter(|finding| finding["id"] == "cgroup.driver").collect();
+        let messages: Vec<&str> = found.iter().filter_map(|finding| finding["message"].as_str()).collect();
+        assert_eq!(messages.len(), 1, "{report:#}");
+        assert_eq!(messages[0].contains("systemd"), names_systemd, "{driver}: {messages:?}");
+    }
+}

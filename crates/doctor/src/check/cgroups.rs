@@ -1,6 +1,6 @@
 //! Control groups.
 
-use crate::{Node, finding::Verdict};
+use crate::{CgroupDriver, Node, finding::Verdict, systemd};
 
 /// Controllers that limits of pods need.
 const NEEDED: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
@@ -50,8 +50,26 @@ fn enable(missing: &[&str]) -> String {
     parameters.join(" ")
 }
 
+/// Returns why Pinion cannot use the systemd driver on this node.
+fn obstacle_to_systemd(node: &Node) -> Option<&'static str> {
+    // Named trees have no controllers.
+    let has_v1 = node.mounts.iter().any(|mount| mount.kind == "cgroup" && !mount.options.contains("name="));
+    match (systemd::is_init(&node.host), node.has_unified_cgroups() && !has_v1) {
+        (false, _) => Some("systemd is not running"),
+        (true, false) => Some("cgroup v1 is in use"),
+        (true, true) => None,
+    }
+}
+
 pub(super) fn driver(node: &Node) -> Vec<Verdict> {
-    let own = node.settings.cgroup_driver.as_str();
+    let own = match (node.settings.cgroup_driver, obstacle_to_systemd(node)) {
+        (CgroupDriver::Systemd, Some(obstacle)) => {
+            let text = format!("cgroup.driver is systemd, but {obstacle}: the daemon does not start");
+            return vec![Verdict::problem(text).fix("set cgroup.driver to \"cgroupfs\" in Pinion's configuration")];
+        }
+        (CgroupDriver::Systemd, None) | (CgroupDriver::Auto, None) => "systemd",
+        (CgroupDriver::Cgroupfs, _) | (CgroupDriver::Auto, Some(_)) => "cgroupfs",
+    };
     let Some(kubelet) = &node.kubelet else {
         return vec![Verdict::ok(format!("Pinion uses {own}; there is no kubelet"))];
     };

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::PathBuf};
 use syscall::clock_state::ClockState;
 
 use super::*;
-use crate::{DaemonState, Host, Options, Outcome, Probes, Settings, Severity, probe::Space};
+use crate::{CgroupDriver, DaemonState, Host, Options, Outcome, Probes, Settings, Severity, probe::Space};
 
 /// A node that a test changes before the checks run.
 struct Setup {
@@ -33,7 +33,7 @@ impl Setup {
                 bridge: "pinion0".into(),
                 subnets: vec![("10.85.0.0".parse().expect("an address"), 16)],
                 listeners: vec![("metrics.address", "127.0.0.1:9470".parse().expect("an address"))],
-                cgroup_driver: "cgroupfs".into(),
+                cgroup_driver: CgroupDriver::Cgroupfs,
                 error: None,
                 monitor: Ok("/usr/libexec/pinion/pinmon".into()),
             },
@@ -254,6 +254,26 @@ const CASES: &[Case] = &[
     case("cgroup.controllers", Problem, "missing: cpu, cpuset, pids", v1),
     case("cgroup.driver", Warning, "cgroupDriver is systemd", |s| {
         s.write("/var/lib/kubelet/config.yaml", "cgroupDriver: systemd\n");
+    }),
+    case("cgroup.driver", Warning, "cgroupDriver is not set (cgroupfs), Pinion uses systemd", |s| {
+        s.settings.cgroup_driver = CgroupDriver::Systemd;
+        s.write("/var/lib/kubelet/config.yaml", "{}\n");
+    }),
+    case("cgroup.driver", Warning, "cgroupDriver is cgroupfs, Pinion uses systemd", |s| {
+        s.settings.cgroup_driver = CgroupDriver::Auto;
+    }),
+    case("cgroup.driver", Warning, "cgroupDriver is systemd, Pinion uses cgroupfs", |s| {
+        s.settings.cgroup_driver = CgroupDriver::Auto;
+        s.write("/var/lib/kubelet/config.yaml", "cgroupDriver: systemd\n");
+        s.write("/proc/self/mountinfo", &format!("{V1}4 1 0:7 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"));
+    }),
+    case("cgroup.driver", Problem, "cgroup.driver is systemd, but cgroup v1 is in use", |s| {
+        s.settings.cgroup_driver = CgroupDriver::Systemd;
+        v1(s);
+    }),
+    case("cgroup.driver", Problem, "cgroup.driver is systemd, but systemd is not running", |s| {
+        s.settings.cgroup_driver = CgroupDriver::Systemd;
+        remove(s, "run/systemd");
     }),
     case("kubelet.config", Problem, "config.yaml: ", |s| kubelet(s, "a: [")),
     case("kubelet.config", Notice, "no kubelet", |s| {

@@ -7,7 +7,7 @@ use cri_proto::{
     pinion::{Condition, InfoRequest},
     v1,
 };
-use doctor::{DaemonState, Finding, Host, Node, Options, Probes, Report, Settings, Severity};
+use doctor::{CgroupDriver, DaemonState, Finding, Host, Node, Options, Probes, Report, Settings, Severity};
 
 use crate::{Client, Failure, output, table::printable};
 
@@ -85,8 +85,8 @@ async fn daemon(settings: &mut Settings) -> Result<DaemonState, Failure> {
     let runtime = client.runtime.runtime_config(v1::RuntimeConfigRequest {}).await?.into_inner();
     if let Some(linux) = runtime.linux {
         settings.cgroup_driver = match linux.cgroup_driver() {
-            v1::CgroupDriver::Systemd => "systemd".to_owned(),
-            v1::CgroupDriver::Cgroupfs => "cgroupfs".to_owned(),
+            v1::CgroupDriver::Systemd => CgroupDriver::Systemd,
+            v1::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
         };
     }
     let conditions = [info.runtime.as_ref(), info.network_ready.as_ref()].into_iter().flatten();

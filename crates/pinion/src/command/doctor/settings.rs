@@ -8,7 +8,7 @@ use crate::{
     Failure,
     daemon::{
         Source,
-        config::{Config, Layers},
+        config::{CgroupDriver, Config, Layers},
         monitor,
     },
 };
@@ -40,8 +40,12 @@ pub(super) fn load(file: Option<PathBuf>, socket: Option<PathBuf>) -> Result<Set
         subnets: subnets.into_iter().flatten().filter_map(|text| subnet(text)).collect(),
         // With port 0 the kernel selects a free one.
         listeners: listeners.into_iter().filter_map(fixed).filter(|(_, address)| address.port() != 0).collect(),
-        // What is used if no daemon responds; a running one reports it.
-        cgroup_driver: "cgroupfs".to_owned(),
+        // A running daemon reports the one that it uses.
+        cgroup_driver: match config.cgroup.driver {
+            CgroupDriver::Auto => doctor::CgroupDriver::Auto,
+            CgroupDriver::Cgroupfs => doctor::CgroupDriver::Cgroupfs,
+            CgroupDriver::Systemd => doctor::CgroupDriver::Systemd,
+        },
         error,
     })
 }
