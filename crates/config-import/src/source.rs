@@ -68,7 +68,8 @@ pub(crate) fn unreadable(path: &Path, source: io::Error) -> ImportError {
 /// Reads the settings of a file.
 pub(crate) fn read(path: &Path) -> Result<Vec<Setting>, ImportError> {
     let text = text_of(path).map_err(|error| unreadable(path, error))?;
-    let source = Source { file: path.into(), text: &text };
+    let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at).collect();
+    let source = Source { file: path.into(), ends };
     let table = DeTable::parse(&text)
         .map_err(|error| source.invalid(error.span().map_or(0, |span| span.start), error.message()))?;
     let mut settings = Vec::new();
@@ -133,14 +134,15 @@ fn text_of(path: &Path) -> io::Result<String> {
 }
 
 /// A text that is being parsed.
-struct Source<'a> {
+struct Source {
     file: Arc<Path>,
-    text: &'a str,
+    /// The positions of the line ends in the file.
+    ends: Vec<usize>,
 }
 
-impl Source<'_> {
+impl Source {
     fn line(&self, byte: usize) -> usize {
-        self.text.bytes().take(byte).filter(|byte| *byte == b'\n').count() + 1
+        self.ends.partition_point(|end| *end < byte) + 1
     }
 
     fn invalid(&self, byte: usize, cause: &str) -> ImportError {

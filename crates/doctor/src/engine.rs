@@ -132,7 +132,10 @@ impl Engine {
         };
         Evidence {
             engine: self,
-            daemon: processes.iter().find(|process| process.name == traces.daemon).map(|process| process.pid),
+            daemon: processes
+                .iter()
+                .find(|process| process.name == traces.daemon && process.is_trusted)
+                .map(|process| process.pid),
             containers: processes.iter().filter(is_container).count(),
             sockets: existing(traces.sockets),
             mounts: mounts.iter().filter(is_its_mount).count(),

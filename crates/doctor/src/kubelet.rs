@@ -41,7 +41,8 @@ impl Kubelet {
     /// Finds the kubelet of a node; `None` if there is neither a process, a unit nor a configuration file. `file`
     /// replaces the configuration file.
     pub(crate) fn find(host: &Host, processes: &[Process], file: Option<&Path>) -> Option<Self> {
-        let process = processes.iter().find(|process| process.name == "kubelet");
+        // Its program is run, and its command line is believed.
+        let process = processes.iter().find(|process| process.name == "kubelet" && process.is_trusted);
         let unit = Unit::load(host, UNIT);
         let command = match (process, &unit) {
             (Some(process), _) => process.arguments.clone(),

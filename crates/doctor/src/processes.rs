@@ -17,6 +17,9 @@ pub(crate) struct Process {
     pub(crate) arguments: Vec<String>,
     /// The program; `None` if it cannot be read.
     pub(crate) program: Option<PathBuf>,
+    /// Whether it is a process of root in the namespaces of the node. Names and command lines of others prove nothing: any
+    /// container can call itself a kubelet.
+    pub(crate) is_trusted: bool,
 }
 
 /// Lists the processes that have a command line: kernel threads and zombies have none.
@@ -35,5 +38,41 @@ fn read(host: &Host, pid: u32) -> Option<Process> {
         return None;
     }
     let name = host.value(format!("/proc/{pid}/comm"))?;
-    Some(Process { pid, name, arguments, program: host.link(format!("/proc/{pid}/exe")) })
+    let program = host.link(format!("/proc/{pid}/exe"));
+    Some(Process { pid, name, arguments, program, is_trusted: is_trusted(host, pid) })
+}
+
+fn is_trusted(host: &Host, pid: u32) -> bool {
+    let namespace = |process: &str, kind: &str| host.link(format!("/proc/{process}/ns/{kind}"));
+    let pid = pid.to_string();
+    let status = host.read(format!("/proc/{pid}/status")).unwrap_or_default();
+    // The real, effective, saved and file system user.
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
+    ["mnt", "pid", "user"].iter().all(|kind| namespace(&pid, kind) == namespace("self", kind))
+        && users.split_whitespace().all(|user| user == "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::process::CommandExt, process::Command};
+
+    use super::*;
+
+    #[test]
+    fn only_root_in_the_namespaces_of_the_node_is_trusted() {
+        let host = Host::real();
+        assert!(is_trusted(&host, std::process::id()));
+        let mut user = Command::new("sleep").arg("60").uid(65_534).spawn().expect("started as a user");
+        let mut container =
+            Command::new("unshare").args(["-m", "sleep", "60"]).spawn().expect("started in a namespace");
+        let entered = || host.link(format!("/proc/{}/ns/mnt", container.id())) != host.link("/proc/self/ns/mnt");
+        while !entered() {
+            std::thread::yield_now();
+        }
+        let trusted = [user.id(), container.id()].map(|pid| is_trusted(&host, pid));
+        for child in [&mut user, &mut container] {
+            child.kill().and_then(|()| child.wait()).expect("ended");
+        }
+        assert_eq!(trusted, [false, false]);
+    }
 }

@@ -4,6 +4,7 @@ use std::{
     io::Read,
     path::Path,
     process::{Command, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -25,11 +26,14 @@ pub(crate) fn output(host: &Host, program: &Path, arguments: &[&str]) -> Option<
     let mut command = Command::new(program);
     command.args(arguments).env("LC_ALL", "C").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().ok()?;
-    let output = child.stdout.take().and_then(|stdout| read(stdout, Instant::now() + TIME_MAX));
-    if output.is_none() {
-        // An error means that it has ended.
-        let _ = child.kill();
+    let deadline = Instant::now() + TIME_MAX;
+    let output = child.stdout.take().and_then(|stdout| read(stdout, deadline));
+    // It may have closed its output without an end of its own.
+    while output.is_some() && Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
+        thread::sleep(Duration::from_millis(2));
     }
+    // It fails if the program has ended.
+    let _ = child.kill();
     let status = child.wait().ok()?;
     output.filter(|_| status.success()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -69,6 +73,7 @@ mod tests {
         assert_eq!(run("echo out; echo err >&2").as_deref(), Some("out\n"));
         assert_eq!(run("echo out; exit 3"), None);
         assert_eq!(run("cat /dev/zero"), None, "too much output");
+        assert_eq!(run("exec >&-; exec sleep 60"), None, "no output, and no end");
         assert_eq!(output(&Host::real(), Path::new("/no/such/program"), &[]), None);
         assert_eq!(output(&Host::at("/tmp"), Path::new("/bin/true"), &[]), None, "another root");
     }

@@ -34,7 +34,7 @@ const PAGE_SIZES: std::ops::RangeInclusive<u32> = 512..=65_536;
 const NODE_MAX: u64 = 64 << 20;
 /// Deepest tree of pages.
 const DEPTH_MAX: u32 = 32;
-/// Most bytes that are read from one database; a loop of pages ends here.
+/// Most bytes that are read from one database, and copied out of it; a loop of pages ends here.
 const BYTES_MAX: u64 = 1 << 30;
 /// Most entries of one bucket.
 const ENTRIES_MAX: usize = 1_000_000;
@@ -136,12 +136,18 @@ impl Database {
         Ok(page)
     }
 
-    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Error> {
-        let bytes = self.bytes.get() + into.len() as u64;
+    /// Counts bytes that are read or copied.
+    fn charge(&self, bytes: usize) -> Result<(), Error> {
+        let bytes = self.bytes.get() + bytes as u64;
         self.bytes.set(bytes);
-        if bytes > BYTES_MAX {
-            return Err(Error::invalid(&self.path, format!("more than {BYTES_MAX} bytes to read")));
+        match bytes > BYTES_MAX {
+            true => Err(Error::invalid(&self.path, format!("more than {BYTES_MAX} bytes to read"))),
+            false => Ok(()),
         }
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Error> {
+        self.charge(into.len())?;
         self.file.read_exact_at(into, at).map_err(Error::io("read", &self.path))
     }
 
@@ -157,7 +163,11 @@ impl Database {
                     let child = u64_at(page, element + 8).ok_or_else(|| self.damaged())?;
                     self.collect(&self.page(child)?, depth + 1, entries)?;
                 }
-                false => entries.push(leaf(page, element).ok_or_else(|| self.damaged())?),
+                false => {
+                    // Elements of a damaged page may overlap.
+                    self.charge(leaf_size(page, element).ok_or_else(|| self.damaged())?)?;
+                    entries.push(leaf(page, element).ok_or_else(|| self.damaged())?);
+                }
             }
         }
         Ok(())
@@ -166,6 +176,12 @@ impl Database {
     fn damaged(&self) -> Error {
         Error::invalid(&self.path, "damaged, or changed while it was read")
     }
+}
+
+/// Returns the number of bytes of the key and the value of an element.
+fn leaf_size(page: &[u8], element: usize) -> Option<usize> {
+    let length = |offset: usize| u32_at(page, element + offset).map(|length| length as usize);
+    length(8)?.checked_add(length(12)?)
 }
 
 /// Parses the element of a leaf page.

@@ -30,10 +30,15 @@ pub(crate) fn open(path: &Path) -> Result<File, Error> {
 
 /// Reads a whole file; a larger one than 64 MiB is an error.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    read_up_to(path, TEXT_MAX)
+}
+
+/// Reads a whole file; a larger one than `max` bytes is an error.
+pub(crate) fn read_up_to(path: &Path, max: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
-    open(path)?.take(TEXT_MAX + 1).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
-    match bytes.len() as u64 > TEXT_MAX {
-        true => Err(Error::invalid(path, format!("larger than {TEXT_MAX} bytes"))),
+    open(path)?.take(max + 1).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
+    match bytes.len() as u64 > max {
+        true => Err(Error::invalid(path, format!("larger than {max} bytes"))),
         false => Ok(bytes),
     }
 }

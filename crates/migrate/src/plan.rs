@@ -99,13 +99,26 @@ fn set_endpoint(node: &Node, endpoint: &str) -> Step {
         return step(purpose, format!("cp {file} {file}.old && sed -i '{change}' {file}"));
     }
     let file = kubelet.map_or("/var/lib/kubelet/config.yaml".into(), doctor::Kubelet::file);
-    let file = file.display();
+    let is_json = node.host.read(&file).is_some_and(|text| text.trim_start().starts_with('{'));
+    let file = quoted(&file.display().to_string());
+    if is_json {
+        return step(purpose, format!("# set \"containerRuntimeEndpoint\" to \"{endpoint}\" in {file}"));
+    }
     step(
         purpose,
         format!(
-            "cp {file} {file}.old && sed -i '/^containerRuntimeEndpoint:/d' {file} && echo 'containerRuntimeEndpoint: {endpoint}' >> {file}"
+            "cp {file} {file}.old && sed -i '/^containerRuntimeEndpoint:/d' {file} && printf '\\ncontainerRuntimeEndpoint: {endpoint}\\n' >> {file}"
         ),
     )
+}
+
+/// Quotes a word for a shell, if it needs that.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    match word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
 }
 
 fn annotate(endpoint: &str) -> Step {

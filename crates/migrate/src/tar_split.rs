@@ -8,6 +8,7 @@ use std::{
     collections::{HashMap, hash_map::Entry},
     fs::File,
     io::{BufRead, BufReader, Read, Write},
+    os::fd::AsRawFd,
     path::{Path, PathBuf},
 };
 
@@ -152,13 +153,14 @@ impl TarSplit {
     }
 }
 
-/// Opens a regular file below a directory, without following symbolic links.
+/// Opens a regular file below a directory, without following symbolic links. Nothing else is opened: an image may contain
+/// the node of a device that acts when it is opened, such as a watchdog.
 fn open(directory: &OwnedFd, name: &Path) -> std::io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let file = File::from(openat2(directory, name, flags, Mode::empty(), resolve)?);
-    match file.metadata()?.is_file() {
-        true => Ok(file),
+    let found = File::from(openat2(directory, name, flags, Mode::empty(), resolve)?);
+    match found.metadata()?.is_file() {
+        true => File::open(format!("/proc/self/fd/{}", found.as_raw_fd())),
         false => Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "not a regular file")),
     }
 }

@@ -59,6 +59,10 @@ impl Network {
             return Err(Error::Attached(pod.sandbox.clone()));
         }
         let mapped = if chain.maps_ports() { ports.to_vec() } else { Vec::new() };
+        // Annotations may be large: what no plugin of the network asks for is not kept.
+        let is_used = |name: &str| chain.plugins().any(|plugin| plugin.has_capability(name));
+        let mut pod = pod.clone();
+        pod.capability_args.retain(|name, _| is_used(name));
         let record = Record {
             pod: pod.clone(),
             ns_path: ns_path.to_owned(),

@@ -16,7 +16,9 @@ const NAMESPACE: &str = "mirrors are per registry, not per repository";
 const MIRROR_PATH: &str =
     "a mirror below a path needs a hosts.toml in `registries.config_dir`: server https://HOST/v2/PATH, override_path";
 const BLOCKED: &str = "registries cannot be blocked";
-const INSECURE: &str = "plain HTTP is used; for TLS without verification write skip_verify to a hosts.toml";
+/// CRI-O tries TLS without verification first, so plain HTTP must not be guessed: it would send passwords in clear.
+pub(super) const INSECURE: &str =
+    "write skip_verify to a hosts.toml for TLS without verification, or name the registry in `registries.plain_http`";
 
 /// Rules of `registries.conf`. Keys of `[[registry]]` are translated together.
 pub(crate) const REGISTRIES: [Rule; 14] = [
@@ -32,8 +34,8 @@ pub(crate) const REGISTRIES: [Rule; 14] = [
     becomes("registry.prefix", "", "registries.mirrors", Conversion::Named),
     becomes("registry.location", "", "registries.mirrors", Conversion::Named),
     becomes("registry.mirror.location", "", "registries.mirrors", Conversion::Named),
-    becomes("registry.insecure", "false", "registries.plain_http", Conversion::Item),
-    becomes("registry.mirror.insecure", "false", "registries.mirrors", Conversion::Named),
+    unserved("registry.insecure", "false", INSECURE),
+    unserved("registry.mirror.insecure", "false", INSECURE),
     unserved("registry.blocked", "false", BLOCKED),
     unserved("registry.mirror-by-digest-only", "false", "use a hosts.toml with capabilities = [\"pull\"]"),
     unserved("registry.mirror.pull-from-mirror", "'all'", "use a hosts.toml with capabilities"),
@@ -92,17 +94,16 @@ impl<'a> Registry<'a> {
         } else {
             findings.extend(self.mirror_findings(redirect));
         }
-        if flag(self.table, "insecure") && redirect.is_none() {
-            findings.push(self.translated(
-                "insecure",
-                vec!["registries".to_owned(), "plain_http".to_owned()],
-                vec![host(self.prefix).to_owned()],
-            ));
-            findings.push(self.finding("insecure", Outcome::Unneeded(INSECURE.to_owned())));
-        }
+        let insecure = [("insecure", flag(self.table, "insecure")), ("mirror.insecure", self.has_insecure_mirror())];
+        let insecure = insecure.into_iter().filter(|(_, is_set)| *is_set);
+        findings.extend(insecure.map(|(key, _)| self.finding(key, Outcome::Unserved(INSECURE.to_owned()))));
         findings.extend(self.restrictions());
         findings.extend(self.unknown());
         findings
+    }
+
+    fn has_insecure_mirror(&self) -> bool {
+        self.mirrors.iter().any(|mirror| flag(mirror, "insecure"))
     }
 
     /// Translates the mirrors, and a location that differs from the name, which is one more mirror.
@@ -113,10 +114,7 @@ impl<'a> Registry<'a> {
             let location = text(mirror, "location");
             match location.contains('/') {
                 true => findings.push(self.finding("location", Outcome::Unserved(MIRROR_PATH.to_owned()))),
-                false => {
-                    let scheme = if flag(mirror, "insecure") { "http" } else { "https" };
-                    urls.push(format!("{scheme}://{location}"));
-                }
+                false => urls.push(format!("https://{location}")),
             }
         }
         if !urls.is_empty() {
@@ -162,8 +160,4 @@ fn text<'a>(table: &'a Table, key: &str) -> &'a str {
 
 fn flag(table: &Table, key: &str) -> bool {
     table.get(key).and_then(Value::as_bool).unwrap_or(false)
-}
-
-fn host(location: &str) -> &str {
-    location.split('/').next().unwrap_or_default()
 }

@@ -5,6 +5,8 @@ use crate::{
     rule::{becomes, part, unneeded, unserved},
 };
 
+use super::registries::INSECURE;
+
 const STORAGE: &str = "Pinion has a store of its own in `data_dir`; storage.conf is not read";
 const WIPE: &str = "containers end with a reboot, and images are verified when they are used; nothing is wiped";
 const STREAMING_TLS: &str = "streaming is served on a loopback address, without TLS; the kubelet relays it over TLS";
@@ -182,7 +184,7 @@ pub(super) const OTHERS: &[Rule] = &[
     becomes("crio.image.pinned_images", "[]", "images.pinned", Conversion::Same),
     unserved("crio.image.signature_policy", "''", SIGNATURES),
     unserved("crio.image.signature_policy_dir", "'/etc/crio/policies'", SIGNATURES),
-    becomes("crio.image.insecure_registries", "[]", "registries.plain_http", Conversion::Same),
+    unserved("crio.image.insecure_registries", "[]", INSECURE),
     unserved(
         "crio.image.image_volumes",
         "'mkdir'",

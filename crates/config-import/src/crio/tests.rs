@@ -59,11 +59,17 @@ fn mirrors_of_registries_are_translated() {
     assert_eq!(registries["default_registry"].as_str(), Some("quay.io"));
     let mirrors: Vec<_> = registries["mirrors"]["docker.io"].as_array().expect("a list").iter().collect();
     let urls: Vec<_> = mirrors.iter().filter_map(|url| url.as_str()).collect();
-    assert_eq!(urls, ["http://m.example:5000", "https://hub.example"]);
-    assert_eq!(registries["plain_http"][0].as_str(), Some("plain.example"));
+    assert_eq!(urls, ["https://m.example:5000", "https://hub.example"]);
+    assert!(registries.get("plain_http").is_none(), "TLS without verification does not become plain HTTP");
     assert_eq!(
         unserved(&import),
-        ["registry.location (docker.io)", "registry.blocked (bad.example)", "registry.prefix (*.corp.example)"]
+        [
+            "registry.location (docker.io)",
+            "registry.mirror.insecure (docker.io)",
+            "registry.insecure (plain.example)",
+            "registry.blocked (bad.example)",
+            "registry.prefix (*.corp.example)"
+        ]
     );
 }
 

@@ -54,6 +54,17 @@ fn an_archive_is_put_together_byte_by_byte() {
 }
 
 #[test]
+fn a_device_in_place_of_a_file_is_not_opened() {
+    use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+    let layer = Layer::new(&[contents("null", 1)]);
+    let path = layer.dir.path().join("diff/null");
+    // A FIFO blocks a process that opens it; a device needs root.
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR, makedev(0, 0)).expect("a FIFO");
+    let error = layer.bytes().expect_err("not a file").to_string();
+    assert!(error.contains("not a regular file"), "{error}");
+}
+
+#[test]
 fn files_outside_of_the_layer_are_never_read() {
     for name in ["../secret", "/../secret", "a/../../secret", "link", "dir/secret"] {
         let layer = Layer::new(&[contents(name, 6)]);

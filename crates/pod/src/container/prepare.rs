@@ -22,7 +22,7 @@ use super::{
     spec::{self, Mounts, Sources, SpecInputs},
 };
 use crate::{
-    Error, SharedMode, Volume,
+    ContainerDefaults, Error, SharedMode, Volume,
     error::failed,
     namespaces::{FILES, KINDS, SHM, SharedResource, hostname, id_map},
     parts::Parts,
@@ -178,8 +178,15 @@ pub(crate) fn filter(parts: &Parts, container: &Container) -> Result<Option<Owne
     if let Some(profile) = parts.registry.records.read_if_present(container.id(), SECCOMP)? {
         return parts.node.filters.compile(&profile).map(Some);
     }
-    let config = container.config();
-    parts.node.filters.choose(&config.security, &spec::capabilities(config, &parts.node.config.defaults)?)
+    let (config, defaults) = (container.config(), &parts.node.config.defaults);
+    // Configured defaults may have changed since the container was created.
+    let is_configured = defaults.capabilities != ContainerDefaults::default().capabilities;
+    let created = is_configured.then(|| container.spec(&parts.registry.records).ok()).flatten();
+    let granted = match created.and_then(|spec| spec.process?.capabilities) {
+        Some(sets) => sets.bounding,
+        None => spec::capabilities(config, defaults)?,
+    };
+    parts.node.filters.choose(&config.security, &granted)
 }
 
 /// Creates the writable layer and mounts the root file system, detached. Waits for the disk of the image store.

@@ -75,8 +75,11 @@ async fn make(parts: &Arc<Parts>, config: Arc<SandboxConfig>, required: &[String
 /// Replaces the parent cgroup of the request by its path, or refuses it.
 fn with_cgroup_parent(parts: &Parts, config: Arc<SandboxConfig>) -> Result<Arc<SandboxConfig>, Error> {
     let Some(parent) = &config.cgroup_parent else { return Ok(config) };
-    let cgroup_parent = Some(cgroup_names::parent(parts.node.driver, parent)?);
-    Ok(Arc::new(SandboxConfig { cgroup_parent, ..SandboxConfig::clone(&config) }))
+    let path = cgroup_names::parent(parts.node.driver, parent)?;
+    match path == *parent {
+        true => Ok(config),
+        false => Ok(Arc::new(SandboxConfig { cgroup_parent: Some(path), ..SandboxConfig::clone(&config) })),
+    }
 }
 
 /// A network namespace and the path under which it is visible.

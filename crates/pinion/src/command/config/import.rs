@@ -1,13 +1,14 @@
 //! `pinion config import`: translates a configuration of another engine.
 
 use std::{
-    fs::OpenOptions,
-    io::Write,
+    fs::{self, OpenOptions},
+    io::{self, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
 use config_import::{Engine, Finding, Import, Outcome, document};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::json;
 
 use crate::{Failure, daemon::config::Config, output};
@@ -99,12 +100,19 @@ fn cause(error: &str) -> String {
     causes.collect::<Vec<_>>().join("; ")
 }
 
-/// Writes a new file.
+/// Writes a new file. It exists only once it is complete: a daemon may read its directory at any time.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    let mut options = OpenOptions::new();
-    let written = options.write(true).create_new(true).mode(0o644).open(path);
-    let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| Failure::new(format!("write {}: {error}", path.display())))
+    let failed = |error: io::Error| Failure::new(format!("write {}: {error}", path.display()));
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&partial);
+    let written = written.and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
+    let written = written.and_then(|()| Ok(renameat_with(CWD, &partial, CWD, path, RenameFlags::NOREPLACE)?));
+    written.map_err(|error| {
+        // The first error is the one to report.
+        let _ = fs::remove_file(&partial);
+        failed(error)
+    })
 }
 
 fn shown(finding: &Finding) -> serde_json::Value {

@@ -49,7 +49,8 @@ impl Cause {
     /// Returns the cause of this exit, for a container that these signals were sent to.
     pub(crate) fn new(status: &ExitStatus, sent: &SentSignals) -> Self {
         match (status.oom_killed, status.code, status.signal) {
-            (true, _, signal) => Self::Oom { signal },
+            // Another process may have been killed for want of memory, long before.
+            (true, _, signal) => Self::Oom { signal: signal.filter(|signal| *signal == 9 && !sent.kill) },
             (false, None, _) => Self::Unknown,
             (false, Some(_), None) => Self::Exited,
             (false, Some(_), Some(signal)) => sent.cause(signal),
@@ -82,7 +83,9 @@ impl Cause {
             Self::Signal(6) => "SIGABRT: the program aborted",
             Self::Signal(7) => "SIGBUS: the program accessed memory that is not available",
             Self::Signal(8) => "SIGFPE: an arithmetic error of the program",
-            Self::Signal(9) => "SIGKILL, not by Pinion: by a process of the container or of the node",
+            Self::Signal(9) => {
+                "SIGKILL by a process of the container or of the node: Pinion has no record of sending it"
+            }
             Self::Signal(11) => "SIGSEGV: the program accessed invalid memory",
             Self::Signal(31) => "SIGSYS: its seccomp profile kills a process that makes this system call",
             _ => "",
@@ -177,7 +180,11 @@ mod tests {
     #[test]
     fn what_the_kernel_reports_has_precedence() {
         let sent = SentSignals { kill: true, ..SentSignals::default() };
-        assert_eq!(Cause::new(&status(Some(137), Some(9), true), &sent), Cause::Oom { signal: Some(9) });
+        let by_the_kernel = Cause::new(&status(Some(137), Some(9), true), &SentSignals::default());
+        assert_eq!(by_the_kernel, Cause::Oom { signal: Some(9) });
+        // A process was killed for want of memory, and the container ended otherwise.
+        assert_eq!(Cause::new(&status(Some(137), Some(9), true), &sent), Cause::Oom { signal: None });
+        assert_eq!(Cause::new(&status(Some(143), Some(15), true), &sent), Cause::Oom { signal: None });
         assert_eq!(Cause::new(&status(Some(1), None, true), &sent), Cause::Oom { signal: None });
         assert_eq!(Cause::new(&status(Some(0), None, false), &sent), Cause::Exited);
         assert_eq!(Cause::new(&status(None, None, false), &sent), Cause::Unknown);
