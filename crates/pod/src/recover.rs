@@ -149,8 +149,7 @@ async fn listen(parts: std::sync::Weak<Parts>, mut notices: mpsc::UnboundedRecei
                 Err(_) => sandboxes::init_exited(&parts, &container),
             },
             Notice::Event(Event::LogFailed { container, message, dropped }) => {
-                parts.observe.metrics.log_dropped.add(dropped);
-                tracing::error!("the log of container {container} lost {dropped} bytes: {message}");
+                report_log_failure(&parts, &container, &message, dropped);
             }
             Notice::Event(Event::OutputPending { container }) => {
                 tracing::warn!("container {container} exited, but its log hangs: its last output follows");
@@ -167,6 +166,18 @@ async fn listen(parts: std::sync::Weak<Parts>, mut notices: mpsc::UnboundedRecei
             }
         }
     }
+}
+
+/// Counts and logs what the log of a container lost. `total` is the number of bytes lost so far: zero or an unchanged
+/// one is a failure that lost nothing.
+fn report_log_failure(parts: &Parts, container: &str, message: &str, total: u64) {
+    let new = parts.registry.container(container).map_or(total, |container| container.log_loss.update(total));
+    if new == 0 {
+        tracing::warn!("output of container {container}: {message}");
+        return;
+    }
+    parts.observe.metrics.log_dropped.add(new);
+    tracing::error!("the log of container {container} lost {total} bytes: {message}");
 }
 
 /// Records an exit in a task of its own, so that it does not wait for the record of another container.

@@ -14,6 +14,7 @@ mod container;
 mod directory;
 pub(crate) mod events;
 pub(crate) mod identifier;
+mod log_loss;
 mod names;
 mod pipe_calls;
 mod record;

@@ -115,8 +115,8 @@ impl Outputs {
         let Some(output) = self.map.get_mut(serial).filter(|output| output.place.dedicated.is_none()) else { return };
         output.place.dedicated = Some(dedicated);
         let container = output.container.clone();
-        let message =
-            "a process keeps the pipe of its output locked (splice(2)); its log continues once it is unlocked";
+        let message = "a process keeps the pipe of its output locked (splice(2)), or the machine is overloaded; its log \
+                       continues once the pipe responds";
         eprintln!("pinmon: output of container {container}: {message}; other containers are not affected");
         services.notify(Event::LogFailed { container, message: message.to_owned(), dropped: output.loss.total });
     }

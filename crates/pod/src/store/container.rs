@@ -14,7 +14,7 @@ use std::sync::{
 use cgroup::{Group, GroupPath, Hierarchies};
 use tokio::sync::watch;
 
-use super::{pipe_calls::PipeCalls, record::Records};
+use super::{log_loss::LogLoss, pipe_calls::PipeCalls, record::Records};
 use crate::{ContainerId, Error, SandboxId, clock, error::failed, operation::CreationState};
 
 pub(crate) use broken::broken as broken_container;
@@ -49,6 +49,7 @@ pub(crate) struct Container {
     /// Set once NRI plugins were informed that it stopped.
     pub(crate) stop_announced: tokio::sync::OnceCell<()>,
     pub(crate) pipe_calls: Arc<PipeCalls>,
+    pub(crate) log_loss: LogLoss,
     record: watch::Sender<Arc<ContainerRecord>>,
     record_lock: Mutex<()>,
     process: OnceLock<oci::Process>,
@@ -67,6 +68,7 @@ impl Container {
             known_to_plugins: AtomicBool::new(false),
             stop_announced: tokio::sync::OnceCell::new(),
             pipe_calls: Arc::default(),
+            log_loss: LogLoss::default(),
             record: watch::Sender::new(Arc::new(record)),
             record_lock: Mutex::new(()),
             process: OnceLock::new(),
