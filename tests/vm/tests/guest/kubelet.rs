@@ -148,12 +148,21 @@ fn pods_of_all_classes_are_limited_and_removed() {
     for (_, group, _, memory) in &running {
         assert_eq!(&read(group, "memory.max"), memory);
     }
-    // The request with which the kubelet resizes a container.
+    // The request with which the kubelet resizes a container. A static pod cannot be resized through the kubelet.
     let (id, group, ..) = &running[1];
     ok(node.crictl(&["update", "--memory", "75497472", id]));
     assert_eq!(read(group, "memory.max"), "75497472");
     run("systemctl", &["daemon-reload"]);
     assert_eq!(read(group, "memory.max"), "75497472");
+    // A changed manifest replaces the pod.
+    let (old, ..) = running.remove(1);
+    kubelet.add("burstable", &json!({"limits": {"memory": "88Mi"}, "requests": {"memory": "40Mi", "cpu": "50m"}}));
+    let replaced = || container_of(&node, "burstable").filter(|(id, _)| *id != old);
+    wait_until("burstable was replaced", TIMEOUT, || replaced().is_some());
+    let (id, group) = replaced().expect("it runs");
+    assert_eq!(read(&group, "memory.max"), "92274688");
+    let unit = format!("pinion-{id}.scope");
+    running.push((id, group, unit, "92274688"));
     for (name, ..) in classes {
         fs::remove_file(kubelet.manifests.join(format!("{name}.json"))).expect("removed");
     }
