@@ -22,6 +22,7 @@ pub(crate) use {tests_of, tests_on};
 
 mod apparmor;
 mod cgroup_driver;
+mod critest;
 mod kubelet;
 mod labelled_pod;
 mod node;
