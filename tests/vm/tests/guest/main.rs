@@ -23,6 +23,7 @@ pub(crate) use {tests_of, tests_on};
 mod apparmor;
 mod cgroup_driver;
 mod critest;
+mod driver_cost;
 mod kubelet;
 mod labelled_pod;
 mod node;

@@ -1,0 +1,34 @@
+//! The cost of the systemd cgroup driver: the life cycle of pods with both drivers, measured by `pinion-bench` in turn.
+
+use std::{fs, process::Command};
+
+use serde_json::Value;
+
+use crate::node::{Node, ok};
+
+const REPORT: &str = "/run/driver-cost.json";
+/// RunPodSandbox, CreateContainer and StartContainer.
+const START: usize = 3;
+/// How much longer a start may take with systemd, in milliseconds.
+const MORE_MS: f64 = 1.0;
+
+#[test]
+fn a_start_costs_at_most_a_millisecond_more_than_with_cgroupfs() {
+    let cgroupfs = Node::start_with("cgroupfs", 1, "[cgroup]\ndriver = \"cgroupfs\"\n");
+    let systemd = Node::start_with("scopes", 2, "[cgroup]\ndriver = \"systemd\"\n");
+    let engine = |name: &str, node: &Node| format!("{name}={}/socket", node.directory().display());
+    let output = Command::new(testbed::program("pinion-bench"))
+        .args(["pods", "--image", "demo:1", "--engine", &engine("systemd", &systemd)])
+        .args(["--engine", &engine("cgroupfs", &cgroupfs), "--json", REPORT])
+        .args(["--pods", "40", "--in-flight", "1,4", "--density", "0", "--warmup", "5"])
+        .output();
+    println!("{}", ok(output.expect("pinion-bench runs")));
+    let report: Value = serde_json::from_str(&fs::read_to_string(REPORT).expect("a report")).expect("JSON");
+    let start = |engine: usize| -> f64 {
+        let steps = report["modes"][0]["engines"][engine]["steps"].as_array().expect("steps");
+        steps[..START].iter().map(|step| step["p50_ms"].as_f64().expect("a median")).sum()
+    };
+    let (systemd, cgroupfs) = (start(0), start(1));
+    println!("| start, medians: systemd {systemd:.2} ms, cgroupfs {cgroupfs:.2} ms |");
+    assert!(systemd <= cgroupfs + MORE_MS, "systemd {systemd:.2} ms, cgroupfs {cgroupfs:.2} ms");
+}
