@@ -8,6 +8,10 @@ use crate::{
     tree::Tree,
 };
 
+/// Attempts to enable controllers: systemd disables those in a slice that no unit below it needs, also while a group is
+/// created there that it does not know yet.
+const RACES_MAX: u32 = 16;
+
 /// Which controllers a group gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ControllerSet {
@@ -52,9 +56,15 @@ pub(crate) fn enable(
     if useful.is_empty() || useful.without(available(tree, path.relative())?).is_empty() {
         return Ok(());
     }
-    let mut failures = Vec::new();
-    enable_in_ancestors(tree, path, useful, &mut failures)?;
-    let missing = required.without(available(tree, path.relative())?);
+    let (mut failures, mut missing) = (Vec::new(), required);
+    for _ in 0..RACES_MAX {
+        failures.clear();
+        enable_in_ancestors(tree, path, useful, &mut failures)?;
+        missing = required.without(available(tree, path.relative())?);
+        if missing.is_empty() {
+            break;
+        }
+    }
     match missing.iter().next() {
         None => Ok(()),
         Some(controller) => {
