@@ -263,3 +263,24 @@ fn two_names_of_one_image() {
     assert_eq!(loaded, json!(names));
     end(node);
 }
+
+#[test]
+fn an_image_is_listed_as_pinned_while_one_of_its_names_is_configured() {
+    let config = "[images]\npinned = [\"127.0.0.1:5000/demo:1\"]\n";
+    let node = Node::with(Options { config: config.to_owned(), ..Options::default() });
+    let registry = Registry::start(&node);
+    registry.push(&node, "demo", "2");
+    let names = ["127.0.0.1:5000/demo:1", "127.0.0.1:5000/demo:2"];
+    for name in names {
+        node.pinion(&["pull", name]).ok();
+    }
+    // ListImages is what the kubelet's garbage collection reads.
+    let listed = || node.crictl(&["images", "-o", "json"]).json()["images"][0].clone();
+    let status = || node.crictl(&["inspecti", names[1]]).json()["status"].clone();
+    assert_eq!((&listed()["repoTags"], &listed()["pinned"]), (&json!(names), &json!(true)), "{}", listed());
+    assert_eq!(status()["pinned"], true, "{}", status());
+    node.pinion(&["rmi", names[0]]).ok();
+    assert_eq!((&listed()["repoTags"], &listed()["pinned"]), (&json!([names[1]]), &json!(false)), "{}", listed());
+    assert_eq!(status()["pinned"], false, "{}", status());
+    end(node);
+}
