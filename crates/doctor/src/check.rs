@@ -109,7 +109,7 @@ pub const CHECKS: &[Check] = &[
     check("kubelet.unit", "A kubelet whose unit requires another engine stops when that is stopped.", runtime::unit),
     check(
         "kubelet.metrics",
-        "Without the gate the kubelet's cAdvisor does not recognize Pinion's containers: /metrics/cadvisor lacks them, and /stats/summary lacks the network and the number of processes of pods.",
+        "Without the gate or the socket the kubelet's cAdvisor does not recognize Pinion's containers: /metrics/cadvisor lacks them, and /stats/summary lacks the network and the number of processes of pods.",
         runtime::metrics,
     ),
     check(

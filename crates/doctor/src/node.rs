@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::{
     DaemonState, Engine, Evidence, Host, Kubelet, Probes, Settings,
+    kubelet::normalized,
     mounts::{self, Mount},
     probe::Space,
     processes::{self, Process},
@@ -57,7 +58,12 @@ impl Node {
         let processes = processes::list(&host);
         let mounts = mounts::list(&host);
         let kubelet = Kubelet::find(&host, &processes, kubelet_config.as_deref());
-        let engines = Engine::ALL.iter().map(|engine| engine.look(&host, &processes, &mounts)).collect();
+        let mut engines: Vec<_> = Engine::ALL.iter().map(|engine| engine.look(&host, &processes, &mounts)).collect();
+        // At the path of CRI-O's socket, it is not a trace of CRI-O.
+        let own = settings.cadvisor_socket.as_ref().map(|path| normalized(&path.to_string_lossy()));
+        for evidence in &mut engines {
+            evidence.sockets.retain(|socket| Some(socket) != own.as_ref());
+        }
         let mut directories = vec![settings.data_dir.clone()];
         if kubelet.is_some() {
             directories.extend(["/var/lib/kubelet", "/var/log/pods"].map(PathBuf::from));

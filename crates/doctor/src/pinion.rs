@@ -24,6 +24,8 @@ pub struct Settings {
     pub subnets: Vec<(IpAddr, u8)>,
     /// Addresses that the daemon listens on, and the key of each.
     pub listeners: Vec<(&'static str, SocketAddr)>,
+    /// Socket for the kubelet's cAdvisor, if there is one.
+    pub cadvisor_socket: Option<PathBuf>,
     /// The cgroup driver: of the running daemon, else as configured.
     pub cgroup_driver: CgroupDriver,
     /// Why the configuration files are invalid, if they are. The other fields have default values then.

@@ -10,6 +10,7 @@
 //!
 //! Nothing is created on disk before the lock is taken, so that a daemon that cannot start leaves nothing behind.
 
+mod cadvisor;
 pub(crate) mod config;
 mod engine;
 mod inherited;
@@ -147,6 +148,11 @@ async fn run(startup: Startup, monitor: PathBuf) -> Result<Exit, Failure> {
     let sources = metrics::Sources { engine: engine.clone(), streaming: streaming.clone(), log: log.clone() };
     let metrics = metrics::Endpoint::new(sources);
     metrics.listen(config.metrics.address)?;
+    // The kubelet looks for it once it has connected to the CRI.
+    let cadvisor = match &config.cadvisor.socket {
+        Some(path) => Some(cadvisor::Server::start(path, engine.clone()).await?),
+        None => None,
+    };
     let daemon = Arc::new(RunningDaemon::new(engine.clone(), (log, metrics), source, loaded));
     tracing::info!(socket = %config.socket.display(), pid = std::process::id(), "ready");
     let is_stored = notify::store(&listener);
@@ -178,6 +184,9 @@ async fn run(startup: Startup, monitor: PathBuf) -> Result<Exit, Failure> {
     };
     drop(tasks);
     daemon.log.flush().await;
+    if let Some(cadvisor) = cadvisor {
+        cadvisor.stop();
+    }
     // A socket that the service manager stores is for the next daemon.
     if !is_replaced && !is_stored {
         socket::remove(&config.socket);

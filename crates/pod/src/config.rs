@@ -16,6 +16,18 @@ pub enum CgroupDriver {
     Systemd,
 }
 
+/// How the cgroups of containers are named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CgroupNames {
+    /// After the id of the container.
+    #[default]
+    Plain,
+    /// As CRI-O names them, for the kubelet's cAdvisor. A pod with a network namespace then has an empty cgroup, too,
+    /// for which cAdvisor reports the metrics of the network.
+    Crio,
+}
+
 /// Configuration of the engine: a part of the daemon's configuration, already validated.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -31,6 +43,8 @@ pub struct Config {
     pub default_cgroup_parent: String,
     /// The cgroup driver; `None`: systemd's if the node runs systemd and has cgroup v2 alone.
     pub cgroup_driver: Option<CgroupDriver>,
+    /// Names of the cgroups of new pods.
+    pub cgroup_names: CgroupNames,
     /// Registry mirrors, and hosts that are contacted over plain HTTP.
     pub registries: Registries,
     /// Configuration of the pod networks.

@@ -60,7 +60,7 @@ mod store;
 
 pub use cdi::Name as CdiName;
 pub use cgroup::{DeviceIo, Pressure, Stalls, Stats};
-pub use config::{CgroupDriver, Config, ReloadableConfig};
+pub use config::{CgroupDriver, CgroupNames, Config, ReloadableConfig};
 pub use defaults::ContainerDefaults;
 pub use engine::{Engine, EngineInfo, EngineStatus, MonitorInfo, MonitorUpgrade};
 pub use error::{Error, ErrorKind};

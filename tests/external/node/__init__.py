@@ -7,5 +7,6 @@
     probes.py      probes, restarts, exit codes, image pulls
     streams.py     exec, attach, port-forward, logs
     statistics.py  stats and metrics, without and with PodAndContainerStatsFromCRI; the evented PLEG
+    cadvisor.py    metrics from cAdvisor with the default feature gates, through Pinion's socket for it
     restarts.py    kubelet, daemon and monitor are restarted and killed while pods are running; removal of pods
 """

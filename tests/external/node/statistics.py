@@ -22,12 +22,12 @@ def statistics(steps, pods):
         pods.start(pod("measured", shell("busy", BUSY, resources={"limits": {"cpu": "200m", "memory": "64Mi"}}), shell("idle")))
     supported = node.engine.name == "containerd"
     with steps.step("/stats/summary from cAdvisor and the runtime together" + ("" if supported else ", without fields that only cAdvisor has")):
-        _summary(pods, "measured", allowed_missing=() if supported else CADVISOR_ONLY_FIELDS)
+        summary(pods, "measured", allowed_missing=() if supported else CADVISOR_ONLY_FIELDS)
     with steps.step("/metrics/resource has both containers"):
         _resource(pods)
     if supported:
         with steps.step(f"cadvisor.txt lists the {len(CADVISOR_METRICS)} metrics of this kubelet's cAdvisor"):
-            assert_equal(sorted({name for name, *_ in _series(node.get("/metrics/cadvisor"), "measured")}), sorted(CADVISOR_METRICS), "metrics")
+            assert_equal(sorted({name for name, *_ in pod_series(node.get("/metrics/cadvisor"), "measured")}), sorted(CADVISOR_METRICS), "metrics")
     with steps.step("the kubelet starts with PodAndContainerStatsFromCRI and EventedPLEG; the pods keep running"):
         ids = {name: pods.container("measured", name)["containerID"] for name in ("busy", "idle")}
         node.stop()
@@ -35,11 +35,11 @@ def statistics(steps, pods):
         pods.wait_running("measured")
         assert_equal({name: pods.container("measured", name)["containerID"] for name in ids}, ids, "container ids")
     with steps.step("/stats/summary from the runtime is complete"):
-        _summary(pods, "measured")
+        summary(pods, "measured")
     with steps.step("/metrics/resource has both containers, from the runtime"):
         _resource(pods)
     with steps.step("/metrics/cadvisor from the runtime is complete"):
-        series = wait_until("/metrics/cadvisor has metrics of the pod", lambda: _series(node.get("/metrics/cadvisor"), "measured"), 60)
+        series = wait_until("/metrics/cadvisor has metrics of the pod", lambda: pod_series(node.get("/metrics/cadvisor"), "measured"), 60)
         _check_complete(series, node.engine.name)
     with steps.step("/metrics/cadvisor from the runtime has correct values"):
         _check_values(pods)
@@ -71,7 +71,7 @@ def statistics(steps, pods):
         assert_equal({name: pods.container("measured", name)["containerID"] for name in ids}, ids, "container ids")
 
 
-def _summary(pods, name, allowed_missing=()):
+def summary(pods, name, allowed_missing=()):
     def complete():
         summary = json.loads(pods.node.get("/stats/summary"))
         stats = next((entry for entry in summary["pods"] if entry["podRef"]["name"] == f"{name}-node"), None)
@@ -126,7 +126,7 @@ def _resource(pods):
         raise Failure("the pod is not in /metrics/resource")
 
 
-def _series(text, name):
+def pod_series(text, name):
     """Returns metric, labels and value of all time series of a pod."""
     series = []
     for metric, labels, value in re.findall(r"^(\w+)\{(.*)\} (\S+)", text, re.MULTILINE):
@@ -161,7 +161,7 @@ def _check_complete(series, engine):
 
 def _check_values(pods):
     def value(metric, container=None):
-        series = _series(pods.node.get("/metrics/cadvisor"), "measured")
+        series = pod_series(pods.node.get("/metrics/cadvisor"), "measured")
         return sum(number for name, labels, number in series if name == metric and (container is None or labels.get("container") == container))
 
     first = value("container_cpu_usage_seconds_total", "busy")

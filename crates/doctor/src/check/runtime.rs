@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use crate::{Engine, Node, finding::Verdict, kubelet::normalized};
 
+/// Where the kubelet's cAdvisor looks for a CRI-O.
+const CADVISOR_SOCKET: &str = "/run/crio/crio.sock";
+
 pub(super) fn endpoint(node: &Node) -> Vec<Verdict> {
     let Some(kubelet) = &node.kubelet else { return vec![Verdict::ok("there is no kubelet")] };
     if node.is_switched() {
@@ -57,15 +60,27 @@ pub(super) fn unit(node: &Node) -> Vec<Verdict> {
 
 pub(super) fn metrics(node: &Node) -> Vec<Verdict> {
     let Some(kubelet) = &node.kubelet else { return vec![Verdict::ok("there is no kubelet")] };
-    vec![match kubelet.gate("PodAndContainerStatsFromCRI") {
-        Some(true) => Verdict::ok("PodAndContainerStatsFromCRI is on: all metrics come from Pinion"),
-        _ => Verdict::warning(
+    if kubelet.gate("PodAndContainerStatsFromCRI") == Some(true) {
+        return vec![Verdict::ok("PodAndContainerStatsFromCRI is on: all metrics come from Pinion")];
+    }
+    let socket = node.settings.cadvisor_socket.as_ref().map(|path| normalized(&path.to_string_lossy()));
+    let gate = format!("set featureGates: {{PodAndContainerStatsFromCRI: true}} in {}", kubelet.file().display());
+    let key = format!("cadvisor.socket = \"{CADVISOR_SOCKET}\" in Pinion's configuration");
+    vec![match socket {
+        Some(socket) if socket.as_os_str() == CADVISOR_SOCKET => Verdict::ok(format!(
+            "PodAndContainerStatsFromCRI is off: cAdvisor measures Pinion's containers, and finds them by {CADVISOR_SOCKET}"
+        )),
+        Some(socket) => Verdict::warning(format!(
+            "PodAndContainerStatsFromCRI is off, and the kubelet's cAdvisor does not look for Pinion's containers at {}",
+            socket.display()
+        ))
+        .fix(format!("set {key}; systemctl restart pinion kubelet")),
+        None => Verdict::warning(
             "the feature gate PodAndContainerStatsFromCRI is off: /metrics/cadvisor has no containers of Pinion, \
              /stats/summary has no network and process counts of pods",
         )
         .fix(format!(
-            "set featureGates: {{PodAndContainerStatsFromCRI: true}} in {}; systemctl restart kubelet",
-            kubelet.file().display()
+            "{gate}; systemctl restart kubelet; or, without the gate, set {key}; systemctl restart pinion kubelet"
         )),
     }]
 }

@@ -33,6 +33,7 @@ impl Setup {
                 bridge: "pinion0".into(),
                 subnets: vec![("10.85.0.0".parse().expect("an address"), 16)],
                 listeners: vec![("metrics.address", "127.0.0.1:9470".parse().expect("an address"))],
+                cadvisor_socket: None,
                 cgroup_driver: CgroupDriver::Cgroupfs,
                 error: None,
                 monitor: Ok("/usr/libexec/pinion/pinmon".into()),
@@ -147,6 +148,17 @@ fn a_healthy_node_has_no_findings() {
     assert_eq!(report.exit_code(), 0);
     let ids: BTreeSet<_> = report.findings.iter().map(|finding| finding.id).collect();
     assert_eq!(ids.len(), CHECKS.len(), "every check has a result, and ids are unique");
+}
+
+#[test]
+fn a_node_with_the_default_gates_and_a_socket_for_cadvisor_has_no_findings() {
+    let mut setup = Setup::healthy();
+    setup.settings.cadvisor_socket = Some("/var/run/crio/crio.sock".into());
+    setup.write("/run/crio/crio.sock", "");
+    setup.write("/var/lib/kubelet/config.yaml", KUBELET.split("featureGates").next().expect("the settings"));
+    let report = setup.report();
+    let bad: Vec<_> = report.findings.iter().filter(|finding| finding.severity != Severity::Ok).collect();
+    assert!(bad.is_empty(), "{bad:#?}");
 }
 
 /// A change of a healthy node, and what the check must find then.
@@ -293,6 +305,10 @@ const CASES: &[Case] = &[
     }),
     case("kubelet.metrics", Warning, "PodAndContainerStatsFromCRI is off", |s| {
         s.write("/var/lib/kubelet/config.yaml", "featureGates: {PodAndContainerStatsFromCRI: false}\n");
+    }),
+    case("kubelet.metrics", Warning, "does not look for Pinion's containers at /run/pinion/cadvisor.sock", |s| {
+        s.settings.cadvisor_socket = Some("/run/pinion/cadvisor.sock".into());
+        s.write("/var/lib/kubelet/config.yaml", "{}\n");
     }),
     case("kubelet.cgroup-v1", Warning, "1.35", v1),
     case("kubelet.cgroup-v1", Problem, "refuses", |s| {

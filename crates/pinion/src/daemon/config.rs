@@ -58,6 +58,7 @@ pub(crate) struct Config {
     pub(crate) images: Images,
     pub(crate) streaming: Streaming,
     pub(crate) metrics: Metrics,
+    pub(crate) cadvisor: Cadvisor,
     pub(crate) tracing: Tracing,
     pub(crate) cdi: Cdi,
     pub(crate) nri: Nri,
@@ -158,6 +159,14 @@ pub(crate) struct Metrics {
     pub(crate) address: Option<SocketAddr>,
 }
 
+/// The table `[cadvisor]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Cadvisor {
+    /// The socket for the kubelet's cAdvisor; `None` if disabled.
+    #[serde(serialize_with = "value::write_optional")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
 /// The table `[tracing]`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Tracing {
@@ -245,6 +254,7 @@ impl Config {
             images: Images { pinned: from.list("images.pinned", value::name)? },
             streaming: Streaming::read(&mut from)?,
             metrics: Metrics { address: from.optional("metrics.address", value::address) },
+            cadvisor: Cadvisor { socket: from.optional("cadvisor.socket", value::socket) },
             tracing: Tracing::read(&mut from)?,
             cdi: Cdi { dirs: from.list("cdi.dirs", value::absolute)? },
             nri: Nri::read(&mut from)?,

@@ -19,6 +19,10 @@ pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
             CgroupDriver::Cgroupfs => Some(pod::CgroupDriver::Cgroupfs),
             CgroupDriver::Systemd => Some(pod::CgroupDriver::Systemd),
         },
+        cgroup_names: match &config.cadvisor.socket {
+            Some(_) => pod::CgroupNames::Crio,
+            None => pod::CgroupNames::Plain,
+        },
         registries,
         network: pod::NetworkConfig {
             cni_conf_dir: network.cni_conf_dir.clone(),

@@ -79,6 +79,11 @@ impl Engine {
         Ok(self.0.registry.sandbox(id)?.status())
     }
 
+    /// Returns the pid of a process in the namespaces of a sandbox: that of a container. `None` if no container has one.
+    pub fn pid_in_sandbox(&self, id: &SandboxId) -> Option<u32> {
+        self.0.registry.containers_of(id).iter().find_map(|container| container.status().pid)
+    }
+
     /// Returns the status of all sandboxes, the oldest first.
     pub fn sandboxes(&self) -> Vec<SandboxStatus> {
         let mut all: Vec<_> = self.0.registry.sandboxes().iter().map(|sandbox| sandbox.status()).collect();

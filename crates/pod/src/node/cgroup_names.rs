@@ -7,14 +7,27 @@
 //!                                                                              pinion-<id>.scope    pinion-<pod>.scope
 //! ```
 //!
-//! cAdvisor finds the id of a container at the end of the name, before `.scope`.
+//! With [`CgroupNames::Crio`]:
+//!
+//! ```text
+//!            container                  network of the pod
+//! cgroupfs   crio-<id>.scope            crio-<pod>.scope
+//! systemd    crio-pinion-<id>.scope     crio-<pod>.scope (not a unit: systemd has no scope without a process)
+//! ```
+//!
+//! cAdvisor takes a cgroup for one of CRI-O if its name begins with `crio` and contains 64 hex digits. The kubelet finds
+//! the id of a container after the last dash of the name, if that ends with `.scope`.
 
 use cgroup::systemd::expand_slice;
 
-use crate::{CgroupDriver, Error};
+use crate::{CgroupDriver, CgroupNames, Error};
 
 /// What the names of scopes begin with.
-pub(crate) const SCOPE_PREFIX: &str = "pinion-";
+pub(crate) const SCOPE_PREFIXES: [&str; 2] = [SCOPE_PREFIX, CRIO_SCOPE_PREFIX];
+const SCOPE_PREFIX: &str = "pinion-";
+const CRIO_SCOPE_PREFIX: &str = "crio-pinion-";
+/// What the names of cgroups that are not units begin with for cAdvisor.
+const CRIO_PREFIX: &str = "crio-";
 
 /// Converts the parent cgroup that a request names to a path. With cgroupfs a relative path begins at the root; with
 /// systemd the last component counts, as in containerd, because it contains the names of the slices above.
@@ -58,11 +71,18 @@ pub(crate) fn pod(driver: CgroupDriver, default_parent: &str, pod: &str) -> Stri
 }
 
 /// Returns the name of a container's cgroup.
-pub(crate) fn container(driver: CgroupDriver, id: &str) -> String {
-    match driver {
-        CgroupDriver::Cgroupfs => id.to_owned(),
-        CgroupDriver::Systemd => format!("{SCOPE_PREFIX}{id}.scope"),
+pub(crate) fn container(driver: CgroupDriver, names: CgroupNames, id: &str) -> String {
+    match (driver, names) {
+        (CgroupDriver::Cgroupfs, CgroupNames::Plain) => id.to_owned(),
+        (CgroupDriver::Systemd, CgroupNames::Plain) => format!("{SCOPE_PREFIX}{id}.scope"),
+        (CgroupDriver::Cgroupfs, CgroupNames::Crio) => format!("{CRIO_PREFIX}{id}.scope"),
+        (CgroupDriver::Systemd, CgroupNames::Crio) => format!("{CRIO_SCOPE_PREFIX}{id}.scope"),
     }
+}
+
+/// Returns the name of the cgroup for which cAdvisor reports the network metrics of a pod.
+pub(crate) fn network(pod: &str) -> String {
+    format!("{CRIO_PREFIX}{pod}.scope")
 }
 
 /// Returns the name of the cgroup of a pod's init.
@@ -81,10 +101,21 @@ pub(crate) fn pod_slices(default_parent: &str) -> String {
 /// Returns the id of the pod or container that a unit belongs to.
 pub(crate) fn owner_of_unit(name: &str) -> Option<&str> {
     let stem = match name.strip_suffix(".scope") {
-        Some(stem) => stem.strip_prefix(SCOPE_PREFIX)?,
+        Some(stem) => SCOPE_PREFIXES.iter().find_map(|prefix| stem.strip_prefix(prefix))?,
         None => name.strip_suffix(".slice")?.rsplit_once("-pod")?.1,
     };
-    (stem.len() == 64 && stem.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(stem)
+    is_id(stem).then_some(stem)
+}
+
+/// Returns the id of the pod or container that a cgroup named by [`container`], [`init`] or [`network`] belongs to,
+/// unless the name begins with the id.
+pub(crate) fn owner(name: &str) -> Option<&str> {
+    let of_crio = || name.strip_suffix(".scope")?.strip_prefix(CRIO_PREFIX).filter(|id| is_id(id));
+    owner_of_unit(name).or_else(of_crio)
+}
+
+fn is_id(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Returns the name of the default parent's slice without `.slice`: `a-b` of `/a/b`, and of `a-b.slice`. A dash in a
@@ -100,6 +131,7 @@ fn slice_stem(default_parent: &str) -> String {
 #[cfg(test)]
 mod tests {
     use CgroupDriver::{Cgroupfs, Systemd};
+    use CgroupNames::{Crio, Plain};
 
     use super::*;
 
@@ -133,10 +165,26 @@ mod tests {
             assert_eq!(owner_of_unit(path.rsplit('/').next().expect("a name")), Some(id.as_str()));
         }
         assert_eq!(pod(Cgroupfs, "/pinion", "1"), "/pinion/1");
-        assert_eq!(owner_of_unit(&container(Systemd, &id)), Some(id.as_str()));
+        assert_eq!(owner_of_unit(&container(Systemd, Plain, &id)), Some(id.as_str()));
+        assert_eq!(owner_of_unit(&container(Systemd, Crio, &id)), Some(id.as_str()));
         assert_eq!(owner_of_unit(&init(Systemd, &id)), Some(id.as_str()));
         for other in ["pinion-1.scope", "pinion.slice", "kubepods-pod1.slice", "pinion.service"] {
             assert_eq!(owner_of_unit(other), None);
         }
+    }
+
+    #[test]
+    fn names_for_cadvisor_begin_with_crio_and_end_with_the_id() {
+        let id = "0123456789abcdef".repeat(4);
+        for name in [container(Cgroupfs, Crio, &id), container(Systemd, Crio, &id), network(&id)] {
+            let stem = name.strip_prefix("crio-").and_then(|name| name.strip_suffix(".scope")).expect("a name");
+            assert_eq!(stem.rsplit('-').next(), Some(id.as_str()));
+            assert_eq!(owner(&name), Some(id.as_str()));
+        }
+        // These are directories, of which systemd knows nothing.
+        for name in [container(Cgroupfs, Crio, &id), network(&id)] {
+            assert_eq!(owner_of_unit(&name), None);
+        }
+        assert_eq!(owner("crio-1.scope"), None);
     }
 }

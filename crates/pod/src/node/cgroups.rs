@@ -5,7 +5,9 @@ use std::sync::Arc;
 use cgroup::{Group, GroupPath, Hierarchies, Limits};
 
 use super::{Node, cgroup_names, pod_limits::pod_limits, units::Registration};
-use crate::{CgroupDriver, ContainerId, Error, error::failed, operation::blocking, store::Sandbox};
+use crate::{
+    CgroupDriver, CgroupNames, ContainerId, Error, SharedMode, error::failed, operation::blocking, store::Sandbox,
+};
 
 /// Exists while systemd is the init of the machine (sd_booted(3)).
 const SYSTEMD_RUNS: &str = "/run/systemd/system";
@@ -43,13 +45,30 @@ impl Node {
 
     /// Returns the path of the cgroup of a container in a pod.
     pub(crate) fn cgroup_of_container(&self, sandbox: &Sandbox, id: &ContainerId) -> String {
-        format!("{}/{}", self.cgroup_of(sandbox), cgroup_names::container(sandbox.metadata.cgroup_driver, id.as_str()))
+        let (driver, names) = (sandbox.metadata.cgroup_driver, sandbox.metadata.cgroup_names);
+        format!("{}/{}", self.cgroup_of(sandbox), cgroup_names::container(driver, names, id.as_str()))
     }
 
     /// Returns the path of the cgroup of a pod's init.
     pub(crate) fn init_cgroup_of(&self, sandbox: &Sandbox) -> String {
         let name = cgroup_names::init(sandbox.metadata.cgroup_driver, sandbox.id().as_str());
         format!("{}/{name}", self.cgroup_of(sandbox))
+    }
+
+    /// Returns the path of the empty cgroup for which cAdvisor reports the network metrics of a pod; `None` if the pod
+    /// does not have one.
+    pub(crate) fn network_cgroup_of(&self, sandbox: &Sandbox) -> Option<String> {
+        let has_one = sandbox.metadata.cgroup_names == CgroupNames::Crio && sandbox.config().network == SharedMode::Pod;
+        has_one.then(|| format!("{}/{}", self.cgroup_of(sandbox), cgroup_names::network(sandbox.id().as_str())))
+    }
+
+    /// Creates the cgroup for the network metrics of a pod, if it has one.
+    pub(crate) fn make_network_cgroup(&self, sandbox: &Sandbox) -> Result<(), Error> {
+        let Some(path) = self.network_cgroup_of(sandbox) else { return Ok(()) };
+        let operation = format!("create cgroup {path}");
+        let path = GroupPath::parse(&path).map_err(failed(&operation))?;
+        let limits = Limits::from_spec(&oci::Resources::default()).map_err(failed(&operation))?;
+        Group::create(&self.trees, &path, &limits).map(drop).map_err(failed(operation))
     }
 
     /// Creates the cgroup of a pod that does not use a caller's cgroup and has limits. Without limits the pod's first
@@ -123,7 +142,7 @@ impl Node {
     /// does not exist, for example because the monitor removed it. `owner` is an id that must occur in the name: it
     /// prevents an unreadable record from naming a cgroup of other objects.
     pub(crate) async fn remove_group(self: &Arc<Self>, path: String, owner: &str) -> Result<(), Error> {
-        let is_owned = |name: &str| name.starts_with(owner) || cgroup_names::owner_of_unit(name) == Some(owner);
+        let is_owned = |name: &str| name.starts_with(owner) || cgroup_names::owner(name) == Some(owner);
         if owner.is_empty() || !path.rsplit('/').next().is_some_and(is_owned) {
             return Ok(());
         }

@@ -100,8 +100,13 @@ struct Networked<'a>(Reserved<'a>);
 
 impl<'a> Reserved<'a> {
     fn new(parts: &'a Arc<Parts>, config: Arc<SandboxConfig>) -> Result<Self, Error> {
-        let (id, cgroup_driver) = (SandboxId::generate()?, parts.node.driver);
-        let metadata = SandboxMetadata { id, config, created_at: clock::now(), cgroup_driver };
+        let metadata = SandboxMetadata {
+            id: SandboxId::generate()?,
+            config,
+            created_at: clock::now(),
+            cgroup_driver: parts.node.driver,
+            cgroup_names: parts.node.config.cgroup_names,
+        };
         let record = SandboxRecord::reserved();
         parts.registry.records.create(&metadata.id, &metadata)?;
         let hostname = hostname(&metadata.config);
@@ -160,6 +165,7 @@ impl<'a> Reserved<'a> {
             move || {
                 let _permit = permit;
                 parts.node.make_pod_cgroup(&sandbox)?;
+                parts.node.make_network_cgroup(&sandbox)?;
                 let network = owned.network.take();
                 let shared = make_shared(sandbox.config(), &hostname, owned)?;
                 if sandbox.config().network == SharedMode::Node {

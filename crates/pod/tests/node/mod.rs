@@ -11,8 +11,9 @@ use std::{
 
 use cgroup::{Group, GroupPath, Hierarchies};
 use pod::{
-    CgroupDriver, Config, ContainerConfig, ContainerDefaults, ContainerId, ContainerState, Engine, GroupsPolicy, Name,
-    NetworkConfig, PidMode, Registries, SandboxConfig, SandboxId, SeccompChoice, Security, SharedMode, UserChoice,
+    CgroupDriver, CgroupNames, Config, ContainerConfig, ContainerDefaults, ContainerId, ContainerState, Engine,
+    GroupsPolicy, Name, NetworkConfig, PidMode, Registries, SandboxConfig, SandboxId, SeccompChoice, Security,
+    SharedMode, UserChoice,
 };
 use testbed::{Namespaces, checkout, make_image, node_id, run_on_a_node, shell, test_name, this_test, wait_until};
 
@@ -110,6 +111,7 @@ impl Node {
             netns_dir: "/run/netns".into(),
             default_cgroup_parent: cgroup(name),
             cgroup_driver: Some(CgroupDriver::Cgroupfs),
+            cgroup_names: CgroupNames::Plain,
             registries: Registries::default(),
             netns_pool: 2,
             default_runtime_handler: String::new(),

@@ -1,5 +1,6 @@
 //! Observability of the daemon: metrics, traces and logs.
 
+mod cadvisor;
 mod collector;
 
 use std::path::PathBuf;

@@ -40,6 +40,7 @@ pub(super) fn load(file: Option<PathBuf>, socket: Option<PathBuf>) -> Result<Set
         subnets: subnets.into_iter().flatten().filter_map(|text| subnet(text)).collect(),
         // With port 0 the kernel selects a free one.
         listeners: listeners.into_iter().filter_map(fixed).filter(|(_, address)| address.port() != 0).collect(),
+        cadvisor_socket: config.cadvisor.socket,
         // A running daemon reports the one that it uses.
         cgroup_driver: match config.cgroup.driver {
             CgroupDriver::Auto => doctor::CgroupDriver::Auto,

@@ -28,6 +28,9 @@ fn directories(config: &Config, from: &mut Reader) {
     if config.socket.starts_with(&config.netns_dir) || config.socket.starts_with(&config.data_dir) {
         from.conflict(&["socket"], "must not be in data_dir or netns_dir");
     }
+    if config.cadvisor.socket.as_ref() == Some(&config.socket) {
+        from.conflict(&["cadvisor.socket", "socket"], "is the socket of the CRI, too; use different paths");
+    }
     if config.socket == config.state_dir {
         from.conflict(&["socket", "state_dir"], "socket and state_dir must not be the same path");
     }

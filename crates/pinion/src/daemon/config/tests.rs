@@ -63,6 +63,8 @@ fn invalid_values_are_refused() {
         ("[streaming]\nidle_timeout = \"4 hours\"", "streaming.idle_timeout"),
         ("[metrics]\naddress = \"9470\"", "metrics.address"),
         ("[metrics]\naddress = \"0.0.0.0:9\"\n[streaming]\naddress = \"127.0.0.1:9\"", "metrics.address"),
+        ("[cadvisor]\nsocket = \"crio.sock\"", "cadvisor.socket"),
+        ("[cadvisor]\nsocket = \"/run/pinion/pinion.sock\"", "cadvisor.socket"),
         ("[tracing]\nendpoint = \"collector\"", "tracing.endpoint"),
         ("[tracing]\nendpoint = \"https://collector:4317\"", "tracing.endpoint"),
         ("[tracing]\nendpoint = \"http://collector:4318/v1/traces\"", "tracing.endpoint"),

@@ -157,7 +157,10 @@ impl Worker {
     }
 
     fn audit(&self, connection: &mut Connection, wanted: &[Registration]) -> Result<(), cgroup::Error> {
-        let mut loaded = connection.list(&format!("{}*.scope", cgroup_names::SCOPE_PREFIX))?;
+        let mut loaded = Vec::new();
+        for prefix in cgroup_names::SCOPE_PREFIXES {
+            loaded.extend(connection.list(&format!("{prefix}*.scope"))?);
+        }
         loaded.extend(connection.list(&self.owner.pod_slices)?);
         loaded.retain(|unit| unit.description == self.owner.description);
         let names: HashSet<&str> = loaded.iter().map(|unit| unit.name.as_str()).collect();

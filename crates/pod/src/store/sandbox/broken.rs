@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    CgroupDriver, Error, Name, PidMode, SandboxConfig, SandboxId, SharedMode, clock,
+    CgroupDriver, CgroupNames, Error, Name, PidMode, SandboxConfig, SandboxId, SharedMode, clock,
     store::{SandboxMetadata, SandboxPhase, SandboxRecord},
 };
 
@@ -32,9 +32,13 @@ pub(crate) fn broken(id: &SandboxId, why: &Error) -> (SandboxMetadata, SandboxRe
         resources: None,
         overhead: None,
     };
-    let cgroup_driver = CgroupDriver::default();
-    let metadata =
-        SandboxMetadata { id: id.clone(), config: Arc::new(config), created_at: clock::now(), cgroup_driver };
+    let metadata = SandboxMetadata {
+        id: id.clone(),
+        config: Arc::new(config),
+        created_at: clock::now(),
+        cgroup_driver: CgroupDriver::default(),
+        cgroup_names: CgroupNames::default(),
+    };
     (metadata, broken_status(why))
 }
 

@@ -6,7 +6,7 @@ use network::Attachment;
 use serde::{Deserialize, Serialize};
 
 use super::config::SandboxConfig;
-use crate::{CgroupDriver, SandboxId, store::timeline::Timeline};
+use crate::{CgroupDriver, CgroupNames, SandboxId, store::timeline::Timeline};
 
 /// Contents of `metadata.json`: what never changes after creation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -17,6 +17,8 @@ pub(crate) struct SandboxMetadata {
     /// The driver of its cgroups, which decides their names. Older daemons had only cgroupfs.
     #[serde(default)]
     pub(crate) cgroup_driver: CgroupDriver,
+    #[serde(default)]
+    pub(crate) cgroup_names: CgroupNames,
 }
 
 /// Phase of a sandbox's lifecycle (drawn in the module `sandbox`).
