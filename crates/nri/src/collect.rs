@@ -1,13 +1,14 @@
 //! Collects what the plugins respond to one request. Each plugin sees what the earlier ones set.
 
+mod bounds;
 mod resources;
 
 use std::collections::BTreeMap;
 
 use crate::{
     messages::{
-        Adjustment, AdjustmentLinux, Container, ContainerLinux, ContainerUpdate, CreateResponse, Eviction, Hooks, Rdt,
-        Resources, UpdateLinux, UpdateResponse,
+        Adjustment, AdjustmentLinux, Container, ContainerLinux, ContainerUpdate, CreateResponse, Eviction, Hooks,
+        Mount, Namespace, Rdt, Resources, UpdateLinux, UpdateResponse,
     },
     owners::{Conflict, Field, Owners},
 };
@@ -24,11 +25,18 @@ pub(crate) enum Unusable {
     SelfUpdate { plugin: String },
     #[error("plugin {plugin} requested {count} updates and evictions; at most {UPDATES_MAX} are allowed")]
     TooMany { plugin: String, count: usize },
+    #[error("plugin {plugin} set {what}: with those of the other plugins, {count} are too many")]
+    TooLong { plugin: String, what: &'static str, count: usize },
 }
 
 /// Reports whether a key requests a removal, and returns what it names.
 pub(crate) fn marked(key: &str) -> (bool, &str) {
     key.strip_prefix('-').map_or((false, key), |name| (true, name))
+}
+
+/// Returns a destination as it is compared: `/data/` is `/data`.
+fn without_slash(path: &str) -> &str {
+    Some(path.trim_end_matches('/')).filter(|path| !path.is_empty()).unwrap_or(path)
 }
 
 /// What the plugins respond to the creation, update or stop of a container.
@@ -60,8 +68,10 @@ impl Collector {
 
     /// Adds the response of a plugin, as a whole or not at all.
     pub(crate) fn add_creation(&mut self, plugin: &str, response: CreateResponse) -> Result<(), Unusable> {
+        let adjust = response.adjust.unwrap_or_default();
+        bounds::check(plugin, &self.adjust, &adjust)?;
         let mut next = self.clone();
-        next.adjust(plugin, response.adjust.unwrap_or_default())?;
+        next.adjust(plugin, adjust)?;
         next.change_others(plugin, response.update, response.evict)?;
         *self = next;
         Ok(())
@@ -89,6 +99,9 @@ impl Collector {
             if self.is_created && update.container_id == self.container.id {
                 return Err(Unusable::SelfUpdate { plugin: plugin.to_owned() });
             }
+            if let Some(resources) = update.linux.as_ref().and_then(|linux| linux.resources.as_ref()) {
+                bounds::check_resources(plugin, resources)?;
+            }
             self.add_container_update(plugin, update)?;
         }
         self.evictions.extend(evictions);
@@ -103,14 +116,15 @@ impl Collector {
         let requested = self.requested.as_ref().filter(|_| id == self.container.id);
         let known = self.updates.get(&id);
         let earlier = known.and_then(|update| update.linux.clone()?.resources).or_else(|| requested.cloned());
-        let (mut merged, mut owners) = (earlier.unwrap_or_default(), self.owners.clone());
+        let (mut merged, before) = (earlier.unwrap_or_default(), self.owners.save(&id));
+        let owners = &mut self.owners;
         let claimed =
             resources::merge(&new, &mut merged, &mut |field, entry| owners.claim(&id, (field, entry), plugin));
-        match claimed {
-            Err(_) if update.ignore_failure => return Ok(()),
-            claimed => claimed?,
+        if claimed.is_err() && update.ignore_failure {
+            self.owners.restore(&id, before);
+            return Ok(());
         }
-        self.owners = owners;
+        claimed?;
         if requested.is_some() {
             self.requested = Some(merged.clone());
         }
@@ -124,7 +138,7 @@ impl Collector {
         let mut claims = Claims { owners: &mut self.owners, container: &self.container.id.clone(), plugin };
         let (adjust, shown) = (&mut self.adjust, &mut self.container);
         claims.map(Field::Annotations, new.annotations, &mut adjust.annotations, &mut shown.annotations)?;
-        let key = |mount: &crate::messages::Mount| mount.destination.clone();
+        let key = |mount: &Mount| without_slash(&mount.destination).to_owned();
         claims.list(Field::Mounts, new.mounts, key, &mut adjust.mounts, &mut shown.mounts)?;
         let mut env = variables(&shown.env);
         claims.list(Field::Env, new.env, |variable| variable.key.clone(), &mut adjust.env, &mut env)?;
@@ -222,6 +236,26 @@ impl Claims<'_> {
         Ok(())
     }
 
+    /// Adds and removes namespaces. A removal is an adjustment, too: the container uses the namespace of the node instead.
+    fn namespaces(
+        &mut self,
+        new: Vec<Namespace>,
+        collected: &mut Vec<Namespace>,
+        shown: &mut Vec<Namespace>,
+    ) -> Result<(), Conflict> {
+        for namespace in new {
+            let (is_removal, name) = marked(&namespace.r#type);
+            self.claim(Field::Namespaces, Some(name))?;
+            shown.retain(|known| known.r#type != name);
+            collected.retain(|known| marked(&known.r#type).1 != name);
+            if !is_removal {
+                shown.push(namespace.clone());
+            }
+            collected.push(namespace);
+        }
+        Ok(())
+    }
+
     /// Sets a field that has one value.
     fn value<T: Clone>(
         &mut self,
@@ -281,8 +315,7 @@ impl Claims<'_> {
         shown: &mut ContainerLinux,
     ) -> Result<(), Conflict> {
         self.list(Field::Devices, new.devices, |device| device.path.clone(), &mut adjust.devices, &mut shown.devices)?;
-        let kind = |namespace: &crate::messages::Namespace| namespace.r#type.clone();
-        self.list(Field::Namespaces, new.namespaces, kind, &mut adjust.namespaces, &mut shown.namespaces)?;
+        self.namespaces(new.namespaces, &mut adjust.namespaces, &mut shown.namespaces)?;
         self.map(Field::Sysctl, new.sysctl, &mut adjust.sysctl, &mut shown.sysctl)?;
         self.map(Field::NetDevices, new.net_devices, &mut adjust.net_devices, &mut shown.net_devices)?;
         if !new.cgroups_path.is_empty() {
@@ -300,6 +333,10 @@ impl Claims<'_> {
             let mut claim = |field, entry: Option<&str>| self.claim(field, entry);
             resources::merge(&new, adjust.resources.get_or_insert_default(), &mut claim)?;
             resources::merge(&new, shown.resources.get_or_insert_default(), &mut |_, _| Ok(()))?;
+            // Rules are applied in order; none replaces another.
+            for resources in [adjust.resources.get_or_insert_default(), shown.resources.get_or_insert_default()] {
+                resources.devices.extend(new.devices.iter().cloned());
+            }
         }
         Ok(())
     }

@@ -63,9 +63,12 @@ pub(crate) struct Conflict {
     pub(crate) entry: Option<String>,
 }
 
+/// The owners of the fields and entries of one container.
+pub(crate) type Owned = BTreeMap<(Field, Option<String>), String>;
+
 /// Owners by container, field and entry.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Owners(BTreeMap<String, BTreeMap<(Field, Option<String>), String>>);
+pub(crate) struct Owners(BTreeMap<String, Owned>);
 
 impl Owners {
     /// Makes a plugin the owner of a field, or of an entry of it.
@@ -82,6 +85,16 @@ impl Owners {
         }
         let (first, second) = (owner.clone(), plugin.to_owned());
         Err(Conflict { first, second, field, entry: entry.map(str::to_owned) })
+    }
+
+    /// Returns the owners of a container, to restore them.
+    pub(crate) fn save(&self, container: &str) -> Owned {
+        self.0.get(container).cloned().unwrap_or_default()
+    }
+
+    /// Undoes claims since the owners of a container were saved.
+    pub(crate) fn restore(&mut self, container: &str, owned: Owned) {
+        self.0.insert(container.to_owned(), owned);
     }
 
     /// Adds a plugin to the owners of the hooks, of which each plugin may add some.

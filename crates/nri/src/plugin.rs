@@ -13,6 +13,7 @@ use prost::Message;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::{
+    collect::UPDATES_MAX,
     connection::{CallError, Connection, code},
     event::{ALL, Event},
     messages::{
@@ -162,7 +163,10 @@ impl Plugin {
                 self.connection.call("Synchronize", &request, left).await.map_err(|e| e.to_string())?;
             if !request.more {
                 self.synchronized.store(true, Ordering::Release);
-                return Ok(answer.update);
+                return match answer.update.len() {
+                    0..=UPDATES_MAX => Ok(answer.update),
+                    count => Err(format!("it requested {count} updates; at most {UPDATES_MAX} are allowed")),
+                };
             }
             if !answer.more || !answer.update.is_empty() {
                 return Err("it does not support to be synchronized by several messages".to_owned());

@@ -10,6 +10,7 @@
 
 use std::{
     collections::BTreeMap,
+    collections::BTreeSet,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -144,6 +145,14 @@ impl Plugins {
         let plugins = self.lock().clone();
         let usable = plugins.iter().filter(|plugin| plugin.is_usable());
         check_present(required, &usable.map(|plugin| plugin.base.as_str()).collect())
+    }
+
+    /// Fails if a creation that goes to no plugin requires one, also if that has joined since.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    pub fn check_without(required: &[String]) -> Result<(), Error> {
+        check_present(required, &BTreeSet::new())
     }
 
     /// Lists the plugins in the order in which they are called.

@@ -31,6 +31,15 @@ pub struct Changes {
 }
 
 impl Round {
+    /// Fails if one of the required plugins is not among these.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    pub fn check(&self, required: &[String]) -> Result<(), Error> {
+        let usable = self.plugins.iter().filter(|plugin| plugin.is_usable());
+        check_present(required, &usable.map(|plugin| plugin.base.as_str()).collect())
+    }
+
     /// Sends an event of a pod.
     ///
     /// # Errors

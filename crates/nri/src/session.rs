@@ -55,10 +55,15 @@ pub(crate) async fn connect(
     let peer = socket.peer_cred().ok().and_then(|peer| peer.pid());
     let connection = Connection::new(socket, service(&session));
     let config = &plugins.config;
-    let registered = tokio::time::timeout(config.registration_timeout, registration);
-    let registration = match registered.await {
-        Ok(Ok(registration)) => registration,
-        Ok(Err(_)) => return Err("its connection was closed before it registered".to_owned()),
+    let registered = async {
+        tokio::select! {
+            registration = registration => registration.ok(),
+            () = connection.closed() => None,
+        }
+    };
+    let registration = match tokio::time::timeout(config.registration_timeout, registered).await {
+        Ok(Some(registration)) => registration,
+        Ok(None) => return Err("its connection was closed before it registered".to_owned()),
         Err(_) => return Err(format!("it did not register within {} ms", config.registration_timeout.as_millis())),
     };
     let identity = match launched {

@@ -87,7 +87,9 @@ pub(crate) fn serve(source: Source) -> Result<(), Failure> {
 pub(crate) fn reset(source: &Source, keep_data: bool) -> Result<(), Failure> {
     let (config, _) = source.load().map_err(|error| Failure::daemon(error.to_string()))?;
     on_threads(&config, async |monitor| {
-        let engine = pod::Engine::open(engine_config(&config, monitor)).await;
+        // Plugins are not needed to remove everything, and their socket may serve another engine by now.
+        let config = pod::Config { plugins: None, ..engine_config(&config, monitor) };
+        let engine = pod::Engine::open(config).await;
         let outcome = match engine {
             Ok(engine) => engine.reset(keep_data).await,
             Err(error) => Err(error),

@@ -71,7 +71,7 @@ pub(crate) fn admit(parts: &Parts, container: &Container, required: &[String]) -
     let Some(plugins) = &parts.plugins else { return Ok(None) };
     let round = plugins.admit(container.id().as_str(), &container.known_to_plugins);
     if round.is_none() {
-        plugins.check(required)?;
+        nri::Plugins::check_without(required)?;
     }
     Ok(round)
 }
@@ -85,7 +85,10 @@ pub(crate) fn round(parts: &Parts) -> Option<Round> {
 pub(crate) async fn run_pod(parts: &Parts, sandbox: &Sandbox, required: &[String]) -> Result<(), Error> {
     let Some(plugins) = &parts.plugins else { return Ok(()) };
     plugins.check(required)?;
-    let Some(round) = plugins.admit(sandbox.id().as_str(), &sandbox.known_to_plugins) else { return Ok(()) };
+    let Some(round) = plugins.admit(sandbox.id().as_str(), &sandbox.known_to_plugins) else {
+        return Ok(nri::Plugins::check_without(required)?);
+    };
+    round.check(required)?;
     sandbox.stage("announce it to NRI plugins");
     Ok(round.pod_event(Event::RunPodSandbox, &describe_pod(parts, sandbox), required).await?)
 }

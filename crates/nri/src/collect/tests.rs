@@ -117,3 +117,64 @@ fn hooks_of_all_plugins_are_kept_with_their_owners() {
     assert_eq!(collector.adjust.hooks.clone().unwrap_or_default().prestart.len(), 2);
     assert_eq!(collector.owners.of("c1", Field::Hooks), [(None, "00-a,10-b")]);
 }
+
+fn linux(linux: AdjustmentLinux) -> CreateResponse {
+    let adjust = Adjustment { linux: Some(linux), ..Adjustment::default() };
+    CreateResponse { adjust: Some(adjust), ..CreateResponse::default() }
+}
+
+#[test]
+fn the_device_rules_of_all_plugins_are_collected_in_order() {
+    let rule = |allow| crate::messages::DeviceRule { allow, r#type: "c".to_owned(), ..Default::default() };
+    let rules = |allow| {
+        let resources = Some(Resources { devices: vec![rule(allow)], ..Resources::default() });
+        linux(AdjustmentLinux { resources, ..AdjustmentLinux::default() })
+    };
+    let mut collector = creation();
+    collector.add_creation("00-a", rules(false)).expect("collected");
+    collector.add_creation("10-b", rules(true)).expect("collected");
+    let collected = collector.adjust.linux.expect("adjusted").resources.expect("resources").devices;
+    assert_eq!(collected, [rule(false), rule(true)]);
+}
+
+#[test]
+fn a_removed_namespace_is_claimed_like_one_that_is_set() {
+    let namespace = |name: &str| {
+        let namespaces = vec![Namespace { r#type: name.to_owned(), ..Namespace::default() }];
+        linux(AdjustmentLinux { namespaces, ..AdjustmentLinux::default() })
+    };
+    let mut collector = creation();
+    collector.add_creation("00-a", namespace("-pid")).expect("collected");
+    assert_eq!(collector.owners.of("c1", Field::Namespaces), [(Some("pid"), "00-a")]);
+    collector.add_creation("10-b", namespace("pid")).expect_err("a conflict");
+    collector.add_creation("10-b", namespace("-pid")).expect_err("a conflict");
+}
+
+#[test]
+fn what_all_plugins_set_is_bounded_before_it_is_compared() {
+    let many = |from: u32, count: u32| {
+        let env = (from..from + count).map(|number| variable(&format!("V{number}"), "")).collect();
+        CreateResponse { adjust: Some(Adjustment { env, ..Adjustment::default() }), ..CreateResponse::default() }
+    };
+    let mut collector = creation();
+    collector.add_creation("00-a", many(0, 4000)).expect("collected");
+    let error = collector.add_creation("10-b", many(4000, 97)).expect_err("too many").to_string();
+    assert!(error.contains("environment variables") && error.contains("4097"), "{error}");
+    // Comparing these with each other would take hours.
+    creation().add_creation("00-a", many(0, 500_000)).expect_err("too many");
+    let unified = (0..5000).map(|number| (format!("f{number}"), String::new())).collect();
+    let resources = Resources { unified, ..Resources::default() };
+    let response = UpdateResponse { update: vec![update("c2", resources, true)], ..UpdateResponse::default() };
+    collector.add_update("10-b", response).expect_err("too many");
+}
+
+#[test]
+fn one_destination_written_in_two_ways_is_a_conflict() {
+    let mount = |destination: &str| {
+        let mounts = vec![Mount { destination: destination.to_owned(), ..Mount::default() }];
+        CreateResponse { adjust: Some(Adjustment { mounts, ..Adjustment::default() }), ..CreateResponse::default() }
+    };
+    let mut collector = creation();
+    collector.add_creation("00-a", mount("/new")).expect("collected");
+    collector.add_creation("10-b", mount("/new/")).expect_err("a conflict");
+}

@@ -7,10 +7,12 @@ use nri::{
     messages::{ContainerUpdate, Eviction},
 };
 
+use tokio::time::Instant;
+
 use super::{stop, update};
 use crate::{ContainerId, Error, ErrorKind, parts::Parts, plugins::resources};
 
-/// How long an update waits for another operation on its container. That may itself wait for the plugin that requests
+/// How long the updates of one request wait for other operations on their containers. Those may themselves wait for the plugin that requests
 /// the update, so this is shorter than the time that a plugin has for a request.
 const BUSY: Duration = Duration::from_millis(400);
 /// Time that an evicted container has to end.
@@ -23,9 +25,10 @@ const GRACE: Duration = Duration::from_secs(30);
 pub(crate) async fn apply(parts: &Arc<Parts>, changes: Changes) -> Result<(), Error> {
     let Changes { updates, evictions } = changes;
     evict(parts, evictions);
+    let deadline = Instant::now() + BUSY;
     for update in updates {
         let ignored = update.ignore_failure;
-        if let Err(error) = apply_update(parts, &update).await {
+        if let Err(error) = apply_update(parts, &update, deadline).await {
             match ignored {
                 true => tracing::info!(%error, "an update that an NRI plugin requested failed"),
                 false => return Err(error.during("update a container for an NRI plugin")),
@@ -37,9 +40,9 @@ pub(crate) async fn apply(parts: &Arc<Parts>, changes: Changes) -> Result<(), Er
 
 /// Applies updates, and returns those that failed.
 pub(crate) async fn update_all(parts: &Arc<Parts>, updates: Vec<ContainerUpdate>) -> Vec<ContainerUpdate> {
-    let mut failed = Vec::new();
+    let (mut failed, deadline) = (Vec::new(), Instant::now() + BUSY);
     for update in updates {
-        if let Err(error) = apply_update(parts, &update).await {
+        if let Err(error) = apply_update(parts, &update, deadline).await {
             tracing::info!(%error, "an update that an NRI plugin requested failed");
             failed.push(update);
         }
@@ -47,7 +50,7 @@ pub(crate) async fn update_all(parts: &Arc<Parts>, updates: Vec<ContainerUpdate>
     failed
 }
 
-async fn apply_update(parts: &Arc<Parts>, request: &ContainerUpdate) -> Result<(), Error> {
+async fn apply_update(parts: &Arc<Parts>, request: &ContainerUpdate, deadline: Instant) -> Result<(), Error> {
     let container = known(parts, &request.container_id)?;
     let Some(message) = request.linux.as_ref().and_then(|linux| linux.resources.as_ref()) else { return Ok(()) };
     if message.blockio_class.is_some() || message.rdt_class.is_some() {
@@ -55,7 +58,7 @@ async fn apply_update(parts: &Arc<Parts>, request: &ContainerUpdate) -> Result<(
     }
     let mut new = oci::Resources::default();
     resources::set(message, &mut new);
-    let busy = tokio::time::timeout(BUSY, Arc::clone(&container.busy).lock_owned()).await.map_err(|_| {
+    let busy = tokio::time::timeout_at(deadline, Arc::clone(&container.busy).lock_owned()).await.map_err(|_| {
         Error::new(
             ErrorKind::Unavailable,
             format!("update container {}: another operation on it is in progress", container.id()),
