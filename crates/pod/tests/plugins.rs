@@ -151,7 +151,9 @@ fn every_adjustment_of_a_plugin_is_in_the_container_and_survives_the_daemon() {
         // The seccomp policy also applies to what a later daemon and a later monitor execute.
         drop(engine);
         let engine = node.open().await;
+        let before = node::monitor_pid(&engine).await;
         node::kill_monitor(&engine).await;
+        node::wait_for_new_monitor(&engine, before).await;
         assert_eq!(exec(&engine, &id, "mkdir /tmp/x 2>/dev/null || echo no").await, "no\n");
         node.assert_nothing_left(engine).await;
     });

@@ -4,7 +4,9 @@ mod node;
 
 use std::{fs, time::Duration};
 
-use node::{TIMEOUT, container, exec, exit_code, kill_monitor, on_a_node, script, state};
+use node::{
+    TIMEOUT, container, exec, exit_code, kill_monitor, monitor_pid, on_a_node, script, state, wait_for_new_monitor,
+};
 use pod::{ContainerState, Engine, PidMode, SandboxState};
 use rustix::process::{Pid, Signal, kill_process};
 use testbed::{shell, wait_until};
@@ -18,19 +20,6 @@ fn assert_gapless(log: &str) -> usize {
         assert_eq!(line.rsplit(' ').next(), Some(expected.to_string().as_str()), "line {expected}: {line}");
     }
     log.lines().count()
-}
-
-async fn monitor_pid(engine: &Engine) -> Option<u32> {
-    engine.status().await.info.monitor.map(|monitor| monitor.pid)
-}
-
-/// Waits until the monitor has another PID than before.
-async fn wait_for_new_monitor(engine: &Engine, before: Option<u32>) {
-    let begin = std::time::Instant::now();
-    while matches!(monitor_pid(engine).await, pid if pid.is_none() || pid == before) {
-        assert!(begin.elapsed() < TIMEOUT, "no new monitor was started");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 #[test]

@@ -17,9 +17,9 @@ ALLOWED_LEFTOVERS = (
     "table ip6? (mangle|filter|nat)", "/run/xtables.lock", "/run/cdi")
 
 
-def prepare(*names):
+def prepare(*names, packages=()):
     """Installs packages and builds the programs of the node, the addons and the ones named."""
-    install_packages(*PACKAGES)
+    install_packages(*PACKAGES, *packages)
     KIND.prepare()
     crictl()
     built = programs.build(*programs.NODE, *programs.OTHERS, *names)

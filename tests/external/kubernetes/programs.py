@@ -17,9 +17,11 @@ VERSION, STAGING = "v1.37.1", "v0.37.1"
 MODULE = "k8s.io/kubernetes"
 # Name and package, in the order in which they are built.
 NODE = {name: f"./cmd/{name}" for name in ("kubelet", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kube-proxy")}
-# A program of a test image, a device plugin and a driver of dynamic resource allocation.
+# Programs of test images, a device plugin and a driver of dynamic resource allocation.
 IMAGES = {
     "agnhost": "./test/images/agnhost",
+    "nonewprivs": "./test/images/nonewprivs",
+    "regression-issue-74839": "./test/images/regression-issue-74839",
     "sample-device-plugin": "./test/images/sample-device-plugin",
     "dra-test-driver": "./test/e2e/dra/test-driver",
 }
@@ -31,6 +33,7 @@ OTHERS = {
 # Plugins of CoreDNS that are compiled in. With all of them, the libraries of three cloud providers are compiled too.
 PLUGINS = ("cache", "debug", "errors", "file", "forward", "health", "hosts", "kubernetes", "loadbalance", "log", "loop", "ready", "reload", "rewrite", "root",
            "template", "whoami")
+SUITE = ("e2e.test", "ginkgo")
 
 
 def path_of(name):
@@ -72,6 +75,10 @@ def _build(name):
         else:  # the libraries that the other programs are built with; otherwise all of them are compiled twice
             (directory / "go.mod").write_text(re.sub(r"^(\s*k8s\.io/[a-z-]+) v0\.36\.\d+", rf"\1 {STAGING}", (directory / "go.mod").read_text(), flags=re.MULTILINE))
         go_build(directory, path_of(name), "-ldflags", "-s -w", package, cgo=True)
+    elif name == "e2e.test":
+        go_build(source(), path_of(name), "-ldflags", _stamped(), "./test/e2e", cgo=True, command=("test", "-c"))
+    elif name == "ginkgo":
+        go_build(source(), path_of(name), "-ldflags", "-s -w", "github.com/onsi/ginkgo/v2/ginkgo", cgo=True)
     else:
         go_build(source(), path_of(name), "-ldflags", _stamped(), {**NODE, **IMAGES}[name], cgo=True)
 
@@ -83,4 +90,4 @@ def _stamped():
 
 
 if __name__ == "__main__":
-    build(*(sys.argv[1:] or [*NODE, *IMAGES, *OTHERS]))
+    build(*(sys.argv[1:] or [*NODE, *IMAGES, *OTHERS, *SUITE]))

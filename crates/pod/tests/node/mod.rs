@@ -295,3 +295,16 @@ pub async fn kill_monitor(engine: &Engine) {
     let pid = rustix::process::Pid::from_raw(pid).expect("pid");
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("kill");
 }
+
+pub async fn monitor_pid(engine: &Engine) -> Option<u32> {
+    engine.status().await.info.monitor.map(|monitor| monitor.pid)
+}
+
+/// Waits until the monitor has another PID than before.
+pub async fn wait_for_new_monitor(engine: &Engine, before: Option<u32>) {
+    let begin = std::time::Instant::now();
+    while matches!(monitor_pid(engine).await, pid if pid.is_none() || pid == before) {
+        assert!(begin.elapsed() < TIMEOUT, "no new monitor was started");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
