@@ -31,5 +31,5 @@ mod rootless;
 mod scope_oom_kills;
 mod selinux;
 mod stock_kernel;
-mod stuck_systemd;
+mod stuck_init;
 mod systemd;
