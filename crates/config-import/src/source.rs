@@ -87,8 +87,8 @@ pub(crate) fn read_if_present(path: &Path) -> Result<Option<Vec<Setting>>, Impor
     }
 }
 
-/// Lists the entries of a directory whose names are selected, in the order of their names. Empty if there is no such
-/// directory.
+/// Lists the entries of a directory whose names are selected, in the order of their names. Empty if the
+/// directory does not exist.
 pub(crate) fn list(directory: &Path, selects: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, ImportError> {
     let entries = match fs::read_dir(directory) {
         Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) => {

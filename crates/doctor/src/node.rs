@@ -37,7 +37,7 @@ pub struct Node {
     pub daemon: DaemonState,
     /// What the kernel can do.
     pub probes: Probes,
-    /// The kubelet; `None` if there is no kubelet.
+    /// The kubelet; `None` if the node does not have one.
     pub kubelet: Option<Kubelet>,
     /// Other engines.
     pub engines: Vec<Evidence>,

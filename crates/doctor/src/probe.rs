@@ -93,7 +93,7 @@ pub struct Probes {
     pub bpf: Outcome,
     /// The state of the clock.
     pub clock: Option<ClockState>,
-    /// The hard limit of open files of this process; `None` inside if there is no limit.
+    /// The hard limit of open files of this process; `None` inside if it is unlimited.
     pub open_files: Option<Option<u64>>,
 }
 

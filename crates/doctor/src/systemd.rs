@@ -23,7 +23,7 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// Reads a unit and its drop-ins; `None` if there is no such unit.
+    /// Reads a unit and its drop-ins; `None` if it does not exist.
     pub(crate) fn load(host: &Host, name: &str) -> Option<Self> {
         let text = DIRECTORIES.iter().find_map(|directory| host.read(format!("{directory}/{name}")))?;
         let mut unit = Self::default();

@@ -100,7 +100,7 @@ impl Database {
         Ok(entries)
     }
 
-    /// Returns a bucket in a bucket; `None` if there is no such key, or it is not a bucket.
+    /// Returns a bucket in a bucket; `None` if the key does not exist, or is not a bucket.
     pub(crate) fn bucket(&self, parent: &Bucket, name: &str) -> Result<Option<Bucket>, Error> {
         let entry = self.entries(parent)?.into_iter().find(|(key, _)| key == name.as_bytes());
         Ok(match entry {

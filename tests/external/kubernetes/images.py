@@ -1,7 +1,7 @@
 """Test images of Kubernetes, made of its programs and of Debian packages, under the names that its tests use.
 
 Upstream they are made of Alpine Linux and of Go programs. Differences that matter: the shell is bash, because ash of Debian
-does not pass on variables whose names contain a dash; there is no package manager.
+does not pass on variables whose names contain a dash; they lack a package manager.
 """
 
 import hashlib

@@ -71,7 +71,7 @@ pub(super) fn driver(node: &Node) -> Vec<Verdict> {
         (CgroupDriver::Cgroupfs, _) | (CgroupDriver::Auto, Some(_)) => "cgroupfs",
     };
     let Some(kubelet) = &node.kubelet else {
-        return vec![Verdict::ok(format!("Pinion uses {own}; there is no kubelet"))];
+        return vec![Verdict::ok(format!("Pinion uses {own}; the node does not have a kubelet"))];
     };
     let configured = kubelet.setting("cgroup-driver", "cgroupDriver");
     let follows = kubelet.gate("KubeletCgroupDriverFromCRI").unwrap_or(true);

@@ -18,7 +18,7 @@ const REMOVED: [(&str, (u32, u32)); 9] = [
 pub(super) fn config(node: &Node) -> Vec<Verdict> {
     let Some(kubelet) = &node.kubelet else {
         return vec![Verdict::notice(
-            "there is no kubelet on this node: neither a process, kubelet.service nor /var/lib/kubelet/config.yaml",
+            "the node does not have a kubelet: neither a process, kubelet.service nor /var/lib/kubelet/config.yaml",
         )];
     };
     if !kubelet.errors.is_empty() {
@@ -60,7 +60,7 @@ pub(super) fn swap(node: &Node) -> Vec<Verdict> {
 }
 
 pub(super) fn flags(node: &Node) -> Vec<Verdict> {
-    let Some(kubelet) = &node.kubelet else { return vec![Verdict::ok("there is no kubelet")] };
+    let Some(kubelet) = &node.kubelet else { return vec![Verdict::ok("the node does not have a kubelet")] };
     let mut verdicts = Vec::new();
     for (flag, since) in REMOVED.iter().filter(|(flag, _)| kubelet.flags.get(flag).is_some()) {
         let text = format!("--{flag} was removed in {}.{}", since.0, since.1);
@@ -75,7 +75,7 @@ pub(super) fn flags(node: &Node) -> Vec<Verdict> {
 }
 
 pub(super) fn resource_managers(node: &Node) -> Vec<Verdict> {
-    let Some(kubelet) = &node.kubelet else { return vec![Verdict::ok("there is no kubelet")] };
+    let Some(kubelet) = &node.kubelet else { return vec![Verdict::ok("the node does not have a kubelet")] };
     let managers = [
         ("cpu-manager-policy", "cpuManagerPolicy", "none", "cpu_manager_state"),
         ("memory-manager-policy", "memoryManagerPolicy", "None", "memory_manager_state"),
@@ -99,7 +99,7 @@ pub(super) fn resource_managers(node: &Node) -> Vec<Verdict> {
 
 pub(super) fn subordinate_ids(node: &Node) -> Vec<Verdict> {
     if node.kubelet.is_none() {
-        return vec![Verdict::ok("there is no kubelet")];
+        return vec![Verdict::ok("the node does not have a kubelet")];
     }
     let mut verdicts = Vec::new();
     for file in ["/etc/subuid", "/etc/subgid"] {

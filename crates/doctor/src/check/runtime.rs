@@ -8,7 +8,7 @@ use crate::{Engine, Node, finding::Verdict, kubelet::normalized};
 const CADVISOR_SOCKET: &str = "/run/crio/crio.sock";
 
 pub(super) fn endpoint(node: &Node) -> Vec<Verdict> {
-    let Some(kubelet) = &node.kubelet else { return vec![Verdict::ok("there is no kubelet")] };
+    let Some(kubelet) = &node.kubelet else { return vec![Verdict::ok("the node does not have a kubelet")] };
     if node.is_switched() {
         return vec![Verdict::ok(format!("the kubelet uses {}", kubelet.endpoint()))];
     }
@@ -35,7 +35,7 @@ pub(super) fn image_endpoint(node: &Node) -> Vec<Verdict> {
 
 pub(super) fn unit(node: &Node) -> Vec<Verdict> {
     let Some(unit) = node.kubelet.as_ref().and_then(|kubelet| kubelet.unit.as_ref()) else {
-        return vec![Verdict::ok("there is no kubelet.service")];
+        return vec![Verdict::ok("kubelet.service does not exist")];
     };
     let mut verdicts = Vec::new();
     for engine in Engine::ALL.map(Engine::unit) {
@@ -59,7 +59,7 @@ pub(super) fn unit(node: &Node) -> Vec<Verdict> {
 }
 
 pub(super) fn metrics(node: &Node) -> Vec<Verdict> {
-    let Some(kubelet) = &node.kubelet else { return vec![Verdict::ok("there is no kubelet")] };
+    let Some(kubelet) = &node.kubelet else { return vec![Verdict::ok("the node does not have a kubelet")] };
     if kubelet.gate("PodAndContainerStatsFromCRI") == Some(true) {
         return vec![Verdict::ok("PodAndContainerStatsFromCRI is on: all metrics come from Pinion")];
     }

@@ -288,7 +288,7 @@ const CASES: &[Case] = &[
         remove(s, "run/systemd");
     }),
     case("kubelet.config", Problem, "config.yaml: ", |s| kubelet(s, "a: [")),
-    case("kubelet.config", Notice, "no kubelet", |s| {
+    case("kubelet.config", Notice, "does not have a kubelet", |s| {
         remove(s, "usr/lib/systemd/system/kubelet.service");
         remove(s, "var/lib/kubelet/config.yaml");
     }),

@@ -158,7 +158,7 @@ fn a_damaged_first_meta_page_is_replaced_by_the_second() {
     fs::write(&path, &bytes).expect("written");
     let database = Database::open(&path).expect("the second one is valid");
     assert_eq!((database.meta.transaction, database.meta.root), (6, 9999));
-    assert!(database.entries(&database.root()).is_err(), "there is no such page");
+    assert!(database.entries(&database.root()).is_err(), "the page does not exist");
     bytes[PAGE + HEADER + 20] ^= 1;
     fs::write(&path, &bytes).expect("written");
     assert!(Database::open(&path).is_err());
