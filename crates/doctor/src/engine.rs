@@ -134,7 +134,7 @@ impl Engine {
             engine: self,
             daemon: processes
                 .iter()
-                .find(|process| process.name == traces.daemon && process.is_trusted)
+                .find(|process| process.name == traces.daemon && process.is_trusted(host))
                 .map(|process| process.pid),
             containers: processes.iter().filter(is_container).count(),
             sockets: existing(traces.sockets),

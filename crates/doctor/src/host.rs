@@ -115,6 +115,16 @@ impl Host {
 }
 
 #[cfg(test)]
+impl Host {
+    /// Writes a file of a test, and the directories that contain it.
+    pub(crate) fn write(&self, path: &str, text: &str) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+        fs::write(path, text).expect("written");
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

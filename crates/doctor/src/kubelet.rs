@@ -42,7 +42,7 @@ impl Kubelet {
     /// replaces the configuration file.
     pub(crate) fn find(host: &Host, processes: &[Process], file: Option<&Path>) -> Option<Self> {
         // Its program is run, and its command line is believed.
-        let process = processes.iter().find(|process| process.name == "kubelet" && process.is_trusted);
+        let process = processes.iter().find(|process| process.name == "kubelet" && process.is_trusted(host));
         let unit = Unit::load(host, UNIT);
         let command = match (process, &unit) {
             (Some(process), _) => process.arguments.clone(),
@@ -177,11 +177,7 @@ mod tests {
     fn flags_override_drop_ins_and_these_the_file() {
         let dir = tempfile::tempdir().expect("a directory");
         let host = Host::at(dir.path());
-        let write = |path: &str, text: &str| {
-            let path = host.path(path);
-            fs::create_dir_all(path.parent().expect("a parent")).expect("made");
-            fs::write(path, text).expect("written");
-        };
+        let write = |path, text| host.write(path, text);
         write(
             DEFAULT_FILE,
             "kind: KubeletConfiguration\ncontainerRuntimeEndpoint: unix:///var/run/crio/crio.sock\nfailSwapOn: false\nfeatureGates:\n  A: true\n  B: false\n",

@@ -17,9 +17,14 @@ pub(crate) struct Process {
     pub(crate) arguments: Vec<String>,
     /// The program; `None` if it cannot be read.
     pub(crate) program: Option<PathBuf>,
+}
+
+impl Process {
     /// Whether it is a process of root in the namespaces of the node. Names and command lines of others prove nothing: any
     /// container can call itself a kubelet.
-    pub(crate) is_trusted: bool,
+    pub(crate) fn is_trusted(&self, host: &Host) -> bool {
+        is_trusted(host, self.pid)
+    }
 }
 
 /// Lists the processes that have a command line: kernel threads and zombies have none.
@@ -38,8 +43,7 @@ fn read(host: &Host, pid: u32) -> Option<Process> {
         return None;
     }
     let name = host.value(format!("/proc/{pid}/comm"))?;
-    let program = host.link(format!("/proc/{pid}/exe"));
-    Some(Process { pid, name, arguments, program, is_trusted: is_trusted(host, pid) })
+    Some(Process { pid, name, arguments, program: host.link(format!("/proc/{pid}/exe")) })
 }
 
 fn is_trusted(host: &Host, pid: u32) -> bool {

@@ -128,19 +128,13 @@ fn assignments(line: &str) -> Vec<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]
     fn a_command_contains_variables_and_drop_ins() {
         let dir = tempfile::tempdir().expect("a directory");
         let host = Host::at(dir.path());
-        let write = |path: &str, text: &str| {
-            let path = host.path(path);
-            fs::create_dir_all(path.parent().expect("a parent")).expect("made");
-            fs::write(path, text).expect("written");
-        };
+        let write = |path, text| host.write(path, text);
         write(
             "/lib/systemd/system/kubelet.service",
             "[Unit]\nAfter=network.target\nWants=a.service \\\n b.service\n[Service]\nExecStart=/usr/bin/kubelet\n",

@@ -13,6 +13,7 @@
 mod cadvisor;
 pub(crate) mod config;
 mod engine;
+mod http;
 mod inherited;
 mod limits;
 mod lock;

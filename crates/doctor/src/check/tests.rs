@@ -64,9 +64,7 @@ impl Setup {
     }
 
     fn write(&self, path: &str, text: &str) {
-        let path = Host::at(self.dir.path()).path(path);
-        fs::create_dir_all(path.parent().expect("a parent")).expect("made");
-        fs::write(path, text).expect("written");
+        Host::at(self.dir.path()).write(path, text);
     }
 
     fn process(&self, pid: u32, command: &str) {

@@ -1,7 +1,8 @@
 //! Adjustments of NRI plugins to the specification of a container that is about to be created. Nothing was created from
 //! the specification yet: if one adjustment cannot be applied, the container is not created.
 //!
-//! CDI devices come after everything else, because a plugin requests them by names that the node's files explain.
+//! The crate `nri` bounds the number of entries. CDI devices come after everything else, because a plugin requests them by
+//! names that the node's files explain.
 
 mod linux;
 mod mounts;
@@ -16,16 +17,12 @@ use super::{
 };
 use crate::{Error, parts::Parts};
 
-/// Most entries of a list that plugins may add to one container, all together.
-const ENTRIES_MAX: usize = 4096;
-
 /// Applies adjustments to a draft. On an error the draft must not be used. Blocks.
 pub(super) fn apply(parts: &Parts, draft: &mut Draft, adjustment: Adjustment) -> Result<(), Error> {
     try_apply(parts, draft, adjustment).map_err(|error| error.during("apply the adjustments of NRI plugins"))
 }
 
 fn try_apply(parts: &Parts, draft: &mut Draft, adjustment: Adjustment) -> Result<(), Error> {
-    check_bounds(&adjustment)?;
     let Adjustment { annotations, mounts, env, hooks, linux, rlimits, cdi_devices, args } = adjustment;
     for (key, value) in annotations {
         match removed(&key) {
@@ -47,27 +44,6 @@ fn try_apply(parts: &Parts, draft: &mut Draft, adjustment: Adjustment) -> Result
 /// Returns what a key names that requests a removal.
 fn removed(key: &str) -> Option<&str> {
     key.strip_prefix('-')
-}
-
-fn check_bounds(adjustment: &Adjustment) -> Result<(), Error> {
-    let linux = adjustment.linux.as_ref();
-    let counts = [
-        ("annotations", adjustment.annotations.len()),
-        ("mounts", adjustment.mounts.len()),
-        ("environment variables", adjustment.env.len()),
-        ("arguments", adjustment.args.len()),
-        ("limits", adjustment.rlimits.len()),
-        ("CDI devices", adjustment.cdi_devices.len()),
-        ("devices", linux.map_or(0, |linux| linux.devices.len())),
-        ("sysctls", linux.map_or(0, |linux| linux.sysctl.len())),
-        ("network devices", linux.map_or(0, |linux| linux.net_devices.len())),
-    ];
-    match counts.iter().find(|(_, count)| *count > ENTRIES_MAX) {
-        Some((what, count)) => {
-            Err(Error::invalid(format!("{count} {what}; plugins may set at most {ENTRIES_MAX} for one container")))
-        }
-        None => Ok(()),
-    }
 }
 
 fn add_hooks(spec: &mut Spec, new: messages::Hooks) {

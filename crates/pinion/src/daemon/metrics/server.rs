@@ -1,9 +1,8 @@
-//! The HTTP/1.1 server for metrics. Connections, their lifetime and the size of requests are bounded.
+//! The server for metrics.
 
 use std::{
-    convert::Infallible,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -11,32 +10,20 @@ use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
-    header::{ACCEPT, ALLOW, CONTENT_TYPE},
-    server::conn::http1,
-    service::service_fn,
+    header::{ACCEPT, ALLOW},
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
 use telemetry::Format;
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::Semaphore,
-    task::JoinHandle,
-    time::timeout,
-};
+use tokio::{net::TcpListener, task::JoinHandle};
 
 use super::{Sources, scrape::scrape};
-use crate::Failure;
+use crate::{
+    Failure,
+    daemon::http::{serve, text, with_type},
+};
 
-/// Maximum number of concurrent connections; further ones wait.
-const CONNECTIONS: usize = 16;
-/// How long a client may take to send the header of a request.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum lifetime of a connection. A scraper keeps one open for many scrapes, and reconnects.
-const CONNECTION_LIFETIME: Duration = Duration::from_secs(600);
-/// Maximum size of a request in bytes.
-const REQUEST_MAX: usize = 16 << 10;
-/// Pause after a failure to accept a connection, for example because there are no descriptors left.
-const PAUSE: Duration = Duration::from_millis(200);
+/// How long a scraper may take to send the header of a request. It keeps a connection open for many scrapes, and
+/// reconnects.
+const HEADER_TIME: Duration = Duration::from_secs(10);
 
 /// The metrics server, whose address may be changed while the daemon runs.
 pub(crate) struct Endpoint {
@@ -86,38 +73,11 @@ impl Endpoint {
 }
 
 async fn accept(listener: TcpListener, sources: Sources) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
-    loop {
-        // The semaphore is never closed.
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((connection, _)) => {
-                let sources = sources.clone();
-                tokio::spawn(async move {
-                    // Errors of a client that is slow, broken or gone are not worth a report.
-                    let _ = timeout(CONNECTION_LIFETIME, serve_connection(connection, sources)).await;
-                    drop(slot);
-                });
-            }
-            Err(error) => {
-                tracing::warn!("accept a connection for metrics: {error}");
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
-    }
-}
-
-async fn serve_connection(connection: TcpStream, sources: Sources) -> hyper::Result<()> {
-    let service = service_fn(move |request| {
+    let respond = move |request: Request<Incoming>| {
         let sources = sources.clone();
-        async move { Ok::<_, Infallible>(respond(&sources, &request).await) }
-    });
-    http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .max_buf_size(REQUEST_MAX)
-        .serve_connection(TokioIo::new(connection), service)
-        .await
+        async move { respond(&sources, &request).await }
+    };
+    serve(listener, "metrics", HEADER_TIME, respond).await;
 }
 
 async fn respond(sources: &Sources, request: &Request<Incoming>) -> Response<Full<Bytes>> {
@@ -157,15 +117,4 @@ async fn health(engine: &pod::Engine) -> Response<Full<Bytes>> {
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
     text(code, line("runtime", &status.runtime) + &line("network", &status.network))
-}
-
-fn text(code: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    with_type(code, body, "text/plain; charset=utf-8")
-}
-
-fn with_type(code: StatusCode, body: impl Into<Bytes>, content_type: &'static str) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = code;
-    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(content_type));
-    response
 }
