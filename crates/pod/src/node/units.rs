@@ -34,6 +34,14 @@ pub(crate) struct Registration {
     pub(crate) resources: oci::Resources,
 }
 
+impl Registration {
+    /// Returns the resources of a group that was created with limits and updated since. An update has neither device
+    /// rules nor the default limit of processes.
+    pub(crate) fn updated(created: oci::Resources, update: oci::Resources) -> oci::Resources {
+        oci::Resources { devices: created.devices, pids: update.pids.or(created.pids), ..update }
+    }
+}
+
 /// The queue of changes, and the thread that passes them to systemd.
 pub(crate) struct Units {
     shared: Arc<Shared>,

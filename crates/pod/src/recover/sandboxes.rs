@@ -37,7 +37,7 @@ pub(super) fn load(parts: &Arc<Parts>, loaded: Records) {
                 let other = |_| Error::internal("its metadata belongs to another pod");
                 let why = metadata.map_or_else(|why| why, other);
                 tracing::warn!("read the record of pod {id}: {why}; the pod is not ready");
-                broken_sandbox(&id, &why)
+                broken_sandbox(&id, &why, parts.node.driver)
             }
         };
         parts.registry.insert_sandbox(Arc::new(Sandbox::new(metadata, record)));
@@ -48,7 +48,7 @@ pub(super) fn load(parts: &Arc<Parts>, loaded: Records) {
 pub(super) fn add_missing(parts: &Parts, id: &SandboxId) {
     let why = Error::internal("its record is gone");
     tracing::warn!("pod {id} is not ready: {why}");
-    let (metadata, record) = broken_sandbox(id, &why);
+    let (metadata, record) = broken_sandbox(id, &why, parts.node.driver);
     let written = parts.registry.records.create(id, &metadata);
     let written = written.and_then(|()| parts.registry.records.write_status(id, &record));
     if let Err(error) = written {

@@ -78,7 +78,7 @@ fn scope_of(parts: &Parts, container: &Container) -> Option<Registration> {
     let spec = container.spec(&parts.registry.records).ok()?;
     let created = spec.linux.and_then(|linux| linux.resources).unwrap_or_default();
     let resources = match record.resources.clone() {
-        Some(updated) => oci::Resources { devices: created.devices, ..updated },
+        Some(update) => Registration::updated(created, update),
         None => created,
     };
     Some(Registration { path, process: Some((record.pid, record.start_time)), resources })

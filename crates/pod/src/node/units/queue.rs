@@ -52,7 +52,9 @@ impl Queue {
         };
         match (pending, entry) {
             (Entry::Stop(_), _) => {}
-            (Entry::Register(pending), Entry::Update(_, resources)) => pending.resources = resources,
+            (Entry::Register(pending), Entry::Update(_, resources)) => {
+                pending.resources = Registration::updated(std::mem::take(&mut pending.resources), resources);
+            }
             (pending, entry) => *pending = entry,
         }
     }
@@ -76,7 +78,8 @@ impl Queue {
             Entry::Register(_) | Entry::Stop(_) => return,
         };
         if let Entry::Register(registration) = entry {
-            *pending = Entry::Register(Registration { resources: newer, ..registration });
+            let resources = Registration::updated(registration.resources, newer);
+            *pending = Entry::Register(Registration { resources, ..registration });
         }
     }
 
@@ -126,6 +129,22 @@ mod tests {
         assert_eq!(limit_of(queue.pop()), Some(3), "a registration has the newest limits");
         assert_eq!(limit_of(queue.pop()), Some(2));
         assert!(queue.pop().is_none() && queue.is_idle());
+    }
+
+    #[test]
+    fn an_update_before_the_registration_keeps_the_default_limit_of_processes() {
+        let created = || {
+            let resources = oci::Resources { pids: Some(oci::Pids { limit: Some(7) }), ..oci::Resources::default() };
+            Entry::Register(Registration { path: path("x"), process: None, resources })
+        };
+        let other = || Entry::Update(path("x"), oci::Resources::default());
+        let mut queue = Queue::default();
+        queue.push(created());
+        queue.push(other());
+        assert_eq!(limit_of(queue.pop()), Some(7));
+        queue.push(other());
+        queue.put_back(created());
+        assert_eq!(limit_of(queue.pop()), Some(7));
     }
 
     #[test]

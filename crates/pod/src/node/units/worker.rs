@@ -10,7 +10,7 @@ use std::{
 
 use cgroup::{
     Group, GroupPath, Limits,
-    systemd::{Connection, LoadedUnit, Unit},
+    systemd::{Connection, LoadedUnit, Unit, expand_slice},
 };
 use rustix::process::Pid;
 
@@ -185,8 +185,9 @@ impl Worker {
         if self.shared.lock().registered.contains(&unit.name) || cgroup_names::owner_of_unit(&unit.name).is_none() {
             return Ok(false);
         }
+        // A slice may belong to a pod whose record cannot be read: systemd would end the containers in it.
         if unit.name.ends_with(".slice") {
-            return Ok(true);
+            return Ok(expand_slice(&unit.name).map_or(true, |path| !self.has_process(&path)));
         }
         let group = connection.group_of_scope(unit)?;
         Ok(group.is_none_or(|path| !self.has_process(&path)))

@@ -11,8 +11,9 @@ use crate::{
 /// Annotation of a broken pod: the reason.
 const ANNOTATION: &str = "io.pinion.broken";
 
-/// Returns a substitute for the record. It has every resource that a pod can have, so that the removal covers all.
-pub(crate) fn broken(id: &SandboxId, why: &Error) -> (SandboxMetadata, SandboxRecord) {
+/// Returns a substitute for the record. It has every resource that a pod can have, so that the removal covers all; its
+/// cgroups are named by the driver that is in use.
+pub(crate) fn broken(id: &SandboxId, why: &Error, cgroup_driver: CgroupDriver) -> (SandboxMetadata, SandboxRecord) {
     let config = SandboxConfig {
         name: Name { name: format!("broken-{id:.12}"), ..Name::default() },
         hostname: String::new(),
@@ -36,7 +37,7 @@ pub(crate) fn broken(id: &SandboxId, why: &Error) -> (SandboxMetadata, SandboxRe
         id: id.clone(),
         config: Arc::new(config),
         created_at: clock::now(),
-        cgroup_driver: CgroupDriver::default(),
+        cgroup_driver,
         cgroup_names: CgroupNames::default(),
     };
     (metadata, broken_status(why))
