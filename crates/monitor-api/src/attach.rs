@@ -44,6 +44,12 @@ pub enum Role {
     Kept(u32),
 }
 
+impl Role {
+    /// The directory of a container's log, opened with `O_PATH`: a log that reaches its maximum size is replaced there. A
+    /// peer before contract 1.7 knows this role, and either ignores it or hands it to the next monitor.
+    pub const LOG_DIRECTORY: Self = Self::Kept(0);
+}
+
 /// Descriptors of one message, each with its role.
 #[derive(Debug, Default)]
 pub struct Attachments(Vec<(Role, OwnedFd)>);

@@ -48,7 +48,8 @@ pub use heartbeat::{LogDevice, Pong, StuckWriter};
 pub use hooks::PendingHooks;
 pub use message::{
     Adopt, Attach, ContainerDescription, Create, Created, Event, Exec, ExecStarted, ExitStatus, Holding, HoldingState,
-    Kill, KillScope, LogOptions, MakeNamespaces, PodInit, PodInitStarted, Request, Target, UserMappings, Welcome,
+    Kill, KillScope, LogLimit, LogOptions, MakeNamespaces, PodInit, PodInitStarted, Request, Target, UserMappings,
+    Welcome,
 };
 pub use reply::Reply;
 pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path, sweep};
@@ -58,9 +59,10 @@ pub const MAJOR: u32 = 1;
 /// Minor version of the contract, raised for additions that the other side may ignore.
 ///
 /// 1.1: `Upgrade`. 1.2: `MakeNamespaces`, `PodInit` with a user namespace. 1.3: `Ping`. 1.4: `Holding::user_namespace`.
-/// 1.5: `Mounts`, `LogOptions::awaited`. 1.6: `Failure::command` and `Failure::operation`. A request that the peer does not know breaks the connection, so send only
-/// requests of the version in its `Welcome` or `Hello`.
-pub const MINOR: u32 = 6;
+/// 1.5: `Mounts`, `LogOptions::awaited`. 1.6: `Failure::command` and `Failure::operation`. 1.7: `LogOptions::limit`. A
+/// request that the peer does not know breaks the connection, so send only requests of the version in its `Welcome` or
+/// `Hello`.
+pub const MINOR: u32 = 7;
 
 /// Maximum number of mounts of one container.
 pub const MOUNTS_MAX: usize = 4096;

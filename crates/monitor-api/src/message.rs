@@ -15,8 +15,8 @@ pub enum Request {
     },
     /// Lists all objects of the monitor. Answered by `Holding` × n and `Done`, all with the number of this request.
     Inventory,
-    /// Takes over an object of a monitor that died [Pidfd, Sync, StdoutRead, StderrRead, StdinHold, Log, Terminal,
-    /// Seccomp]. Without Seccomp, an exec in the container must attach its own program, unless the container has no
+    /// Takes over an object of a monitor that died [Pidfd, Sync, StdoutRead, StderrRead, StdinHold, Log, LOG_DIRECTORY,
+    /// Terminal, Seccomp]. Without Seccomp, an exec in the container must attach its own program, unless the container has no
     /// seccomp filter.
     Adopt(Adopt),
     /// Sends mounts of a container before its `Create`, if they do not fit into that [Mount(n)]. It can be repeated, up
@@ -27,7 +27,7 @@ pub enum Request {
         container: String,
     },
     /// Creates a container that waits for `Start` [Rootfs, Mount(n), Namespace(k), Stdin, Stdout, Stderr, StdinHold,
-    /// StdoutRead, StderrRead, Log, Seccomp]. Answered by `Created` [Pidfd, Sync, Terminal].
+    /// StdoutRead, StderrRead, Log, LOG_DIRECTORY, Seccomp]. Answered by `Created` [Pidfd, Sync, Terminal].
     Create(Box<Create>),
     /// Starts a created container. Answered when `execve` succeeded or failed.
     Start {
@@ -46,7 +46,7 @@ pub enum Request {
         /// Container id.
         container: String,
     },
-    /// Continues the log in this file [Log].
+    /// Continues the log in this file [Log, LOG_DIRECTORY].
     ReopenLog {
         /// Container id.
         container: String,
@@ -181,7 +181,7 @@ pub struct Create {
 }
 
 /// How a container's log is written (CRI log format).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogOptions {
     /// Maximum length in bytes of a piece of a line. A longer line is written as several `P` entries.
     pub line_max: u32,
@@ -189,11 +189,29 @@ pub struct LogOptions {
     /// attaches a log.
     #[serde(default)]
     pub awaited: bool,
+    /// Limit of its size, which requires `Role::LOG_DIRECTORY`. Contract 1.7.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<LogLimit>,
+}
+
+/// Limit of the size of a log. A log that would exceed it is replaced by an empty file, as conmon does
+/// (`--log-size-max`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLimit {
+    /// Maximum size of the file in bytes, at least [`LogLimit::SIZE_MIN`].
+    pub size_max: u64,
+    /// Name of the file in its directory.
+    pub name: String,
+}
+
+impl LogLimit {
+    /// Smallest size in bytes. CRI-O refuses smaller ones, too.
+    pub const SIZE_MIN: u64 = 8192;
 }
 
 impl Default for LogOptions {
     fn default() -> Self {
-        Self { line_max: 16 * 1024, awaited: false }
+        Self { line_max: 16 * 1024, awaited: false, limit: None }
     }
 }
 

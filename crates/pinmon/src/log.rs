@@ -21,12 +21,16 @@
 //! of a batch that the dead monitor wrote remains at the end of the old file, and the whole batch is written to the new
 //! one.
 //!
+//! A log that has reached its maximum size is replaced by an empty file of the same name before a batch is prepared
+//! (`limit.rs`), so a batch is in one file. A successor opens the log by its name.
+//!
 //! A terminal cannot be peeked. It is read directly into the landing area (`Reading`, then `Received`), and all that
 //! was read is written immediately, including partial lines. If a read is interrupted by a kill, only zero bytes at its
 //! very end are lost.
 
 pub(crate) mod format;
 pub(crate) mod journal;
+pub(crate) mod limit;
 pub(crate) mod pipe_marker;
 pub(crate) mod pump;
 pub(crate) mod recover;

@@ -83,11 +83,12 @@ fn every_line_arrives_once_however_often_the_monitor_is_killed() {
     let status = loop {
         // Killed while it moves output: as soon as the log has grown.
         let before = fs::metadata(node.log_path("c")).expect("log").len();
-        while fs::metadata(node.log_path("c")).expect("log").len() < before + 1000 * (kills % 37) && !ended(&container)
+        while fs::metadata(node.log_path("c")).expect("log").len() < before + 1000 * (kills % 37)
+            && !container.has_ended()
         {
             std::thread::yield_now();
         }
-        if ended(&container) || kills == 150 {
+        if container.has_ended() || kills == 150 {
             break node.wait("c");
         }
         node.replace_monitor();
@@ -99,11 +100,6 @@ fn every_line_arrives_once_however_often_the_monitor_is_killed() {
     assert!(node.text("c") == numbers(LAST).as_bytes(), "after {kills} kills: {} bytes", node.text("c").len());
     node.delete("c");
     node.end_after_kills();
-}
-
-fn ended(container: &TestContainer) -> bool {
-    let mut fds = [rustix::event::PollFd::new(&container.pidfd, rustix::event::PollFlags::IN)];
-    rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).expect("poll") > 0
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn full() -> Holding {
         cgroup: "/kubepods/pod/web".into(),
         pid: 4_000_000,
         start_time: 1 << 40,
-        log: LogOptions { line_max: 16384, awaited: true },
+        log: LogOptions { line_max: 16384, awaited: true, limit: None },
         hooks: Some(hooks()),
         user_namespace: Some(true),
     };

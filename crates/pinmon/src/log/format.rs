@@ -18,6 +18,13 @@ pub(crate) struct Piece {
     pub(crate) full: bool,
 }
 
+impl Piece {
+    /// Returns the length of its log entry.
+    pub(crate) fn entry_length(&self) -> u64 {
+        (Prefix::LENGTH + self.end - self.start + usize::from(!self.full)) as u64
+    }
+}
+
 /// Cuts output into pieces of at most `line_max` bytes, and returns the number of bytes that they cover. A partial line
 /// is not covered unless it is longer than `line_max` or `flush` is set.
 pub(crate) fn cut(data: &[u8], line_max: usize, flush: bool, pieces: &mut Vec<Piece>) -> usize {
@@ -39,6 +46,13 @@ pub(crate) fn cut(data: &[u8], line_max: usize, flush: bool, pieces: &mut Vec<Pi
     start
 }
 
+/// Returns an upper bound of the length of the log entries of this output, cut as by [`cut`].
+pub(crate) fn entries_max(data: &[u8], line_max: usize) -> u64 {
+    let newlines = data.iter().filter(|byte| **byte == b'\n').count();
+    let entries = newlines + data.len() / line_max + 1;
+    (data.len() + entries * (Prefix::LENGTH + 1)) as u64
+}
+
 /// Finds the first newline. `skip_until` is the only public access to the vectorized search of std.
 fn newline(data: &[u8]) -> Option<usize> {
     let mut rest = data;
@@ -51,7 +65,7 @@ fn newline(data: &[u8]) -> Option<usize> {
 pub(crate) struct Prefix([u8; Prefix::LENGTH]);
 
 impl Prefix {
-    const LENGTH: usize = 40;
+    pub(crate) const LENGTH: usize = 40;
     const TAG: usize = 38;
 
     /// Formats the prefix of a full entry, for a time in nanoseconds since the epoch.

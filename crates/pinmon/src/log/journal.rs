@@ -144,9 +144,12 @@ impl Journal {
         self.memory.publish(AT_PHASE, Phase::Reading as u32);
     }
 
-    /// Records that this number of bytes was read.
-    pub(crate) fn received(&mut self, length: usize) {
+    /// Records that this number of bytes was read, and where in a log they are about to be written.
+    pub(crate) fn received(&mut self, length: usize, log: Option<LogPosition>) {
+        // Without a position, a successor does not truncate a log, and nothing of the batch was written yet.
+        self.memory.publish(AT_HAS_LOG, 0);
         self.put(AT_LENGTH, &(length as u32).to_ne_bytes());
+        self.put_position(log);
         self.memory.publish(AT_PHASE, Phase::Received as u32);
     }
 
@@ -185,14 +188,18 @@ impl Journal {
         let name = &entry.container.as_bytes()[..entry.container.len().min(NAME_MAX)];
         self.put(AT_STREAM, &entry.stream.word().to_ne_bytes());
         self.put(AT_LENGTH, &(entry.length as u32).to_ne_bytes());
-        self.put(AT_HAS_LOG, &u32::from(entry.log.is_some()).to_ne_bytes());
-        if let Some(log) = entry.log {
+        self.put_position(entry.log);
+        self.put(AT_NAME_LENGTH, &(name.len() as u32).to_ne_bytes());
+        self.put(AT_NAME, name);
+    }
+
+    fn put_position(&mut self, log: Option<LogPosition>) {
+        if let Some(log) = log {
             self.put(AT_DEVICE, &log.device.to_ne_bytes());
             self.put(AT_INODE, &log.inode.to_ne_bytes());
             self.put(AT_SIZE, &log.size.to_ne_bytes());
         }
-        self.put(AT_NAME_LENGTH, &(name.len() as u32).to_ne_bytes());
-        self.put(AT_NAME, name);
+        self.memory.publish(AT_HAS_LOG, u32::from(log.is_some()));
     }
 
     fn put(&mut self, at: usize, bytes: &[u8]) {

@@ -11,7 +11,7 @@ use rustix::{
 };
 
 use super::{
-    format::{Piece, cut},
+    format::{Piece, cut, entries_max},
     journal::{BATCH, Entry, Journal, TERMINAL_CHUNK},
     pipe_marker::PipeCalls,
     sink::Sink,
@@ -80,6 +80,7 @@ impl Pump {
                 LineTail::Due => break cut(&self.journal.data()[..available], source.line_max, true, &mut self.pieces),
             }
         };
+        let used = sink.fit(&mut self.pieces).unwrap_or(used);
         let log = sink.position();
         self.journal.prepare(&Entry { container: source.container.to_owned(), stream: source.kind, log, length: used });
         sink.write((log, source.kind), self.journal.data(), &self.pieces);
@@ -94,7 +95,8 @@ impl Pump {
     pub(crate) fn terminal(&mut self, source: Source<'_>, sink: &mut Sink, taps: &mut Taps) -> io::Result<PassOutcome> {
         let log = sink.position();
         self.journal.reading(&Entry { container: source.container.to_owned(), stream: source.kind, log, length: 0 });
-        let length = match rustix::io::read(source.fd, &mut self.journal.landing_mut()[..TERMINAL_CHUNK]) {
+        let chunk = sink.chunk_max().min(TERMINAL_CHUNK);
+        let length = match rustix::io::read(source.fd, &mut self.journal.landing_mut()[..chunk]) {
             Ok(length) if length > 0 => length,
             result => {
                 self.journal.idle();
@@ -106,7 +108,7 @@ impl Pump {
                 };
             }
         };
-        self.journal.received(length);
+        receive(&mut self.journal, length, sink, source.line_max);
         write_all(&self.journal.landing()[..length], (source.kind, source.line_max), sink, &mut self.pieces);
         taps.send(source.kind, &self.journal.landing()[..length]);
         self.journal.idle();
@@ -184,6 +186,12 @@ pub(super) fn consume(journal: &mut Journal, fd: BorrowedFd<'_>, part: std::ops:
         }
     }
     Ok(())
+}
+
+/// Records that this number of bytes was read from a terminal, after the log got room for them.
+pub(super) fn receive(journal: &mut Journal, length: usize, sink: &mut Sink, line_max: usize) {
+    sink.make_room(entries_max(&journal.landing()[..length], line_max));
+    journal.received(length, sink.position());
 }
 
 /// Writes all data read from a terminal, including partial lines.

@@ -7,7 +7,7 @@ use rustix::fd::BorrowedFd;
 use super::{
     journal::{Entry, Journal, Phase, TERMINAL_CHUNK},
     pipe_marker::PipeCalls,
-    pump::{consume, write_all},
+    pump::{consume, receive, write_all},
     sink::Sink,
 };
 
@@ -32,7 +32,6 @@ pub(crate) fn recover(
         }
         Phase::Reading => {
             let length = journal.landing()[..TERMINAL_CHUNK].iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
-            journal.received(length);
             write_received(journal, &Entry { length, ..entry }, sink, line_max)?;
         }
         Phase::Received => write_received(journal, &entry, sink, line_max)?,
@@ -46,8 +45,9 @@ fn consumed(journal: &Journal, length: usize) -> usize {
     journal.data().iter().zip(journal.landing()).take(length).take_while(|(data, landed)| data == landed).count()
 }
 
-fn write_received(journal: &Journal, entry: &Entry, sink: &mut Sink, line_max: usize) -> io::Result<()> {
+fn write_received(journal: &mut Journal, entry: &Entry, sink: &mut Sink, line_max: usize) -> io::Result<()> {
     cut_back(entry, sink)?;
+    receive(journal, entry.length, sink, line_max);
     write_all(&journal.landing()[..entry.length], (entry.stream, line_max), sink, &mut Vec::new());
     Ok(())
 }

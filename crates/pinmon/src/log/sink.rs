@@ -11,6 +11,7 @@ use rustix::{
 use super::{
     format::{Piece, Prefix},
     journal::LogPosition,
+    limit::{ReplacedLog, SizeLimit},
 };
 use crate::stream::StreamKind;
 
@@ -36,12 +37,16 @@ pub(crate) struct Sink {
     loss: Loss,
     /// A loss that the monitor was not sent yet. With a message, the daemon must be notified too.
     unreported: Option<Option<String>>,
+    limit: Option<SizeLimit>,
+    /// Why a log that has reached its maximum size could not be replaced.
+    limit_error: Option<String>,
+    replaced: Option<ReplacedLog>,
 }
 
 impl Sink {
     /// Creates a sink. Without a file, output is only sent to attached clients. An `O_PATH` descriptor is opened here.
-    pub(crate) fn new(file: Option<OwnedFd>, loss: Loss) -> Self {
-        let mut sink = Self { loss, ..Self::default() };
+    pub(crate) fn new(file: Option<OwnedFd>, limit: Option<SizeLimit>, loss: Loss) -> Self {
+        let mut sink = Self { limit, loss, ..Self::default() };
         if let Some(file) = file {
             sink.open(file);
         }
@@ -49,14 +54,19 @@ impl Sink {
     }
 
     fn open(&mut self, file: OwnedFd) {
-        (self.file, self.open_error) = match writable(file) {
+        // Another log writer may have replaced the log since the monitor received this descriptor.
+        let replacement = self.limit.as_ref().and_then(SizeLimit::open);
+        (self.file, self.open_error) = match replacement.map_or_else(|| writable(file), Ok) {
             Ok(file) => (Some(file), None),
             Err(error) => (None, Some(format!("open the log: {error}"))),
         };
     }
 
-    /// Continues in another file.
-    pub(crate) fn reopen(&mut self, file: OwnedFd) {
+    /// Continues in another file, whose directory may be another one.
+    pub(crate) fn reopen(&mut self, file: OwnedFd, directory: Option<OwnedFd>) {
+        if let (Some(limit), Some(directory)) = (&mut self.limit, directory) {
+            limit.directory = directory;
+        }
         self.open(file);
         self.loss.report_at = 0;
     }
@@ -74,6 +84,70 @@ impl Sink {
         regular.then_some(position)
     }
 
+    /// Makes room for these pieces, and removes those that do not fit into the log. Returns the number of bytes that the
+    /// remaining ones cover; `None`: the log has no maximum size.
+    pub(crate) fn fit(&mut self, pieces: &mut Vec<Piece>) -> Option<usize> {
+        let first = pieces.first()?.entry_length();
+        let mut room = self.make_room(first)?;
+        let fits = |piece: &&Piece| {
+            let remaining = room.checked_sub(piece.entry_length());
+            room = remaining.unwrap_or(room);
+            remaining.is_some()
+        };
+        // A piece is shorter than an empty log may be. Without room, the output is dropped.
+        let count = pieces.iter().take_while(fits).count().max(1);
+        pieces.truncate(count);
+        pieces.last().map(|piece| piece.end)
+    }
+
+    /// Replaces the log if entries of this length would exceed its maximum size. Returns the room that it has; `None`: it
+    /// has no maximum size.
+    pub(crate) fn make_room(&mut self, length: u64) -> Option<u64> {
+        self.replaced.take_if(|replaced| replaced.is_expired());
+        let size_max = self.limit.as_ref()?.size_max();
+        let size = self.position()?.size;
+        let room = size_max.saturating_sub(size).saturating_sub(self.notice_length());
+        self.limit_error = None;
+        if room >= length || size == 0 {
+            return Some(room);
+        }
+        if let Err(error) = self.replace() {
+            self.limit_error = Some(format!("the log reached its maximum size, and replacing it failed: {error}"));
+        }
+        Some(size_max.saturating_sub(self.notice_length()))
+    }
+
+    /// Releases a replaced log immediately, as some time after it was replaced.
+    #[cfg(test)]
+    pub(crate) fn replaced_logs_expire(&mut self) {
+        self.replaced = None;
+    }
+
+    /// Returns how many bytes of a terminal may be read at a time, so that their entries fit into an empty log.
+    pub(crate) fn chunk_max(&self) -> usize {
+        self.limit.as_ref().map_or(usize::MAX, SizeLimit::chunk_max)
+    }
+
+    /// Continues in an empty file of the same name.
+    fn replace(&mut self) -> io::Result<()> {
+        let (Some(limit), Some(file)) = (&self.limit, &self.file) else { return Ok(()) };
+        let new = limit.replace(file)?;
+        let why = format!("the log reached its maximum size, {} bytes", limit.size_max());
+        let Some(old) = self.file.replace(new) else { return Ok(()) };
+        let old = ReplacedLog::new(old);
+        // A log that kubelet has renamed in the meantime is not lost.
+        if let Some(size) = old.removed_size() {
+            self.drop_bytes(size, why);
+        }
+        self.replaced = Some(old);
+        Ok(())
+    }
+
+    /// Returns the length of the entry about lost output that the next write begins with.
+    fn notice_length(&self) -> u64 {
+        self.loss.unwritten.as_ref().map_or(0, |(bytes, why)| notice(0, *bytes, why).len() as u64)
+    }
+
     /// Writes these pieces of `data`, all or none: after a short write to a full disk, the file is truncated to its
     /// previous size.
     pub(crate) fn write(&mut self, at: (Option<LogPosition>, StreamKind), data: &[u8], pieces: &[Piece]) {
@@ -83,6 +157,9 @@ impl Sink {
             }
             return;
         };
+        if let Some(why) = self.limit_error.clone() {
+            return self.drop_bytes(pieces.last().map_or(0, |p| p.end) as u64, why);
+        }
         let now = crate::clock::realtime();
         let full = Prefix::new(now, at.1);
         let partial = full.partial();

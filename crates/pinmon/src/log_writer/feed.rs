@@ -13,6 +13,7 @@ use super::order::{Add, EndPhase};
 use crate::{
     event::{Epoll, POLL_INTERVAL, Token},
     log::{
+        limit::SizeLimit,
         pipe_marker::{LeakyBucket, PipeCalls},
         pump::{PassOutcome, Pump, Source},
         sink::Sink,
@@ -97,7 +98,8 @@ impl Feed {
         }
         let log = if add.log { files.next() } else { None };
         let (container, line_max) = (add.container.clone(), add.line_max);
-        let sink = Sink::new(log, add.loss.clone());
+        let limit = add.limit.clone().zip(files.next()).map(|(limit, directory)| SizeLimit { limit, directory });
+        let sink = Sink::new(log, limit, add.loss.clone());
         Ok(Self {
             container,
             streams,

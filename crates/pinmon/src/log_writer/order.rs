@@ -1,5 +1,6 @@
 //! Messages between the monitor and a log writer. Both are the same program, because one is a clone of the other.
 
+use monitor_api::LogLimit;
 use serde::{Deserialize, Serialize};
 
 use crate::{log::sink::Loss, stream::StreamKind};
@@ -19,9 +20,9 @@ pub(crate) enum EndPhase {
 /// Monitor to log writer. Descriptors are in brackets.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Move the output of this container [its streams in order, then its log].
+    /// Move the output of this container [its streams in order, then its log, then the directory of its log].
     Add(Add),
-    /// Continue the log in this file [log]. Answered by `Reopened`.
+    /// Continue the log in this file [log, its directory if it has a limit]. Answered by `Reopened`.
     Reopen { serial: u64 },
     /// Copy output to this pipe too [pipe].
     Tap { serial: u64, number: u8, kind: StreamKind },
@@ -45,6 +46,8 @@ pub(crate) struct Add {
     pub(crate) streams: Vec<(StreamKind, bool)>,
     /// Whether a log is attached.
     pub(crate) log: bool,
+    /// Limit of the size of the log, if the directory of the log is attached.
+    pub(crate) limit: Option<LogLimit>,
     pub(crate) loss: Loss,
     /// Journals with a batch of this container that must be recovered first. If there are any, answered by `Recovered`.
     pub(crate) recover: Vec<String>,

@@ -121,8 +121,9 @@ impl LogWriter<'_> {
         match order {
             Order::Add(add) => self.add(&add, files),
             Order::Reopen { serial } => {
-                if let (Some(feed), Some(file)) = (self.feeds.get_mut(&serial), files.into_iter().next()) {
-                    feed.sink.reopen(file);
+                let mut files = files.into_iter();
+                if let (Some(feed), Some(file)) = (self.feeds.get_mut(&serial), files.next()) {
+                    feed.sink.reopen(file, files.next());
                 }
                 self.report(&Report::Reopened { serial })
             }

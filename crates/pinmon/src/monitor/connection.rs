@@ -71,6 +71,7 @@ fn descriptors<'a>(container: &'a Container, output: &'a Output) -> Vec<(Role, B
         (Role::StderrRead, stream(StreamKind::Stderr)),
         (Role::StdinHold, container.stdin.as_ref().map(AsFd::as_fd)),
         (Role::Log, output.log.as_ref().map(AsFd::as_fd)),
+        (Role::LOG_DIRECTORY, output.limit.as_ref().map(|limit| limit.directory.as_fd())),
         (Role::Terminal, output.terminal().map(AsFd::as_fd)),
     ];
     list.into_iter().filter_map(|(role, fd)| fd.map(|fd| (role, fd))).collect()

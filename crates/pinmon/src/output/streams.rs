@@ -13,7 +13,7 @@ use rustix::{
 use crate::{
     closing::{self, CloseQueue, Pipe, Terminal},
     link::RequestId,
-    log::sink::Loss,
+    log::{limit::SizeLimit, sink::Loss},
     log_writer::order::{Add, EndPhase, Order},
     stream::StreamKind,
 };
@@ -95,6 +95,7 @@ pub(crate) struct Output {
     pub(crate) log: Option<OwnedFd>,
     pub(crate) taps: Vec<Tap>,
     pub(crate) line_max: usize,
+    pub(crate) limit: Option<SizeLimit>,
     /// Selects the log writer. It does not change unless the container blocks its writer.
     pub(crate) place: Place,
     pub(crate) loss: Loss,
@@ -167,9 +168,12 @@ impl Output {
 
     /// Continues the log in another file. The output keeps its log writer even if the file is on another file system,
     /// because a batch may be in progress.
-    pub(crate) fn reopen(&mut self, file: OwnedFd) {
+    pub(crate) fn reopen(&mut self, file: OwnedFd, directory: Option<OwnedFd>) {
         if !self.is_open() {
             return;
+        }
+        if let (Some(limit), Some(directory)) = (&mut self.limit, directory) {
+            limit.directory = directory;
         }
         let log = as_path_descriptor(file);
         if std::mem::take(&mut self.awaits_log) && self.recover.is_empty() {
@@ -211,6 +215,7 @@ impl Output {
         self.taps.iter().for_each(Tap::end);
         self.taps.clear();
         self.log = None;
+        self.limit = None;
     }
 
     /// Forgets what was sent, because the log writer died or was not started, and the next one needs everything.
@@ -223,6 +228,8 @@ impl Output {
     /// Returns the next order that the log writer was not sent, with its descriptors.
     pub(crate) fn next_order(&self, serial: u64) -> Option<(Order, Vec<BorrowedFd<'_>>)> {
         let log = self.log.as_ref().map(AsFd::as_fd);
+        let limit = self.limit.as_ref().filter(|_| log.is_some());
+        let directory = limit.map(|limit| limit.directory.as_fd());
         if !self.is_open() {
             return None;
         }
@@ -233,11 +240,12 @@ impl Output {
                 line_max: self.line_max,
                 streams: self.streams.iter().map(|stream| (stream.kind, stream.file.terminal().is_some())).collect(),
                 log: log.is_some(),
+                limit: limit.map(|limit| limit.limit.clone()),
                 loss: self.loss.clone(),
                 recover: self.recover.clone(),
                 end: EndPhase::Open,
             };
-            let files = self.streams.iter().map(|stream| stream.file.as_fd()).chain(log).collect();
+            let files = self.streams.iter().map(|stream| stream.file.as_fd()).chain(log).chain(directory).collect();
             return Some((Order::Add(add), files));
         }
         if let Some(tap) = self.taps.iter().find(|tap| !tap.sent) {
@@ -245,7 +253,7 @@ impl Output {
             return Some((order, vec![tap.pipe.as_fd()]));
         }
         if let (Some(log), false) = (log, self.sent.log) {
-            return Some((Order::Reopen { serial }, vec![log]));
+            return Some((Order::Reopen { serial }, [log].into_iter().chain(directory).collect()));
         }
         (self.end > self.sent.end).then(|| (Order::End { serial, end: self.end }, Vec::new()))
     }

@@ -1,6 +1,6 @@
 use cgroup::{Group, GroupPath};
 use container::ContainerSetup;
-use monitor_api::{Adopt, Attachments, ContainerDescription, Failure, Holding, HoldingState, LogOptions, Reply, Role};
+use monitor_api::{Adopt, Attachments, ContainerDescription, Failure, Holding, HoldingState, Reply, Role};
 use rustix::{
     fd::OwnedFd,
     process::{Pid, PidfdFlags, pidfd_open},
@@ -63,7 +63,7 @@ fn adopt_container(monitor: &mut Monitor, holding: Holding, attachments: &mut At
     let sync = attachments.take(Role::Sync);
     let (stage, pidfd, group) = stage(&description.id, pid, state, (pidfd, group), sync)?;
     // The log may have been reopened since the record was written.
-    description.log = LogOptions { awaited: output.awaits_log, ..description.log };
+    description.log.awaited = output.awaits_log;
     description.user_namespace.get_or_insert_with(|| in_user_namespace(description.pid));
     if let Some(pending) = &mut description.hooks {
         hooks::set_default_timeouts(&mut pending.hooks);
@@ -90,7 +90,7 @@ fn adopted_output(
     close_queue: &CloseQueue,
 ) -> std::io::Result<Output> {
     let ContainerDescription { id, log, .. } = description;
-    let mut output = output(id, *log, attachments, close_queue)?;
+    let mut output = output(id, log.clone(), attachments, close_queue)?;
     if let Some(device) = monitor.outputs.journals.device_of(id) {
         // Its last batch must be recovered before any further output is written, and by the same log writer.
         output.place.device = device;

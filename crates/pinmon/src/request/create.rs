@@ -16,7 +16,7 @@ use crate::{
     hooks::{self, HookRunners},
     inherited_limits::InheritedLimits,
     link::RequestId,
-    log::journal::BATCH,
+    log::{journal::BATCH, limit::SizeLimit},
     monitor::Monitor,
     output::Output,
     programs::{Filter, Programs},
@@ -37,7 +37,7 @@ pub(super) fn create(monitor: &mut Monitor, request_id: RequestId, create: Creat
     check_new(monitor, &id)?;
     let operation = format!("create container {id}");
     let close_queue = monitor.services.closers.queue.for_pod(&sandbox);
-    let output = output(&id, log, &mut attachments, &close_queue)
+    let output = output(&id, log.clone(), &mut attachments, &close_queue)
         .map_err(|e| system(format!("{operation}: prepare output"), e))?;
     let stdin = attachments.take(Role::StdinHold).map(|end| Pipe::new(end, &close_queue));
     let filter = filter(&mut monitor.node.programs, &spec, attachments.take(Role::Seccomp))?;
@@ -178,8 +178,12 @@ pub(super) fn output(
     attachments: &mut Attachments,
     close_queue: &CloseQueue,
 ) -> std::io::Result<Output> {
-    let line_max = (log.line_max as usize).clamp(LINE_MIN, BATCH - 1);
+    let directory = attachments.take(Role::LOG_DIRECTORY);
+    let limit = log.limit.zip(directory).map(|(limit, directory)| SizeLimit { limit, directory });
+    let line_max = limit.as_ref().map_or(BATCH - 1, SizeLimit::line_max).min(BATCH - 1);
+    let line_max = (log.line_max as usize).clamp(LINE_MIN, line_max);
     let mut output = Output::new(container, attachments.take(Role::Log), line_max);
+    output.limit = limit;
     for (role, kind) in [
         (Role::StdoutRead, StreamKind::Stdout),
         (Role::StderrRead, StreamKind::Stderr),

@@ -29,7 +29,7 @@ pub(super) fn reopen_log(
     let output = monitor.outputs.map.get_mut(serial).ok_or_else(|| no_container("reopen log of", id))?;
     let had_no_log = output.awaits_log;
     container.description.log.awaited = false;
-    output.reopen(file);
+    output.reopen(file, attachments.take(Role::LOG_DIRECTORY));
     output.reopens.push(request_id);
     if had_no_log {
         // No batch was written to another file.

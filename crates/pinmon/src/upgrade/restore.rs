@@ -25,7 +25,7 @@ use crate::{
     hooks::{self, HookRunners},
     inherited_limits::InheritedLimits,
     link::{Link, Peer, RequestId, welcome},
-    log::sink::Loss,
+    log::{limit::SizeLimit, sink::Loss},
     log_writer::order::EndPhase,
     monitor::{Monitor, Node, Sources},
     output::{Output, Outputs, Stream, StreamFile},
@@ -280,6 +280,9 @@ fn output(
     let take_fd = |number| from.take_fd(number);
     let state::Sink { file, total, unwritten, report_at } = saved.sink;
     let mut output = Output::new(container, file.map(take_fd).transpose()?, saved.line_max);
+    if let Some((limit, directory)) = saved.limit {
+        output.limit = Some(SizeLimit { limit, directory: take_fd(directory)? });
+    }
     output.loss = Loss { total, unwritten, report_at };
     output.place.dedicated = saved.apart.then_some(serial);
     for state::Stream { kind, fd, terminal, .. } in saved.streams {

@@ -176,7 +176,8 @@ fn output<'a>(output: &'a Output, files: &mut Files<'a>) -> state::Output {
     let taps = taps.collect();
     let Loss { total, unwritten, report_at } = output.loss.clone();
     let sink = state::Sink { file: output.log.as_ref().map(|fd| files.add(fd)), total, unwritten, report_at };
-    state::Output { line_max: output.line_max, streams, sink, taps, apart: output.place.dedicated.is_some() }
+    let limit = output.limit.as_ref().map(|limit| (limit.limit.clone(), files.add(&limit.directory)));
+    state::Output { line_max: output.line_max, limit, streams, sink, taps, apart: output.place.dedicated.is_some() }
 }
 
 /// Saves an exec. A leftover has no process; programs that expect one get any descriptor and do not use it.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use monitor_api::{ContainerDescription, ExitStatus};
+use monitor_api::{ContainerDescription, ExitStatus, LogLimit};
 use serde::{Deserialize, Serialize};
 
 use crate::{event::Timer, link::RequestId, stream::StreamKind};
@@ -130,6 +130,9 @@ pub(super) struct Orphan {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Output {
     pub(super) line_max: usize,
+    /// Limit of the size of the log, and the directory of the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) limit: Option<(LogLimit, FdNumber)>,
     pub(super) streams: Vec<Stream>,
     pub(super) sink: Sink,
     pub(super) taps: Vec<Tap>,

@@ -19,6 +19,13 @@ pub struct TestContainer {
     pub reading: Attachments,
 }
 
+impl TestContainer {
+    pub fn has_ended(&self) -> bool {
+        let mut fds = [rustix::event::PollFd::new(&self.pidfd, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).expect("poll") > 0
+    }
+}
+
 impl Node {
     pub fn spec(&self, id: &str, args: &[&str]) -> oci::Spec {
         let mut spec: oci::Spec =
@@ -40,19 +47,23 @@ impl Node {
         spec: oci::Spec,
         attachments: Attachments,
     ) -> Result<TestContainer, Failure> {
+        self.create_logged(id, spec, LogOptions::default(), attachments)
+    }
+
+    pub fn create_logged(
+        &mut self,
+        id: &str,
+        spec: oci::Spec,
+        log: LogOptions,
+        attachments: Attachments,
+    ) -> Result<TestContainer, Failure> {
         let mut reading = Attachments::new();
         for (role, fd) in attachments.iter().filter(|(role, _)| matches!(role, Role::StdoutRead | Role::StderrRead)) {
             reading.push(*role, fd.try_clone().expect("dup"));
         }
         let attachments = attachments.with(Role::Rootfs, self.rootfs());
-        let create = Create {
-            container: id.into(),
-            sandbox: "pod".into(),
-            spec,
-            log: LogOptions::default(),
-            bundle: String::new(),
-            mounts: None,
-        };
+        let create =
+            Create { container: id.into(), sandbox: "pod".into(), spec, log, bundle: String::new(), mounts: None };
         let (reply, mut files) = self.request(Request::Create(Box::new(create)), attachments)?;
         let Reply::Created(created) = reply else { panic!("unexpected: {reply:?}") };
         Ok(TestContainer {

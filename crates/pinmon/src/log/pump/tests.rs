@@ -40,7 +40,7 @@ impl Bench {
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::from_raw_mode(0o600)).expect("mkfifo");
         let monitor = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&fifo).expect("open");
         let container = OpenOptions::new().read(true).write(true).open(&fifo).expect("open");
-        let sink = Sink::new(Some(open_log(&log).into()), Default::default());
+        let sink = Sink::new(Some(open_log(&log).into()), None, Default::default());
         let pump = Pump::new(journal(directory.path())).expect("pump");
         let pipe_marker = PipeMarker::new().expect("shared words");
         Self { container, monitor, log, sink, taps: Taps::default(), pump, pipe_marker, _directory: directory }
@@ -190,7 +190,7 @@ fn output_read_from_a_terminal_survives() {
         journal.reading(&Entry { container: "c".into(), stream: StreamKind::Stdout, log, length: 0 });
         journal.landing_mut()[..7].copy_from_slice(b"ok\r\n/ #");
         if phase == Phase::Received {
-            journal.received(7);
+            journal.received(7, log);
             open_log(&bench.log).write_all(b"2026-01-01T00:00:00.000000000Z stdout F o").expect("write");
         }
         recover(&mut bench.pump.journal, None, &mut bench.sink, 64).expect("recover");

@@ -26,6 +26,7 @@ fn output(full: bool) -> Output {
     match full {
         true => Output {
             line_max: 16384,
+            limit: None,
             streams: vec![stream],
             sink: Sink {
                 file: Some(21),
@@ -38,6 +39,7 @@ fn output(full: bool) -> Output {
         },
         false => Output {
             line_max: 64,
+            limit: None,
             streams: vec![],
             sink: Sink { file: None, total: 0, unwritten: None, report_at: 0 },
             taps: vec![],
@@ -56,7 +58,7 @@ fn container(full: bool, stage: Stage) -> Container {
             cgroup: "/kubepods/pod/web".into(),
             pid: if full { 4_000_000 } else { 0 },
             start_time: if full { 1 << 40 } else { 0 },
-            log: LogOptions { line_max: 16384, awaited: full },
+            log: LogOptions { line_max: 16384, awaited: full, limit: None },
             hooks: full.then(hooks),
             user_namespace: full.then_some(true),
         },
