@@ -65,6 +65,8 @@ pub struct Config {
     pub device_ownership_from_security_context: bool,
     /// Length after which a line of container output is split in the log, in bytes.
     pub log_line_max: u32,
+    /// Maximum size in bytes of a log, at which it is replaced by an empty one; `None`: unlimited.
+    pub log_size_max: Option<u64>,
     /// Number of bytes kept of each output stream of an `ExecSync`; the rest is read and discarded.
     pub exec_sync_output_max: usize,
 }

@@ -255,3 +255,25 @@ fn volumes_users_and_modes_are_as_requested() {
         node.assert_nothing_left(engine).await;
     });
 }
+
+#[test]
+fn a_log_that_was_rotated_is_replaced_at_its_maximum_size() {
+    on_a_node(|mut node| async move {
+        node.config.log_size_max = Some(10_000);
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
+        let waiting = "echo first; while [ ! -e /go ]; do sleep 0.01; done; seq 1 1000; exec sleep 1000";
+        let id = node.run(&engine, &pod, script("c", waiting)).await;
+        let (log, rotated) = (node.logs().join("c.log"), node.logs().join("c.log.20260101"));
+        let has = |path: &std::path::Path, end: &str| fs::read_to_string(path).is_ok_and(|text| text.ends_with(end));
+        wait_until("the first line is logged", TIMEOUT, || has(&log, "first\n"));
+        fs::rename(&log, &rotated).expect("rotated");
+        engine.reopen_log(&id).await.expect("reopened");
+        exec(&engine, &id, "touch /go").await;
+        wait_until("the last line is logged", TIMEOUT, || has(&log, " 1000\n"));
+        let size = fs::metadata(&log).expect("the log").len();
+        assert!((1000..=10_000).contains(&size), "{size}");
+        assert!(has(&rotated, "first\n"), "the rotated log is not touched");
+        node.assert_nothing_left(engine).await;
+    });
+}

@@ -104,7 +104,7 @@ pub(super) const RUNTIME: &[Rule] = &[
     unserved("crio.runtime.default_mounts", "[]", MOUNTS),
     unserved("crio.runtime.default_mounts_file", "''", MOUNTS),
     becomes("crio.runtime.pids_limit", "-1", "containers.pids_limit", Conversion::Limit),
-    unserved("crio.runtime.log_size_max", "-1", "logs are limited by rotation: containerLogMaxSize of the kubelet"),
+    becomes("crio.runtime.log_size_max", "-1", "containers.log_size_max", Conversion::Limit),
     unserved("crio.runtime.log_to_journald", "false", "output is written to the log that the kubelet requests only"),
     unneeded("crio.runtime.container_exits_dir", "'/var/run/crio/exits'", CONMON),
     unneeded("crio.runtime.container_attach_socket_dir", "'/var/run/crio'", CONMON),

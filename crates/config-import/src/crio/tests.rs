@@ -77,11 +77,14 @@ fn mirrors_of_registries_are_translated() {
 fn handlers_and_unknown_keys_are_reported() {
     let import = imported(
         "[crio.runtime.runtimes.crun]\nruntime_root = \"/run/crun\"\n[crio.runtime.runtimes.kata]\nruntime_path = \"/k\"\n\
-         runtime_type = \"vm\"\n[crio.runtime]\nmanage_ns_lifecycle = true\nlog_size_max = 8192\n",
+         runtime_type = \"vm\"\n[crio.runtime]\nmanage_ns_lifecycle = true\nlog_to_journald = true\n",
         "",
         "",
     );
     let mut keys = unserved(&import);
     keys.sort_unstable();
-    assert_eq!(keys, ["crio.runtime.log_size_max", "crio.runtime.manage_ns_lifecycle", "crio.runtime.runtimes.kata"]);
+    assert_eq!(
+        keys,
+        ["crio.runtime.log_to_journald", "crio.runtime.manage_ns_lifecycle", "crio.runtime.runtimes.kata"]
+    );
 }

@@ -118,6 +118,8 @@ pub(crate) struct Network {
 pub(crate) struct Containers {
     /// Maximum length of an entry in a container log, in bytes.
     pub(crate) log_line_max: u32,
+    /// Maximum size of a container log in bytes, at which it is replaced by an empty one; 0: unlimited.
+    pub(crate) log_size_max: u64,
     /// Maximum bytes that ExecSync returns of each of the two outputs of a command.
     pub(crate) exec_sync_output_max: usize,
     /// Whether devices are owned by the user of the container's security context instead of their host owner.
@@ -304,6 +306,7 @@ impl Containers {
     fn read(from: &mut Reader) -> Result<Self, ConfigError> {
         Ok(Self {
             log_line_max: from.value("containers.log_line_max", value::log_line)?,
+            log_size_max: from.value("containers.log_size_max", value::log_size)?,
             exec_sync_output_max: from.value("containers.exec_sync_output_max", value::exec_output)?,
             device_ownership_from_security_context: from
                 .value("containers.device_ownership_from_security_context", value::boolean)?,

@@ -40,6 +40,7 @@ pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
         pinned_images: config.images.pinned.clone(),
         device_ownership_from_security_context: config.containers.device_ownership_from_security_context,
         log_line_max: config.containers.log_line_max,
+        log_size_max: (config.containers.log_size_max > 0).then_some(config.containers.log_size_max),
         exec_sync_output_max: config.containers.exec_sync_output_max,
     }
 }

@@ -26,7 +26,7 @@ use crate::{
     error::failed,
     namespaces::{FILES, KINDS, SHM, SharedResource, hostname, id_map},
     parts::Parts,
-    stdio::{Stdio, log_file},
+    stdio::{Stdio, log_file::LogFile},
     store::{Container, FIFOS, SPEC, Sandbox},
 };
 use preopened_files::PreopenedFiles;
@@ -58,7 +58,7 @@ pub(crate) struct Draft {
     /// Seccomp profile that a plugin supplies in place of the requested one.
     pub(crate) seccomp: Option<oci::Seccomp>,
     rootfs: OwnedFd,
-    log: Option<OwnedFd>,
+    log: Option<LogFile>,
 }
 
 /// Builds the specification, and opens its mounts. Blocks.
@@ -250,15 +250,15 @@ fn mounts(
     Mounts::new(config, extras, &Sources { shm: &shm, file: &file, volume: &volume })
 }
 
-fn streams(parts: &Parts, container: &Container, log: Option<OwnedFd>) -> Result<Stdio, Error> {
+fn streams(parts: &Parts, container: &Container, log: Option<LogFile>) -> Result<Stdio, Error> {
     let directory = parts.registry.records.directory(container.id());
     let mut stdio = Stdio::create(&directory, container.config())?;
     if let Some(labels) = selinux::labels(&container.config().security) {
         FIFOS.iter().try_for_each(|name| selinux::label_path(&directory.join(name), &labels.file))?;
     }
     if let Some(log) = log {
-        stdio.keep.push(Role::Log, log_file::duplicate_path(&log)?);
-        stdio.send.push(Role::Log, log);
+        log.duplicate_paths()?.into_iter().for_each(|(role, file)| stdio.keep.push(role, file));
+        log.into_attachments().into_iter().for_each(|(role, file)| stdio.send.push(role, file));
     }
     Ok(stdio)
 }

@@ -27,7 +27,7 @@ pub(crate) struct Inventory {
 }
 
 /// Descriptors that a monitor needs to move output.
-const OUTPUT: [Role; 4] = [Role::StdoutRead, Role::StderrRead, Role::Terminal, Role::Log];
+const OUTPUT: [Role; 5] = [Role::StdoutRead, Role::StderrRead, Role::Terminal, Role::Log, Role::LOG_DIRECTORY];
 
 /// A container or pod init with its descriptors.
 #[derive(Debug)]

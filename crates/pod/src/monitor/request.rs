@@ -22,7 +22,7 @@ use crate::{
     Error, ErrorKind,
     error::failed,
     process,
-    stdio::{Terminal, log_file},
+    stdio::{Terminal, log_file::LogFile},
 };
 
 /// How often an idempotent request is sent if the monitor dies in the meantime.
@@ -89,7 +89,7 @@ impl Monitor {
         let cgroup = create.spec.linux.as_ref().and_then(|linux| linux.cgroups_path.clone()).unwrap_or_default();
         let mut holding =
             HeldObject::initial_holding(&create.container, &create.sandbox, &cgroup, HoldingState::Created);
-        holding.container.log = create.log;
+        holding.container.log = create.log.clone();
         holding.container.hooks = PendingHooks::from_spec(&create.spec, &create.container, &create.bundle);
         holding.container.user_namespace = Some(create.spec.has_namespace(oci::NamespaceType::User));
         let link = self.link().await?;
@@ -202,10 +202,19 @@ impl Monitor {
     }
 
     /// Continues the log of a container in this file.
-    pub(crate) async fn reopen_log(&self, container: &str, log: OwnedFd) -> Result<(), Error> {
+    pub(crate) async fn reopen_log(&self, container: &str, log: LogFile) -> Result<(), Error> {
         let request = || Request::ReopenLog { container: container.to_owned() };
-        self.repeat(request, || Ok(Attachments::new().with(Role::Log, duplicate(&log)?))).await?;
-        self.custody().replace(container, Role::Log, Some(offload::in_place(|| log_file::duplicate_path(&log))?));
+        let files = || {
+            let mut files = Attachments::new().with(Role::Log, duplicate(&log.file)?);
+            if let Some(directory) = &log.directory {
+                files.push(Role::LOG_DIRECTORY, duplicate(directory)?);
+            }
+            Ok(files)
+        };
+        self.repeat(request, files).await?;
+        for (role, file) in offload::in_place(|| log.duplicate_paths())? {
+            self.custody().replace(container, role, Some(file));
+        }
         Ok(())
     }
 

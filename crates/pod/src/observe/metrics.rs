@@ -15,7 +15,8 @@ pub const MONITOR_CONTRACT: (u32, u32) = (monitor_api::MAJOR, monitor_api::MINOR
 pub struct Metrics {
     /// Containers that exited, by reason (the index in [`EXIT_REASONS`]).
     pub exits: [Counter; EXIT_REASONS.len()],
-    /// Bytes of output that were lost because the log file could not be written.
+    /// Bytes of output that were lost because the log file could not be written, and of log entries that were removed
+    /// because the log reached its maximum size.
     pub log_dropped: Counter,
 }
 

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use monitor_api::{ContainerDescription, Holding, HoldingState, LogOptions, PendingHooks, Role};
+use monitor_api::{Attachments, ContainerDescription, Holding, HoldingState, LogOptions, PendingHooks, Role};
 use rustix::{
     fd::OwnedFd,
     process::{Signal, pidfd_send_signal},
@@ -33,7 +33,10 @@ use crate::{
     monitor::{HeldObject, Inventory},
     parts::Parts,
     process,
-    stdio::{Stdio, log_file},
+    stdio::{
+        Stdio,
+        log_file::{self, LogFile},
+    },
     store::{
         Container, ContainerMetadata, ContainerPhase, ContainerRecord, LoadedRecord, broken_container, unknown_exit,
     },
@@ -229,13 +232,13 @@ async fn find_running_process(record: &ContainerRecord) -> Result<Option<OwnedFd
 }
 
 /// Opens the log of a container for a monitor. Without a log the output is lost, so temporary errors are retried.
-async fn open_log(parts: &Parts, container: &Arc<Container>) -> Result<Option<OwnedFd>, Error> {
+async fn open_log(parts: &Parts, container: &Arc<Container>) -> Result<Option<Attachments>, Error> {
     const PAUSE: Duration = Duration::from_millis(10);
     const TRIES: u32 = 3;
     let mut tries = 1;
     loop {
         let log = preopened_files::open_log_at_once(parts, container).await;
-        match log.and_then(|log| log.as_ref().map(log_file::duplicate_path).transpose()) {
+        match log.and_then(|log| log.as_ref().map(LogFile::duplicate_paths).transpose()) {
             Err(error) if error.kind != ErrorKind::DeadlineExceeded && tries < TRIES => tries += 1,
             outcome => return outcome,
         }
@@ -271,7 +274,7 @@ async fn recover_unheld(parts: &Arc<Parts>, container: &Arc<Container>, slow_unt
     filter(parts, container).into_iter().for_each(|filter| files.push(Role::Seccomp, filter));
     let mut continues_later = false;
     match open_log(parts, container).await {
-        Ok(Some(log)) => files.push(Role::Log, log),
+        Ok(Some(log)) => log.into_iter().for_each(|(role, file)| files.push(role, file)),
         Ok(None) => {}
         // The container itself may have caused the error, so it must not be killed for it: only its log ends.
         Err(error) => {
@@ -289,7 +292,7 @@ async fn recover_unheld(parts: &Arc<Parts>, container: &Arc<Container>, slow_unt
         cgroup: container.cgroup(),
         pid: record.pid,
         start_time: record.start_time,
-        log: LogOptions { line_max: parts.node.config.log_line_max, awaited: continues_later },
+        log: LogOptions { awaited: continues_later, ..log_file::options(&parts.node.config, &container.metadata) },
     };
     let holding = Holding { container: description, state: HoldingState::Running };
     parts.monitor.adopt(HeldObject::new(holding, files)).await?;

@@ -7,35 +7,72 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use monitor_api::{Attachments, LogLimit, LogOptions, Role};
 use rustix::{
     fd::{AsRawFd, OwnedFd},
     fs::{FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, open, openat2},
     io::Errno,
 };
 
-use crate::{Error, error::failed, store::ContainerMetadata};
+use crate::{Config, Error, error::failed, store::ContainerMetadata};
 
 const DIRECTORY_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// Flags to append to a log. Without O_NONBLOCK, opening a FIFO would block.
 const APPEND: OFlags =
     OFlags::WRONLY.union(OFlags::APPEND).union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// Opens the log for appending. Creates it and its parent directories if they are missing. `None`: the container has no
-/// log. Blocks.
-pub(crate) fn open_log(metadata: &ContainerMetadata) -> Result<Option<OwnedFd>, Error> {
-    let Some(path) = &metadata.log_path else { return Ok(None) };
-    let (directory, relative_path) = split(path, metadata.config.log_path.as_deref());
-    open_or_create(&directory, relative_path).map(Some)
+/// An open log.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    pub(crate) file: OwnedFd,
+    /// An `O_PATH` descriptor of its directory, if its size is limited.
+    pub(crate) directory: Option<OwnedFd>,
 }
 
-/// Duplicates the descriptor of a log with `O_PATH`. Such a descriptor can be given to a monitor, and closing it never
-/// blocks; closing one that is open for writing may wait for a server that is gone (NFS writes back then).
-///
-/// # Errors
-/// `EMFILE`.
-pub(crate) fn duplicate_path(log: &OwnedFd) -> Result<OwnedFd, Error> {
-    let path = format!("/proc/self/fd/{}", log.as_raw_fd());
-    open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(failed("duplicate a log's descriptor"))
+impl LogFile {
+    /// Returns `O_PATH` duplicates with their roles. Such a descriptor can be given to a monitor, and closing it never
+    /// blocks; closing one that is open for writing may wait for a server that is gone (NFS writes back then).
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    pub(crate) fn duplicate_paths(&self) -> Result<Attachments, Error> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let file = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        let mut files = Attachments::new().with(Role::Log, file.map_err(failed("duplicate a log's descriptor"))?);
+        if let Some(directory) = &self.directory {
+            let directory = directory.try_clone().map_err(failed("duplicate the descriptor of a log's directory"))?;
+            files.push(Role::LOG_DIRECTORY, directory);
+        }
+        Ok(files)
+    }
+
+    /// Returns the descriptors with their roles.
+    pub(crate) fn into_attachments(self) -> Attachments {
+        let mut files = Attachments::new().with(Role::Log, self.file);
+        self.directory.into_iter().for_each(|directory| files.push(Role::LOG_DIRECTORY, directory));
+        files
+    }
+}
+
+/// Opens the log for appending. Creates it and its parent directories if they are missing. `None`: the container has no
+/// log. Blocks.
+pub(crate) fn open_log(metadata: &ContainerMetadata, is_limited: bool) -> Result<Option<LogFile>, Error> {
+    let Some(path) = &metadata.log_path else { return Ok(None) };
+    let (directory, relative_path) = split(path, metadata.config.log_path.as_deref());
+    let file = open_or_create(&directory, relative_path)?;
+    let directory = is_limited.then(|| open_parent(&directory, relative_path)).transpose()?;
+    Ok(Some(LogFile { file, directory }))
+}
+
+/// Returns how the log of a container is written.
+pub(crate) fn options(config: &Config, metadata: &ContainerMetadata) -> LogOptions {
+    let name = metadata.log_path.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+    let limit = config.log_size_max.zip(name);
+    LogOptions {
+        line_max: config.log_line_max,
+        awaited: false,
+        limit: limit.map(|(size_max, name)| LogLimit { size_max, name: name.to_owned() }),
+    }
 }
 
 /// Opens the log for reading. `None`: the container has no log, or the file does not exist. Blocks.
@@ -71,6 +108,15 @@ fn open_or_create(directory: &Path, relative_path: &Path) -> Result<OwnedFd, Err
             opened => opened.map_err(|errno| open_error(operation.clone(), errno))?,
         };
     check_regular(log, &operation)
+}
+
+/// Opens the directory that contains the log.
+fn open_parent(directory: &Path, relative_path: &Path) -> Result<OwnedFd, Error> {
+    let parent = relative_path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let opened = open(directory, DIRECTORY_FLAGS, Mode::empty());
+    opened
+        .and_then(|at| open_beneath(&at, parent, DIRECTORY_FLAGS))
+        .map_err(|errno| open_error(format!("open the log directory {}", directory.join(parent).display()), errno))
 }
 
 fn check_regular(log: OwnedFd, operation: &str) -> Result<OwnedFd, Error> {

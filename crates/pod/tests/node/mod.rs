@@ -121,6 +121,7 @@ impl Node {
             pinned_images: vec![],
             device_ownership_from_security_context: false,
             log_line_max: 16 << 10,
+            log_size_max: None,
             exec_sync_output_max: 16 << 20,
         };
         Self { name, dir, config, mounts: mounts(), _owned: owned }

@@ -59,6 +59,8 @@ fn invalid_values_are_refused() {
         ("state_dir = \"/var/lib/pinion/state\"", "state_dir"),
         ("[log]\nformat = \"xml\"", "log.format"),
         ("[containers]\nlog_line_max = 1", "containers.log_line_max"),
+        ("[containers]\nlog_size_max = 8191", "containers.log_size_max"),
+        ("[containers]\nlog_size_max = -1", "containers.log_size_max"),
         ("[streaming]\naddress = \"10.0.0.1:0\"", "streaming.address"),
         ("[streaming]\nidle_timeout = \"4 hours\"", "streaming.idle_timeout"),
         ("[metrics]\naddress = \"9470\"", "metrics.address"),

@@ -24,6 +24,8 @@ const INTERFACE_MAX: usize = 15;
 const HOST_MAX: usize = 255;
 /// Bounds of the length of a log entry: a shorter one would be mostly prefix, a longer one does not fit into one batch.
 const LOG_LINE: std::ops::RangeInclusive<u64> = 64..=65_535;
+/// Sizes of a container log at which it is replaced, in bytes. CRI-O refuses smaller ones, too.
+const LOG_SIZE: std::ops::RangeInclusive<u64> = 8192..=1 << 50;
 /// Bounds of the output of ExecSync: enough for a probe, and the maximum size of a gRPC message.
 const EXEC_OUTPUT: std::ops::RangeInclusive<u64> = 1024..=64 * 1024 * 1024;
 /// Bounds of durations.
@@ -131,6 +133,13 @@ pub(super) fn pool(value: &Value) -> Result<usize, String> {
 
 pub(super) fn log_line(value: &Value) -> Result<u32, String> {
     value.number(LOG_LINE).map(|length| length as u32)
+}
+
+pub(super) fn log_size(value: &Value) -> Result<u64, String> {
+    match value.number(0..=*LOG_SIZE.end())? {
+        0 => Ok(0),
+        _ => value.number(LOG_SIZE).map_err(|error| format!("{error}; 0: unlimited")),
+    }
 }
 
 pub(super) fn exec_output(value: &Value) -> Result<usize, String> {

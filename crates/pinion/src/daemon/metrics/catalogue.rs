@@ -33,7 +33,7 @@ metrics! {
     CONTAINERS_ENDED = Counter "pinion_containers_ended" ["reason"]
         "Containers that exited, by reason: Completed, Error, OOMKilled, or Unknown without an exit code.";
     LOG_DROPPED = Counter "pinion_log_dropped_bytes" []
-        "Output of containers that was lost because the log file could not be written.";
+        "Output of containers that was lost because the log file could not be written, and log entries that were removed because the log reached `containers.log_size_max`.";
 
     POOL_SIZE = Gauge "pinion_netns_pool_size" []
         "Target size of the pool of network namespaces.";

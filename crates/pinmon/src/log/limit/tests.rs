@@ -74,7 +74,7 @@ fn a_log_is_replaced_by_an_empty_one_before_it_exceeds_its_maximum_size() {
     let (mut total, mut inodes) = (0, Vec::new());
     for _ in 0..20 {
         let used = log.write(&many);
-        assert!(used > 0 && used % 60 == 0, "{used}");
+        assert!(used > 0 && used.is_multiple_of(60), "{used}");
         total += used / 60;
         assert!(log.size() <= SIZE_MAX, "{}", log.size());
         let metadata = fs::metadata(log.path()).expect("the log");

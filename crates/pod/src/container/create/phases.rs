@@ -6,7 +6,7 @@ use std::{
 };
 
 use image::Image;
-use monitor_api::{Attachments, Create, LogOptions, Role};
+use monitor_api::{Attachments, Create, Role};
 use nri::{Event, Round};
 use oci::NamespaceType;
 use rustix::fd::OwnedFd;
@@ -25,6 +25,7 @@ use crate::{
     operation::{CreationGuard, blocking, failpoint, with_undo},
     parts::Parts,
     plugins,
+    stdio::log_file,
     store::{Container, ContainerMetadata, ContainerPhase, ContainerRecord, Sandbox},
 };
 
@@ -174,7 +175,7 @@ impl<'a> Opened<'a> {
             container: recorded.container.id().to_string(),
             sandbox: recorded.sandbox.id().to_string(),
             spec,
-            log: LogOptions { line_max: recorded.parts.node.config.log_line_max, awaited: false },
+            log: log_file::options(&recorded.parts.node.config, &recorded.container.metadata),
             bundle,
             mounts: None,
         };

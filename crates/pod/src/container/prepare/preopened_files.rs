@@ -6,7 +6,13 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use rustix::fd::OwnedFd;
 
 use super::volume;
-use crate::{Error, container::selinux, parts::Parts, stdio::log_file, store::Container};
+use crate::{
+    Error,
+    container::selinux,
+    parts::Parts,
+    stdio::log_file::{self, LogFile},
+    store::Container,
+};
 
 /// Less than the time that a request to stop the pod waits for the creation.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -20,7 +26,7 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_millis(500);
 pub(crate) struct PreopenedFiles {
     /// The volumes in the order of the request; `None` for an image and for a volume that was taken.
     volumes: Vec<Option<OwnedFd>>,
-    pub(super) log: Option<OwnedFd>,
+    pub(super) log: Option<LogFile>,
 }
 
 impl PreopenedFiles {
@@ -35,7 +41,7 @@ impl PreopenedFiles {
         let mut paths: Vec<PathBuf> = config.volumes.iter().map(|volume| volume.host_path.clone()).collect();
         paths.extend(container.metadata.log_path.clone());
         let relabels = config.volumes.iter().any(|volume| volume.selinux_relabel);
-        let owned = Arc::clone(container);
+        let (owned, is_limited) = (Arc::clone(container), parts.node.config.log_size_max.is_some());
         let open = parts.node.host_files.visit(
             paths,
             if relabels { RELABEL_TIMEOUT } else { OPEN_TIMEOUT },
@@ -55,7 +61,7 @@ impl PreopenedFiles {
                     label.try_for_each(|label| selinux::relabel(&volume.host_path, label))?;
                 }
                 progress.at(config.volumes.len())?;
-                let log = log_file::open_log(&owned.metadata)?;
+                let log = log_file::open_log(&owned.metadata, is_limited)?;
                 Ok(Self { volumes, log })
             },
         );
@@ -70,16 +76,20 @@ impl PreopenedFiles {
 }
 
 /// Opens the log of a container again.
-pub(crate) async fn open_log(parts: &Parts, container: &Arc<Container>) -> Result<Option<OwnedFd>, Error> {
-    let owned = Arc::clone(container);
+pub(crate) async fn open_log(parts: &Parts, container: &Arc<Container>) -> Result<Option<LogFile>, Error> {
+    let (owned, is_limited) = (Arc::clone(container), parts.node.config.log_size_max.is_some());
     let paths = container.metadata.log_path.iter().cloned().collect();
-    parts.node.host_files.visit(paths, OPEN_TIMEOUT, move |_| log_file::open_log(&owned.metadata)).await
+    parts.node.host_files.visit(paths, OPEN_TIMEOUT, move |_| log_file::open_log(&owned.metadata, is_limited)).await
 }
 
 /// Like [`open_log`], for recovery: of all containers with logs on a file system that hangs, only the first one waits a
 /// moment; the others fail at once.
-pub(crate) async fn open_log_at_once(parts: &Parts, container: &Arc<Container>) -> Result<Option<OwnedFd>, Error> {
-    let owned = Arc::clone(container);
+pub(crate) async fn open_log_at_once(parts: &Parts, container: &Arc<Container>) -> Result<Option<LogFile>, Error> {
+    let (owned, is_limited) = (Arc::clone(container), parts.node.config.log_size_max.is_some());
     let paths = container.metadata.log_path.iter().cloned().collect();
-    parts.node.host_files.try_visit(paths, RECOVERY_TIMEOUT, move |_| log_file::open_log(&owned.metadata)).await
+    parts
+        .node
+        .host_files
+        .try_visit(paths, RECOVERY_TIMEOUT, move |_| log_file::open_log(&owned.metadata, is_limited))
+        .await
 }

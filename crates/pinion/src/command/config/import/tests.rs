@@ -50,6 +50,7 @@ fn a_node_of_crio_with_mirrors_and_user_namespaces_is_translated() {
            default_ulimits = ["nofile=65536:65536"]
            default_sysctls = ["net.ipv4.ping_group_range = 0 2147483647"]
            pids_limit = 4096
+           log_size_max = 52428800
            [crio.runtime.runtimes.crun]
            allowed_annotations = ["io.kubernetes.cri-o.userns-mode"]
            [crio.image]
@@ -62,10 +63,19 @@ fn a_node_of_crio_with_mirrors_and_user_namespaces_is_translated() {
     assert_eq!(config.containers.default_ulimits, ["nofile=65536:65536"]);
     assert_eq!(config.containers.default_capabilities.len(), 9, "CRI-O's defaults");
     assert_eq!(config.containers.pids_limit, 4096);
+    assert_eq!(config.containers.log_size_max, 52_428_800);
     assert_eq!(config.images.pinned, ["registry.example/agent*"]);
     assert_eq!(config.registries.mirrors["docker.io"], ["https://m.example"]);
     assert_eq!(config.metrics.address.map(|address| address.port()), Some(9090));
     assert!(unserved.iter().any(|key| key.ends_with("allowed_annotations")), "{unserved:?}");
+}
+
+#[test]
+fn sizes_of_logs_that_crio_refuses_are_reported_and_unlimited_ones_need_no_key() {
+    for (size, is_reported) in [(-1, false), (0, false), (8191, true)] {
+        let (config, unserved) = translated(Engine::Crio, &format!("[crio.runtime]\nlog_size_max = {size}\n"), "");
+        assert_eq!((config.containers.log_size_max, unserved.is_empty()), (0, !is_reported), "{size}: {unserved:?}");
+    }
 }
 
 #[test]
