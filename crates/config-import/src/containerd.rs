@@ -1,5 +1,6 @@
 //! containerd's configuration: versions 2 to 4, with `imports`.
 
+mod base_spec;
 mod legacy;
 mod plugin_rules;
 mod server_rules;
@@ -37,7 +38,9 @@ pub(crate) fn import(file: &Path) -> Result<Import, ImportError> {
     read(file, 0, &mut import.files, &mut settings)?;
     let default = default_handler(&settings);
     let handlers = without_handlers(&mut settings, &default);
+    let base_spec = base_spec::take(&mut settings);
     import.findings = apply(settings, &rules());
+    import.findings.extend(base_spec);
     import.findings.extend(handlers);
     if let Some(driver) = implied_driver(&import.findings) {
         import.findings.push(driver);

@@ -121,7 +121,7 @@ pub(crate) fn check_count(files: &[PathBuf]) -> Result<(), ImportError> {
 }
 
 /// Reads a regular file of at most [`FILE_MAX`] bytes as UTF-8.
-fn text_of(path: &Path) -> io::Result<String> {
+pub(crate) fn text_of(path: &Path) -> io::Result<String> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("not a regular file"));
     }

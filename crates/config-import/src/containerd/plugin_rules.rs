@@ -240,10 +240,12 @@ pub(super) const RUNTIME: &[Rule] = &[
         "false",
         "cgroups are read-only, except in privileged containers",
     ),
-    unserved(
+    // Translated by `base_spec.rs`, also to other keys.
+    becomes(
         "plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.*.base_runtime_spec",
         "''",
-        "use `containers.default_ulimits`, `.default_sysctls`, `.default_capabilities` and `.default_env`",
+        "containers.default_ulimits",
+        Conversion::Same,
     ),
     unserved(
         "plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.*.cni_conf_dir",

@@ -112,3 +112,43 @@ fn the_directory_of_registries_is_checked() {
     assert_eq!(values(&import)["registries"]["config_dir"].as_str(), path.to_str());
     assert!(matches!(outcome(&import, "dial_timeout"), Outcome::Unserved(_)));
 }
+
+#[test]
+fn limits_capabilities_and_variables_of_a_base_specification_are_translated() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let base = directory.path().join("base.json");
+    let config = format!(
+        "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc]\n\
+         base_runtime_spec = \"{}\"\n",
+        base.display()
+    );
+    assert!(
+        matches!(outcome(&imported(&config), "base_runtime_spec"), Outcome::Unserved(why) if why.contains("No such"))
+    );
+    // As Amazon's images have it.
+    let spec = r#"{"ociVersion": "1.1.0", "process": {"cwd": "/", "noNewPrivileges": true,
+        "env": ["PATH=/usr/bin", "LANG=C"], "user": {"uid": 0, "gid": 0},
+        "capabilities": {"bounding": ["CAP_CHOWN", "CAP_KILL"], "effective": ["CAP_CHOWN"]},
+        "rlimits": [{"type": "RLIMIT_NOFILE", "hard": 1048576, "soft": 65536},
+                    {"type": "RLIMIT_MEMLOCK", "hard": 18446744073709551615, "soft": 0}]},
+        "mounts": [{"type": "proc", "source": "proc", "destination": "/proc"}],
+        "linux": {"namespaces": [{"type": "pid"}], "resources": {"devices": [{"allow": false, "access": "rwm"}]},
+        "maskedPaths": ["/proc/kcore"]}}"#;
+    fs::write(&base, spec).expect("written");
+    let import = imported(&config);
+    let containers = values(&import)["containers"].clone();
+    let list = |key: &str| {
+        containers[key].as_array().expect("a list").iter().map(|v| v.as_str().expect("a text")).collect::<Vec<_>>()
+    };
+    assert_eq!(list("default_ulimits"), ["nofile=65536:1048576", "memlock=0:unlimited"]);
+    assert_eq!((list("default_capabilities"), list("default_env")), (vec!["CAP_CHOWN", "CAP_KILL"], vec!["LANG=C"]));
+    assert!(import.is_complete(), "{:?}", import.findings);
+    let hooks = r#"{"hooks": {"poststart": []}, "mounts": [{"destination": "/vendor"}]}"#;
+    fs::write(&base, hooks).expect("written");
+    let unserved = |import: &Import| {
+        let is_unserved = |finding: &&Finding| matches!(finding.outcome, Outcome::Unserved(_));
+        let keys = import.findings.iter().filter(is_unserved).map(|finding| finding.key.clone());
+        keys.map(|key| key.rsplit_once(" (").map_or(String::new(), |(_, part)| part.to_owned())).collect::<Vec<_>>()
+    };
+    assert_eq!(unserved(&imported(&config)), ["hooks)", "mounts: /vendor)"]);
+}

@@ -26,7 +26,13 @@ pub(super) struct Args {
     /// For CRI-O: directory of registries.conf, registries.conf.d and certs.d
     #[arg(long, value_name = "DIRECTORY", default_value = "/etc/containers")]
     containers_dir: PathBuf,
+    /// Write no configuration and exit with code 3 if a key is not served or not known
+    #[arg(long)]
+    strict: bool,
 }
+
+/// Exit code of `--strict` if not all keys could be translated. 1 is any other failure, 2 are invalid arguments.
+const INCOMPLETE: u8 = 3;
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum EngineName {
@@ -51,20 +57,26 @@ pub(super) fn run(args: &Args, json: bool) -> Result<(), Failure> {
     let mut import = config_import::import(engine, file, &args.containers_dir)
         .map_err(|error| Failure::new(format!("import the configuration of {engine}: {error}")))?;
     let text = accepted(engine, &mut import)?;
-    if let Some(output) = &args.output {
+    let is_refused = args.strict && !import.is_complete();
+    let outcome = || if is_refused { Err(Failure::quiet(INCOMPLETE)) } else { Ok(()) };
+    if let Some(output) = args.output.as_ref().filter(|_| !is_refused) {
         write(output, &text)?;
     }
     if json {
-        return output::json(&json!({
+        output::json(&json!({
             "engine": engine.to_string(), "complete": import.is_complete(), "configuration": text, "files": import.files,
             "keys": import.findings.iter().map(shown).collect::<Vec<_>>(),
-        }));
+        }))?;
+        return outcome();
     }
-    if args.output.is_none() {
+    if args.output.is_none() && !is_refused {
         output::line(text.trim_end())?;
     }
     eprint!("{}", report(engine, &import));
-    Ok(())
+    if is_refused {
+        eprintln!("nothing was written: not all keys were translated (--strict)");
+    }
+    outcome()
 }
 
 /// Returns the translated configuration. Values that Pinion does not accept become findings, and those of its defaults
