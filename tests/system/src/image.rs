@@ -37,6 +37,15 @@ impl Registry {
         Outcome::of(node.command(script).arg(&self.layout).args([ADDRESS, repository, tag])).ok();
     }
 
+    /// Starts another registry with the same data on another address of the node; `more` are lines of the section `http`
+    /// of its configuration.
+    pub fn serve_data(&self, node: &Node, address: &str, more: &str) -> testbed::Registry {
+        let dir = node.dir.path().join(address);
+        fs::create_dir(&dir).expect("create the directory of the registry");
+        let command = node.command(testbed::Registry::PROGRAM);
+        testbed::Registry::start(command, &dir, &Self::data(node), address, more)
+    }
+
     /// Returns the file that contains the data of a blob, for tests that damage it.
     pub fn blob(&self, node: &Node, digest: &str) -> PathBuf {
         testbed::Registry::blob(&Self::data(node), digest)
