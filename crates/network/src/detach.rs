@@ -28,7 +28,8 @@ impl Network {
     /// intent ([`Network::settle`] waits for it). The operation runs to completion even if the caller stops waiting.
     ///
     /// # Errors
-    /// When a plugin's `DEL` fails; call again. Steps that succeeded are not reverted.
+    /// When a plugin's `DEL` fails; call again. Steps that succeeded are not reverted. A plugin whose program is missing
+    /// fails for 30 s, and is skipped after that.
     pub async fn detach(&self, sandbox: &str) -> Result<(), Error> {
         valid_sandbox(sandbox)?;
         let (inner, id) = (Arc::clone(&self.inner), sandbox.to_owned());
@@ -124,9 +125,29 @@ async fn delete(inner: &Arc<Inner>, chain: &Chain, record: &Record) -> Result<()
     // CNI versions before 0.4.0 do not pass the result to DEL.
     let previous = record.result.as_ref().filter(|_| chain.is_at_least("0.4.0"));
     for plugin in chain.plugins().collect::<Vec<_>>().into_iter().rev() {
-        inner.programs.call("DEL", chain, plugin, call(record, ns_path), previous).await?;
+        match inner.programs.call("DEL", chain, plugin, call(record, ns_path), previous).await {
+            Ok(_) => {}
+            Err(error @ Error::PluginMissing { .. }) if inner.skips_missing(&record.pod.sandbox) => {
+                tracing::warn!(
+                    sandbox = record.pod.sandbox,
+                    plugin = plugin.kind,
+                    %error,
+                    "a pod is detached without a plugin; addresses and rules that the plugin keeps on the node may be left over"
+                );
+            }
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
+}
+
+impl Inner {
+    /// Whether plugins whose programs are missing are skipped in the detachment of a pod. Until then it fails, because
+    /// the program may be in the middle of an upgrade.
+    fn skips_missing(&self, sandbox: &str) -> bool {
+        let is_expired = || self.ledger.leaving_for(sandbox).is_none_or(|time| time >= self.programs.limits.missing);
+        self.skips_missing.load(Ordering::Relaxed) || offload::in_place(is_expired)
+    }
 }
 
 /// Deletes the link in the background, then runs the steps that must wait for its deletion.

@@ -95,6 +95,16 @@ pub enum Error {
         /// Error that the plugin returned, or how running it failed.
         reason: String,
     },
+    /// The program of a CNI plugin does not exist.
+    #[error("CNI plugin {plugin} {command}: not found in {directories}; install it there")]
+    PluginMissing {
+        /// Plugin type.
+        plugin: String,
+        /// CNI command, or `lookup`.
+        command: &'static str,
+        /// Directories of plugins.
+        directories: String,
+    },
     /// The pod is already attached.
     #[error("sandbox {0} is already attached; detach it first")]
     Attached(String),
@@ -118,7 +128,7 @@ impl Error {
             Self::PortTaken { .. } | Self::PortInUse { .. } => ErrorKind::InUse,
             Self::Exhausted { .. } => ErrorKind::Exhausted,
             Self::Cancelled(_) => ErrorKind::Cancelled,
-            Self::Plugin { .. } => ErrorKind::Plugin,
+            Self::Plugin { .. } | Self::PluginMissing { .. } => ErrorKind::Plugin,
             Self::Kernel { .. } => ErrorKind::System,
             Self::Namespace(error) => match error.kind() {
                 netns::ErrorKind::Invalid => ErrorKind::Invalid,
@@ -133,7 +143,7 @@ impl Error {
     pub fn operation(&self) -> Option<&'static str> {
         match self {
             Self::Kernel { operation, .. } => Some(operation),
-            Self::Plugin { command, .. } => Some(command),
+            Self::Plugin { command, .. } | Self::PluginMissing { command, .. } => Some(command),
             Self::Namespace(error) => error.operation(),
             _ => None,
         }
@@ -145,7 +155,7 @@ impl Error {
         match self {
             Self::Kernel { object, .. } | Self::Config { object, .. } => Some(object),
             Self::Exhausted { network, .. } => Some(network),
-            Self::Plugin { plugin, .. } => Some(plugin),
+            Self::Plugin { plugin, .. } | Self::PluginMissing { plugin, .. } => Some(plugin),
             Self::Attached(sandbox) | Self::Cancelled(sandbox) | Self::Sandbox(sandbox) => Some(sandbox),
             Self::Namespace(error) => error.object(),
             Self::PortTaken { .. } | Self::PortInUse { .. } => None,

@@ -9,7 +9,9 @@
 use std::{
     fs, io,
     net::IpAddr,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use serde::{Deserialize, Serialize};
@@ -147,6 +149,14 @@ impl Ledger {
     pub(crate) fn mark_leaving(&self, sandbox: &str) -> Result<(), Error> {
         let path = self.record_path(sandbox);
         ignore_missing(fs::rename(&path, self.leaving_path(sandbox))).map_err(|e| Error::path("rename", &path, e))
+    }
+
+    /// Returns how long ago an attachment was marked as leaving; `None` if it is not, or if that time is not known.
+    pub(crate) fn leaving_for(&self, sandbox: &str) -> Option<Duration> {
+        // The mark is a rename, which sets the time of the last change of the inode, and only the first one has an effect.
+        let file = fs::metadata(self.leaving_path(sandbox)).ok()?;
+        let changed = Duration::new(u64::try_from(file.ctime()).ok()?, u32::try_from(file.ctime_nsec()).ok()?);
+        SystemTime::now().duration_since(UNIX_EPOCH.checked_add(changed)?).ok()
     }
 
     pub(crate) fn remove(&self, sandbox: &str) -> Result<(), Error> {

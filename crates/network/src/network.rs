@@ -4,7 +4,10 @@ use std::{
     collections::{BTreeSet, HashMap},
     fs::{File, OpenOptions},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -28,6 +31,9 @@ use crate::{
 const ADD_LIMIT: Duration = Duration::from_secs(600);
 /// Longest time that every other plugin call may take. It is shorter because the pod is to be removed.
 const OTHER_LIMIT: Duration = Duration::from_secs(90);
+/// How long the detachment of a pod fails because the program of a plugin is missing. After that the pod is detached
+/// without that plugin. Upgrades of plugins replace their programs within seconds.
+const MISSING_LIMIT: Duration = Duration::from_secs(30);
 /// How many tasks may read the configuration at the same time.
 const CONFIG_READS_MAX: usize = 8;
 
@@ -59,6 +65,8 @@ pub(crate) struct Inner {
     pub(crate) ends: Mutex<NodeEnds>,
     /// Set when an attachment could not be undone.
     pub(crate) unfinished: AtomicBool,
+    /// Set if the programs of plugins are not waited for anymore.
+    pub(crate) skips_missing: AtomicBool,
     /// Limits the threads that read the configuration, which may be on a disk that hangs.
     pub(crate) config_reads: Arc<Semaphore>,
     /// Lock file, held for the lifetime of this value: only one daemon may use the state directory.
@@ -77,15 +85,16 @@ impl Network {
     /// [`Error::Config`] for an invalid setting or when another process uses the state directory; otherwise when the
     /// state directory or a socket cannot be opened.
     pub fn open(config: Config) -> Result<Self, Error> {
-        Self::open_within(config, Limits { add: ADD_LIMIT, other: OTHER_LIMIT })
+        Self::open_within(config, Limits { add: ADD_LIMIT, other: OTHER_LIMIT, missing: MISSING_LIMIT })
     }
 
-    /// Like [`Network::open`], with the longest time that one call of a CNI plugin may take.
+    /// Like [`Network::open`], with the longest time that one call of a CNI plugin may take, and for which the program of
+    /// one is waited for that is missing when a pod is detached.
     ///
     /// # Errors
     /// See [`Network::open`].
     pub fn open_with_limit(config: Config, plugin_limit: Duration) -> Result<Self, Error> {
-        Self::open_within(config, Limits { add: plugin_limit, other: plugin_limit })
+        Self::open_within(config, Limits { add: plugin_limit, other: plugin_limit, missing: plugin_limit })
     }
 
     fn open_within(config: Config, limits: Limits) -> Result<Self, Error> {
@@ -118,6 +127,7 @@ impl Network {
             locks: SandboxLocks::default(),
             failed_status: Mutex::default(),
             unfinished: AtomicBool::new(false),
+            skips_missing: AtomicBool::new(false),
             config_reads: Arc::new(Semaphore::new(CONFIG_READS_MAX)),
             ends: Mutex::new(NodeEnds::open()?),
             state,
@@ -134,7 +144,10 @@ impl Network {
     pub fn ready(&self) -> Result<(), Error> {
         let chain = self.inner.chain()?;
         for plugin in chain.plugins() {
-            self.inner.programs.find(&plugin.kind).map_err(|e| Error::plugin(&plugin.kind, "lookup", e))?;
+            let program = self.inner.programs.find(&plugin.kind);
+            if program.map_err(|e| Error::plugin(&plugin.kind, "lookup", e))?.is_none() {
+                return Err(self.inner.programs.missing(&plugin.kind, "lookup"));
+            }
             if let Some(reason) = lock(&self.inner.failed_status).get(&plugin.kind) {
                 return Err(Error::plugin(&plugin.kind, "STATUS", reason.clone()));
             }
@@ -171,6 +184,11 @@ impl Network {
     /// undone, and [`Network::attach`] returns an error. Does nothing if no attachment is in progress.
     pub fn cancel(&self, sandbox: &str) {
         self.inner.programs.progress.cancel(sandbox);
+    }
+
+    /// From now on, pods are detached without plugins whose programs are missing, at once.
+    pub fn skip_missing_plugins(&self) {
+        self.inner.skips_missing.store(true, Ordering::Relaxed);
     }
 
     /// Returns the plugin calls of a sandbox, the oldest first; the last one may still be running. They are kept until

@@ -313,6 +313,40 @@ fn cancelling_an_attachment_kills_its_plugin() {
 }
 
 #[test]
+fn a_pod_is_detached_without_a_plugin_that_was_uninstalled() {
+    on_a_node(|| async {
+        plugin("first", &format!("[ $CNI_COMMAND != ADD ] || {RESULT}"));
+        plugin("second", &format!("[ $CNI_COMMAND != ADD ] || {RESULT}"));
+        list("10.conflist", "1.0.0", r#"{"type": "first"}, {"type": "second"}"#);
+        let limit = Duration::from_secs(2);
+        let network = Network::open_with_limit(config(), limit).unwrap();
+        let id = attach(&network, 1, &[]).await.id;
+        fs::remove_file("/run/bin/second").unwrap();
+        let error = network.detach(&id).await.unwrap_err().to_string();
+        assert!(error.contains("CNI plugin second DEL: not found in /run/bin"), "{error}");
+        assert!(!recorded("order").contains("DEL"), "its program may be in the middle of an upgrade");
+        // A program that cannot be looked for is not missing.
+        std::os::unix::fs::symlink("second", "/run/bin/second").unwrap();
+        tokio::time::sleep(limit).await;
+        let error = network.detach(&id).await.unwrap_err().to_string();
+        assert!(error.contains("CNI plugin second DEL: look for /run/bin/second"), "{error}");
+        fs::remove_file("/run/bin/second").unwrap();
+        network.detach(&id).await.unwrap();
+        assert!(recorded("order").ends_with("\nfirst DEL\n"), "{}", recorded("order"));
+        network.settle().await;
+        node::assert_clean();
+
+        plugin("second", &format!("[ $CNI_COMMAND != ADD ] || {RESULT}"));
+        let id = attach(&network, 2, &[]).await.id;
+        fs::remove_file("/run/bin/second").unwrap();
+        network.skip_missing_plugins();
+        network.detach(&id).await.unwrap();
+        network.settle().await;
+        node::assert_clean();
+    });
+}
+
+#[test]
 fn ready_names_the_cause_and_follows_the_directory() {
     on_a_node(|| async {
         let network = open(config());

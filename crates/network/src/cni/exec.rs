@@ -21,7 +21,7 @@ use tracing::{Instrument, debug_span};
 use super::{
     Chain, Plugin,
     kill::kill,
-    programs::{Invocation, Programs},
+    programs::{Invocation, Programs, StartError},
 };
 use crate::{Error, PodRef, PortMapping};
 
@@ -90,13 +90,13 @@ impl Programs {
         let invocation = Invocation { environment, sandbox: Some(&call.pod.sandbox) };
         let running = self.progress.begin(&call.pod.sandbox, &plugin.kind, command);
         let outcome = self.run(command, &plugin.kind, &config, &invocation).await;
-        running.end(outcome.as_ref().err().map(RunError::text).as_deref());
+        running.end(outcome.as_ref().err().map(|error| self.text(error)).as_deref());
         let output = match outcome {
             Err(RunError::Plugin(error)) if error.code == 1 => {
                 let supported = self.versions(&plugin.kind, &chain.version).await;
                 return Err(fail(format!("{}{supported}", error.text())));
             }
-            outcome => outcome.map_err(|error| fail(error.text()))?,
+            outcome => outcome.map_err(|error| self.error(&plugin.kind, command, &error))?,
         };
         if command != "ADD" {
             return Ok(Value::Null);
@@ -113,7 +113,7 @@ impl Programs {
     /// Runs `STATUS` (CNI 1.1.0): reports whether the plugin can attach pods.
     pub(crate) async fn status(&self, chain: &Chain, plugin: &Plugin) -> Result<(), Error> {
         let outcome = self.run("STATUS", &plugin.kind, &configuration(chain, plugin), &Invocation::default()).await;
-        outcome.map(drop).map_err(|error| Error::plugin(&plugin.kind, "STATUS", error.text()))
+        outcome.map(drop).map_err(|error| self.error(&plugin.kind, "STATUS", &error))
     }
 
     /// Runs `GC` (CNI 1.1.0): the plugin removes everything except these sandboxes' attachments.
@@ -128,7 +128,27 @@ impl Programs {
         let valid = |sandbox: &String| serde_json::json!({"containerID": sandbox, "ifname": interface});
         config.insert("cni.dev/valid-attachments".into(), sandboxes.iter().map(valid).collect());
         let outcome = self.run("GC", &plugin.kind, &config, &Invocation::default()).await;
-        outcome.map(drop).map_err(|error| Error::plugin(&plugin.kind, "GC", error.text()))
+        outcome.map(drop).map_err(|error| self.error(&plugin.kind, "GC", &error))
+    }
+
+    fn error(&self, plugin: &str, command: &'static str, error: &RunError) -> Error {
+        match error {
+            RunError::Missing => self.missing(plugin, command),
+            error => Error::plugin(plugin, command, self.text(error)),
+        }
+    }
+
+    /// Returns the error for a program that no plugin directory has.
+    pub(crate) fn missing(&self, plugin: &str, command: &'static str) -> Error {
+        Error::PluginMissing { plugin: plugin.to_owned(), command, directories: self.directory_names() }
+    }
+
+    fn text(&self, error: &RunError) -> String {
+        match error {
+            RunError::Plugin(error) => error.text(),
+            RunError::Missing => format!("not found in {}", self.directory_names()),
+            RunError::Other(reason) => reason.clone(),
+        }
     }
 
     /// Returns the versions that a plugin supports after it refused one, as a suffix for an error message.
@@ -175,10 +195,13 @@ impl Programs {
         };
         let mut started = None;
         let work = async {
-            let child = self.start(command, kind, invocation).await?;
+            let child = self.start(command, kind, invocation).await.map_err(|error| match error {
+                StartError::Missing => RunError::Missing,
+                StartError::Other(reason) => RunError::Other(reason),
+            })?;
             let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
             let (child, _) = started.insert((child, group));
-            communicate(child, &input).await.map_err(|e| e.to_string())
+            communicate(child, &input).await.map_err(|e| RunError::Other(e.to_string()))
         };
         let outcome = tokio::select! {
             outcome = timeout(limit, work) => outcome.map_err(|_| Stop::TimedOut),
@@ -186,7 +209,7 @@ impl Programs {
         };
         let stop = match outcome {
             Ok(outcome) => {
-                let (status, output, stderr) = outcome.map_err(RunError::Other)?;
+                let (status, output, stderr) = outcome?;
                 return evaluate(status, output, &stderr);
             }
             Err(stop) => stop,
@@ -230,17 +253,10 @@ impl Stop {
 enum RunError {
     /// The plugin returned an error in the format of the specification.
     Plugin(PluginError),
+    /// Its program does not exist.
+    Missing,
     /// Any other failure.
     Other(String),
-}
-
-impl RunError {
-    fn text(&self) -> String {
-        match self {
-            Self::Plugin(error) => error.text(),
-            Self::Other(reason) => reason.clone(),
-        }
-    }
 }
 
 impl PluginError {

@@ -2,6 +2,7 @@
 //! both happen on a blocking thread. The number of these threads is limited, because they cannot be interrupted.
 
 use std::{
+    io::ErrorKind,
     path::PathBuf,
     process::Stdio,
     sync::{Arc, Weak},
@@ -26,6 +27,8 @@ pub(crate) struct Limits {
     pub(crate) add: Duration,
     /// Timeout of every other command.
     pub(crate) other: Duration,
+    /// How long a pod waits for a program that is missing for its `DEL`: an upgrade of the plugin may replace it.
+    pub(crate) missing: Duration,
 }
 
 /// Directories of plugin programs, timeouts, and the calls in progress.
@@ -45,6 +48,14 @@ pub(super) struct Invocation<'a> {
     pub(super) sandbox: Option<&'a str>,
 }
 
+/// Why a program could not be started.
+pub(super) enum StartError {
+    /// No plugin directory has it.
+    Missing,
+    /// Any other failure.
+    Other(String),
+}
+
 /// Limits the number of threads that look for or start a program.
 #[derive(Clone, Debug)]
 pub(crate) struct StartLimit(Arc<Semaphore>);
@@ -56,14 +67,23 @@ impl Default for StartLimit {
 }
 
 impl Programs {
-    /// Returns the path of a plugin's program. Blocks while the file system of a plugin directory does not respond.
-    pub(crate) fn find(&self, kind: &str) -> Result<PathBuf, String> {
-        let program = self.directories.iter().map(|directory| directory.join(kind)).find(|path| path.is_file());
-        program.ok_or_else(|| format!("not found in {}; install it there", self.directory_names()))
+    /// Returns the path of a plugin's program; `None` only if no directory has it. Blocks while the file system of a
+    /// plugin directory does not respond.
+    pub(crate) fn find(&self, kind: &str) -> Result<Option<PathBuf>, String> {
+        let mut unreadable = None;
+        for path in self.directories.iter().map(|directory| directory.join(kind)) {
+            match std::fs::metadata(&path) {
+                Ok(found) if found.is_file() => return Ok(Some(path)),
+                Ok(_) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+                Err(error) => unreadable = Some(format!("look for {}: {error}", path.display())),
+            }
+        }
+        unreadable.map_or(Ok(None), Err)
     }
 
     /// Returns the plugin directories as text for messages.
-    pub(super) fn directory_names(&self) -> String {
+    pub(crate) fn directory_names(&self) -> String {
         self.directories.iter().map(|directory| directory.display().to_string()).collect::<Vec<_>>().join(", ")
     }
 
@@ -74,18 +94,19 @@ impl Programs {
         command: &'static str,
         kind: &str,
         invocation: &Invocation<'_>,
-    ) -> Result<Child, String> {
-        let permit = Arc::clone(&self.start_limit.0).acquire_owned().await.map_err(|e| e.to_string())?;
+    ) -> Result<Child, StartError> {
+        let other = |error: &dyn std::fmt::Display| StartError::Other(error.to_string());
+        let permit = Arc::clone(&self.start_limit.0).acquire_owned().await.map_err(|e| other(&e))?;
         let environment = invocation.environment.clone();
-        let paths = std::env::join_paths(&self.directories).map_err(|e| e.to_string())?;
+        let paths = std::env::join_paths(&self.directories).map_err(|e| other(&e))?;
         let (programs, kind) = (self.clone(), kind.to_owned());
         let waiting = Arc::new(());
         let caller: Weak<()> = Arc::downgrade(&waiting);
         let spawn = move || {
             let _permit = permit;
-            let program = programs.find(&kind)?;
+            let program = programs.find(&kind).map_err(StartError::Other)?.ok_or(StartError::Missing)?;
             if caller.strong_count() == 0 {
-                return Err("cancelled before its program was started".to_owned());
+                return Err(StartError::Other("cancelled before its program was started".to_owned()));
             }
             let spawned = Command::new(&program)
                 .env("CNI_COMMAND", command)
@@ -98,10 +119,10 @@ impl Programs {
                 .kill_on_drop(true)
                 // `spawn` returns after execve, that is, after the program was read from its disk.
                 .spawn();
-            spawned.map_err(|e| format!("{}: {e}", program.display()))
+            spawned.map_err(|e| StartError::Other(format!("{}: {e}", program.display())))
         };
         let spawned = offload::blocking(spawn).await;
         drop(waiting);
-        spawned.unwrap_or_else(|bug| Err(bug.to_string()))
+        spawned.unwrap_or_else(|bug| Err(StartError::Other(bug.to_string())))
     }
 }
