@@ -87,6 +87,13 @@ pub(crate) fn serve(source: Source) -> Result<(), Failure> {
 /// Removes everything that a daemon with this configuration created. That daemon must not be running.
 pub(crate) fn reset(source: &Source, keep_data: bool) -> Result<(), Failure> {
     let (config, _) = source.load().map_err(|error| Failure::daemon(error.to_string()))?;
+    let is_unused =
+        std::fs::symlink_metadata(&config.state_dir).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound);
+    if keep_data && is_unused {
+        // For the removal of a package: a daemon has not run since the node booted, and perhaps cannot run here.
+        return Ok(());
+    }
+    pod::check_reset(&config.state_dir).map_err(|error| Failure::daemon(error.to_string()))?;
     on_threads(&config, async |monitor| {
         // Plugins are not needed to remove everything, and their socket may serve another engine by now.
         let config = pod::Config { plugins: None, ..engine_config(&config, monitor) };

@@ -82,7 +82,7 @@ pub use observe::{
 pub use oci;
 pub use oci::{CAPABILITIES, Rlimit};
 pub use operation::{Completion, Panicked};
-pub use recover::{FORMATS, Format, check_format};
+pub use recover::{FORMATS, Format, check_format, check_reset};
 pub use sandbox::{remove_logs, stop::PodUsers};
 pub use stdio::{
     AttachedClient,

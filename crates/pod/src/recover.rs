@@ -32,6 +32,7 @@ use crate::{
 };
 
 pub use formats::{FORMATS, Format, check_format};
+pub use reset::check_reset;
 pub(crate) use reset::reset;
 
 /// Number of exits of containers that are recorded at the same time.

@@ -31,7 +31,7 @@ pub(crate) use container::{
     Container, ContainerMetadata, ContainerName, ContainerPhase, ContainerRecord, SPEC, Sent, broken_container,
     unknown_exit,
 };
-pub(crate) use directory::{FIFOS, STDIN, StateDirectory};
+pub(crate) use directory::{FIFOS, STDIN, StateDirectory, TMPFS_SOURCE};
 pub use events::{Event, EventKind, EventStream, Lagged};
 pub use identifier::{ContainerId, ObjectId, SandboxId, Selects};
 #[cfg(test)]

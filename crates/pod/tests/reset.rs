@@ -1,4 +1,4 @@
-//! Reset removes everything that the engine created.
+//! Reset removes everything that the engine created, and nothing else.
 
 mod node;
 
@@ -38,5 +38,31 @@ fn reset_removes_everything_but_a_mounted_disk() {
         assert!(!data.exists());
         assert!(others.exists(), "it does not belong to the engine");
         fs::remove_file(others).expect("file");
+    });
+}
+
+#[test]
+fn reset_refuses_a_linked_state_directory_and_keeps_a_mount_of_the_administrator() {
+    on_a_node(|mut node| async move {
+        shell("mkdir /run/target; mount -t tmpfs administrator /run/target; ln -s target /run/link");
+        node.config.state_dir = "/run/link".into();
+        node.config.network.state_dir = "/run/link/network".into();
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
+        let error = engine.reset(true).await.expect_err("a link").to_string();
+        assert!(error.contains("/run/link is a symbolic link to target, and nothing was removed"), "{error}");
+        assert!(fs::exists(format!("/run/target/sandbox/{pod}")).expect("readable"));
+
+        let engine = node.open().await;
+        engine.remove_sandbox(&pod).await.expect("it still exists");
+        drop(engine);
+        shell("rm /run/link; mkdir /run/link; mount --bind /run/target /run/link");
+        let engine = node.open().await;
+        engine.reset(true).await.expect("reset");
+        let mounts = shell("cat /proc/self/mountinfo");
+        let mounts = mounts.lines().filter(|line| line.contains(" tmpfs administrator "));
+        assert_eq!(mounts.count(), 2, "they stay mounted");
+        assert_eq!(fs::read_dir("/run/target").expect("the tmpfs").count(), 0);
+        shell("umount /run/link /run/target; rmdir /run/link /run/target");
     });
 }

@@ -11,6 +11,10 @@ struct Mount {
     device: String,
     /// Optional fields: `shared:`, `master:` and the like.
     tags: Vec<String>,
+    /// Type of the file system.
+    kind: String,
+    /// What is mounted; for a tmpfs any text.
+    source: String,
 }
 
 /// All mounts in this process's namespace at one moment.
@@ -28,8 +32,9 @@ impl MountTable {
             let mut fields = line.split(' ');
             let device = fields.nth(2)?.to_owned();
             let point = PathBuf::from(unescape(fields.nth(1)?));
-            let tags = fields.skip(1).take_while(|field| *field != "-").map(str::to_owned).collect();
-            Some(Mount { point, device, tags })
+            let tags = fields.by_ref().skip(1).take_while(|field| *field != "-").map(str::to_owned).collect();
+            let (kind, source) = (fields.next()?.to_owned(), unescape(fields.next()?));
+            Some(Mount { point, device, tags, kind, source })
         };
         Self(text.lines().filter_map(mount).collect())
     }
@@ -52,6 +57,12 @@ impl MountTable {
     /// Returns the mount point above a path, for messages.
     pub(crate) fn point(&self, path: &Path) -> PathBuf {
         self.mount_of(path).map_or_else(|| PathBuf::from("/"), |mount| mount.point.clone())
+    }
+
+    /// Reports whether a tmpfs of this source is mounted on a path, and nothing on top of it.
+    pub(crate) fn has_tmpfs(&self, path: &Path, source: &str) -> bool {
+        let top = self.0.iter().rfind(|mount| mount.point == path);
+        top.is_some_and(|mount| mount.kind == "tmpfs" && mount.source == source)
     }
 
     /// Reports whether the mount that a path is on has one of these tags; true if the mount is unknown.

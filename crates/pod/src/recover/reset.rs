@@ -9,12 +9,18 @@ use rustix::{
 };
 use syscall::directory_tree;
 
-use crate::{Error, error::failed, operation::blocking, parts::Parts, sandbox};
+use crate::{Error, error::failed, node::MountTable, operation::blocking, parts::Parts, sandbox, store::TMPFS_SOURCE};
 
 /// Removes every pod and container, the images, the built-in network, the monitor, the state and data directories, and
 /// the directory of network namespaces unless other programs have some there. With `keep_data`, the images and the data
 /// directory stay.
+///
+/// # Errors
+/// Those of [`check_reset`], before anything is removed; otherwise the first object that cannot be removed.
 pub(crate) async fn reset(parts: Arc<Parts>, keep_data: bool) -> Result<(), Error> {
+    check_reset(&parts.node.config.state_dir)?;
+    // A plugin that was uninstalled before must not keep the rest from being removed.
+    parts.node.network.skip_missing_plugins();
     for sandbox in parts.registry.sandboxes() {
         sandbox::remove::remove(&parts, sandbox.id()).await?;
     }
@@ -35,13 +41,36 @@ pub(crate) async fn reset(parts: Arc<Parts>, keep_data: bool) -> Result<(), Erro
     .await
 }
 
-/// Removes the state directory, and the tmpfs that may be mounted on it.
-fn remove_state_dir(root: &Path) -> Result<(), Error> {
-    match unmount(root, UnmountFlags::DETACH) {
-        // EINVAL: no tmpfs was mounted, because the directory was on one already.
-        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => remove_tree(root),
-        Err(error) => Err(failed(format_args!("unmount {}", root.display()))(error)),
+/// Fails if the state directory cannot be removed: behind a symbolic link there is a directory, or a mount point, that
+/// the engine did not create.
+///
+/// # Errors
+/// `FailedPrecondition` for a symbolic link.
+pub fn check_reset(state_dir: &Path) -> Result<(), Error> {
+    match fs::read_link(state_dir) {
+        Err(_) => Ok(()),
+        Ok(target) => Err(Error::state(format!(
+            "reset: state directory {} is a symbolic link to {}, and nothing was removed; remove the pods, replace the \
+             link with a bind mount of that directory, and reset again",
+            state_dir.display(),
+            target.display()
+        ))),
     }
+}
+
+/// Removes the state directory, and the tmpfs that the engine mounted on it. A mount of the administrator stays.
+fn remove_state_dir(root: &Path) -> Result<(), Error> {
+    let operation = format!("unmount {}", root.display());
+    // Links above the directory, such as /var/run, are not in the mount table.
+    let resolved = match fs::canonicalize(root) {
+        Ok(resolved) => resolved,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(operation)(error)),
+    };
+    if MountTable::read().has_tmpfs(&resolved, TMPFS_SOURCE) {
+        unmount(&resolved, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).map_err(failed(operation))?;
+    }
+    remove_tree(root)
 }
 
 /// Removes the directory of pins unless it is in use: `ip netns` pins its namespaces there, and mounts it on itself.

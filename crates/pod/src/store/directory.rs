@@ -28,6 +28,9 @@ pub(crate) const FIFOS: [&str; 3] = [STDIN, "stdout", "stderr"];
 /// Name of the FIFO of a container's standard input.
 pub(crate) const STDIN: &str = "stdin";
 
+/// Source of the tmpfs that is mounted on the state directory, by which it is recognized.
+pub(crate) const TMPFS_SOURCE: &str = "pinion";
+
 /// The prepared state directory.
 #[derive(Debug)]
 pub(crate) struct StateDirectory {
@@ -44,7 +47,7 @@ impl StateDirectory {
         if !on_tmpfs(root)? {
             tracing::info!("{} is not on a tmpfs: mounting one there", root.display());
             let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-            mount("pinion", root, "tmpfs", flags, c"mode=0711")
+            mount(TMPFS_SOURCE, root, "tmpfs", flags, c"mode=0711")
                 .map_err(failed(format_args!("mount a tmpfs on {}", root.display())))?;
         }
         Ok(Self { root: root.to_owned() })
