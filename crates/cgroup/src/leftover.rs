@@ -15,4 +15,16 @@ impl Group {
         group.kill()?;
         group.remove()
     }
+
+    /// Removes a leftover group whose processes are about to exit, from all trees that still have it. Unlike
+    /// [`Group::remove_leftover`] it kills nothing, for a group that another program may use by now.
+    ///
+    /// # Errors
+    /// Those of [`Group::remove`]: a process that does not exit within 5 s is named, and the group is kept.
+    pub fn remove_abandoned(trees: &Hierarchies, path: &GroupPath) -> Result<(), Error> {
+        if !trees.contains(path) {
+            return Ok(());
+        }
+        Self::open_unchecked(trees, path).remove()
+    }
 }

@@ -60,13 +60,21 @@ pub(crate) async fn remove_locked(parts: &Arc<Parts>, container: &Arc<Container>
     Ok(())
 }
 
+/// Removes the cgroup of a container that a dead monitor left over.
+async fn remove_leftover_group(parts: &Arc<Parts>, container: &Arc<Container>) -> Result<(), Error> {
+    let record = container.record();
+    if let (Some(path), true, ContainerPhase::Creating) = (&record.cgroup, record.owns_cgroup, record.phase) {
+        return parts.node.remove_unnamed_group(path.clone()).await;
+    }
+    parts.node.remove_group(container.cgroup(), container.id().as_str()).await
+}
+
 async fn remove_resources(parts: &Arc<Parts>, container: &Arc<Container>) -> Result<(), Error> {
     let id = container.id();
     let mut undo = Undo::default();
     container.stage("remove its cgroup and writable layer");
     undo.step("forget its process and remove its cgroup", parts.monitor.delete(id.as_str())).await;
-    let group = parts.node.remove_group(container.cgroup(), id.as_str());
-    undo.step("remove what a dead monitor left over", group).await;
+    undo.step("remove what a dead monitor left over", remove_leftover_group(parts, container)).await;
     parts.node.forget_scope(&container.metadata.cgroup);
     failpoint::reach("remove.deleted");
     let discard = {

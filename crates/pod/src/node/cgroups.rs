@@ -155,6 +155,18 @@ impl Node {
         .await
     }
 
+    /// Removes the cgroup of a failed creation whose path an NRI plugin chose. Its processes exit by themselves, because
+    /// their monitor is gone; nothing is killed.
+    pub(crate) async fn remove_unnamed_group(self: &Arc<Self>, path: String) -> Result<(), Error> {
+        let node = Arc::clone(self);
+        blocking(move || {
+            let operation = format!("remove cgroup {path}");
+            let path = GroupPath::parse(&path).map_err(failed(&operation))?;
+            Group::remove_abandoned(&node.trees, &path).map_err(failed(operation))
+        })
+        .await
+    }
+
     /// Removes the parent cgroup of pods that name none. The caller makes sure that no pod exists. A slice stays: it may
     /// be that of another engine, too.
     pub(crate) async fn remove_cgroup_parent(self: &Arc<Self>) -> Result<(), Error> {

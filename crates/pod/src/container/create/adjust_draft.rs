@@ -69,12 +69,12 @@ fn record(parts: &Parts, container: &Container, draft: &Draft) -> Result<(), Err
     let path = linux.and_then(|linux| linux.cgroups_path.clone());
     let score = draft.spec.process.as_ref().and_then(|process| process.oom_score_adj);
     container.adjusted(linux.and_then(|linux| linux.resources.clone()), score);
-    if path.as_ref().is_none_or(|path| *path == container.metadata.cgroup) {
-        return Ok(());
-    }
+    let Some(path) = path.filter(|path| *path != container.metadata.cgroup) else { return Ok(()) };
+    let group = cgroup::GroupPath::parse(&path).map_err(|e| Error::invalid(format!("cgroup path: {e}")))?;
+    let is_new = !parts.node.trees.contains(&group);
     // On record before it is created, so that it is removed in every case.
     parts.registry.update_container(container, |record| {
-        record.cgroup = path;
+        (record.cgroup, record.owns_cgroup) = (Some(path), is_new);
         true
     })
 }

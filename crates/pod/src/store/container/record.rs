@@ -70,6 +70,9 @@ pub(crate) struct ContainerRecord {
     /// Cgroup that an NRI plugin chose; `None` means that of the metadata.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cgroup: Option<String>,
+    /// Whether that cgroup did not exist before. Its name does not show that it belongs to this container.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) owns_cgroup: bool,
     /// Resources after the last update; `None` means those of the original request.
     #[serde(default)]
     pub(crate) resources: Option<oci::Resources>,
@@ -156,6 +159,7 @@ impl Default for ContainerRecord {
             cause: None,
             sent: SentSignals::default(),
             cgroup: None,
+            owns_cgroup: false,
             resources: None,
             oom_score_adj: None,
             refused: None,
