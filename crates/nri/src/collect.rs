@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use crate::{
     messages::{
-        Adjustment, AdjustmentLinux, Container, ContainerLinux, ContainerUpdate, CreateResponse, Eviction, Hooks,
-        Mount, Namespace, Rdt, Resources, UpdateLinux, UpdateResponse,
+        Adjustment, AdjustmentLinux, Container, ContainerLinux, ContainerUpdate, CreateResponse, Hooks, Mount,
+        Namespace, Rdt, Resources, UpdateLinux, UpdateResponse,
     },
     owners::{Conflict, Field, Owners},
 };
 
-/// Most updates and evictions of one response.
+/// Most updates of one response.
 pub(crate) const UPDATES_MAX: usize = 1024;
 
 /// Why a response cannot be used.
@@ -23,7 +23,7 @@ pub(crate) enum Unusable {
     Conflict(#[from] Conflict),
     #[error("plugin {plugin} requested an update of the container that is being created")]
     SelfUpdate { plugin: String },
-    #[error("plugin {plugin} requested {count} updates and evictions; at most {UPDATES_MAX} are allowed")]
+    #[error("plugin {plugin} requested {count} updates; at most {UPDATES_MAX} are allowed")]
     TooMany { plugin: String, count: usize },
     #[error("plugin {plugin} set {what}: with those of the other plugins, {count} are too many")]
     TooLong { plugin: String, what: &'static str, count: usize },
@@ -49,7 +49,6 @@ pub(crate) struct Collector {
     is_created: bool,
     pub(crate) adjust: Adjustment,
     pub(crate) updates: BTreeMap<String, ContainerUpdate>,
-    pub(crate) evictions: Vec<Eviction>,
     pub(crate) owners: Owners,
 }
 
@@ -72,7 +71,7 @@ impl Collector {
         bounds::check(plugin, &self.adjust, &adjust)?;
         let mut next = self.clone();
         next.adjust(plugin, adjust)?;
-        next.change_others(plugin, response.update, response.evict)?;
+        next.change_others(plugin, response.update)?;
         *self = next;
         Ok(())
     }
@@ -80,18 +79,13 @@ impl Collector {
     /// Adds the response of a plugin, as a whole or not at all.
     pub(crate) fn add_update(&mut self, plugin: &str, response: UpdateResponse) -> Result<(), Unusable> {
         let mut next = self.clone();
-        next.change_others(plugin, response.update, response.evict)?;
+        next.change_others(plugin, response.update)?;
         *self = next;
         Ok(())
     }
 
-    fn change_others(
-        &mut self,
-        plugin: &str,
-        updates: Vec<ContainerUpdate>,
-        evictions: Vec<Eviction>,
-    ) -> Result<(), Unusable> {
-        let count = updates.len() + evictions.len();
+    fn change_others(&mut self, plugin: &str, updates: Vec<ContainerUpdate>) -> Result<(), Unusable> {
+        let count = updates.len();
         if count > UPDATES_MAX {
             return Err(Unusable::TooMany { plugin: plugin.to_owned(), count });
         }
@@ -104,7 +98,6 @@ impl Collector {
             }
             self.add_container_update(plugin, update)?;
         }
-        self.evictions.extend(evictions);
         Ok(())
     }
 

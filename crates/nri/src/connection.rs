@@ -20,6 +20,7 @@ use tokio::{
 };
 
 use crate::{
+    bounded::{self, Bounded},
     messages::{Request, Response, Status},
     wire::{self, Kind, Message, PAYLOAD_MAX, PLUGIN_SERVICE, RUNTIME_SERVICE},
 };
@@ -108,7 +109,7 @@ impl Connection {
     }
 
     /// Sends a request and waits for the answer, for at most `timeout`.
-    pub(crate) async fn call<Answer: prost::Message + Default>(
+    pub(crate) async fn call<Answer: Bounded>(
         &self,
         method: &str,
         argument: &impl prost::Message,
@@ -143,7 +144,7 @@ impl Connection {
             }
             () = tokio::time::sleep(timeout) => return Err(CallError::Timeout(timeout)),
         };
-        Answer::decode(&*answer).map_err(|e| CallError::Garbage(e.to_string()))
+        bounded::decode(&answer).map_err(|e| CallError::Garbage(e.to_string()))
     }
 
     pub(crate) fn close(&self) {

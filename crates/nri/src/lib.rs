@@ -6,7 +6,7 @@
 //! session   from the connection to the usable plugin       collect   what they respond, merged, or a conflict
 //! listen    the socket, and launch: the directory          validate  what is permitted
 //! plugin    one plugin: turns, deadlines, policy           required  without which plugins nothing is created
-//! connection, wire   ttrpc, two directions over one socket
+//! connection, wire   ttrpc, two directions over one socket; bounded: decodes messages with few enough entries
 //! ```
 //!
 //! # Rules
@@ -22,11 +22,13 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod bounded;
 mod collect;
 mod config;
 mod connection;
 mod error;
 mod event;
+mod eviction;
 mod launch;
 mod listen;
 mod owners;
@@ -48,5 +50,6 @@ pub mod messages {
 pub use config::{Config, Restrictions};
 pub use error::{Error, ErrorKind};
 pub use event::Event;
+pub use eviction::PendingEviction;
 pub use plugins::{Host, Known, PluginInfo, Plugins};
 pub use round::{Changes, Round};

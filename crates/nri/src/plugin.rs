@@ -13,9 +13,11 @@ use prost::Message;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::{
+    bounded::Bounded,
     collect::UPDATES_MAX,
     connection::{CallError, Connection, code},
     event::{ALL, Event},
+    eviction::EvictionLimit,
     messages::{
         Configure, Container, ContainerUpdate, Empty, FailurePolicy, Pod, StateChange, Subscription, Synchronize,
         Synchronized,
@@ -46,6 +48,7 @@ pub(crate) struct Plugin {
     /// One request at a time, in the order of their arrival. Held while it is synchronized.
     turn: Arc<tokio::sync::Mutex<()>>,
     synchronized: AtomicBool,
+    pub(crate) evictions: EvictionLimit,
     /// The containers and pods that it learned of when it was synchronized.
     known: OnceLock<HashSet<String>>,
     why_closed: Mutex<String>,
@@ -98,6 +101,7 @@ impl Plugin {
             old_form: AtomicI32::new(0),
             turn: Arc::default(),
             synchronized: AtomicBool::new(false),
+            evictions: EvictionLimit::default(),
             known: OnceLock::new(),
             why_closed: Mutex::default(),
         })
@@ -175,7 +179,7 @@ impl Plugin {
     }
 
     /// Sends a request when it is its turn. Returns `None` if the plugin does not subscribe to the event.
-    pub(crate) async fn request<Answer: Message + Default>(
+    pub(crate) async fn request<Answer: Bounded>(
         &self,
         event: Event,
         argument: &impl Message,

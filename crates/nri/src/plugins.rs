@@ -22,7 +22,8 @@ use tokio::sync::watch;
 
 use crate::{
     Config, Error, Round,
-    messages::{Container, ContainerUpdate, Eviction, Pod},
+    eviction::PendingEviction,
+    messages::{Container, ContainerUpdate, Pod},
     plugin::Plugin,
     required::required,
     round::check_present,
@@ -48,8 +49,8 @@ pub trait Host: Send + Sync + 'static {
     fn describe(&self, known: Known) -> BoxFuture<'static, (Vec<Pod>, Vec<Container>)>;
     /// Updates containers, and returns the updates that failed. Must end in bounded time, whatever the containers do.
     fn update(&self, updates: Vec<ContainerUpdate>) -> BoxFuture<'static, Vec<ContainerUpdate>>;
-    /// Begins to stop containers.
-    fn evict(&self, evictions: Vec<Eviction>);
+    /// Begins to stop containers. An eviction is dropped when it ended.
+    fn evict(&self, evictions: Vec<PendingEviction>);
 }
 
 /// A registered plugin, for people.

@@ -6,6 +6,7 @@ use crate::{
     Error, Restrictions,
     collect::Collector,
     event::Event,
+    eviction::PendingEviction,
     messages::{
         Adjustment, Container, ContainerEvent, ContainerUpdate, CreateResponse, Eviction, Pod, PodEvent, PodUpdate,
         Resources, ResourcesEvent, UpdateResponse,
@@ -22,12 +23,12 @@ pub struct Round {
 }
 
 /// What plugins request for other containers than the one that an event is about.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub struct Changes {
     /// Updates, at most one for each container.
     pub updates: Vec<ContainerUpdate>,
     /// Containers that are to be stopped.
-    pub evictions: Vec<Eviction>,
+    pub evictions: Vec<PendingEviction>,
 }
 
 impl Round {
@@ -40,7 +41,7 @@ impl Round {
         check_present(required, &usable.map(|plugin| plugin.base.as_str()).collect())
     }
 
-    /// Sends an event of a pod.
+    /// Sends an event of a pod before it takes effect.
     ///
     /// # Errors
     /// If a plugin refuses it, or fails and its policy is that the request fails.
@@ -53,7 +54,7 @@ impl Round {
         Ok(())
     }
 
-    /// Sends an event of a container.
+    /// Sends an event of a container before it takes effect.
     ///
     /// # Errors
     /// If a plugin refuses it, or fails and its policy is that the request fails.
@@ -64,6 +65,22 @@ impl Round {
             judge(plugin, sent, &[])?;
         }
         Ok(())
+    }
+
+    /// Sends an event of a pod that has happened. It reaches every plugin, whatever the others respond.
+    pub async fn announce_pod(&self, event: Event, pod: &Pod) {
+        let request = PodEvent { pod: Some(pod.clone()) };
+        for plugin in &self.plugins {
+            log_failure(plugin, event, plugin.notify(event, &request, (Some(pod), None), self.timeout).await);
+        }
+    }
+
+    /// Sends an event of a container that has happened. It reaches every plugin, whatever the others respond.
+    pub async fn announce_container(&self, event: Event, pod: Option<&Pod>, container: &Container) {
+        let request = ContainerEvent { pod: pod.cloned(), container: Some(container.clone()) };
+        for plugin in &self.plugins {
+            log_failure(plugin, event, plugin.notify(event, &request, (pod, Some(container)), self.timeout).await);
+        }
     }
 
     /// Sends the update of a pod.
@@ -96,12 +113,13 @@ impl Round {
         required: &[String],
     ) -> Result<(Adjustment, Changes), Error> {
         let mut collector = Collector::of_creation(container.clone());
-        let mut consulted = Vec::with_capacity(self.plugins.len());
+        let (mut consulted, mut evictions) = (Vec::with_capacity(self.plugins.len()), Vec::new());
         for plugin in &self.plugins {
             let request = ContainerEvent { pod: Some(pod.clone()), container: Some(collector.container.clone()) };
             let answer = plugin.request::<CreateResponse>(Event::CreateContainer, &request, self.timeout).await;
             let failed = answer.is_err();
-            if let Some(answer) = judge(plugin, answer, required)?.flatten() {
+            if let Some(mut answer) = judge(plugin, answer, required)?.flatten() {
+                evictions.extend(accept(plugin, std::mem::take(&mut answer.evict))?);
                 collector.add_creation(&plugin.name, answer).map_err(|e| Error::refused(e.to_string()))?;
             }
             if !failed && plugin.is_usable() {
@@ -111,7 +129,7 @@ impl Round {
         check_present(required, &consulted.iter().map(|plugin| plugin.base.as_str()).collect())?;
         check_restrictions(&self.restrictions, &container, &collector)?;
         consult_validators(&self.plugins, &consulted, (pod, &container), &collector, self.timeout).await?;
-        let changes = Changes { updates: collector.updates.into_values().collect(), evictions: collector.evictions };
+        let changes = Changes { updates: collector.updates.into_values().collect(), evictions };
         Ok((collector.adjust, changes))
     }
 
@@ -126,7 +144,7 @@ impl Round {
         resources: Resources,
     ) -> Result<(Resources, Changes), Error> {
         let id = container.id.clone();
-        let mut collector = Collector::of_update(container, resources);
+        let (mut collector, mut evictions) = (Collector::of_update(container, resources), Vec::new());
         for plugin in &self.plugins {
             let request = ResourcesEvent {
                 pod: pod.cloned(),
@@ -134,29 +152,49 @@ impl Round {
                 resources: collector.requested.clone(),
             };
             let answer = plugin.request::<UpdateResponse>(Event::UpdateContainer, &request, self.timeout).await;
-            if let Some(answer) = judge(plugin, answer, &[])?.flatten() {
+            if let Some(mut answer) = judge(plugin, answer, &[])?.flatten() {
+                evictions.extend(accept(plugin, std::mem::take(&mut answer.evict))?);
                 collector.add_update(&plugin.name, answer).map_err(|e| Error::refused(e.to_string()))?;
             }
         }
         let updates = collector.updates.into_values().filter(|update| update.container_id != id).collect();
-        Ok((collector.requested.unwrap_or_default(), Changes { updates, evictions: collector.evictions }))
+        Ok((collector.requested.unwrap_or_default(), Changes { updates, evictions }))
     }
 
-    /// Sends that a container stopped, and returns what the plugins request for others.
-    ///
-    /// # Errors
-    /// If a plugin refuses it, or its response contradicts that of another.
-    pub async fn stop_container(&self, pod: Option<&Pod>, container: Container) -> Result<Changes, Error> {
+    /// Sends to every plugin that a container stopped, and returns what the plugins request for others. A response that
+    /// cannot be used is logged and has no effect.
+    pub async fn stop_container(&self, pod: Option<&Pod>, container: Container) -> Changes {
         let request = ContainerEvent { pod: pod.cloned(), container: Some(container.clone()) };
-        let mut collector = Collector::of_stop(container);
+        let (mut collector, mut evictions) = (Collector::of_stop(container), Vec::new());
         for plugin in &self.plugins {
             let answer = plugin.request::<UpdateResponse>(Event::StopContainer, &request, self.timeout).await;
-            if let Some(answer) = judge(plugin, answer, &[])?.flatten() {
+            let Some(mut answer) = log_failure(plugin, Event::StopContainer, answer).flatten() else { continue };
+            let used = accept(plugin, std::mem::take(&mut answer.evict)).and_then(|accepted| {
                 collector.add_update(&plugin.name, answer).map_err(|e| Error::refused(e.to_string()))?;
+                Ok(accepted)
+            });
+            match used {
+                Ok(accepted) => evictions.extend(accepted),
+                Err(error) => tracing::warn!(%error, "what an NRI plugin requested at a stop has no effect"),
             }
         }
-        Ok(Changes { updates: collector.updates.into_values().collect(), evictions: collector.evictions })
+        Changes { updates: collector.updates.into_values().collect(), evictions }
     }
+}
+
+/// Accepts the evictions of a response within the bound of the plugin.
+fn accept(plugin: &Plugin, evictions: Vec<Eviction>) -> Result<Vec<PendingEviction>, Error> {
+    let accepted = plugin.evictions.accept(evictions);
+    accepted.map_err(|reason| Error::refused(format!("plugin {}: {reason}", plugin.name)))
+}
+
+/// Logs the failure of a plugin to handle an event that has happened.
+fn log_failure<T>(plugin: &Plugin, event: Event, answer: Result<T, Failure>) -> Option<T> {
+    let logged = answer.inspect_err(|failure| {
+        let (plugin, error) = (plugin.name.as_str(), failure.message.as_str());
+        tracing::warn!(plugin, ?event, error, "an NRI plugin did not handle what has happened already");
+    });
+    logged.ok()
 }
 
 /// Decides whether a failure of a plugin fails the request. Otherwise the request proceeds without the plugin.

@@ -2,16 +2,14 @@
 
 use std::{
     path::Path,
-    sync::{
-        Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
 };
 
 use prost::Message;
 use tokio::{net::UnixStream, sync::oneshot};
 
 use crate::{
+    bounded,
     collect::UPDATES_MAX,
     connection::{Connection, Service, code},
     messages::{Configure, ContainerUpdate, Empty, FailedUpdates, RegisterPlugin, Status, UpdateContainers},
@@ -36,8 +34,8 @@ pub(crate) struct Launched {
 struct Session {
     registration: Mutex<Option<oneshot::Sender<RegisterPlugin>>>,
     plugins: Weak<Plugins>,
-    /// Whether the plugin is registered and configured.
-    registered: AtomicBool,
+    /// The plugin, once it is registered and configured.
+    plugin: OnceLock<Weak<Plugin>>,
 }
 
 /// Registers, configures and synchronizes the plugin at the other end of a socket.
@@ -50,7 +48,7 @@ pub(crate) async fn connect(
     let session = Arc::new(Session {
         registration: Mutex::new(Some(sender)),
         plugins: Arc::downgrade(plugins),
-        registered: AtomicBool::new(false),
+        plugin: OnceLock::new(),
     });
     let peer = socket.peer_cred().ok().and_then(|peer| peer.pid());
     let connection = Connection::new(socket, service(&session));
@@ -94,7 +92,7 @@ pub(crate) async fn connect(
         nri_version: String::new(),
     };
     let plugin = Arc::new(Plugin::configure(connection, identity, &request, config.request_timeout).await?);
-    session.registered.store(true, Ordering::Release);
+    let _only_once = session.plugin.set(Arc::downgrade(&plugin));
     plugins.join(&plugin).await?;
     tracing::info!(plugin = plugin.name, pid = plugin.pid, launched = plugin.launched, "an NRI plugin is registered");
     Ok(plugin)
@@ -150,7 +148,7 @@ fn invalid(message: impl ToString) -> Status {
 
 impl Session {
     fn register(&self, argument: &[u8]) -> Result<Vec<u8>, Status> {
-        let request = RegisterPlugin::decode(argument).map_err(invalid)?;
+        let request = bounded::decode::<RegisterPlugin>(argument).map_err(invalid)?;
         let sender = self.registration.lock().unwrap_or_else(PoisonError::into_inner).take();
         let sender = sender.ok_or_else(|| invalid("the plugin is already registered"))?;
         let _ = sender.send(request);
@@ -159,18 +157,18 @@ impl Session {
 
     /// Updates and evicts containers on the plugin's own account. Those that cannot be updated are in the answer.
     async fn update_containers(&self, argument: &[u8]) -> Result<Vec<u8>, Status> {
-        let request = UpdateContainers::decode(argument).map_err(invalid)?;
-        let count = request.update.len() + request.evict.len();
+        let request = bounded::decode::<UpdateContainers>(argument).map_err(invalid)?;
+        let count = request.update.len();
         if count > UPDATES_MAX {
-            return Err(invalid(format!("{count} updates and evictions; at most {UPDATES_MAX} are allowed")));
+            return Err(invalid(format!("{count} updates; at most {UPDATES_MAX} are allowed")));
         }
-        if !self.registered.load(Ordering::Acquire) {
-            return Err(invalid("the plugin is not registered yet"));
-        }
+        let plugin = self.plugin.get().ok_or_else(|| invalid("the plugin is not registered yet"))?;
+        let plugin = plugin.upgrade().ok_or_else(|| invalid("the plugin was disconnected"))?;
         let host = self.plugins.upgrade().and_then(|plugins| plugins.host());
         let host = host.ok_or_else(|| invalid("the engine is shutting down"))?;
         if !request.evict.is_empty() {
-            host.evict(request.evict);
+            let exhausted = |message| Status { code: code::RESOURCE_EXHAUSTED, message };
+            host.evict(plugin.evictions.accept(request.evict).map_err(exhausted)?);
         }
         let failed: Vec<ContainerUpdate> = host.update(request.update).await;
         Ok(FailedUpdates { failed }.encode_to_vec())

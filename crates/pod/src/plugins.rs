@@ -5,7 +5,7 @@
 //! | `RunPodSandbox` | the pod is networked and not ready yet | fails the request, which is rolled back |
 //! | `CreateContainer` | the specification is built, and nothing was created from it | the same |
 //! | `StartContainer`, `UpdateContainer`, `UpdatePodSandbox` | before the change | fails the request |
-//! | all others | after the change | is logged |
+//! | all others | after the change | is logged; the event reaches the other plugins |
 //!
 //! Without plugins an event costs one atomic load: the messages are built only if there is a plugin to send them to.
 
@@ -96,7 +96,7 @@ pub(crate) async fn run_pod(parts: &Parts, sandbox: &Sandbox, required: &[String
 /// Announces what happened to a pod. What a plugin responds does not matter anymore.
 pub(crate) async fn pod_event(parts: &Parts, event: Event, sandbox: &Sandbox) {
     let Some(round) = round(parts) else { return };
-    report(round.pod_event(event, &describe_pod(parts, sandbox), &[]).await);
+    round.announce_pod(event, &describe_pod(parts, sandbox)).await;
 }
 
 /// Announces a pod that is about to be updated.
@@ -122,19 +122,24 @@ pub(crate) async fn start_container(parts: &Arc<Parts>, container: &Arc<Containe
 pub(crate) async fn container_event(parts: &Arc<Parts>, event: Event, container: &Arc<Container>) {
     let Some(round) = round(parts) else { return };
     let (pod, message) = messages_of(parts, container).await;
-    report(round.container_event(event, pod.as_ref(), &message).await);
+    round.announce_container(event, pod.as_ref(), &message).await;
 }
 
-/// Returns the messages that describe a container and its pod, for an event of its removal.
+/// Returns the messages that describe a container and its pod, for the event of its removal; `None` without plugins.
 pub(crate) async fn removal_messages(parts: &Arc<Parts>, container: &Arc<Container>) -> Option<Messages> {
     round(parts)?;
     Some(messages_of(parts, container).await)
 }
 
-/// Announces a container that was removed.
-pub(crate) async fn removed(parts: &Parts, (pod, container): Messages) {
+/// Announces a container that was removed, also to a plugin that joined while it was: without `messages` from before the
+/// removal, the container is described without its specification.
+pub(crate) async fn removed(parts: &Arc<Parts>, container: &Arc<Container>, messages: Option<Messages>) {
     let Some(round) = round(parts) else { return };
-    report(round.container_event(Event::RemoveContainer, pod.as_ref(), &container).await);
+    let (pod, message) = match messages {
+        Some(messages) => messages,
+        None => messages_of(parts, container).await,
+    };
+    round.announce_container(Event::RemoveContainer, pod.as_ref(), &message).await;
 }
 
 /// A container, and its pod if that still exists.
@@ -147,10 +152,4 @@ pub(crate) async fn messages_of(parts: &Arc<Parts>, container: &Arc<Container>) 
     let (task_parts, task_container) = (Arc::clone(parts), Arc::clone(container));
     let read = blocking(move || Ok(task_container.spec(&task_parts.registry.records).ok())).await;
     (pod, describe_container(container, read.ok().flatten().as_ref()))
-}
-
-fn report(outcome: Result<(), nri::Error>) {
-    if let Err(error) = outcome {
-        tracing::warn!(%error, "an NRI plugin refused what has happened already");
-    }
 }

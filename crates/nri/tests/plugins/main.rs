@@ -1,5 +1,6 @@
 //! Plugins over real sockets: what well-behaved ones achieve, and what others cannot do.
 
+mod bounds;
 mod plugin;
 
 use std::{
@@ -14,7 +15,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use nri::{
-    Config, ErrorKind, Event, Host, Known, Plugins, Restrictions,
+    Config, ErrorKind, Event, Host, Known, PendingEviction, Plugins, Restrictions,
     messages::{
         Adjustment, Container, ContainerEvent, ContainerUpdate, CreateResponse, Eviction, FailurePolicy, KeyValue, Pod,
         RegisterPlugin, Subscription, Synchronize, Synchronized, UpdateContainers,
@@ -31,7 +32,8 @@ const TIMEOUT: Duration = Duration::from_millis(300);
 struct Engine {
     known: Mutex<Vec<String>>,
     updates: Mutex<Vec<ContainerUpdate>>,
-    evictions: Mutex<Vec<Eviction>>,
+    /// In progress until they are dropped.
+    evictions: Mutex<Vec<PendingEviction>>,
 }
 
 impl Host for Engine {
@@ -54,7 +56,7 @@ impl Host for Engine {
         Box::pin(async { failed })
     }
 
-    fn evict(&self, evictions: Vec<Eviction>) {
+    fn evict(&self, evictions: Vec<PendingEviction>) {
         self.evictions.lock().expect("not poisoned").extend(evictions);
     }
 }

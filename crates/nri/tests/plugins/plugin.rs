@@ -85,10 +85,15 @@ impl Plugin {
 
     /// Sends a request and returns the answer. Requests that arrive in the meantime are served.
     pub(crate) async fn call(&mut self, method: &str, argument: &impl Message) -> Result<Vec<u8>, String> {
+        self.call_encoded(method, argument.encode_to_vec()).await
+    }
+
+    /// Like [`Self::call`], with an argument that need not be a message.
+    pub(crate) async fn call_encoded(&mut self, method: &str, payload: Vec<u8>) -> Result<Vec<u8>, String> {
         let request = Request {
             service: "nri.pkg.api.v1alpha1.Runtime".to_owned(),
             method: method.to_owned(),
-            payload: argument.encode_to_vec(),
+            payload,
             timeout_nano: 0,
         };
         send(&mut self.socket, 2, (1, 1), &request.encode_to_vec()).await.ok_or("closed")?;

@@ -21,11 +21,8 @@ pub(crate) async fn announce_stop(parts: &Arc<Parts>, container: &Arc<Container>
 async fn announce(parts: &Arc<Parts>, container: &Arc<Container>) {
     let Some(round) = plugins::round(parts) else { return };
     let (pod, message) = plugins::messages_of(parts, container).await;
-    let changed = match round.stop_container(pod.as_ref(), message).await {
-        Ok(changes) => plugin_changes::apply(parts, changes).await,
-        Err(error) => Err(error.into()),
-    };
-    if let Err(error) = changed {
+    let changes = round.stop_container(pod.as_ref(), message).await;
+    if let Err(error) = plugin_changes::apply(parts, changes).await {
         tracing::warn!(container = container.id().as_str(), %error, "what NRI plugins requested at a stop failed");
     }
 }

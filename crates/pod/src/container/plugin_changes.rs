@@ -1,16 +1,19 @@
 //! What NRI plugins request for containers that exist: new limits, and evictions.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use nri::{
-    Changes,
-    messages::{ContainerUpdate, Eviction},
+    Changes, PendingEviction,
+    messages::{self, ContainerUpdate},
 };
 
 use tokio::time::Instant;
 
 use super::{stop, update};
-use crate::{ContainerId, Error, ErrorKind, parts::Parts, plugins::resources};
+use crate::{Error, ErrorKind, parts::Parts, plugins::resources};
 
 /// How long the updates of one request wait for other operations on their containers. Those may themselves wait for the plugin that requests
 /// the update, so this is shorter than the time that a plugin has for a request.
@@ -53,9 +56,7 @@ pub(crate) async fn update_all(parts: &Arc<Parts>, updates: Vec<ContainerUpdate>
 async fn apply_update(parts: &Arc<Parts>, request: &ContainerUpdate, deadline: Instant) -> Result<(), Error> {
     let container = known(parts, &request.container_id)?;
     let Some(message) = request.linux.as_ref().and_then(|linux| linux.resources.as_ref()) else { return Ok(()) };
-    if message.blockio_class.is_some() || message.rdt_class.is_some() {
-        return Err(Error::invalid("classes of a running container cannot be changed"));
-    }
+    refuse_classes(message)?;
     let mut new = oci::Resources::default();
     resources::set(message, &mut new);
     let busy = tokio::time::timeout_at(deadline, Arc::clone(&container.busy).lock_owned()).await.map_err(|_| {
@@ -67,6 +68,18 @@ async fn apply_update(parts: &Arc<Parts>, request: &ContainerUpdate, deadline: I
     update::update_locked(parts, &container, new, None, busy).await
 }
 
+/// Fails if an update sets a class: only the creation of a container does.
+pub(super) fn refuse_classes(resources: &messages::Resources) -> Result<(), Error> {
+    let classes = [("block I/O", &resources.blockio_class), ("RDT", &resources.rdt_class)];
+    match classes.into_iter().find_map(|(kind, class)| class.as_ref().map(|class| (kind, &class.value))) {
+        None => Ok(()),
+        Some((kind, class)) => Err(Error::invalid(format!(
+            "{kind} class {class:?} of an NRI plugin: the classes of an existing container cannot be changed; set it when \
+             the container is created"
+        ))),
+    }
+}
+
 /// Finds a container by its whole id.
 fn known(parts: &Parts, id: &str) -> Result<Arc<crate::store::Container>, Error> {
     let container = parts.registry.container(id)?;
@@ -76,21 +89,26 @@ fn known(parts: &Parts, id: &str) -> Result<Arc<crate::store::Container>, Error>
     Ok(container)
 }
 
-/// Stops containers in the background.
-pub(crate) fn evict(parts: &Arc<Parts>, evictions: Vec<Eviction>) {
-    for Eviction { container_id, reason } in evictions {
-        let Ok(container) = known(parts, &container_id) else {
-            tracing::info!(container = container_id, "a container that an NRI plugin evicts is not known");
+/// Stops containers in the background, each once at a time: so there are never more of these tasks than containers.
+pub(crate) fn evict(parts: &Arc<Parts>, evictions: Vec<PendingEviction>) {
+    for eviction in evictions {
+        let id = eviction.container_id.as_str();
+        let Ok(container) = known(parts, id) else {
+            tracing::info!(container = id, "a container that an NRI plugin evicts is not known");
             continue;
         };
-        let reason: String = reason.chars().take(256).collect();
-        tracing::warn!(container = container_id, reason, "an NRI plugin evicts a container");
+        if container.is_evicted.swap(true, Ordering::AcqRel) {
+            continue;
+        }
+        let reason: String = eviction.reason.chars().take(256).collect();
+        tracing::warn!(container = id, reason, "an NRI plugin evicts a container");
         let parts = Arc::clone(parts);
         tokio::spawn(async move {
-            let id: &ContainerId = container.id();
-            if let Err(error) = stop::stop(&parts, id, GRACE).await {
+            if let Err(error) = stop::stop(&parts, container.id(), GRACE).await {
                 tracing::warn!(%error, "the container that an NRI plugin evicts could not be stopped");
             }
+            container.is_evicted.store(false, Ordering::Release);
+            drop(eviction);
         });
     }
 }

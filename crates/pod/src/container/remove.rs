@@ -42,9 +42,7 @@ async fn remove_unless_gone(parts: &Arc<Parts>, container: &Arc<Container>) -> R
     announce_stop(parts, container).await;
     let removal_messages = plugins::removal_messages(parts, container).await;
     remove_locked(parts, container).await.map_err(with_context)?;
-    if let Some(removal_messages) = removal_messages {
-        plugins::removed(parts, removal_messages).await;
-    }
+    plugins::removed(parts, container, removal_messages).await;
     Ok(())
 }
 

@@ -23,6 +23,7 @@ pub(crate) async fn request_update(
         let requested = plugins::resources::to_message(&resources);
         let answer = round.update_container(pod.as_ref(), message, requested).await;
         let (adjusted, others) = answer.map_err(|e| with_context(e.into()))?;
+        plugin_changes::refuse_classes(&adjusted).map_err(with_context)?;
         plugins::resources::set(&adjusted, &mut resources);
         changes = others;
     }

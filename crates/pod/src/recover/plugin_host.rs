@@ -4,13 +4,13 @@ use std::sync::{Arc, Weak, atomic::Ordering};
 
 use futures_util::future::BoxFuture;
 use nri::{
-    Host, Known,
-    messages::{Container, ContainerUpdate, Eviction, Pod},
+    Host, Known, PendingEviction,
+    messages::{Container, ContainerUpdate, Pod},
 };
 
 use crate::{
     Error, container::plugin_changes, operation::blocking, parts::Parts, plugins::describe_container,
-    plugins::describe_pod,
+    plugins::describe_pod, store::ContainerPhase,
 };
 
 /// Lets plugins see the parts of the engine for as long as they exist.
@@ -54,6 +54,11 @@ impl Host for PluginHost {
                 let pods = known.pods.iter().filter_map(|id| parts.registry.sandbox(id.as_str()).ok());
                 let pods = pods.map(|sandbox| describe_pod(&parts, &sandbox)).collect();
                 let containers = known.containers.iter().filter_map(|id| parts.registry.container(id.as_str()).ok());
+                // As in containerd, which leaves out containers that exited and those whose state is not known.
+                let containers = containers.filter(|container| {
+                    let record = container.record();
+                    record.phase != ContainerPhase::Exited && record.broken.is_none()
+                });
                 let describe = |container: Arc<crate::store::Container>| {
                     describe_container(&container, container.spec(&parts.registry.records).ok().as_ref())
                 };
@@ -73,7 +78,7 @@ impl Host for PluginHost {
         })
     }
 
-    fn evict(&self, evictions: Vec<Eviction>) {
+    fn evict(&self, evictions: Vec<PendingEviction>) {
         if let Some(parts) = self.0.upgrade() {
             plugin_changes::evict(&parts, evictions);
         }

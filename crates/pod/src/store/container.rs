@@ -48,6 +48,8 @@ pub(crate) struct Container {
     pub(crate) known_to_plugins: AtomicBool,
     /// Set once NRI plugins were informed that it stopped.
     pub(crate) stop_announced: tokio::sync::OnceCell<()>,
+    /// Whether an eviction that an NRI plugin requested is in progress.
+    pub(crate) is_evicted: AtomicBool,
     pub(crate) pipe_calls: Arc<PipeCalls>,
     pub(crate) log_loss: LogLoss,
     record: watch::Sender<Arc<ContainerRecord>>,
@@ -67,6 +69,7 @@ impl Container {
             reaped: Mutex::new(None),
             known_to_plugins: AtomicBool::new(false),
             stop_announced: tokio::sync::OnceCell::new(),
+            is_evicted: AtomicBool::new(false),
             pipe_calls: Arc::default(),
             log_loss: LogLoss::default(),
             record: watch::Sender::new(Arc::new(record)),

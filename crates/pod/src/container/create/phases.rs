@@ -148,13 +148,14 @@ impl<'a> Recorded<'a> {
     }
 
     async fn roll_back(self, error: Error) -> CreateFailure {
-        let removal_messages = match self.container.known_to_plugins.load(Ordering::SeqCst) {
+        let is_known = self.container.known_to_plugins.load(Ordering::SeqCst);
+        let removal_messages = match is_known {
             true => plugins::removal_messages(self.parts, &self.container).await,
             false => None,
         };
         let error = with_undo(error, remove_locked(self.parts, &self.container).await);
-        if let Some(removal_messages) = removal_messages {
-            plugins::removed(self.parts, removal_messages).await;
+        if is_known {
+            plugins::removed(self.parts, &self.container, removal_messages).await;
         }
         CreateFailure { error, container: Some(Arc::clone(&self.container)), pid_namespace: self.pid_namespace }
     }

@@ -1,65 +1,28 @@
 //! NRI plugins and real containers.
 
+mod adjustments;
+mod events;
+#[path = "../node/mod.rs"]
 mod node;
-#[path = "../../nri/tests/plugins/plugin.rs"]
+#[path = "../../../nri/tests/plugins/plugin.rs"]
 mod plugin;
+mod setup;
 
 use std::{
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use node::{Node, TIMEOUT, container, exec, exit_code, on_a_node, script, state};
+use node::{Node, container, exec, exit_code, on_a_node, script, state};
 use nri::messages::{
-    Adjustment, AdjustmentLinux, ContainerEvent, ContainerUpdate, CreateResponse, Device, Eviction, Hook, Hooks, Int,
-    IoPriority, KeyValue, Memory, Mount, Namespace, Pids, PodEvent, Resources, Rlimit, Seccomp, Synchronize,
-    SyscallRule, UInt, UpdateContainers, UpdateLinux,
+    Adjustment, AdjustmentLinux, ContainerUpdate, CreateResponse, Device, Eviction, Hook, Hooks, Int, IoPriority,
+    KeyValue, Memory, Mount, Namespace, Pids, Resources, Rlimit, Seccomp, SyscallRule, UInt, UpdateContainers,
+    UpdateLinux,
 };
 use plugin::{Plugin, Reply, neutral};
-use pod::{ContainerState, Engine, ErrorKind, oci};
+use pod::{ContainerState, ErrorKind, oci};
 use prost::Message;
-
-const REQUEST: Duration = Duration::from_millis(500);
-
-/// Enables the interface.
-fn enable(node: &mut Node) {
-    node.config.plugins = Some(pod::PluginConfig {
-        socket: Some(node.dir.join("nri.sock")),
-        plugin_dir: node.dir.join("plugins"),
-        plugin_config_dir: node.dir.join("conf.d"),
-        registration_timeout: Duration::from_secs(1),
-        request_timeout: REQUEST,
-        required: Vec::new(),
-        restrictions: pod::PluginRestrictions::default(),
-        process_record: node.dir.join("nri-plugins.json"),
-        runtime_name: "pinion".to_owned(),
-        runtime_version: "v0".to_owned(),
-    });
-}
-
-/// Connects a plugin and waits until it is synchronized.
-async fn add(
-    node: &Node,
-    engine: &Engine,
-    (index, name): (&str, &str),
-    behaviour: impl Fn(&str, &[u8]) -> Reply + Send + Sync + 'static,
-) {
-    Plugin::connect(&node.dir.join("nri.sock"), Arc::new(behaviour)).await.run(index, name);
-    let full = format!("{index}-{name}");
-    let deadline = Instant::now() + TIMEOUT;
-    while !engine.plugins().iter().any(|info| info.name == full && info.synchronized) {
-        assert!(Instant::now() < deadline, "{full} is not registered");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
-fn respond(adjust: Adjustment) -> Reply {
-    Reply::message(&CreateResponse { adjust: Some(adjust), ..CreateResponse::default() })
-}
-
-fn text(text: &str) -> String {
-    text.to_owned()
-}
+use setup::{Events, REQUEST, add, enable, logger, respond, text};
 
 /// An adjustment of each kind.
 fn everything(node: &Node) -> Adjustment {
@@ -211,28 +174,7 @@ fn a_plugin_follows_the_life_of_a_container_and_learns_of_it_again_after_a_resta
     on_a_node(|mut node| async move {
         enable(&mut node);
         let engine = node.open_with_image().await;
-        let events = Arc::new(Mutex::new(Vec::<String>::new()));
-        let logger = |events: &Arc<Mutex<Vec<String>>>| {
-            let events = Arc::clone(events);
-            move |method: &str, argument: &[u8]| {
-                let name = match method {
-                    "Configure" | "ValidateContainerAdjustment" => return neutral(method, argument),
-                    "Synchronize" => {
-                        let all = Synchronize::decode(argument).expect("a synchronization");
-                        format!("{} pods, {} containers", all.pods.len(), all.containers.len())
-                    }
-                    _ if method.contains("Pod") => {
-                        PodEvent::decode(argument).expect("an event").pod.unwrap_or_default().name
-                    }
-                    _ => {
-                        let event = ContainerEvent::decode(argument).expect("an event");
-                        format!("{}/{}", event.pod.unwrap_or_default().name, event.container.unwrap_or_default().name)
-                    }
-                };
-                events.lock().expect("not poisoned").push(format!("{method} {name}"));
-                neutral(method, argument)
-            }
-        };
+        let events = Events::default();
         add(&node, &engine, ("10", "logger"), logger(&events)).await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let id = node.run(&engine, &pod, script("c", "exec sleep 1000")).await;
