@@ -64,5 +64,15 @@ fn reset_refuses_a_linked_state_directory_and_keeps_a_mount_of_the_administrator
         assert_eq!(mounts.count(), 2, "they stay mounted");
         assert_eq!(fs::read_dir("/run/target").expect("the tmpfs").count(), 0);
         shell("umount /run/link /run/target; rmdir /run/link /run/target");
+
+        // Not on a tmpfs: the engine mounts one, and unmounts it.
+        let state = node.dir.join("state");
+        node.config.state_dir.clone_from(&state);
+        node.config.network.state_dir = state.join("network");
+        let engine = node.open().await;
+        let is_mounted = || shell("cat /proc/self/mountinfo").contains(&format!(" {} ", state.display()));
+        assert!(is_mounted());
+        engine.reset(true).await.expect("reset");
+        assert!(!is_mounted() && !state.exists());
     });
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 /// A mount in this process's namespace (proc_pid_mountinfo(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mount {
+    id: u64,
     point: PathBuf,
     /// Major and minor number of the file system, as text.
     device: String,
@@ -30,11 +31,12 @@ impl MountTable {
     fn parse(text: &str) -> Self {
         let mount = |line: &str| {
             let mut fields = line.split(' ');
-            let device = fields.nth(2)?.to_owned();
+            let id = fields.next()?.parse().ok()?;
+            let device = fields.nth(1)?.to_owned();
             let point = PathBuf::from(unescape(fields.nth(1)?));
             let tags = fields.by_ref().skip(1).take_while(|field| *field != "-").map(str::to_owned).collect();
             let (kind, source) = (fields.next()?.to_owned(), unescape(fields.next()?));
-            Some(Mount { point, device, tags, kind, source })
+            Some(Mount { id, point, device, tags, kind, source })
         };
         Self(text.lines().filter_map(mount).collect())
     }
@@ -59,10 +61,9 @@ impl MountTable {
         self.mount_of(path).map_or_else(|| PathBuf::from("/"), |mount| mount.point.clone())
     }
 
-    /// Reports whether a tmpfs of this source is mounted on a path, and nothing on top of it.
-    pub(crate) fn has_tmpfs(&self, path: &Path, source: &str) -> bool {
-        let top = self.0.iter().rfind(|mount| mount.point == path);
-        top.is_some_and(|mount| mount.kind == "tmpfs" && mount.source == source)
+    /// Reports whether the mount with this id is a tmpfs of this source.
+    pub(crate) fn is_tmpfs(&self, id: u64, source: &str) -> bool {
+        self.0.iter().any(|mount| mount.id == id && mount.kind == "tmpfs" && mount.source == source)
     }
 
     /// Reports whether the mount that a path is on has one of these tags; true if the mount is unknown.

@@ -3,7 +3,7 @@
 use std::{ffi::CString, fs, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 
 use rustix::{
-    fs::CWD,
+    fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx},
     io::Errno,
     mount::{UnmountFlags, unmount},
 };
@@ -61,14 +61,14 @@ pub fn check_reset(state_dir: &Path) -> Result<(), Error> {
 /// Removes the state directory, and the tmpfs that the engine mounted on it. A mount of the administrator stays.
 fn remove_state_dir(root: &Path) -> Result<(), Error> {
     let operation = format!("unmount {}", root.display());
-    // Links above the directory, such as /var/run, are not in the mount table.
-    let resolved = match fs::canonicalize(root) {
-        Ok(resolved) => resolved,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed(operation)(error)),
+    let found = match statx(CWD, root, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::MNT_ID) {
+        Ok(found) => found,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(failed(operation)(errno)),
     };
-    if MountTable::read().has_tmpfs(&resolved, TMPFS_SOURCE) {
-        unmount(&resolved, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).map_err(failed(operation))?;
+    let is_mount = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+    if is_mount && MountTable::read().is_tmpfs(found.stx_mnt_id, TMPFS_SOURCE) {
+        unmount(root, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).map_err(failed(operation))?;
     }
     remove_tree(root)
 }
