@@ -12,8 +12,30 @@ use crate::{
     tree::Tree,
 };
 
-/// How often a parent is created again that another process removes at the same time.
+/// How often a parent is created again that another process removes at the same time, and how often limits are written
+/// again.
 const RACES_MAX: usize = 16;
+
+impl Hierarchies {
+    /// Creates an empty group that keeps all controllers of the v2 tree enabled in the groups above it, until it is
+    /// removed. An existing group is used. Does nothing without a v2 tree.
+    ///
+    /// systemd disables controllers in a slice that no unit below it needs, and it does not know groups that are
+    /// registered later: their limits would be lost. The kernel refuses to disable a controller that a child has
+    /// enabled for children of its own (`EBUSY`, "Top-down Constraint" of its documentation of cgroup v2), and systemd
+    /// then leaves it enabled.
+    ///
+    /// # Errors
+    /// The group cannot be created. A controller that cannot be enabled is not an error.
+    pub fn hold_controllers(&self, path: &GroupPath) -> Result<(), Error> {
+        let Some(tree) = self.v2() else { return Ok(()) };
+        let mut created = CreatedDirs { trees: self, dirs: Vec::new() };
+        create(tree, path, &mut created.dirs, |_, _| Ok(true))?;
+        delegate::enable_below(self, tree, path)?;
+        created.dirs.clear();
+        Ok(())
+    }
+}
 
 impl Group {
     /// Creates the group and its parents in every tree and writes the limits. A failure undoes all of it, parents
@@ -81,9 +103,23 @@ fn create_in_trees(
         });
     }
     let group = Group::new(&writable, path.clone(), None);
-    group.apply(limits)?;
+    apply(trees, &group, limits, controllers)?;
     created.dirs.clear();
     Ok(group)
+}
+
+/// Writes the limits. If systemd disables a controller in the meantime, which removes its files, enables it again.
+fn apply(trees: &Hierarchies, group: &Group, limits: &Limits, controllers: ControllerSet) -> Result<(), Error> {
+    let Some(tree) = group.trees.v2() else { return group.apply(limits) };
+    for _ in 1..RACES_MAX {
+        let outcome = group.apply(limits);
+        let has_lost_files = matches!(outcome, Err(Error::Unavailable { .. }));
+        if !has_lost_files && delegate::is_enabled(trees, tree, group.path(), limits)? {
+            return outcome;
+        }
+        delegate::enable(trees, tree, group.path(), limits, controllers)?;
+    }
+    group.apply(limits)
 }
 
 /// Reports whether this user may not write to the tree.

@@ -30,36 +30,22 @@ pub(crate) fn enable(
     limits: &Limits,
     set: ControllerSet,
 ) -> Result<(), Error> {
-    let (mut useful, mut required) = (Controllers::default(), Controllers::default());
-    for controller in apply::ORDER {
-        let here = trees.with(controller).is_some_and(|with| std::ptr::eq(with, tree));
-        if here && apply::first_field(limits, controller, true).is_some() {
-            // A controller of optional settings is enabled if possible, and its absence is not an error.
-            let controllers = if apply::is_required(limits, controller, true) { &mut required } else { &mut useful };
-            controllers.add(controller);
-        }
-        if here && set == ControllerSet::All && trees.layout() == crate::Layout::V2 {
+    let required = required(trees, tree, path, limits)?;
+    let mut useful = required;
+    for controller in apply::ORDER.into_iter().filter(|controller| is_in(trees, *controller, tree)) {
+        // A controller of optional settings is enabled if possible, and its absence is not an error.
+        let is_limited = apply::first_field(limits, controller, true).is_some();
+        if is_limited || set == ControllerSet::All && trees.layout() == crate::Layout::V2 {
             useful.add(controller);
         }
     }
-    for (controller, file, _) in &limits.unified {
-        if !tree.controllers.has(*controller) {
-            let reason = "the v2 hierarchy does not have it; set the limit by its own field".to_owned();
-            return Err(unavailable(path, format!("unified.{file}"), *controller, reason));
-        }
-        required.add(*controller);
-    }
-    let useful = required.iter().fold(useful, |mut set, controller| {
-        set.add(controller);
-        set
-    });
     if useful.is_empty() || useful.without(available(tree, path.relative())?).is_empty() {
         return Ok(());
     }
     let (mut failures, mut missing) = (Vec::new(), required);
     for _ in 0..RACES_MAX {
         failures.clear();
-        enable_in_ancestors(tree, path, useful, &mut failures)?;
+        enable_in(tree, path.prefixes().filter(|group| group != path), useful, &mut failures)?;
         missing = required.without(available(tree, path.relative())?);
         if missing.is_empty() {
             break;
@@ -76,6 +62,51 @@ pub(crate) fn enable(
     }
 }
 
+/// Reports whether the controllers that the limits cannot do without are enabled for the group.
+pub(crate) fn is_enabled(trees: &Hierarchies, tree: &Tree, path: &GroupPath, limits: &Limits) -> Result<bool, Error> {
+    let required = required(trees, tree, path, limits)?;
+    Ok(required.is_empty() || required.without(available(tree, path.relative())?).is_empty())
+}
+
+/// Enables all supported controllers of the tree in a group, for children of it, and in all groups above it. One that
+/// cannot be enabled is left out.
+pub(crate) fn enable_below(trees: &Hierarchies, tree: &Tree, path: &GroupPath) -> Result<(), Error> {
+    let mut useful = Controllers::default();
+    for controller in apply::ORDER.into_iter().filter(|controller| is_in(trees, *controller, tree)) {
+        useful.add(controller);
+    }
+    for _ in 0..RACES_MAX {
+        enable_in(tree, path.prefixes(), useful, &mut Vec::new())?;
+        let enabled = Controllers::from_v2_list(&tree.read(&format!("{}/cgroup.subtree_control", path.relative()))?);
+        if useful.without(enabled).is_empty() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the controllers without which the limits cannot be applied.
+fn required(trees: &Hierarchies, tree: &Tree, path: &GroupPath, limits: &Limits) -> Result<Controllers, Error> {
+    let mut required = Controllers::default();
+    for controller in apply::ORDER.into_iter().filter(|controller| is_in(trees, *controller, tree)) {
+        if apply::is_required(limits, controller, true) {
+            required.add(controller);
+        }
+    }
+    for (controller, file, _) in &limits.unified {
+        if !tree.controllers.has(*controller) {
+            let reason = "the v2 hierarchy does not have it; set the limit by its own field".to_owned();
+            return Err(unavailable(path, format!("unified.{file}"), *controller, reason));
+        }
+        required.add(*controller);
+    }
+    Ok(required)
+}
+
+fn is_in(trees: &Hierarchies, controller: Controller, tree: &Tree) -> bool {
+    trees.with(controller).is_some_and(|with| std::ptr::eq(with, tree))
+}
+
 fn unavailable(path: &GroupPath, field: String, controller: Controller, reason: String) -> Error {
     let name = controller.v2_name().unwrap_or(controller.v1_name());
     Error::Unavailable { path: path.to_string(), field, controller: name, reason }
@@ -86,15 +117,15 @@ fn available(tree: &Tree, path: &str) -> Result<Controllers, Error> {
     Ok(Controllers::from_v2_list(&tree.read(&format!("{path}/cgroup.controllers"))?))
 }
 
-/// Writes `+controller` to `cgroup.subtree_control` of every ancestor, one controller per write, so that one that
-/// cannot be enabled does not prevent the others.
-fn enable_in_ancestors(
+/// Writes `+controller` to `cgroup.subtree_control` of the root and of these groups, parents first, one controller per
+/// write, so that one that cannot be enabled does not prevent the others.
+fn enable_in(
     tree: &Tree,
-    path: &GroupPath,
+    groups: impl Iterator<Item = GroupPath>,
     useful: Controllers,
     failures: &mut Vec<(Controller, String)>,
 ) -> Result<(), Error> {
-    let parents = path.prefixes().filter(|group| group != path).map(|group| format!("{}/", group.relative()));
+    let parents = groups.map(|group| format!("{}/", group.relative()));
     for parent in std::iter::once(String::new()).chain(parents) {
         let file = format!("{parent}cgroup.subtree_control");
         let enabled = Controllers::from_v2_list(&tree.read(&file)?);

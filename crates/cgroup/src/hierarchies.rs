@@ -168,6 +168,11 @@ impl Hierarchies {
         }
     }
 
+    /// Reports whether the group has child groups in any tree.
+    pub fn has_children(&self, path: &GroupPath) -> bool {
+        self.trees().any(|tree| tree.children(path.relative()).is_ok_and(|names| !names.is_empty()))
+    }
+
     /// Reports whether the group exists in any tree.
     pub fn contains(&self, path: &GroupPath) -> bool {
         self.trees().any(|tree| tree.exists(path.relative()))

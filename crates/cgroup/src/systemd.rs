@@ -267,6 +267,7 @@ mod tests {
             "a--b.slice:p:n",
             "-a.slice:p:n",
             "a/b.slice:p:n",
+            "a@b.slice:p:n",
             ".slice:p:n",
             "a.slice:p:",
             "a.slice:p/q:n",

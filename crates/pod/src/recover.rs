@@ -23,7 +23,7 @@ use crate::{
     container::{announce_stop::announce_stop, exit, spec::apparmor},
     error::failed,
     monitor::{Inventory, Monitor, Notice, orphans},
-    node::{Filters, HostFiles, Node, Pulls, Units, driver},
+    node::{Filters, HostFiles, Node, Pulls, Units, cgroup_names, driver},
     observe::health,
     operation::blocking,
     parts::Parts,
@@ -66,6 +66,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
     let pins = netns::PinDir::open(&state.netns(), &config.netns_dir).map_err(failed("open the pins"))?;
     let trees = Hierarchies::open().map_err(failed("open the cgroup trees"))?;
     let driver = driver(config.cgroup_driver, &trees)?;
+    cgroup_names::check_default_parent(driver, &config.default_cgroup_parent)?;
     let units = Units::new(&trees, units::owner(&config));
     #[expect(clippy::disallowed_methods, reason = "one notice per container that the monitor holds")]
     let (notices, notice_receiver) = mpsc::unbounded_channel();

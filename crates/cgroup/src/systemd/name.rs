@@ -36,6 +36,10 @@ pub(super) fn slice_path(slice: &str) -> Result<String, &'static str> {
     if stem == "-" {
         return Ok(String::new());
     }
+    // Slices are not instances of templates (`slice_name_is_valid` of systemd).
+    if stem.contains('@') {
+        return Err("the slice contains an @");
+    }
     if stem.starts_with('-') || stem.ends_with('-') || stem.contains("--") {
         return Err("the slice contains a dash without a name before or after it");
     }

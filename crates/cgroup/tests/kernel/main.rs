@@ -58,6 +58,11 @@ const V2: &[Test] = &[
     ("v2::limits_are_raised_and_lowered", v2::limits_are_raised_and_lowered),
     ("v2::update_is_checked", v2::update_is_checked),
     ("v2::refused_limit_leaves_no_group", v2::refused_limit_leaves_no_group),
+    ("v2::held_controllers_stay_enabled", v2::held_controllers_stay_enabled),
+    (
+        "v2::limits_are_written_although_controllers_are_disabled",
+        v2::limits_are_written_although_controllers_are_disabled,
+    ),
     ("v2::process_in_parent_is_named", v2::process_in_parent_is_named),
     ("v2::unused_group_is_created_again", v2::unused_group_is_created_again),
     ("users::user_with_delegation", users::user_with_delegation),

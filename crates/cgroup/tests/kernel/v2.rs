@@ -154,3 +154,40 @@ pub(crate) fn unused_group_is_created_again() {
     drop(fixture.group(&Resources::default()));
     assert_eq!(fixture.read("", "pids.max"), "max", "the limit of the previous group is still in effect");
 }
+
+/// While a group holds the controllers, they cannot be disabled above it; and the limits of its siblings are kept.
+pub(crate) fn held_controllers_stay_enabled() {
+    let fixture = Fixture::new("pod");
+    let (holder, sibling) = (fixture.path.join("holder").unwrap(), fixture.path.join("sibling").unwrap());
+    fixture.trees.hold_controllers(&holder).unwrap();
+    fixture.trees.hold_controllers(&holder).unwrap();
+    let limits = Limits::from_spec(&resources(32 << 20, 32 << 20)).unwrap();
+    let group = Group::create(&fixture.trees, &sibling, &limits).unwrap();
+    let control = fixture.file("", "cgroup.subtree_control");
+    let limit = || std::fs::read_to_string(fixture.file("", "sibling/memory.max")).ok();
+    let refused = std::fs::write(&control, "-memory").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::BUSY.raw_os_error()), "{refused}");
+    assert_eq!(limit().as_deref(), Some("33554432\n"));
+    Group::open(&fixture.trees, &holder).unwrap().remove().unwrap();
+    std::fs::write(&control, "-memory").unwrap();
+    assert_eq!(limit(), None, "the kernel does not refuse it anymore");
+    group.remove().unwrap();
+}
+
+/// Another program disables a controller once, at any moment of the creation.
+pub(crate) fn limits_are_written_although_controllers_are_disabled() {
+    let fixture = Fixture::new("disabled/group");
+    let limits = Limits::from_spec(&resources(32 << 20, 32 << 20)).unwrap();
+    let control = format!("/sys/fs/cgroup{}/cgroup.subtree_control", fixture.path.parent().unwrap());
+    for delay in (0..200).map(|step| std::time::Duration::from_micros(step * 25)) {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(delay);
+                // Fails if the parent does not exist yet.
+                ["-cpu", "-memory"].map(|word| std::fs::write(&control, word))
+            });
+            let created = Group::create(&fixture.trees, &fixture.path, &limits);
+            created.unwrap_or_else(|error| panic!("after {delay:?}: {error}")).remove().unwrap();
+        });
+    }
+}

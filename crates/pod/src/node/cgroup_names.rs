@@ -28,6 +28,8 @@ const SCOPE_PREFIX: &str = "pinion-";
 const CRIO_SCOPE_PREFIX: &str = "crio-pinion-";
 /// What the names of cgroups that are not units begin with for cAdvisor.
 const CRIO_PREFIX: &str = "crio-";
+/// Number of digits of the id of a pod or container.
+const ID_LENGTH: usize = 64;
 
 /// Converts the parent cgroup that a request names to a path. With cgroupfs a relative path begins at the root; with
 /// systemd the last component counts, as in containerd, because it contains the names of the slices above.
@@ -63,7 +65,7 @@ pub(crate) fn pod(driver: CgroupDriver, default_parent: &str, pod: &str) -> Stri
     match driver {
         CgroupDriver::Cgroupfs => format!("/{default_parent}/{pod}"),
         CgroupDriver::Systemd => {
-            let slice = format!("{}-pod{pod}.slice", slice_stem(default_parent));
+            let slice = pod_slice(default_parent, pod);
             // The configuration was checked.
             expand_slice(&slice).map_or_else(|_| format!("/{slice}"), |path| path.to_string())
         }
@@ -85,12 +87,42 @@ pub(crate) fn network(pod: &str) -> String {
     format!("{CRIO_PREFIX}{pod}.scope")
 }
 
+/// Returns the name of the empty cgroup that keeps controllers enabled in a pod's slice. It does not have processes and is
+/// not a unit; cAdvisor ignores names that end with `.mount`.
+pub(crate) fn holder(pod: &str) -> String {
+    format!("{SCOPE_PREFIX}{pod}.mount")
+}
+
 /// Returns the name of the cgroup of a pod's init.
 pub(crate) fn init(driver: CgroupDriver, pod: &str) -> String {
     match driver {
         CgroupDriver::Cgroupfs => format!("{pod}-init"),
         CgroupDriver::Systemd => format!("{SCOPE_PREFIX}{pod}.scope"),
     }
+}
+
+/// Returns the name of the slice of pods that name no parent.
+pub(crate) fn parent_slice(default_parent: &str) -> String {
+    format!("{}.slice", slice_stem(default_parent.trim_matches('/')))
+}
+
+/// Checks the default parent of the configuration.
+///
+/// # Errors
+/// `InvalidArgument`: with the driver systemd, the names of the slices of pods below it would not be valid.
+pub(crate) fn check_default_parent(driver: CgroupDriver, default_parent: &str) -> Result<(), Error> {
+    let longest = pod_slice(default_parent.trim_matches('/'), &"0".repeat(ID_LENGTH));
+    match (driver, expand_slice(&longest)) {
+        (CgroupDriver::Systemd, Err(error)) => Err(Error::invalid(format!(
+            "cgroup_parent: {default_parent:?} cannot be a slice, which the cgroup driver systemd needs: {error}; use \
+             letters, digits and _ in its names"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn pod_slice(default_parent: &str, pod: &str) -> String {
+    format!("{}-pod{pod}.slice", slice_stem(default_parent))
 }
 
 /// Returns the pattern of the slices of pods that name no parent.
@@ -107,15 +139,16 @@ pub(crate) fn owner_of_unit(name: &str) -> Option<&str> {
     is_id(stem).then_some(stem)
 }
 
-/// Returns the id of the pod or container that a cgroup named by [`container`], [`init`] or [`network`] belongs to,
-/// unless the name begins with the id.
+/// Returns the id of the pod or container that a cgroup named by [`container`], [`init`], [`network`] or [`holder`]
+/// belongs to, unless the name begins with the id.
 pub(crate) fn owner(name: &str) -> Option<&str> {
-    let of_crio = || name.strip_suffix(".scope")?.strip_prefix(CRIO_PREFIX).filter(|id| is_id(id));
-    owner_of_unit(name).or_else(of_crio)
+    let network = || name.strip_suffix(".scope")?.strip_prefix(CRIO_PREFIX);
+    let holder = || name.strip_suffix(".mount")?.strip_prefix(SCOPE_PREFIX);
+    owner_of_unit(name).or_else(|| network().or_else(holder).filter(|id| is_id(id)))
 }
 
 fn is_id(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    text.len() == ID_LENGTH && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Returns the name of the default parent's slice without `.slice`: `a-b` of `/a/b`, and of `a-b.slice`. A dash in a
@@ -150,9 +183,25 @@ mod tests {
             let names_both = error.message.contains("cgroupDriver") && error.message.contains("[cgroup]");
             assert!(names_both && error.kind == crate::ErrorKind::InvalidArgument, "{error}");
         }
-        for (driver, text) in [(Cgroupfs, "/a/../b"), (Cgroupfs, "/"), (Systemd, "-.slice"), (Systemd, "a--b.slice")] {
+        let long = format!("{}.slice", "a".repeat(250));
+        let slices =
+            ["-.slice", ".slice", "-a.slice", "a-.slice", "a--b.slice", "a b.slice", "a@b.slice", "a/ü.slice", &long];
+        for (driver, text) in [(Cgroupfs, "/a/../b"), (Cgroupfs, "/")].into_iter().chain(slices.map(|s| (Systemd, s))) {
             let error = parent(driver, text).expect_err(text);
             assert!(error.message.contains("config.linux.cgroup_parent"), "{error}");
+            assert_eq!(error.kind, crate::ErrorKind::InvalidArgument, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_default_parent_that_cannot_be_a_slice_is_refused() {
+        for text in ["/pinion", "/my-pods/a", "x-y.slice"] {
+            assert!(check_default_parent(Systemd, text).is_ok(), "{text}");
+        }
+        for text in ["/my pods", "/a@b", "/a/b--c.slice", "-.slice"] {
+            let error = check_default_parent(Systemd, text).expect_err(text);
+            assert!(error.message.starts_with("cgroup_parent: "), "{error}");
+            assert!(check_default_parent(Cgroupfs, text).is_ok(), "{text}");
         }
     }
 
@@ -182,8 +231,8 @@ mod tests {
             assert_eq!(owner(&name), Some(id.as_str()));
         }
         // These are directories, of which systemd knows nothing.
-        for name in [container(Cgroupfs, Crio, &id), network(&id)] {
-            assert_eq!(owner_of_unit(&name), None);
+        for name in [container(Cgroupfs, Crio, &id), network(&id), holder(&id)] {
+            assert_eq!((owner(&name), owner_of_unit(&name)), (Some(id.as_str()), None));
         }
         assert_eq!(owner("crio-1.scope"), None);
     }

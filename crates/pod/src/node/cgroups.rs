@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cgroup::{Group, GroupPath, Hierarchies, Limits};
+use cgroup::{Group, GroupPath, Hierarchies, Limits, systemd::expand_slice};
 
 use super::{Node, cgroup_names, pod_limits::pod_limits, units::Registration};
 use crate::{
@@ -55,18 +55,27 @@ impl Node {
         format!("{}/{name}", self.cgroup_of(sandbox))
     }
 
-    /// Returns the path of the empty cgroup for which cAdvisor reports the network metrics of a pod; `None` if the pod
-    /// does not have one.
-    pub(crate) fn network_cgroup_of(&self, sandbox: &Sandbox) -> Option<String> {
-        let has_one = sandbox.metadata.cgroup_names == CgroupNames::Crio && sandbox.config().network == SharedMode::Pod;
-        has_one.then(|| format!("{}/{}", self.cgroup_of(sandbox), cgroup_names::network(sandbox.id().as_str())))
+    /// Returns the path of the empty cgroup of a pod, for which cAdvisor reports the network metrics, and which keeps
+    /// controllers enabled in a slice; `None` if the pod does not have one.
+    pub(crate) fn empty_cgroup_of(&self, sandbox: &Sandbox) -> Option<String> {
+        let (metadata, id) = (&sandbox.metadata, sandbox.id().as_str());
+        let has_network = metadata.cgroup_names == CgroupNames::Crio && sandbox.config().network == SharedMode::Pod;
+        let name = match metadata.cgroup_driver {
+            _ if has_network => cgroup_names::network(id),
+            CgroupDriver::Systemd => cgroup_names::holder(id),
+            CgroupDriver::Cgroupfs => return None,
+        };
+        Some(format!("{}/{name}", self.cgroup_of(sandbox)))
     }
 
-    /// Creates the cgroup for the network metrics of a pod, if it has one.
-    pub(crate) fn make_network_cgroup(&self, sandbox: &Sandbox) -> Result<(), Error> {
-        let Some(path) = self.network_cgroup_of(sandbox) else { return Ok(()) };
+    /// Creates the empty cgroup of a pod, if it has one.
+    pub(crate) fn make_empty_cgroup(&self, sandbox: &Sandbox) -> Result<(), Error> {
+        let Some(path) = self.empty_cgroup_of(sandbox) else { return Ok(()) };
         let operation = format!("create cgroup {path}");
         let path = GroupPath::parse(&path).map_err(failed(&operation))?;
+        if sandbox.metadata.cgroup_driver == CgroupDriver::Systemd {
+            return self.trees.hold_controllers(&path).map_err(failed(operation));
+        }
         let limits = Limits::from_spec(&oci::Resources::default()).map_err(failed(&operation))?;
         Group::create(&self.trees, &path, &limits).map(drop).map_err(failed(operation))
     }
@@ -167,16 +176,30 @@ impl Node {
         .await
     }
 
-    /// Removes the parent cgroup of pods that name none. The caller makes sure that no pod exists. A slice stays: it may
-    /// be that of another engine, too.
-    pub(crate) async fn remove_cgroup_parent(self: &Arc<Self>) -> Result<(), Error> {
-        if self.driver == CgroupDriver::Systemd {
-            return Ok(());
-        }
+    /// Removes the parent cgroup of pods of a driver that name none. The caller makes sure that no pod of it exists, or,
+    /// for a slice, that none is created until systemd has stopped it. A slice stays if anything is in it: it may be that
+    /// of another engine, too.
+    pub(crate) async fn remove_cgroup_parent(self: &Arc<Self>, driver: CgroupDriver) -> Result<(), Error> {
         let node = Arc::clone(self);
         blocking(move || {
-            let parent = GroupPath::parse(&node.config.default_cgroup_parent).and_then(|path| path.join("pod"));
-            node.trees.remove_empty_parents(&parent.map_err(|e| Error::internal(e.to_string()))?, None);
+            let parent = &node.config.default_cgroup_parent;
+            let path = match driver {
+                CgroupDriver::Cgroupfs => GroupPath::parse(parent),
+                CgroupDriver::Systemd => expand_slice(&cgroup_names::parent_slice(parent)),
+            };
+            let path = path.map_err(|e| Error::internal(e.to_string()))?;
+            match driver {
+                CgroupDriver::Cgroupfs => {
+                    let pod = path.join("pod").map_err(|e| Error::internal(e.to_string()))?;
+                    node.trees.remove_empty_parents(&pod, None);
+                }
+                // Slices are used with this layout only.
+                CgroupDriver::Systemd if node.trees.layout() != cgroup::Layout::V2 => {}
+                CgroupDriver::Systemd if node.trees.contains(&path) && !node.trees.has_children(&path) => {
+                    node.units.stop_empty(path);
+                }
+                CgroupDriver::Systemd => {}
+            }
             Ok(())
         })
         .await

@@ -10,9 +10,11 @@
 //! removed ── Stop ──────▶ StopUnit; systemd may have removed the unit by itself when its cgroup was empty
 //! ```
 //!
+//! The parent slice of all pods is only stopped (`StopEmpty`) when the driver does not create pods in it anymore.
+//!
 //! A later entry replaces an earlier one of the same unit, so the queue has at most one for each. While systemd does not
-//! answer, entries wait, and pods work without their units. What was lost with a daemon is found by an audit: units are
-//! listed and compared with the objects on record.
+//! answer, entries wait, and pods work without their units. What was lost with a daemon, dropped or refused is found by an audit:
+//! units are listed and compared with the objects on record.
 
 mod queue;
 mod worker;
@@ -21,9 +23,10 @@ use std::sync::{
     Arc, Condvar, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, Ordering},
 };
+use std::time::Duration;
 
 use cgroup::{GroupPath, Hierarchies};
-use queue::{Entry, Queue};
+use queue::{Audit, Entry, Queue};
 
 /// A group with everything that systemd has to know about it.
 #[derive(Clone, Debug)]
@@ -92,10 +95,28 @@ impl Units {
         self.push(Entry::Stop(path));
     }
 
+    /// Stops a slice that no object of this engine uses anymore, unless something else is in it.
+    pub(crate) fn stop_empty(&self, path: GroupPath) {
+        self.push(Entry::StopEmpty(path));
+    }
+
+    /// Returns a number for [`Units::audit`]; to be called before the objects are listed.
+    pub(crate) fn begin_listing(&self) -> u64 {
+        self.shared.lock().begin_listing()
+    }
+
     /// Registers what is not registered, and stops units of this engine that are not among them and have no process.
-    pub(crate) fn audit(&self, wanted: Vec<Registration>) {
-        self.shared.lock().audit = Some(wanted);
+    pub(crate) fn audit(&self, listing: u64, wanted: Vec<Registration>) {
+        self.shared.lock().audit = Some(Audit { listing, wanted });
         self.wake();
+    }
+
+    /// Waits until systemd has applied everything that is queued. Returns whether it has, within this time.
+    pub(crate) fn flush(&self, timeout: Duration) -> bool {
+        let is_busy = |queue: &mut Queue| queue.is_processing || !queue.is_idle();
+        let queue = self.shared.lock();
+        let waited = self.shared.changed.wait_timeout_while(queue, timeout, is_busy);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     fn push(&self, entry: Entry) {
@@ -111,13 +132,13 @@ impl Units {
             tracing::warn!("start the thread that registers cgroups with systemd: {error}; retrying");
             self.started.store(false, Ordering::Release);
         }
-        self.shared.changed.notify_one();
+        self.shared.changed.notify_all();
     }
 }
 
 impl Drop for Units {
     fn drop(&mut self) {
         self.shared.lock().closed = true;
-        self.shared.changed.notify_one();
+        self.shared.changed.notify_all();
     }
 }

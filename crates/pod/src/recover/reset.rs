@@ -1,6 +1,6 @@
 //! `pinion reset`: removes everything that the engine created on a node.
 
-use std::{ffi::CString, fs, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
+use std::{ffi::CString, fs, os::unix::ffi::OsStrExt, path::Path, sync::Arc, time::Duration};
 
 use rustix::{
     fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx},
@@ -9,7 +9,14 @@ use rustix::{
 };
 use syscall::directory_tree;
 
-use crate::{Error, error::failed, node::MountTable, operation::blocking, parts::Parts, sandbox, store::TMPFS_SOURCE};
+use super::units;
+use crate::{
+    CgroupDriver, Error, error::failed, node::MountTable, operation::blocking, parts::Parts, sandbox,
+    store::TMPFS_SOURCE,
+};
+
+/// How long systemd may take to stop the units of pods.
+const UNITS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Removes every pod and container, the images, the built-in network, the monitor, the state and data directories, and
 /// the directory of network namespaces unless other programs have some there. With `keep_data`, the images and the data
@@ -28,7 +35,12 @@ pub(crate) async fn reset(parts: Arc<Parts>, keep_data: bool) -> Result<(), Erro
     for image in images {
         parts.node.images.remove(&image.id).await?;
     }
-    sandbox::parent_cgroup::remove(&parts).await;
+    units::audit(&parts).await;
+    flush_units(&parts).await?;
+    for driver in [CgroupDriver::Cgroupfs, CgroupDriver::Systemd] {
+        sandbox::parent_cgroup::remove(&parts, driver).await;
+    }
+    flush_units(&parts).await?;
     parts.node.network.teardown().await.map_err(failed("remove the pods' network"))?;
     parts.monitor.shutdown().await?;
     let config = parts.node.config.clone();
@@ -39,6 +51,20 @@ pub(crate) async fn reset(parts: Arc<Parts>, keep_data: bool) -> Result<(), Erro
         if keep_data { Ok(()) } else { remove_tree(&config.data_dir) }
     })
     .await
+}
+
+/// Waits until systemd has stopped the units of the removed pods: what is queued is lost with this process.
+async fn flush_units(parts: &Arc<Parts>) -> Result<(), Error> {
+    let parts = Arc::clone(parts);
+    let is_done = blocking(move || Ok(parts.node.units.flush(UNITS_TIMEOUT))).await?;
+    if !is_done {
+        tracing::warn!(
+            "stop the units of pods: systemd has not answered for {} s; stop those that `systemctl list-units \
+             'pinion-*'` lists",
+            UNITS_TIMEOUT.as_secs()
+        );
+    }
+    Ok(())
 }
 
 /// Fails if the state directory cannot be removed: behind a symbolic link there is a directory, or a mount point, that

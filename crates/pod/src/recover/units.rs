@@ -1,5 +1,5 @@
-//! The audit of systemd's units: registers the cgroups of running containers and pods that an earlier daemon did not
-//! register, and stops the units of those that it removed.
+//! The audit of systemd's units: registers the cgroups of running containers and pods that are not registered, and stops
+//! the units of those that were removed. An earlier daemon was killed before it did that, or systemd refused it.
 
 use std::sync::Arc;
 
@@ -28,10 +28,11 @@ pub(super) async fn audit(parts: &Arc<Parts>) {
     if parts.node.driver != CgroupDriver::Systemd && !parts.registry.sandboxes().iter().any(uses_units) {
         return;
     }
+    let listing = parts.node.units.begin_listing();
     let task_parts = Arc::clone(parts);
     let wanted = blocking(move || Ok::<_, Error>(wanted(&task_parts))).await;
     match wanted {
-        Ok(wanted) => parts.node.units.audit(wanted),
+        Ok(wanted) => parts.node.units.audit(listing, wanted),
         Err(error) => tracing::warn!("list the units of pods: {error}"),
     }
 }

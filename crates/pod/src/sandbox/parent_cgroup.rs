@@ -1,8 +1,9 @@
-//! The parent cgroup of pods that name none.
+//! The parent cgroups of pods that name none: one for each cgroup driver, of which the earlier one stays in use by its
+//! pods after a change of the configuration.
 
 use std::{sync::Arc, time::Duration};
 
-use crate::parts::Parts;
+use crate::{CgroupDriver, parts::Parts};
 
 /// How long a node without pods keeps what pods share.
 const IDLE: Duration = Duration::from_secs(1);
@@ -22,15 +23,18 @@ pub(crate) fn remove_when_idle(parts: &Arc<Parts>) {
 /// Removes the cgroup, unless an object is being created.
 pub(crate) async fn remove_unless_creating(parts: &Parts) {
     let Ok(_creation_lock) = parts.creation_lock.try_write() else { return };
-    remove(parts).await;
+    for driver in [CgroupDriver::Cgroupfs, CgroupDriver::Systemd] {
+        // systemd stops a slice later, when a pod may be created in it.
+        let is_kept = driver == CgroupDriver::Systemd && parts.node.driver == driver;
+        if !is_kept && !parts.registry.sandboxes().iter().any(|sandbox| sandbox.metadata.cgroup_driver == driver) {
+            remove(parts, driver).await;
+        }
+    }
 }
 
-/// Removes the cgroup if no pod exists.
-pub(crate) async fn remove(parts: &Parts) {
-    if !parts.registry.sandboxes().is_empty() {
-        return;
-    }
-    if let Err(error) = parts.node.remove_cgroup_parent().await {
+/// Removes the cgroup that pods of a driver share. No such pod may exist or be created anymore.
+pub(crate) async fn remove(parts: &Parts, driver: CgroupDriver) {
+    if let Err(error) = parts.node.remove_cgroup_parent(driver).await {
         tracing::warn!("remove the pods' cgroup without an owner: {error}");
     }
 }

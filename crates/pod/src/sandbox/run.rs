@@ -165,7 +165,7 @@ impl<'a> Reserved<'a> {
             move || {
                 let _permit = permit;
                 parts.node.make_pod_cgroup(&sandbox)?;
-                parts.node.make_network_cgroup(&sandbox)?;
+                parts.node.make_empty_cgroup(&sandbox)?;
                 let network = owned.network.take();
                 let shared = make_shared(sandbox.config(), &hostname, owned)?;
                 if sandbox.config().network == SharedMode::Node {

@@ -27,8 +27,8 @@ pub(super) async fn release(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Resul
     let group = parts.node.remove_group(parts.node.init_cgroup_of(sandbox), id.as_str());
     undo.step("remove the cgroup of the pod's init", group).await;
     parts.node.forget_scope(&parts.node.init_cgroup_of(sandbox));
-    if let Some(path) = parts.node.network_cgroup_of(sandbox) {
-        undo.step("remove the cgroup of the pod's network", parts.node.remove_group(path, id.as_str())).await;
+    if let Some(path) = parts.node.empty_cgroup_of(sandbox) {
+        undo.step("remove the empty cgroup of the pod", parts.node.remove_group(path, id.as_str())).await;
     }
     failpoint::reach("teardown.init");
     if sandbox.config().network == SharedMode::Pod {

@@ -1,5 +1,7 @@
 //! The daemon's cgroup driver `systemd`: units of pods and containers, with a pid 1 that is reloaded and executed again.
 
+mod leftovers;
+
 use std::{fs, path::PathBuf, process::Command, thread, time::Duration};
 
 use serde_json::{Value, json};
@@ -202,4 +204,10 @@ fn a_parent_of_the_other_driver_is_refused() {
         !refused.status.success() && error.contains("cgroupDriver: systemd") && error.contains("[cgroup]"),
         "{error}"
     );
+    for parent in ["/kubepods.slice/a@b.slice", "a--b.slice", "a b.slice", "-.slice"] {
+        let file = node.file("pod.json", &pod(&node, "p", parent));
+        let refused = node.crictl(&["runp", &file]);
+        let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(error.contains("InvalidArgument") && error.contains("config.linux.cgroup_parent"), "{parent}: {error}");
+    }
 }

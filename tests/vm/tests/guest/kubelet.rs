@@ -2,6 +2,8 @@
 
 use std::{
     fs,
+    io::{Read, Write},
+    net::TcpStream,
     path::PathBuf,
     process::{Child, Command},
     time::Duration,
@@ -14,6 +16,9 @@ use crate::node::{Node, ok};
 
 const TIMEOUT: Duration = Duration::from_secs(180);
 const PROGRAM: &str = "/suite/kubelet";
+const READ_ONLY_PORT: u16 = 10_255;
+/// The metrics of cAdvisor that the container of a pod must have.
+const METRICS: [&str; 2] = ["container_memory_working_set_bytes", "container_cpu_usage_seconds_total"];
 
 /// A running kubelet, which is stopped when this is dropped.
 struct Kubelet {
@@ -53,7 +58,7 @@ impl Kubelet {
             "podLogsDir": work.join("logs"),
             "failSwapOn": false,
             "registerNode": false,
-            "readOnlyPort": 0,
+            "readOnlyPort": READ_ONLY_PORT,
             "healthzPort": 0,
             "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
             "authorization": {"mode": "AlwaysAllow"},
@@ -121,7 +126,7 @@ fn read(group: &str, file: &str) -> String {
 #[test]
 fn pods_of_all_classes_are_limited_and_removed() {
     set_up_network();
-    let node = Node::start_with("kubelet", 9, "[cgroup]\ndriver = \"auto\"\n");
+    let mut node = Node::start_with("kubelet", 9, "[cgroup]\ndriver = \"auto\"\n");
     let kubelet = Kubelet::start(&node);
     let limits = json!({"cpu": "100m", "memory": "64Mi"});
     kubelet.add("guaranteed", &json!({"limits": limits, "requests": limits}));
@@ -174,4 +179,39 @@ fn pods_of_all_classes_are_limited_and_removed() {
         };
         wait_until(&format!("{unit} and its pod are gone"), TIMEOUT, is_gone);
     }
+    drop(kubelet);
+    cadvisor_measures_scopes(&mut node);
+}
+
+/// With the socket for cAdvisor, the kubelet has metrics of a container in a scope.
+fn cadvisor_measures_scopes(node: &mut Node) {
+    node.restart_with("[cgroup]\ndriver = \"systemd\"\n[cadvisor]\nsocket = \"/run/crio/crio.sock\"\n");
+    let kubelet = Kubelet::start(node);
+    kubelet.add("measured", &json!({"limits": {"memory": "64Mi"}}));
+    wait_until("measured runs", TIMEOUT, || container_of(node, "measured").is_some());
+    let (id, group) = container_of(node, "measured").expect("it runs");
+    let unit = format!("crio-pinion-{id}.scope");
+    assert!(group.ends_with(&unit), "{group}");
+    wait_until("systemd knows the scope", TIMEOUT, || {
+        run("systemctl", &["show", "--value", "-p", "ActiveState", &unit]) == "active"
+    });
+    let is_of_container = |line: &&str| line.contains("container=\"c\"") && line.contains("pod=\"measured-node\"");
+    let mut missing = Vec::new();
+    wait_until("cAdvisor measures the container", TIMEOUT, || {
+        let page = metrics().unwrap_or_default();
+        let lines: Vec<_> = page.lines().filter(is_of_container).filter(|line| line.contains(&unit)).collect();
+        missing = METRICS.into_iter().filter(|name| !lines.iter().any(|line| line.starts_with(name))).collect();
+        missing.is_empty()
+    });
+    fs::remove_file(kubelet.manifests.join("measured.json")).expect("removed");
+    wait_until("measured is gone", TIMEOUT, || !PathBuf::from(format!("/sys/fs/cgroup{group}")).exists());
+}
+
+/// Reads what cAdvisor measures from the kubelet.
+fn metrics() -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", READ_ONLY_PORT))?;
+    stream.write_all(b"GET /metrics/cadvisor HTTP/1.0\r\n\r\n")?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page)?;
+    Ok(page)
 }

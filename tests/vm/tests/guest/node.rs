@@ -14,6 +14,7 @@ use testbed::wait_until;
 pub(crate) struct Node {
     daemon: Child,
     directory: PathBuf,
+    number: u8,
 }
 
 fn program(name: &str) -> Command {
@@ -22,6 +23,15 @@ fn program(name: &str) -> Command {
 
 fn serve(directory: &Path) -> Child {
     program("pinion").arg("serve").arg("--config").arg(directory.join("config.toml")).spawn().expect("start the daemon")
+}
+
+fn configure(directory: &Path, number: u8, tables: &str) {
+    let (path, name) = (directory.display(), directory.file_name().expect("a name").display());
+    let text = format!(
+        "socket = \"{path}/socket\"\nstate_dir = \"/run/{name}\"\nnetns_dir = \"/run/{name}-netns\"\ndata_dir = \"{path}/data\"\ncgroup_parent = \"/{name}\"\n\
+         [network]\nbridge = \"{name}0\"\nsubnet = \"10.9{number}.0.0/24\"\n{tables}"
+    );
+    fs::write(directory.join("config.toml"), text).expect("written");
 }
 
 impl Node {
@@ -34,13 +44,8 @@ impl Node {
     pub(crate) fn start_with(name: &str, number: u8, tables: &str) -> Self {
         let directory = PathBuf::from("/var/tmp").join(name);
         fs::create_dir_all(&directory).expect("a directory");
-        let path = directory.display();
-        let text = format!(
-            "socket = \"{path}/socket\"\nstate_dir = \"/run/{name}\"\nnetns_dir = \"/run/{name}-netns\"\ndata_dir = \"{path}/data\"\ncgroup_parent = \"/{name}\"\n\
-             [network]\nbridge = \"{name}0\"\nsubnet = \"10.9{number}.0.0/24\"\n{tables}"
-        );
-        fs::write(directory.join("config.toml"), text).expect("written");
-        let node = Self { daemon: serve(&directory), directory };
+        configure(&directory, number, tables);
+        let node = Self { daemon: serve(&directory), directory, number };
         node.wait_until_ready();
         ok(node.pinion(&["load", "-i", "/suite/image.tar"]));
         node
@@ -80,6 +85,20 @@ impl Node {
     pub(crate) fn restart(&mut self) {
         self.daemon = serve(&self.directory);
         self.wait_until_ready();
+    }
+
+    /// Kills the daemon, and starts it with other tables of the configuration.
+    pub(crate) fn restart_with(&mut self, tables: &str) {
+        self.kill();
+        configure(&self.directory, self.number, tables);
+        self.restart();
+    }
+
+    /// Kills the daemon, and runs `pinion reset`.
+    pub(crate) fn reset(&mut self) -> Output {
+        self.kill();
+        let config = self.directory.join("config.toml");
+        program("pinion").args(["reset", "--yes", "--config"]).arg(config).output().expect("pinion runs")
     }
 
     /// Returns the directory for files of the test.

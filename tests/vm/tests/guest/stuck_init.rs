@@ -1,6 +1,8 @@
-//! A systemd that accepts connections and does not answer. Runs alone: no other program can reach systemd in the meantime.
+//! A systemd that accepts connections and does not answer. Runs alone, one test after the other: other programs can reach
+//! systemd only by the message bus in the meantime.
 
 use std::{
+    fs,
     os::unix::net::UnixListener,
     process::Command,
     thread,
@@ -73,4 +75,46 @@ fn pods_do_not_wait_for_a_systemd_that_does_not_answer() {
     }
     running.remove(&node);
     systemctl(&["stop", slice]);
+}
+
+/// A container that systemd does not know yet keeps its limits while systemd disables the controllers of a slice in which
+/// it knows no unit.
+#[test]
+fn a_container_that_is_not_registered_keeps_its_limits() {
+    let node = start("unknown", 2);
+    let slice = "kubepods-pod6.slice";
+    let limit = json!({"memory_limit_in_bytes": 32 * MIB, "cpu_shares": 512});
+    let registered = Running::start(&node, &pod(&node, "p", slice), &container("exec sleep 1000", &limit));
+    wait_for_unit(&registered.unit, "ActiveState", "active");
+    let silence = Silence::begin();
+    let mut config = container("exec sleep 1000", &limit);
+    config["metadata"]["name"] = json!("unknown");
+    let files = [node.file("container.json", &config), node.file("pod.json", &pod(&node, "p", slice))];
+    let id = ok(node.crictl(&["create", &registered.pod, &files[0], &files[1]]));
+    ok(node.crictl(&["start", &id]));
+    let group = format!("/sys/fs/cgroup/kubepods.slice/{slice}/pinion-{id}.scope");
+    let limits = || ["memory.max", "cpu.weight"].map(|file| fs::read_to_string(format!("{group}/{file}")).ok());
+    let before = limits();
+    assert_eq!(before[0].as_deref(), Some("33554432\n"));
+    // The slice has no unit anymore: systemd removes the controllers that no unit needs.
+    ok(node.crictl(&["stop", "-t", "0", &registered.id]));
+    wait_until("systemd forgets the scope", RECOVERY, || !is_loaded_on_the_bus(&registered.unit));
+    for _ in 0..20 {
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(limits(), before, "a limit was lost");
+    }
+    assert!(!is_loaded_on_the_bus(&format!("pinion-{id}.scope")), "systemd must not know the scope");
+    drop(silence);
+    ok(node.crictl(&["rmp", "-f", &registered.pod]));
+    systemctl(&["stop", slice]);
+}
+
+/// Reports whether systemd has loaded a unit, by the message bus, which works while the other socket is silent.
+fn is_loaded_on_the_bus(unit: &str) -> bool {
+    let manager = ["org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"];
+    let output = Command::new("busctl").arg("call").args(manager).args(["GetUnit", "s", unit]).output();
+    let output = output.expect("busctl runs");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() || error.contains("not loaded"), "{error}");
+    output.status.success()
 }

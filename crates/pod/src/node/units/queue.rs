@@ -1,12 +1,12 @@
 //! The queue of changes: one entry for each unit.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use cgroup::GroupPath;
 
 use super::Registration;
 
-/// The maximum number of entries. Units whose removal is dropped are found by the next audit.
+/// The maximum number of entries. Units whose change is dropped are found by the next audit.
 const ENTRIES_MAX: usize = 16_384;
 
 /// A change that systemd has to apply to a unit.
@@ -15,16 +15,31 @@ pub(super) enum Entry {
     Register(Registration),
     Update(GroupPath, oci::Resources),
     Stop(GroupPath),
+    /// Stops a slice that pods share, if it has no groups anymore.
+    StopEmpty(GroupPath),
+}
+
+/// A comparison of systemd's units with the objects on record.
+#[derive(Debug)]
+pub(super) struct Audit {
+    /// The number that [`Queue::begin_listing`] returned before the objects were listed.
+    pub(super) listing: u64,
+    /// The groups that must be registered.
+    pub(super) wanted: Vec<Registration>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     order: VecDeque<String>,
     entries: HashMap<String, Entry>,
-    /// Units that this process has registered and not stopped.
-    pub(super) registered: HashSet<String>,
-    /// An audit that was requested, with the groups that must be registered.
-    pub(super) audit: Option<Vec<Registration>>,
+    /// Units that this process was requested to register, with the number of the last listing of objects before that.
+    registered: HashMap<String, u64>,
+    /// The number of the last listing of objects for an audit.
+    listing: u64,
+    /// An audit that was requested.
+    pub(super) audit: Option<Audit>,
+    /// Whether the thread is processing an entry or an audit.
+    pub(super) is_processing: bool,
     /// Whether the engine is closed.
     pub(super) closed: bool,
 }
@@ -33,7 +48,7 @@ impl Entry {
     pub(super) fn path(&self) -> &GroupPath {
         match self {
             Self::Register(registration) => &registration.path,
-            Self::Update(path, _) | Self::Stop(path) => path,
+            Self::Update(path, _) | Self::Stop(path) | Self::StopEmpty(path) => path,
         }
     }
 }
@@ -43,6 +58,9 @@ impl Queue {
     /// follows the removal of a unit.
     pub(super) fn push(&mut self, entry: Entry) {
         let name = entry.path().name().to_owned();
+        if matches!(entry, Entry::Register(_)) {
+            self.registered.insert(name.clone(), self.listing);
+        }
         let Some(pending) = self.entries.get_mut(&name) else {
             if self.entries.len() < ENTRIES_MAX {
                 self.order.push_back(name.clone());
@@ -75,7 +93,7 @@ impl Queue {
         };
         let newer = match pending {
             Entry::Update(_, resources) => resources.clone(),
-            Entry::Register(_) | Entry::Stop(_) => return,
+            Entry::Register(_) | Entry::Stop(_) | Entry::StopEmpty(_) => return,
         };
         if let Entry::Register(registration) = entry {
             let resources = Registration::updated(registration.resources, newer);
@@ -88,9 +106,26 @@ impl Queue {
         self.entries.contains_key(name)
     }
 
-    /// Reports whether there is nothing to do.
+    /// Reports whether no entry and no audit is waiting.
     pub(super) fn is_idle(&self) -> bool {
         self.entries.is_empty() && self.audit.is_none()
+    }
+
+    /// Returns a number for an audit whose objects are listed from now on.
+    pub(super) fn begin_listing(&mut self) -> u64 {
+        self.listing += 1;
+        self.listing
+    }
+
+    /// Reports whether the objects of an audit were listed before a unit was registered, so that its object may be
+    /// missing among them.
+    pub(super) fn is_newer_than(&self, name: &str, listing: u64) -> bool {
+        self.is_pending(name) || self.registered.get(name).is_some_and(|registered| *registered >= listing)
+    }
+
+    /// Forgets a unit that was stopped.
+    pub(super) fn forget(&mut self, name: &str) {
+        self.registered.remove(name);
     }
 }
 
@@ -115,7 +150,7 @@ mod tests {
         match entry? {
             Entry::Register(registration) => registration.resources.pids?.limit,
             Entry::Update(_, resources) => resources.pids?.limit,
-            Entry::Stop(_) => None,
+            Entry::Stop(_) | Entry::StopEmpty(_) => None,
         }
     }
 
@@ -167,6 +202,35 @@ mod tests {
         let entry = queue.pop();
         assert!(matches!(entry, Some(Entry::Register(_))));
         assert_eq!(limit_of(entry), Some(5));
+    }
+
+    #[test]
+    fn an_audit_does_not_know_what_was_registered_after_its_objects_were_listed() {
+        let mut queue = Queue::default();
+        queue.push(register("before"));
+        let first = queue.begin_listing();
+        queue.push(register("between"));
+        let second = queue.begin_listing();
+        queue.push(register("after"));
+        while queue.pop().is_some() {}
+        let newer = |queue: &Queue, listing| ["before", "between", "after"].map(|n| queue.is_newer_than(n, listing));
+        assert_eq!(newer(&queue, first), [false, true, true]);
+        assert_eq!(newer(&queue, second), [false, false, true]);
+        queue.forget("after");
+        assert_eq!(newer(&queue, second), [false; 3]);
+    }
+
+    /// A removal that was dropped or refused does not protect the unit from the audit.
+    #[test]
+    fn a_dropped_removal_is_left_to_the_next_audit() {
+        let mut queue = Queue::default();
+        queue.push(register("x"));
+        queue.pop();
+        (0..ENTRIES_MAX).for_each(|number| queue.push(update(&number.to_string(), 1)));
+        queue.push(Entry::Stop(path("x")));
+        assert!(!queue.is_pending("x"), "the queue was full");
+        let listing = queue.begin_listing();
+        assert!(!queue.is_newer_than("x", listing));
     }
 
     #[test]

@@ -14,7 +14,10 @@ use cgroup::{
 };
 use rustix::process::Pid;
 
-use super::{Registration, Shared, UnitOwner, queue::Entry};
+use super::{
+    Registration, Shared, UnitOwner,
+    queue::{Audit, Entry},
+};
 use crate::{node::cgroup_names, process};
 
 /// Delay before another attempt to reach systemd, at first and after many failures.
@@ -79,11 +82,15 @@ impl Worker {
                 Some(entry) => (Some(entry), None),
                 None => (None, queue.audit.take()),
             };
+            queue.is_processing = entry.is_some() || audit.is_some();
             drop(queue);
             let outcome = match (&entry, &audit) {
                 (Some(entry), _) => self.pass_on(connection, entry),
-                (None, Some(wanted)) => self.audit(connection, wanted),
-                (None, None) => return Ok(()),
+                (None, Some(audit)) => self.audit(connection, audit),
+                (None, None) => {
+                    self.shared.changed.notify_all();
+                    return Ok(());
+                }
             };
             let Err(error) = outcome else { continue };
             if connection.is_usable() {
@@ -91,6 +98,7 @@ impl Worker {
                 continue;
             }
             let mut queue = self.shared.lock();
+            queue.is_processing = false;
             match (entry, audit) {
                 (Some(entry), _) => queue.put_back(entry),
                 (None, audit) => queue.audit = queue.audit.take().or(audit),
@@ -112,9 +120,18 @@ impl Worker {
             }
             Entry::Stop(_) => {
                 connection.stop(&unit)?;
-                self.shared.lock().registered.remove(unit.name());
+                self.shared.lock().forget(unit.name());
                 Ok(())
             }
+            Entry::StopEmpty(path) => match self.shared.trees.has_children(path) {
+                true => Ok(()),
+                false => {
+                    connection.stop(&unit)?;
+                    // systemd does not remove the group of a slice that it does not know.
+                    self.shared.trees.remove_empty_parents(&path.join("pod")?, path.parent().as_ref());
+                    Ok(())
+                }
+            },
         }
     }
 
@@ -130,7 +147,6 @@ impl Worker {
         if !is_alive() || !exists() {
             return Ok(());
         }
-        self.shared.lock().registered.insert(unit.name().to_owned());
         let pid = registration.process.and_then(|(pid, _)| Pid::from_raw(pid.cast_signed()));
         let limits = Limits::from_spec(&registration.resources)?;
         match connection.register(unit, &self.shared.trees, pid, &limits) {
@@ -156,7 +172,8 @@ impl Worker {
         }
     }
 
-    fn audit(&self, connection: &mut Connection, wanted: &[Registration]) -> Result<(), cgroup::Error> {
+    fn audit(&self, connection: &mut Connection, audit: &Audit) -> Result<(), cgroup::Error> {
+        let Audit { listing, wanted } = audit;
         let mut loaded = Vec::new();
         for prefix in cgroup_names::SCOPE_PREFIXES {
             loaded.extend(connection.list(&format!("{prefix}*.scope"))?);
@@ -172,17 +189,27 @@ impl Worker {
         }
         let owned: HashSet<&str> = wanted.iter().map(|registration| registration.path.name()).collect();
         for unit in loaded.iter().filter(|unit| !owned.contains(unit.name.as_str())) {
-            if self.is_leftover(connection, unit)? {
-                connection.stop(&unit.unit())?;
+            if self.is_leftover(connection, unit, *listing)? {
+                self.stop_leftover(connection, unit)?;
             }
         }
         Ok(())
     }
 
-    /// Reports whether a unit that no object needs was left over by an earlier daemon.
-    fn is_leftover(&self, connection: &mut Connection, unit: &LoadedUnit) -> Result<bool, cgroup::Error> {
-        // Registered after the objects were listed.
-        if self.shared.lock().registered.contains(&unit.name) || cgroup_names::owner_of_unit(&unit.name).is_none() {
+    /// Stops a unit. If systemd refuses that, the next audit tries again, and this one continues.
+    fn stop_leftover(&self, connection: &mut Connection, unit: &LoadedUnit) -> Result<(), cgroup::Error> {
+        match connection.stop(&unit.unit()) {
+            Ok(()) => self.shared.lock().forget(&unit.name),
+            Err(error) if connection.is_usable() => tracing::warn!("stop a unit without an owner: {error}"),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Reports whether no object needs a unit: it was left over by an earlier daemon, or could not be stopped when its
+    /// object was removed.
+    fn is_leftover(&self, connection: &mut Connection, unit: &LoadedUnit, listing: u64) -> Result<bool, cgroup::Error> {
+        if cgroup_names::owner_of_unit(&unit.name).is_none() || self.shared.lock().is_newer_than(&unit.name, listing) {
             return Ok(false);
         }
         // A slice may belong to a pod whose record cannot be read: systemd would end the containers in it.
