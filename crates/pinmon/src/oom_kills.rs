@@ -6,6 +6,10 @@
 //! minus that of all other children, is that of the removed one. The kernel counts a kill before it sends SIGKILL
 //! (`__oom_kill_process`), so the count is complete when the exit is handled.
 //!
+//! If several containers of a pod have exited at the same moment, their exits decide: an OOM kill is one by SIGKILL, of all
+//! processes of a container if the kubelet has set `memory.oom.group`. Only if none of them was killed is it reported for
+//! the last one, of which it may have killed another process.
+//!
 //! Reads nothing while containers are running, and at most a few files of the pod when one exits. Other cgroups than
 //! scopes are removed by the monitor only, after it has read their count.
 
@@ -24,6 +28,8 @@ pub(crate) struct OomKills(BTreeMap<GroupPath, Slice>);
 struct Slice {
     /// Kills that are attributed to none of the scopes below: those of removed containers, and those before the first.
     explained: u64,
+    /// Kills that were reported for a container and may be those of another that has exited at the same moment.
+    reported: u64,
     /// By the serial numbers of their containers.
     scopes: BTreeMap<u64, Scope>,
 }
@@ -61,17 +67,24 @@ impl OomKills {
 
     fn slice(&mut self, trees: &Hierarchies, path: GroupPath) -> &mut Slice {
         let explained = |path: &GroupPath| trees.oom_kills(path).unwrap_or(0);
-        self.0.entry(path).or_insert_with_key(|path| Slice { explained: explained(path), scopes: BTreeMap::new() })
+        self.0.entry(path).or_insert_with_key(|path| Slice { explained: explained(path), ..Slice::default() })
     }
 
-    /// Returns the OOM kills of a container that has exited. `None`: its cgroup is not a scope.
-    pub(crate) fn of_exited(&mut self, trees: &Hierarchies, serial: u64, cgroup: &str) -> Option<u64> {
+    /// Returns the OOM kills of a container that has exited. `None`: its cgroup is not a scope. `was_killed`: SIGKILL ended
+    /// it, or its init returned the exit code of a child that SIGKILL ended.
+    pub(crate) fn of_exited(
+        &mut self,
+        trees: &Hierarchies,
+        serial: u64,
+        cgroup: &str,
+        was_killed: bool,
+    ) -> Option<u64> {
         let (path, slice_path) = scope(cgroup)?;
         let slice = self.0.get_mut(&slice_path)?;
         let scope = slice.scopes.get_mut(&serial)?;
         scope.ended = true;
         let Some(counted) = trees.oom_kills(&path) else {
-            return Some(slice.unexplained(trees, &slice_path));
+            return Some(slice.unexplained(trees, &slice_path, was_killed));
         };
         scope.counted = counted;
         Some(counted)
@@ -81,7 +94,7 @@ impl OomKills {
     pub(crate) fn remove(&mut self, trees: &Hierarchies, serial: u64, cgroup: &str) {
         let Some((_, path)) = scope(cgroup) else { return };
         if self.0.get(&path).and_then(|slice| slice.scopes.get(&serial)).is_some_and(|scope| !scope.ended) {
-            let _ = self.of_exited(trees, serial, cgroup);
+            let _ = self.of_exited(trees, serial, cgroup, false);
         }
         let Some(slice) = self.0.get_mut(&path) else { return };
         slice.explained += slice.scopes.remove(&serial).map_or(0, |scope| scope.counted);
@@ -104,7 +117,7 @@ impl OomKills {
     /// Restores the explained kills of a slice, before its scopes.
     pub(crate) fn restore_slice(&mut self, path: &str, explained: u64) {
         if let Ok(path) = GroupPath::parse(path) {
-            self.0.insert(path, Slice { explained, scopes: BTreeMap::new() });
+            self.0.insert(path, Slice { explained, ..Slice::default() });
         }
     }
 
@@ -118,8 +131,9 @@ impl OomKills {
 
 impl Slice {
     /// Returns the kills that are not of scopes that exist or existed when they were counted: those of removed ones whose
-    /// containers have exited since. If several exited at the same moment, the kills are reported for each of them.
-    fn unexplained(&mut self, trees: &Hierarchies, path: &GroupPath) -> u64 {
+    /// containers have exited since. If several exited at the same moment, the kills are reported for each that was
+    /// killed.
+    fn unexplained(&mut self, trees: &Hierarchies, path: &GroupPath, was_killed: bool) -> u64 {
         let mut unexplained = self.above_known(trees.oom_kills(path));
         if unexplained == 0 {
             return 0;
@@ -133,10 +147,22 @@ impl Slice {
             }
         }
         let is_awaited = |scope: &Scope| !scope.ended && trees.oom_kills(&scope.path).is_none();
-        if !self.scopes.values().any(is_awaited) {
-            self.explained += unexplained;
+        let others_are_awaited = self.scopes.values().any(is_awaited);
+        self.attribute(unexplained, was_killed, others_are_awaited)
+    }
+
+    /// Returns how many of the kills are reported for a container.
+    fn attribute(&mut self, unexplained: u64, was_killed: bool, others_are_awaited: bool) -> u64 {
+        let unreported = unexplained.saturating_sub(self.reported);
+        match (was_killed, others_are_awaited) {
+            (true, true) => self.reported = unexplained,
+            (false, true) => return 0,
+            (_, false) => {
+                self.explained += unexplained;
+                self.reported = 0;
+            }
         }
-        unexplained
+        if was_killed { unexplained } else { unreported }
     }
 
     /// Returns by how much the count of the slice exceeds the known kills.
@@ -154,5 +180,31 @@ impl Slice {
             scope.counted = trees.oom_kills(&scope.path).unwrap_or(scope.counted);
         }
         self.known()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kills_at_the_same_moment_are_reported_for_those_that_were_killed() {
+        // Whether each container was killed, in the order in which their exits are handled, and what is reported.
+        for (killed, reported) in [
+            (&[true][..], &[1][..]),
+            (&[false], &[1]),
+            (&[true, false], &[1, 0]),
+            (&[false, true], &[0, 1]),
+            (&[true, true], &[1, 1]),
+            (&[true, false, true], &[1, 0, 1]),
+            (&[false, false], &[0, 1]),
+        ] {
+            let mut slice = Slice::default();
+            for (index, was_killed) in killed.iter().enumerate() {
+                let others_are_awaited = index + 1 < killed.len();
+                assert_eq!(slice.attribute(1, *was_killed, others_are_awaited), reported[index], "{killed:?}, {index}");
+            }
+            assert_eq!((slice.explained, slice.reported), (1, 0), "{killed:?}");
+        }
     }
 }

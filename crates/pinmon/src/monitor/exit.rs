@@ -57,9 +57,10 @@ impl Monitor {
             self.services.epoll.forget(setup.sync());
             container.keep(setup);
         }
+        let was_killed = exit.code == Some(128 + libc::SIGKILL) || exit.signal == Some(libc::SIGKILL);
         let oom_kills = self
             .oom_kills
-            .of_exited(&self.node.trees, serial, &container.description.cgroup)
+            .of_exited(&self.node.trees, serial, &container.description.cgroup, was_killed)
             .unwrap_or_else(|| container.group.as_ref().map_or(0, cgroup::Group::oom_kills));
         let status =
             ExitStatus { code: exit.code, signal: exit.signal, oom_killed: oom_kills > 0, at: clock::realtime() };

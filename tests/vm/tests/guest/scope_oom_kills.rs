@@ -127,7 +127,7 @@ fn every_oom_kill_is_reported_and_nothing_else() {
 }
 
 #[test]
-fn oom_kills_at_the_same_moment_are_reported_for_all_and_over_an_upgrade() {
+fn oom_kills_at_the_same_moment_are_reported_for_all_that_were_killed_and_over_an_upgrade() {
     let node = start("together", 9);
     let pod = Pod::run(&node, "kubepods-pod7.slice");
     let victims = [pod.start("first", EXHAUST), pod.start("second", EXHAUST)];
@@ -137,6 +137,17 @@ fn oom_kills_at_the_same_moment_are_reported_for_all_and_over_an_upgrade() {
     pod.end_unnoticed(&[&victims[0], &victims[1]], Started::exhaust);
     for victim in &victims {
         assert_eq!(pod.exit(victim), ("OOMKilled".to_owned(), 137));
+    }
+    // One that ends by itself at that moment was not killed.
+    for number in 0..4 {
+        let victim = pod.start(&format!("victim{number}"), EXHAUST);
+        let ended = pod.start(&format!("ended{number}"), "trap 'exit 3' TERM; while true; do sleep 0.1; done");
+        pod.end_unnoticed(&[&victim, &ended], |container| match container.id == ended.id {
+            true => kill_process(container.pid, Signal::TERM).expect("signalled"),
+            false => container.exhaust(),
+        });
+        assert_eq!(pod.exit(&ended), ("Error".to_owned(), 3), "{number}");
+        assert_eq!(pod.exit(&victim), ("OOMKilled".to_owned(), 137), "{number}");
     }
     ok(node.pinion(&["upgrade", "monitor"]));
     pod.end_unnoticed(&[&bystander], Started::kill);
