@@ -66,7 +66,7 @@ fn every_spec_passes_with_the_systemd_driver() {
     let node = Node::start_with("critest", 7, &format!("[cgroup]\ndriver = \"systemd\"\n{MIRRORS}"));
     let address = format!("unix://{}/socket", node.directory().display());
     let output = Command::new(format!("{FILES}/critest"))
-        .args(["--runtime-endpoint", &address, "--ginkgo.no-color", "--ginkgo.timeout=30m"])
+        .args(["--runtime-endpoint", &address, "--ginkgo.no-color", "--ginkgo.timeout=45m"])
         .arg(format!("--ginkgo.json-report={REPORT}"))
         .current_dir("/run")
         .output()

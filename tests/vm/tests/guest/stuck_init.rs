@@ -30,6 +30,8 @@ struct Silence;
 
 impl Silence {
     fn begin() -> Self {
+        // That of an earlier test.
+        let _ = fs::remove_file(SILENT);
         let listener = UnixListener::bind(SILENT).expect("a socket");
         // The connections stay open as long as the test runs.
         thread::spawn(move || {
