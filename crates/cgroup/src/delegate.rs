@@ -117,8 +117,8 @@ fn available(tree: &Tree, path: &str) -> Result<Controllers, Error> {
     Ok(Controllers::from_v2_list(&tree.read(&format!("{path}/cgroup.controllers"))?))
 }
 
-/// Writes `+controller` to `cgroup.subtree_control` of the root and of these groups, parents first, one controller per
-/// write, so that one that cannot be enabled does not prevent the others.
+/// Writes `+controller` to `cgroup.subtree_control` of the root and of these groups, parents first: all controllers in one
+/// write, and if that fails, one controller per write, so that one that cannot be enabled does not prevent the others.
 fn enable_in(
     tree: &Tree,
     groups: impl Iterator<Item = GroupPath>,
@@ -133,6 +133,10 @@ fn enable_in(
         // The kernel would allow to enable some controllers in a group with processes, but the groups below would
         // become unusable ("domain invalid"). Only the root may have both.
         let busy = !missing.is_empty() && !parent.is_empty() && has_process(tree, &parent);
+        let words: Vec<String> = missing.iter().filter_map(|c| Some(format!("+{}", c.v2_name()?))).collect();
+        if words.is_empty() || !busy && tree.try_write(&file, &words.join(" ")).is_ok() {
+            continue;
+        }
         for controller in missing.iter() {
             let Some(name) = controller.v2_name() else { continue };
             let enabled = if busy { Err(Errno::BUSY) } else { tree.try_write(&file, &format!("+{name}")) };

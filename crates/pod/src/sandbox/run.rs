@@ -131,8 +131,10 @@ impl<'a> Reserved<'a> {
         failpoint::reach("sandbox.pinned");
         self.check_cancelled()?;
         sandbox.stage("attach to the network");
-        let (keep_result, attachment) = tokio::join!(self.keep(shared), self.attach(netns.as_ref()));
+        let (keep_result, cgroup_result, attachment) =
+            tokio::join!(self.keep(shared), self.make_empty_cgroup(), self.attach(netns.as_ref()));
         keep_result?;
+        cgroup_result?;
         let attachment = attachment?;
         failpoint::reach("sandbox.attached");
         let attachment = self.write_files(attachment).await?;
@@ -165,7 +167,6 @@ impl<'a> Reserved<'a> {
             move || {
                 let _permit = permit;
                 parts.node.make_pod_cgroup(&sandbox)?;
-                parts.node.make_empty_cgroup(&sandbox)?;
                 let network = owned.network.take();
                 let shared = make_shared(sandbox.config(), &hostname, owned)?;
                 if sandbox.config().network == SharedMode::Node {
@@ -191,6 +192,15 @@ impl<'a> Reserved<'a> {
     async fn keep(&self, shared: Vec<OwnedFd>) -> Result<(), Error> {
         let keep = self.parts.monitor.keep(SharedResource::key(self.sandbox.id()), shared);
         keep.instrument(debug_span!("keep")).await
+    }
+
+    /// Creates the empty cgroup of the pod, if it has one.
+    async fn make_empty_cgroup(&self) -> Result<(), Error> {
+        if self.parts.node.empty_cgroup_of(&self.sandbox).is_none() {
+            return Ok(());
+        }
+        let (parts, sandbox) = (Arc::clone(self.parts), Arc::clone(&self.sandbox));
+        blocking(move || parts.node.make_empty_cgroup(&sandbox)).instrument(debug_span!("cgroup")).await
     }
 
     async fn attach(&self, netns: Option<&Pinned>) -> Result<Option<Attachment>, Error> {

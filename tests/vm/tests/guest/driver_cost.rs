@@ -9,8 +9,9 @@ use crate::node::{Node, ok};
 const REPORT: &str = "/run/driver-cost.json";
 /// RunPodSandbox, CreateContainer and StartContainer.
 const START: usize = 3;
-/// How much longer a start may take with systemd, in milliseconds.
-const MORE_MS: f64 = 1.0;
+/// How much longer a start may take with systemd: 1 ms of the 5.5 ms that it takes without emulation
+/// (docs/benchmarks.md), which multiplies both.
+const MORE: f64 = 1.0 / 5.5;
 
 #[test]
 fn a_start_costs_at_most_a_millisecond_more_than_with_cgroupfs() {
@@ -29,6 +30,7 @@ fn a_start_costs_at_most_a_millisecond_more_than_with_cgroupfs() {
         steps[..START].iter().map(|step| step["p50_ms"].as_f64().expect("a median")).sum()
     };
     let (systemd, cgroupfs) = (start(0), start(1));
-    println!("| start, medians: systemd {systemd:.2} ms, cgroupfs {cgroupfs:.2} ms |");
-    assert!(systemd <= cgroupfs + MORE_MS, "systemd {systemd:.2} ms, cgroupfs {cgroupfs:.2} ms");
+    let more = systemd / cgroupfs - 1.0;
+    println!("| start, medians: systemd {systemd:.2} ms, cgroupfs {cgroupfs:.2} ms, {:+.0} % |", 100.0 * more);
+    assert!(more <= MORE, "systemd {systemd:.2} ms, cgroupfs {cgroupfs:.2} ms");
 }

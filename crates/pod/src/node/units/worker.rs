@@ -12,7 +12,7 @@ use cgroup::{
     Group, GroupPath, Limits,
     systemd::{Connection, LoadedUnit, Unit, expand_slice},
 };
-use rustix::process::Pid;
+use rustix::{io::Errno, process::Pid};
 
 use super::{
     Registration, Shared, UnitOwner,
@@ -167,7 +167,8 @@ impl Worker {
         let Ok(group) = Group::open(&self.shared.trees, path) else { return Ok(()) };
         let limits = Limits::from_spec(&oci::Resources { devices: Vec::new(), ..resources.clone() })?;
         match group.update(&limits) {
-            Err(_) if !self.shared.trees.contains(path) => Ok(()),
+            // The group is being removed, or was.
+            Err(error) if error.errno() == Some(Errno::NODEV) || !self.shared.trees.contains(path) => Ok(()),
             outcome => outcome,
         }
     }
