@@ -2,7 +2,8 @@
 
 use std::{
     fs,
-    path::Path,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -41,6 +42,17 @@ impl Drop for Registry {
     }
 }
 
+/// Returns a directory with a program `sudo`, by which critest loads AppArmor profiles. The tests run as root, and the guest
+/// does not have one.
+fn sudo() -> PathBuf {
+    let program = Path::new("/run/critest-programs/sudo");
+    let directory = program.parent().expect("a directory");
+    fs::create_dir_all(directory).expect("a directory");
+    fs::write(program, "#!/bin/sh\nexec \"$@\"\n").expect("written");
+    fs::set_permissions(program, fs::Permissions::from_mode(0o755)).expect("executable");
+    directory.to_owned()
+}
+
 fn read(path: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))).expect("JSON")
 }
@@ -65,7 +77,9 @@ fn every_spec_passes_with_the_systemd_driver() {
     let registry = Registry::start();
     let node = Node::start_with("critest", 7, &format!("[cgroup]\ndriver = \"systemd\"\n{MIRRORS}"));
     let address = format!("unix://{}/socket", node.directory().display());
+    let path = format!("{}:{}", sudo().display(), std::env::var("PATH").unwrap_or_default());
     let output = Command::new(format!("{FILES}/critest"))
+        .env("PATH", path)
         .args(["--runtime-endpoint", &address, "--ginkgo.no-color", "--ginkgo.timeout=45m"])
         .arg(format!("--ginkgo.json-report={REPORT}"))
         .current_dir("/run")
