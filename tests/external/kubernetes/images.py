@@ -67,6 +67,9 @@ class Images:
         setuid = Layer().program(self.built["nonewprivs"], "usr/local/bin/nnp").copy(self.built["nonewprivs"], "usr/local/bin/nnp", 0o6755)
         self.push("nonewprivs", [self.base, setuid], Cmd=["nnp"])
         self.push("regression-issue-74839", [self.base, self._program("regression-issue-74839", "regression-issue-74839")], Entrypoint=["/regression-issue-74839"])
+        for name in programs.SAMPLE_SERVER:
+            self.push(name, [self.base, self._program(name, name)], Entrypoint=[f"/{name}"])
+        self.push("etcd", [self.base, self._program("etcd", "usr/local/bin/etcd")], prefix="", Entrypoint=["/usr/local/bin/etcd"])
         for name in ("kitten", "nautilus"):
             files = Layer()
             for file in sorted((programs.source() / "test/images" / name / "html").iterdir()):

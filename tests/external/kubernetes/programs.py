@@ -33,14 +33,17 @@ OTHERS = {
 # Plugins of CoreDNS that are compiled in. With all of them, the libraries of three cloud providers are compiled too.
 PLUGINS = ("cache", "debug", "errors", "file", "forward", "health", "hosts", "kubernetes", "loadbalance", "log", "loop", "ready", "reload", "rewrite", "root",
            "template", "whoami")
-SUITE = ("e2e.test", "ginkgo")
+# An API server for the aggregation layer, which only e2e.test deploys.
+SAMPLE_SERVER = {"sample-apiserver": ("k8s.io/sample-apiserver", STAGING, ".")}
+MODULES = {**OTHERS, **SAMPLE_SERVER}
+SUITE = ("e2e.test", "ginkgo", *SAMPLE_SERVER)
 
 
 def path_of(name):
     """Returns the path of a built program; KUBELET replaces the kubelet."""
     if name == "kubelet" and os.environ.get("KUBELET"):
         return os.environ["KUBELET"]
-    version = OTHERS[name][1] if name in OTHERS else VERSION
+    version = MODULES[name][1] if name in MODULES else VERSION
     return str(CACHE / f"{name}-{version}")
 
 
@@ -66,13 +69,13 @@ def build(*names):
 
 def _build(name):
     # One value of CGO_ENABLED for all programs: objects that were compiled with another one cannot be reused.
-    if name in OTHERS:
-        module, version, package = OTHERS[name]
+    if name in MODULES:
+        module, version, package = MODULES[name]
         directory = go_module(module, version, name)
         if name == "coredns":
             imports = "".join(f'import _ "{module}/plugin/{plugin}"\n' for plugin in PLUGINS)
             (directory / "core/plugin/zplugin.go").write_text(f"package plugin\n\n{imports}")
-        else:  # the libraries that the other programs are built with; otherwise all of them are compiled twice
+        elif name == "metrics-server":  # the libraries that the other programs are built with; otherwise all of them are compiled twice
             (directory / "go.mod").write_text(re.sub(r"^(\s*k8s\.io/[a-z-]+) v0\.36\.\d+", rf"\1 {STAGING}", (directory / "go.mod").read_text(), flags=re.MULTILINE))
         go_build(directory, path_of(name), "-ldflags", "-s -w", package, cgo=True)
     elif name == "e2e.test":
