@@ -25,7 +25,8 @@ class Cluster:
         set_up_network()
         nodes.set_up_directories(work)
         nodes.delegate_controllers()
-        self.registry = Registry(work)
+        # Specs of e2e.test start a registry of their own on port 5000 of the node.
+        self.registry = Registry(work, port=5050)
         self.images = Images(self.registry.host, work, self.programs, prepared["tags"])
         self.credentials = Credentials(work / "credentials")
         self.engine = create_engine(engine, work, registry=self.registry.host)
