@@ -37,6 +37,10 @@ pub enum Role {
     Sync,
     /// The master side of a terminal.
     Terminal,
+    /// The bundle directory of a container of an OCI runtime, which writes the pid of the container there.
+    Bundle,
+    /// A listening Unix socket on which an OCI runtime sends the master side of the container's terminal.
+    ConsoleSocket,
     /// A program that replaces the running monitor.
     Program,
     /// A descriptor that the monitor keeps open under a key (see `Request::Keep`). The number orders the descriptors of

@@ -37,6 +37,7 @@ mod failure;
 mod heartbeat;
 mod hooks;
 mod message;
+mod oci_runtime;
 mod reply;
 mod socket;
 
@@ -51,6 +52,7 @@ pub use message::{
     Kill, KillScope, LogLimit, LogOptions, MakeNamespaces, PodInit, PodInitStarted, Request, Target, UserMappings,
     Welcome,
 };
+pub use oci_runtime::{OciRuntime, PRIVATE};
 pub use reply::Reply;
 pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path, sweep};
 
@@ -59,10 +61,12 @@ pub const MAJOR: u32 = 1;
 /// Minor version of the contract, raised for additions that the other side may ignore.
 ///
 /// 1.1: `Upgrade`. 1.2: `MakeNamespaces`, `PodInit` with a user namespace. 1.3: `Ping`. 1.4: `Holding::user_namespace`.
-/// 1.5: `Mounts`, `LogOptions::awaited`. 1.6: `Failure::command` and `Failure::operation`. 1.7: `LogOptions::limit`. A
-/// request that the peer does not know breaks the connection, so send only requests of the version in its `Welcome` or
-/// `Hello`.
+/// 1.5: `Mounts`, `LogOptions::awaited`. 1.6: `Failure::command` and `Failure::operation`. 1.7: `LogOptions::limit`, and
+/// containers of OCI runtimes. A request that the peer does not know breaks the connection, so send only requests of the
+/// version in its `Welcome` or `Hello`.
 pub const MINOR: u32 = 7;
+/// First minor version of a monitor that creates containers with an OCI runtime.
+pub const MINOR_OCI_RUNTIMES: u32 = 7;
 
 /// Maximum number of mounts of one container.
 pub const MOUNTS_MAX: usize = 4096;

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::PendingHooks;
+use crate::{OciRuntime, PendingHooks};
 
 /// A request of the daemon. The roles of its descriptors are in brackets.
 #[derive(Debug, Serialize, Deserialize)]
@@ -27,7 +27,8 @@ pub enum Request {
         container: String,
     },
     /// Creates a container that waits for `Start` [Rootfs, Mount(n), Namespace(k), Stdin, Stdout, Stderr, StdinHold,
-    /// StdoutRead, StderrRead, Log, LOG_DIRECTORY, Seccomp]. Answered by `Created` [Pidfd, Sync, Terminal].
+    /// StdoutRead, StderrRead, Log, LOG_DIRECTORY, Seccomp]. Answered by `Created` [Pidfd, Sync, Terminal]. With an OCI
+    /// runtime also [Bundle, ConsoleSocket], and the answer has no Sync.
     Create(Box<Create>),
     /// Starts a created container. Answered when `execve` succeeded or failed.
     Start {
@@ -63,6 +64,14 @@ pub enum Request {
     Delete {
         /// Id of the container or pod init.
         container: String,
+    },
+    /// Runs `delete --force` of an OCI runtime for a container that the monitor does not know, because its creation was
+    /// interrupted. Contract 1.7.
+    RuntimeDelete {
+        /// Container id.
+        container: String,
+        /// The runtime.
+        runtime: Box<OciRuntime>,
     },
     /// Starts the init of a pod with a shared PID namespace [Namespace(k)]. Answered by `PodInitStarted` [Pidfd,
     /// Namespace(Pid)].
@@ -178,6 +187,10 @@ pub struct Create {
     /// the monitor received another number. Contract 1.5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mounts: Option<usize>,
+    /// The OCI runtime that creates the container, from the `config.json` in its bundle. The monitor then uses only the
+    /// cgroup and the namespaces of `spec`. Contract 1.7.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<Box<OciRuntime>>,
 }
 
 /// How a container's log is written (CRI log format).
@@ -351,6 +364,9 @@ pub struct ContainerDescription {
     /// implements a contract before 1.4; the monitor then asks the kernel when it adopts the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_namespace: Option<bool>,
+    /// The OCI runtime that created the container, starts and deletes it. `None`: the monitor itself. Contract 1.7.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<Box<OciRuntime>>,
 }
 
 /// An object of the monitor: a container, a pod init, or the descriptors of a key. Its descriptors are those of

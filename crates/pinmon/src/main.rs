@@ -45,6 +45,7 @@ mod log_writer;
 mod monitor;
 mod mounts;
 mod namespaces;
+mod oci_runtime;
 mod oom_kills;
 mod output;
 mod pod_init;

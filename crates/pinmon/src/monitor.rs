@@ -8,6 +8,7 @@ mod connection;
 mod execs;
 mod exit;
 mod hooks;
+mod oci_runtime;
 mod reap;
 mod removal;
 mod setup;
@@ -21,8 +22,8 @@ use syscall::signal_fd::SignalFd;
 
 use crate::{
     clock, containers::Containers, event::Token, exec::Execs, hooks::HookRunners, inherited_limits::InheritedLimits,
-    link::RequestId, mounts::Mounts, namespaces::NamespaceMakers, oom_kills::OomKills, output::Outputs,
-    programs::Programs, removal::Removals, services::Services, thaw::Thaws,
+    link::RequestId, mounts::Mounts, namespaces::NamespaceMakers, oci_runtime::RuntimeCommands, oom_kills::OomKills,
+    output::Outputs, programs::Programs, removal::Removals, services::Services, thaw::Thaws,
 };
 
 /// State of the monitor.
@@ -35,6 +36,7 @@ pub(crate) struct Monitor {
     pub(crate) outputs: Outputs,
     pub(crate) execs: Execs,
     pub(crate) hooks: HookRunners,
+    pub(crate) runtime_commands: RuntimeCommands,
     pub(crate) namespace_makers: NamespaceMakers,
     pub(crate) mounts: Mounts,
     pub(crate) removals: Removals,
@@ -89,6 +91,7 @@ impl Monitor {
             outputs,
             execs: Execs::default(),
             hooks,
+            runtime_commands: RuntimeCommands::default(),
             namespace_makers: NamespaceMakers::default(),
             mounts: Mounts::default(),
             removals: Removals::default(),

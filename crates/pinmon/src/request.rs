@@ -16,6 +16,7 @@ mod ping;
 mod pod_init;
 mod reopen_log;
 mod resize_terminal;
+mod runtime_delete;
 mod shutdown;
 mod start;
 mod upgrade;
@@ -57,6 +58,9 @@ fn answer(monitor: &mut Monitor, request_id: RequestId, request: Request, mut at
         Request::ReopenLog { container } => reopen_log::reopen_log(monitor, request_id, &container, &mut attachments),
         Request::ResizeTerminal { target, size } => resize_terminal::resize_terminal(monitor, &target, size),
         Request::Delete { container } => delete::delete(monitor, request_id, &container),
+        Request::RuntimeDelete { container, runtime } => {
+            runtime_delete::runtime_delete(monitor, request_id, &container, &runtime)
+        }
         Request::PodInit(init) => pod_init::pod_init(monitor, request_id, init, attachments),
         Request::Keep { key } => keep::keep(monitor, key, attachments),
         Request::Release { key } => keep::release(monitor, &key),

@@ -155,6 +155,7 @@ fn with_input(node: &mut Node, pod: &str, id: &str, args: &[&str]) -> (TestConta
         log: LogOptions::default(),
         bundle: String::new(),
         mounts: None,
+        runtime: None,
     };
     let (_, mut files) = node.request(Request::Create(Box::new(create)), files).expect("create");
     let pidfd = files.take(Role::Pidfd).expect("a pidfd");

@@ -34,6 +34,7 @@ fn create(node: &mut Node, id: &str, hooks: oci::Hooks, args: &[&str]) -> u64 {
         log: Default::default(),
         bundle: bundle.to_str().expect("text").into(),
         mounts: None,
+        runtime: None,
     };
     let attachments = node.output(id).with(Role::Rootfs, node.rootfs());
     node.send(Request::Create(Box::new(create)), &attachments)

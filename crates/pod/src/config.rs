@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use image::Registries;
 use serde::{Deserialize, Serialize};
 
-use crate::ContainerDefaults;
+use crate::{ContainerDefaults, OciHandler};
 
 /// What manages the cgroups of pods. The kubelet has to use the same driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +53,8 @@ pub struct Config {
     pub netns_pool: usize,
     /// Runtime handler that the empty name stands for.
     pub default_runtime_handler: String,
+    /// Other runtime handlers, each with a name of its own.
+    pub handlers: Vec<OciHandler>,
     /// Directories of CDI files; the last one has the highest priority.
     pub cdi_dirs: Vec<PathBuf>,
     /// NRI plugins; absent: none are used, and the socket does not exist.

@@ -22,6 +22,7 @@ pub(crate) mod prepare;
 pub(crate) mod remove;
 pub(crate) mod reopen_log;
 pub(crate) mod request_update;
+pub(crate) mod runtime;
 mod selinux;
 pub(crate) mod spec;
 pub(crate) mod start;

@@ -45,6 +45,7 @@ mod defaults;
 mod engine;
 mod error;
 mod exec;
+mod handler;
 mod monitor;
 mod namespaces;
 mod node;
@@ -65,6 +66,7 @@ pub use defaults::ContainerDefaults;
 pub use engine::{Engine, EngineInfo, EngineStatus, MonitorInfo, MonitorUpgrade};
 pub use error::{Error, ErrorKind};
 pub use exec::{ExecOutput, ExecRequest, Session, SessionControl, SessionExit};
+pub use handler::OciHandler;
 pub use image::{
     Credentials, Error as ImageError, ErrorKind as ImageErrorKind, Image, ImageConfig, LayerProgress,
     OUTCOMES as IMAGE_OUTCOMES, ProgressCallback, Registries, Stage, Store, TransferLimits, Usage,

@@ -3,6 +3,7 @@
 pub(crate) mod cgroup_names;
 mod cgroups;
 mod filters;
+mod handlers;
 mod host_files;
 mod mount_table;
 mod pod_limits;
@@ -18,6 +19,7 @@ use crate::{CgroupDriver, Config, Error, ReloadableConfig};
 
 pub(crate) use cgroups::driver;
 pub(crate) use filters::Filters;
+pub(crate) use handlers::{Handler, Handlers};
 pub(crate) use host_files::HostFiles;
 pub(crate) use mount_table::MountTable;
 pub(crate) use pod_limits::pod_limits;
@@ -38,6 +40,7 @@ pub(crate) struct Node {
     /// What systemd has to know about cgroups.
     pub(crate) units: Units,
     pub(crate) filters: Filters,
+    pub(crate) handlers: Handlers,
     pub(crate) cdi: cdi::Registry,
     pub(crate) host_files: HostFiles,
     /// Whether pods can have user namespaces, and the reason if they cannot; empty until it is known.
@@ -49,28 +52,6 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Returns the runtime handlers that a pod may name; the empty name is the default handler.
-    pub(crate) fn handlers(&self) -> Vec<String> {
-        let default = &self.config.default_runtime_handler;
-        std::iter::once(String::new()).chain(Some(default.clone()).filter(|name| !name.is_empty())).collect()
-    }
-
-    /// Fails if no runtime handler has this name.
-    pub(crate) fn check_handler(&self, handler: &str) -> Result<(), Error> {
-        if handler.is_empty() || handler == self.config.default_runtime_handler {
-            return Ok(());
-        }
-        let quote = |name: &String| {
-            if name.is_empty() { "the default one, without a name".into() } else { format!("{name:?}") }
-        };
-        let configured: Vec<String> = self.handlers().iter().map(quote).collect();
-        Err(Error::invalid(format!(
-            "runtime handler {handler:?} is not configured on this node; configured: {}; remove runtimeClassName from \
-             the pod, or name a RuntimeClass with one of these",
-            configured.join(", ")
-        )))
-    }
-
     /// Applies a new configuration. Operations in progress (such as a pull) continue with the old one.
     pub(crate) fn reconfigure(&self, config: ReloadableConfig) -> Result<(), Error> {
         self.images.reconfigure(config.registries)?;

@@ -38,6 +38,7 @@ fn full() -> Holding {
         log: LogOptions { line_max: 16384, awaited: true, limit: None },
         hooks: Some(hooks()),
         user_namespace: Some(true),
+        runtime: None,
     };
     let status = ExitStatus { code: Some(137), signal: Some(9), oom_killed: true, at: u64::MAX };
     Holding { container, state: HoldingState::Exited(status) }

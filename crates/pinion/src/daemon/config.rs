@@ -15,6 +15,7 @@
 
 mod conflicts;
 mod container;
+pub(crate) mod handlers;
 mod layers;
 mod nri;
 mod reader;
@@ -64,6 +65,7 @@ pub(crate) struct Config {
     pub(crate) nri: Nri,
     pub(crate) upgrade: Upgrade,
     pub(crate) registries: Registries,
+    pub(crate) handlers: BTreeMap<String, handlers::Handler>,
 }
 
 /// The table `[cgroup]`.
@@ -262,6 +264,7 @@ impl Config {
             nri: Nri::read(&mut from)?,
             upgrade: Upgrade::read(&mut from)?,
             registries: Registries::read(&mut from)?,
+            handlers: handlers::read(&mut from),
         };
         if from.has_all_files() {
             conflicts::check(&config, &mut from);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::config::{CgroupDriver, Config};
+use super::config::{CgroupDriver, Config, handlers::Handler};
 
 /// Returns the configuration to open the engine with.
 pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
@@ -34,6 +34,7 @@ pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
         },
         netns_pool,
         default_runtime_handler: String::new(),
+        handlers: handlers(config),
         cdi_dirs,
         plugins: plugins(config),
         defaults: config.containers.defaults(),
@@ -43,6 +44,20 @@ pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
         log_size_max: (config.containers.log_size_max > 0).then_some(config.containers.log_size_max),
         exec_sync_output_max: config.containers.exec_sync_output_max,
     }
+}
+
+/// Returns the runtime handlers besides the default one.
+fn handlers(config: &Config) -> Vec<pod::OciHandler> {
+    let convert = |(name, handler): (&String, &Handler)| pod::OciHandler {
+        name: name.clone(),
+        binary: handler.binary.clone(),
+        arguments: handler.arguments.clone(),
+        root: handler.root.clone(),
+        environment: handler.environment.clone(),
+        timeout: handler.timeout,
+        allowed_annotations: handler.allowed_annotations.clone(),
+    };
+    config.handlers.iter().map(convert).collect()
 }
 
 /// Returns the configuration of NRI plugins, if there may be some.

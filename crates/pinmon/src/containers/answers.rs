@@ -27,6 +27,21 @@ impl Container {
         Ok((Reply::Created(created), attachments))
     }
 
+    /// Returns the answer to `Create` of a container that an OCI runtime created.
+    pub(crate) fn created_by_runtime(&self, terminal: Option<&Terminal>) -> Answer {
+        let description = &self.description;
+        let operation = |object: &str| format!("create container {}: duplicate its {object}", description.id);
+        let pidfd = self.pidfd.as_ref().ok_or_else(|| system(operation("pidfd"), "it is unknown"))?;
+        let pidfd = pidfd.try_clone().map_err(|e| system(operation("pidfd"), e))?;
+        let mut attachments = Attachments::new().with(Role::Pidfd, pidfd);
+        if let Some(terminal) = terminal {
+            let terminal = terminal.as_fd().try_clone_to_owned().map_err(|e| system(operation("terminal"), e))?;
+            attachments.push(Role::Terminal, terminal);
+        }
+        let created = Created { pid: description.pid, start_time: description.start_time, warnings: Vec::new() };
+        Ok((Reply::Created(created), attachments))
+    }
+
     /// Returns the answer to `PodInit`.
     pub(crate) fn pod_init_started(&self) -> Answer {
         let operation = |step: &str| format!("start init of pod {}: {step}", self.description.id);

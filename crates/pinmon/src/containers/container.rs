@@ -11,6 +11,8 @@
 //!                            request answered
 //! ```
 //!
+//! With an OCI runtime (`oci_runtime.rs`) the stages before Running are Creating, Undoing and Waiting.
+//!
 //! SettingUp and Starting have a deadline (`containers/setup.rs`), because the child runs in the cgroup of the
 //! container, where it can be frozen. A pod init proceeds from Ready to Starting without a request. Adopted containers enter as Created,
 //! Running or Exited.
@@ -37,6 +39,12 @@ pub(crate) enum Stage {
     Created(ContainerSetup),
     /// The start byte was sent.
     Starting(ContainerSetup, RequestId),
+    /// The OCI runtime creates it.
+    Creating,
+    /// The OCI runtime failed to create it, and deletes what is left over.
+    Undoing(RequestId, Failure),
+    /// Created by an OCI runtime, and waiting for `Start`.
+    Waiting,
     Running,
     /// The process exited, and its output is still being read.
     Draining(ExitStatus),
@@ -65,6 +73,8 @@ pub(crate) struct Container {
     pub(crate) deletes: Vec<RequestId>,
     /// Whether its cgroup is being removed.
     pub(crate) removing: bool,
+    /// Whether its OCI runtime has deleted it.
+    pub(crate) runtime_deleted: bool,
 }
 
 impl Container {
@@ -83,6 +93,7 @@ impl Container {
             warnings: Vec::new(),
             deletes: Vec::new(),
             removing: false,
+            runtime_deleted: false,
         }
     }
 
@@ -139,6 +150,11 @@ impl Container {
         matches!(self.stage, Stage::Draining(_) | Stage::Exited(_))
     }
 
+    /// Whether its OCI runtime deletes it because its creation failed. Its exit is not reported then.
+    pub(crate) fn is_undone_by_runtime(&self) -> bool {
+        matches!(self.stage, Stage::Undoing(..))
+    }
+
     /// Returns its cgroup, after it was killed, while processes of it are running.
     pub(crate) fn unfinished_group(&self) -> Option<&cgroup::Group> {
         self.group().filter(|group| !self.has_ended() || !group.is_empty().unwrap_or(true))
@@ -159,8 +175,8 @@ impl Container {
     /// Returns its state for `Inventory`. `None`: the daemon does not know the container yet.
     pub(crate) fn holding_state(&self) -> Option<HoldingState> {
         match &self.stage {
-            Stage::SettingUp(..) | Stage::Failing(..) | Stage::Changing => None,
-            Stage::Created(_) => Some(HoldingState::Created),
+            Stage::SettingUp(..) | Stage::Failing(..) | Stage::Creating | Stage::Undoing(..) | Stage::Changing => None,
+            Stage::Created(_) | Stage::Waiting => Some(HoldingState::Created),
             Stage::Exited(status) => Some(HoldingState::Exited(status.clone())),
             Stage::Starting(..) if self.pod_init => None,
             Stage::Starting(..) | Stage::Running | Stage::Draining(_) if self.pod_init => Some(HoldingState::PodInit),

@@ -37,6 +37,8 @@ pub(crate) enum Timer {
     Command(u64),
     /// Deadline of creating the namespaces of a pod (maker).
     Maker(u64),
+    /// Time limit of a command of an OCI runtime (command).
+    Runtime(u64),
     /// No event reports changes of this object, because epoll refused to watch it.
     Watch(Token),
     /// Deadline of an upgrade.

@@ -7,7 +7,7 @@ use monitor_api::{Event, ExitStatus};
 use super::Monitor;
 use crate::{
     clock,
-    containers::Stage,
+    containers::{Container, Stage},
     event::Timer,
     failure::state,
     log_writer::order::EndPhase,
@@ -45,9 +45,8 @@ impl Monitor {
     pub(crate) fn process_ended(&mut self, serial: u64, exit: ProcessExit) {
         // It may have reached execve and exited at once; then `Start` is answered first.
         self.advance_container(serial);
-        let Some(container) = self.containers.get_mut(serial).filter(|container| !container.has_ended()) else {
-            return;
-        };
+        let is_current = |container: &&mut Container| !container.has_ended() && !container.is_undone_by_runtime();
+        let Some(container) = self.containers.get_mut(serial).filter(is_current) else { return };
         let (setup, request_id) = match container.change() {
             Stage::Created(setup) => (Some(setup), None),
             Stage::Starting(setup, request_id) => (Some(setup), Some(request_id)),

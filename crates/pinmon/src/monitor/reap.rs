@@ -62,6 +62,8 @@ impl Monitor {
             } else {
                 self.process_ended(serial, exit);
             }
+        } else if let Some(end) = self.runtime_commands.reaped(pid, exit, &mut self.services.timers) {
+            self.runtime_command_ended(end);
         } else if !self.writer_reaped(pid, exit) {
             self.namespace_makers.reaped(pid, &mut self.services);
             self.exec_reaped(pid, exit);

@@ -14,8 +14,12 @@ impl Monitor {
         if !matches!(container.stage, Stage::Exited(_)) || container.deletes.is_empty() || container.removing {
             return;
         }
-        let Some(group) = container.group.take() else { return self.forget_container(serial) };
         container.removing = true;
+        if container.description.runtime.is_some() && !container.runtime_deleted && self.delete_with_runtime(serial) {
+            return;
+        }
+        let Some(container) = self.containers.get_mut(serial) else { return };
+        let Some(group) = container.group.take() else { return self.forget_container(serial) };
         if !group.is_empty().unwrap_or(true) {
             let _ = group.kill();
         }

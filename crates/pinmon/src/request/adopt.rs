@@ -61,7 +61,11 @@ fn adopt_container(monitor: &mut Monitor, holding: Holding, attachments: &mut At
     let pid = i32::try_from(description.pid).map_err(|_| invalid(format!("{operation}: pid {}", description.pid)))?;
     let pod_init = state == HoldingState::PodInit;
     let sync = attachments.take(Role::Sync);
-    let (stage, pidfd, group) = stage(&description.id, pid, state, (pidfd, group), sync)?;
+    let by_runtime = description.runtime.is_some();
+    let (stage, pidfd, group) = match state {
+        HoldingState::Created if by_runtime => (Stage::Waiting, pidfd, group),
+        state => stage(&description.id, pid, state, (pidfd, group), sync)?,
+    };
     // The log may have been reopened since the record was written.
     description.log.awaited = output.awaits_log;
     description.user_namespace.get_or_insert_with(|| in_user_namespace(description.pid));

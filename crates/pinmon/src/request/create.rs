@@ -32,7 +32,7 @@ const LINE_MIN: usize = 64;
 
 /// Clones the init of a container. Answered when it is set up.
 pub(super) fn create(monitor: &mut Monitor, request_id: RequestId, create: Create, attachments: Attachments) -> Answer {
-    let Create { container: id, sandbox, mut spec, log, bundle, mounts } = create;
+    let Create { container: id, sandbox, mut spec, log, bundle, mounts, runtime } = create;
     let mut attachments = monitor.mounts.take(&id, attachments);
     check_new(monitor, &id)?;
     let operation = format!("create container {id}");
@@ -41,36 +41,63 @@ pub(super) fn create(monitor: &mut Monitor, request_id: RequestId, create: Creat
         .map_err(|e| system(format!("{operation}: prepare output"), e))?;
     let stdin = attachments.take(Role::StdinHold).map(|end| Pipe::new(end, &close_queue));
     let filter = filter(&mut monitor.node.programs, &spec, attachments.take(Role::Seccomp))?;
-    let mut inputs = inputs(&mut attachments, filter.as_deref().cloned())
-        .ok_or_else(|| invalid(format!("{operation}: no Rootfs descriptor is attached")))?;
-    // A volume without its mount would be mounted by its path.
-    if let Some(sent) = mounts.filter(|sent| *sent != inputs.mounts.len()) {
-        let message = format!("{operation}: {} of {sent} mounts received; try again", inputs.mounts.len());
-        return Err(Failure::new(FailureKind::State, message));
-    }
-    let hooks = take_hooks(&monitor.hooks, &id, bundle, &mut spec, &mut inputs.invocation)?;
-    let cgroup = spec.linux.as_ref().and_then(|linux| linux.cgroups_path.clone()).unwrap_or_default();
-    restore_limits(&monitor.node.inherited_limits, &mut spec);
-    let user_namespace =
-        spec.has_namespace(NamespaceType::User) || inputs.namespaces.contains_key(&NamespaceType::User);
-    let plan = plan(&operation, &spec, inputs)?;
+    check_mounts(&operation, mounts, &attachments)?;
     let description = ContainerDescription {
+        cgroup: spec.linux.as_ref().and_then(|linux| linux.cgroups_path.clone()).unwrap_or_default(),
+        user_namespace: Some(has_user_namespace(&spec, &attachments)),
         id,
         sandbox,
-        cgroup,
-        pid: 0,
-        start_time: 0,
         log,
-        hooks,
-        user_namespace: Some(user_namespace),
+        runtime,
+        ..ContainerDescription::default()
     };
-    let container = Container {
-        stdin,
-        hooks_time: hooks::container_hooks_time(&spec),
-        warnings: plan.warnings().to_vec(),
-        ..Container::new(description, Filter::Known(filter))
-    };
+    let container = Container { stdin, ..Container::new(description, Filter::Known(filter)) };
+    if container.description.runtime.is_some() {
+        let terminal = spec.process.is_some_and(|process| process.terminal);
+        monitor.create_with_runtime(request_id, container, output, attachments, terminal)?;
+        return Ok(None);
+    }
+    let (container, plan) = plan_container(monitor, container, &mut spec, bundle, attachments)?;
     clone_init(monitor, request_id, container, output, plan)
+}
+
+/// Plans a container that the monitor creates itself.
+fn plan_container(
+    monitor: &Monitor,
+    container: Container,
+    spec: &mut Spec,
+    bundle: String,
+    mut attachments: Attachments,
+) -> Result<(Container, Plan), Failure> {
+    let id = &container.description.id;
+    let operation = format!("create container {id}");
+    let filter = if let Filter::Known(filter) = &container.filter { filter.as_deref().cloned() } else { None };
+    let mut inputs = inputs(&mut attachments, filter)
+        .ok_or_else(|| invalid(format!("{operation}: no Rootfs descriptor is attached")))?;
+    let hooks = take_hooks(&monitor.hooks, id, bundle, spec, &mut inputs.invocation)?;
+    restore_limits(&monitor.node.inherited_limits, spec);
+    let plan = plan(&operation, spec, inputs)?;
+    let description = ContainerDescription { hooks, ..container.description };
+    let (hooks_time, warnings) = (hooks::container_hooks_time(spec), plan.warnings().to_vec());
+    Ok((Container { description, hooks_time, warnings, ..container }, plan))
+}
+
+/// Fails if not all mounts were received. A volume without its mount would be mounted by its path.
+fn check_mounts(operation: &str, sent: Option<usize>, attachments: &Attachments) -> Result<(), Failure> {
+    let received = attachments.iter().filter(|(role, _)| matches!(role, Role::Mount(_))).count();
+    match sent.filter(|sent| *sent != received) {
+        None => Ok(()),
+        Some(sent) => {
+            let message = format!("{operation}: {received} of {sent} mounts received; try again");
+            Err(Failure::new(FailureKind::State, message))
+        }
+    }
+}
+
+/// Whether the container has its own user namespace, new or joined.
+fn has_user_namespace(spec: &Spec, attachments: &Attachments) -> bool {
+    let is_attached = attachments.iter().any(|(role, _)| *role == Role::Namespace(NamespaceType::User));
+    is_attached || spec.has_namespace(NamespaceType::User)
 }
 
 /// Validates the spec of a container, and plans its creation.

@@ -21,6 +21,7 @@ pub(super) fn delete(monitor: &mut Monitor, request_id: RequestId, id: &str) -> 
         if let Some(pidfd) = container.pidfd() {
             let _ = pidfd_send_signal(pidfd, Signal::KILL);
         }
+        monitor.runtime_commands.cancel(serial);
         monitor.thaws.schedule(serial, &mut monitor.services.timers);
     }
     monitor.try_remove(serial);

@@ -9,9 +9,15 @@ pub(super) fn start(monitor: &mut Monitor, request_id: RequestId, id: &str) -> A
             monitor.start(serial, setup, request_id);
             Ok(None)
         }
+        Stage::Waiting => {
+            container.stage = Stage::Waiting;
+            monitor.start_with_runtime(serial, request_id).map(|()| None)
+        }
         stage => {
             let why = match &stage {
-                Stage::SettingUp(..) | Stage::Failing(..) => "it is not set up yet",
+                Stage::SettingUp(..) | Stage::Failing(..) | Stage::Creating | Stage::Undoing(..) => {
+                    "it is not set up yet"
+                }
                 Stage::Draining(_) | Stage::Exited(_) => "it has exited",
                 _ => "it was already started",
             };

@@ -217,7 +217,10 @@ fn container(
     // The cgroup of a container that has exited may have been removed by another process, also if its exit was not
     // handled yet.
     let group = match (group, &saved.stage) {
-        (Some(Err(_)), state::Stage::Running | state::Stage::Draining(_) | state::Stage::Exited(_)) => None,
+        (
+            Some(Err(_)),
+            state::Stage::Waiting | state::Stage::Running | state::Stage::Draining(_) | state::Stage::Exited(_),
+        ) => None,
         (group, _) => group.transpose()?,
     };
     let filter = filter(saved.filter, filters).map_err(|why| format!("{operation}: {why}"))?;
@@ -231,6 +234,7 @@ fn container(
             (Stage::Created(ContainerSetup::adopt(pid, pidfd, take_fd(sync)?, group)), None, None)
         }
         (state::Stage::Created(_), ..) => return Err(format!("{operation}: its process or cgroup is missing")),
+        (state::Stage::Waiting, pidfd, group) => (Stage::Waiting, pidfd, group),
         (state::Stage::Running, pidfd, group) => (Stage::Running, pidfd, group),
         (state::Stage::Draining(status), pidfd, group) => {
             output.end(EndPhase::Ended);

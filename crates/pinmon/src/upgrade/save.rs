@@ -30,6 +30,7 @@ pub(super) fn pending_work(monitor: &Monitor) -> Option<String> {
         (Some((_, container)), _) => Some(format!("container {} has not reached execve", container.description.id)),
         (_, Some((_, exec))) => Some(format!("exec {} has not reached execve", exec.id)),
         _ if monitor.removals.are_awaited() => Some("cgroups are being removed".to_owned()),
+        _ if !monitor.runtime_commands.is_empty() => Some("an OCI runtime is running".to_owned()),
         _ if !monitor.hooks.is_empty() => Some("hooks of a container are running".to_owned()),
         _ if !monitor.namespace_makers.is_empty() => Some("the namespaces of a pod are being created".to_owned()),
         _ if monitor.mounts.has_pending() => Some("mounts of a container wait for its creation".to_owned()),
@@ -111,10 +112,12 @@ impl<'a> Files<'a> {
 fn stage(container: &Container) -> Option<state::Stage> {
     Some(match &container.stage {
         Stage::Created(setup) => state::Stage::Created(setup.sync().as_raw_fd()),
+        Stage::Waiting => state::Stage::Waiting,
         Stage::Running => state::Stage::Running,
         Stage::Draining(status) => state::Stage::Draining(status.clone()),
         Stage::Exited(status) => state::Stage::Exited(status.clone()),
         Stage::SettingUp(..) | Stage::Failing(..) | Stage::Starting(..) | Stage::Changing => return None,
+        Stage::Creating | Stage::Undoing(..) => return None,
     })
 }
 

@@ -103,6 +103,8 @@ pub(super) struct Container {
 pub(super) enum Stage {
     /// With the descriptor of its start gate.
     Created(FdNumber),
+    /// Created by an OCI runtime.
+    Waiting,
     Running,
     Draining(ExitStatus),
     Exited(ExitStatus),

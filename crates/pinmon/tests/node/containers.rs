@@ -62,8 +62,15 @@ impl Node {
             reading.push(*role, fd.try_clone().expect("dup"));
         }
         let attachments = attachments.with(Role::Rootfs, self.rootfs());
-        let create =
-            Create { container: id.into(), sandbox: "pod".into(), spec, log, bundle: String::new(), mounts: None };
+        let create = Create {
+            container: id.into(),
+            sandbox: "pod".into(),
+            spec,
+            log,
+            bundle: String::new(),
+            mounts: None,
+            runtime: None,
+        };
         let (reply, mut files) = self.request(Request::Create(Box::new(create)), attachments)?;
         let Reply::Created(created) = reply else { panic!("unexpected: {reply:?}") };
         Ok(TestContainer {

@@ -18,6 +18,7 @@ use tracing::debug_span;
 
 use super::{
     identity::Accounts,
+    runtime::{BundleInputs, write_bundle},
     selinux,
     spec::{self, Mounts, Sources, SpecInputs},
 };
@@ -105,11 +106,14 @@ pub(crate) fn draft(
 }
 
 /// Writes the specification, and opens or creates the descriptors that the monitor needs. Blocks.
+///
+/// `shares_pid`: the caller has a PID namespace for the container to join.
 pub(crate) fn prepare(
     parts: &Parts,
     sandbox: &Sandbox,
     container: &Container,
     draft: Draft,
+    shares_pid: bool,
 ) -> Result<Prepared, Error> {
     let Draft { spec, mounts, namespaces: replaced, own_namespaces, seccomp, rootfs, log } = draft;
     let config = container.config();
@@ -117,15 +121,18 @@ pub(crate) fn prepare(
     if let Some(profile) = &seccomp {
         parts.registry.records.write(container.id(), SECCOMP, profile)?;
     }
-    let bundle = bundle(parts, container, &spec)?;
+    let bundle = match &container.metadata.runtime {
+        None => bundle(parts, container, &spec)?,
+        // The runtime runs the hooks.
+        Some(_) => String::new(),
+    };
     container.set_process(spec.process.clone().unwrap_or_default());
 
     let mut streams = streams(parts, container, log)?;
+    let granted = spec::capabilities(config, &parts.node.config.defaults)?;
     let filter = match &seccomp {
         Some(profile) => Some(parts.node.filters.compile(profile)?),
-        None => {
-            parts.node.filters.choose(&config.security, &spec::capabilities(config, &parts.node.config.defaults)?)?
-        }
+        None => parts.node.filters.choose(&config.security, &granted)?,
     };
     if let Some(filter) = filter {
         streams.push_both(Role::Seccomp, filter)?;
@@ -148,6 +155,14 @@ pub(crate) fn prepare(
     }
     for (kind, namespace) in replaced {
         send.push(Role::Namespace(kind), namespace);
+    }
+    if let Some(runtime) = &container.metadata.runtime {
+        let profile = match seccomp {
+            Some(profile) => Some(profile),
+            None => parts.node.filters.profile(&config.security, &granted)?,
+        };
+        let joins = (joins_pid && shares_pid).then_some(NamespaceType::Pid);
+        write_bundle(runtime, sandbox, container, BundleInputs { spec: &spec, seccomp: profile, joins }, &mut send)?;
     }
     Ok(Prepared { spec, bundle, joins_pid, send, keep })
 }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use super::{announce_stop::announce_stop, stop};
+use super::{announce_stop::announce_stop, runtime, stop};
 use crate::{
     ContainerId, Error, ErrorKind, Selects,
     operation::{Undo, failpoint, with_timeout},
@@ -72,6 +72,7 @@ async fn remove_resources(parts: &Arc<Parts>, container: &Arc<Container>) -> Res
     let mut undo = Undo::default();
     container.stage("remove its cgroup and writable layer");
     undo.step("forget its process and remove its cgroup", parts.monitor.delete(id.as_str())).await;
+    undo.step("remove its state in its runtime", runtime::remove_leftover_state(parts, container)).await;
     undo.step("remove what a dead monitor left over", remove_leftover_group(parts, container)).await;
     parts.node.forget_scope(&container.metadata.cgroup);
     failpoint::reach("remove.deleted");

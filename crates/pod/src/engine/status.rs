@@ -52,7 +52,7 @@ impl Engine {
             },
             network,
             user_namespaces: Condition::from_result(user_namespaces, "NotSupported"),
-            handlers: parts.node.handlers(),
+            handlers: parts.node.handlers.names(),
             info,
         }
     }

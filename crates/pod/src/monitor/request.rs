@@ -1,13 +1,13 @@
 //! Typed requests to the monitor, which also take the returned descriptors into custody.
 
 use std::{
-    sync::{PoisonError, atomic::Ordering},
+    sync::{Arc, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
 use monitor_api::{
     Attach, Attachments, Create, Created, Exec, ExitStatus, Failure, FailureKind, Holding, HoldingState, Kill,
-    KillScope, PendingHooks, PodInit, Reply, Request, Role, Target, UserMappings,
+    KillScope, MINOR_OCI_RUNTIMES, OciRuntime, PendingHooks, PodInit, Reply, Request, Role, Target, UserMappings,
 };
 use oci::NamespaceType;
 use rustix::fd::OwnedFd;
@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::{
     custody::HeldObject,
-    link::unexpected,
+    link::{Link, unexpected},
     supervisor::{Monitor, wait_or_kill},
 };
 use crate::{
@@ -90,9 +90,15 @@ impl Monitor {
         let mut holding =
             HeldObject::initial_holding(&create.container, &create.sandbox, &cgroup, HoldingState::Created);
         holding.container.log = create.log.clone();
-        holding.container.hooks = PendingHooks::from_spec(&create.spec, &create.container, &create.bundle);
+        holding.container.runtime.clone_from(&create.runtime);
+        if create.runtime.is_none() {
+            holding.container.hooks = PendingHooks::from_spec(&create.spec, &create.container, &create.bundle);
+        }
         holding.container.user_namespace = Some(create.spec.has_namespace(oci::NamespaceType::User));
-        let link = self.link().await?;
+        let link = match create.runtime {
+            None => self.link().await?,
+            Some(_) => self.link_for_runtimes().await?,
+        };
         let attachments = self.send_mounts(&link, &create.container, attachments).await?;
         let (reply, mut files) = link.try_request(Request::Create(Box::new(create)), attachments).await?;
         let reply = match reply {
@@ -224,6 +230,28 @@ impl Monitor {
         self.repeat(request, || Ok(Attachments::new())).await?;
         self.custody().forget(container);
         Ok(())
+    }
+
+    /// Has an OCI runtime delete a container that the monitor does not know.
+    ///
+    /// # Errors
+    /// `FailedPrecondition` if the monitor implements a contract before 1.7; `Internal` if the runtime fails.
+    pub(crate) async fn runtime_delete(&self, container: &str, runtime: &OciRuntime) -> Result<(), Error> {
+        let request = Request::RuntimeDelete { container: container.to_owned(), runtime: Box::new(runtime.clone()) };
+        self.link_for_runtimes().await?.request(request, Attachments::new()).await.map(drop)
+    }
+
+    /// Returns the connection to a monitor that can run OCI runtimes.
+    async fn link_for_runtimes(&self) -> Result<Arc<Link>, Error> {
+        let link = self.link().await?;
+        let welcome = self.welcome()?;
+        match welcome.minor < MINOR_OCI_RUNTIMES {
+            true => Err(Error::state(format!(
+                "the running monitor ({}) cannot run OCI runtimes; upgrade it",
+                welcome.version
+            ))),
+            false => Ok(link),
+        }
     }
 
     /// Starts the init of a pod, and with it the pod's PID namespace. Returns the namespace.

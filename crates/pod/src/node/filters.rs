@@ -32,19 +32,26 @@ pub(crate) struct Filters {
 impl Filters {
     /// Returns the program for these security settings; `None` if the container is unconfined.
     pub(crate) fn choose(&self, security: &Security, capabilities: &[String]) -> Result<Option<OwnedFd>, Error> {
+        match &security.seccomp {
+            SeccompChoice::RuntimeDefault if !security.privileged => self.default(capabilities).map(Some),
+            _ => self.profile(security, capabilities)?.map(|profile| self.compile(&profile)).transpose(),
+        }
+    }
+
+    /// Returns the profile for these security settings; `None` if the container is unconfined.
+    pub(crate) fn profile(&self, security: &Security, capabilities: &[String]) -> Result<Option<oci::Seccomp>, Error> {
         if security.privileged {
             return Ok(None);
         }
-        let profile = match &security.seccomp {
-            SeccompChoice::Unconfined => return Ok(None),
-            SeccompChoice::RuntimeDefault => return self.default(capabilities).map(Some),
+        match &security.seccomp {
+            SeccompChoice::Unconfined => Ok(None),
+            SeccompChoice::RuntimeDefault => Ok(Some(seccomp::default_profile(capabilities))),
             SeccompChoice::Localhost(path) => {
                 let operation = format!("seccomp profile {}", path.display());
                 let text = read(path).map_err(|e| Error::invalid(format!("{operation}: {e}")))?;
-                oci::from_json(&text).map_err(|e| Error::invalid(format!("{operation}: {e}")))?
+                oci::from_json(&text).map(Some).map_err(|e| Error::invalid(format!("{operation}: {e}")))
             }
-        };
-        self.compile(&profile).map(Some)
+        }
     }
 
     fn default(&self, capabilities: &[String]) -> Result<OwnedFd, Error> {

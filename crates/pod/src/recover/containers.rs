@@ -206,9 +206,13 @@ fn mark_running(record: &mut ContainerRecord) {
 
 /// Returns the process of a container if it has executed its program. A process that still waits to be started is
 /// killed, because the other end of its start gate is lost.
-fn running_process(record: &ContainerRecord) -> io::Result<Option<OwnedFd>> {
+fn running_process(metadata: &ContainerMetadata, record: &ContainerRecord) -> io::Result<Option<OwnedFd>> {
     let Some(pidfd) = process::try_find(record.pid, record.start_time)? else { return Ok(None) };
-    let executed = process::has_executed(record.pid)?;
+    let executed = match &metadata.runtime {
+        None => process::has_executed(record.pid)?,
+        // The process of an OCI runtime waits for `start` of the runtime, so only an interrupted start is lost.
+        Some(_) => Some(record.phase != ContainerPhase::Starting),
+    };
     if executed == Some(false) {
         let _ = pidfd_send_signal(&pidfd, Signal::KILL);
     }
@@ -217,12 +221,12 @@ fn running_process(record: &ContainerRecord) -> io::Result<Option<OwnedFd>> {
 
 /// Like [`running_process`], but retries for two seconds if the kernel lacks memory or descriptors: the container must
 /// not be given up because of that.
-async fn find_running_process(record: &ContainerRecord) -> Result<Option<OwnedFd>, Error> {
+async fn find_running_process(container: &Container) -> Result<Option<OwnedFd>, Error> {
     const PAUSE: Duration = Duration::from_millis(100);
     const TRIES: u32 = 20;
     let mut tries = 0;
     loop {
-        match running_process(record) {
+        match running_process(&container.metadata, &container.record()) {
             Ok(process) => return Ok(process),
             Err(cause) if tries == TRIES => return Err(failed("find its process")(cause)),
             Err(_) => tries += 1,
@@ -250,7 +254,7 @@ async fn open_log(parts: &Parts, container: &Arc<Container>) -> Result<Option<At
 /// the tmpfs was full, a running container may be on record as not started yet.
 async fn recover_unheld(parts: &Arc<Parts>, container: &Arc<Container>, slow_until: Instant) -> Result<(), Error> {
     let record = container.record();
-    let Some(pidfd) = find_running_process(&record).await? else {
+    let Some(pidfd) = find_running_process(container).await? else {
         // No start is in progress anymore that would record its outcome first.
         parts.registry.update_container_anyway(container, |record| {
             let starts = record.phase == ContainerPhase::Starting;
@@ -261,8 +265,9 @@ async fn recover_unheld(parts: &Arc<Parts>, container: &Arc<Container>, slow_unt
         });
         return exit::handle_exit(parts, container, record.early_exit.clone().unwrap_or_else(unknown_exit));
     };
+    let waits = container.metadata.runtime.is_some() && record.phase == ContainerPhase::Created;
     parts.registry.update_container_anyway(container, |record| {
-        let stale = record.phase != ContainerPhase::Running;
+        let stale = record.phase != ContainerPhase::Running && !waits;
         if stale {
             mark_running(record);
         }
@@ -283,9 +288,11 @@ async fn recover_unheld(parts: &Arc<Parts>, container: &Arc<Container>, slow_unt
         }
     }
     let spec = container.spec(&parts.registry.records).ok();
+    let runtime = container.metadata.runtime.as_ref().map(|runtime| Box::new(runtime.command.clone()));
     let description = ContainerDescription {
         user_namespace: spec.as_ref().map(|spec| spec.has_namespace(oci::NamespaceType::User)),
         hooks: spec
+            .filter(|_| runtime.is_none())
             .and_then(|spec| PendingHooks::from_spec(&spec, container.id().as_str(), &directory.to_string_lossy())),
         id: container.id().to_string(),
         sandbox: container.metadata.sandbox.to_string(),
@@ -293,8 +300,10 @@ async fn recover_unheld(parts: &Arc<Parts>, container: &Arc<Container>, slow_unt
         pid: record.pid,
         start_time: record.start_time,
         log: LogOptions { awaited: continues_later, ..log_file::options(&parts.node.config, &container.metadata) },
+        runtime,
     };
-    let holding = Holding { container: description, state: HoldingState::Running };
+    let state = if waits { HoldingState::Created } else { HoldingState::Running };
+    let holding = Holding { container: description, state };
     parts.monitor.adopt(HeldObject::new(holding, files)).await?;
     if continues_later {
         offload::spawn(continue_log(Arc::downgrade(parts), Arc::clone(container)));

@@ -20,7 +20,7 @@ use crate::{
     Error, ErrorKind, Name, SandboxConfig, SandboxId, SharedMode, annotation, clock,
     error::failed,
     namespaces::{SharedResource, files, hostname, make_owned, make_shared, root_of},
-    node::cgroup_names,
+    node::{Handler, cgroup_names},
     operation::{CreationGuard, blocking, failpoint, with_undo},
     parts::Parts,
     plugins,
@@ -30,7 +30,7 @@ use crate::{
 /// Creates a sandbox. If one of the same name is being created, waits for it; if one is ready, returns its id. A
 /// stopped sandbox of that name stays until it is removed, alongside the new one.
 pub(crate) async fn run(parts: &Arc<Parts>, config: SandboxConfig) -> Result<SandboxId, Error> {
-    parts.node.check_handler(&config.runtime_handler)?;
+    check_handler(parts, &config)?;
     parts.require_user_namespaces(&config).await?;
     let name = config.name.clone();
     if let Some(id) = ready(parts, &name) {
@@ -48,6 +48,18 @@ pub(crate) async fn run(parts: &Arc<Parts>, config: SandboxConfig) -> Result<San
         }
     };
     parts.flights.run_sandbox.run(name, work).await
+}
+
+/// Refuses a runtime handler that is not configured, or that cannot run this pod.
+fn check_handler(parts: &Parts, config: &SandboxConfig) -> Result<(), Error> {
+    match (parts.node.handlers.get(&config.runtime_handler)?, &config.user_namespace) {
+        (Handler::Oci(handler), Some(_)) => Err(Error::invalid(format!(
+            "runtime handler {:?} does not support user namespaces; remove hostUsers: false from the pod, or choose \
+             another RuntimeClass",
+            handler.name
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the id of the ready sandbox that has a name.

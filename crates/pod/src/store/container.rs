@@ -23,7 +23,7 @@ pub use cause::{Cause, START_ERROR};
 pub use config::{
     ContainerConfig, DeviceMapping, GroupsPolicy, ImageVolume, Propagation, SeccompChoice, Security, UserChoice, Volume,
 };
-pub(crate) use record::{ContainerMetadata, ContainerPhase, ContainerRecord, unknown_exit};
+pub(crate) use record::{ContainerMetadata, ContainerPhase, ContainerRecord, ContainerRuntime, unknown_exit};
 pub use status::{ContainerState, ContainerStatus};
 
 /// Name of the file in the container's state directory that holds its runtime specification.

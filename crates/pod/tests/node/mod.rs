@@ -115,6 +115,7 @@ impl Node {
             registries: Registries::default(),
             netns_pool: 2,
             default_runtime_handler: String::new(),
+            handlers: Vec::new(),
             cdi_dirs: vec![dir.join("cdi-etc"), dir.join("cdi-run")],
             plugins: None,
             defaults: ContainerDefaults::default(),

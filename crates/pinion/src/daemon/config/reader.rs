@@ -83,6 +83,70 @@ impl Reader {
         lists
     }
 
+    /// Returns the names of the tables in a table.
+    pub(super) fn tables_under(&mut self, table: &'static str) -> Vec<String> {
+        self.known.insert(table);
+        let names = self.values.keys().filter(|key| key.len() == 3 && key[0] == table).map(|key| key[1].clone());
+        names.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Reads a key of a table in a table. `None`: it is not set, or invalid, which is recorded as an error.
+    pub(super) fn value_in<T>(
+        &mut self,
+        [table, name]: [&str; 2],
+        key: &str,
+        check: impl Fn(&Value) -> Result<T, String>,
+    ) -> Option<T> {
+        let path = [table, name, key].map(str::to_owned).to_vec();
+        let value = self.values.remove(&path)?;
+        match check(&value) {
+            Ok(valid) => Some(valid),
+            Err(cause) => {
+                self.errors.push((value.place, format!("{}: {cause}", dotted(&path))));
+                None
+            }
+        }
+    }
+
+    /// Like [`Self::value_in`], but records an error if the key is not set.
+    pub(super) fn required_in<T>(
+        &mut self,
+        table: [&str; 2],
+        key: &str,
+        check: impl Fn(&Value) -> Result<T, String>,
+    ) -> Option<T> {
+        let path = [table[0], table[1], key].map(str::to_owned);
+        if !self.values.contains_key(path.as_slice()) {
+            self.error_in(table[0], table[1], &format!("{key} is not set"));
+            return None;
+        }
+        self.value_in(table, key, check)
+    }
+
+    /// Reads a list of a table in a table; empty if it is not set.
+    pub(super) fn list_in<T>(
+        &mut self,
+        [table, name]: [&str; 2],
+        key: &str,
+        check: impl Fn(&Value) -> Result<T, String>,
+    ) -> Vec<T> {
+        let path = [table, name, key].map(str::to_owned);
+        match self.values.remove(path.as_slice()) {
+            Some(value) => self.items(&dotted(&path), value, check),
+            None => Vec::new(),
+        }
+    }
+
+    /// Records an error of a table in a table.
+    pub(super) fn error_in(&mut self, table: &str, name: &str, cause: &str) {
+        let is_in = |key: &[String]| key.len() == 3 && key[0] == table && key[1] == name;
+        let place = self.values.iter().find(|(key, _)| is_in(key)).map(|(_, value)| value.place.clone());
+        let place = place.or_else(|| self.errors.last().map(|(place, _)| place.clone()));
+        if let Some(place) = place {
+            self.errors.push((place, format!("{table}.{name}: {cause}")));
+        }
+    }
+
     /// Records a conflict between keys, at the place of the first one that is set in a file.
     pub(super) fn conflict(&mut self, keys: &[&'static str], cause: &str) {
         let first_set = keys.iter().find(|key| self.places.get(*key).is_some_and(|place| !place.is_default()));

@@ -61,6 +61,7 @@ fn container(full: bool, stage: Stage) -> Container {
             log: LogOptions { line_max: 16384, awaited: full, limit: None },
             hooks: full.then(hooks),
             user_namespace: full.then_some(true),
+            runtime: None,
         },
         grouped: full,
         oom_kills: None,

@@ -19,9 +19,11 @@ use crate::{
     container::{
         prepare::{self, Draft, Prepared, preopened_files::PreopenedFiles},
         remove::remove_locked,
+        runtime::runtime_of,
     },
     error::failed,
     monitor::CreateOutcome,
+    node::Handler,
     operation::{CreationGuard, blocking, failpoint, with_undo},
     parts::Parts,
     plugins,
@@ -164,10 +166,11 @@ impl<'a> Recorded<'a> {
 impl<'a> Opened<'a> {
     pub(super) async fn prepare(self) -> Result<Ready<'a>, CreateFailure> {
         let Self { recorded, pid, files, rootfs } = self;
-        let Prepared { spec, bundle, joins_pid, mut send, keep } = match try_prepare(&recorded, files, rootfs).await {
-            Ok(prepared) => prepared,
-            Err(error) => return Err(recorded.roll_back(error).await),
-        };
+        let Prepared { spec, bundle, joins_pid, mut send, keep } =
+            match try_prepare(&recorded, files, rootfs, pid.is_some()).await {
+                Ok(prepared) => prepared,
+                Err(error) => return Err(recorded.roll_back(error).await),
+            };
         failpoint::reach("container.prepared");
         if let Some(pid) = pid.filter(|_| joins_pid) {
             send.push(Role::Namespace(NamespaceType::Pid), pid);
@@ -179,12 +182,18 @@ impl<'a> Opened<'a> {
             log: log_file::options(&recorded.parts.node.config, &recorded.container.metadata),
             bundle,
             mounts: None,
+            runtime: recorded.container.metadata.runtime.as_ref().map(|runtime| Box::new(runtime.command.clone())),
         };
         Ok(Ready { recorded, create, send, keep })
     }
 }
 
-async fn try_prepare(recorded: &Recorded<'_>, files: PreopenedFiles, rootfs: OwnedFd) -> Result<Prepared, Error> {
+async fn try_prepare(
+    recorded: &Recorded<'_>,
+    files: PreopenedFiles,
+    rootfs: OwnedFd,
+    shares_pid: bool,
+) -> Result<Prepared, Error> {
     let permit = recorded.parts.concurrency.mount().await?;
     recorded.container.stage("prepare mounts and streams");
     let round = plugins::admit(recorded.parts, &recorded.container, recorded.required)?;
@@ -193,7 +202,7 @@ async fn try_prepare(recorded: &Recorded<'_>, files: PreopenedFiles, rootfs: Own
         let _permit = permit;
         let draft = prepare::draft(&parts, &sandbox, &container, &image, rootfs, files)?;
         match round {
-            None => prepare::prepare(&parts, &sandbox, &container, draft).map(Drafted::Prepared),
+            None => prepare::prepare(&parts, &sandbox, &container, draft, shares_pid).map(Drafted::Prepared),
             Some(round) => Ok(Drafted::ForPlugins(round, draft)),
         }
     });
@@ -206,7 +215,7 @@ async fn try_prepare(recorded: &Recorded<'_>, files: PreopenedFiles, rootfs: Own
             let permit = parts.concurrency.mount().await?;
             blocking(move || {
                 let _permit = permit;
-                prepare::prepare(&parts, &sandbox, &container, draft)
+                prepare::prepare(&parts, &sandbox, &container, draft, shares_pid)
             })
             .await
         }
@@ -286,6 +295,13 @@ fn metadata(
     config: Arc<ContainerConfig>,
 ) -> Result<ContainerMetadata, Error> {
     let id = ContainerId::generate()?;
+    let runtime = match parts.node.handlers.get(&sandbox.config().runtime_handler)? {
+        Handler::Native => None,
+        Handler::Oci(handler) => {
+            let directory = parts.registry.records.directory(&id);
+            Some(runtime_of(handler, &parts.node.config.state_dir, &directory)?)
+        }
+    };
     let image_signal = image.config.stop_signal.as_deref().and_then(|text| Signal::parse(text.trim()));
     Ok(ContainerMetadata {
         cgroup: parts.node.cgroup_of_container(sandbox, &id),
@@ -295,6 +311,7 @@ fn metadata(
         log_path: log_path(sandbox, &config),
         stop_signal: config.stop_signal.or(image_signal.map(Signal::number)).unwrap_or(Signal::TERM.number()),
         config,
+        runtime,
         id,
     })
 }

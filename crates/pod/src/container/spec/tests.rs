@@ -93,6 +93,7 @@ fn build_spec(config: ContainerConfig, image: &ImageConfig) -> Result<Spec, Erro
         log_path: None,
         cgroup: "/pinion/pod/id".into(),
         stop_signal: 15,
+        runtime: None,
     };
     let nofile = Rlimit { kind: "RLIMIT_NOFILE".into(), soft: 1024, hard: 4096 };
     let sandbox = sandbox();

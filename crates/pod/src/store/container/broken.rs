@@ -24,6 +24,7 @@ pub(crate) fn broken(id: &ContainerId, holding: Option<&Holding>, why: &Error) -
         log_path: None,
         cgroup: holding.map(|holding| holding.container.cgroup.clone()).unwrap_or_default(),
         stop_signal: SIGTERM,
+        runtime: None,
     };
     let mut record = ContainerRecord { broken: Some(why.message.clone()), ..ContainerRecord::default() };
     match holding {

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use monitor_api::{CommandError, ExitStatus};
+use monitor_api::{CommandError, ExitStatus, OciRuntime};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -23,6 +23,22 @@ pub(crate) struct ContainerMetadata {
     pub(crate) log_path: Option<PathBuf>,
     pub(crate) cgroup: String,
     pub(crate) stop_signal: i32,
+    /// The OCI runtime that runs it; `None`: the monitor itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) runtime: Option<ContainerRuntime>,
+}
+
+/// The OCI runtime of a container, as configured when the container was created.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ContainerRuntime {
+    /// Name of the runtime handler.
+    pub(crate) handler: String,
+    /// Directory with the state of all containers of the handler.
+    pub(crate) root: PathBuf,
+    /// Its commands.
+    pub(crate) command: OciRuntime,
+    /// Annotations of pods and containers that it gets: whole names, or prefixes that end with `*`.
+    pub(crate) allowed_annotations: Vec<String>,
 }
 
 /// Phase of a container's lifecycle (drawn in the module `container`).

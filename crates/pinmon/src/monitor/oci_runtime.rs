@@ -1,0 +1,230 @@
+//! Containers of OCI runtimes: what the end of a runtime's command means for its container.
+
+use std::os::fd::AsFd;
+
+use cgroup::{Group, GroupPath};
+use monitor_api::{Attachments, Failure};
+use rustix::{
+    fd::OwnedFd,
+    process::{PidfdFlags, pidfd_open},
+};
+
+use super::Monitor;
+use crate::{
+    containers::{Container, Stage},
+    failure::system,
+    link::RequestId,
+    oci_runtime::{CommandEnd, CommandFiles, Limits, NewCommand, Purpose, Verb, read_pid, receive_terminal},
+    removal::AfterRemoval,
+    stream::StreamKind,
+};
+
+impl Monitor {
+    /// Creates a container with its OCI runtime. Answered when the runtime has exited.
+    pub(crate) fn create_with_runtime(
+        &mut self,
+        request_id: RequestId,
+        mut container: Container,
+        output: crate::output::Output,
+        attachments: Attachments,
+        terminal: bool,
+    ) -> Result<(), Failure> {
+        let serial = self.services.next_serial();
+        let cgroup = container.description.cgroup.clone();
+        container.stage = Stage::Creating;
+        self.oom_kills.add(&self.node.trees, serial, &cgroup);
+        self.containers.insert(serial, container);
+        self.outputs.map.insert(serial, output);
+        let started = self.run_runtime(serial, Verb::Create { terminal }, Some(request_id), attachments);
+        started.inspect_err(|_| {
+            self.containers.remove(serial);
+            self.oom_kills.remove(&self.node.trees, serial, &cgroup);
+            if let Some(mut output) = self.outputs.map.remove(serial) {
+                output.close(false);
+            }
+        })
+    }
+
+    /// Starts a created container with its OCI runtime. Answered when the runtime has exited.
+    pub(crate) fn start_with_runtime(&mut self, serial: u64, request_id: RequestId) -> Result<(), Failure> {
+        self.run_runtime(serial, Verb::Start, Some(request_id), Attachments::new())?;
+        // Its program may run, and exit, before the runtime exits.
+        if let Some(container) = self.containers.get_mut(serial) {
+            container.stage = Stage::Running;
+        }
+        Ok(())
+    }
+
+    /// Has the OCI runtime of an exited container delete it. Returns whether it does: a runtime that cannot be executed
+    /// must not keep the container from being removed.
+    pub(super) fn delete_with_runtime(&mut self, serial: u64) -> bool {
+        let started = self.run_runtime(serial, Verb::Delete, None, Attachments::new());
+        if let Err(failure) = &started {
+            eprintln!("pinmon: {failure}");
+        }
+        started.is_ok()
+    }
+
+    /// Returns the limits of a command of an OCI runtime.
+    pub(crate) fn runtime_limits(&self) -> Limits {
+        let inherited = &self.node.inherited_limits;
+        Limits { open_files: inherited.open_files, oom_score_adj: inherited.oom_score_adj }
+    }
+
+    fn run_runtime(
+        &mut self,
+        serial: u64,
+        verb: Verb,
+        request_id: Option<RequestId>,
+        attachments: Attachments,
+    ) -> Result<(), Failure> {
+        let limits = self.runtime_limits();
+        let Some(container) = self.containers.get(serial) else { return Ok(()) };
+        let description = &container.description;
+        let Some(runtime) = &description.runtime else { return Ok(()) };
+        let command = NewCommand {
+            verb,
+            container: &description.id,
+            runtime,
+            purpose: Purpose::Container { serial, request_id },
+            attachments,
+            limits,
+        };
+        let node = self.hooks.node_mounts.as_ref().map(AsFd::as_fd);
+        let command_serial = self.services.next_serial();
+        let started = self.runtime_commands.run(command, node, command_serial, &mut self.services.timers);
+        self.services.closers.cloned();
+        started
+    }
+
+    /// Handles the end of a command.
+    pub(super) fn runtime_command_ended(&mut self, end: CommandEnd) {
+        let CommandEnd { verb, purpose, files, result } = end;
+        let (serial, request_id) = match purpose {
+            Purpose::Container { serial, request_id } => (serial, request_id),
+            Purpose::Request(request_id) => {
+                return match result {
+                    Ok(()) => self.services.reply_done(request_id),
+                    Err(failure) => self.services.reply(request_id, Err(failure)),
+                };
+            }
+        };
+        match (verb, request_id) {
+            (Verb::Create { .. }, Some(request_id)) => self.created_by_runtime(serial, request_id, files, result),
+            (Verb::Start, Some(request_id)) => match result {
+                Ok(()) => self.services.reply_done(request_id),
+                Err(failure) => self.services.reply(request_id, Err(failure)),
+            },
+            _ => self.deleted_by_runtime(serial, result),
+        }
+    }
+
+    fn created_by_runtime(
+        &mut self,
+        serial: u64,
+        request_id: RequestId,
+        files: CommandFiles,
+        result: Result<(), Failure>,
+    ) {
+        let is_deleted = self.containers.get(serial).is_some_and(|container| !container.deletes.is_empty());
+        let answer = match result {
+            Err(failure) => Err(failure),
+            Ok(()) if is_deleted => Err(system("create container", "it was deleted in the meantime")),
+            Ok(()) => self.take_created(serial, files),
+        };
+        let answer = answer.and_then(|()| {
+            let terminal = self.outputs.map.get(serial).and_then(|output| output.terminal());
+            let container = self.containers.get(serial);
+            let container = container.ok_or_else(|| system("create container", "it is gone"))?;
+            container.created_by_runtime(terminal)
+        });
+        match answer {
+            Ok(answer) => {
+                if let Some(container) = self.containers.get_mut(serial) {
+                    container.stage = Stage::Waiting;
+                }
+                self.outputs.hand_over(serial, &mut self.services);
+                self.services.reply(request_id, Ok(answer));
+                // It may have been killed before its pid was known.
+                self.check_exit(serial, 0);
+            }
+            Err(failure) => self.undo_creation(serial, request_id, failure),
+        }
+    }
+
+    /// Records the process, the cgroup and the terminal of a container that its OCI runtime has created.
+    fn take_created(&mut self, serial: u64, files: CommandFiles) -> Result<(), Failure> {
+        let Some(container) = self.containers.get_mut(serial) else { return Ok(()) };
+        let operation = format!("create container {}", container.description.id);
+        let failed = |step: &str, cause: &dyn std::fmt::Display| system(format!("{operation}: {step}"), cause);
+        let bundle = files.bundle.ok_or_else(|| failed("read its pid", &"no Bundle is attached"))?;
+        let pid = read_pid(&bundle).map_err(|e| failed("read its pid", &e))?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| failed("open its process", &e))?;
+        container.set_pid(pid.as_raw_pid());
+        container.pidfd = Some(pidfd);
+        let group =
+            GroupPath::parse(&container.description.cgroup).and_then(|path| Group::open(&self.node.trees, &path));
+        container.group = Some(group.map_err(|e| failed("open its cgroup", &e))?);
+        if let Some(socket) = files.console_socket {
+            let master = receive_terminal(&socket).map_err(|e| failed("receive its terminal", &e))?;
+            self.add_terminal(serial, master).map_err(|e| failed("set up its terminal", &e))?;
+        }
+        Ok(())
+    }
+
+    fn add_terminal(&mut self, serial: u64, master: OwnedFd) -> std::io::Result<()> {
+        let sandbox = self.containers.get(serial).map_or("", |container| container.description.sandbox.as_str());
+        let close_queue = self.services.closers.queue.for_pod(sandbox);
+        match self.outputs.map.get_mut(serial) {
+            Some(output) => output.add(StreamKind::Stdout, master, &close_queue),
+            None => Ok(()),
+        }
+    }
+
+    /// Deletes what a failed `create` left behind.
+    fn undo_creation(&mut self, serial: u64, request_id: RequestId, failure: Failure) {
+        let Some(container) = self.containers.get_mut(serial) else { return };
+        container.kill();
+        container.stage = Stage::Undoing(request_id, failure);
+        if !self.delete_with_runtime(serial) {
+            self.creation_undone(serial);
+        }
+    }
+
+    fn deleted_by_runtime(&mut self, serial: u64, result: Result<(), Failure>) {
+        if let Err(failure) = result {
+            // Its cgroup is removed all the same, and its state in the runtime by the daemon.
+            eprintln!("pinmon: {failure}");
+        }
+        let Some(container) = self.containers.get_mut(serial) else { return };
+        if matches!(container.stage, Stage::Undoing(..)) {
+            return self.creation_undone(serial);
+        }
+        (container.runtime_deleted, container.removing) = (true, false);
+        self.try_remove(serial);
+    }
+
+    /// Removes a container whose creation failed, and answers its requests.
+    fn creation_undone(&mut self, serial: u64) {
+        let Some(mut container) = self.containers.remove(serial) else { return };
+        self.oom_kills.remove(&self.node.trees, serial, &container.description.cgroup);
+        if let Some(mut output) = self.outputs.map.remove(serial) {
+            output.close(false);
+        }
+        let mut answers: Vec<_> = container.deletes.iter().map(|request_id| (*request_id, Ok(()))).collect();
+        if let Stage::Undoing(request_id, failure) = container.change() {
+            answers.push((request_id, Err(failure)));
+        }
+        // The runtime may have failed to remove the cgroup, or may not have been able to run.
+        let opened = || {
+            GroupPath::parse(&container.description.cgroup).and_then(|path| Group::open(&self.node.trees, &path)).ok()
+        };
+        match container.group.take().or_else(opened) {
+            Some(group) => {
+                let _ = group.kill();
+                self.remove_group(group, AfterRemoval::Answer(None, answers));
+            }
+            None => self.stop_with_hooks(None, answers),
+        }
+    }
+}

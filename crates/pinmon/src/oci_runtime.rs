@@ -1,0 +1,217 @@
+//! Commands of OCI runtimes that create, start and delete containers in place of the monitor.
+//!
+//! A runtime is a program of the node, and may hang. So each command is a child with a deadline, and its end is a state
+//! change of the container like any other. The container that it leaves behind becomes a child of the monitor, which is
+//! a subreaper: neither the runtime nor any other process stays as its parent.
+//!
+//! ```text
+//!  Create ─▶ create ──exit 0: pid file──▶ Created ──Start──▶ start ──exit 0──▶ Running ─▶ … ─▶ Exited ──Delete──▶ delete --force
+//!              │ failed, or timed out                          │ failed: request answered                             │
+//!              └──▶ delete --force ──▶ cgroup removed,         └─▶ its process is killed by the daemon                ▼
+//!                                      request answered                                          cgroup removed, request answered
+//! ```
+//!
+//! `create` runs in a mount namespace of its own, a copy of the node's, with the root file system and the volumes of the
+//! container mounted in its bundle (`oci_runtime/process.rs`). These mounts end with the command, except in the mount
+//! namespace of the container, so that nothing is ever mounted on the node.
+
+mod command_line;
+mod console;
+mod error_log;
+mod process;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use monitor_api::{Attachments, Failure, OciRuntime, Role};
+use rustix::{
+    fd::{AsRawFd, BorrowedFd, OwnedFd},
+    fs::{Mode, OFlags, openat},
+    process::{Pid, Signal, kill_process_group, pidfd_send_signal},
+};
+use syscall::clone::Child;
+
+pub(crate) use command_line::Verb;
+pub(crate) use console::receive_terminal;
+pub(crate) use process::Limits;
+
+use crate::{
+    clock,
+    event::{Timer, Timers},
+    failure::system,
+    link::RequestId,
+    process::ProcessExit,
+};
+use error_log::ErrorLog;
+use process::Launch;
+
+/// Time limit of a command if the request has none.
+const TIMEOUT_DEFAULT: u32 = 120;
+/// Maximum number of bytes of a pid file.
+const PID_FILE_MAX: usize = 32;
+
+/// What the end of a command concerns.
+pub(crate) enum Purpose {
+    /// A container.
+    Container {
+        /// Its serial number.
+        serial: u64,
+        /// The request to be answered.
+        request_id: Option<RequestId>,
+    },
+    /// Only this request: the monitor does not know the container.
+    Request(RequestId),
+}
+
+/// A command that is running.
+struct RuntimeCommand {
+    verb: Verb,
+    container: String,
+    purpose: Purpose,
+    process: Child,
+    log: ErrorLog,
+    files: CommandFiles,
+    /// Moment of [`clock::monotonic`] at which it is killed.
+    deadline: Duration,
+    timed_out: bool,
+}
+
+/// Files with which `create` returns its results.
+#[derive(Default)]
+pub(crate) struct CommandFiles {
+    /// The bundle directory.
+    pub(crate) bundle: Option<OwnedFd>,
+    /// Listening socket that receives the terminal, if the container has one.
+    pub(crate) console_socket: Option<OwnedFd>,
+}
+
+/// A command that has ended.
+pub(crate) struct CommandEnd {
+    pub(crate) verb: Verb,
+    pub(crate) purpose: Purpose,
+    pub(crate) files: CommandFiles,
+    /// The error that the runtime reported.
+    pub(crate) result: Result<(), Failure>,
+}
+
+/// Commands of OCI runtimes that are running, by serial number.
+#[derive(Default)]
+pub(crate) struct RuntimeCommands(BTreeMap<u64, RuntimeCommand>);
+
+/// A command to run.
+pub(crate) struct NewCommand<'a> {
+    pub(crate) verb: Verb,
+    /// Container id.
+    pub(crate) container: &'a str,
+    pub(crate) runtime: &'a OciRuntime,
+    pub(crate) purpose: Purpose,
+    /// Stdio, mounts, namespaces and bundle, for `create`.
+    pub(crate) attachments: Attachments,
+    pub(crate) limits: Limits,
+}
+
+impl RuntimeCommands {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Starts a command in the mount namespace of the node.
+    pub(crate) fn run(
+        &mut self,
+        command: NewCommand<'_>,
+        node_mounts: Option<BorrowedFd<'_>>,
+        serial: u64,
+        timers: &mut Timers,
+    ) -> Result<(), Failure> {
+        let NewCommand { verb, container, runtime, purpose, mut attachments, limits } = command;
+        let operation = format!("{} container {container} with {}", verb.name(), program_name(runtime));
+        let node_mounts = node_mounts
+            .ok_or_else(|| system(&operation, "this monitor has no mount namespace of the node; restart it"))?;
+        let failed = |error: std::io::Error| system(&operation, error);
+        let files = CommandFiles {
+            bundle: attachments.take(Role::Bundle),
+            console_socket: attachments.take(Role::ConsoleSocket),
+        };
+        let log = ErrorLog::create().map_err(failed)?;
+        let arguments = command_line::arguments(runtime, verb, container, log.file().as_raw_fd()).map_err(failed)?;
+        let launch = Launch { runtime, arguments, attachments, log: log.file(), node_mounts, limits };
+        let process = launch.clone().map_err(failed)?;
+        let seconds = if runtime.timeout == 0 { TIMEOUT_DEFAULT } else { runtime.timeout };
+        let deadline = clock::monotonic() + Duration::from_secs(seconds.into());
+        timers.at(deadline, Timer::Runtime(serial));
+        let container = container.to_owned();
+        let command = RuntimeCommand { verb, container, purpose, process, log, files, deadline, timed_out: false };
+        self.0.insert(serial, command);
+        Ok(())
+    }
+
+    /// Handles the deadline of a command: kills it. Its end is handled when it is reaped.
+    pub(crate) fn due(&mut self, serial: u64) {
+        if let Some(command) = self.0.get_mut(&serial) {
+            command.timed_out = true;
+            command.kill();
+        }
+    }
+
+    /// Kills the commands that run for a container.
+    pub(crate) fn cancel(&self, container: u64) {
+        for command in self.0.values() {
+            if matches!(command.purpose, Purpose::Container { serial, .. } if serial == container) {
+                command.kill();
+            }
+        }
+    }
+
+    /// Handles a reaped child that may be a command. Returns the command's end.
+    pub(crate) fn reaped(&mut self, pid: i32, exit: ProcessExit, timers: &mut Timers) -> Option<CommandEnd> {
+        let has_pid = |command: &RuntimeCommand| command.process.pid.as_raw_pid() == pid;
+        let serial = self.0.iter().find(|(_, command)| has_pid(command)).map(|(serial, _)| *serial)?;
+        let command = self.0.remove(&serial)?;
+        timers.cancel(command.deadline, Timer::Runtime(serial));
+        Some(command.end(exit))
+    }
+}
+
+impl RuntimeCommand {
+    /// Kills it and what it started in its process group.
+    fn kill(&self) {
+        let _ = kill_process_group(self.process.pid, Signal::KILL);
+        let _ = pidfd_send_signal(&self.process.pidfd, Signal::KILL);
+    }
+
+    fn end(self, exit: ProcessExit) -> CommandEnd {
+        let Self { verb, container, purpose, log, files, timed_out, .. } = self;
+        let result = match exit.code {
+            Some(0) if !timed_out => Ok(()),
+            _ => {
+                let reported = log.error();
+                let cause = match (timed_out, exit.code, exit.signal) {
+                    (true, ..) => "timed out and was killed; is the runtime waiting for something?".to_owned(),
+                    (_, _, Some(signal)) => format!("the runtime was killed by signal {signal}"),
+                    (_, Some(code), _) if reported.is_none() => format!("the runtime exited with code {code}"),
+                    _ => String::new(),
+                };
+                let texts: Vec<String> = [Some(cause), reported].into_iter().flatten().collect();
+                let text: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
+                Err(system(format_args!("{} container {container}", verb.name()), text.join(": ")))
+            }
+        };
+        CommandEnd { verb, purpose, files, result }
+    }
+}
+
+/// Reads the pid that `create` wrote to the bundle.
+pub(crate) fn read_pid(bundle: &OwnedFd) -> std::io::Result<Pid> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(bundle, command_line::PID_FILE, flags, Mode::empty())?;
+    let mut buffer = [0; PID_FILE_MAX];
+    let length = rustix::io::read(&file, &mut buffer)?;
+    let text = String::from_utf8_lossy(&buffer[..length]);
+    let pid = text.trim().parse().ok().filter(|pid| *pid > 1).and_then(Pid::from_raw);
+    pid.ok_or_else(|| std::io::Error::other(format!("the runtime wrote {text:?} to its pid file, which is not a pid")))
+}
+
+/// Returns the name of a runtime for messages.
+fn program_name(runtime: &OciRuntime) -> &str {
+    let program = runtime.arguments.first().map_or("", String::as_str);
+    program.rsplit('/').next().unwrap_or(program)
+}

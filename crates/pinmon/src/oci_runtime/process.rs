@@ -1,0 +1,185 @@
+//! The child that executes a runtime.
+
+use std::{
+    ffi::{CString, OsStr},
+    fs::File,
+    io::{self, Write},
+    os::unix::ffi::OsStrExt,
+    path::Path,
+};
+
+use monitor_api::{Attachments, OciRuntime, PRIVATE, Role};
+use oci::NamespaceType;
+use rustix::{
+    fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    fs::{AtFlags, CWD, FileType, Mode, OFlags},
+    io::{FdFlags, fcntl_setfd},
+    mount::{MountFlags, MountPropagationFlags, MoveMountFlags, mount, mount_bind, mount_change, move_mount},
+    process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit},
+    stdio::{dup2_stderr, dup2_stdin, dup2_stdout},
+    thread::{ThreadNameSpaceType, move_into_thread_name_spaces},
+};
+use syscall::{
+    clone::{Child, Clone3},
+    exec::StringArray,
+};
+
+use super::command_line::strings;
+
+const FIRST_AFTER_STDIO: i32 = 3;
+/// Exit code of a child that could not execute the runtime.
+const NOT_EXECUTED: i32 = 125;
+/// Options of the tmpfs for the mounts of a container: only root of the node reads it, and others pass it on the way to a
+/// mount.
+const TMPFS_OPTIONS: &str = "mode=0711,size=1m";
+
+/// Limits that the runtime gets in place of those of the monitor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) open_files: Option<Rlimit>,
+    pub(crate) oom_score_adj: i32,
+}
+
+/// Everything that the child needs.
+pub(super) struct Launch<'a> {
+    pub(super) runtime: &'a OciRuntime,
+    pub(super) arguments: StringArray,
+    pub(super) attachments: Attachments,
+    pub(super) log: BorrowedFd<'a>,
+    pub(super) node_mounts: BorrowedFd<'a>,
+    pub(super) limits: Limits,
+}
+
+impl Launch<'_> {
+    /// Clones the child, which executes the runtime.
+    pub(super) fn clone(self) -> io::Result<Child> {
+        let environment = strings(&self.runtime.environment)?;
+        let program = self.arguments.strings().first().ok_or_else(|| io::Error::other("the runtime has no program"))?;
+        let program = program.clone();
+        Clone3::default().fork(|| {
+            let error = match self.enter() {
+                Ok(()) => {
+                    let error = syscall::exec::execve(&program, &self.arguments, &environment);
+                    format!("execute {}: {error}", program.to_string_lossy())
+                }
+                Err(error) => error,
+            };
+            report(self.log, &error);
+            NOT_EXECUTED
+        })
+    }
+
+    /// In the child: everything before execve.
+    fn enter(&self) -> Result<(), String> {
+        during("close descriptors", self.close_descriptors())?;
+        syscall::signals::reset_for_exec();
+        let _ = rustix::process::setsid();
+        during("set the parent death signal", set_parent_process_death_signal(Some(Signal::KILL)))?;
+        // Only a privileged monitor has lowered its score, and it can raise it again.
+        let _ = std::fs::write("/proc/self/oom_score_adj", self.limits.oom_score_adj.to_string());
+        if let Some(limit) = self.limits.open_files {
+            let _ = setrlimit(Resource::Nofile, limit);
+        }
+        let entered = move_into_thread_name_spaces(self.node_mounts, ThreadNameSpaceType::MOUNT);
+        during("enter the mount namespace of the node", entered)?;
+        if self.attachments.iter().any(|(role, _)| *role == Role::Rootfs) {
+            self.mount_all()?;
+        }
+        rustix::process::umask(Mode::from_raw_mode(0o022));
+        during("set up stdio", self.set_stdio())
+    }
+
+    fn close_descriptors(&self) -> io::Result<()> {
+        let mut keep: Vec<i32> = self.attachments.iter().map(|(_, fd)| fd.as_raw_fd()).collect();
+        keep.extend([0, 1, 2, self.log.as_raw_fd(), self.node_mounts.as_raw_fd()]);
+        syscall::descriptors::close_all_except(&mut keep)
+    }
+
+    /// Mounts the root file system, the volumes and the namespaces of the container in the bundle, in a new mount
+    /// namespace that sees what the node mounts later, and propagates nothing to it.
+    fn mount_all(&self) -> Result<(), String> {
+        during("create a mount namespace", syscall::mount_namespace::unshare_mounts())?;
+        let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+        during("set the propagation of mounts", mount_change("/", downstream))?;
+        let bundle = Path::new(&self.runtime.bundle);
+        let private = bundle.join(PRIVATE);
+        let options = CString::new(TMPFS_OPTIONS).map_err(|error| error.to_string())?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        during("mount a tmpfs in the bundle", mount("tmpfs", &private, "tmpfs", flags, options.as_c_str()))?;
+        for (role, file) in self.attachments.iter() {
+            match role {
+                Role::Rootfs => attach(file, &bundle.join("rootfs"))?,
+                Role::Mount(index) => {
+                    let target = private.join(format!("mount-{index}"));
+                    create_like(file, &target)?;
+                    attach(file, &target)?;
+                }
+                Role::Namespace(kind) => bind_namespace(file, &private.join(format!("namespace-{}", name(*kind))))?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the attached streams stdio. A command without streams writes to the log.
+    fn set_stdio(&self) -> io::Result<()> {
+        // In the mount namespace of the node; that of the monitor has no devices.
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let stream = |role: Role| self.attachments.iter().find(|(other, _)| *other == role).map(|(_, fd)| fd.as_fd());
+        dup2_stdin(stream(Role::Stdin).unwrap_or(null.as_fd()))?;
+        dup2_stdout(stream(Role::Stdout).unwrap_or(self.log))?;
+        dup2_stderr(stream(Role::Stderr).unwrap_or(self.log))?;
+        syscall::descriptors::close_on_exec_from(FIRST_AFTER_STDIO)?;
+        // The runtime opens it again, by its number.
+        Ok(fcntl_setfd(self.log, FdFlags::empty())?)
+    }
+}
+
+/// Returns the name of a namespace type in the specification.
+fn name(kind: NamespaceType) -> &'static str {
+    match kind {
+        NamespaceType::Pid => "pid",
+        NamespaceType::Network => "network",
+        NamespaceType::Ipc => "ipc",
+        NamespaceType::Uts => "uts",
+        NamespaceType::Mount => "mount",
+        NamespaceType::User => "user",
+        NamespaceType::Cgroup => "cgroup",
+        NamespaceType::Time => "time",
+    }
+}
+
+fn during<T, E: std::fmt::Display>(operation: &str, result: Result<T, E>) -> Result<T, String> {
+    result.map_err(|error| format!("{operation}: {error}"))
+}
+
+/// Attaches a detached mount.
+fn attach(mount: &OwnedFd, target: &Path) -> Result<(), String> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    during(&format!("mount {}", target.display()), move_mount(mount, "", CWD, target, flags))
+}
+
+/// Creates an empty directory or file as the mount point for a mount whose root is a directory or a file.
+fn create_like(mount: &OwnedFd, target: &Path) -> Result<(), String> {
+    let operation = format!("create {}", target.display());
+    let stat = during(&operation, rustix::fs::statat(mount, "", AtFlags::EMPTY_PATH))?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => during(&operation, std::fs::create_dir(target)),
+        _ => during(&operation, File::create_new(target)).map(drop),
+    }
+}
+
+/// Makes a namespace visible as a file.
+fn bind_namespace(namespace: &OwnedFd, target: &Path) -> Result<(), String> {
+    let operation = format!("bind namespace {}", target.display());
+    during(&operation, File::create_new(target))?;
+    let source = format!("/proc/self/fd/{}", namespace.as_raw_fd());
+    during(&operation, mount_bind(OsStr::from_bytes(source.as_bytes()), target))
+}
+
+/// Writes an error of the child to the log.
+fn report(log: BorrowedFd<'_>, error: &str) {
+    if let Ok(log) = log.try_clone_to_owned() {
+        let _ = writeln!(File::from(log), "{error}");
+    }
+}

@@ -1,0 +1,36 @@
+use std::os::fd::AsFd;
+
+use monitor_api::{Attachments, OciRuntime};
+
+use super::Answer;
+use crate::{
+    failure::state,
+    link::RequestId,
+    monitor::Monitor,
+    oci_runtime::{NewCommand, Purpose, Verb},
+};
+
+/// Has an OCI runtime delete a container that the monitor does not know. Answered when the runtime has exited.
+pub(super) fn runtime_delete(
+    monitor: &mut Monitor,
+    request_id: RequestId,
+    container: &str,
+    runtime: &OciRuntime,
+) -> Answer {
+    if monitor.containers.find(container).is_some() {
+        return Err(state("delete", container, "the monitor knows it; request Delete instead"));
+    }
+    let command = NewCommand {
+        verb: Verb::Delete,
+        container,
+        runtime,
+        purpose: Purpose::Request(request_id),
+        attachments: Attachments::new(),
+        limits: monitor.runtime_limits(),
+    };
+    let node = monitor.hooks.node_mounts.as_ref().map(AsFd::as_fd);
+    let serial = monitor.services.next_serial();
+    let started = monitor.runtime_commands.run(command, node, serial, &mut monitor.services.timers);
+    monitor.services.closers.cloned();
+    started.map(|()| None)
+}

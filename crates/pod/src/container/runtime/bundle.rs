@@ -1,0 +1,77 @@
+//! The bundle: `config.json`, and the directories in which the monitor mounts the root and the volumes.
+
+use std::{
+    fs,
+    os::unix::{fs::DirBuilderExt, net::UnixListener},
+    path::Path,
+};
+
+use monitor_api::{Attachments, PRIVATE, Role};
+use oci::{NamespaceType, Spec};
+use rustix::fs::{Mode, OFlags};
+
+use super::specification::standalone;
+use crate::{
+    Error,
+    error::failed,
+    store::{Container, ContainerRuntime, Sandbox},
+};
+
+/// Longest path of a Unix socket, see unix(7).
+const SOCKET_PATH_MAX: usize = 107;
+
+/// What the specification in the bundle is made of.
+pub(crate) struct BundleInputs<'a> {
+    /// The specification for the monitor.
+    pub(crate) spec: &'a Spec,
+    /// Seccomp profile.
+    pub(crate) seccomp: Option<oci::Seccomp>,
+    /// A namespace of the pod that is attached later.
+    pub(crate) joins: Option<NamespaceType>,
+}
+
+/// Writes the bundle of a container, and attaches what the monitor needs to have the runtime create the container.
+/// Blocks.
+pub(crate) fn write_bundle(
+    runtime: &ContainerRuntime,
+    sandbox: &Sandbox,
+    container: &Container,
+    inputs: BundleInputs<'_>,
+    send: &mut Attachments,
+) -> Result<(), Error> {
+    let directory = Path::new(&runtime.command.bundle);
+    let error = |path: &Path| format!("create {}", path.display());
+    fs::create_dir_all(&runtime.root).map_err(failed(error(&runtime.root)))?;
+    for path in [directory.to_owned(), directory.join("rootfs"), directory.join(PRIVATE)] {
+        fs::DirBuilder::new().mode(0o711).create(&path).map_err(failed(error(&path)))?;
+    }
+    let is_terminal = inputs.spec.process.as_ref().is_some_and(|process| process.terminal);
+    let whole = standalone(runtime, sandbox, container, inputs, send);
+    let config = directory.join("config.json");
+    let text = serde_json::to_vec(&whole).map_err(failed("encode the specification"))?;
+    write_private(&config, &text).map_err(failed(error(&config)))?;
+    if is_terminal {
+        send.push(Role::ConsoleSocket, console_socket(&directory.join("console"))?.into());
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(directory, flags, Mode::empty());
+    send.push(Role::Bundle, opened.map_err(failed(format_args!("open {}", directory.display())))?);
+    Ok(())
+}
+
+/// Writes a file that only root can read: the environment may contain secrets.
+fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    use std::{io::Write, os::unix::fs::OpenOptionsExt};
+    fs::File::options().write(true).create_new(true).mode(0o600).open(path)?.write_all(text)
+}
+
+/// Listens on a socket to which the runtime sends the terminal of the container.
+fn console_socket(path: &Path) -> Result<UnixListener, Error> {
+    if path.as_os_str().len() > SOCKET_PATH_MAX {
+        return Err(Error::invalid(format!(
+            "create {}: the path is longer than the {SOCKET_PATH_MAX} bytes of a Unix socket; choose a shorter state_dir",
+            path.display()
+        )));
+    }
+    UnixListener::bind(path).map_err(failed(format_args!("listen on {}", path.display())))
+}

@@ -1,0 +1,113 @@
+//! The specification of a container without descriptors: everything that the monitor is sent as a descriptor has a path
+//! in the bundle.
+
+use std::collections::BTreeMap;
+
+use monitor_api::{Attachments, PRIVATE, Role};
+use oci::{Capabilities, Root, Spec};
+use rustix::thread::CapabilitySet;
+
+use super::bundle::BundleInputs;
+use crate::store::{Container, ContainerRuntime, Sandbox};
+
+/// Version of the specification: the newest that runtimes of 2023 accept. Newer properties are ignored by them.
+const VERSION: &str = "1.0.2";
+
+/// Returns a specification with which an OCI runtime creates the same container as the monitor does with descriptors.
+pub(super) fn standalone(
+    runtime: &ContainerRuntime,
+    sandbox: &Sandbox,
+    container: &Container,
+    inputs: BundleInputs<'_>,
+    attachments: &Attachments,
+) -> Spec {
+    let BundleInputs { spec, seccomp, joins } = inputs;
+    let mut spec = spec.clone();
+    let private = format!("{}/{PRIVATE}", runtime.command.bundle);
+    spec.oci_version = VERSION.to_owned();
+    let readonly = spec.root.as_ref().is_some_and(|root| root.readonly);
+    spec.root = Some(Root { path: format!("{}/rootfs", runtime.command.bundle), readonly });
+    let joined = joins.map(Role::Namespace);
+    for role in attachments.iter().map(|(role, _)| role).chain(&joined) {
+        match role {
+            Role::Mount(index) => {
+                if let Some(mount) = spec.mounts.get_mut(*index as usize) {
+                    mount.source = Some(format!("{private}/mount-{index}"));
+                    // Id-mapped by the engine, or not at all.
+                    (mount.uid_mappings, mount.gid_mappings) = (Vec::new(), Vec::new());
+                }
+            }
+            Role::Namespace(kind) => {
+                let namespaces = spec.linux.iter_mut().flat_map(|linux| &mut linux.namespaces);
+                for namespace in namespaces.filter(|namespace| namespace.kind == *kind) {
+                    namespace.path = Some(format!("{private}/namespace-{}", namespace_name(*kind)));
+                }
+            }
+            _ => {}
+        }
+    }
+    if let Some(linux) = &mut spec.linux {
+        linux.seccomp = seccomp;
+    }
+    spec.annotations.extend(annotations(runtime, sandbox, container));
+    limit_to_own(&mut spec);
+    spec
+}
+
+/// Returns the name of a namespace type in the specification.
+fn namespace_name(kind: oci::NamespaceType) -> String {
+    let json = serde_json::to_value(kind).ok();
+    json.and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// Returns the annotations that runtimes know of containerd, and those that the administrator allows.
+fn annotations(runtime: &ContainerRuntime, sandbox: &Sandbox, container: &Container) -> BTreeMap<String, String> {
+    let (pod, config) = (sandbox.config(), container.config());
+    let is_allowed = |name: &String| {
+        let matches = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => name == pattern,
+        };
+        runtime.allowed_annotations.iter().any(matches)
+    };
+    let requested = pod.annotations.iter().chain(&config.annotations).filter(|(name, _)| is_allowed(name));
+    let mut annotations: BTreeMap<String, String> =
+        requested.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let known = [
+        ("container-type", "container"),
+        ("sandbox-id", sandbox.id().as_str()),
+        ("sandbox-name", &pod.name.name),
+        ("sandbox-namespace", &pod.name.namespace),
+        ("sandbox-uid", &pod.name.uid),
+        ("container-name", &config.name),
+        ("image-name", &config.user_specified_image),
+    ];
+    let known = known.map(|(name, value)| (format!("io.kubernetes.cri.{name}"), value.to_owned()));
+    annotations.extend(known);
+    annotations
+}
+
+/// Reduces capabilities and OOM score to what this process may grant, as the monitor does: other runtimes fail instead.
+fn limit_to_own(spec: &mut Spec) {
+    let Some(process) = &mut spec.process else { return };
+    let Ok(own) = rustix::thread::capabilities(None) else { return };
+    if let Some(sets) = &mut process.capabilities {
+        let Capabilities { bounding, effective, inheritable, permitted, ambient } = sets;
+        for set in [bounding, effective, inheritable, permitted, ambient] {
+            set.retain(|name| capability(name).is_none_or(|capability| own.permitted.contains(capability)));
+        }
+    }
+    if !own.effective.contains(CapabilitySet::SYS_RESOURCE) {
+        let floor = own_oom_score().unwrap_or(0);
+        process.oom_score_adj = process.oom_score_adj.map(|score| score.max(floor));
+    }
+}
+
+/// Returns the capability of this name; `None` if it is unknown here.
+fn capability(name: &str) -> Option<CapabilitySet> {
+    CapabilitySet::from_name(name.strip_prefix("CAP_").unwrap_or(name))
+}
+
+fn own_oom_score() -> Option<i32> {
+    std::fs::read_to_string("/proc/self/oom_score_adj").ok()?.trim().parse().ok()
+}
