@@ -1,0 +1,150 @@
+//! Containers of an OCI runtime: daemon, monitor and the runtime itself are killed at every step, and nothing of a
+//! container is left behind, also not in the state of the runtime.
+#![cfg(feature = "failpoint")]
+
+mod node;
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use node::{Node, TIMEOUT, container, exit_code, on_a_node};
+use pod::{Engine, Error, OciHandler};
+use testbed::{shell, wait_until};
+
+const RUNC: &str = "/usr/sbin/runc";
+const FAILPOINTS: [&str; 7] = [
+    "container.recorded",
+    "container.prepared",
+    "container.made",
+    "container.starting",
+    "container.started",
+    "remove.deleted",
+    "remove.discarded",
+];
+
+/// Adds the handler `runc` to the configuration of a node.
+fn with_runc(node: &mut Node, binary: &Path) {
+    let handler = OciHandler {
+        name: "runc".into(),
+        binary: binary.to_owned(),
+        timeout: Duration::from_secs(20),
+        ..OciHandler::default()
+    };
+    node.config.handlers = vec![handler];
+}
+
+async fn lifecycle(node: &Node, engine: &Engine) -> Result<(), Error> {
+    let mut sandbox = node.sandbox("web");
+    sandbox.runtime_handler = "runc".into();
+    let pod = engine.run_sandbox(sandbox).await?;
+    let id = engine.create_container(&pod, container("c", &["true"])).await?;
+    engine.start_container(&id).await?;
+    assert_eq!(exit_code(engine, &id).await, Some(0));
+    engine.stop_container(&id, Duration::ZERO).await?;
+    engine.remove_container(&id).await?;
+    engine.stop_sandbox(&pod).await?;
+    engine.remove_sandbox(&pod).await
+}
+
+#[track_caller]
+fn assert_no_state(node: &Node, when: &str) {
+    let root = node.config.state_dir.join("runtime/runc");
+    let left: Vec<PathBuf> = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    assert!(left.is_empty(), "{when}: {left:?}");
+    // The child of a killed runtime exits when it notices that.
+    wait_until(&format!("{when}: no runtime is running"), TIMEOUT, || shell("pidof runc || true").trim().is_empty());
+}
+
+async fn crash_everywhere(mut node: Node, and_the_monitor: bool) {
+    with_runc(&mut node, Path::new(RUNC));
+    if std::env::var_os("PINION_CRASH_AT").is_some() {
+        let engine = node.open().await;
+        return lifecycle(&node, &engine).await.expect("the lifecycle");
+    }
+    drop(node.open_with_image().await);
+    for failpoint in FAILPOINTS {
+        assert!(node.crash(failpoint), "{failpoint} is not reached");
+        if and_the_monitor {
+            // Only processes of this PID namespace are visible.
+            shell("kill -9 $(pidof pinmon); while pidof pinmon; do sleep 0.01; done");
+        }
+        let engine = node.open().await;
+        for sandbox in engine.sandboxes() {
+            engine.remove_sandbox(&sandbox.id).await.expect(failpoint);
+        }
+        assert_no_state(&node, failpoint);
+        lifecycle(&node, &engine).await.expect(failpoint);
+        assert_no_state(&node, failpoint);
+        node.assert_nothing_left(engine).await;
+    }
+}
+
+#[test]
+fn a_daemon_killed_anywhere_leaves_nothing_in_the_runtime() {
+    on_a_node(|node| crash_everywhere(node, false));
+}
+
+#[test]
+fn a_daemon_and_its_monitor_killed_anywhere_leave_nothing_in_the_runtime() {
+    on_a_node(|node| crash_everywhere(node, true));
+}
+
+/// Writes a program that runs runc, and kills what it runs or itself after a time that increases from one call of a
+/// command to the next.
+fn killing_runtime(directory: &Path, verb: &str, kill: &str) -> PathBuf {
+    let path = directory.join("killing-runc");
+    let count = directory.join("count");
+    let script = format!(
+        "#!/bin/sh\ncase \" $* \" in *' {verb} '*) ;; *) exec {RUNC} \"$@\";; esac\n\
+         echo >> {count}\nn=$(wc -l < {count})\n{RUNC} \"$@\" & runc=$!\n\
+         [ $n -gt 14 ] || {{ sleep $(printf 0.%03d $((n * 4))); {kill}; }}\nwait $runc\n",
+        count = count.display()
+    );
+    fs::write(&path, script).expect("write the program");
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("chmod");
+    path
+}
+
+async fn kill_runtime(mut node: Node, verb: &str, kill: &str) {
+    let binary = killing_runtime(&node.dir, verb, kill);
+    with_runc(&mut node, &binary);
+    let engine = node.open_with_image().await;
+    let mut failures = 0;
+    for round in 0..14 {
+        let when = format!("round {round}");
+        failures += usize::from(lifecycle(&node, &engine).await.is_err());
+        for sandbox in engine.sandboxes() {
+            engine.remove_sandbox(&sandbox.id).await.expect(&when);
+        }
+        assert_no_state(&node, &when);
+        assert!(engine.containers().is_empty(), "{when}");
+    }
+    assert!(failures > 0 || verb == "delete", "the runtime was never killed in the middle");
+    // The program no longer kills.
+    lifecycle(&node, &engine).await.expect("the lifecycle");
+    node.assert_nothing_left(engine).await;
+}
+
+#[test]
+fn a_runtime_that_is_killed_while_it_creates_leaves_nothing_behind() {
+    on_a_node(|node| kill_runtime(node, "create", "kill -9 $runc"));
+}
+
+#[test]
+fn a_runtime_that_is_killed_while_it_starts_leaves_nothing_behind() {
+    on_a_node(|node| kill_runtime(node, "start", "kill -9 $runc"));
+}
+
+#[test]
+fn a_runtime_that_is_killed_while_it_deletes_leaves_nothing_behind() {
+    on_a_node(|node| kill_runtime(node, "delete", "kill -9 $runc"));
+}
+
+#[test]
+fn a_monitor_that_is_killed_while_a_runtime_creates_leaves_nothing_behind() {
+    on_a_node(|node| kill_runtime(node, "create", "kill -9 $(pidof pinmon)"));
+}
