@@ -106,6 +106,11 @@ impl Hierarchies {
         self.trees().find(|tree| tree.controllers.has(controller))
     }
 
+    /// Whether huge pages can be limited: the controller `hugetlb` is available.
+    pub fn limits_huge_pages(&self) -> bool {
+        self.with(Controller::Hugetlb).is_some()
+    }
+
     pub(crate) fn v2(&self) -> Option<&Tree> {
         self.trees().find(|tree| tree.v2)
     }

@@ -24,7 +24,7 @@ const RUNTIME: &str = "io.containerd.cri.v1.runtime";
 const IMPORT_DEPTH_MAX: usize = 8;
 /// Handler that is the default unless another is set.
 const RUNC: &str = "runc";
-const HANDLER: &str = "pods of this runtime handler fail: only the default handler is served; remove its RuntimeClass";
+const HANDLER: &str = "not translated: add a program with the command line of runc as [handlers.NAME] (docs/handlers.md), or remove its RuntimeClass";
 
 /// Returns the rules of `config.toml`.
 pub(crate) fn rules() -> Vec<Rule> {

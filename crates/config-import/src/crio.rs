@@ -16,7 +16,7 @@ use crate::{
 
 pub(crate) use registries::REGISTRIES;
 
-const HANDLER: &str = "pods of this runtime handler fail: only the default handler is served; remove its RuntimeClass";
+const HANDLER: &str = "not translated: add a program with the command line of runc as [handlers.NAME] (docs/handlers.md), or remove its RuntimeClass";
 
 /// Returns the rules of `crio.conf`.
 pub(crate) fn rules() -> Vec<Rule> {

@@ -67,7 +67,8 @@ impl Containers {
 
     /// Returns the serial number of the container whose process has this pid and was not reaped.
     pub(crate) fn with_pid(&self, pid: i32) -> Option<u64> {
-        let has_pid = |container: &Container| container.pid() == pid && !container.has_ended();
+        let is_reaped = |container: &Container| container.has_ended() || container.is_undone_by_runtime();
+        let has_pid = |container: &Container| container.pid() == pid && !is_reaped(container);
         self.iter().find(|(_, container)| has_pid(container)).map(|(serial, _)| serial)
     }
 

@@ -117,7 +117,7 @@ fn timer_due(monitor: &mut Monitor, timer: Timer) {
         Timer::Answer(serial) => monitor.containers.answer_due(serial, &mut monitor.services),
         Timer::Command(serial) => monitor.exec_due(serial),
         Timer::Maker(serial) => monitor.namespace_makers.due(serial, &mut monitor.services),
-        Timer::Runtime(serial) => monitor.runtime_commands.due(serial),
+        Timer::Runtime(serial) => monitor.runtime_command_due(serial),
         Timer::Watch(token) => poll_unwatched(monitor, token),
         // Handled after every iteration.
         Timer::Upgrade | Timer::Terminals => {}

@@ -109,6 +109,7 @@ impl Monitor {
             && self.execs.is_empty()
             && self.keyed_descriptors.is_empty()
             && self.removals.is_empty()
+            && self.runtime_commands.is_empty()
     }
 
     /// Whether nothing can be done before the next event or timer.

@@ -32,7 +32,7 @@ use syscall::clone::Child;
 
 pub(crate) use command_line::Verb;
 pub(crate) use console::receive_terminal;
-pub(crate) use process::Limits;
+pub(crate) use process::ProcessLimits;
 
 use crate::{
     clock,
@@ -46,6 +46,8 @@ use process::Launch;
 
 /// Time limit of a command if the request has none.
 const TIMEOUT_DEFAULT: u32 = 120;
+/// Time after which the request is answered although the killed command was not reaped.
+const ANSWER_AFTER: Duration = Duration::from_secs(2);
 /// Maximum number of bytes of a pid file.
 const PID_FILE_MAX: usize = 32;
 
@@ -66,7 +68,8 @@ pub(crate) enum Purpose {
 struct RuntimeCommand {
     verb: Verb,
     container: String,
-    purpose: Purpose,
+    /// `None` after it was given up.
+    purpose: Option<Purpose>,
     process: Child,
     log: ErrorLog,
     files: CommandFiles,
@@ -106,7 +109,7 @@ pub(crate) struct NewCommand<'a> {
     pub(crate) purpose: Purpose,
     /// Stdio, mounts, namespaces and bundle, for `create`.
     pub(crate) attachments: Attachments,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ProcessLimits,
 }
 
 impl RuntimeCommands {
@@ -139,23 +142,29 @@ impl RuntimeCommands {
         let deadline = clock::monotonic() + Duration::from_secs(seconds.into());
         timers.at(deadline, Timer::Runtime(serial));
         let container = container.to_owned();
+        let purpose = Some(purpose);
         let command = RuntimeCommand { verb, container, purpose, process, log, files, deadline, timed_out: false };
         self.0.insert(serial, command);
         Ok(())
     }
 
-    /// Handles the deadline of a command: kills it. Its end is handled when it is reaped.
-    pub(crate) fn due(&mut self, serial: u64) {
-        if let Some(command) = self.0.get_mut(&serial) {
-            command.timed_out = true;
-            command.kill();
+    /// Handles the deadline of a command: kills it. Its end is handled when it is reaped, or [`ANSWER_AFTER`], because
+    /// it may hang in the kernel. Its record is kept until it is reaped.
+    pub(crate) fn due(&mut self, serial: u64, timers: &mut Timers) -> Option<CommandEnd> {
+        let command = self.0.get_mut(&serial)?;
+        if std::mem::replace(&mut command.timed_out, true) {
+            return command.give_up();
         }
+        command.kill();
+        command.deadline = clock::monotonic() + ANSWER_AFTER;
+        timers.at(command.deadline, Timer::Runtime(serial));
+        None
     }
 
-    /// Kills the commands that run for a container.
+    /// Kills a `create` or `start` that runs for a container.
     pub(crate) fn cancel(&self, container: u64) {
-        for command in self.0.values() {
-            if matches!(command.purpose, Purpose::Container { serial, .. } if serial == container) {
+        for command in self.0.values().filter(|command| command.verb != Verb::Delete) {
+            if matches!(command.purpose, Some(Purpose::Container { serial, .. }) if serial == container) {
                 command.kill();
             }
         }
@@ -167,7 +176,7 @@ impl RuntimeCommands {
         let serial = self.0.iter().find(|(_, command)| has_pid(command)).map(|(serial, _)| *serial)?;
         let command = self.0.remove(&serial)?;
         timers.cancel(command.deadline, Timer::Runtime(serial));
-        Some(command.end(exit))
+        command.end(exit)
     }
 }
 
@@ -178,24 +187,37 @@ impl RuntimeCommand {
         let _ = pidfd_send_signal(&self.process.pidfd, Signal::KILL);
     }
 
-    fn end(self, exit: ProcessExit) -> CommandEnd {
+    /// Returns the end of a killed command that was not reaped in time.
+    fn give_up(&mut self) -> Option<CommandEnd> {
+        let purpose = self.purpose.take()?;
+        let cause = "timed out and was killed, but does not exit; see /proc/<pid>/stack for what it waits for";
+        let operation = format_args!("{} container {}", self.verb.name(), self.container);
+        Some(CommandEnd {
+            verb: self.verb,
+            purpose,
+            files: std::mem::take(&mut self.files),
+            result: Err(system(operation, cause)),
+        })
+    }
+
+    /// Returns its end after it was reaped; `None` if it was given up before.
+    fn end(self, exit: ProcessExit) -> Option<CommandEnd> {
         let Self { verb, container, purpose, log, files, timed_out, .. } = self;
         let result = match exit.code {
             Some(0) if !timed_out => Ok(()),
             _ => {
                 let reported = log.error();
                 let cause = match (timed_out, exit.code, exit.signal) {
-                    (true, ..) => "timed out and was killed; is the runtime waiting for something?".to_owned(),
-                    (_, _, Some(signal)) => format!("the runtime was killed by signal {signal}"),
-                    (_, Some(code), _) if reported.is_none() => format!("the runtime exited with code {code}"),
-                    _ => String::new(),
+                    (true, ..) => Some("timed out and was killed; is the runtime waiting for something?".to_owned()),
+                    (_, _, Some(signal)) => Some(format!("the runtime was killed by signal {signal}")),
+                    (_, Some(code), _) if reported.is_none() => Some(format!("the runtime exited with code {code}")),
+                    _ => None,
                 };
-                let texts: Vec<String> = [Some(cause), reported].into_iter().flatten().collect();
-                let text: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
-                Err(system(format_args!("{} container {container}", verb.name()), text.join(": ")))
+                let texts: Vec<String> = [cause, reported].into_iter().flatten().collect();
+                Err(system(format_args!("{} container {container}", verb.name()), texts.join(": ")))
             }
         };
-        CommandEnd { verb, purpose, files, result }
+        Some(CommandEnd { verb, purpose: purpose?, files, result })
     }
 }
 

@@ -75,6 +75,7 @@ pub use monitor::{MONITOR_REQUESTS, MonitorMetrics};
 pub use monitor_api::{CommandError, MOUNTS_MAX, UserMappings};
 pub use netns::PoolMetrics;
 pub use network::{Config as NetworkConfig, Counters, Metrics as NetworkMetrics, PortMapping, Protocol};
+pub use node::HandlerInfo;
 pub use nri::{Config as PluginConfig, PluginInfo, Restrictions as PluginRestrictions};
 pub use observe::{
     Condition, ContainerExit, ContainerStats, Denial, DeniedBy, EXIT_REASONS, ExpensiveStats, Explanation, Feature,

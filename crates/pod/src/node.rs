@@ -19,6 +19,7 @@ use crate::{CgroupDriver, Config, Error, ReloadableConfig};
 
 pub(crate) use cgroups::driver;
 pub(crate) use filters::Filters;
+pub use handlers::HandlerInfo;
 pub(crate) use handlers::{Handler, Handlers};
 pub(crate) use host_files::HostFiles;
 pub(crate) use mount_table::MountTable;

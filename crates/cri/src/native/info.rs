@@ -18,7 +18,7 @@ pub(super) async fn handle(state: Shared, request: proto::InfoRequest) -> Outcom
         pid: std::process::id(),
         pods: count(state.engine.sandboxes().len()),
         containers: count(state.engine.containers().len()),
-        handlers: status.handlers,
+        handlers: status.handlers.into_iter().map(|handler| handler.name).collect(),
         state_dir: text(&info.state_dir),
         data_dir: text(&info.data_dir),
         image_root: text(state.engine.images().root()),

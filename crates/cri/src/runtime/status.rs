@@ -19,7 +19,7 @@ pub(super) async fn handle(state: Shared, request: v1::StatusRequest) -> Outcome
     Ok(v1::StatusResponse {
         status: Some(v1::RuntimeStatus { conditions }),
         info,
-        runtime_handlers: status.handlers.into_iter().map(|name| handler(name, users)).collect(),
+        runtime_handlers: status.handlers.into_iter().map(|info| handler(info, users)).collect(),
         features: Some(v1::RuntimeFeatures {
             supplemental_groups_policy: true,
             user_namespaces_host_network: users,
@@ -34,9 +34,12 @@ fn condition(kind: &str, condition: pod::Condition) -> v1::RuntimeCondition {
 }
 
 /// Returns the features of a handler. Kubelet relies on them, so only supported ones may be set.
-fn handler(name: String, user_namespaces: bool) -> v1::RuntimeHandler {
+fn handler(info: pod::HandlerInfo, user_namespaces: bool) -> v1::RuntimeHandler {
     v1::RuntimeHandler {
-        name,
-        features: Some(v1::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces }),
+        name: info.name,
+        features: Some(v1::RuntimeHandlerFeatures {
+            recursive_read_only_mounts: info.recursive_readonly_mounts,
+            user_namespaces: user_namespaces && info.user_namespaces,
+        }),
     }
 }

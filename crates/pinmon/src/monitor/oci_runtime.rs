@@ -2,8 +2,8 @@
 
 use std::os::fd::AsFd;
 
-use cgroup::{Group, GroupPath};
-use monitor_api::{Attachments, Failure};
+use cgroup::{Group, GroupPath, Limits};
+use monitor_api::{Attachments, ContainerDescription, Failure};
 use rustix::{
     fd::OwnedFd,
     process::{PidfdFlags, pidfd_open},
@@ -11,11 +11,14 @@ use rustix::{
 
 use super::Monitor;
 use crate::{
+    closing::Terminal,
     containers::{Container, Stage},
     failure::system,
     link::RequestId,
-    oci_runtime::{CommandEnd, CommandFiles, Limits, NewCommand, Purpose, Verb, read_pid, receive_terminal},
+    oci_runtime::{CommandEnd, CommandFiles, NewCommand, ProcessLimits, Purpose, Verb, read_pid, receive_terminal},
+    output::{Output, Stream, StreamFile},
     removal::AfterRemoval,
+    request::NESTING,
     stream::StreamKind,
 };
 
@@ -25,24 +28,37 @@ impl Monitor {
         &mut self,
         request_id: RequestId,
         mut container: Container,
-        output: crate::output::Output,
+        output: Output,
         attachments: Attachments,
         terminal: bool,
     ) -> Result<(), Failure> {
         let serial = self.services.next_serial();
         let cgroup = container.description.cgroup.clone();
         container.stage = Stage::Creating;
+        // An existing cgroup with processes is refused: they would be killed with the container.
+        container.group = Some(self.make_group(&container.description)?);
         self.oom_kills.add(&self.node.trees, serial, &cgroup);
         self.containers.insert(serial, container);
         self.outputs.map.insert(serial, output);
         let started = self.run_runtime(serial, Verb::Create { terminal }, Some(request_id), attachments);
         started.inspect_err(|_| {
-            self.containers.remove(serial);
+            let group = self.containers.remove(serial).and_then(|container| container.group);
             self.oom_kills.remove(&self.node.trees, serial, &cgroup);
             if let Some(mut output) = self.outputs.map.remove(serial) {
                 output.close(false);
             }
+            group.into_iter().for_each(|group| self.remove_group(group, AfterRemoval::Nothing));
         })
+    }
+
+    /// Creates the cgroup of a container, which its runtime joins and limits.
+    fn make_group(&self, description: &ContainerDescription) -> Result<Group, Failure> {
+        let operation = format!("create container {}", description.id);
+        let made = GroupPath::parse(&description.cgroup).and_then(|path| {
+            let limits = Limits::from_spec(&oci::Resources::default())?.with_nesting(NESTING);
+            Group::create(&self.node.trees, &path, &limits)
+        });
+        made.map_err(|e| system(operation, e))
     }
 
     /// Starts a created container with its OCI runtime. Answered when the runtime has exited.
@@ -66,9 +82,9 @@ impl Monitor {
     }
 
     /// Returns the limits of a command of an OCI runtime.
-    pub(crate) fn runtime_limits(&self) -> Limits {
+    pub(crate) fn runtime_limits(&self) -> ProcessLimits {
         let inherited = &self.node.inherited_limits;
-        Limits { open_files: inherited.open_files, oom_score_adj: inherited.oom_score_adj }
+        ProcessLimits { open_files: inherited.open_files, oom_score_adj: inherited.oom_score_adj }
     }
 
     fn run_runtime(
@@ -97,6 +113,13 @@ impl Monitor {
         started
     }
 
+    /// Handles the deadline of a command.
+    pub(crate) fn runtime_command_due(&mut self, serial: u64) {
+        if let Some(end) = self.runtime_commands.due(serial, &mut self.services.timers) {
+            self.runtime_command_ended(end);
+        }
+    }
+
     /// Handles the end of a command.
     pub(super) fn runtime_command_ended(&mut self, end: CommandEnd) {
         let CommandEnd { verb, purpose, files, result } = end;
@@ -113,7 +136,11 @@ impl Monitor {
             (Verb::Create { .. }, Some(request_id)) => self.created_by_runtime(serial, request_id, files, result),
             (Verb::Start, Some(request_id)) => match result {
                 Ok(()) => self.services.reply_done(request_id),
-                Err(failure) => self.services.reply(request_id, Err(failure)),
+                Err(failure) => {
+                    // It would wait forever if the daemon died in the meantime.
+                    self.containers.get(serial).into_iter().for_each(Container::kill);
+                    self.services.reply(request_id, Err(failure));
+                }
             },
             _ => self.deleted_by_runtime(serial, result),
         }
@@ -126,11 +153,13 @@ impl Monitor {
         files: CommandFiles,
         result: Result<(), Failure>,
     ) {
+        // Taken in any case: the last close of a terminal may wait for processes of the container.
+        let terminal = files.console_socket.as_ref().map(|socket| self.receive_terminal(serial, socket));
         let is_deleted = self.containers.get(serial).is_some_and(|container| !container.deletes.is_empty());
         let answer = match result {
             Err(failure) => Err(failure),
             Ok(()) if is_deleted => Err(system("create container", "it was deleted in the meantime")),
-            Ok(()) => self.take_created(serial, files),
+            Ok(()) => self.take_created(serial, files, terminal),
         };
         let answer = answer.and_then(|()| {
             let terminal = self.outputs.map.get(serial).and_then(|output| output.terminal());
@@ -143,6 +172,7 @@ impl Monitor {
                 if let Some(container) = self.containers.get_mut(serial) {
                     container.stage = Stage::Waiting;
                 }
+                self.containers.watch(serial, &mut self.services);
                 self.outputs.hand_over(serial, &mut self.services);
                 self.services.reply(request_id, Ok(answer));
                 // It may have been killed before its pid was known.
@@ -152,33 +182,44 @@ impl Monitor {
         }
     }
 
-    /// Records the process, the cgroup and the terminal of a container that its OCI runtime has created.
-    fn take_created(&mut self, serial: u64, files: CommandFiles) -> Result<(), Failure> {
-        let Some(container) = self.containers.get_mut(serial) else { return Ok(()) };
+    /// Records the process and the terminal of a container that its OCI runtime has created.
+    fn take_created(
+        &mut self,
+        serial: u64,
+        files: CommandFiles,
+        terminal: Option<std::io::Result<Terminal>>,
+    ) -> Result<(), Failure> {
+        let Some(container) = self.containers.get(serial) else { return Ok(()) };
         let operation = format!("create container {}", container.description.id);
         let failed = |step: &str, cause: &dyn std::fmt::Display| system(format!("{operation}: {step}"), cause);
         let bundle = files.bundle.ok_or_else(|| failed("read its pid", &"no Bundle is attached"))?;
         let pid = read_pid(&bundle).map_err(|e| failed("read its pid", &e))?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| failed("open its process", &e))?;
-        container.set_pid(pid.as_raw_pid());
-        container.pidfd = Some(pidfd);
-        let group =
-            GroupPath::parse(&container.description.cgroup).and_then(|path| Group::open(&self.node.trees, &path));
-        container.group = Some(group.map_err(|e| failed("open its cgroup", &e))?);
-        if let Some(socket) = files.console_socket {
-            let master = receive_terminal(&socket).map_err(|e| failed("receive its terminal", &e))?;
-            self.add_terminal(serial, master).map_err(|e| failed("set up its terminal", &e))?;
+        // A process in the container's cgroup is none of the monitor, of another container or of a command.
+        let pids =
+            container.group.as_ref().map(Group::pids).transpose().map_err(|e| failed("list its processes", &e))?;
+        if !pids.is_some_and(|pids| pids.contains(&pid)) {
+            return Err(failed("read its pid", &format_args!("process {pid} is not in the cgroup of the container")));
+        }
+        if let Some(terminal) = terminal {
+            let terminal = terminal.map_err(|e| failed("receive its terminal", &e))?;
+            if let Some(output) = self.outputs.map.get_mut(serial) {
+                output.streams.push(Stream { kind: StreamKind::Stdout, file: StreamFile::Terminal(terminal) });
+            }
+        }
+        if let Some(container) = self.containers.get_mut(serial) {
+            container.set_pid(pid.as_raw_pid());
+            // Its parent may be an intermediate process of the runtime until that exits.
+            (container.pidfd, container.adopted) = (Some(pidfd), true);
         }
         Ok(())
     }
 
-    fn add_terminal(&mut self, serial: u64, master: OwnedFd) -> std::io::Result<()> {
+    /// Receives the terminal of a container from its runtime.
+    fn receive_terminal(&self, serial: u64, socket: &OwnedFd) -> std::io::Result<Terminal> {
         let sandbox = self.containers.get(serial).map_or("", |container| container.description.sandbox.as_str());
         let close_queue = self.services.closers.queue.for_pod(sandbox);
-        match self.outputs.map.get_mut(serial) {
-            Some(output) => output.add(StreamKind::Stdout, master, &close_queue),
-            None => Ok(()),
-        }
+        receive_terminal(socket, |master| Terminal::new(master, &close_queue))
     }
 
     /// Deletes what a failed `create` left behind.
@@ -215,11 +256,7 @@ impl Monitor {
         if let Stage::Undoing(request_id, failure) = container.change() {
             answers.push((request_id, Err(failure)));
         }
-        // The runtime may have failed to remove the cgroup, or may not have been able to run.
-        let opened = || {
-            GroupPath::parse(&container.description.cgroup).and_then(|path| Group::open(&self.node.trees, &path)).ok()
-        };
-        match container.group.take().or_else(opened) {
+        match container.group.take() {
             Some(group) => {
                 let _ = group.kill();
                 self.remove_group(group, AfterRemoval::Answer(None, answers));

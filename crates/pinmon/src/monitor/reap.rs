@@ -51,6 +51,9 @@ impl Monitor {
         if self.services.closers.reaped(pid) {
             return;
         }
+        if let Some(end) = self.runtime_commands.reaped(pid, exit, &mut self.services.timers) {
+            return self.runtime_command_ended(end);
+        }
         if let Some(serial) = self.containers.with_pid(pid) {
             // It may have reached execve and exited since its messages were handled.
             self.advance_container(serial);
@@ -62,8 +65,6 @@ impl Monitor {
             } else {
                 self.process_ended(serial, exit);
             }
-        } else if let Some(end) = self.runtime_commands.reaped(pid, exit, &mut self.services.timers) {
-            self.runtime_command_ended(end);
         } else if !self.writer_reaped(pid, exit) {
             self.namespace_makers.reaped(pid, &mut self.services);
             self.exec_reaped(pid, exit);

@@ -3,7 +3,7 @@
 use std::io::{self, IoSliceMut};
 
 use rustix::{
-    fd::OwnedFd,
+    fd::{AsFd, OwnedFd},
     io::ioctl_fionbio,
     net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, accept_with, recvmsg},
 };
@@ -11,8 +11,9 @@ use rustix::{
 /// Maximum number of bytes of the message, which is the path of the terminal.
 const MESSAGE_MAX: usize = 4096;
 
-/// Receives the master side of a terminal that a runtime, which has exited, sent to this listening socket.
-pub(crate) fn receive_terminal(socket: &OwnedFd) -> io::Result<OwnedFd> {
+/// Receives the master side of a terminal that a runtime, which has exited, sent to this listening socket. `wrap` takes
+/// whatever was sent, because its last close may block.
+pub(crate) fn receive_terminal<T: AsFd>(socket: &OwnedFd, wrap: impl Fn(OwnedFd) -> T) -> io::Result<T> {
     ioctl_fionbio(socket, true)?;
     let connection = accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
         .map_err(|_| io::Error::other("the runtime has not connected to the socket"))?;
@@ -25,10 +26,14 @@ pub(crate) fn receive_terminal(socket: &OwnedFd) -> io::Result<OwnedFd> {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,
     });
-    let master = descriptors.flatten().next();
+    let master = descriptors.flatten().map(wrap).next();
     let master = master.ok_or_else(|| io::Error::other("the runtime has sent no descriptor"))?;
-    if !rustix::termios::isatty(&master) {
-        return Err(io::Error::other("the runtime has sent a descriptor that is not a terminal"));
+    // Only a master has a number.
+    match rustix::pty::ptsname(&master, Vec::new()) {
+        Ok(_) => {
+            ioctl_fionbio(&master, true)?;
+            Ok(master)
+        }
+        Err(_) => Err(io::Error::other("the runtime has sent a descriptor that is not the master of a terminal")),
     }
-    Ok(master)
 }

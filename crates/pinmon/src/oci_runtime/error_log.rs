@@ -7,7 +7,7 @@ use std::{
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
-    fs::{MemfdFlags, memfd_create},
+    fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, memfd_create},
 };
 use serde::Deserialize;
 
@@ -28,7 +28,10 @@ struct Line {
 
 impl ErrorLog {
     pub(super) fn create() -> io::Result<Self> {
-        Ok(Self(memfd_create(c"oci-runtime-log", MemfdFlags::CLOEXEC)?))
+        let file = memfd_create(c"oci-runtime-log", MemfdFlags::CLOEXEC)?;
+        // The runtime opens it again as its log, and the lines there must not be overwritten by standard error.
+        fcntl_setfl(&file, fcntl_getfl(&file)? | OFlags::APPEND)?;
+        Ok(Self(file))
     }
 
     pub(super) fn file(&self) -> BorrowedFd<'_> {
@@ -59,7 +62,20 @@ fn error_in(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
+
+    #[test]
+    fn two_writers_do_not_overwrite_each_other() {
+        let log = ErrorLog::create().expect("memfd");
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&log.file()));
+        let mut again = File::options().append(true).open(path).expect("open it again");
+        again.write_all(b"{\"level\":\"error\",\"msg\":\"the cause\"}\n").expect("write");
+        let mut first = File::from(log.file().try_clone_to_owned().expect("dup"));
+        first.write_all(b"the same as text\n").expect("write");
+        assert_eq!(log.error().as_deref(), Some("the cause"));
+    }
 
     #[test]
     fn the_error_is_the_last_one_in_the_log() {

@@ -15,7 +15,7 @@ use rustix::{
     fs::{AtFlags, CWD, FileType, Mode, OFlags},
     io::{FdFlags, fcntl_setfd},
     mount::{MountFlags, MountPropagationFlags, MoveMountFlags, mount, mount_bind, mount_change, move_mount},
-    process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit},
+    process::{Pid, Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit},
     stdio::{dup2_stderr, dup2_stdin, dup2_stdout},
     thread::{ThreadNameSpaceType, move_into_thread_name_spaces},
 };
@@ -35,7 +35,7 @@ const TMPFS_OPTIONS: &str = "mode=0711,size=1m";
 
 /// Limits that the runtime gets in place of those of the monitor.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct ProcessLimits {
     pub(crate) open_files: Option<Rlimit>,
     pub(crate) oom_score_adj: i32,
 }
@@ -47,7 +47,7 @@ pub(super) struct Launch<'a> {
     pub(super) attachments: Attachments,
     pub(super) log: BorrowedFd<'a>,
     pub(super) node_mounts: BorrowedFd<'a>,
-    pub(super) limits: Limits,
+    pub(super) limits: ProcessLimits,
 }
 
 impl Launch<'_> {
@@ -55,9 +55,9 @@ impl Launch<'_> {
     pub(super) fn clone(self) -> io::Result<Child> {
         let environment = strings(&self.runtime.environment)?;
         let program = self.arguments.strings().first().ok_or_else(|| io::Error::other("the runtime has no program"))?;
-        let program = program.clone();
+        let (program, parent) = (program.clone(), rustix::process::getpid());
         Clone3::default().fork(|| {
-            let error = match self.enter() {
+            let error = match self.enter(parent) {
                 Ok(()) => {
                     let error = syscall::exec::execve(&program, &self.arguments, &environment);
                     format!("execute {}: {error}", program.to_string_lossy())
@@ -70,11 +70,15 @@ impl Launch<'_> {
     }
 
     /// In the child: everything before execve.
-    fn enter(&self) -> Result<(), String> {
+    fn enter(&self, parent: Pid) -> Result<(), String> {
         during("close descriptors", self.close_descriptors())?;
         syscall::signals::reset_for_exec();
         let _ = rustix::process::setsid();
         during("set the parent death signal", set_parent_process_death_signal(Some(Signal::KILL)))?;
+        if rustix::process::getppid() != Some(parent) {
+            return Err("the monitor died".to_owned());
+        }
+        let _ = syscall::scheduling::reset_cpu_affinity();
         // Only a privileged monitor has lowered its score, and it can raise it again.
         let _ = std::fs::write("/proc/self/oom_score_adj", self.limits.oom_score_adj.to_string());
         if let Some(limit) = self.limits.open_files {

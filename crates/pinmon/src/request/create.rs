@@ -26,7 +26,7 @@ use crate::{
 const ID_MAX: usize = 128;
 /// Limits of the cgroups that a container may create below its own (v2), including those of its execs. They are enough
 /// for an init system or a nested container engine, and removing them takes some tenths of a second.
-pub(super) const NESTING: Nesting = Nesting { depth: 32, descendants: 2048 };
+pub(crate) const NESTING: Nesting = Nesting { depth: 32, descendants: 2048 };
 /// Shortest piece of a line. In shorter ones the prefix would be longer than the content.
 const LINE_MIN: usize = 64;
 
@@ -149,14 +149,20 @@ pub(super) fn clone_init(
 
 /// Checks that this id is valid and not in use.
 pub(super) fn check_new(monitor: &Monitor, id: &str) -> Result<(), Failure> {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    if id.is_empty() || id.len() > ID_MAX || !id.bytes().all(is_allowed) {
-        return Err(invalid(format!(
-            "invalid container id {id:?}: must be 1 to {ID_MAX} characters of A-Z a-z 0-9 . _ -"
-        )));
-    }
+    check_id(id)?;
     if monitor.containers.find(id).is_some() {
         return Err(Failure::new(FailureKind::AlreadyExists, format!("container {id} already exists")));
+    }
+    Ok(())
+}
+
+/// Checks that this id is valid. It may be an argument of an OCI runtime.
+pub(super) fn check_id(id: &str) -> Result<(), Failure> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    if id.is_empty() || id.len() > ID_MAX || !id.bytes().all(is_allowed) || id.starts_with('-') {
+        return Err(invalid(format!(
+            "invalid container id {id:?}: must be 1 to {ID_MAX} characters of A-Z a-z 0-9 . _ -, and not start with -"
+        )));
     }
     Ok(())
 }

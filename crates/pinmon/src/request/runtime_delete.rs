@@ -2,7 +2,7 @@ use std::os::fd::AsFd;
 
 use monitor_api::{Attachments, OciRuntime};
 
-use super::Answer;
+use super::{Answer, create::check_id};
 use crate::{
     failure::state,
     link::RequestId,
@@ -17,6 +17,7 @@ pub(super) fn runtime_delete(
     container: &str,
     runtime: &OciRuntime,
 ) -> Answer {
+    check_id(container)?;
     if monitor.containers.find(container).is_some() {
         return Err(state("delete", container, "the monitor knows it; request Delete instead"));
     }

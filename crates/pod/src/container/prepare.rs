@@ -162,7 +162,9 @@ pub(crate) fn prepare(
             None => parts.node.filters.profile(&config.security, &granted)?,
         };
         let joins = (joins_pid && shares_pid).then_some(NamespaceType::Pid);
-        write_bundle(runtime, sandbox, container, BundleInputs { spec: &spec, seccomp: profile, joins }, &mut send)?;
+        let limits_huge_pages = parts.node.trees.limits_huge_pages();
+        let inputs = BundleInputs { spec: &spec, seccomp: profile, joins, limits_huge_pages };
+        write_bundle(runtime, sandbox, container, inputs, &mut send)?;
     }
     Ok(Prepared { spec, bundle, joins_pid, send, keep })
 }

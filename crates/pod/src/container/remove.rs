@@ -71,8 +71,13 @@ async fn remove_resources(parts: &Arc<Parts>, container: &Arc<Container>) -> Res
     let id = container.id();
     let mut undo = Undo::default();
     container.stage("remove its cgroup and writable layer");
-    undo.step("forget its process and remove its cgroup", parts.monitor.delete(id.as_str())).await;
-    undo.step("remove its state in its runtime", runtime::remove_leftover_state(parts, container)).await;
+    let deleted = parts.monitor.delete(id.as_str()).await;
+    let is_deleted = deleted.is_ok();
+    undo.step("forget its process and remove its cgroup", async { deleted }).await;
+    // Its runtime must not forget a container that may still have processes.
+    if is_deleted {
+        undo.step("remove its state in its runtime", runtime::remove_leftover_state(parts, container)).await;
+    }
     undo.step("remove what a dead monitor left over", remove_leftover_group(parts, container)).await;
     parts.node.forget_scope(&container.metadata.cgroup);
     failpoint::reach("remove.deleted");

@@ -2,7 +2,7 @@
 
 use super::{Engine, EngineInfo, MonitorInfo};
 use crate::{
-    Condition, Feature, PipeHolder, Silence,
+    Condition, Feature, HandlerInfo, PipeHolder, Silence,
     container::spec::apparmor,
     observe::health,
     stdio::{pipe_holders, shared_pipe},
@@ -18,7 +18,7 @@ pub struct EngineStatus {
     /// Whether pods can have user namespaces.
     pub user_namespaces: Condition,
     /// Runtime handlers; the empty name is the default handler.
-    pub handlers: Vec<String>,
+    pub handlers: Vec<HandlerInfo>,
     /// Further details for `pinion info`.
     pub info: EngineInfo,
 }
@@ -52,7 +52,7 @@ impl Engine {
             },
             network,
             user_namespaces: Condition::from_result(user_namespaces, "NotSupported"),
-            handlers: parts.node.handlers.names(),
+            handlers: parts.node.handlers.info(),
             info,
         }
     }

@@ -11,6 +11,17 @@ pub(crate) struct Handlers {
     oci: BTreeMap<String, OciHandler>,
 }
 
+/// A runtime handler and its features.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandlerInfo {
+    /// Its name; empty for the default handler.
+    pub name: String,
+    /// Whether its containers may have mounts that are read-only recursively.
+    pub recursive_readonly_mounts: bool,
+    /// Whether its pods may have user namespaces, on a node that supports them.
+    pub user_namespaces: bool,
+}
+
 /// What runs the containers of a pod.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Handler<'a> {
@@ -29,6 +40,15 @@ impl Handlers {
     pub(crate) fn names(&self) -> Vec<String> {
         let default = Some(self.default.clone()).filter(|name| !name.is_empty());
         std::iter::once(String::new()).chain(default).chain(self.oci.keys().cloned()).collect()
+    }
+
+    /// Returns the handlers in the order of [`Self::names`].
+    pub(crate) fn info(&self) -> Vec<HandlerInfo> {
+        let info = |name: String| {
+            let native = matches!(self.get(&name), Ok(Handler::Native));
+            HandlerInfo { name, recursive_readonly_mounts: native, user_namespaces: native }
+        };
+        self.names().into_iter().map(info).collect()
     }
 
     /// Returns the handler with this name.
@@ -67,6 +87,8 @@ mod tests {
         assert!(matches!(handlers.get("pinion"), Ok(Handler::Native)));
         assert!(matches!(handlers.get("crun"), Ok(Handler::Oci(handler)) if handler.name == "crun"));
         assert_eq!(handlers.names(), ["", "pinion", "crun"]);
+        let features = handlers.info().into_iter().map(|info| (info.recursive_readonly_mounts, info.user_namespaces));
+        assert_eq!(features.collect::<Vec<_>>(), [(true, true), (true, true), (false, false)]);
         let error = handlers.get("kata").err().map(|error| error.message).unwrap_or_default();
         assert!(error.contains("configured: the default one, without a name, \"pinion\", \"crun\""), "{error}");
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use serde::Serialize;
 
-use super::{Reader, container, value};
+use super::{Reader, container, layers::Value, value};
 
 /// Time limit of a command of a runtime.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -52,15 +52,34 @@ pub(super) fn read(from: &mut Reader) -> BTreeMap<String, Handler> {
         let handler = Handler {
             kind: kind.unwrap_or(Kind::Oci),
             binary: from.required_in(table, "binary", value::absolute).unwrap_or_default(),
-            arguments: from.list_in(table, "arguments", value::name),
+            arguments: from.list_in(table, "arguments", argument),
             root: from.value_in(table, "root", value::absolute),
             environment: from.list_in(table, "environment", container::variable),
-            timeout: from.value_in(table, "timeout", value::duration).unwrap_or(TIMEOUT),
+            timeout: from.value_in(table, "timeout", timeout).unwrap_or(TIMEOUT),
             allowed_annotations: from.list_in(table, "allowed_annotations", value::name),
         };
         handlers.insert(name, handler);
     }
     handlers
+}
+
+/// Global options that Pinion sets itself.
+const RESERVED: [&str; 5] = ["--root", "--log", "--log-format", "--systemd-cgroup", "--cgroup-manager"];
+
+fn argument(value: &Value) -> Result<String, String> {
+    let argument = value::name(value)?;
+    let name = argument.split('=').next().unwrap_or_default();
+    match RESERVED.contains(&name) {
+        true => Err(format!("{name} is set by Pinion; for the directory of the state, set root")),
+        false => Ok(argument),
+    }
+}
+
+fn timeout(value: &Value) -> Result<Duration, String> {
+    match value::duration(value)? {
+        duration if duration < Duration::from_secs(1) => Err("must be at least 1s".to_owned()),
+        duration => Ok(duration),
+    }
 }
 
 /// The name is a directory name, too.

@@ -28,6 +28,8 @@ pub(crate) struct BundleInputs<'a> {
     pub(crate) seccomp: Option<oci::Seccomp>,
     /// A namespace of the pod that is attached later.
     pub(crate) joins: Option<NamespaceType>,
+    /// Whether huge pages can be limited. The kubelet sets limits also where they cannot, and runtimes fail then.
+    pub(crate) limits_huge_pages: bool,
 }
 
 /// Writes the bundle of a container, and attaches what the monitor needs to have the runtime create the container.
@@ -41,7 +43,8 @@ pub(crate) fn write_bundle(
 ) -> Result<(), Error> {
     let directory = Path::new(&runtime.command.bundle);
     let error = |path: &Path| format!("create {}", path.display());
-    fs::create_dir_all(&runtime.root).map_err(failed(error(&runtime.root)))?;
+    let root = fs::DirBuilder::new().recursive(true).mode(0o711).create(&runtime.root);
+    root.map_err(failed(error(&runtime.root)))?;
     for path in [directory.to_owned(), directory.join("rootfs"), directory.join(PRIVATE)] {
         fs::DirBuilder::new().mode(0o711).create(&path).map_err(failed(error(&path)))?;
     }

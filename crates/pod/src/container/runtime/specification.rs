@@ -21,7 +21,7 @@ pub(super) fn standalone(
     inputs: BundleInputs<'_>,
     attachments: &Attachments,
 ) -> Spec {
-    let BundleInputs { spec, seccomp, joins } = inputs;
+    let BundleInputs { spec, seccomp, joins, limits_huge_pages } = inputs;
     let mut spec = spec.clone();
     let private = format!("{}/{PRIVATE}", runtime.command.bundle);
     spec.oci_version = VERSION.to_owned();
@@ -48,10 +48,28 @@ pub(super) fn standalone(
     }
     if let Some(linux) = &mut spec.linux {
         linux.seccomp = seccomp;
+        if let (false, Some(resources)) = (limits_huge_pages, &mut linux.resources) {
+            resources.hugepage_limits.clear();
+        }
+        linux.rootfs_propagation = linux.rootfs_propagation.take().or_else(|| propagation(&spec.mounts));
     }
     spec.annotations.extend(annotations(runtime, sandbox, container));
     limit_to_own(&mut spec);
     spec
+}
+
+/// Returns the propagation that the root needs for these mounts: without it, runtimes cut the mounts of the node off
+/// before they attach the volumes.
+fn propagation(mounts: &[oci::Mount]) -> Option<String> {
+    let has = |wanted: [&str; 2]| {
+        mounts.iter().flat_map(|mount| &mount.options).any(|option| wanted.contains(&option.as_str()))
+    };
+    let needed = match (has(["rshared", "shared"]), has(["rslave", "slave"])) {
+        (true, _) => "rshared",
+        (_, true) => "rslave",
+        _ => return None,
+    };
+    Some(needed.to_owned())
 }
 
 /// Returns the name of a namespace type in the specification.
@@ -110,4 +128,24 @@ fn capability(name: &str) -> Option<CapabilitySet> {
 
 fn own_oom_score() -> Option<i32> {
     std::fs::read_to_string("/proc/self/oom_score_adj").ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_propagates_what_a_volume_needs() {
+        let mount = |option: &str| oci::Mount { options: vec!["rbind".into(), option.into()], ..oci::Mount::default() };
+        assert_eq!(propagation(&[mount("rprivate")]), None);
+        assert_eq!(propagation(&[mount("rslave"), mount("rprivate")]).as_deref(), Some("rslave"));
+        assert_eq!(propagation(&[mount("rslave"), mount("rshared")]).as_deref(), Some("rshared"));
+    }
+
+    #[test]
+    fn namespaces_have_their_names_of_the_specification() {
+        assert_eq!(namespace_name(oci::NamespaceType::Network), "network");
+        assert_eq!(capability("CAP_SYS_ADMIN"), Some(CapabilitySet::SYS_ADMIN));
+        assert_eq!(capability("CAP_NO_SUCH"), None);
+    }
 }
