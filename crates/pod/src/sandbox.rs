@@ -14,6 +14,7 @@ pub(crate) mod port_forward;
 pub(crate) mod remove;
 pub(crate) mod run;
 pub(crate) mod stop;
+mod sysctls;
 pub(crate) mod teardown;
 pub(crate) mod update;
 

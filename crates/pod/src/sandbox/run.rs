@@ -2,7 +2,6 @@
 //! everything back.
 
 use std::{
-    collections::BTreeMap,
     future::Future,
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
@@ -15,7 +14,7 @@ use rustix::fd::OwnedFd;
 use tokio::sync::OwnedRwLockWriteGuard;
 use tracing::{Instrument, debug_span};
 
-use super::{capability_args::capability_args, teardown::teardown};
+use super::{capability_args::capability_args, sysctls, teardown::teardown};
 use crate::{
     Error, ErrorKind, Name, SandboxConfig, SandboxId, SharedMode, annotation, clock,
     error::failed,
@@ -267,15 +266,7 @@ impl<'a> Reserved<'a> {
 
     fn write_sysctls(&self, netns: Option<&netns::Namespace>) -> Result<(), Error> {
         let config = self.sandbox.config();
-        let mut sysctls = BTreeMap::new();
-        if netns.is_some() {
-            // As in other engines: a container needs no capability to listen on port 80 or to send a ping.
-            sysctls.insert("net.ipv4.ip_unprivileged_port_start".to_owned(), "0".to_owned());
-            sysctls.insert("net.ipv4.ping_group_range".to_owned(), "0 2147483647".to_owned());
-        }
-        let defaults = &self.parts.node.config.defaults;
-        sysctls.extend(defaults.sysctls(netns.is_some(), config.ipc == SharedMode::Pod));
-        sysctls.extend(config.sysctls.clone());
+        let sysctls = sysctls::of_pod(config, &self.parts.node.config.defaults, netns.is_some());
         if sysctls.is_empty() {
             return Ok(());
         }

@@ -141,8 +141,8 @@ fn a_pod_of_a_node_of_crio_has_a_user_namespace_if_it_requests_one() {
     let id = run_container(&imported, &pod, &json!({"linux": {"security_context": context}}));
     let map = exec(&imported, &id, "cat /proc/self/uid_map");
     assert_eq!(map.split_whitespace().collect::<Vec<_>>(), ["0", "200000", "65536"]);
-    let settings = "ulimit -Sn; ulimit -Hn; cat /proc/sys/net/ipv4/ip_unprivileged_port_start";
-    assert_eq!(exec(&imported, &id, settings), "1000\n2000\n80");
+    let settings = "ulimit -Sn; ulimit -Hn; cd /proc/sys/net/ipv4; cat ip_unprivileged_port_start ping_group_range";
+    assert_eq!(exec(&imported, &id, settings), "1000\n2000\n80\n0\t4242");
     assert_eq!(exec(&imported, &id, "grep CapBnd /proc/self/status | cut -f2"), "00000000000024c3");
     end(imported);
 }
