@@ -51,6 +51,8 @@ class Cluster:
         try:
             if self.control_plane.processes.get("kube-apiserver"):
                 self.remove_pods("--all-namespaces")
+                # A pod that was deleted without a grace period is gone from the API before the kubelet has removed it.
+                wait_until("the kubelet removed the cgroups of all pods", lambda: not nodes.pod_cgroups(), 60)
         finally:
             self.node.clean_up()
             self.control_plane.stop()

@@ -17,7 +17,8 @@ from . import programs
 
 E2E = "e2e-test-images/"
 # Programs of the machine that agnhost's image contains, if they are installed (e2e installs them).
-TOOLS = ("/usr/bin/curl", "/usr/bin/nc.openbsd", "/usr/bin/ss", "/usr/bin/socat", "/usr/bin/dig", "/usr/bin/iperf", "/usr/sbin/ip", "/usr/bin/nsenter", "/usr/bin/unshare")
+TOOLS = ("/usr/bin/curl", "/usr/bin/nc.openbsd", "/usr/bin/ss", "/usr/bin/socat", "/usr/bin/dig", "/usr/bin/iperf", "/usr/sbin/ip", "/usr/bin/nsenter", "/usr/bin/unshare",
+         "/usr/bin/getent")
 USERS = "user-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh\n"
 GROUPS = "user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"
 
@@ -42,6 +43,7 @@ class Images:
     def _base(self):
         base = busybox(CACHE / "deb").directory("etc/network", "usr/local/bin", "usr/sbin", "sbin")
         base.program("/usr/bin/bash", "bin/bash").symlink("bin/sh", "bash")
+        base.file("etc/nsswitch.conf", "hosts: files dns\n")
         return base.file("etc/os-release", 'NAME="Alpine Linux"\nID=alpine\nPRETTY_NAME="Debian programs in place of Alpine Linux"\n')
 
     def push(self, name, layers, prefix=E2E, **config):

@@ -47,6 +47,12 @@ def delegate_controllers():
         (root / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
+def pod_cgroups():
+    """Returns the cgroups that the kubelet made for pods."""
+    groups = Path("/sys/fs/cgroup")
+    return [group for tree in ("kubepods", "*/kubepods") for level in ("pod*", "*/pod*") for group in groups.glob(f"{tree}/{level}")]
+
+
 def remove_directories():
     """Unmounts what set_up_directories mounted, and what the kubelet left mounted below."""
     for path in ("/var/log/pods", KUBELET_DIRECTORY, *reversed(PRIVATE)):
