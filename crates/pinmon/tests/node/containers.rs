@@ -92,6 +92,7 @@ impl Node {
             log: LogOptions::default(),
             bundle: String::new(),
             mounts,
+            runtime: None,
         };
         let attachments = self.output(id).with(Role::Rootfs, self.rootfs());
         self.request(Request::Create(Box::new(create)), attachments).map(|(reply, _)| reply).expect_err("refused")
