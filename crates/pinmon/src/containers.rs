@@ -14,7 +14,12 @@ use crate::{
     failure::no_container,
     services::Services,
 };
+use cgroup::Nesting;
 use monitor_api::Failure;
+
+/// Limits of the cgroups that a container may create below its own (v2), including those of its execs. They are enough
+/// for an init system or a nested container engine, and removing them takes some tenths of a second.
+pub(crate) const NESTING: Nesting = Nesting { depth: 32, descendants: 2048 };
 
 /// Containers and pod inits, by serial number.
 #[derive(Default)]

@@ -23,8 +23,6 @@ mod upgrade;
 
 use monitor_api::{Attachments, Failure, FailureKind, Reply, Request};
 
-pub(crate) use create::NESTING;
-
 use crate::{link::RequestId, monitor::Monitor};
 
 /// Result of a request. `None`: the reply is sent later.

@@ -96,7 +96,7 @@ fn containers_of_each_runtime_behave_like_any_other() {
         spec.0["linux"]["resources"] =
             json!({"memory_limit_in_bytes": 64 << 20, "cpu_quota": 50_000, "cpu_period": 100_000});
         let id = node.run_container(&pod_id, &pod, &spec);
-        assert_eq!(states(&node), [id.clone()], "{runtime} created the container");
+        assert_eq!(states(&node), std::slice::from_ref(&id), "{runtime} created the container");
         assert_eq!(container_mounts(&node), "");
 
         let init = node.processes().into_iter().find(|process| process.command_line().contains("stopping"));

@@ -12,13 +12,12 @@ use rustix::{
 use super::Monitor;
 use crate::{
     closing::Terminal,
-    containers::{Container, Stage},
+    containers::{Container, NESTING, Stage},
     failure::system,
     link::RequestId,
     oci_runtime::{CommandEnd, CommandFiles, NewCommand, ProcessLimits, Purpose, Verb, read_pid, receive_terminal},
     output::{Output, Stream, StreamFile},
     removal::AfterRemoval,
-    request::NESTING,
     stream::StreamKind,
 };
 

@@ -1,6 +1,5 @@
 use std::{collections::BTreeMap, rc::Rc};
 
-use cgroup::Nesting;
 use container::{Inputs, Invocation, Plan, Rootfs, Stdio};
 use monitor_api::{Attachments, ContainerDescription, Create, Failure, FailureKind, LogOptions, PendingHooks, Role};
 use oci::{NamespaceType, Spec};
@@ -10,7 +9,7 @@ use seccomp::Program;
 use super::Answer;
 use crate::{
     closing::{CloseQueue, Pipe},
-    containers::{Container, Stage},
+    containers::{Container, NESTING, Stage},
     event::Timer,
     failure::{invalid, of_container, system},
     hooks::{self, HookRunners},
@@ -24,9 +23,6 @@ use crate::{
 };
 
 const ID_MAX: usize = 128;
-/// Limits of the cgroups that a container may create below its own (v2), including those of its execs. They are enough
-/// for an init system or a nested container engine, and removing them takes some tenths of a second.
-pub(crate) const NESTING: Nesting = Nesting { depth: 32, descendants: 2048 };
 /// Shortest piece of a line. In shorter ones the prefix would be longer than the content.
 const LINE_MIN: usize = 64;
 

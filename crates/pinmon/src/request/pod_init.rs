@@ -4,10 +4,10 @@ use oci::{Capabilities, Linux, Namespace, NamespaceType, Process, Root, Spec, Us
 
 use super::{
     Answer,
-    create::{NESTING, check_new, clone_init},
+    create::{check_new, clone_init},
 };
 use crate::{
-    containers::Container,
+    containers::{Container, NESTING},
     failure::{of_container, system},
     link::RequestId,
     monitor::Monitor,

@@ -18,7 +18,8 @@ use crate::{
     store::{Container, ContainerRuntime},
 };
 
-pub(crate) use bundle::{BundleInputs, write_bundle};
+pub(crate) use bundle::write_bundle;
+pub(crate) use specification::BundleInputs;
 
 /// Where an OCI runtime finds programs that it executes.
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

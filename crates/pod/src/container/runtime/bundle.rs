@@ -7,10 +7,9 @@ use std::{
 };
 
 use monitor_api::{Attachments, PRIVATE, Role};
-use oci::{NamespaceType, Spec};
 use rustix::fs::{Mode, OFlags};
 
-use super::specification::standalone;
+use super::specification::{BundleInputs, standalone};
 use crate::{
     Error,
     error::failed,
@@ -19,18 +18,6 @@ use crate::{
 
 /// Longest path of a Unix socket, see unix(7).
 const SOCKET_PATH_MAX: usize = 107;
-
-/// What the specification in the bundle is made of.
-pub(crate) struct BundleInputs<'a> {
-    /// The specification for the monitor.
-    pub(crate) spec: &'a Spec,
-    /// Seccomp profile.
-    pub(crate) seccomp: Option<oci::Seccomp>,
-    /// A namespace of the pod that is attached later.
-    pub(crate) joins: Option<NamespaceType>,
-    /// Whether huge pages can be limited. The kubelet sets limits also where they cannot, and runtimes fail then.
-    pub(crate) limits_huge_pages: bool,
-}
 
 /// Writes the bundle of a container, and attaches what the monitor needs to have the runtime create the container.
 /// Blocks.

@@ -4,14 +4,25 @@
 use std::collections::BTreeMap;
 
 use monitor_api::{Attachments, PRIVATE, Role};
-use oci::{Capabilities, Root, Spec};
+use oci::{Capabilities, NamespaceType, Root, Spec};
 use rustix::thread::CapabilitySet;
 
-use super::bundle::BundleInputs;
 use crate::store::{Container, ContainerRuntime, Sandbox};
 
 /// Version of the specification: the newest that runtimes of 2023 accept. Newer properties are ignored by them.
 const VERSION: &str = "1.0.2";
+
+/// What the specification in the bundle is made of.
+pub(crate) struct BundleInputs<'a> {
+    /// The specification for the monitor.
+    pub(crate) spec: &'a Spec,
+    /// Seccomp profile.
+    pub(crate) seccomp: Option<oci::Seccomp>,
+    /// A namespace of the pod that is attached later.
+    pub(crate) joins: Option<NamespaceType>,
+    /// Whether huge pages can be limited. The kubelet sets limits also where they cannot, and runtimes fail then.
+    pub(crate) limits_huge_pages: bool,
+}
 
 /// Returns a specification with which an OCI runtime creates the same container as the monitor does with descriptors.
 pub(super) fn standalone(
@@ -73,7 +84,7 @@ fn propagation(mounts: &[oci::Mount]) -> Option<String> {
 }
 
 /// Returns the name of a namespace type in the specification.
-fn namespace_name(kind: oci::NamespaceType) -> String {
+fn namespace_name(kind: NamespaceType) -> String {
     let json = serde_json::to_value(kind).ok();
     json.and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
 }
@@ -144,7 +155,7 @@ mod tests {
 
     #[test]
     fn namespaces_have_their_names_of_the_specification() {
-        assert_eq!(namespace_name(oci::NamespaceType::Network), "network");
+        assert_eq!(namespace_name(NamespaceType::Network), "network");
         assert_eq!(capability("CAP_SYS_ADMIN"), Some(CapabilitySet::SYS_ADMIN));
         assert_eq!(capability("CAP_NO_SUCH"), None);
     }
