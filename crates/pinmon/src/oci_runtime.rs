@@ -44,7 +44,7 @@ use crate::{
 use error_log::ErrorLog;
 use process::Launch;
 
-/// Time limit of a command if the request has none.
+/// Time limit in seconds of a command if the request does not set one.
 const TIMEOUT_DEFAULT: u32 = 120;
 /// Time after which the request is answered although the killed command was not reaped.
 const ANSWER_AFTER: Duration = Duration::from_secs(2);

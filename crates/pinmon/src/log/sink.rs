@@ -100,8 +100,8 @@ impl Sink {
         pieces.last().map(|piece| piece.end)
     }
 
-    /// Replaces the log if entries of this length would exceed its maximum size. Returns the room that it has; `None`: it
-    /// has no maximum size.
+    /// Replaces the log if entries of this length would exceed its maximum size. Returns its room in bytes; `None`: its
+    /// size is not limited.
     pub(crate) fn make_room(&mut self, length: u64) -> Option<u64> {
         self.replaced.take_if(|replaced| replaced.is_expired());
         let size_max = self.limit.as_ref()?.size_max();

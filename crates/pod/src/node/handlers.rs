@@ -6,7 +6,7 @@ use crate::{Error, OciHandler};
 
 /// The runtime handlers of this node.
 pub(crate) struct Handlers {
-    /// Name that the default handler has in addition to the empty one; empty if it has none.
+    /// Name of the default handler in addition to the empty one; may be empty.
     default: String,
     oci: BTreeMap<String, OciHandler>,
 }
