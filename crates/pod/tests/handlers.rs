@@ -93,15 +93,15 @@ fn a_daemon_and_its_monitor_killed_anywhere_leave_nothing_in_the_runtime() {
     on_a_node(|node| crash_everywhere(node, true));
 }
 
-/// Writes a program that runs runc, and kills what it runs or itself after a time that increases from one call of a
-/// command to the next.
+/// Writes a program that runs runc, and kills it or the monitor: at once in the first call of a command, and after a time
+/// that increases from one call to the next.
 fn killing_runtime(directory: &Path, verb: &str, kill: &str) -> PathBuf {
     let path = directory.join("killing-runc");
     let count = directory.join("count");
     let script = format!(
         "#!/bin/sh\ncase \" $* \" in *' {verb} '*) ;; *) exec {RUNC} \"$@\";; esac\n\
          echo >> {count}\nn=$(wc -l < {count})\n{RUNC} \"$@\" & runc=$!\n\
-         [ $n -gt 14 ] || {{ sleep $(printf 0.%03d $((n * 4))); {kill}; }}\nwait $runc\n",
+         [ $n = 1 ] || [ $n -gt 14 ] || sleep $(printf 0.%03d $((n * 4)))\n[ $n -gt 14 ] || {kill}\nwait $runc\n",
         count = count.display()
     );
     fs::write(&path, script).expect("write the program");
