@@ -15,11 +15,11 @@ const ADDED: usize = 40;
 const PINMON_MAX: u64 = 3_300_000;
 const PINRUN_MAX: u64 = 3_000_000;
 /// Bytes of the daemon in a build with line tables (`scripts/build dev`) and in a release.
-const PINION_DEV_MAX: u64 = 150_000_000;
+const PINION_DEV_MAX: u64 = 165_000_000;
 const PINION_RELEASE_MAX: u64 = 47_000_000;
 
 /// What the daemon and the monitor of a node without pods may use.
-const DAEMON_AT_REST: Usage = Usage { descriptors: 66, threads: 18, resident: 57_000, anonymous: 4_500 };
+const DAEMON_AT_REST: Usage = Usage { descriptors: 66, threads: 18, resident: 62_000, anonymous: 4_500 };
 const MONITOR_AT_REST: Usage = Usage { descriptors: 22, threads: 1, resident: 2_900, anonymous: 100 };
 
 /// What each pod with a container may add. Memory is in KiB, without resident pages of the program.
@@ -70,6 +70,18 @@ impl Usage {
             is_settled
         });
         last
+    }
+
+    /// Like [`Self::settled`], but gives threads beyond the budget, which short requests left behind, the time after which
+    /// the async runtime ends idle ones.
+    fn at_rest(node: &Node, usage: fn(&Node) -> Self, max: Self) -> Self {
+        const KEEP_ALIVE: Duration = Duration::from_secs(11);
+        let settled = Self::settled(node, usage);
+        if settled.threads <= max.threads {
+            return settled;
+        }
+        thread::sleep(KEEP_ALIVE);
+        Self::settled(node, usage)
     }
 
     #[track_caller]
@@ -135,7 +147,7 @@ fn has_line_tables(program: &Path) -> bool {
 #[test]
 fn a_node_without_pods_uses_little() {
     let node = Node::start();
-    Usage::settled(&node, Usage::of_daemon).assert_at_most(DAEMON_AT_REST, "the daemon");
+    Usage::at_rest(&node, Usage::of_daemon, DAEMON_AT_REST).assert_at_most(DAEMON_AT_REST, "the daemon");
     Usage::settled(&node, monitor).assert_at_most(MONITOR_AT_REST, "the monitor");
     node.end();
 }
