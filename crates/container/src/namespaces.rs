@@ -66,7 +66,7 @@ impl Namespaces {
         let mut seen = Vec::new();
         for entry in &linux.namespaces {
             if seen.contains(&entry.kind) {
-                return Err(Error::invalid(format!("linux.namespaces: {} is listed twice", name(entry.kind))));
+                return Err(Error::invalid(format!("linux.namespaces: {} is listed twice", entry.kind.name())));
             }
             seen.push(entry.kind);
             let fd = match (given.remove(&entry.kind), entry.path.as_deref()) {
@@ -217,7 +217,7 @@ impl Namespaces {
         for (kind, fd) in self.joined() {
             match move_into_thread_name_spaces(fd, flag(kind)) {
                 Err(Errno::PERM) => remaining.push(kind),
-                result => result.during(|| format!("join the {} namespace", name(kind)))?,
+                result => result.during(|| format!("join the {} namespace", kind.name()))?,
             }
         }
         Ok(remaining)
@@ -230,7 +230,7 @@ impl Namespaces {
             move_into_thread_name_spaces(fd, flag(kind)).during(|| {
                 format!(
                     "join the {} namespace, which neither the caller nor the container's user namespace owns",
-                    name(kind)
+                    kind.name()
                 )
             })
         })
@@ -255,7 +255,7 @@ pub(crate) fn creation_error(operation: impl std::fmt::Display, error: std::io::
 }
 
 fn join(kind: NamespaceType, fd: &OwnedFd) -> Result<(), Error> {
-    move_into_thread_name_spaces(fd.as_fd(), flag(kind)).during(|| format!("join the {} namespace", name(kind)))
+    move_into_thread_name_spaces(fd.as_fd(), flag(kind)).during(|| format!("join the {} namespace", kind.name()))
 }
 
 /// Whether the caller is in this namespace.
@@ -263,7 +263,7 @@ fn is_callers(kind: NamespaceType, fd: &OwnedFd) -> Result<bool, Error> {
     let file = if kind == NamespaceType::User { "user" } else { "mnt" };
     let path = format!("/proc/self/ns/{file}");
     let callers = rustix::fs::stat(path.as_str()).during(|| format!("stat {path}"))?;
-    let given = rustix::fs::fstat(fd).during(|| format!("stat the {} namespace", name(kind)))?;
+    let given = rustix::fs::fstat(fd).during(|| format!("stat the {} namespace", kind.name()))?;
     Ok((callers.st_dev, callers.st_ino) == (given.st_dev, given.st_ino))
 }
 
@@ -308,11 +308,11 @@ fn original_pid_namespace() -> Result<BorrowedFd<'static>, Error> {
 
 fn open(kind: NamespaceType, path: &str) -> Result<OwnedFd, Error> {
     if !path.starts_with('/') {
-        return Err(Error::invalid(format!("linux.namespaces: {} path {path:?} is not absolute", name(kind))));
+        return Err(Error::invalid(format!("linux.namespaces: {} path {path:?} is not absolute", kind.name())));
     }
     let path = crate::spec_string::c_string("linux.namespaces", path)?;
     openat(CWD, path.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(|errno| {
-        Error::invalid(Error::system(format!("linux.namespaces: open {} namespace {path:?}", name(kind)), errno))
+        Error::invalid(Error::system(format!("linux.namespaces: open {} namespace {path:?}", kind.name()), errno))
     })
 }
 
@@ -321,22 +321,8 @@ fn check_kind(kind: NamespaceType, fd: BorrowedFd<'_>) -> Result<(), Error> {
         Ok(actual) if actual == flag(kind).bits() => Ok(()),
         _ => Err(Error::invalid(format!(
             "linux.namespaces: the descriptor or path for {} is not such a namespace",
-            name(kind)
+            kind.name()
         ))),
-    }
-}
-
-/// Returns the specification's name of a kind of namespace.
-pub(crate) fn name(kind: NamespaceType) -> &'static str {
-    match kind {
-        NamespaceType::Pid => "pid",
-        NamespaceType::Network => "network",
-        NamespaceType::Ipc => "ipc",
-        NamespaceType::Uts => "uts",
-        NamespaceType::Mount => "mount",
-        NamespaceType::User => "user",
-        NamespaceType::Cgroup => "cgroup",
-        NamespaceType::Time => "time",
     }
 }
 

@@ -39,7 +39,7 @@ impl Sysctls {
                 ))
             })?;
             if !namespaces.has(kind) {
-                let kind = crate::namespaces::name(kind);
+                let kind = kind.name();
                 return Err(Error::invalid(format!(
                     "linux.sysctl: {key} needs a new or joined {kind} namespace; otherwise it would change the host"
                 )));

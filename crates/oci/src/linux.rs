@@ -169,6 +169,23 @@ pub enum NamespaceType {
     Time,
 }
 
+impl NamespaceType {
+    /// Returns its name in the specification.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pid => "pid",
+            Self::Network => "network",
+            Self::Ipc => "ipc",
+            Self::Uts => "uts",
+            Self::Mount => "mount",
+            Self::User => "user",
+            Self::Cgroup => "cgroup",
+            Self::Time => "time",
+        }
+    }
+}
+
 /// A device file to create.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -198,7 +198,12 @@ impl Monitor {
         let pids =
             container.group.as_ref().map(Group::pids).transpose().map_err(|e| failed("list its processes", &e))?;
         if !pids.is_some_and(|pids| pids.contains(&pid)) {
-            return Err(failed("read its pid", &format_args!("process {pid} is not in the cgroup of the container")));
+            return Err(failed(
+                "read its pid",
+                &format_args!(
+                    "process {pid} is not in the cgroup of the container, which the runtime has to join (linux.cgroupsPath)"
+                ),
+            ));
         }
         if let Some(terminal) = terminal {
             let terminal = terminal.map_err(|e| failed("receive its terminal", &e))?;

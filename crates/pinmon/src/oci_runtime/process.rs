@@ -9,7 +9,6 @@ use std::{
 };
 
 use monitor_api::{Attachments, OciRuntime, PRIVATE, Role};
-use oci::NamespaceType;
 use rustix::{
     fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     fs::{AtFlags, CWD, FileType, Mode, OFlags},
@@ -118,7 +117,7 @@ impl Launch<'_> {
                     create_like(file, &target)?;
                     attach(file, &target)?;
                 }
-                Role::Namespace(kind) => bind_namespace(file, &private.join(format!("namespace-{}", name(*kind))))?,
+                Role::Namespace(kind) => bind_namespace(file, &private.join(format!("namespace-{}", kind.name())))?,
                 _ => {}
             }
         }
@@ -136,20 +135,6 @@ impl Launch<'_> {
         syscall::descriptors::close_on_exec_from(FIRST_AFTER_STDIO)?;
         // The runtime opens it again, by its number.
         Ok(fcntl_setfd(self.log, FdFlags::empty())?)
-    }
-}
-
-/// Returns the name of a namespace type in the specification.
-fn name(kind: NamespaceType) -> &'static str {
-    match kind {
-        NamespaceType::Pid => "pid",
-        NamespaceType::Network => "network",
-        NamespaceType::Ipc => "ipc",
-        NamespaceType::Uts => "uts",
-        NamespaceType::Mount => "mount",
-        NamespaceType::User => "user",
-        NamespaceType::Cgroup => "cgroup",
-        NamespaceType::Time => "time",
     }
 }
 

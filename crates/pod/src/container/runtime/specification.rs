@@ -51,7 +51,7 @@ pub(super) fn standalone(
             Role::Namespace(kind) => {
                 let namespaces = spec.linux.iter_mut().flat_map(|linux| &mut linux.namespaces);
                 for namespace in namespaces.filter(|namespace| namespace.kind == *kind) {
-                    namespace.path = Some(format!("{private}/namespace-{}", namespace_name(*kind)));
+                    namespace.path = Some(format!("{private}/namespace-{}", kind.name()));
                 }
             }
             _ => {}
@@ -81,12 +81,6 @@ fn propagation(mounts: &[oci::Mount]) -> Option<String> {
         _ => return None,
     };
     Some(needed.to_owned())
-}
-
-/// Returns the name of a namespace type in the specification.
-fn namespace_name(kind: NamespaceType) -> String {
-    let json = serde_json::to_value(kind).ok();
-    json.and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 /// Returns the annotations that runtimes know of containerd, and those that the administrator allows.
@@ -154,8 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_have_their_names_of_the_specification() {
-        assert_eq!(namespace_name(NamespaceType::Network), "network");
+    fn capabilities_are_known_by_their_names() {
         assert_eq!(capability("CAP_SYS_ADMIN"), Some(CapabilitySet::SYS_ADMIN));
         assert_eq!(capability("CAP_NO_SUCH"), None);
     }
