@@ -42,7 +42,7 @@ use crate::{
 const SECRET: &str = "a secret of the node";
 /// How long the removal of the attackers may take, so that a hung engine does not leave them on the machine.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(100);
-/// Maximum growth of daemon and monitor.
+/// Maximum growth of daemon and monitor that stays after the campaign.
 const GROWTH_MAX_KIB: u64 = 64 << 10;
 const ATTACKER: PodLimits = PodLimits { pids: 200, memory: 128 << 20, cpu_quota: 20_000, cpu_shares: 102 };
 const VICTIM: PodLimits = PodLimits { pids: 100, memory: 64 << 20, cpu_quota: 100_000, cpu_shares: 102 };
@@ -412,7 +412,7 @@ impl<'a> Campaign<'a> {
                 self.record.fault(fault);
             }
         }
-        if let Err(fault) = self.programs.check_memory(GROWTH_MAX_KIB) {
+        if let Err(fault) = self.programs.check_memory(GROWTH_MAX_KIB).await {
             self.record.fault(fault);
         }
         print!("{}", self.programs);
