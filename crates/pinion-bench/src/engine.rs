@@ -7,13 +7,15 @@ use cri_proto::v1::{
 use rustix::net::sockopt::socket_peercred;
 use tonic::transport::Channel;
 
-/// An engine to measure, parsed from `NAME=SOCKET`.
-#[derive(Clone, Debug)]
+/// An engine to measure, parsed from `NAME=SOCKET` or `NAME=SOCKET#HANDLER`.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     /// Name in the tables.
     pub(crate) name: String,
     /// Path of its CRI socket.
     pub(crate) socket: String,
+    /// Runtime handler of the pods; empty for the default handler of the engine.
+    pub(crate) handler: String,
 }
 
 impl FromStr for Endpoint {
@@ -22,10 +24,11 @@ impl FromStr for Endpoint {
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, socket) = text.split_once('=').ok_or_else(|| format!("{text:?} is not NAME=SOCKET"))?;
         let socket = socket.strip_prefix("unix://").unwrap_or(socket);
+        let (socket, handler) = socket.split_once('#').unwrap_or((socket, ""));
         if name.is_empty() || !socket.starts_with('/') {
-            return Err(format!("{text:?} is not NAME=SOCKET with an absolute path"));
+            return Err(format!("{text:?} is not NAME=SOCKET or NAME=SOCKET#HANDLER with an absolute path"));
         }
-        Ok(Self { name: name.to_owned(), socket: socket.to_owned() })
+        Ok(Self { name: name.to_owned(), socket: socket.to_owned(), handler: handler.to_owned() })
     }
 }
 
@@ -71,6 +74,11 @@ impl Engine {
         })
     }
 
+    /// Returns the runtime handler of its pods; empty for its default handler.
+    pub(crate) fn handler(&self) -> &str {
+        &self.endpoint.handler
+    }
+
     /// Opens another connection.
     pub(crate) async fn new_channel(&self) -> Result<Channel, Failure> {
         let socket = &self.endpoint.socket;
@@ -114,5 +122,24 @@ pub(crate) struct Failure(pub(crate) String);
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_has_a_socket_and_may_have_a_handler() {
+        let endpoint = |socket: &str, handler: &str| Endpoint {
+            name: "a".to_owned(),
+            socket: socket.to_owned(),
+            handler: handler.to_owned(),
+        };
+        assert_eq!("a=/run/a.sock".parse(), Ok(endpoint("/run/a.sock", "")));
+        assert_eq!("a=unix:///run/a.sock#crun".parse(), Ok(endpoint("/run/a.sock", "crun")));
+        for wrong in ["a", "=/run/a.sock", "a=run/a.sock"] {
+            assert!(wrong.parse::<Endpoint>().is_err(), "{wrong}");
+        }
     }
 }

@@ -21,7 +21,7 @@ use crate::{
 /// Arguments of `pinion-bench lists`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Engine to measure, NAME=SOCKET; may be repeated. Engines are measured one after the other.
+    /// Engine to measure, NAME=SOCKET or NAME=SOCKET#HANDLER; may be repeated. Engines are measured one after the other.
     #[arg(long = "engine", required = true)]
     engines: Vec<Endpoint>,
     /// Image with `sleep`; pulled if it is missing.

@@ -14,6 +14,7 @@ mod pods;
 mod probes;
 mod process;
 mod restart;
+mod runtimes;
 mod statistics;
 
 use std::process::ExitCode;
@@ -40,6 +41,8 @@ enum Scenario {
     Restart(restart::Arguments),
     /// OCI runtimes with runc's command line: run, exec, create, start, kill, delete.
     Oci(oci::Arguments),
+    /// Containers of `true`, each runtime through engines and at the command line.
+    Runtimes(runtimes::Arguments),
     /// Starts runtimes on request from standard input (used internally by `oci`).
     #[command(hide = true)]
     OciRunner(oci::RunnerArguments),
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Scenario::Lists(arguments) => block_on(lists::run(arguments)),
         Scenario::Probes(arguments) => block_on(probes::run(arguments)),
         Scenario::Restart(arguments) => block_on(restart::run(arguments)),
+        Scenario::Runtimes(arguments) => block_on(runtimes::run(arguments)),
         Scenario::Oci(arguments) => oci::run(&arguments),
         Scenario::OciRunner(arguments) => oci::serve(&arguments),
     };

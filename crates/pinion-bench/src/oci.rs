@@ -1,6 +1,7 @@
 //! `pinion-bench oci`: measures OCI runtimes with runc's command line, in turn, with the same bundle.
 
 mod bundle;
+mod command_line;
 mod compare;
 mod memory;
 mod report;
@@ -11,14 +12,16 @@ mod syscalls;
 
 use std::path::{Path, PathBuf};
 
+pub(crate) use command_line::CommandLines;
 pub(crate) use runner::{RunnerArguments, serve};
+pub(crate) use runtime::RuntimeArgument;
 
 use self::{
     bundle::{Bundle, Shape},
     compare::compare_with_floor,
     report::Report,
     runner::Runner,
-    runtime::{Runtime, RuntimeArgument},
+    runtime::Runtime,
 };
 use crate::{engine::Failure, machine::Machine};
 

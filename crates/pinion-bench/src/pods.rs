@@ -7,7 +7,8 @@ mod rounds;
 
 use std::path::PathBuf;
 
-pub(crate) use lifecycle::{RunningPod, remove_pod, start_pod};
+pub(crate) use density::{Density, measure as measure_density};
+pub(crate) use lifecycle::{RunningPod, container as container_config, pod as pod_config, remove_pod, start_pod};
 
 use crate::{
     engine::{Endpoint, Engine, Failure},
@@ -17,7 +18,7 @@ use crate::{
 /// Arguments of `pinion-bench pods`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Engine to measure, NAME=SOCKET; may be repeated. Engines are measured interleaved.
+    /// Engine to measure, NAME=SOCKET or NAME=SOCKET#HANDLER; may be repeated. Engines are measured interleaved.
     #[arg(long = "engine", required = true)]
     engines: Vec<Endpoint>,
     /// Image with `true` and `sleep`; pulled if it is missing.

@@ -20,7 +20,7 @@ const IN_FLIGHT: usize = 8;
 /// Arguments of `pinion-bench probes`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Engine to measure, NAME=SOCKET; may be repeated. Engines are measured one after the other.
+    /// Engine to measure, NAME=SOCKET or NAME=SOCKET#HANDLER; may be repeated. Engines are measured one after the other.
     #[arg(long = "engine", required = true)]
     engines: Vec<Endpoint>,
     /// Image with `true` and `sleep`; pulled if it is missing.

@@ -126,7 +126,8 @@ async fn measure(
 }
 
 async fn connect(arguments: &Arguments) -> Result<Engine, Failure> {
-    Engine::connect(&Endpoint { name: "pinion".to_owned(), socket: arguments.socket.clone() }).await
+    let endpoint = Endpoint { name: "pinion".to_owned(), socket: arguments.socket.clone(), handler: String::new() };
+    Engine::connect(&endpoint).await
 }
 
 /// Starts a daemon and waits until it is ready.

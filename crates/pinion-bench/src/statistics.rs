@@ -7,12 +7,16 @@ use serde::Serialize;
 pub(crate) struct Summary {
     /// Number of samples.
     pub(crate) count: usize,
+    /// Mean in milliseconds.
+    pub(crate) mean_ms: f64,
     /// Minimum in milliseconds.
     pub(crate) min_ms: f64,
     /// Median in milliseconds.
     pub(crate) p50_ms: f64,
     /// 99th percentile in milliseconds.
     pub(crate) p99_ms: f64,
+    /// Maximum in milliseconds.
+    pub(crate) max_ms: f64,
 }
 
 impl Summary {
@@ -22,7 +26,9 @@ impl Summary {
         sorted.sort_by(f64::total_cmp);
         let rank =
             |q: f64| sorted.get(((sorted.len() as f64 * q).ceil() as usize).saturating_sub(1)).copied().unwrap_or(0.0);
-        Self { count: sorted.len(), min_ms: rank(0.0), p50_ms: rank(0.5), p99_ms: rank(0.99) }
+        let mean_ms = sorted.iter().sum::<f64>() / sorted.len().max(1) as f64;
+        let (min_ms, p50_ms, p99_ms, max_ms) = (rank(0.0), rank(0.5), rank(0.99), rank(1.0));
+        Self { count: sorted.len(), mean_ms, min_ms, p50_ms, p99_ms, max_ms }
     }
 }
 
@@ -35,10 +41,12 @@ mod tests {
         let samples: Vec<_> = (1..=100).rev().map(Duration::from_millis).collect();
         let summary = Summary::of(&samples);
         assert_eq!((summary.count, summary.min_ms, summary.p50_ms, summary.p99_ms), (100, 1.0, 50.0, 99.0));
+        assert_eq!((summary.mean_ms, summary.max_ms), (50.5, 100.0));
     }
 
     #[test]
     fn a_summary_of_nothing_is_zero() {
-        assert_eq!(Summary::of(&[]).count, 0);
+        let summary = Summary::of(&[]);
+        assert_eq!((summary.count, summary.mean_ms, summary.max_ms), (0, 0.0, 0.0));
     }
 }

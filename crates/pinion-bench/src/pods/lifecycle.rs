@@ -87,7 +87,7 @@ pub(crate) async fn remove_pod(engine: &Engine, pod: RunningPod) -> Result<(), F
 async fn start(clock: &mut Clock<'_>, shape: &Shape, name: &str) -> Result<RunningPod, Failure> {
     let mut runtime = clock.engine.runtime.clone();
     let config = pod(shape, name);
-    let run = RunPodSandboxRequest { config: Some(config.clone()), ..Default::default() };
+    let run = RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: clock.engine.handler().to_owned() };
     let pod = clock.step(runtime.run_pod_sandbox(run)).await?.pod_sandbox_id;
     let create = CreateContainerRequest {
         pod_sandbox_id: pod.clone(),
@@ -116,7 +116,8 @@ fn namespaces(shape: &Shape) -> Option<NamespaceOption> {
     Some(NamespaceOption { network: network.into(), pid: NamespaceMode::Container.into(), ..Default::default() })
 }
 
-fn pod(shape: &Shape, name: &str) -> PodSandboxConfig {
+/// Returns the configuration of a pod.
+pub(crate) fn pod(shape: &Shape, name: &str) -> PodSandboxConfig {
     let security = LinuxSandboxSecurityContext {
         namespace_options: namespaces(shape),
         seccomp: runtime_default(),
@@ -138,7 +139,8 @@ fn pod(shape: &Shape, name: &str) -> PodSandboxConfig {
     }
 }
 
-fn container(shape: &Shape, name: &str) -> ContainerConfig {
+/// Returns the configuration of the container of a pod.
+pub(crate) fn container(shape: &Shape, name: &str) -> ContainerConfig {
     let security = LinuxContainerSecurityContext {
         namespace_options: namespaces(shape),
         seccomp: runtime_default(),
