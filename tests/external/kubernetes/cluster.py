@@ -16,9 +16,10 @@ from .images import Images
 
 
 class Cluster:
-    """`prepared` is the result of `prepare()`: the paths of the programs and the versions of the images."""
+    """`prepared` is the result of `prepare()`: the paths of the programs and the versions of the images. `engine_config` ends the
+    configuration of the engine."""
 
-    def __init__(self, work, engine, prepared):
+    def __init__(self, work, engine, prepared, engine_config=""):
         self.work, self.programs = work, prepared["programs"]
         self.logs = Path(os.environ.get("LOGS", work)).resolve()
         self.logs.mkdir(parents=True, exist_ok=True)
@@ -29,7 +30,7 @@ class Cluster:
         self.registry = Registry(work, port=5050)
         self.images = Images(self.registry.host, work, self.programs, prepared["tags"])
         self.credentials = Credentials(work / "credentials")
-        self.engine = create_engine(engine, work, registry=self.registry.host)
+        self.engine = create_engine(engine, work, registry=self.registry.host, extra_config=engine_config)
         self.control_plane = ControlPlane(work, self.logs, self.programs, self.credentials)
         self.node = nodes.Node(work, self.logs, self.programs, self.credentials, self.engine)
 

@@ -22,7 +22,7 @@ def create_engine(name, work, **options):
 
 
 class Engine:
-    """A daemon that serves the CRI. `socket` is the path of its socket, `log` its log file."""
+    """A daemon that serves the CRI. `socket` is the path of its socket, `log` its log file; `extra_config` ends its configuration."""
 
     name = ""
     # Addresses of pods.
@@ -30,13 +30,15 @@ class Engine:
     # Patterns of objects that may still exist after the engine was stopped (see isolation.py).
     allowed_leftovers = ()
 
-    def __init__(self, work, registry):
+    def __init__(self, work, registry, extra_config=""):
         self.work = Path(work) / self.name
         self.work.mkdir()
         self.work.chmod(0o711)
         self.log = Path(os.environ.get("LOGS", self.work)) / f"{self.name}.log"
         self.process = None
         self.configure(registry)
+        with self.config.open("a") as config:
+            config.write(extra_config)
 
     @property
     def address(self):

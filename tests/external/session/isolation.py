@@ -108,7 +108,7 @@ def _first_process(body, work, prepared, allowed_leftovers):
         steps = Steps()
         try:
             body(steps, work, prepared)
-        except Exception as error:  # noqa: BLE001: an error outside of a step ends the session
+        except (Exception, SystemExit) as error:  # noqa: BLE001: an error outside of a step ends the session
             with steps.step("the session"):
                 raise error
         finally:

@@ -23,7 +23,7 @@ class Steps:
             yield
         except Failure as failure:
             self._not_ok(name, str(failure))
-        except Exception:  # noqa: BLE001: a bug in the test, or a consequence of an earlier failed step
+        except (Exception, SystemExit):  # noqa: BLE001: a bug in the test, or a consequence of an earlier failed step
             self._not_ok(name, traceback.format_exc(limit=-2))
         else:
             print(f"ok {self.count} - {name} ({time.monotonic() - begin:.1f} s)", flush=True)

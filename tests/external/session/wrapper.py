@@ -51,3 +51,27 @@ def wrap(runtime, directory):
     program.write_text(_PROGRAM.format(python=sys.executable, runtime=runtime, missing=missing))
     program.chmod(0o755)
     return str(program)
+
+
+_HIDE_UNIFIED = """#!/bin/sh
+grep -q ' /sys/fs/cgroup/unified ' /proc/mounts || exec {runtime} "$@"
+unshare --mount sh -c 'umount /sys/fs/cgroup/unified && exec {runtime} "$@"' crun "$@" || exit
+{joins} || exit 0
+case " $* " in *' create '*)
+    bundle=${{*##*--bundle }}
+    bundle=${{bundle%% *}}
+    group=/sys/fs/cgroup/unified$(sed 's/.*"cgroupsPath":"\\([^"]*\\)".*/\\1/' "$bundle/config.json")
+    mkdir -p "$group" && cat "$bundle/pid" > "$group/cgroup.procs"
+esac
+"""
+
+
+def hide_unified(runtime, directory, joins):
+    """Returns the path of a wrapper in `directory` without the v2 tree at /sys/fs/cgroup/unified, which crun 1.8 refuses.
+
+    With `joins` it adds the new container to the cgroup in that tree afterwards, if the bundle has a file `pid`.
+    """
+    program = Path(directory) / f"hybrid-{os.path.basename(runtime)}"
+    program.write_text(_HIDE_UNIFIED.format(runtime=runtime, joins="true" if joins else "false"))
+    program.chmod(0o755)
+    return str(program)

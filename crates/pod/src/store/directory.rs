@@ -104,7 +104,8 @@ impl StateDirectory {
 
     fn clear(&self) -> Result<(), Error> {
         tracing::info!("the machine was rebooted: discarding the records in {}", self.root.display());
-        for part in ["sandbox", "container"] {
+        // What OCI runtimes recorded (`runtime`) refers to processes of the other boot, too.
+        for part in ["sandbox", "container", "runtime"] {
             let part = self.root.join(part);
             match fs::remove_dir_all(&part) {
                 Err(e) if e.kind() != ErrorKind::NotFound => {
@@ -145,9 +146,11 @@ mod tests {
             directory.discard_other_boot().expect("this boot");
             assert!(record.exists(), "boot id {known:?}");
         }
+        let runtime = root.path().join("runtime/crun/c");
+        fs::create_dir_all(&runtime).expect("state of a runtime");
         fs::write(&boot, "another\n").expect("boot id");
         directory.discard_other_boot().expect("another boot");
-        assert!(!record.exists());
+        assert!(!record.exists() && !runtime.exists());
         assert_eq!(fs::read_to_string(&boot).expect("boot id"), this);
     }
 }
