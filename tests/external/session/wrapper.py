@@ -54,22 +54,26 @@ def wrap(runtime, directory):
 
 
 _HIDE_UNIFIED = """#!/bin/sh
-grep -q ' /sys/fs/cgroup/unified ' /proc/mounts || exec {runtime} "$@"
-unshare --mount sh -c 'umount /sys/fs/cgroup/unified && exec {runtime} "$@"' crun "$@" || exit
-{joins} || exit 0
 case " $* " in *' create '*)
     bundle=${{*##*--bundle }}
     bundle=${{bundle%% *}}
+    sed -i 's/"ociVersion": *"[^"]*"/"ociVersion":"1.0.2"/' "$bundle/config.json"
+esac
+grep -q ' /sys/fs/cgroup/unified ' /proc/mounts || exec {runtime} "$@"
+unshare --mount --propagation unchanged sh -c 'mount --make-rprivate /sys/fs/cgroup && umount /sys/fs/cgroup/unified && exec {runtime} "$@"' crun "$@" || exit
+if {joins} && [ -n "$bundle" ]; then
     group=/sys/fs/cgroup/unified$(sed 's/.*"cgroupsPath":"\\([^"]*\\)".*/\\1/' "$bundle/config.json")
     mkdir -p "$group" && cat "$bundle/pid" > "$group/cgroup.procs"
-esac
+fi
 """
 
 
 def hide_unified(runtime, directory, joins):
-    """Returns the path of a wrapper in `directory` without the v2 tree at /sys/fs/cgroup/unified, which crun 1.8 refuses.
+    """Returns the path of a wrapper in `directory` for crun 1.8, which refuses the v2 tree at /sys/fs/cgroup/unified and newer versions
+    of the specification than 1.0.
 
-    With `joins` it adds the new container to the cgroup in that tree afterwards, if the bundle has a file `pid`.
+    The tree is hidden and the version lowered. With `joins` the new container is added to the cgroup in that tree afterwards, if the
+    bundle has a file `pid`.
     """
     program = Path(directory) / f"hybrid-{os.path.basename(runtime)}"
     program.write_text(_HIDE_UNIFIED.format(runtime=runtime, joins="true" if joins else "false"))
