@@ -39,6 +39,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod apply;
+mod complete;
 mod controller;
 mod convert_v1;
 mod convert_v2;

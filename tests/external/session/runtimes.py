@@ -12,6 +12,8 @@ RUNC = "v1.5.2"
 CONTAINERD = "v2.4.2"
 GVISOR = "v0.0.0-20260905035102-160fafc42237"
 YOUKI = "0.7.0"
+# Runtimes that fail with a v2 tree next to v1 hierarchies.
+WITHOUT_UNIFIED = ("crun", "youki")
 
 
 def runc():
@@ -65,4 +67,4 @@ def usable_here(name, path, directory):
     """Returns the path with which an engine other than Pinion can execute a runtime on this machine: the runtime itself, or a wrapper in
     `directory` for what this machine lacks."""
     path = wrap(str(path), directory)
-    return hide_unified(path, directory, joins=False) if name == "crun" else path
+    return hide_unified(path, directory, joins=False) if name in WITHOUT_UNIFIED else path

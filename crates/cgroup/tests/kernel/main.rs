@@ -42,6 +42,7 @@ const HYBRID: &[Test] = &[
     ("limits_are_written", limits::limits_are_written),
     ("limits_are_raised_and_lowered", limits::limits_are_raised_and_lowered),
     ("refused_limit_leaves_no_group", limits::refused_limit_leaves_no_group),
+    ("complete_in_every_tree", processes::complete_in_every_tree),
     ("unused_group_is_created_again", lifecycle::unused_group_is_created_again),
     ("kill_while_frozen_in_v1", processes::kill_while_frozen_in_v1),
     ("killed_descendants_die_after_thaw", processes::killed_descendants_die_after_thaw),

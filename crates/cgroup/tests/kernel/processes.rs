@@ -1,5 +1,6 @@
 use std::fs;
 
+use cgroup::Joiner;
 use oci::{Memory, Resources};
 
 use crate::fixture::{Fixture, pause, run_in};
@@ -14,6 +15,21 @@ pub(crate) fn join_every_tree() {
     }
     assert_eq!(group.pids().unwrap(), [process.pid]);
     assert!(!group.is_empty().unwrap());
+}
+
+/// Another runtime has put the process into the group in one tree only.
+pub(crate) fn complete_in_every_tree() {
+    let fixture = Fixture::new("complete");
+    let group = fixture.group(&Resources::default());
+    let process = run_in(&Joiner::default(), pause);
+    assert!(!group.complete(process.pid).unwrap(), "a process of another group is not moved");
+    assert!(group.is_empty().unwrap());
+    fs::write(fixture.file("pids", "cgroup.procs"), process.pid.to_string()).unwrap();
+    for _ in 0..2 {
+        assert!(group.complete(process.pid).unwrap());
+        let membership = fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).unwrap();
+        assert!(membership.lines().all(|line| line.ends_with(fixture.path.as_str())), "{membership}");
+    }
 }
 
 /// Only the v2 tree is mounted: the child is cloned into its group and joins no other tree.

@@ -195,9 +195,8 @@ impl Monitor {
         let pid = read_pid(&bundle).map_err(|e| failed("read its pid", &e))?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| failed("open its process", &e))?;
         // A process in the container's cgroup is none of the monitor, of another container or of a command.
-        let pids =
-            container.group.as_ref().map(Group::pids).transpose().map_err(|e| failed("list its processes", &e))?;
-        if !pids.is_some_and(|pids| pids.contains(&pid)) {
+        let is_inside = container.group.as_ref().map(|group| group.complete(pid)).transpose();
+        if is_inside.map_err(|e| failed("find its cgroup", &e))? != Some(true) {
             return Err(failed(
                 "read its pid",
                 &format_args!(
