@@ -56,6 +56,13 @@ fn handlers(config: &Config) -> Vec<pod::OciHandler> {
         environment: handler.environment.clone(),
         timeout: handler.timeout,
         allowed_annotations: handler.allowed_annotations.clone(),
+        default_annotations: handler.default_annotations.clone(),
+        privileged_devices: match handler.privileged_without_host_devices {
+            false => pod::PrivilegedDevices::All,
+            true if handler.privileged_without_host_devices_all_devices_allowed => pod::PrivilegedDevices::Allowed,
+            true => pod::PrivilegedDevices::Requested,
+        },
+        base_spec: handler.base_runtime_spec.as_ref().map(|base| base.spec.clone()),
     };
     config.handlers.iter().map(convert).collect()
 }

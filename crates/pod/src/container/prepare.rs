@@ -23,9 +23,10 @@ use super::{
     spec::{self, Mounts, Sources, SpecInputs},
 };
 use crate::{
-    ContainerDefaults, Error, SharedMode, Volume,
+    ContainerDefaults, Error, OciHandler, SharedMode, Volume,
     error::failed,
     namespaces::{FILES, KINDS, SHM, SharedResource, hostname, id_map},
+    node::Handler,
     parts::Parts,
     stdio::{Stdio, log_file::LogFile},
     store::{Container, FIFOS, SPEC, Sandbox},
@@ -87,6 +88,7 @@ pub(crate) fn draft(
         nofile: parts.node.nofile.clone(),
         defaults: &parts.node.config.defaults,
         device_ownership: parts.node.config.device_ownership_from_security_context,
+        privileged_devices: handler_of(parts, sandbox).map(|handler| handler.privileged_devices).unwrap_or_default(),
     };
     let process = spec::process(&inputs)?;
     let log = files.log.take();
@@ -163,10 +165,19 @@ pub(crate) fn prepare(
         };
         let joins = (joins_pid && shares_pid).then_some(NamespaceType::Pid);
         let limits_huge_pages = parts.node.trees.limits_huge_pages();
-        let inputs = BundleInputs { spec: &spec, seccomp: profile, joins, limits_huge_pages };
+        let base = handler_of(parts, sandbox).and_then(|handler| handler.base_spec.as_deref());
+        let inputs = BundleInputs { spec: &spec, seccomp: profile, joins, base, limits_huge_pages };
         write_bundle(runtime, sandbox, container, inputs, &mut send)?;
     }
     Ok(Prepared { spec, bundle, joins_pid, send, keep })
+}
+
+/// Returns the OCI runtime that is configured as the handler of a pod, if it has one.
+fn handler_of<'a>(parts: &'a Parts, sandbox: &Sandbox) -> Option<&'a OciHandler> {
+    match parts.node.handlers.get(&sandbox.config().runtime_handler) {
+        Ok(Handler::Oci(handler)) => Some(handler),
+        Ok(Handler::Native) | Err(_) => None,
+    }
 }
 
 /// Creates the bundle for the container's hooks: `config.json`, and the directory on which they find the container's

@@ -3,6 +3,7 @@
 //! The monitor runs the commands (`pinmon/src/oci_runtime.rs`). The bundle is in the state directory of the container,
 //! and the volumes and the root in it are mounted only in the mount namespace in which `create` runs.
 
+mod base_spec;
 mod bundle;
 mod specification;
 
@@ -44,6 +45,7 @@ pub(crate) fn runtime_of(handler: &OciHandler, state_dir: &Path, container: &Pat
         },
         root,
         allowed_annotations: handler.allowed_annotations.clone(),
+        default_annotations: handler.default_annotations.clone(),
     })
 }
 

@@ -13,7 +13,10 @@ use image::ImageConfig;
 use oci::{Linux, Namespace, NamespaceType, Process, Rlimit, Root, Spec, User};
 
 use super::selinux;
-use crate::{ContainerConfig, ContainerDefaults, Error, PidMode, SandboxConfig, SharedMode, store::ContainerMetadata};
+use crate::{
+    ContainerConfig, ContainerDefaults, Error, PidMode, PrivilegedDevices, SandboxConfig, SharedMode,
+    store::ContainerMetadata,
+};
 
 pub(crate) use arguments::{absolute, set};
 pub(super) use mounts::{ExtraMount, Mounts, Sources, normalize};
@@ -33,6 +36,8 @@ pub(super) struct SpecInputs<'a> {
     pub(super) defaults: &'a ContainerDefaults,
     /// Whether devices are owned by the container's user (`device_ownership_from_security_context`).
     pub(super) device_ownership: bool,
+    /// Devices of a privileged container.
+    pub(super) privileged_devices: PrivilegedDevices,
 }
 
 impl SpecInputs<'_> {

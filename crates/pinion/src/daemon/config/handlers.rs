@@ -1,6 +1,13 @@
 //! The tables `[handlers.NAME]`.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Read},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use serde::Serialize;
 
@@ -10,9 +17,11 @@ use super::{Reader, container, layers::Value, value};
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Maximum length of the name of a handler, as that of a RuntimeClass (RFC 1123).
 const NAME_MAX: usize = 63;
+/// Maximum size of a base specification, in bytes.
+const SPEC_MAX: u64 = 1024 * 1024;
 
 /// A runtime handler: a program with the command line of runc.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Handler {
     /// The only kind so far.
     pub(crate) kind: Kind,
@@ -29,6 +38,30 @@ pub(crate) struct Handler {
     pub(crate) timeout: Duration,
     /// Annotations of pods and containers that it gets.
     pub(crate) allowed_annotations: Vec<String>,
+    /// Whether privileged containers get only the devices that they request.
+    pub(crate) privileged_without_host_devices: bool,
+    /// Whether such containers may use every device all the same.
+    pub(crate) privileged_without_host_devices_all_devices_allowed: bool,
+    /// Specification whose properties containers get in addition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) base_runtime_spec: Option<BaseSpec>,
+    /// Annotations of all its containers.
+    pub(crate) default_annotations: BTreeMap<String, String>,
+}
+
+/// A file with a runtime specification.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(into = "PathBuf")]
+pub(crate) struct BaseSpec {
+    path: PathBuf,
+    /// Its content.
+    pub(crate) spec: Arc<pod::oci::Spec>,
+}
+
+impl From<BaseSpec> for PathBuf {
+    fn from(base: BaseSpec) -> Self {
+        base.path
+    }
 }
 
 /// Kind of a runtime handler.
@@ -57,6 +90,14 @@ pub(super) fn read(from: &mut Reader) -> BTreeMap<String, Handler> {
             environment: from.list_in(table, "environment", container::variable),
             timeout: from.value_in(table, "timeout", timeout).unwrap_or(TIMEOUT),
             allowed_annotations: from.list_in(table, "allowed_annotations", value::name),
+            privileged_without_host_devices: flag(from, table, "privileged_without_host_devices"),
+            privileged_without_host_devices_all_devices_allowed: flag(
+                from,
+                table,
+                "privileged_without_host_devices_all_devices_allowed",
+            ),
+            base_runtime_spec: from.value_in(table, "base_runtime_spec", base_spec),
+            default_annotations: from.texts_in(table, "default_annotations", value::name),
         };
         handlers.insert(name, handler);
     }
@@ -73,6 +114,30 @@ fn argument(value: &Value) -> Result<String, String> {
         true => Err(format!("{name} is set by Pinion; for the directory of the state, set root")),
         false => Ok(argument),
     }
+}
+
+/// Reads a boolean; false if it is not set.
+fn flag(from: &mut Reader, table: [&str; 2], key: &str) -> bool {
+    from.value_in(table, key, value::boolean).unwrap_or(false)
+}
+
+/// Reads a file with a runtime specification.
+fn base_spec(value: &Value) -> Result<BaseSpec, String> {
+    let path = value::absolute(value)?;
+    let read = || -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        if !fs::metadata(&path)?.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        fs::File::open(&path)?.take(SPEC_MAX + 1).read_to_end(&mut bytes)?;
+        match bytes.len() as u64 > SPEC_MAX {
+            true => Err(io::Error::other(format!("larger than {SPEC_MAX} bytes"))),
+            false => Ok(bytes),
+        }
+    };
+    let bytes = read().map_err(|error| format!("read {}: {error}", path.display()))?;
+    let spec = pod::oci::from_json(&bytes).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(BaseSpec { path, spec: Arc::new(spec) })
 }
 
 fn timeout(value: &Value) -> Result<Duration, String> {

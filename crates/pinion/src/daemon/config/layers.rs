@@ -74,6 +74,8 @@ pub(crate) type Values = BTreeMap<Vec<String>, Value>;
 pub(crate) struct Layers {
     pub(super) defaults: Values,
     pub(super) values: Values,
+    /// Tables in tables that have no key, and their places.
+    pub(super) empty_tables: Values,
     /// Errors of files that cannot be read or parsed; reported together with all other errors.
     pub(super) errors: Vec<(Place, String)>,
     /// The files that were read, in order.
@@ -113,7 +115,7 @@ impl Layers {
 
     fn new() -> Result<Self, ConfigError> {
         let (defaults, values, errors, files) = (Values::new(), Values::new(), Vec::new(), Vec::new());
-        let mut layers = Self { defaults, values, errors, files, count: 0 };
+        let mut layers = Self { defaults, values, empty_tables: Values::new(), errors, files, count: 0 };
         layers.add("the embedded defaults", DEFAULT);
         if let Some((_, error)) = layers.errors.first() {
             return Err(ConfigError(format!("the embedded defaults: {error}")));
@@ -145,10 +147,13 @@ impl Layers {
     fn add(&mut self, name: &str, text: &str) {
         let source = Source { layer: self.count, name: name.into(), text };
         self.count += 1;
-        let mut values = Values::new();
+        let (mut values, mut empty) = (Values::new(), Values::new());
         let parsed = DeTable::parse(text).map_err(|error| source.syntax_error(&error));
-        match parsed.and_then(|table| source.flatten(&mut Vec::new(), table.get_ref(), &mut values)) {
-            Ok(()) => self.values.extend(values),
+        match parsed.and_then(|table| source.flatten(&mut Vec::new(), table.get_ref(), &mut values, &mut empty)) {
+            Ok(()) => {
+                self.values.extend(values);
+                self.empty_tables.extend(empty);
+            }
             Err(error) => self.errors.push(error),
         }
     }
@@ -221,8 +226,14 @@ impl Source<'_> {
         (self.place(offset), error.message().trim_end().replace('\n', "; "))
     }
 
-    /// Adds each value that is not a table to `into` under its full path.
-    fn flatten(&self, path: &mut Vec<String>, table: &DeTable<'_>, into: &mut Values) -> Result<(), (Place, String)> {
+    /// Adds each value that is not a table to `into` under its full path, and each table without a key to `empty`.
+    fn flatten(
+        &self,
+        path: &mut Vec<String>,
+        table: &DeTable<'_>,
+        into: &mut Values,
+        empty: &mut Values,
+    ) -> Result<(), (Place, String)> {
         for (key, value) in table {
             path.push(key.get_ref().to_string());
             match value.get_ref() {
@@ -230,7 +241,10 @@ impl Source<'_> {
                     let place = self.place(value.span().start);
                     return Err((place, format!("{}: tables are nested too deeply", dotted(path))));
                 }
-                DeValue::Table(table) => self.flatten(path, table, into)?,
+                DeValue::Table(table) if table.is_empty() => {
+                    empty.insert(path.clone(), self.value(value, key.span().start));
+                }
+                DeValue::Table(table) => self.flatten(path, table, into, empty)?,
                 _ => drop(into.insert(path.clone(), self.value(value, key.span().start))),
             }
             path.pop();

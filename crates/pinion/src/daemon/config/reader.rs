@@ -16,6 +16,8 @@ pub(super) struct Reader {
     defaults: Values,
     /// Values that were not read yet.
     values: Values,
+    /// Tables without a key.
+    empty_tables: Values,
     /// Places of the values that were read.
     places: BTreeMap<&'static str, Place>,
     known: BTreeSet<&'static str>,
@@ -25,9 +27,17 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn new(layers: Layers) -> Self {
-        let Layers { defaults, values, errors, .. } = layers;
+        let Layers { defaults, values, empty_tables, errors, .. } = layers;
         let is_file_missing = !errors.is_empty();
-        Self { defaults, values, places: BTreeMap::new(), known: BTreeSet::new(), errors, is_file_missing }
+        Self {
+            defaults,
+            values,
+            empty_tables,
+            places: BTreeMap::new(),
+            known: BTreeSet::new(),
+            errors,
+            is_file_missing,
+        }
     }
 
     /// Reads a key that has a default. An invalid value is recorded as an error, and the default is returned instead.
@@ -83,11 +93,33 @@ impl Reader {
         lists
     }
 
-    /// Returns the names of the tables in a table.
+    /// Returns the names of the tables in a table, also of those without a key.
     pub(super) fn tables_under(&mut self, table: &'static str) -> Vec<String> {
         self.known.insert(table);
-        let names = self.values.keys().filter(|key| key.len() == 3 && key[0] == table).map(|key| key[1].clone());
+        let in_table = |key: &&Vec<String>, length: usize| key.len() >= length && key[0] == table;
+        let names = self.values.keys().filter(|key| in_table(key, 3));
+        let names = names.chain(self.empty_tables.keys().filter(|key| in_table(key, 2))).map(|key| key[1].clone());
         names.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Reads a table of strings that is in a table of a table; empty if it is not set.
+    pub(super) fn texts_in(
+        &mut self,
+        [table, name]: [&str; 2],
+        key: &str,
+        check: impl Fn(&Value) -> Result<String, String>,
+    ) -> BTreeMap<String, String> {
+        let table_path = [table, name, key].map(str::to_owned);
+        let paths: Vec<Vec<String>> = self.values.keys().filter(|path| is_under(path, &table_path)).cloned().collect();
+        let mut texts = BTreeMap::new();
+        for path in paths {
+            let (Some(value), Some(name)) = (self.values.remove(&path), path.last()) else { continue };
+            match check(&value) {
+                Ok(text) => drop(texts.insert(name.clone(), text)),
+                Err(cause) => self.errors.push((value.place, format!("{}: {cause}", dotted(&path)))),
+            }
+        }
+        texts
     }
 
     /// Reads a key of a table in a table. `None`: it is not set, or invalid, which is recorded as an error.
@@ -139,8 +171,9 @@ impl Reader {
 
     /// Records an error of a table in a table.
     pub(super) fn error_in(&mut self, table: &str, name: &str, cause: &str) {
-        let is_in = |key: &[String]| key.len() == 3 && key[0] == table && key[1] == name;
-        let place = self.values.iter().find(|(key, _)| is_in(key)).map(|(_, value)| value.place.clone());
+        let is_in = |key: &[String]| key.len() >= 2 && key[0] == table && key[1] == name;
+        let mut places = self.values.iter().chain(&self.empty_tables);
+        let place = places.find(|(key, _)| is_in(key)).map(|(_, value)| value.place.clone());
         let place = place.or_else(|| self.errors.last().map(|(place, _)| place.clone()));
         if let Some(place) = place {
             self.errors.push((place, format!("{table}.{name}: {cause}")));

@@ -7,6 +7,7 @@ use monitor_api::{Attachments, PRIVATE, Role};
 use oci::{Capabilities, NamespaceType, Root, Spec};
 use rustix::thread::CapabilitySet;
 
+use super::base_spec;
 use crate::store::{Container, ContainerRuntime, Sandbox};
 
 /// Version of the specification: the newest that runtimes of 2023 accept. Newer properties are ignored by them.
@@ -20,6 +21,8 @@ pub(crate) struct BundleInputs<'a> {
     pub(crate) seccomp: Option<oci::Seccomp>,
     /// A namespace of the pod that is attached later.
     pub(crate) joins: Option<NamespaceType>,
+    /// Specification of the handler whose properties the container gets if the request does not determine them.
+    pub(crate) base: Option<&'a Spec>,
     /// Whether huge pages can be limited. The kubelet sets limits also where they cannot, and runtimes fail then.
     pub(crate) limits_huge_pages: bool,
 }
@@ -32,7 +35,7 @@ pub(super) fn standalone(
     inputs: BundleInputs<'_>,
     attachments: &Attachments,
 ) -> Spec {
-    let BundleInputs { spec, seccomp, joins, limits_huge_pages } = inputs;
+    let BundleInputs { spec, seccomp, joins, base, limits_huge_pages } = inputs;
     let mut spec = spec.clone();
     let private = format!("{}/{PRIVATE}", runtime.command.bundle);
     spec.oci_version = VERSION.to_owned();
@@ -56,6 +59,9 @@ pub(super) fn standalone(
             }
             _ => {}
         }
+    }
+    if let Some(base) = base {
+        base_spec::add(&mut spec, base);
     }
     if let Some(linux) = &mut spec.linux {
         linux.seccomp = seccomp;
@@ -83,7 +89,8 @@ fn propagation(mounts: &[oci::Mount]) -> Option<String> {
     Some(needed.to_owned())
 }
 
-/// Returns the annotations that runtimes know of containerd, and those that the administrator allows.
+/// Returns the annotations of all containers of the handler, those that the administrator allows, and those that
+/// runtimes know of containerd.
 fn annotations(runtime: &ContainerRuntime, sandbox: &Sandbox, container: &Container) -> BTreeMap<String, String> {
     let (pod, config) = (sandbox.config(), container.config());
     let is_allowed = |name: &String| {
@@ -94,8 +101,9 @@ fn annotations(runtime: &ContainerRuntime, sandbox: &Sandbox, container: &Contai
         runtime.allowed_annotations.iter().any(matches)
     };
     let requested = pod.annotations.iter().chain(&config.annotations).filter(|(name, _)| is_allowed(name));
-    let mut annotations: BTreeMap<String, String> =
-        requested.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let requested = requested.map(|(name, value)| (name.clone(), value.clone()));
+    let mut annotations = runtime.default_annotations.clone();
+    annotations.extend(requested);
     let known = [
         ("container-type", "container"),
         ("sandbox-id", sandbox.id().as_str()),

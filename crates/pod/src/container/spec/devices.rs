@@ -10,7 +10,7 @@ use oci::{Device, DeviceKind, DeviceRule};
 use rustix::fs::{major, minor};
 
 use super::SpecInputs;
-use crate::{DeviceMapping, Error, error::failed};
+use crate::{DeviceMapping, Error, PrivilegedDevices, error::failed};
 
 /// Devices that every container may use: type, major, minor.
 const DEFAULT: [(&str, Option<i64>, Option<i64>); 8] = [
@@ -34,9 +34,10 @@ const DEVICES_MAX: usize = 65536;
 pub(super) fn devices(inputs: &SpecInputs<'_>) -> Result<(Vec<Device>, Vec<DeviceRule>), Error> {
     let config = inputs.config();
     let (mut devices, mut rules) = (Vec::new(), Vec::new());
-    if config.security.privileged {
+    let all = DeviceRule { allow: true, access: Some("rwm".into()), ..DeviceRule::default() };
+    if config.security.privileged && inputs.privileged_devices == PrivilegedDevices::All {
         walk(Path::new("/dev"), "/dev", 0, &mut devices)?;
-        rules.push(DeviceRule { allow: true, access: Some("rwm".into()), ..DeviceRule::default() });
+        rules.push(all);
     } else {
         rules.push(DeviceRule { allow: false, access: Some("rwm".into()), ..DeviceRule::default() });
         // Creating a device file is harmless if opening it is not allowed.
@@ -47,6 +48,9 @@ pub(super) fn devices(inputs: &SpecInputs<'_>) -> Result<(Vec<Device>, Vec<Devic
                 rules.extend(rule_of(&device, &mapping.permissions));
                 add(&mut devices, with_owner(device, inputs));
             }
+        }
+        if config.security.privileged && inputs.privileged_devices == PrivilegedDevices::Allowed {
+            rules = vec![all];
         }
     }
     Ok((devices, rules))

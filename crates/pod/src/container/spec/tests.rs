@@ -107,6 +107,7 @@ fn build_spec(config: ContainerConfig, image: &ImageConfig) -> Result<Spec, Erro
         nofile,
         defaults: &defaults,
         device_ownership: false,
+        privileged_devices: PrivilegedDevices::All,
     };
     let file = || std::fs::File::open("/dev/null").map(Into::into).map_err(|e| Error::internal(e.to_string()));
     let sources = Sources { shm: &file, file: &|_| file(), volume: &|_| file() };

@@ -1,6 +1,6 @@
 //! What is on record about a container.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use monitor_api::{CommandError, ExitStatus, OciRuntime};
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,9 @@ pub(crate) struct ContainerRuntime {
     pub(crate) command: OciRuntime,
     /// Annotations of pods and containers that it gets: whole names, or prefixes that end with `*`.
     pub(crate) allowed_annotations: Vec<String>,
+    /// Annotations of all its containers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) default_annotations: BTreeMap<String, String>,
 }
 
 /// Phase of a container's lifecycle (drawn in the module `container`).
