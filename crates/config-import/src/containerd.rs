@@ -1,6 +1,7 @@
 //! containerd's configuration: versions 2 to 4, with `imports`.
 
 mod base_spec;
+mod handlers;
 mod legacy;
 mod plugin_rules;
 mod server_rules;
@@ -13,7 +14,6 @@ use crate::{
     Finding, Import, ImportError, Outcome, Rule,
     apply::apply,
     hosts,
-    key::dotted,
     source::{self, Setting},
     wildcard,
 };
@@ -24,7 +24,6 @@ const RUNTIME: &str = "io.containerd.cri.v1.runtime";
 const IMPORT_DEPTH_MAX: usize = 8;
 /// Handler that is the default unless another is set.
 const RUNC: &str = "runc";
-const HANDLER: &str = "not translated: add a program with the command line of runc as [handlers.NAME] (docs/handlers.md), or remove its RuntimeClass";
 
 /// Returns the rules of `config.toml`.
 pub(crate) fn rules() -> Vec<Rule> {
@@ -37,7 +36,7 @@ pub(crate) fn import(file: &Path) -> Result<Import, ImportError> {
     let mut settings = Vec::new();
     read(file, 0, &mut import.files, &mut settings)?;
     let default = default_handler(&settings);
-    let handlers = without_handlers(&mut settings, &default);
+    let handlers = handlers::take(&mut settings, &default);
     let base_spec = base_spec::take(&mut settings);
     import.findings = apply(settings, &rules());
     import.findings.extend(base_spec);
@@ -117,27 +116,6 @@ fn default_handler(settings: &[Setting]) -> String {
     let is_default = |setting: &&Setting| setting.path == ["plugins", RUNTIME, "containerd", "default_runtime_name"];
     let set = settings.iter().rev().find(is_default).and_then(|setting| setting.value.as_str());
     set.filter(|name| !name.is_empty()).unwrap_or(RUNC).to_owned()
-}
-
-/// Removes the settings of all runtime handlers but the default one. Returns one finding for each.
-fn without_handlers(settings: &mut Vec<Setting>, default: &str) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = Vec::new();
-    settings.retain(|setting| {
-        let [plugins, plugin, containerd, runtimes, name, ..] = setting.path.as_slice() else { return true };
-        let table = [plugins, plugin, containerd, runtimes].map(String::as_str);
-        if name == default || table != ["plugins", RUNTIME, "containerd", "runtimes"] {
-            return true;
-        }
-        // `plugins`, the plugin, `containerd`, `runtimes` and the name, in every version.
-        let written = setting.written.as_ref().unwrap_or(&setting.path);
-        let key = dotted(&written[..written.len().min(5)]);
-        if findings.iter().all(|finding| finding.key != key) {
-            let place = Some((setting.file.to_path_buf(), setting.line));
-            findings.push(Finding { key, place, outcome: Outcome::Unserved(HANDLER.to_owned()) });
-        }
-        false
-    });
-    findings
 }
 
 /// Returns the cgroup driver of a configuration that does not set one.

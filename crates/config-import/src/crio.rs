@@ -1,5 +1,6 @@
 //! CRI-O's configuration: `crio.conf`, its drop-ins, and the files of registries that CRI-O shares with Podman.
 
+mod handlers;
 mod registries;
 mod rules;
 
@@ -10,13 +11,10 @@ use toml::Value;
 use crate::{
     Finding, Import, ImportError, Outcome, Rule,
     apply::apply,
-    key::dotted,
     source::{self, Setting},
 };
 
 pub(crate) use registries::REGISTRIES;
-
-const HANDLER: &str = "not translated: add a program with the command line of runc as [handlers.NAME] (docs/handlers.md), or remove its RuntimeClass";
 
 /// Returns the rules of `crio.conf`.
 pub(crate) fn rules() -> Vec<Rule> {
@@ -37,7 +35,7 @@ pub(crate) fn import(file: &Path, containers: &Path) -> Result<Import, ImportErr
     }
     source::check_count(&import.files)?;
     let default = default_handler(&settings);
-    let handlers = without_handlers(&mut settings, &default);
+    let handlers = handlers::take(&mut settings, &default);
     import.findings = apply(settings, &rules());
     import.findings.extend(handlers);
     registries::import(containers, &mut import)?;
@@ -50,25 +48,6 @@ fn default_handler(settings: &[Setting]) -> String {
     let is_default = |setting: &&Setting| setting.path == ["crio", "runtime", "default_runtime"];
     let set = settings.iter().rev().find(is_default).and_then(|setting| setting.value.as_str());
     set.filter(|name| !name.is_empty()).unwrap_or("crun").to_owned()
-}
-
-/// Removes the settings of all runtime handlers but the default one. Returns one finding for each.
-fn without_handlers(settings: &mut Vec<Setting>, default: &str) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = Vec::new();
-    settings.retain(|setting| {
-        let [crio, runtime, runtimes, name, ..] = setting.path.as_slice() else { return true };
-        let table = [crio, runtime, runtimes].map(String::as_str);
-        if name == default || table != ["crio", "runtime", "runtimes"] {
-            return true;
-        }
-        let key = dotted(&setting.path[..4]);
-        if findings.iter().all(|finding| finding.key != key) {
-            let place = Some((setting.file.to_path_buf(), setting.line));
-            findings.push(Finding { key, place, outcome: Outcome::Unserved(HANDLER.to_owned()) });
-        }
-        false
-    });
-    findings
 }
 
 /// Returns a finding for the certificates of registries, which Pinion reads in the same layout, if there are any.

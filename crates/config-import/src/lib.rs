@@ -28,6 +28,7 @@ mod crio;
 mod document;
 mod engine;
 mod finding;
+mod handlers;
 mod hosts;
 mod key;
 mod rule;

@@ -40,7 +40,31 @@ fn a_key_of_version_2_has_the_rule_of_its_successor() {
 }
 
 #[test]
-fn handlers_other_than_the_default_are_reported_once() {
+fn handlers_of_runc_s_shim_are_translated() {
+    let import = imported(
+        "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.nvidia]\n\
+         runtime_type = \"io.containerd.runc.v2\"\nprivileged_without_host_devices = true\n\
+         pod_annotations = [\"a.example/*\"]\ncontainer_annotations = [\"b\"]\nbase_runtime_spec = \"/etc/base.json\"\n\
+         [plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/bin/n\"\n\
+         Root = \"/run/n\"\nSystemdCgroup = true\n\
+         [plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.other]\n\
+         runtime_type = \"io.containerd.runc.v2\"\npod_annotations = [\"*.x\"]\n\
+         [plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.other.options]\nBinaryName = \"/usr/bin/o\"\n",
+    );
+    let values = values(&import);
+    let expected: toml::Table = toml::from_str(
+        "binary = \"/usr/bin/n\"\nroot = \"/run/n\"\nprivileged_without_host_devices = true\n\
+         allowed_annotations = [\"a.example/*\", \"b\"]\nbase_runtime_spec = \"/etc/base.json\"\n",
+    )
+    .expect("TOML");
+    assert_eq!(values["handlers"]["nvidia"], Value::Table(expected));
+    assert_eq!(values["handlers"]["other"]["binary"].as_str(), Some("/usr/bin/o"));
+    let unserved: Vec<_> = import.findings.iter().filter(|f| matches!(f.outcome, Outcome::Unserved(_))).collect();
+    assert!(unserved.len() == 1 && unserved[0].key.ends_with("other.pod_annotations"), "{unserved:?}");
+}
+
+#[test]
+fn handlers_of_other_shims_are_reported_once() {
     let import = imported(
         "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.nvidia]\nruntime_type = \"x\"\n\
          privileged_without_host_devices = true\n\

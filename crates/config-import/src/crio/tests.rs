@@ -74,6 +74,28 @@ fn mirrors_of_registries_are_translated() {
 }
 
 #[test]
+fn handlers_of_type_oci_are_translated() {
+    let import = imported(
+        "[crio.runtime.runtimes.crun]\nruntime_root = \"/run/crun\"\n[crio.runtime.runtimes.nvidia]\n\
+         runtime_path = \"/usr/bin/nvidia-container-runtime\"\nruntime_type = \"oci\"\nruntime_root = \"/run/n\"\n\
+         allowed_annotations = [\"io.example\"]\nprivileged_without_host_devices = true\nmonitor_env = [\"A=1\"]\n\
+         [crio.runtime.runtimes.nvidia.default_annotations]\n\"run.oci/x\" = \"1\"\n",
+        "",
+        "",
+    );
+    assert_eq!(unserved(&import), Vec::<&str>::new());
+    let values = values(&import);
+    let expected: toml::Table = toml::from_str(
+        "binary = \"/usr/bin/nvidia-container-runtime\"\nroot = \"/run/n\"\nenvironment = [\"A=1\"]\n\
+         allowed_annotations = [\"io.example*\"]\nprivileged_without_host_devices = true\n\
+         [default_annotations]\n\"run.oci/x\" = \"1\"\n",
+    )
+    .expect("TOML");
+    assert_eq!(values["handlers"].as_table().expect("a table").len(), 1, "the default one is Pinion itself");
+    assert_eq!(values["handlers"]["nvidia"], Value::Table(expected));
+}
+
+#[test]
 fn handlers_and_unknown_keys_are_reported() {
     let import = imported(
         "[crio.runtime.runtimes.crun]\nruntime_root = \"/run/crun\"\n[crio.runtime.runtimes.kata]\nruntime_path = \"/k\"\n\

@@ -38,7 +38,8 @@ fn a_node_of_containerd_with_mirrors_a_private_ca_and_nvidia_is_translated() {
     assert_eq!(config.cdi.dirs.len(), 3);
     assert_eq!(config.registries.config_dir, Path::new("/srv/certs.d"));
     assert_eq!(config.metrics.address.map(|address| address.port()), Some(1338));
-    assert!(unserved.iter().any(|key| key.ends_with("runtimes.nvidia")), "{unserved:?}");
+    assert_eq!(config.handlers["nvidia"].binary, Path::new("/usr/bin/nvidia-container-runtime"));
+    assert!(!unserved.iter().any(|key| key.contains("nvidia")), "{unserved:?}");
 }
 
 #[test]
