@@ -9,6 +9,7 @@
 
 mod capability;
 mod defaults;
+mod features;
 mod json;
 mod json_path;
 mod linux;
@@ -21,6 +22,7 @@ mod state;
 
 pub use capability::CAPABILITIES;
 pub use defaults::{DEFAULT_CAPABILITIES, DEFAULT_MASKED_PATHS, DEFAULT_READONLY_PATHS};
+pub use features::{CgroupFeatures, FeatureSwitch, Features, LinuxFeatures, MountExtensions};
 pub use json::{JsonError, JsonErrorKind, from_json};
 pub use linux::{
     Device, DeviceKind, IdMapping, IntelRdt, Linux, MemoryPolicy, Namespace, NamespaceType, NetDevice, Personality,

@@ -38,3 +38,57 @@ pub enum PrivilegedDevices {
     /// Those that the container requests, as for a container that is not privileged.
     Requested,
 }
+
+/// What an OCI runtime reports about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeFacts {
+    /// Name and version, as `runc 1.2.3`; empty if it reports none.
+    pub version: String,
+    /// Its features; `None` if it reports none, because it is older than the command `features`.
+    pub features: Option<RuntimeFeatures>,
+    /// Why it cannot run pods, and the remedy, if it is too old.
+    pub too_old: Option<String>,
+}
+
+/// Features of an OCI runtime. `None`: it does not report whether it has the feature.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeFeatures {
+    /// It can join the user namespace of a pod.
+    pub user_namespaces: bool,
+    /// It can make mounts read-only recursively (`rro`).
+    pub recursive_readonly_mounts: bool,
+    /// It can make id-mapped mounts.
+    pub id_mapped_mounts: bool,
+    /// It applies seccomp profiles.
+    pub seccomp: Option<bool>,
+    /// It applies AppArmor profiles.
+    pub apparmor: Option<bool>,
+    /// It applies SELinux labels.
+    pub selinux: Option<bool>,
+    /// It manages cgroups of version 1.
+    pub cgroup_v1: Option<bool>,
+    /// It manages cgroups of version 2.
+    pub cgroup_v2: Option<bool>,
+    /// It manages cgroups through systemd.
+    pub systemd: Option<bool>,
+    /// It can checkpoint and restore containers.
+    pub checkpoint: bool,
+}
+
+impl RuntimeFeatures {
+    /// Returns all features with their names, as programs read them.
+    pub fn list(&self) -> [(&'static str, Option<bool>); 10] {
+        [
+            ("userNamespaces", Some(self.user_namespaces)),
+            ("recursiveReadOnlyMounts", Some(self.recursive_readonly_mounts)),
+            ("idMappedMounts", Some(self.id_mapped_mounts)),
+            ("seccomp", self.seccomp),
+            ("apparmor", self.apparmor),
+            ("selinux", self.selinux),
+            ("cgroupV1", self.cgroup_v1),
+            ("cgroupV2", self.cgroup_v2),
+            ("systemdCgroups", self.systemd),
+            ("checkpoint", Some(self.checkpoint)),
+        ]
+    }
+}

@@ -66,7 +66,7 @@ pub use defaults::ContainerDefaults;
 pub use engine::{Engine, EngineInfo, EngineStatus, MonitorInfo, MonitorUpgrade};
 pub use error::{Error, ErrorKind};
 pub use exec::{ExecOutput, ExecRequest, Session, SessionControl, SessionExit};
-pub use handler::{OciHandler, PrivilegedDevices};
+pub use handler::{OciHandler, PrivilegedDevices, RuntimeFacts, RuntimeFeatures};
 pub use image::{
     Credentials, Error as ImageError, ErrorKind as ImageErrorKind, Image, ImageConfig, LayerProgress,
     OUTCOMES as IMAGE_OUTCOMES, ProgressCallback, Registries, Stage, Store, TransferLimits, Usage,
@@ -75,7 +75,7 @@ pub use monitor::{MONITOR_REQUESTS, MonitorMetrics};
 pub use monitor_api::{CommandError, MOUNTS_MAX, UserMappings};
 pub use netns::PoolMetrics;
 pub use network::{Config as NetworkConfig, Counters, Metrics as NetworkMetrics, PortMapping, Protocol};
-pub use node::HandlerInfo;
+pub use node::{HandlerInfo, HandlerKind};
 pub use nri::{Config as PluginConfig, PluginInfo, Restrictions as PluginRestrictions};
 pub use observe::{
     Condition, ContainerExit, ContainerStats, Denial, DeniedBy, EXIT_REASONS, ExpensiveStats, Explanation, Feature,

@@ -10,6 +10,8 @@ mod pod_limits;
 mod pulls;
 mod units;
 
+use std::sync::Arc;
+
 use cgroup::Hierarchies;
 use oci::Rlimit;
 use rustix::fd::OwnedFd;
@@ -19,8 +21,8 @@ use crate::{CgroupDriver, Config, Error, ReloadableConfig};
 
 pub(crate) use cgroups::driver;
 pub(crate) use filters::Filters;
-pub use handlers::HandlerInfo;
 pub(crate) use handlers::{Handler, Handlers};
+pub use handlers::{HandlerInfo, HandlerKind};
 pub(crate) use host_files::HostFiles;
 pub(crate) use mount_table::MountTable;
 pub(crate) use pod_limits::pod_limits;
@@ -41,7 +43,7 @@ pub(crate) struct Node {
     /// What systemd has to know about cgroups.
     pub(crate) units: Units,
     pub(crate) filters: Filters,
-    pub(crate) handlers: Handlers,
+    pub(crate) handlers: Arc<Handlers>,
     pub(crate) cdi: cdi::Registry,
     pub(crate) host_files: HostFiles,
     /// Whether pods can have user namespaces, and the reason if they cannot; empty until it is known.

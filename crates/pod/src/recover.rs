@@ -81,7 +81,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
         driver,
         units,
         filters: Filters::default(),
-        handlers: Handlers::new(config.default_runtime_handler.clone(), config.handlers.clone()),
+        handlers: Arc::new(Handlers::new(config.default_runtime_handler.clone(), config.handlers.clone())),
         cdi: cdi::Registry::new(config.cdi_dirs.clone()),
         host_files: HostFiles::default(),
         user_namespaces: OnceCell::new(),
@@ -96,6 +96,8 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
     // Not waited for here: a container that needs AppArmor waits for it.
     offload::blocking(apparmor::prepare);
     health::watch(&parts.observe.health);
+    let handlers = Arc::clone(&parts.node.handlers);
+    tokio::spawn(async move { handlers.examine().await });
     let (first, first_done) = tokio::sync::oneshot::channel();
     offload::spawn(reconcile::run(Arc::downgrade(&parts), first));
     let _ = tokio::time::timeout(SETTLE_TIMEOUT, first_done).await;

@@ -8,6 +8,7 @@
 
 pub(crate) mod after_exit;
 mod capability_args;
+mod check_handler;
 mod logs;
 pub(crate) mod parent_cgroup;
 pub(crate) mod port_forward;

@@ -11,6 +11,7 @@ use crate::{
 pub(super) async fn handle(state: Shared, request: proto::InfoRequest) -> Outcome<proto::InfoResponse> {
     check_format("info", request.format)?;
     let status = state.engine.status().await;
+    let handler_details = status.handlers.iter().map(handler).collect();
     let info = status.info;
     Ok(proto::InfoResponse {
         format: REPORT_FORMAT,
@@ -31,6 +32,7 @@ pub(super) async fn handle(state: Shared, request: proto::InfoRequest) -> Outcom
         apparmor: Some(feature(info.apparmor)),
         daemon: Some(daemon(state.daemon.facts())),
         plugins: state.engine.plugins().into_iter().map(plugin).collect(),
+        handler_details,
     })
 }
 
@@ -48,6 +50,27 @@ pub(super) fn check_format(rpc: &str, format: u32) -> Outcome<()> {
 fn plugin(plugin: pod::PluginInfo) -> proto::PluginInfo {
     let pod::PluginInfo { name, pid, launched, synchronized } = plugin;
     proto::PluginInfo { name, pid: pid.unwrap_or_default(), launched, synchronized }
+}
+
+fn handler(handler: &pod::HandlerInfo) -> proto::HandlerInfo {
+    let feature = |(name, supported): (&str, Option<bool>)| proto::HandlerFeature { name: name.to_owned(), supported };
+    let info = proto::HandlerInfo { name: handler.name.clone(), ..proto::HandlerInfo::default() };
+    match &handler.kind {
+        pod::HandlerKind::Native => {
+            proto::HandlerInfo { kind: "native".to_owned(), version: format!("pinion {RUNTIME_VERSION}"), ..info }
+        }
+        pod::HandlerKind::Oci { binary, facts } => {
+            let features = facts.as_ref().ok().and_then(|facts| facts.features.as_ref());
+            proto::HandlerInfo {
+                kind: "oci".to_owned(),
+                binary: text(binary),
+                version: facts.as_ref().map(|facts| facts.version.clone()).unwrap_or_default(),
+                problem: facts.as_ref().err().cloned().unwrap_or_default(),
+                features: features.map(|features| features.list().map(feature).into()).unwrap_or_default(),
+                ..info
+            }
+        }
+    }
 }
 
 fn count(number: usize) -> u64 {

@@ -19,7 +19,7 @@ use crate::{
     plugins,
     store::{ContainerName, ContainerPhase, Sandbox},
 };
-use check::check_against_pod;
+use check::{check_against_pod, check_against_runtime};
 use phases::{CreateFailure, Recorded};
 
 /// Creates a container, or returns the existing one that has this name.
@@ -120,6 +120,9 @@ async fn create_or_retry(
 ) -> Result<ContainerId, Error> {
     // Before anything is locked: an absent plugin is waited for.
     let required = plugins::require(parts, sandbox.config(), &config.name).await?;
+    if let Some(facts) = parts.node.handlers.facts(&sandbox.config().runtime_handler).await? {
+        check_against_runtime(&config, &facts)?;
+    }
     let _creation = parts.creation_lock.read().await;
     let _gate = sandbox.gate.read().await;
     check_against_pod(&config.security, sandbox.config())?;

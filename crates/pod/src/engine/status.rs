@@ -28,8 +28,11 @@ impl Engine {
     /// ([`crate::Silence`]); the first call after the start may wait some seconds.
     pub async fn status(&self) -> EngineStatus {
         let parts = &self.0;
-        let ((network, description), monitor) =
-            tokio::join!(parts.observe.health.network(), parts.monitor.welcome_within(health::RECONNECT_TIMEOUT));
+        let ((network, description), monitor, handlers) = tokio::join!(
+            parts.observe.health.network(),
+            parts.monitor.welcome_within(health::RECONNECT_TIMEOUT),
+            parts.node.handlers.info()
+        );
         let user_namespaces = parts.user_namespaces_for_status().await;
         let reason = user_namespaces.as_ref().err().cloned();
         let info = EngineInfo {
@@ -52,7 +55,7 @@ impl Engine {
             },
             network,
             user_namespaces: Condition::from_result(user_namespaces, "NotSupported"),
-            handlers: parts.node.handlers.info(),
+            handlers,
             info,
         }
     }

@@ -1,14 +1,27 @@
 //! Runtime handlers: what runs the containers of a pod.
 
-use std::collections::BTreeMap;
+mod facts;
+mod program;
+mod query;
 
-use crate::{Error, OciHandler};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+
+use crate::{
+    Error,
+    handler::{OciHandler, RuntimeFacts},
+};
+use program::Program;
+
+/// How long a list of the handlers waits for a program that was not run yet.
+const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The runtime handlers of this node.
 pub(crate) struct Handlers {
     /// Name of the default handler in addition to the empty one; may be empty.
     default: String,
-    oci: BTreeMap<String, OciHandler>,
+    oci: BTreeMap<String, Arc<Program>>,
 }
 
 /// A runtime handler and its features.
@@ -16,10 +29,26 @@ pub(crate) struct Handlers {
 pub struct HandlerInfo {
     /// Its name; empty for the default handler.
     pub name: String,
+    /// What runs its containers.
+    pub kind: HandlerKind,
     /// Whether its containers may have mounts that are read-only recursively.
     pub recursive_readonly_mounts: bool,
     /// Whether its pods may have user namespaces, on a node that supports them.
     pub user_namespaces: bool,
+}
+
+/// What runs the containers of a handler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HandlerKind {
+    /// The monitor itself.
+    Native,
+    /// A program with the command line of runc.
+    Oci {
+        /// The program.
+        binary: PathBuf,
+        /// What it reports about itself, or why it cannot run pods.
+        facts: Result<RuntimeFacts, String>,
+    },
 }
 
 /// What runs the containers of a pod.
@@ -33,7 +62,8 @@ pub(crate) enum Handler<'a> {
 
 impl Handlers {
     pub(crate) fn new(default: String, oci: impl IntoIterator<Item = OciHandler>) -> Self {
-        Self { default, oci: oci.into_iter().map(|handler| (handler.name.clone(), handler)).collect() }
+        let oci = oci.into_iter().map(|handler| (handler.name.clone(), Arc::new(Program::new(handler))));
+        Self { default, oci: oci.collect() }
     }
 
     /// Returns the names that a pod may request, the empty one first.
@@ -42,13 +72,51 @@ impl Handlers {
         std::iter::once(String::new()).chain(default).chain(self.oci.keys().cloned()).collect()
     }
 
-    /// Returns the handlers in the order of [`Self::names`].
-    pub(crate) fn info(&self) -> Vec<HandlerInfo> {
-        let info = |name: String| {
-            let native = matches!(self.get(&name), Ok(Handler::Native));
-            HandlerInfo { name, recursive_readonly_mounts: native, user_namespaces: native }
+    /// Returns the handlers in the order of [`Self::names`]. Waits at most [`LIST_TIMEOUT`] for programs that were not
+    /// run yet.
+    pub(crate) async fn info(&self) -> Vec<HandlerInfo> {
+        join_all(self.names().into_iter().map(|name| self.info_of(name))).await
+    }
+
+    async fn info_of(&self, name: String) -> HandlerInfo {
+        let Some(program) = self.oci.get(&name) else {
+            return HandlerInfo {
+                name,
+                kind: HandlerKind::Native,
+                recursive_readonly_mounts: true,
+                user_namespaces: true,
+            };
         };
-        self.names().into_iter().map(info).collect()
+        let facts = known_facts(program).await.and_then(|facts| match facts.too_old {
+            Some(reason) => Err(reason),
+            None => Ok(facts),
+        });
+        let features = facts.as_ref().ok().and_then(|facts| facts.features.clone()).unwrap_or_default();
+        HandlerInfo {
+            name,
+            recursive_readonly_mounts: features.recursive_readonly_mounts,
+            user_namespaces: features.user_namespaces,
+            kind: HandlerKind::Oci { binary: program.handler.binary.clone(), facts },
+        }
+    }
+
+    /// Runs the programs of all handlers, so that later callers do not wait for them.
+    pub(crate) async fn examine(&self) {
+        join_all(self.oci.values().map(|program| program.facts())).await;
+    }
+
+    /// Returns what the runtime of a handler reports about itself; `None` for a handler without a runtime.
+    ///
+    /// # Errors
+    /// `FailedPrecondition` if the runtime cannot run pods, with the remedy.
+    pub(crate) async fn facts(&self, name: &str) -> Result<Option<RuntimeFacts>, Error> {
+        let Some(program) = self.oci.get(name) else { return Ok(None) };
+        let unusable = |cause: String| Error::state(format!("runtime handler {name:?}: {cause}"));
+        let facts = program.facts().await.map_err(unusable)?;
+        match &facts.too_old {
+            Some(cause) => Err(unusable(format!("{} is too old: {cause}", program.handler.binary.display()))),
+            None => Ok(Some(facts)),
+        }
     }
 
     /// Returns the handler with this name.
@@ -59,8 +127,8 @@ impl Handlers {
         if name.is_empty() || name == self.default {
             return Ok(Handler::Native);
         }
-        if let Some(handler) = self.oci.get(name) {
-            return Ok(Handler::Oci(handler));
+        if let Some(program) = self.oci.get(name) {
+            return Ok(Handler::Oci(&program.handler));
         }
         let quote = |name: &String| match name.is_empty() {
             true => "the default one, without a name".to_owned(),
@@ -75,8 +143,24 @@ impl Handlers {
     }
 }
 
+/// Returns what is known of a program. If it was not run yet, it is, but only [`LIST_TIMEOUT`] of that are waited for.
+async fn known_facts(program: &Arc<Program>) -> Result<RuntimeFacts, String> {
+    if let Some(facts) = program.known_facts() {
+        return facts;
+    }
+    let program = Arc::clone(program);
+    let running = tokio::spawn(async move { program.facts().await });
+    match tokio::time::timeout(LIST_TIMEOUT, running).await {
+        Ok(Ok(facts)) => facts,
+        Ok(Err(bug)) => Err(format!("a bug: {bug}")),
+        Err(_) => Err("its runtime has not reported its version and features yet".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
     use super::*;
 
     #[test]
@@ -87,9 +171,38 @@ mod tests {
         assert!(matches!(handlers.get("pinion"), Ok(Handler::Native)));
         assert!(matches!(handlers.get("crun"), Ok(Handler::Oci(handler)) if handler.name == "crun"));
         assert_eq!(handlers.names(), ["", "pinion", "crun"]);
-        let features = handlers.info().into_iter().map(|info| (info.recursive_readonly_mounts, info.user_namespaces));
-        assert_eq!(features.collect::<Vec<_>>(), [(true, true), (true, true), (false, false)]);
         let error = handlers.get("kata").err().map(|error| error.message).unwrap_or_default();
         assert!(error.contains("configured: the default one, without a name, \"pinion\", \"crun\""), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_program_is_run_once_and_again_after_it_was_replaced() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (binary, calls) = (directory.path().join("runtime"), directory.path().join("calls"));
+        let install = |version: &str| {
+            let script = format!("#!/bin/sh\necho >> {}\necho x version {version}\n", calls.display());
+            let new = directory.path().join("new");
+            fs::write(&new, script).expect("write");
+            fs::set_permissions(&new, PermissionsExt::from_mode(0o755)).expect("chmod");
+            fs::rename(&new, &binary).expect("rename");
+        };
+        let handlers = Handlers::new(
+            String::new(),
+            [OciHandler { name: "x".into(), binary: binary.clone(), ..Default::default() }],
+        );
+        let error = handlers.facts("x").await.expect_err("it is missing").message;
+        assert!(error.contains("cannot be executed: No such file") && error.contains("handlers.x.binary"), "{error}");
+        install("1.0");
+        for _ in 0..3 {
+            assert_eq!(handlers.facts("x").await.expect("facts").map(|facts| facts.version), Some("x 1.0".to_owned()));
+        }
+        assert_eq!(fs::read_to_string(&calls).expect("calls").lines().count(), 2, "--version and features");
+        install("2.0.1");
+        assert_eq!(handlers.facts("x").await.expect("facts").map(|facts| facts.version), Some("x 2.0.1".to_owned()));
+        let info = handlers.info().await;
+        assert_eq!((info[0].user_namespaces, info[1].user_namespaces), (true, false), "it reports no features");
+        fs::set_permissions(&binary, PermissionsExt::from_mode(0o644)).expect("chmod");
+        assert!(handlers.facts("x").await.is_err_and(|error| error.message.contains("not executable")));
+        assert_eq!(handlers.facts("").await.expect("the default one"), None);
     }
 }

@@ -14,12 +14,12 @@ use rustix::fd::OwnedFd;
 use tokio::sync::OwnedRwLockWriteGuard;
 use tracing::{Instrument, debug_span};
 
-use super::{capability_args::capability_args, sysctls, teardown::teardown};
+use super::{capability_args::capability_args, check_handler::check_handler, sysctls, teardown::teardown};
 use crate::{
     Error, ErrorKind, Name, SandboxConfig, SandboxId, SharedMode, annotation, clock,
     error::failed,
     namespaces::{SharedResource, files, hostname, make_owned, make_shared, root_of},
-    node::{Handler, cgroup_names},
+    node::cgroup_names,
     operation::{CreationGuard, blocking, failpoint, with_undo},
     parts::Parts,
     plugins,
@@ -29,7 +29,7 @@ use crate::{
 /// Creates a sandbox. If one of the same name is being created, waits for it; if one is ready, returns its id. A
 /// stopped sandbox of that name stays until it is removed, alongside the new one.
 pub(crate) async fn run(parts: &Arc<Parts>, config: SandboxConfig) -> Result<SandboxId, Error> {
-    check_handler(parts, &config)?;
+    check_handler(parts, &config).await?;
     parts.require_user_namespaces(&config).await?;
     let name = config.name.clone();
     if let Some(id) = ready(parts, &name) {
@@ -47,18 +47,6 @@ pub(crate) async fn run(parts: &Arc<Parts>, config: SandboxConfig) -> Result<San
         }
     };
     parts.flights.run_sandbox.run(name, work).await
-}
-
-/// Refuses a runtime handler that is not configured, or that cannot run this pod.
-fn check_handler(parts: &Parts, config: &SandboxConfig) -> Result<(), Error> {
-    match (parts.node.handlers.get(&config.runtime_handler)?, &config.user_namespace) {
-        (Handler::Oci(handler), Some(_)) => Err(Error::invalid(format!(
-            "runtime handler {:?} does not support user namespaces; remove hostUsers: false from the pod, or choose \
-             another RuntimeClass",
-            handler.name
-        ))),
-        _ => Ok(()),
-    }
 }
 
 /// Returns the id of the ready sandbox that has a name.

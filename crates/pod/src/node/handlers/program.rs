@@ -1,0 +1,130 @@
+//! The program of a runtime handler, and what it reported about itself. It is run again after it was replaced.
+
+use std::{
+    path::Path,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use rustix::fs::{Access, access};
+
+use super::{
+    facts,
+    query::{self, QueryError},
+};
+use crate::handler::{OciHandler, RuntimeFacts};
+
+/// How long a failure is remembered, so that a program that hangs does not delay each pod.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// The program of a handler, and what is known about it.
+pub(super) struct Program {
+    pub(super) handler: OciHandler,
+    /// Held while the program is run: other callers wait for the result.
+    query: tokio::sync::Mutex<()>,
+    known: Mutex<Option<Known>>,
+}
+
+struct Known {
+    file: FileVersion,
+    facts: Result<RuntimeFacts, String>,
+    at: Instant,
+}
+
+/// Identity of the content of a file, as far as stat(2) shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileVersion {
+    device: u64,
+    inode: u64,
+    size: i64,
+    changed: (i64, u64),
+}
+
+impl Program {
+    pub(super) fn new(handler: OciHandler) -> Self {
+        Self { handler, query: tokio::sync::Mutex::new(()), known: Mutex::new(None) }
+    }
+
+    /// Returns what the program reports, and runs it if it was not run since it was replaced.
+    ///
+    /// # Errors
+    /// Why the program cannot be executed, with the remedy.
+    pub(super) async fn facts(&self) -> Result<RuntimeFacts, String> {
+        let file = self.file_version()?;
+        if let Some(facts) = self.known(file, RETRY_AFTER) {
+            return facts;
+        }
+        let _query = self.query.lock().await;
+        if let Some(facts) = self.known(file, RETRY_AFTER) {
+            return facts;
+        }
+        let facts = run(&self.handler).await;
+        if let Err(error) = &facts {
+            tracing::warn!(handler = self.handler.name, "{error}");
+        }
+        let known = Known { file, facts: facts.clone(), at: Instant::now() };
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
+        facts
+    }
+
+    /// Returns what the program reported when it was run last, or why it cannot be executed. `None` if it was not run
+    /// since it was replaced.
+    pub(super) fn known_facts(&self) -> Option<Result<RuntimeFacts, String>> {
+        match self.file_version() {
+            Ok(file) => self.known(file, Duration::MAX),
+            Err(cause) => Some(Err(cause)),
+        }
+    }
+
+    fn file_version(&self) -> Result<FileVersion, String> {
+        let version = offload::in_place(|| file_version(&self.handler.binary));
+        version.map_err(|cause| cannot_execute(&self.handler, &cause))
+    }
+
+    /// Returns what the program reported; a failure only if it is not older than `age`.
+    fn known(&self, file: FileVersion, age: Duration) -> Option<Result<RuntimeFacts, String>> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = known.as_ref().filter(|known| known.file == file)?;
+        (known.facts.is_ok() || known.at.elapsed() < age).then(|| known.facts.clone())
+    }
+}
+
+/// Returns the version of an executable file.
+fn file_version(path: &Path) -> Result<FileVersion, String> {
+    let stat = rustix::fs::stat(path).map_err(|errno| std::io::Error::from(errno).to_string())?;
+    if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
+        return Err("it is not a file".to_owned());
+    }
+    access(path, Access::EXEC_OK).map_err(|_| "it is not executable".to_owned())?;
+    Ok(FileVersion {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        size: stat.st_size,
+        changed: (stat.st_mtime, stat.st_mtime_nsec),
+    })
+}
+
+async fn run(handler: &OciHandler) -> Result<RuntimeFacts, String> {
+    let (binary, environment) = (&handler.binary, &handler.environment);
+    let (version, features) = tokio::join!(
+        query::output(binary, &["--version"], environment),
+        query::output(binary, &["features"], environment)
+    );
+    for outcome in [&version, &features] {
+        match outcome {
+            Err(QueryError::NotExecuted(cause)) => return Err(cannot_execute(handler, cause)),
+            Err(QueryError::TimedOut) => {
+                let binary = binary.display();
+                return Err(format!("{binary} hangs: neither --version nor features may wait for anything; run both"));
+            }
+            Err(QueryError::Failed) | Ok(_) => {}
+        }
+    }
+    // A runtime that lacks one of them reports less.
+    Ok(facts::parse(version.ok().as_deref(), features.ok().as_deref()))
+}
+
+fn cannot_execute(handler: &OciHandler, cause: &str) -> String {
+    let (binary, name) = (handler.binary.display(), &handler.name);
+    format!("{binary} cannot be executed: {cause}; install the runtime, or correct handlers.{name}.binary")
+}

@@ -1,0 +1,52 @@
+//! Whether the runtime handler of a pod can run it.
+
+use crate::{
+    Error, RuntimeFeatures, SandboxConfig,
+    node::{Handler, Node},
+    parts::Parts,
+};
+
+/// Refuses a runtime handler that is not configured, whose runtime is not usable, or that lacks what this pod needs.
+pub(super) async fn check_handler(parts: &Parts, config: &SandboxConfig) -> Result<(), Error> {
+    let name = &config.runtime_handler;
+    match parts.node.handlers.get(name)? {
+        Handler::Native => Ok(()),
+        Handler::Oci(_) => {
+            let facts = parts.node.handlers.facts(name).await?.unwrap_or_default();
+            let features = facts.features.as_ref();
+            let lacking = lacks_cgroups(&parts.node, features).or_else(|| lacks_user_namespaces(config, features));
+            match lacking {
+                None => Ok(()),
+                Some(text) => {
+                    let runtime = if facts.version.is_empty() { "its runtime" } else { &facts.version };
+                    Err(Error::invalid(format!("runtime handler {name:?}: {runtime} {text}")))
+                }
+            }
+        }
+    }
+}
+
+/// Returns why the runtime cannot manage the cgroups of this node. One that does not report this may be able to. With
+/// the systemd driver, too, it only joins and limits a cgroup: the engine registers the scope.
+fn lacks_cgroups(node: &Node, features: Option<&RuntimeFeatures>) -> Option<String> {
+    let features = features?;
+    let (version, supported) = match node.trees.is_unified() {
+        true => (2, features.cgroup_v2),
+        false => (1, features.cgroup_v1),
+    };
+    (supported == Some(false)).then(|| {
+        format!(
+            "was built without support for cgroup v{version}, which this node uses; install another build, or choose \
+             another RuntimeClass"
+        )
+    })
+}
+
+fn lacks_user_namespaces(config: &SandboxConfig, features: Option<&RuntimeFeatures>) -> Option<String> {
+    config.user_namespace.as_ref()?;
+    (!features.is_some_and(|features| features.user_namespaces)).then(|| {
+        "does not support user namespaces of pods (its command features reports no id-mapped mounts); install a newer \
+         release, such as runc 1.2 or crun 1.9, remove hostUsers: false from the pod, or choose another RuntimeClass"
+            .to_owned()
+    })
+}
