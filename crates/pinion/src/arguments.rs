@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Save(command::save::Args),
     /// Show the daemon's state
     Info(command::info::Args),
+    /// List runtime handlers, or check one with a container
+    Handlers(command::handlers::Args),
     /// Show versions of this program and of the daemon
     Version(command::version::Args),
     /// Run the daemon

@@ -5,6 +5,7 @@ pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod exec;
+pub(crate) mod handlers;
 pub(crate) mod images;
 pub(crate) mod info;
 pub(crate) mod inspect;

@@ -7,8 +7,8 @@ use crate::{
     arguments::{Arguments, Command},
     client::Client,
     command::{
-        attach, completions, config, doctor, exec, images, info, inspect, kill, load, logs, man, migrate, pods, ps,
-        pull, reset, rm, rmi, run, save, serve, start, stats, stop, upgrade, version, wait, why,
+        attach, completions, config, doctor, exec, handlers, images, info, inspect, kill, load, logs, man, migrate,
+        pods, ps, pull, reset, rm, rmi, run, save, serve, start, stats, stop, upgrade, version, wait, why,
     },
 };
 
@@ -74,6 +74,7 @@ async fn client_command(command: Command, socket: Option<std::path::PathBuf>, js
         Command::Save(args) => save::run(client, args).await,
         Command::Why(args) => why::run(client, args).await,
         Command::Info(_) => info::run(client).await,
+        Command::Handlers(args) => handlers::run(client, args).await,
         Command::Upgrade(args) => upgrade::run(client, args).await,
         Command::Serve(_)
         | Command::Reset(_)

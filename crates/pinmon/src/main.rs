@@ -54,6 +54,7 @@ mod process;
 mod programs;
 mod removal;
 mod request;
+mod sample;
 mod services;
 mod signals;
 mod start;
@@ -85,6 +86,13 @@ fn main() -> ExitCode {
         Some("resume") => parse_resume(&arguments[1..])
             .and_then(|(state, previous, refused)| upgrade::resume(state, previous, refused))
             .and_then(event_loop::run),
+        Some(sample::SUBCOMMAND) => {
+            let rest: Vec<&str> = arguments[1..].iter().filter_map(|argument| argument.to_str()).collect();
+            match sample::run(&rest) {
+                Ok(code) => return ExitCode::from(code),
+                Err(message) => Err(message),
+            }
+        }
         _ => Err(USAGE.to_owned()),
     };
     match result {

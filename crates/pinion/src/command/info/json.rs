@@ -1,7 +1,9 @@
 //! The output of `pinion info --json`, whose members are also the lines of the text.
 
 use cri_proto::pinion::{Condition, DaemonInfo, Feature, HealthInfo, InfoResponse, PluginInfo, health_info::StuckLog};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+
+use crate::command::handlers;
 
 pub(super) fn info(info: &InfoResponse) -> Value {
     let mut value = json!({
@@ -24,6 +26,12 @@ pub(super) fn info(info: &InfoResponse) -> Value {
     if let Some(monitor) = &info.monitor {
         let contract = format!("{}.{}", monitor.contract_major, monitor.contract_minor);
         value["monitor"] = json!({"pid": monitor.pid, "version": monitor.version, "contract": contract});
+    }
+    let details = info.handler_details.iter().filter(|handler| !handler.binary.is_empty());
+    let details: Map<String, Value> =
+        details.map(|handler| (handler.name.clone(), handlers::summary(handler))).collect();
+    if !details.is_empty() {
+        value["handlerDetails"] = details.into();
     }
     if !info.plugins.is_empty() {
         value["plugins"] = info.plugins.iter().map(plugin).collect();
@@ -161,6 +169,7 @@ pub(super) mod tests {
         };
         InfoResponse {
             plugins: Vec::new(),
+            handler_details: Vec::new(),
             format: 1,
             version: "0.1.0".into(),
             pid: 6,
