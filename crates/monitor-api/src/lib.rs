@@ -52,7 +52,7 @@ pub use message::{
     Kill, KillScope, LogLimit, LogOptions, MakeNamespaces, PodInit, PodInitStarted, Request, Target, UserMappings,
     Welcome,
 };
-pub use oci_runtime::{OciRuntime, PRIVATE};
+pub use oci_runtime::{COMMAND_LOCK, OciRuntime, PRIVATE};
 pub use reply::Reply;
 pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path, sweep};
 

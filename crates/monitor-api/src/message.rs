@@ -34,6 +34,9 @@ pub enum Request {
     Start {
         /// Container id.
         container: String,
+        /// Whether its OCI runtime has started it under a monitor that has died since: it is only noted as running.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        has_started: bool,
     },
     /// Sends a signal.
     Kill(Kill),

@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 /// root of the container is `rootfs`, in the bundle itself.
 pub const PRIVATE: &str = "private";
 
+/// Name of the file in the bundle that all processes of a command lock while they run (flock(2)). It contains the pid
+/// of the command, which is the id of its session, and a newline.
+pub const COMMAND_LOCK: &str = "command";
+
 /// An OCI runtime with the command line of runc, and what its commands need to know of one container.
 ///
 /// The monitor runs `<arguments> --log <file> --log-format json create --bundle <bundle> --pid-file <bundle>/pid <id>`,

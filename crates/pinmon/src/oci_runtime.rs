@@ -41,7 +41,7 @@ use crate::{
     link::RequestId,
     process::ProcessExit,
 };
-use error_log::ErrorLog;
+use error_log::{ErrorLog, ErrorLogs};
 use process::Launch;
 
 /// Time limit in seconds of a command if the request does not set one.
@@ -96,9 +96,13 @@ pub(crate) struct CommandEnd {
     pub(crate) result: Result<(), Failure>,
 }
 
-/// Commands of OCI runtimes that are running, by serial number.
+/// Commands of OCI runtimes.
 #[derive(Default)]
-pub(crate) struct RuntimeCommands(BTreeMap<u64, RuntimeCommand>);
+pub(crate) struct RuntimeCommands {
+    /// Those that are running, by serial number.
+    running: BTreeMap<u64, RuntimeCommand>,
+    logs: ErrorLogs,
+}
 
 /// A command to run.
 pub(crate) struct NewCommand<'a> {
@@ -114,7 +118,7 @@ pub(crate) struct NewCommand<'a> {
 
 impl RuntimeCommands {
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.running.is_empty()
     }
 
     /// Starts a command in the mount namespace of the node.
@@ -134,9 +138,9 @@ impl RuntimeCommands {
             bundle: attachments.take(Role::Bundle),
             console_socket: attachments.take(Role::ConsoleSocket),
         };
-        let log = ErrorLog::create().map_err(failed)?;
+        let log = self.logs.create().map_err(failed)?;
         let arguments = command_line::arguments(runtime, verb, container, log.file().as_raw_fd()).map_err(failed)?;
-        let launch = Launch { runtime, arguments, attachments, log: log.file(), node_mounts, limits };
+        let launch = Launch { runtime, verb, arguments, attachments, log: log.file(), node_mounts, limits };
         let process = launch.clone().map_err(failed)?;
         let seconds = if runtime.timeout == 0 { TIMEOUT_DEFAULT } else { runtime.timeout };
         let deadline = clock::monotonic() + Duration::from_secs(seconds.into());
@@ -144,14 +148,14 @@ impl RuntimeCommands {
         let container = container.to_owned();
         let purpose = Some(purpose);
         let command = RuntimeCommand { verb, container, purpose, process, log, files, deadline, timed_out: false };
-        self.0.insert(serial, command);
+        self.running.insert(serial, command);
         Ok(())
     }
 
     /// Handles the deadline of a command: kills it. Its end is handled when it is reaped, or [`ANSWER_AFTER`], because
     /// it may hang in the kernel. Its record is kept until it is reaped.
     pub(crate) fn due(&mut self, serial: u64, timers: &mut Timers) -> Option<CommandEnd> {
-        let command = self.0.get_mut(&serial)?;
+        let command = self.running.get_mut(&serial)?;
         if std::mem::replace(&mut command.timed_out, true) {
             return command.give_up();
         }
@@ -163,7 +167,7 @@ impl RuntimeCommands {
 
     /// Kills a `create` or `start` that runs for a container.
     pub(crate) fn cancel(&self, container: u64) {
-        for command in self.0.values().filter(|command| command.verb != Verb::Delete) {
+        for command in self.running.values().filter(|command| command.verb != Verb::Delete) {
             if matches!(command.purpose, Some(Purpose::Container { serial, .. }) if serial == container) {
                 command.kill();
             }
@@ -173,8 +177,8 @@ impl RuntimeCommands {
     /// Handles a reaped child that may be a command. Returns the command's end.
     pub(crate) fn reaped(&mut self, pid: i32, exit: ProcessExit, timers: &mut Timers) -> Option<CommandEnd> {
         let has_pid = |command: &RuntimeCommand| command.process.pid.as_raw_pid() == pid;
-        let serial = self.0.iter().find(|(_, command)| has_pid(command)).map(|(serial, _)| *serial)?;
-        let command = self.0.remove(&serial)?;
+        let serial = self.running.iter().find(|(_, command)| has_pid(command)).map(|(serial, _)| *serial)?;
+        let command = self.running.remove(&serial)?;
         timers.cancel(command.deadline, Timer::Runtime(serial));
         command.end(exit)
     }

@@ -50,7 +50,7 @@ fn answer(monitor: &mut Monitor, request_id: RequestId, request: Request, mut at
         Request::Adopt(adopt) => adopt::adopt(monitor, adopt, attachments),
         Request::Mounts { container } => mounts::mounts(monitor, container, attachments),
         Request::Create(create) => create::create(monitor, request_id, *create, attachments),
-        Request::Start { container } => start::start(monitor, request_id, &container),
+        Request::Start { container, has_started } => start::start(monitor, request_id, &container, has_started),
         Request::Kill(kill) => kill::kill(monitor, &kill),
         Request::Exec(exec) => exec::exec(monitor, request_id, *exec, &mut attachments),
         Request::Attach(attach) => attach::attach(monitor, &attach.container, &mut attachments),

@@ -43,6 +43,12 @@ pub(crate) fn has_executed(pid: u32) -> io::Result<Option<bool>> {
     Ok(stat(pid)?.map(|stat| stat.has_executed()))
 }
 
+/// Returns device and inode of the program that a process executes; `None` if the process has exited.
+pub(crate) fn program(pid: u32) -> io::Result<Option<(u64, u64)>> {
+    let stat = unless_gone(rustix::fs::stat(format!("/proc/{pid}/exe")).map_err(io::Error::from))?;
+    Ok(stat.map(|stat| (stat.st_dev, stat.st_ino)))
+}
+
 /// Reports whether a process has begun to exit: `PF_EXITING` of `/proc/<pid>/stat` field 9. The first process of a PID
 /// namespace ends all others there before it becomes a zombie.
 pub(crate) fn is_ending(pid: u32) -> bool {

@@ -37,6 +37,9 @@ fn with_runc(node: &mut Node, binary: &Path) {
     node.config.handlers = vec![handler];
 }
 
+/// Kills the monitor of this node.
+const KILL_MONITOR: &str = "kill -9 $(pidof pinmon)";
+
 async fn lifecycle(node: &Node, engine: &Engine) -> Result<(), Error> {
     let mut sandbox = node.sandbox("web");
     sandbox.runtime_handler = "runc".into();
@@ -109,21 +112,36 @@ fn killing_runtime(directory: &Path, verb: &str, kill: &str) -> PathBuf {
     path
 }
 
-async fn kill_runtime(mut node: Node, verb: &str, kill: &str) {
+/// What may come of a request whose runtime or monitor is killed.
+#[derive(PartialEq, Eq)]
+enum Outcome {
+    /// It fails in some of the rounds.
+    Fails,
+    /// It may fail.
+    MayFail,
+    /// It succeeds in all rounds.
+    Succeeds,
+}
+
+async fn kill_runtime(mut node: Node, verb: &str, kill: &str, expected: Outcome) {
     let binary = killing_runtime(&node.dir, verb, kill);
     with_runc(&mut node, &binary);
     let engine = node.open_with_image().await;
     let mut failures = 0;
     for round in 0..14 {
         let when = format!("round {round}");
-        failures += usize::from(lifecycle(&node, &engine).await.is_err());
+        let outcome = lifecycle(&node, &engine).await;
+        if expected == Outcome::Succeeds {
+            outcome.as_ref().expect(&when);
+        }
+        failures += usize::from(outcome.is_err());
         for sandbox in engine.sandboxes() {
             engine.remove_sandbox(&sandbox.id).await.expect(&when);
         }
         assert_no_state(&node, &when);
         assert!(engine.containers().is_empty(), "{when}");
     }
-    assert!(failures > 0 || verb == "delete", "the runtime was never killed in the middle");
+    assert!(failures > 0 || expected != Outcome::Fails, "the runtime was never killed in the middle");
     // The program no longer kills.
     lifecycle(&node, &engine).await.expect("the lifecycle");
     node.assert_nothing_left(engine).await;
@@ -131,20 +149,30 @@ async fn kill_runtime(mut node: Node, verb: &str, kill: &str) {
 
 #[test]
 fn a_runtime_that_is_killed_while_it_creates_leaves_nothing_behind() {
-    on_a_node(|node| kill_runtime(node, "create", "kill -9 $runc"));
+    on_a_node(|node| kill_runtime(node, "create", "kill -9 $runc", Outcome::Fails));
 }
 
 #[test]
 fn a_runtime_that_is_killed_while_it_starts_leaves_nothing_behind() {
-    on_a_node(|node| kill_runtime(node, "start", "kill -9 $runc"));
+    on_a_node(|node| kill_runtime(node, "start", "kill -9 $runc", Outcome::Fails));
 }
 
 #[test]
 fn a_runtime_that_is_killed_while_it_deletes_leaves_nothing_behind() {
-    on_a_node(|node| kill_runtime(node, "delete", "kill -9 $runc"));
+    on_a_node(|node| kill_runtime(node, "delete", "kill -9 $runc", Outcome::MayFail));
 }
 
 #[test]
 fn a_monitor_that_is_killed_while_a_runtime_creates_leaves_nothing_behind() {
-    on_a_node(|node| kill_runtime(node, "create", "kill -9 $(pidof pinmon)"));
+    on_a_node(|node| kill_runtime(node, "create", KILL_MONITOR, Outcome::Fails));
+}
+
+#[test]
+fn a_monitor_that_is_killed_while_a_runtime_starts_does_not_end_the_container() {
+    on_a_node(|node| kill_runtime(node, "start", KILL_MONITOR, Outcome::Succeeds));
+}
+
+#[test]
+fn a_monitor_that_is_killed_while_a_runtime_deletes_leaves_nothing_behind() {
+    on_a_node(|node| kill_runtime(node, "delete", KILL_MONITOR, Outcome::MayFail));
 }

@@ -1,4 +1,5 @@
-//! What a runtime writes to its log and to standard error, in a memfd: a pipe would hold up a runtime that writes much.
+//! What a runtime writes to its log and to standard error: a file, because a pipe would hold up a runtime that writes
+//! much, on a tmpfs of limited size, which is mounted nowhere.
 
 use std::{
     fs::File,
@@ -7,12 +8,15 @@ use std::{
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
-    fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, memfd_create},
+    fs::{Mode, OFlags, openat},
+    mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen},
 };
 use serde::Deserialize;
 
 /// Maximum number of bytes that are read, from the end.
 const READ_MAX: u64 = 16 * 1024;
+/// Size of the file system.
+const TMPFS_SIZE: &str = "1m";
 /// Maximum number of bytes of an error.
 const ERROR_MAX: usize = 1024;
 
@@ -26,14 +30,39 @@ struct Line {
     msg: String,
 }
 
-impl ErrorLog {
-    pub(super) fn create() -> io::Result<Self> {
-        let file = memfd_create(c"oci-runtime-log", MemfdFlags::CLOEXEC)?;
-        // The runtime opens it again as its log, and the lines there must not be overwritten by standard error.
-        fcntl_setfl(&file, fcntl_getfl(&file)? | OFlags::APPEND)?;
-        Ok(Self(file))
-    }
+/// The file system of the logs of all commands. Its memory is limited, so a runtime that writes without end only loses
+/// its own messages and those of commands that run at the same time.
+#[derive(Default)]
+pub(super) struct ErrorLogs(Option<OwnedFd>);
 
+impl ErrorLogs {
+    /// Creates the log of a command.
+    pub(super) fn create(&mut self) -> io::Result<ErrorLog> {
+        let directory = match self.0.take() {
+            Some(directory) => directory,
+            None => make_tmpfs()?,
+        };
+        // The runtime opens it again as its log, and the lines there must not be overwritten by standard error.
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::APPEND | OFlags::CLOEXEC;
+        let file = openat(&directory, ".", flags, Mode::RUSR | Mode::WUSR);
+        self.0 = Some(directory);
+        Ok(ErrorLog(file?))
+    }
+}
+
+/// Creates the file system for logs. Linux 5.2.
+fn make_tmpfs() -> rustix::io::Result<OwnedFd> {
+    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in [("source", "oci-runtime-logs"), ("size", TMPFS_SIZE), ("mode", "0700")] {
+        fsconfig_set_string(&context, key, value)?;
+    }
+    fsconfig_create(&context)?;
+    let attributes =
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}
+
+impl ErrorLog {
     pub(super) fn file(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -68,13 +97,34 @@ mod tests {
 
     #[test]
     fn two_writers_do_not_overwrite_each_other() {
-        let log = ErrorLog::create().expect("memfd");
+        let mut logs = ErrorLogs::default();
+        let log = logs.create().expect("a log");
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&log.file()));
         let mut again = File::options().append(true).open(path).expect("open it again");
         again.write_all(b"{\"level\":\"error\",\"msg\":\"the cause\"}\n").expect("write");
         let mut first = File::from(log.file().try_clone_to_owned().expect("dup"));
         first.write_all(b"the same as text\n").expect("write");
         assert_eq!(log.error().as_deref(), Some("the cause"));
+    }
+
+    #[test]
+    fn a_runtime_that_writes_without_end_fills_only_the_file_system_of_logs() {
+        let mut logs = ErrorLogs::default();
+        let log = logs.create().expect("a log");
+        let mut file = File::from(log.file().try_clone_to_owned().expect("dup"));
+        file.write_all(b"the cause\n").expect("write");
+        let mut written = 0;
+        let line = [b'\n'; 4096];
+        let full = loop {
+            match file.write(&line) {
+                Ok(length) => written += length,
+                Err(error) => break error,
+            }
+            assert!(written < 4 << 20, "the log is not limited");
+        };
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+        drop((file, log));
+        assert!(logs.create().is_ok_and(|log| log.file().as_fd().try_clone_to_owned().is_ok()), "it is free again");
     }
 
     #[test]

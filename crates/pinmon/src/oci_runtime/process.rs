@@ -8,10 +8,10 @@ use std::{
     path::Path,
 };
 
-use monitor_api::{Attachments, OciRuntime, PRIVATE, Role};
+use monitor_api::{Attachments, COMMAND_LOCK, OciRuntime, PRIVATE, Role};
 use rustix::{
     fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    fs::{AtFlags, CWD, FileType, Mode, OFlags},
+    fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, flock, ftruncate},
     io::{FdFlags, fcntl_setfd},
     mount::{MountFlags, MountPropagationFlags, MoveMountFlags, mount, mount_bind, mount_change, move_mount},
     process::{Pid, Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit},
@@ -23,7 +23,7 @@ use syscall::{
     exec::StringArray,
 };
 
-use super::command_line::strings;
+use super::command_line::{Verb, strings};
 
 const FIRST_AFTER_STDIO: i32 = 3;
 /// Exit code of a child that could not execute the runtime.
@@ -42,6 +42,7 @@ pub(crate) struct ProcessLimits {
 /// Everything that the child needs.
 pub(super) struct Launch<'a> {
     pub(super) runtime: &'a OciRuntime,
+    pub(super) verb: Verb,
     pub(super) arguments: StringArray,
     pub(super) attachments: Attachments,
     pub(super) log: BorrowedFd<'a>,
@@ -57,7 +58,7 @@ impl Launch<'_> {
         let (program, parent) = (program.clone(), rustix::process::getpid());
         Clone3::default().fork(|| {
             let error = match self.enter(parent) {
-                Ok(()) => {
+                Ok(_lock) => {
                     let error = syscall::exec::execve(&program, &self.arguments, &environment);
                     format!("execute {}: {error}", program.to_string_lossy())
                 }
@@ -68,12 +69,16 @@ impl Launch<'_> {
         })
     }
 
-    /// In the child: everything before execve.
-    fn enter(&self, parent: Pid) -> Result<(), String> {
+    /// In the child: everything before execve. Returns a lock that all processes of the command inherit.
+    fn enter(&self, parent: Pid) -> Result<Option<OwnedFd>, String> {
         during("close descriptors", self.close_descriptors())?;
         syscall::signals::reset_for_exec();
         let _ = rustix::process::setsid();
-        during("set the parent death signal", set_parent_process_death_signal(Some(Signal::KILL)))?;
+        // A `start` that is killed may leave a container behind that can be started no more, so it outlives the
+        // monitor.
+        if self.verb != Verb::Start {
+            during("set the parent death signal", set_parent_process_death_signal(Some(Signal::KILL)))?;
+        }
         if rustix::process::getppid() != Some(parent) {
             return Err("the monitor died".to_owned());
         }
@@ -85,11 +90,16 @@ impl Launch<'_> {
         }
         let entered = move_into_thread_name_spaces(self.node_mounts, ThreadNameSpaceType::MOUNT);
         during("enter the mount namespace of the node", entered)?;
+        let lock = lock(&self.runtime.bundle);
         if self.attachments.iter().any(|(role, _)| *role == Role::Rootfs) {
             self.mount_all()?;
         }
         rustix::process::umask(Mode::from_raw_mode(0o022));
-        during("set up stdio", self.set_stdio())
+        during("set up stdio", self.set_stdio())?;
+        if let Some(lock) = &lock {
+            during("keep the lock", fcntl_setfd(lock, FdFlags::empty()))?;
+        }
+        Ok(lock)
     }
 
     fn close_descriptors(&self) -> io::Result<()> {
@@ -136,6 +146,18 @@ impl Launch<'_> {
         // The runtime opens it again, by its number.
         Ok(fcntl_setfd(self.log, FdFlags::empty())?)
     }
+}
+
+/// Locks the file in the bundle that shows whether a command is running. Without a bundle, or while another command has
+/// the lock, there is none.
+fn lock(bundle: &str) -> Option<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let path = Path::new(bundle).join(COMMAND_LOCK);
+    let lock = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).ok()?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
+    ftruncate(&lock, 0).ok()?;
+    rustix::io::write(&lock, format!("{}\n", rustix::process::getpid()).as_bytes()).ok()?;
+    Some(lock)
 }
 
 fn during<T, E: std::fmt::Display>(operation: &str, result: Result<T, E>) -> Result<T, String> {

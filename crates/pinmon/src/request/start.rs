@@ -1,13 +1,20 @@
+use monitor_api::Reply;
+
 use super::Answer;
 use crate::{containers::Stage, failure::state, link::RequestId, monitor::Monitor};
 
-/// Starts a created container. Answered when execve succeeded or failed.
-pub(super) fn start(monitor: &mut Monitor, request_id: RequestId, id: &str) -> Answer {
+/// Starts a created container. Answered when execve succeeded or failed; at once if its OCI runtime has started it
+/// under another monitor.
+pub(super) fn start(monitor: &mut Monitor, request_id: RequestId, id: &str, has_started: bool) -> Answer {
     let (serial, container) = monitor.containers.require("start", id)?;
     match container.change() {
         Stage::Created(setup) => {
             monitor.start(serial, setup, request_id);
             Ok(None)
+        }
+        Stage::Waiting if has_started => {
+            container.stage = Stage::Running;
+            Ok(Some(Reply::Done))
         }
         Stage::Waiting => {
             container.stage = Stage::Waiting;

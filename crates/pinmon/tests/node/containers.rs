@@ -104,7 +104,7 @@ impl Node {
     }
 
     pub fn start_container(&mut self, id: &str) -> Result<(), Failure> {
-        self.request(Request::Start { container: id.into() }, Attachments::new()).map(drop)
+        self.request(Request::Start { container: id.into(), has_started: false }, Attachments::new()).map(drop)
     }
 
     pub fn run(&mut self, id: &str, args: &[&str]) -> TestContainer {

@@ -5,23 +5,33 @@
 
 mod base_spec;
 mod bundle;
+mod leftover_command;
+mod message;
 mod specification;
 
-use std::{io, path::Path};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use monitor_api::OciRuntime;
 
 use crate::{
-    Error, OciHandler,
+    Error, ErrorKind, OciHandler,
     error::failed,
     operation::blocking,
     parts::Parts,
-    store::{Container, ContainerRuntime},
+    process,
+    store::{Container, ContainerRecord, ContainerRuntime},
 };
 
 pub(crate) use bundle::write_bundle;
+pub(crate) use message::add_message;
 pub(crate) use specification::BundleInputs;
 
+/// How often a runtime is executed to delete a container if the monitor dies each time.
+const DELETE_TRIES: u32 = 3;
 /// Where an OCI runtime finds programs that it executes.
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -49,16 +59,63 @@ pub(crate) fn runtime_of(handler: &OciHandler, state_dir: &Path, container: &Pat
     })
 }
 
+/// Has the runtime delete a container; again if the monitor dies in the meantime.
+async fn delete_repeatedly(parts: &Parts, id: &str, runtime: &ContainerRuntime) -> Result<(), Error> {
+    let mut tries = 1;
+    loop {
+        match parts.monitor.runtime_delete(id, &runtime.command).await {
+            Err(error) if error.kind == ErrorKind::Unavailable && tries < DELETE_TRIES => tries += 1,
+            outcome => return outcome,
+        }
+        end_command_of(runtime, Duration::ZERO).await?;
+    }
+}
+
+/// Waits until no command of its runtime runs for a container, after its monitor has died. Kills the command after
+/// `patience`. Does nothing for a container without a runtime.
+pub(crate) async fn end_command(container: &Container, patience: Duration) -> Result<(), Error> {
+    match &container.metadata.runtime {
+        Some(runtime) => end_command_of(runtime, patience).await,
+        None => Ok(()),
+    }
+}
+
+async fn end_command_of(runtime: &ContainerRuntime, patience: Duration) -> Result<(), Error> {
+    let bundle = PathBuf::from(&runtime.command.bundle);
+    blocking(move || {
+        leftover_command::end(&bundle, patience);
+        Ok(())
+    })
+    .await
+}
+
+/// Reports whether a container that its runtime has created executes its own program by now. A runtime may be killed
+/// after it has started the container, and before it reports that.
+pub(crate) fn has_started(record: &ContainerRecord) -> io::Result<bool> {
+    let program = process::program(record.pid)?;
+    // Reused pids have another start time.
+    let is_same = process::start_time(record.pid) == Some(record.start_time);
+    Ok(is_same && program.is_some() && record.created_program.is_some() && program != record.created_program)
+}
+
 /// Removes the state of a container that its runtime has not deleted, because a process was killed in the meantime.
 /// Does nothing for a container without a runtime.
 pub(crate) async fn remove_leftover_state(parts: &Parts, container: &Container) -> Result<(), Error> {
     let Some(runtime) = &container.metadata.runtime else { return Ok(()) };
+    // A command that outlived its monitor must not create state after this.
+    end_command(container, Duration::ZERO).await?;
     // Where runc, crun and youki keep the state of a container.
     let state = runtime.root.join(container.id().as_str());
     if !offload::in_place(|| state.exists()) {
         return Ok(());
     }
-    let deleted = parts.monitor.runtime_delete(container.id().as_str(), &runtime.command).await;
+    let deleted = delete_repeatedly(parts, container.id().as_str(), runtime).await;
+    if let Err(error) = &deleted
+        && error.kind == ErrorKind::Unavailable
+    {
+        // Without its state the runtime could not remove what else belongs to the container.
+        return deleted;
+    }
     // The state of an interrupted `create` may be incomplete, so that the runtime cannot delete it.
     let removed = blocking(move || match std::fs::remove_dir_all(&state) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

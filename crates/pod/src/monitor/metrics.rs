@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn each_kind_has_a_name() {
-        let start = Request::Start { container: "x".into() };
+        let start = Request::Start { container: "x".into(), has_started: false };
         assert_eq!(MONITOR_REQUESTS[kind(&start)], "Start");
         assert_eq!(MONITOR_REQUESTS[kind(&Request::Release { key: "x".into() })], "Release");
         assert_eq!(MONITOR_REQUESTS[kind(&Request::Shutdown)], "Other");

@@ -119,12 +119,18 @@ impl Monitor {
         Ok(CreateOutcome::Created(CreatedProcess { pid, start_time, warnings }))
     }
 
-    /// Starts the program of a container: returns when `execve` succeeded or failed.
-    pub(crate) async fn start(&self, container: &str) -> Result<(), Error> {
+    /// Starts the program of a container: returns when `execve` succeeded or failed. `has_started` reports, after the
+    /// monitor has died, whether an OCI runtime has started it in the meantime.
+    pub(crate) async fn start<F: Future<Output = bool>>(
+        &self,
+        container: &str,
+        has_started: impl Fn() -> F,
+    ) -> Result<(), Error> {
         let mut tries = 0;
         loop {
             tries += 1;
-            let request = Request::Start { container: container.to_owned() };
+            let has_started = tries > 1 && has_started().await;
+            let request = Request::Start { container: container.to_owned(), has_started };
             match self.link().await?.request(request, Attachments::new()).await {
                 Err(error) if error.kind == ErrorKind::Unavailable && tries < REPEATS => {}
                 // The monitor had started the container before it died.

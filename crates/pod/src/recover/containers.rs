@@ -28,6 +28,7 @@ use crate::{
         exit,
         prepare::{self, preopened_files},
         remove::remove_locked,
+        runtime,
     },
     error::failed,
     monitor::{HeldObject, Inventory},
@@ -44,6 +45,8 @@ use crate::{
 
 /// How long the start waits in total for FIFOs that no process keeps locked and that are not open after two seconds.
 const SLOW_FIFOS: Duration = Duration::from_secs(10);
+/// How long a runtime that outlived daemon and monitor may take to start a container.
+const START_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The records of all containers.
 pub(super) type Records = Vec<LoadedRecord<ContainerId, ContainerMetadata, ContainerRecord>>;
@@ -210,8 +213,8 @@ fn running_process(metadata: &ContainerMetadata, record: &ContainerRecord) -> io
     let Some(pidfd) = process::try_find(record.pid, record.start_time)? else { return Ok(None) };
     let executed = match &metadata.runtime {
         None => process::has_executed(record.pid)?,
-        // The process of an OCI runtime waits for `start` of the runtime, so only an interrupted start is lost.
-        Some(_) => Some(record.phase != ContainerPhase::Starting),
+        // The process of an OCI runtime waits for `start` of the runtime.
+        Some(_) => Some(true),
     };
     if executed == Some(false) {
         let _ = pidfd_send_signal(&pidfd, Signal::KILL);
@@ -250,9 +253,31 @@ async fn open_log(parts: &Parts, container: &Arc<Container>) -> Result<Option<At
     }
 }
 
+/// Determines whether the interrupted start of an OCI runtime has started the container. If not, it can be started
+/// again.
+async fn finish_start(parts: &Parts, container: &Container) {
+    if let Err(error) = runtime::end_command(container, START_PATIENCE).await {
+        tracing::warn!(container = container.id().as_str(), "{error}");
+    }
+    let has_started = offload::in_place(|| runtime::has_started(&container.record()).unwrap_or(false));
+    parts.registry.update_container_anyway(container, |record| {
+        match has_started {
+            true => mark_running(record),
+            false => {
+                record.phase = ContainerPhase::Created;
+                record.enter("created");
+            }
+        }
+        true
+    });
+}
+
 /// Recovers a container after both processes were gone, from the state of the kernel. The record may be outdated: if
 /// the tmpfs was full, a running container may be on record as not started yet.
 async fn recover_unheld(parts: &Arc<Parts>, container: &Arc<Container>, slow_until: Instant) -> Result<(), Error> {
+    if container.metadata.runtime.is_some() && container.record().phase == ContainerPhase::Starting {
+        finish_start(parts, container).await;
+    }
     let record = container.record();
     let Some(pidfd) = find_running_process(container).await? else {
         // No start is in progress anymore that would record its outcome first.

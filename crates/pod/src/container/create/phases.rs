@@ -19,14 +19,14 @@ use crate::{
     container::{
         prepare::{self, Draft, Prepared, preopened_files::PreopenedFiles},
         remove::remove_locked,
-        runtime::runtime_of,
+        runtime::{add_message, runtime_of},
     },
     error::failed,
     monitor::CreateOutcome,
     node::Handler,
     operation::{CreationGuard, blocking, failpoint, with_undo},
     parts::Parts,
-    plugins,
+    plugins, process,
     stdio::log_file,
     store::{Container, ContainerMetadata, ContainerPhase, ContainerRecord, Sandbox},
 };
@@ -232,6 +232,9 @@ impl<'a> Ready<'a> {
     pub(super) async fn clone_process(self) -> Result<Cloned<'a>, CreateFailure> {
         let Self { recorded, create, send, keep } = self;
         let Recorded { parts, container, .. } = &recorded;
+        let is_stderr =
+            |(role, _): &&(Role, OwnedFd)| container.metadata.runtime.is_some() && *role == Role::StderrRead;
+        let stderr = keep.iter().find(is_stderr).and_then(|(_, pipe)| pipe.try_clone().ok());
         let resources = create.spec.linux.as_ref().and_then(|linux| linux.resources.clone()).unwrap_or_default();
         let outcome = async {
             let _permit = parts.concurrency.clone_process().await?;
@@ -246,7 +249,13 @@ impl<'a> Ready<'a> {
                 }
                 Ok(Cloned { recorded, outcome })
             }
-            Err(error) => Err(recorded.roll_back(error).await),
+            Err(error) => {
+                let error = match stderr {
+                    Some(stderr) => add_message(error, container, stderr).await,
+                    None => error,
+                };
+                Err(recorded.roll_back(error).await)
+            }
         }
     }
 }
@@ -257,6 +266,12 @@ impl Cloned<'_> {
         failpoint::reach("container.made");
         let Self { recorded, outcome } = self;
         let Recorded { parts, container, .. } = &recorded;
+        let program = match (&outcome, &container.metadata.runtime) {
+            (CreateOutcome::Created(created), Some(_)) => {
+                offload::in_place(|| process::program(created.pid).ok().flatten())
+            }
+            _ => None,
+        };
         let published = parts.registry.update_container(container, |record| {
             record.phase = ContainerPhase::Created;
             record.user = container.process(&parts.registry.records).ok().map(|process| process.user.clone());
@@ -267,6 +282,7 @@ impl Cloned<'_> {
                         tracing::info!(container = container.id().as_str(), "{warning}");
                     }
                     (record.pid, record.start_time) = (process.pid, process.start_time);
+                    record.created_program = program;
                 }
                 // Reported by `start`, where callers expect the error of a command that is not in the image.
                 CreateOutcome::Refused(failure) => {

@@ -24,7 +24,7 @@ async fn requests_to_a_hung_monitor_time_out_and_keep_no_descriptors() {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC).expect("pipe");
     let request = |_| {
         let attachments = Attachments::new().with(Role::Stdout, write.try_clone().expect("duplicate"));
-        link.request(Request::Start { container: "c".into() }, attachments)
+        link.request(Request::Start { container: "c".into(), has_started: false }, attachments)
     };
     let all = tokio::time::timeout(Duration::from_secs(60), join_all((0..64).map(request)));
     let outcomes = all.await.expect("every request has a timeout");
@@ -53,7 +53,7 @@ async fn requests_wait_for_room_and_are_all_sent() {
         }
         packets
     });
-    let request = |_| link.request(Request::Start { container: "c".into() }, Attachments::new());
+    let request = |_| link.request(Request::Start { container: "c".into(), has_started: false }, Attachments::new());
     for outcome in join_all((0..64).map(request)).await {
         let message = outcome.expect_err("no reply").message;
         assert!(message.contains("does not answer within 600ms"), "{message}");
@@ -65,7 +65,7 @@ async fn requests_wait_for_room_and_are_all_sent() {
 #[tokio::test]
 async fn a_request_whose_caller_gives_up_is_forgotten() {
     let (link, _theirs) = hung_monitor();
-    let request = link.request(Request::Start { container: "c".into() }, Attachments::new());
+    let request = link.request(Request::Start { container: "c".into(), has_started: false }, Attachments::new());
     tokio::time::timeout(Duration::from_millis(50), request).await.expect_err("no reply");
     assert!(link.pending.lock().expect("pending").as_ref().expect("connected").is_empty());
 }

@@ -73,6 +73,10 @@ pub(crate) struct ContainerRecord {
     pub(crate) stage: String,
     pub(crate) pid: u32,
     pub(crate) start_time: u64,
+    /// Device and inode of the program that the process of an OCI runtime executed when it was created. It executes
+    /// another one after it was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) created_program: Option<(u64, u64)>,
     pub(crate) started_at: u64,
     pub(crate) finished_at: u64,
     pub(crate) exit_code: Option<i32>,
@@ -169,6 +173,7 @@ impl Default for ContainerRecord {
             stage: String::new(),
             pid: 0,
             start_time: 0,
+            created_program: None,
             started_at: 0,
             finished_at: 0,
             exit_code: None,
