@@ -7,12 +7,13 @@ use std::{
 
 use prost::Message;
 use tokio::{net::UnixStream, sync::oneshot};
+use ttrpc::Status;
 
 use crate::{
     bounded,
     collect::UPDATES_MAX,
     connection::{Connection, Service, code},
-    messages::{Configure, ContainerUpdate, Empty, FailedUpdates, RegisterPlugin, Status, UpdateContainers},
+    messages::{Configure, ContainerUpdate, Empty, FailedUpdates, RegisterPlugin, UpdateContainers},
     plugin::{Identity, Plugin},
     plugins::Plugins,
 };

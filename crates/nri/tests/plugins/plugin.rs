@@ -3,12 +3,13 @@
 
 use std::{path::Path, sync::Arc};
 
-use nri::messages::{Configure, Empty, RegisterPlugin, Request, Response, Status, Subscription};
+use nri::messages::{Configure, Empty, RegisterPlugin, Subscription};
 use prost::Message;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
 };
+use ttrpc::{Request, Response, Status};
 
 /// What the plugin does with a request.
 pub(crate) enum Reply {
