@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{OciRuntime, PendingHooks};
+use crate::{OciRuntime, PendingHooks, RuntimeCommand};
 
 /// A request of the daemon. The roles of its descriptors are in brackets.
 #[derive(Debug, Serialize, Deserialize)]
@@ -28,7 +28,8 @@ pub enum Request {
     },
     /// Creates a container that waits for `Start` [Rootfs, Mount(n), Namespace(k), Stdin, Stdout, Stderr, StdinHold,
     /// StdoutRead, StderrRead, Log, LOG_DIRECTORY, Seccomp]. Answered by `Created` [Pidfd, Sync, Terminal]. With an OCI
-    /// runtime also [Bundle, ConsoleSocket], and the answer has no Sync.
+    /// runtime also [Bundle, ConsoleSocket], and the answer has no Sync. An external container has neither Rootfs nor
+    /// mounts, namespaces and streams of its own, and the answer has no descriptors and pid 0.
     Create(Box<Create>),
     /// Starts a created container. Answered when `execve` succeeded or failed.
     Start {
@@ -75,6 +76,17 @@ pub enum Request {
         container: String,
         /// The runtime.
         runtime: Box<OciRuntime>,
+    },
+    /// Runs a command of a runtime [Namespace(Mount) in which it runs (default: that of the node), Stdin]. Answered by
+    /// `CommandOutput` when it has exited with code 0. Contract 1.8.
+    RuntimeCommand(Box<RuntimeCommand>),
+    /// Records the exit of a container that has no process of its own ([`Create::external`]): its output is drained, and
+    /// `Event::Exited` is sent. Succeeds for one that has ended. Contract 1.8.
+    End {
+        /// Container id.
+        container: String,
+        /// Its exit status. OOM kills of its cgroup are added.
+        status: ExitStatus,
     },
     /// Starts the init of a pod with a shared PID namespace [Namespace(k)]. Answered by `PodInitStarted` [Pidfd,
     /// Namespace(Pid)].
@@ -194,6 +206,10 @@ pub struct Create {
     /// cgroup and the namespaces of `spec`. Contract 1.7.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<Box<OciRuntime>>,
+    /// Whether the container has no process that the monitor knows: a shim or a virtual machine runs it. The monitor keeps
+    /// its cgroup, its output and its exit status, which `End` states. Contract 1.8.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub external: bool,
 }
 
 /// How a container's log is written (CRI log format).
@@ -370,6 +386,10 @@ pub struct ContainerDescription {
     /// The OCI runtime that created the container, starts and deletes it. `None`: the monitor itself. Contract 1.7.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<Box<OciRuntime>>,
+    /// Whether the container has no process that the monitor knows: a shim or a virtual machine runs it. The monitor keeps
+    /// its cgroup, its output and its exit status, which `End` states. Contract 1.8.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub external: bool,
 }
 
 /// An object of the monitor: a container, a pod init, or the descriptors of a key. Its descriptors are those of

@@ -22,6 +22,11 @@ pub enum Reply {
     NamespacesMade,
     /// Reply to `Ping`.
     Pong(Pong),
+    /// Reply to `RuntimeCommand`: its standard output. Contract 1.8.
+    CommandOutput {
+        /// At most [`crate::RuntimeCommand::OUTPUT_MAX`] bytes.
+        output: Vec<u8>,
+    },
 }
 
 impl Reply {
@@ -37,6 +42,7 @@ impl Reply {
             Self::PodInitStarted(_) => "pod_init_started",
             Self::NamespacesMade => "namespaces_made",
             Self::Pong(_) => "pong",
+            Self::CommandOutput { .. } => "command_output",
         }
     }
 }

@@ -7,6 +7,7 @@
 mod connection;
 mod execs;
 mod exit;
+mod external;
 mod hooks;
 mod oci_runtime;
 mod reap;

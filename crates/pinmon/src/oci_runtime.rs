@@ -16,19 +16,21 @@
 //! namespace of the container, so that nothing is ever mounted on the node.
 
 mod command_line;
+mod command_output;
 mod console;
 mod error_log;
 mod process;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use monitor_api::{Attachments, Failure, OciRuntime, Role};
+use monitor_api::{Attachments, Failure, OciRuntime, Role, RuntimeCommand as PlainCommand};
+use oci::NamespaceType;
 use rustix::{
-    fd::{AsRawFd, BorrowedFd, OwnedFd},
+    fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     fs::{Mode, OFlags, openat},
     process::{Pid, Signal, kill_process_group, pidfd_send_signal},
 };
-use syscall::clone::Child;
+use syscall::{clone::Child, exec::StringArray};
 
 pub(crate) use command_line::Verb;
 pub(crate) use console::receive_terminal;
@@ -41,7 +43,8 @@ use crate::{
     link::RequestId,
     process::ProcessExit,
 };
-use error_log::{ErrorLog, ErrorLogs};
+use command_output::CommandOutput;
+use error_log::{ErrorLog, ErrorLogs, error_in};
 use process::Launch;
 
 /// Time limit in seconds of a command if the request does not set one.
@@ -67,11 +70,12 @@ pub(crate) enum Purpose {
 /// A command that is running.
 struct RuntimeCommand {
     verb: Verb,
-    container: String,
     /// `None` after it was given up.
     purpose: Option<Purpose>,
+    /// The operation and its object, for messages.
+    operation: String,
     process: Child,
-    log: ErrorLog,
+    log: Log,
     files: CommandFiles,
     /// Moment of [`clock::monotonic`] at which it is killed.
     deadline: Duration,
@@ -92,8 +96,25 @@ pub(crate) struct CommandEnd {
     pub(crate) verb: Verb,
     pub(crate) purpose: Purpose,
     pub(crate) files: CommandFiles,
-    /// The error that the runtime reported.
-    pub(crate) result: Result<(), Failure>,
+    /// Its standard output, if that is the result; or the error that the runtime reported.
+    pub(crate) result: Result<Vec<u8>, Failure>,
+}
+
+/// What a command writes.
+enum Log {
+    /// The log of an OCI runtime, with its standard output and error.
+    Oci(ErrorLog),
+    /// Standard output and standard error.
+    Plain(CommandOutput, CommandOutput),
+}
+
+/// What a command executes.
+#[derive(Clone, Copy)]
+pub(crate) enum CommandProgram<'a> {
+    /// A verb of an OCI runtime.
+    Oci(&'a OciRuntime),
+    /// A program with all of its arguments.
+    Plain(&'a PlainCommand),
 }
 
 /// Commands of OCI runtimes.
@@ -109,9 +130,9 @@ pub(crate) struct NewCommand<'a> {
     pub(crate) verb: Verb,
     /// Container id.
     pub(crate) container: &'a str,
-    pub(crate) runtime: &'a OciRuntime,
+    pub(crate) program: CommandProgram<'a>,
     pub(crate) purpose: Purpose,
-    /// Stdio, mounts, namespaces and bundle, for `create`.
+    /// Stdio, mounts, namespaces and bundle, for `create`; stdin and mount namespace, for [`Verb::Plain`].
     pub(crate) attachments: Attachments,
     pub(crate) limits: ProcessLimits,
 }
@@ -129,25 +150,33 @@ impl RuntimeCommands {
         serial: u64,
         timers: &mut Timers,
     ) -> Result<(), Failure> {
-        let NewCommand { verb, container, runtime, purpose, mut attachments, limits } = command;
-        let operation = format!("{} container {container} with {}", verb.name(), program_name(runtime));
-        let node_mounts = node_mounts
+        let NewCommand { verb, container, program, purpose, mut attachments, limits } = command;
+        let operation = program.operation(verb, container);
+        let own_mounts = attachments.take(Role::Namespace(NamespaceType::Mount));
+        let mounts = own_mounts
+            .as_ref()
+            .map(AsFd::as_fd)
+            .or(node_mounts)
             .ok_or_else(|| system(&operation, "this monitor has no mount namespace of the node; restart it"))?;
         let failed = |error: std::io::Error| system(&operation, error);
         let files = CommandFiles {
             bundle: attachments.take(Role::Bundle),
             console_socket: attachments.take(Role::ConsoleSocket),
         };
-        let log = self.logs.create().map_err(failed)?;
-        let arguments = command_line::arguments(runtime, verb, container, log.file().as_raw_fd()).map_err(failed)?;
-        let launch = Launch { runtime, verb, arguments, attachments, log: log.file(), node_mounts, limits };
+        let log = program.log(&mut self.logs).map_err(failed)?;
+        let (output, error) = log.files();
+        let arguments = program.arguments(verb, container, error.as_raw_fd()).map_err(failed)?;
+        let (environment, bundle, directory) = match program {
+            CommandProgram::Oci(runtime) => (&runtime.environment, runtime.bundle.as_str(), None),
+            CommandProgram::Plain(plain) => (&plain.environment, "", Some(plain.directory.as_str())),
+        };
+        let launch =
+            Launch { verb, arguments, environment, bundle, directory, attachments, output, log: error, mounts, limits };
         let process = launch.clone().map_err(failed)?;
-        let seconds = if runtime.timeout == 0 { TIMEOUT_DEFAULT } else { runtime.timeout };
-        let deadline = clock::monotonic() + Duration::from_secs(seconds.into());
+        let deadline = clock::monotonic() + Duration::from_secs(program.timeout().into());
         timers.at(deadline, Timer::Runtime(serial));
-        let container = container.to_owned();
         let purpose = Some(purpose);
-        let command = RuntimeCommand { verb, container, purpose, process, log, files, deadline, timed_out: false };
+        let command = RuntimeCommand { verb, purpose, operation, process, log, files, deadline, timed_out: false };
         self.running.insert(serial, command);
         Ok(())
     }
@@ -195,20 +224,19 @@ impl RuntimeCommand {
     fn give_up(&mut self) -> Option<CommandEnd> {
         let purpose = self.purpose.take()?;
         let cause = "timed out and was killed, but does not exit; see /proc/<pid>/stack for what it waits for";
-        let operation = format_args!("{} container {}", self.verb.name(), self.container);
         Some(CommandEnd {
             verb: self.verb,
             purpose,
             files: std::mem::take(&mut self.files),
-            result: Err(system(operation, cause)),
+            result: Err(system(&self.operation, cause)),
         })
     }
 
     /// Returns its end after it was reaped; `None` if it was given up before.
     fn end(self, exit: ProcessExit) -> Option<CommandEnd> {
-        let Self { verb, container, purpose, log, files, timed_out, .. } = self;
+        let Self { verb, operation, purpose, log, files, timed_out, .. } = self;
         let result = match exit.code {
-            Some(0) if !timed_out => Ok(()),
+            Some(0) if !timed_out => Ok(log.output()),
             _ => {
                 let reported = log.error();
                 let cause = match (timed_out, exit.code, exit.signal) {
@@ -218,10 +246,72 @@ impl RuntimeCommand {
                     _ => None,
                 };
                 let texts: Vec<String> = [cause, reported].into_iter().flatten().collect();
-                Err(system(format_args!("{} container {container}", verb.name()), texts.join(": ")))
+                Err(system(operation, texts.join(": ")))
             }
         };
         Some(CommandEnd { verb, purpose: purpose?, files, result })
+    }
+}
+
+impl Log {
+    /// Returns the files for standard output and standard error.
+    fn files(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
+        match self {
+            Self::Oci(log) => (log.file(), log.file()),
+            Self::Plain(output, error) => (output.file(), error.file()),
+        }
+    }
+
+    /// Returns the standard output, if that is the result of the command.
+    fn output(self) -> Vec<u8> {
+        match self {
+            Self::Oci(_) => Vec::new(),
+            Self::Plain(output, _) => output.into_bytes(),
+        }
+    }
+
+    /// Returns the error that the runtime reported. `None` if it reported none.
+    fn error(self) -> Option<String> {
+        match self {
+            Self::Oci(log) => log.error(),
+            // containerd's shims write errors to both.
+            Self::Plain(output, error) => {
+                let text = |file: CommandOutput| error_in(&String::from_utf8_lossy(&file.into_bytes()));
+                text(error).or_else(|| text(output))
+            }
+        }
+    }
+}
+
+impl CommandProgram<'_> {
+    /// Returns the operation and its object, for messages.
+    fn operation(self, verb: Verb, container: &str) -> String {
+        match self {
+            Self::Oci(_) => format!("{} container {container}", verb.name()),
+            Self::Plain(plain) => plain.operation.clone(),
+        }
+    }
+
+    fn log(self, logs: &mut ErrorLogs) -> std::io::Result<Log> {
+        match self {
+            Self::Oci(_) => logs.create().map(Log::Oci),
+            Self::Plain(_) => Ok(Log::Plain(CommandOutput::create()?, CommandOutput::create()?)),
+        }
+    }
+
+    fn arguments(self, verb: Verb, container: &str, log: RawFd) -> std::io::Result<StringArray> {
+        match self {
+            Self::Oci(runtime) => command_line::arguments(runtime, verb, container, log),
+            Self::Plain(plain) => command_line::strings(&plain.arguments),
+        }
+    }
+
+    fn timeout(self) -> u32 {
+        let seconds = match self {
+            Self::Oci(runtime) => runtime.timeout,
+            Self::Plain(plain) => plain.timeout,
+        };
+        if seconds == 0 { TIMEOUT_DEFAULT } else { seconds }
     }
 }
 
@@ -234,10 +324,4 @@ pub(crate) fn read_pid(bundle: &OwnedFd) -> std::io::Result<Pid> {
     let text = String::from_utf8_lossy(&buffer[..length]);
     let pid = text.trim().parse().ok().filter(|pid| *pid > 1).and_then(Pid::from_raw);
     pid.ok_or_else(|| std::io::Error::other(format!("the runtime wrote {text:?} to its pid file, which is not a pid")))
-}
-
-/// Returns the name of a runtime for messages.
-fn program_name(runtime: &OciRuntime) -> &str {
-    let program = runtime.arguments.first().map_or("", String::as_str);
-    program.rsplit('/').next().unwrap_or(program)
 }

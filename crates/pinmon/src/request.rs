@@ -5,6 +5,7 @@ mod attach;
 mod close_stdin;
 mod create;
 mod delete;
+mod end;
 mod exec;
 mod hello;
 mod inventory;
@@ -16,6 +17,7 @@ mod ping;
 mod pod_init;
 mod reopen_log;
 mod resize_terminal;
+mod runtime_command;
 mod runtime_delete;
 mod shutdown;
 mod start;
@@ -61,6 +63,10 @@ fn answer(monitor: &mut Monitor, request_id: RequestId, request: Request, mut at
         Request::RuntimeDelete { container, runtime } => {
             runtime_delete::runtime_delete(monitor, request_id, &container, &runtime)
         }
+        Request::RuntimeCommand(command) => {
+            runtime_command::runtime_command(monitor, request_id, &command, attachments)
+        }
+        Request::End { container, status } => end::end(monitor, &container, status),
         Request::PodInit(init) => pod_init::pod_init(monitor, request_id, init, attachments),
         Request::Keep { key } => keep::keep(monitor, key, attachments),
         Request::Release { key } => keep::release(monitor, &key),

@@ -156,6 +156,7 @@ fn with_input(node: &mut Node, pod: &str, id: &str, args: &[&str]) -> (TestConta
         bundle: String::new(),
         mounts: None,
         runtime: None,
+        external: false,
     };
     let (_, mut files) = node.request(Request::Create(Box::new(create)), files).expect("create");
     let pidfd = files.take(Role::Pidfd).expect("a pidfd");

@@ -35,6 +35,7 @@ fn create(node: &mut Node, id: &str, hooks: oci::Hooks, args: &[&str]) -> u64 {
         bundle: bundle.to_str().expect("text").into(),
         mounts: None,
         runtime: None,
+        external: false,
     };
     let attachments = node.output(id).with(Role::Rootfs, node.rootfs());
     node.send(Request::Create(Box::new(create)), &attachments)

@@ -9,6 +9,9 @@ pub(crate) mod open;
 mod request;
 mod resolve;
 mod session;
+mod shim_command;
+mod streams;
+mod window;
 
 pub use request::{ExecOutput, ExecRequest, SessionExit};
 pub use session::{Session, SessionControl};

@@ -92,3 +92,21 @@ impl RuntimeFeatures {
         ]
     }
 }
+
+/// A runtime handler whose containers a containerd shim runs (shim API version 2).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShimHandler {
+    /// Name of the handler, as a RuntimeClass names it.
+    pub name: String,
+    /// Absolute path of the shim, or its name as in containerd's configuration: `io.containerd.runc.v2` is
+    /// `containerd-shim-runc-v2` in `PATH`.
+    pub binary: PathBuf,
+    /// Options that it gets. `None`: none.
+    pub options: Option<shim::Options>,
+    /// Environment of its commands in addition to `PATH`, as `NAME=value`.
+    pub environment: Vec<String>,
+    /// Time limit of a command and of a request.
+    pub timeout: Duration,
+    /// Annotations of pods and containers that it gets: whole names, or prefixes that end with `*`.
+    pub allowed_annotations: Vec<String>,
+}

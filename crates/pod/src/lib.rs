@@ -66,7 +66,7 @@ pub use defaults::ContainerDefaults;
 pub use engine::{Engine, EngineInfo, EngineStatus, MonitorInfo, MonitorUpgrade};
 pub use error::{Error, ErrorKind};
 pub use exec::{ExecOutput, ExecRequest, Session, SessionControl, SessionExit};
-pub use handler::{OciHandler, PrivilegedDevices, RuntimeFacts, RuntimeFeatures};
+pub use handler::{OciHandler, PrivilegedDevices, RuntimeFacts, RuntimeFeatures, ShimHandler};
 pub use image::{
     Credentials, Error as ImageError, ErrorKind as ImageErrorKind, Image, ImageConfig, LayerProgress,
     OUTCOMES as IMAGE_OUTCOMES, ProgressCallback, Registries, Stage, Store, TransferLimits, Usage,
@@ -87,6 +87,7 @@ pub use oci::{CAPABILITIES, Rlimit};
 pub use operation::{Completion, Panicked};
 pub use recover::{FORMATS, Format, check_format, check_reset};
 pub use sandbox::{remove_logs, stop::PodUsers};
+pub use shim::Options as ShimOptions;
 pub use stdio::{
     AttachedClient,
     pipe_holders::{Holder as PipeHolder, Rescue},

@@ -24,5 +24,5 @@ mod upgrade;
 pub(crate) use custody::{HeldObject, Inventory};
 pub use metrics::{MONITOR_REQUESTS, MonitorMetrics};
 pub(crate) use namespaces::OwnedNamespaces;
-pub(crate) use request::{CreateOutcome, ExecWait};
+pub(crate) use request::{CreateOutcome, CreatedProcess, ExecWait};
 pub(crate) use supervisor::{Monitor, Notice};

@@ -8,6 +8,7 @@ mod id_map;
 mod init;
 mod leftover_init;
 mod shared;
+pub(crate) mod shim_mounts;
 mod support;
 mod tmpfs;
 

@@ -20,7 +20,7 @@ use tokio::sync::{OnceCell, Semaphore, mpsc};
 
 use crate::{
     Config, Error,
-    container::{announce_stop::announce_stop, exit, spec::apparmor},
+    container::{announce_stop::announce_stop, exit, shim, spec::apparmor},
     error::failed,
     monitor::{Inventory, Monitor, Notice, orphans},
     node::{Filters, Handlers, HostFiles, Node, Pulls, Units, cgroup_names, driver},
@@ -81,7 +81,11 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
         driver,
         units,
         filters: Filters::default(),
-        handlers: Arc::new(Handlers::new(config.default_runtime_handler.clone(), config.handlers.clone())),
+        handlers: Arc::new(Handlers::new(
+            config.default_runtime_handler.clone(),
+            config.handlers.clone(),
+            config.shim_handlers.clone(),
+        )),
         cdi: cdi::Registry::new(config.cdi_dirs.clone()),
         host_files: HostFiles::default(),
         user_namespaces: OnceCell::new(),
@@ -101,6 +105,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
     let (first, first_done) = tokio::sync::oneshot::channel();
     offload::spawn(reconcile::run(Arc::downgrade(&parts), first));
     let _ = tokio::time::timeout(SETTLE_TIMEOUT, first_done).await;
+    listen_to_shims(&parts);
     plugin_host::start(&parts).await?;
     offload::spawn(exec_processes::kill_orphaned(Arc::downgrade(&parts)));
     Ok(parts)
@@ -140,6 +145,18 @@ async fn remove_unknown(parts: &Parts, inventory: Inventory) {
         if let Err(error) = parts.monitor.release(&key).await {
             tracing::warn!("release {key}: {error}");
         }
+    }
+}
+
+/// Receives the events of shims, if there may be any: a shim does not start without the socket.
+fn listen_to_shims(parts: &Arc<Parts>) {
+    let has_shim = |container: &Arc<Container>| container.metadata.shim.is_some();
+    if !parts.node.handlers.has_shims() && !parts.registry.containers().iter().any(has_shim) {
+        return;
+    }
+    match shim::listen(&parts.node.config.state_dir) {
+        Ok(events) => drop(tokio::spawn(shim::handle_events(Arc::downgrade(parts), events))),
+        Err(error) => tracing::warn!("{error}; containers of shims cannot be created"),
     }
 }
 

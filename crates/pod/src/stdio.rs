@@ -15,7 +15,7 @@ pub(crate) mod terminal;
 
 pub use attached_clients::AttachedClient;
 pub(crate) use attached_clients::AttachedClients;
-pub(crate) use fifos::Stdio;
+pub(crate) use fifos::{Stdio, StreamUser};
 pub(crate) use pipe_record::PipeRecord;
 pub(crate) use shared_pipe::{PipeReader, SharedPipe};
 pub(crate) use stream::{Input, Output, TerminalStream};

@@ -28,8 +28,8 @@ pub use container::{
     START_ERROR, SeccompChoice, Security, UserChoice, Volume,
 };
 pub(crate) use container::{
-    Container, ContainerMetadata, ContainerName, ContainerPhase, ContainerRecord, ContainerRuntime, SPEC, Sent,
-    broken_container, unknown_exit,
+    Container, ContainerMetadata, ContainerName, ContainerPhase, ContainerRecord, ContainerRuntime, ContainerShim,
+    SPEC, Sent, ShimProcess, broken_container, unknown_exit,
 };
 pub(crate) use directory::{FIFOS, STDIN, StateDirectory, TMPFS_SOURCE};
 pub use events::{Event, EventKind, EventStream, Lagged};

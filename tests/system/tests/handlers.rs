@@ -226,9 +226,11 @@ fn a_pod_has_a_user_namespace_if_its_runtime_supports_them_and_is_refused_otherw
             continue;
         }
         let pod_id = outcome.ok();
-        let script = "cat /proc/self/uid_map; stat -c '%u %U' /volume/file /etc/hosts; echo new > /volume/new; sleep 1000";
+        let script =
+            "cat /proc/self/uid_map; stat -c '%u %U' /volume/file /etc/hosts; echo new > /volume/new; sleep 1000";
         let mut spec = ContainerSpec::new("web", IMAGE, &["sh", "-c", script]);
-        spec.0["mounts"] = json!([{"host_path": volume, "container_path": "/volume", "uidMappings": ids, "gidMappings": ids}]);
+        spec.0["mounts"] =
+            json!([{"host_path": volume, "container_path": "/volume", "uidMappings": ids, "gidMappings": ids}]);
         spec.0["linux"]["security_context"] = context.clone();
         let id = node.run_container(&pod_id, &pod, &spec);
         wait_until("it has written the file", || volume.join("new").exists());
@@ -256,7 +258,8 @@ fn a_volume_is_read_only_recursively_if_the_runtime_supports_that_and_is_refused
         let pod = PodSpec::named(&node, runtime);
         let pod_id = run_pod(&node, &pod, runtime).ok();
         let mut spec = ContainerSpec::new("web", IMAGE, &["sleep", "1000"]);
-        let mount = json!({"host_path": volume, "container_path": "/volume", "readonly": true, "recursive_read_only": true});
+        let mount =
+            json!({"host_path": volume, "container_path": "/volume", "readonly": true, "recursive_read_only": true});
         spec.0["mounts"] = json!([mount]);
         let created = node.create_container(&pod_id, &pod, &spec);
         match has(&node, runtime, "recursiveReadOnlyMounts") {

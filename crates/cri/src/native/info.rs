@@ -59,6 +59,9 @@ fn handler(handler: &pod::HandlerInfo) -> proto::HandlerInfo {
         pod::HandlerKind::Native => {
             proto::HandlerInfo { kind: "native".to_owned(), version: format!("pinion {RUNTIME_VERSION}"), ..info }
         }
+        pod::HandlerKind::Shim { binary } => {
+            proto::HandlerInfo { kind: "shim".to_owned(), binary: text(binary), ..info }
+        }
         pod::HandlerKind::Oci { binary, facts } => {
             let features = facts.as_ref().ok().and_then(|facts| facts.features.as_ref());
             proto::HandlerInfo {

@@ -39,6 +39,7 @@ fn full() -> Holding {
         hooks: Some(hooks()),
         user_namespace: Some(true),
         runtime: None,
+        external: false,
     };
     let status = ExitStatus { code: Some(137), signal: Some(9), oom_killed: true, at: u64::MAX };
     Holding { container, state: HoldingState::Exited(status) }

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::config::{CgroupDriver, Config, handlers::Handler};
+use super::config::{
+    CgroupDriver, Config,
+    handlers::{Handler, Kind},
+};
 
 /// Returns the configuration to open the engine with.
 pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
@@ -35,6 +38,7 @@ pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
         netns_pool,
         default_runtime_handler: String::new(),
         handlers: handlers(config),
+        shim_handlers: shim_handlers(config),
         cdi_dirs,
         plugins: plugins(config),
         defaults: config.containers.defaults(),
@@ -46,7 +50,7 @@ pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
     }
 }
 
-/// Returns the runtime handlers besides the default one.
+/// Returns the OCI runtimes.
 fn handlers(config: &Config) -> Vec<pod::OciHandler> {
     let convert = |(name, handler): (&String, &Handler)| pod::OciHandler {
         name: name.clone(),
@@ -64,7 +68,20 @@ fn handlers(config: &Config) -> Vec<pod::OciHandler> {
         },
         base_spec: handler.base_runtime_spec.as_ref().map(|base| base.spec.clone()),
     };
-    config.handlers.iter().map(convert).collect()
+    config.handlers.iter().filter(|(_, handler)| handler.kind == Kind::Oci).map(convert).collect()
+}
+
+/// Returns the containerd shims.
+fn shim_handlers(config: &Config) -> Vec<pod::ShimHandler> {
+    let convert = |(name, handler): (&String, &Handler)| pod::ShimHandler {
+        name: name.clone(),
+        binary: handler.binary.clone(),
+        options: handler.options.clone(),
+        environment: handler.environment.clone(),
+        timeout: handler.timeout,
+        allowed_annotations: handler.allowed_annotations.clone(),
+    };
+    config.handlers.iter().filter(|(_, handler)| handler.kind == Kind::Shim).map(convert).collect()
 }
 
 /// Returns the configuration of NRI plugins, if there may be some.

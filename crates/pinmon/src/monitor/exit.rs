@@ -43,6 +43,12 @@ impl Monitor {
     /// Handles the exit of a container's process. The remaining processes of its cgroup are killed, and its output is
     /// drained.
     pub(crate) fn process_ended(&mut self, serial: u64, exit: ProcessExit) {
+        let ProcessExit { code, signal } = exit;
+        self.ended(serial, ExitStatus { code, signal, oom_killed: false, at: clock::realtime() });
+    }
+
+    /// Handles the exit of a container with this status, to which the OOM kills of its cgroup are added.
+    pub(crate) fn ended(&mut self, serial: u64, exit: ExitStatus) {
         // It may have reached execve and exited at once; then `Start` is answered first.
         self.advance_container(serial);
         let is_current = |container: &&mut Container| !container.has_ended() && !container.is_undone_by_runtime();
@@ -61,8 +67,8 @@ impl Monitor {
             .oom_kills
             .of_exited(&self.node.trees, serial, &container.description.cgroup, was_killed)
             .unwrap_or_else(|| container.group.as_ref().map_or(0, cgroup::Group::oom_kills));
-        let status =
-            ExitStatus { code: exit.code, signal: exit.signal, oom_killed: oom_kills > 0, at: clock::realtime() };
+        let at = if exit.at == 0 { clock::realtime() } else { exit.at };
+        let status = ExitStatus { oom_killed: exit.oom_killed || oom_kills > 0, at, ..exit };
         container.stage = Stage::Draining(status);
         container.stdin = None;
         container.kill_remaining();

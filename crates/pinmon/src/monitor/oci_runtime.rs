@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use cgroup::{Group, GroupPath, Limits};
-use monitor_api::{Attachments, ContainerDescription, Failure};
+use monitor_api::{Attachments, ContainerDescription, Failure, Reply};
 use rustix::{
     fd::OwnedFd,
     process::{PidfdFlags, pidfd_open},
@@ -15,7 +15,9 @@ use crate::{
     containers::{Container, NESTING, Stage},
     failure::system,
     link::RequestId,
-    oci_runtime::{CommandEnd, CommandFiles, NewCommand, ProcessLimits, Purpose, Verb, read_pid, receive_terminal},
+    oci_runtime::{
+        CommandEnd, CommandFiles, CommandProgram, NewCommand, ProcessLimits, Purpose, Verb, read_pid, receive_terminal,
+    },
     output::{Output, Stream, StreamFile},
     removal::AfterRemoval,
     stream::StreamKind,
@@ -51,7 +53,7 @@ impl Monitor {
     }
 
     /// Creates the cgroup of a container, which its runtime joins and limits.
-    fn make_group(&self, description: &ContainerDescription) -> Result<Group, Failure> {
+    pub(super) fn make_group(&self, description: &ContainerDescription) -> Result<Group, Failure> {
         let operation = format!("create container {}", description.id);
         let made = GroupPath::parse(&description.cgroup).and_then(|path| {
             let limits = Limits::from_spec(&oci::Resources::default())?.with_nesting(NESTING);
@@ -100,7 +102,7 @@ impl Monitor {
         let command = NewCommand {
             verb,
             container: &description.id,
-            runtime,
+            program: CommandProgram::Oci(runtime),
             purpose: Purpose::Container { serial, request_id },
             attachments,
             limits,
@@ -122,11 +124,19 @@ impl Monitor {
     /// Handles the end of a command.
     pub(super) fn runtime_command_ended(&mut self, end: CommandEnd) {
         let CommandEnd { verb, purpose, files, result } = end;
+        let output = result.as_ref().ok().filter(|_| verb == Verb::Plain).cloned();
+        let result = result.map(drop);
         let (serial, request_id) = match purpose {
             Purpose::Container { serial, request_id } => (serial, request_id),
             Purpose::Request(request_id) => {
                 return match result {
-                    Ok(()) => self.services.reply_done(request_id),
+                    Ok(()) => match output {
+                        Some(output) => {
+                            let reply = (Reply::CommandOutput { output }, Attachments::new());
+                            self.services.reply(request_id, Ok(reply));
+                        }
+                        None => self.services.reply_done(request_id),
+                    },
                     Err(failure) => self.services.reply(request_id, Err(failure)),
                 };
             }

@@ -23,6 +23,8 @@ pub(crate) enum Verb {
     Start,
     /// `delete --force`.
     Delete,
+    /// None of an OCI runtime: the command is complete.
+    Plain,
 }
 
 impl Verb {
@@ -32,6 +34,7 @@ impl Verb {
             Self::Create { .. } => "create",
             Self::Start => "start",
             Self::Delete => "delete",
+            Self::Plain => "run",
         }
     }
 }
@@ -49,7 +52,7 @@ pub(super) fn arguments(runtime: &OciRuntime, verb: Verb, container: &str, log: 
                 words.extend(["--console-socket".into(), format!("{bundle}/{CONSOLE_SOCKET}")]);
             }
         }
-        Verb::Start => {}
+        Verb::Start | Verb::Plain => {}
         Verb::Delete => words.push("--force".into()),
     }
     words.push(container.to_owned());

@@ -79,7 +79,7 @@ impl ErrorLog {
 }
 
 /// Returns the last line of level error in a log of JSON lines, else the last line.
-fn error_in(text: &str) -> Option<String> {
+pub(super) fn error_in(text: &str) -> Option<String> {
     let is_error = |line: &Line| matches!(line.level.as_str(), "error" | "fatal" | "panic");
     let json = text.lines().rev().filter_map(|line| serde_json::from_str::<Line>(line).ok()).find(is_error);
     let plain = || text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned);

@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-use monitor_api::{Attachments, COMMAND_LOCK, OciRuntime, PRIVATE, Role};
+use monitor_api::{Attachments, COMMAND_LOCK, PRIVATE, Role};
 use rustix::{
     fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, flock, ftruncate},
@@ -41,19 +41,27 @@ pub(crate) struct ProcessLimits {
 
 /// Everything that the child needs.
 pub(super) struct Launch<'a> {
-    pub(super) runtime: &'a OciRuntime,
     pub(super) verb: Verb,
     pub(super) arguments: StringArray,
+    pub(super) environment: &'a [String],
+    /// Where the root file system and the volumes are mounted, if they are attached.
+    pub(super) bundle: &'a str,
+    /// Working directory; `None`: the root.
+    pub(super) directory: Option<&'a str>,
     pub(super) attachments: Attachments,
+    /// Standard output, unless it is attached.
+    pub(super) output: BorrowedFd<'a>,
+    /// Standard error, unless it is attached. Errors of the child are written to it.
     pub(super) log: BorrowedFd<'a>,
-    pub(super) node_mounts: BorrowedFd<'a>,
+    /// Mount namespace to enter.
+    pub(super) mounts: BorrowedFd<'a>,
     pub(super) limits: ProcessLimits,
 }
 
 impl Launch<'_> {
     /// Clones the child, which executes the runtime.
     pub(super) fn clone(self) -> io::Result<Child> {
-        let environment = strings(&self.runtime.environment)?;
+        let environment = strings(self.environment)?;
         let program = self.arguments.strings().first().ok_or_else(|| io::Error::other("the runtime has no program"))?;
         let (program, parent) = (program.clone(), rustix::process::getpid());
         Clone3::default().fork(|| {
@@ -88,11 +96,14 @@ impl Launch<'_> {
         if let Some(limit) = self.limits.open_files {
             let _ = setrlimit(Resource::Nofile, limit);
         }
-        let entered = move_into_thread_name_spaces(self.node_mounts, ThreadNameSpaceType::MOUNT);
-        during("enter the mount namespace of the node", entered)?;
-        let lock = lock(&self.runtime.bundle);
+        let entered = move_into_thread_name_spaces(self.mounts, ThreadNameSpaceType::MOUNT);
+        during("enter the mount namespace", entered)?;
+        let lock = if self.bundle.is_empty() { None } else { lock(self.bundle) };
         if self.attachments.iter().any(|(role, _)| *role == Role::Rootfs) {
             self.mount_all()?;
+        }
+        if let Some(directory) = self.directory {
+            during(&format!("change to directory {directory}"), rustix::process::chdir(directory))?;
         }
         rustix::process::umask(Mode::from_raw_mode(0o022));
         during("set up stdio", self.set_stdio())?;
@@ -104,7 +115,7 @@ impl Launch<'_> {
 
     fn close_descriptors(&self) -> io::Result<()> {
         let mut keep: Vec<i32> = self.attachments.iter().map(|(_, fd)| fd.as_raw_fd()).collect();
-        keep.extend([0, 1, 2, self.log.as_raw_fd(), self.node_mounts.as_raw_fd()]);
+        keep.extend([0, 1, 2, self.output.as_raw_fd(), self.log.as_raw_fd(), self.mounts.as_raw_fd()]);
         syscall::descriptors::close_all_except(&mut keep)
     }
 
@@ -114,7 +125,7 @@ impl Launch<'_> {
         during("create a mount namespace", syscall::mount_namespace::unshare_mounts())?;
         let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         during("set the propagation of mounts", mount_change("/", downstream))?;
-        let bundle = Path::new(&self.runtime.bundle);
+        let bundle = Path::new(self.bundle);
         let private = bundle.join(PRIVATE);
         let options = CString::new(TMPFS_OPTIONS).map_err(|error| error.to_string())?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
@@ -140,7 +151,7 @@ impl Launch<'_> {
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let stream = |role: Role| self.attachments.iter().find(|(other, _)| *other == role).map(|(_, fd)| fd.as_fd());
         dup2_stdin(stream(Role::Stdin).unwrap_or(null.as_fd()))?;
-        dup2_stdout(stream(Role::Stdout).unwrap_or(self.log))?;
+        dup2_stdout(stream(Role::Stdout).unwrap_or(self.output))?;
         dup2_stderr(stream(Role::Stderr).unwrap_or(self.log))?;
         syscall::descriptors::close_on_exec_from(FIRST_AFTER_STDIO)?;
         // The runtime opens it again, by its number.

@@ -61,7 +61,7 @@ fn adopt_container(monitor: &mut Monitor, holding: Holding, attachments: &mut At
     let pid = i32::try_from(description.pid).map_err(|_| invalid(format!("{operation}: pid {}", description.pid)))?;
     let pod_init = state == HoldingState::PodInit;
     let sync = attachments.take(Role::Sync);
-    let by_runtime = description.runtime.is_some();
+    let by_runtime = description.runtime.is_some() || description.external;
     let (stage, pidfd, group) = match state {
         HoldingState::Created if by_runtime => (Stage::Waiting, pidfd, group),
         state => stage(&description.id, pid, state, (pidfd, group), sync)?,
@@ -107,7 +107,8 @@ fn adopted_output(
 
 fn insert(monitor: &mut Monitor, container: Container, output: Output) {
     let serial = monitor.services.next_serial();
-    let (has_ended, process_is_gone) = (container.has_ended(), container.pidfd().is_none());
+    let (has_ended, has_process) = (container.has_ended(), !container.description.external);
+    let process_is_gone = has_process && container.pidfd().is_none();
     monitor.oom_kills.adopt(&monitor.node.trees, serial, &container.description.cgroup, has_ended);
     monitor.containers.insert(serial, container);
     monitor.outputs.map.insert(serial, output);

@@ -28,7 +28,7 @@ const LINE_MIN: usize = 64;
 
 /// Clones the init of a container. Answered when it is set up.
 pub(super) fn create(monitor: &mut Monitor, request_id: RequestId, create: Create, attachments: Attachments) -> Answer {
-    let Create { container: id, sandbox, mut spec, log, bundle, mounts, runtime } = create;
+    let Create { container: id, sandbox, mut spec, log, bundle, mounts, runtime, external } = create;
     let mut attachments = monitor.mounts.take(&id, attachments);
     check_new(monitor, &id)?;
     let operation = format!("create container {id}");
@@ -45,9 +45,14 @@ pub(super) fn create(monitor: &mut Monitor, request_id: RequestId, create: Creat
         sandbox,
         log,
         runtime,
+        external,
         ..ContainerDescription::default()
     };
     let container = Container { stdin, ..Container::new(description, Filter::Known(filter)) };
+    if container.description.external {
+        monitor.create_external(request_id, container, output)?;
+        return Ok(None);
+    }
     if container.description.runtime.is_some() {
         let terminal = spec.process.is_some_and(|process| process.terminal);
         monitor.create_with_runtime(request_id, container, output, attachments, terminal)?;

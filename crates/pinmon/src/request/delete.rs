@@ -2,7 +2,7 @@ use monitor_api::Reply;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use super::Answer;
-use crate::{link::RequestId, monitor::Monitor};
+use crate::{link::RequestId, monitor::Monitor, process::ProcessExit};
 
 /// Removes the cgroup and the record of a container. A running one is killed first. Answered when it is removed.
 pub(super) fn delete(monitor: &mut Monitor, request_id: RequestId, id: &str) -> Answer {
@@ -21,8 +21,12 @@ pub(super) fn delete(monitor: &mut Monitor, request_id: RequestId, id: &str) -> 
         if let Some(pidfd) = container.pidfd() {
             let _ = pidfd_send_signal(pidfd, Signal::KILL);
         }
+        let is_external = container.description.external;
         monitor.runtime_commands.cancel(serial);
         monitor.thaws.schedule(serial, &mut monitor.services.timers);
+        if is_external {
+            monitor.process_ended(serial, ProcessExit::UNKNOWN);
+        }
     }
     monitor.try_remove(serial);
     Ok(None)

@@ -7,7 +7,7 @@ use crate::{
     failure::state,
     link::RequestId,
     monitor::Monitor,
-    oci_runtime::{NewCommand, Purpose, Verb},
+    oci_runtime::{CommandProgram, NewCommand, Purpose, Verb},
 };
 
 /// Has an OCI runtime delete a container that the monitor does not know. Answered when the runtime has exited.
@@ -24,7 +24,7 @@ pub(super) fn runtime_delete(
     let command = NewCommand {
         verb: Verb::Delete,
         container,
-        runtime,
+        program: CommandProgram::Oci(runtime),
         purpose: Purpose::Request(request_id),
         attachments: Attachments::new(),
         limits: monitor.runtime_limits(),

@@ -12,7 +12,7 @@ pub(super) fn start(monitor: &mut Monitor, request_id: RequestId, id: &str, has_
             monitor.start(serial, setup, request_id);
             Ok(None)
         }
-        Stage::Waiting if has_started => {
+        Stage::Waiting if has_started || container.description.external => {
             container.stage = Stage::Running;
             Ok(Some(Reply::Done))
         }

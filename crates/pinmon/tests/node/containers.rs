@@ -70,6 +70,7 @@ impl Node {
             bundle: String::new(),
             mounts: None,
             runtime: None,
+            external: false,
         };
         let (reply, mut files) = self.request(Request::Create(Box::new(create)), attachments)?;
         let Reply::Created(created) = reply else { panic!("unexpected: {reply:?}") };
@@ -93,6 +94,7 @@ impl Node {
             bundle: String::new(),
             mounts,
             runtime: None,
+            external: false,
         };
         let attachments = self.output(id).with(Role::Rootfs, self.rootfs());
         self.request(Request::Create(Box::new(create)), attachments).map(|(reply, _)| reply).expect_err("refused")

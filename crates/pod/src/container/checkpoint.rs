@@ -52,8 +52,10 @@ pub(crate) async fn checkpoint(parts: &Arc<Parts>, id: &str, location: &Path, ti
         if container.record().phase != ContainerPhase::Running {
             return Err(Error::state("the container is not running").during(operation));
         }
-        if let Some(runtime) = &container.metadata.runtime {
-            let reason = format!("runtime handler {:?} does not support checkpoints", runtime.handler);
+        let metadata = &container.metadata;
+        let handler = metadata.runtime.as_ref().map(|runtime| &runtime.handler);
+        if let Some(handler) = handler.or(metadata.shim.as_ref().map(|shim| &shim.handler)) {
+            let reason = format!("runtime handler {:?} does not support checkpoints", handler);
             return Err(Error::state(reason).during(operation));
         }
         let job = Job::new(&parts, &container, location).map_err(|e| e.during(&operation))?;

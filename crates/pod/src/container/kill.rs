@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use monitor_api::{KillScope, Target};
+use monitor_api::KillScope;
 
+use super::driver;
 use crate::{Error, parts::Parts};
 
 pub(crate) async fn kill(parts: &Arc<Parts>, id: &str, signal: i32, all: bool) -> Result<(), Error> {
@@ -19,5 +20,5 @@ pub(crate) async fn kill(parts: &Arc<Parts>, id: &str, signal: i32, all: bool) -
     }
     container.signal_requested(signal);
     let scope = if all { KillScope::All } else { KillScope::Init };
-    parts.monitor.kill(&Target::Container(container.id().to_string()), signal, scope).await
+    driver::signal(parts, &container, signal, scope).await
 }

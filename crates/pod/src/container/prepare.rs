@@ -17,8 +17,9 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use tracing::debug_span;
 
 use super::{
+    driver::Driver,
     identity::Accounts,
-    runtime::{BundleInputs, write_bundle},
+    runtime::{BundleInputs, write_bundle, write_shim_bundle},
     selinux,
     spec::{self, Mounts, Sources, SpecInputs},
 };
@@ -123,11 +124,9 @@ pub(crate) fn prepare(
     if let Some(profile) = &seccomp {
         parts.registry.records.write(container.id(), SECCOMP, profile)?;
     }
-    let bundle = match &container.metadata.runtime {
-        None => bundle(parts, container, &spec)?,
-        // The runtime runs the hooks.
-        Some(_) => String::new(),
-    };
+    // A runtime or shim runs the hooks itself.
+    let runs_hooks = container.metadata.runtime.is_some() || container.metadata.shim.is_some();
+    let bundle = if runs_hooks { String::new() } else { bundle(parts, container, &spec)? };
     container.set_process(spec.process.clone().unwrap_or_default());
 
     let mut streams = streams(parts, container, log)?;
@@ -158,7 +157,7 @@ pub(crate) fn prepare(
     for (kind, namespace) in replaced {
         send.push(Role::Namespace(kind), namespace);
     }
-    if let Some(runtime) = &container.metadata.runtime {
+    if runs_hooks {
         let profile = match seccomp {
             Some(profile) => Some(profile),
             None => parts.node.filters.profile(&config.security, &granted)?,
@@ -167,7 +166,11 @@ pub(crate) fn prepare(
         let limits_huge_pages = parts.node.trees.limits_huge_pages();
         let base = handler_of(parts, sandbox).and_then(|handler| handler.base_spec.as_deref());
         let inputs = BundleInputs { spec: &spec, seccomp: profile, joins, base, limits_huge_pages };
-        write_bundle(runtime, sandbox, container, inputs, &mut send)?;
+        if let Some(runtime) = &container.metadata.runtime {
+            write_bundle(runtime, sandbox, container, inputs, &mut send)?;
+        } else if let Some(shim) = &container.metadata.shim {
+            write_shim_bundle(shim, sandbox, container, inputs, &send)?;
+        }
     }
     Ok(Prepared { spec, bundle, joins_pid, send, keep })
 }
@@ -176,7 +179,7 @@ pub(crate) fn prepare(
 fn handler_of<'a>(parts: &'a Parts, sandbox: &Sandbox) -> Option<&'a OciHandler> {
     match parts.node.handlers.get(&sandbox.config().runtime_handler) {
         Ok(Handler::Oci(handler)) => Some(handler),
-        Ok(Handler::Native) | Err(_) => None,
+        Ok(Handler::Native | Handler::Shim(_)) | Err(_) => None,
     }
 }
 
@@ -280,7 +283,7 @@ fn mounts(
 
 fn streams(parts: &Parts, container: &Container, log: Option<LogFile>) -> Result<Stdio, Error> {
     let directory = parts.registry.records.directory(container.id());
-    let mut stdio = Stdio::create(&directory, container.config())?;
+    let mut stdio = Stdio::create(&directory, container.config(), Driver::of(container).stream_user())?;
     if let Some(labels) = selinux::labels(&container.config().security) {
         FIFOS.iter().try_for_each(|name| selinux::label_path(&directory.join(name), &labels.file))?;
     }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use super::{announce_stop::announce_stop, runtime, stop};
+use super::{announce_stop::announce_stop, driver, stop};
 use crate::{
     ContainerId, Error, ErrorKind, Selects,
     operation::{Undo, failpoint, with_timeout},
@@ -76,7 +76,7 @@ async fn remove_resources(parts: &Arc<Parts>, container: &Arc<Container>) -> Res
     undo.step("forget its process and remove its cgroup", async { deleted }).await;
     // Its runtime must not forget a container that may still have processes.
     if is_deleted {
-        undo.step("remove its state in its runtime", runtime::remove_leftover_state(parts, container)).await;
+        undo.step("remove its state in its runtime", driver::remove(parts, container)).await;
     }
     undo.step("remove what a dead monitor left over", remove_leftover_group(parts, container)).await;
     parts.node.forget_scope(&container.metadata.cgroup);

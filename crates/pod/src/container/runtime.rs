@@ -26,10 +26,12 @@ use crate::{
     store::{Container, ContainerRecord, ContainerRuntime},
 };
 
-pub(crate) use bundle::write_bundle;
+pub(crate) use bundle::{LOG, write_bundle, write_shim_bundle};
 pub(crate) use message::add_message;
 pub(crate) use specification::BundleInputs;
 
+/// How long a runtime that outlived its monitor may take to start a container.
+const START_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a runtime is executed to delete a container if the monitor dies each time.
 const DELETE_TRIES: u32 = 3;
 /// Where an OCI runtime finds programs that it executes.
@@ -78,6 +80,12 @@ pub(crate) async fn end_command(container: &Container, patience: Duration) -> Re
         Some(runtime) => end_command_of(runtime, patience).await,
         None => Ok(()),
     }
+}
+
+/// Waits until a `start` that outlived the monitor has ended, and reports whether it has started the container.
+pub(crate) async fn ended_started(container: &Container) -> bool {
+    let ended = end_command(container, START_PATIENCE).await;
+    ended.is_ok() && offload::in_place(|| has_started(&container.record()).unwrap_or(false))
 }
 
 async fn end_command_of(runtime: &ContainerRuntime, patience: Duration) -> Result<(), Error> {

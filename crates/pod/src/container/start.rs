@@ -1,14 +1,14 @@
 //! `StartContainer`: the monitor releases the waiting init process, which executes the program. The answer arrives when
 //! `execve` succeeded or failed.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use monitor_api::{CommandError, ExitStatus};
 use nri::Event;
 use rustix::process::{Signal, pidfd_send_signal};
 use tracing::{Instrument, debug_span};
 
-use super::runtime;
+use super::driver;
 use crate::{
     Cause, Error, clock,
     operation::{failpoint, with_timeout},
@@ -17,8 +17,6 @@ use crate::{
     store::{Container, ContainerPhase, ContainerRecord},
 };
 
-/// How long a runtime that outlived its monitor may take to start a container.
-const START_PATIENCE: Duration = Duration::from_secs(10);
 /// Exit code of a container whose program could not be started, as in containerd.
 const NOT_STARTED: i32 = 128;
 
@@ -54,16 +52,7 @@ async fn start_locked(parts: &Arc<Parts>, container: &Arc<Container>) -> Result<
         true
     });
     failpoint::reach("container.starting");
-    let has_started = || {
-        let container = Arc::clone(container);
-        async move {
-            // A `start` of an OCI runtime outlives the monitor.
-            let ended = runtime::end_command(&container, START_PATIENCE).await;
-            ended.is_ok() && offload::in_place(|| runtime::has_started(&container.record()).unwrap_or(false))
-        }
-    };
-    let started = parts.monitor.start(container.id().as_str(), has_started);
-    let started = started.instrument(debug_span!("start_container")).await;
+    let started = driver::start(parts, container).instrument(debug_span!("start_container")).await;
     failpoint::reach("container.started");
     parts.registry.update_container_anyway(container, |record| {
         record.started_at = clock::now();

@@ -5,10 +5,10 @@ use std::{
     time::Duration,
 };
 
-use monitor_api::{KillScope, Target};
+use monitor_api::KillScope;
 use rustix::process::Signal;
 
-use super::start;
+use super::{driver, shim, start};
 use crate::{
     ContainerId, Error, ErrorKind, Selects,
     operation::with_timeout,
@@ -19,6 +19,8 @@ use crate::{
 
 /// How long the kernel may take to terminate killed processes before that is reported as a failure.
 const KILL_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a shim may take to report the exit of a killed container, if its own time limit is not shorter.
+const SHIM_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a program that has no handler for the stop signal yet is checked again.
 const HANDLER_POLL: Duration = Duration::from_millis(20);
 
@@ -49,13 +51,12 @@ pub(crate) async fn stop(
 }
 
 /// Sends the stop signal and waits for the grace period. Returns whether the container exited.
-async fn stop_gracefully(parts: &Parts, container: &Container, grace: Duration) -> Result<bool, Error> {
+async fn stop_gracefully(parts: &Arc<Parts>, container: &Arc<Container>, grace: Duration) -> Result<bool, Error> {
     let signal = container.metadata.stop_signal;
     if container.stop_signal_sent.swap(true, Ordering::AcqRel) {
         // Many programs take a second signal as a request to exit at once.
         return Ok(wait(container, grace).await);
     }
-    let target = Target::Container(container.id().to_string());
     let pid = container.record().pid;
     container.stopping(&format!("stop: signal {signal} sent, {} s to end", grace.as_secs()), Sent::Stop(signal));
     // For a process that is gone the signal is harmless, hence true.
@@ -63,7 +64,7 @@ async fn stop_gracefully(parts: &Parts, container: &Container, grace: Duration) 
     let was_handled = is_handled();
     // If sending fails, the next stop request sends the signal.
     let send = || async {
-        let sent = parts.monitor.kill(&target, signal, KillScope::Init).await;
+        let sent = driver::signal(parts, container, signal, KillScope::Init).await;
         sent.inspect_err(|_| container.stop_signal_sent.store(false, Ordering::Release))
     };
     send().await?;
@@ -88,13 +89,18 @@ async fn stop_gracefully(parts: &Parts, container: &Container, grace: Duration) 
 }
 
 /// Sends SIGKILL to every process and waits until the container exited.
-pub(crate) async fn kill(parts: &Parts, container: &Container) -> Result<(), Error> {
+pub(crate) async fn kill(parts: &Arc<Parts>, container: &Arc<Container>) -> Result<(), Error> {
     if container.record().refused.is_some() {
         return start::fail_refused(parts, container);
     }
-    let target = Target::Container(container.id().to_string());
     container.stopping("stop: every process is killed", Sent::Kill);
-    parts.monitor.kill(&target, Signal::KILL.as_raw(), KillScope::All).await?;
+    driver::signal(parts, container, Signal::KILL.as_raw(), KillScope::All).await?;
+    let shim_timeout = container.metadata.shim.as_ref().map(|shim| Duration::from_secs(shim.timeout.into()));
+    if let Some(timeout) = shim_timeout
+        && !wait(container, timeout.min(SHIM_TIMEOUT)).await
+    {
+        shim::give_up(parts, container, "it has not ended a killed container").await;
+    }
     if wait(container, KILL_TIMEOUT).await {
         return Ok(());
     }

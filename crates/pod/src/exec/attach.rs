@@ -5,12 +5,14 @@ use std::{os::unix::net::UnixStream, sync::Arc, time::Instant};
 use monitor_api::{Attachments, Role};
 
 use super::{
-    attached_input::AttachedInput,
+    attached_input::{AttachedInput, OnClose},
     request::ExecRequest,
     session::{Session, SessionControl},
+    window::Window,
 };
 use crate::{
     Error,
+    container::driver::Driver,
     error::failed,
     parts::Parts,
     stdio::{Input, Output, Terminal, TerminalStream, fifos as stdio},
@@ -53,8 +55,13 @@ pub(crate) async fn attach(parts: &Arc<Parts>, id: &str, request: ExecRequest) -
     }
     let once = config.stdin_once && !config.tty;
     let stdin =
-        stdin.map(|input| AttachedInput::new(input, once.then(|| (parts.monitor.clone(), container.id().to_string()))));
-    let control = SessionControl::container(container.watch(), terminal);
+        stdin.map(|input| AttachedInput::new(input, once.then(|| OnClose::of_container(&parts.monitor, &container))));
+    let window = match (terminal, Driver::of(&container)) {
+        (Some(terminal), _) => Some(Window::Terminal(Arc::new(terminal))),
+        (None, Driver::Shim) if config.tty => Some(Window::Shim(Arc::clone(&container), String::new())),
+        (None, _) => None,
+    };
+    let control = SessionControl::container(container.watch(), window);
     if let Some(size) = request.size {
         control.resize(size).await.map_err(with_context)?;
     }

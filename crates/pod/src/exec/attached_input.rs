@@ -3,33 +3,79 @@
 use std::{
     io,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use tokio::io::AsyncWrite;
 
-use crate::{monitor::Monitor, stdio::Input};
+use crate::{
+    Error,
+    container::{driver::Driver, shim},
+    monitor::Monitor,
+    stdio::Input,
+    store::Container,
+};
 
-/// Input of an attached client. With `once`, the end of this input closes the input of the container. A pipe that is
-/// shut down is closed, because the process sees the end of file only then.
+/// Input of an attached client. A pipe that is shut down is closed, because the process sees the end of file only then.
 pub(crate) struct AttachedInput {
     input: Option<Input>,
-    once: Option<(Monitor, String)>,
+    on_close: Option<OnClose>,
+}
+
+/// Who else has to close an input when the client ends it.
+pub(crate) enum OnClose {
+    /// The monitor, which keeps that of a container open.
+    Monitor(Monitor, String),
+    /// The monitor and the shim of a container.
+    Shim(Monitor, Arc<Container>),
+    /// The shim, which keeps that of a command open.
+    ShimCommand(Arc<Container>, String),
+}
+
+impl OnClose {
+    /// For a command in a container.
+    pub(crate) fn of_command(container: &Arc<Container>, command: &str) -> Option<Self> {
+        match Driver::of(container) {
+            Driver::Monitor => None,
+            Driver::Shim => Some(Self::ShimCommand(Arc::clone(container), command.to_owned())),
+        }
+    }
+
+    /// For the first process of a container.
+    pub(crate) fn of_container(monitor: &Monitor, container: &Arc<Container>) -> Self {
+        match Driver::of(container) {
+            Driver::Monitor => Self::Monitor(monitor.clone(), container.id().to_string()),
+            Driver::Shim => Self::Shim(monitor.clone(), Arc::clone(container)),
+        }
+    }
+
+    async fn close(self) -> Result<(), Error> {
+        match self {
+            Self::Monitor(monitor, id) => monitor.close_stdin(&id).await,
+            Self::Shim(monitor, container) => {
+                monitor.close_stdin(container.id().as_str()).await?;
+                shim::close_stdin(&container, "").await
+            }
+            Self::ShimCommand(container, command) => shim::close_stdin(&container, &command).await,
+        }
+    }
 }
 
 impl AttachedInput {
-    pub(crate) fn new(input: Input, once: Option<(Monitor, String)>) -> Self {
-        Self { input: Some(input), once }
+    pub(crate) fn new(input: Input, on_close: Option<OnClose>) -> Self {
+        Self { input: Some(input), on_close }
     }
 
     fn close(&mut self) {
         self.input = None;
-        let (Some((monitor, id)), Ok(runtime)) = (self.once.take(), tokio::runtime::Handle::try_current()) else {
+        let (Some(on_close), Ok(runtime)) = (self.on_close.take(), tokio::runtime::Handle::try_current()) else {
             return;
         };
         runtime.spawn(async move {
-            if let Err(error) = monitor.close_stdin(&id).await {
-                tracing::warn!("close the input of container {id}: {error}");
+            if let Err(error) = on_close.close().await {
+                // Its process may be gone by now.
+                tracing::debug!("close the input of a container: {error}");
             }
         });
     }

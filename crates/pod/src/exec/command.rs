@@ -12,8 +12,7 @@ use std::{
     time::Duration,
 };
 
-use monitor_api::{Attachments, Exec, Role};
-use rustix::pipe::{PipeFlags, pipe_with};
+use monitor_api::Exec;
 use tokio::{
     runtime::Handle,
     sync::{oneshot, watch},
@@ -25,13 +24,15 @@ use super::{
     kill::{kill, kill_unanswered, with_group},
     request::{ExecRequest, SessionExit, UNKNOWN},
     resolve::resolve,
+    shim_command::{self, ShimWait},
+    streams::Streams,
+    window::Window,
 };
 use crate::{
     Error, ErrorKind, clock,
-    error::failed,
+    container::driver::Driver,
     monitor::ExecWait,
     parts::Parts,
-    stdio::{SharedPipe, Terminal},
     store::{Container, identifier},
 };
 
@@ -58,13 +59,10 @@ enum Phase {
     Ended(Result<SessionExit, Error>),
 }
 
-/// This process's ends of the streams of a command.
-#[derive(Default)]
-pub(super) struct Streams {
-    pub(super) stdin: Option<SharedPipe>,
-    pub(super) stdout: Option<SharedPipe>,
-    pub(super) stderr: Option<SharedPipe>,
-    pub(super) terminal: Option<Terminal>,
+/// How the exit of a command is waited for.
+enum CommandWait {
+    Monitor(ExecWait),
+    Shim(ShimWait),
 }
 
 /// A command that was requested. A caller that stops waiting has it killed, so that it does not run once the container
@@ -106,6 +104,10 @@ impl Command {
         }
     }
 
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
     /// Waits until it has exited.
     pub(super) async fn exited(&self) -> Result<SessionExit, Error> {
         let mut phase = self.phase.clone();
@@ -126,6 +128,14 @@ impl Command {
             self.container.part("a command (exec) was killed: out of memory".into(), now, now, "");
         }
         SessionExit { oom_killed, ..exit }
+    }
+
+    /// Returns what the window size of a shim's terminal is changed with; `None` for other commands.
+    pub(super) fn shim_window(&self) -> Option<Window> {
+        match Driver::of(&self.container) {
+            Driver::Monitor => None,
+            Driver::Shim => Some(Window::Shim(Arc::clone(&self.container), self.id.clone())),
+        }
     }
 
     /// Kills it with all its descendants, and returns when all of them are gone.
@@ -173,7 +183,11 @@ impl Request {
                 Ok((wait, streams)) => {
                     sender.send_replace(Phase::Running);
                     let _ = started.send(Ok(streams));
-                    sender.send_replace(Phase::Ended(wait_for_exit(weak_parts, container, id, wait).await));
+                    let exited = match wait {
+                        CommandWait::Monitor(wait) => wait_for_exit(weak_parts, container, id, wait).await,
+                        CommandWait::Shim(wait) => wait.exited().await,
+                    };
+                    sender.send_replace(Phase::Ended(exited));
                 }
                 Err(error) => {
                     sender.send_replace(Phase::Ended(Err(error.clone())));
@@ -232,13 +246,13 @@ async fn kill_unwanted(parts: Arc<Parts>, container: Arc<Container>, id: String,
     }
 }
 
-/// Has the monitor execute the command.
+/// Has the command started by who drives the container.
 async fn start(
     parts: &Arc<Parts>,
     container: &Arc<Container>,
     request: ExecRequest,
     id: &str,
-) -> Result<(ExecWait, Streams), Error> {
+) -> Result<(CommandWait, Streams), Error> {
     let with_context = |e: Error| e.during(format_args!("exec in container {}", container.id()));
     if !container.is_running() {
         return Err(with_context(Error::state("the container is not running")));
@@ -248,7 +262,27 @@ async fn start(
     }
     container.pipe_calls.check().map_err(with_context)?;
     let process = resolve(parts, container, &request).await.map_err(with_context)?;
-    let (mut streams, attachments) = Streams::create(parts, container, &request)?;
+    match Driver::of(container) {
+        Driver::Monitor => {
+            let (wait, streams) = start_with_monitor(parts, container, &request, (id, process)).await?;
+            Ok((CommandWait::Monitor(wait), streams))
+        }
+        Driver::Shim => {
+            let started = shim_command::start(parts, container, &request, (id, process)).await;
+            started.map(|(wait, streams)| (CommandWait::Shim(wait), streams)).map_err(with_context)
+        }
+    }
+}
+
+/// Has the monitor execute the command.
+async fn start_with_monitor(
+    parts: &Arc<Parts>,
+    container: &Arc<Container>,
+    request: &ExecRequest,
+    (id, process): (&str, oci::Process),
+) -> Result<(ExecWait, Streams), Error> {
+    let with_context = |e: Error| e.during(format_args!("exec in container {}", container.id()));
+    let (mut streams, attachments) = Streams::create(parts, container, request)?;
     let exec = Exec { exec: id.to_owned(), container: container.id().to_string(), process };
     let started = parts.monitor.exec(exec, attachments).instrument(debug_span!("exec")).await;
     let (wait, terminal, warnings) = started.map_err(|error| {
@@ -261,34 +295,6 @@ async fn start(
     }
     streams.terminal = terminal;
     Ok((wait, streams))
-}
-
-impl Streams {
-    /// Creates the requested pipes, and returns the command's ends of them as attachments. A command with a terminal
-    /// gets it from the monitor.
-    fn create(parts: &Parts, container: &Container, request: &ExecRequest) -> Result<(Self, Attachments), Error> {
-        let (mut streams, mut attachments) = (Self::default(), Attachments::new());
-        if request.tty {
-            return Ok((streams, attachments));
-        }
-        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(failed("create a pipe"));
-        let shared = |end| SharedPipe::anonymous(end, &container.pipe_calls, &parts.pipes);
-        if request.stdin {
-            let (read_end, write_end) = pipe()?;
-            attachments.push(Role::Stdin, read_end);
-            streams.stdin = Some(shared(write_end));
-        }
-        let outputs =
-            [(request.stdout, Role::Stdout, &mut streams.stdout), (request.stderr, Role::Stderr, &mut streams.stderr)];
-        for (is_requested, role, end) in outputs {
-            if is_requested {
-                let (read_end, write_end) = pipe()?;
-                attachments.push(role, write_end);
-                *end = Some(shared(read_end));
-            }
-        }
-        Ok((streams, attachments))
-    }
 }
 
 /// Waits until an exec'd process has exited. If the connection to its monitor was lost, no exit is reported and nothing

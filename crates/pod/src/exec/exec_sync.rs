@@ -13,8 +13,9 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use super::{
-    command::{Command, KILL_TIMEOUT, Streams},
+    command::{Command, KILL_TIMEOUT},
     request::{ExecOutput, ExecRequest, SessionExit},
+    streams::Streams,
 };
 use crate::{
     Error, ErrorKind, UserChoice,

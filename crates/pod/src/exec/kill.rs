@@ -4,11 +4,18 @@ use std::sync::Arc;
 
 use cgroup::Group;
 
-use crate::{Error, error::failed, monitor::orphans, operation::blocking, parts::Parts, store::Container};
+use super::shim_command;
+use crate::{
+    Error, container::driver::Driver, error::failed, monitor::orphans, operation::blocking, parts::Parts,
+    store::Container,
+};
 
 /// Kills an exec'd process with all its descendants. Returns false if it does not exist, or all are gone. The execs of
 /// a dead monitor are found by their cgroups.
 pub(super) async fn kill(parts: &Arc<Parts>, container: &Arc<Container>, id: &str) -> Result<bool, Error> {
+    if Driver::of(container) == Driver::Shim {
+        return shim_command::kill(container, id).await;
+    }
     if parts.monitor.kill_exec(id).await? {
         return Ok(true);
     }

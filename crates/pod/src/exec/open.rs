@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::{
-    attached_input::AttachedInput,
+    attached_input::{AttachedInput, OnClose},
     command::Command,
     request::ExecRequest,
     session::{Session, SessionControl},
+    window::Window,
 };
 use crate::{
     Error,
@@ -17,23 +18,25 @@ use crate::{
 /// Runs a command and returns its streams.
 pub(crate) async fn exec(parts: &Arc<Parts>, id: &str, request: ExecRequest) -> Result<Session, Error> {
     let container = parts.registry.container(id)?;
-    let size = request.size;
+    let (size, request_is_terminal) = (request.size, request.tty);
     let (command, streams) = Command::start(parts, &container, request).await?;
-    let input = |input| Box::new(AttachedInput::new(input, None)) as _;
-    let (stdin, stdout, stderr, master) = match streams.terminal {
+    let (is_terminal, on_close) = (request_is_terminal, OnClose::of_command(&container, command.id()));
+    let input = |input| Box::new(AttachedInput::new(input, on_close)) as _;
+    let (stdin, stdout, stderr, window) = match streams.terminal {
         Some(terminal) => {
             let resize = terminal.duplicate()?;
             let (reader, writer) = TerminalStream::pair(terminal)?;
-            (Some(Input::Terminal(writer)), Some(Output::Terminal(reader)), None, Some(resize))
+            let window = Window::Terminal(Arc::new(resize));
+            (Some(Input::Terminal(writer)), Some(Output::Terminal(reader)), None, Some(window))
         }
         None => (
             streams.stdin.map(Input::pipe).transpose()?,
             streams.stdout.map(Output::pipe).transpose()?,
             streams.stderr.map(Output::pipe).transpose()?,
-            None,
+            command.shim_window().filter(|_| is_terminal),
         ),
     };
-    let control = SessionControl::exec(command, master);
+    let control = SessionControl::exec(command, window);
     if let Some(size) = size {
         // Fails if the command, and with it the terminal, is gone already.
         let _ = control.resize(size).await;

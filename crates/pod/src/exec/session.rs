@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use rustix::termios::Winsize;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
@@ -11,11 +10,10 @@ use tokio::{
 use super::{
     command::Command,
     request::{SessionExit, UNKNOWN},
+    window::Window,
 };
 use crate::{
     Error,
-    error::failed,
-    stdio::Terminal,
     store::{ContainerPhase, ContainerRecord},
 };
 
@@ -37,7 +35,7 @@ pub struct Session {
 #[derive(Clone)]
 pub struct SessionControl {
     target: Target,
-    terminal: Option<Arc<Terminal>>,
+    window: Option<Window>,
 }
 
 /// What a session is connected to.
@@ -48,12 +46,12 @@ enum Target {
 }
 
 impl SessionControl {
-    pub(super) fn exec(command: Command, terminal: Option<Terminal>) -> Self {
-        Self { target: Target::Exec(Arc::new(command)), terminal: terminal.map(Arc::new) }
+    pub(super) fn exec(command: Command, window: Option<Window>) -> Self {
+        Self { target: Target::Exec(Arc::new(command)), window }
     }
 
-    pub(super) fn container(watch: watch::Receiver<Arc<ContainerRecord>>, terminal: Option<Terminal>) -> Self {
-        Self { target: Target::Container(watch), terminal: terminal.map(Arc::new) }
+    pub(super) fn container(watch: watch::Receiver<Arc<ContainerRecord>>, window: Option<Window>) -> Self {
+        Self { target: Target::Container(watch), window }
     }
 
     /// Changes the window size of the session's terminal; does nothing without a terminal.
@@ -61,9 +59,10 @@ impl SessionControl {
     /// # Errors
     /// The error of the kernel, if the terminal is gone.
     pub async fn resize(&self, size: oci::TerminalSize) -> Result<(), Error> {
-        let Some(terminal) = self.terminal.as_ref().and_then(|terminal| terminal.master()) else { return Ok(()) };
-        let size = Winsize { ws_row: size.height, ws_col: size.width, ws_xpixel: 0, ws_ypixel: 0 };
-        rustix::termios::tcsetwinsize(terminal, size).map_err(failed("resize the terminal"))
+        match &self.window {
+            None => Ok(()),
+            Some(window) => window.resize(size).await,
+        }
     }
 
     /// Waits until the exec'd process or the attached container has exited.

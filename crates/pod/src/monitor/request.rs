@@ -7,7 +7,8 @@ use std::{
 
 use monitor_api::{
     Attach, Attachments, Create, Created, Exec, ExitStatus, Failure, FailureKind, Holding, HoldingState, Kill,
-    KillScope, MINOR_OCI_RUNTIMES, OciRuntime, PendingHooks, PodInit, Reply, Request, Role, Target, UserMappings,
+    KillScope, MINOR_OCI_RUNTIMES, MINOR_SHIMS, OciRuntime, PendingHooks, PodInit, Reply, Request, Role,
+    RuntimeCommand, Target, UserMappings,
 };
 use oci::NamespaceType;
 use rustix::fd::OwnedFd;
@@ -91,13 +92,16 @@ impl Monitor {
             HeldObject::initial_holding(&create.container, &create.sandbox, &cgroup, HoldingState::Created);
         holding.container.log = create.log.clone();
         holding.container.runtime.clone_from(&create.runtime);
-        if create.runtime.is_none() {
+        holding.container.external = create.external;
+        if create.runtime.is_none() && !create.external {
             holding.container.hooks = PendingHooks::from_spec(&create.spec, &create.container, &create.bundle);
         }
         holding.container.user_namespace = Some(create.spec.has_namespace(oci::NamespaceType::User));
-        let link = match create.runtime {
-            None => self.link().await?,
-            Some(_) => self.link_for_runtimes().await?,
+        let is_external = create.external;
+        let link = match (&create.runtime, is_external) {
+            (None, false) => self.link().await?,
+            (Some(_), _) => self.link_since(MINOR_OCI_RUNTIMES, "run OCI runtimes").await?,
+            (None, true) => self.link_since(MINOR_SHIMS, "start shims").await?,
         };
         let attachments = self.send_mounts(&link, &create.container, attachments).await?;
         let (reply, mut files) = link.try_request(Request::Create(Box::new(create)), attachments).await?;
@@ -106,9 +110,10 @@ impl Monitor {
             reply => reply?,
         };
         let Reply::Created(created) = reply else { return Err(unexpected("Create", &reply)) };
-        let pidfd = files.take(Role::Pidfd).ok_or_else(|| missing("Create", "pidfd"))?;
         (holding.container.pid, holding.container.start_time) = (created.pid, created.start_time);
-        keep.push(Role::Pidfd, pidfd);
+        if !is_external {
+            keep.push(Role::Pidfd, files.take(Role::Pidfd).ok_or_else(|| missing("Create", "pidfd"))?);
+        }
         for role in [Role::Sync, Role::Terminal] {
             if let Some(file) = files.take(role) {
                 keep.push(role, file);
@@ -244,18 +249,43 @@ impl Monitor {
     /// `FailedPrecondition` if the monitor implements a contract before 1.7; `Internal` if the runtime fails.
     pub(crate) async fn runtime_delete(&self, container: &str, runtime: &OciRuntime) -> Result<(), Error> {
         let request = Request::RuntimeDelete { container: container.to_owned(), runtime: Box::new(runtime.clone()) };
-        self.link_for_runtimes().await?.request(request, Attachments::new()).await.map(drop)
+        let link = self.link_since(MINOR_OCI_RUNTIMES, "run OCI runtimes").await?;
+        link.request(request, Attachments::new()).await.map(drop)
     }
 
-    /// Returns the connection to a monitor that can run OCI runtimes.
-    async fn link_for_runtimes(&self) -> Result<Arc<Link>, Error> {
+    /// Runs a command of a runtime, in this mount namespace and with this standard input, and returns its output.
+    ///
+    /// # Errors
+    /// `FailedPrecondition` if the monitor implements a contract before 1.8; `Internal` if the command fails.
+    pub(crate) async fn runtime_command(
+        &self,
+        command: RuntimeCommand,
+        mounts: OwnedFd,
+        stdin: Option<OwnedFd>,
+    ) -> Result<Vec<u8>, Error> {
+        let mut attachments = Attachments::new().with(Role::Namespace(NamespaceType::Mount), mounts);
+        stdin.into_iter().for_each(|stdin| attachments.push(Role::Stdin, stdin));
+        let link = self.link_since(MINOR_SHIMS, "start shims").await?;
+        match link.request(Request::RuntimeCommand(Box::new(command)), attachments).await? {
+            (Reply::CommandOutput { output }, _) => Ok(output),
+            (reply, _) => Err(unexpected("RuntimeCommand", &reply)),
+        }
+    }
+
+    /// Records the exit of a container without a process of its own. Succeeds for one that the monitor does not know.
+    pub(crate) async fn end(&self, container: &str, status: &ExitStatus) -> Result<(), Error> {
+        let request = || Request::End { container: container.to_owned(), status: status.clone() };
+        gone_is_fine(self.repeat(request, || Ok(Attachments::new())).await)
+    }
+
+    /// Returns the connection to a monitor of this minor version or a later one.
+    async fn link_since(&self, minor: u32, ability: &str) -> Result<Arc<Link>, Error> {
         let link = self.link().await?;
         let welcome = self.welcome()?;
-        match welcome.minor < MINOR_OCI_RUNTIMES {
-            true => Err(Error::state(format!(
-                "the running monitor ({}) cannot run OCI runtimes; upgrade it",
-                welcome.version
-            ))),
+        match welcome.minor < minor {
+            true => {
+                Err(Error::state(format!("the running monitor ({}) cannot {ability}; upgrade it", welcome.version)))
+            }
             false => Ok(link),
         }
     }

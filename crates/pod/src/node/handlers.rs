@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use futures_util::future::join_all;
 
 use crate::{
-    Error,
+    Error, ShimHandler,
     handler::{OciHandler, RuntimeFacts},
 };
 use program::Program;
@@ -22,6 +22,7 @@ pub(crate) struct Handlers {
     /// Name of the default handler in addition to the empty one; may be empty.
     default: String,
     oci: BTreeMap<String, Arc<Program>>,
+    shims: BTreeMap<String, ShimHandler>,
 }
 
 /// A runtime handler and its features.
@@ -49,6 +50,11 @@ pub enum HandlerKind {
         /// What it reports about itself, or why it cannot run pods.
         facts: Result<RuntimeFacts, String>,
     },
+    /// A containerd shim.
+    Shim {
+        /// The shim: its path, or its name.
+        binary: PathBuf,
+    },
 }
 
 /// What runs the containers of a pod.
@@ -58,18 +64,34 @@ pub(crate) enum Handler<'a> {
     Native,
     /// A program with the command line of runc, run by the monitor.
     Oci(&'a OciHandler),
+    /// A containerd shim, started by the monitor.
+    Shim(&'a ShimHandler),
 }
 
 impl Handlers {
-    pub(crate) fn new(default: String, oci: impl IntoIterator<Item = OciHandler>) -> Self {
+    pub(crate) fn new(
+        default: String,
+        oci: impl IntoIterator<Item = OciHandler>,
+        shims: impl IntoIterator<Item = ShimHandler>,
+    ) -> Self {
         let oci = oci.into_iter().map(|handler| (handler.name.clone(), Arc::new(Program::new(handler))));
-        Self { default, oci: oci.collect() }
+        let shims = shims.into_iter().map(|handler| (handler.name.clone(), handler));
+        Self { default, oci: oci.collect(), shims: shims.collect() }
+    }
+
+    /// Whether any handler is a shim.
+    pub(crate) fn has_shims(&self) -> bool {
+        !self.shims.is_empty()
     }
 
     /// Returns the names that a pod may request, the empty one first.
     pub(crate) fn names(&self) -> Vec<String> {
         let default = Some(self.default.clone()).filter(|name| !name.is_empty());
-        std::iter::once(String::new()).chain(default).chain(self.oci.keys().cloned()).collect()
+        std::iter::once(String::new())
+            .chain(default)
+            .chain(self.oci.keys().cloned())
+            .chain(self.shims.keys().cloned())
+            .collect()
     }
 
     /// Returns the handlers in the order of [`Self::names`]. Waits at most [`LIST_TIMEOUT`] for programs that were not
@@ -79,6 +101,10 @@ impl Handlers {
     }
 
     async fn info_of(&self, name: String) -> HandlerInfo {
+        if let Some(handler) = self.shims.get(&name) {
+            let kind = HandlerKind::Shim { binary: handler.binary.clone() };
+            return HandlerInfo { name, kind, recursive_readonly_mounts: false, user_namespaces: false };
+        }
         let Some(program) = self.oci.get(&name) else {
             return HandlerInfo {
                 name,
@@ -130,6 +156,9 @@ impl Handlers {
         if let Some(program) = self.oci.get(name) {
             return Ok(Handler::Oci(&program.handler));
         }
+        if let Some(handler) = self.shims.get(name) {
+            return Ok(Handler::Shim(handler));
+        }
         let quote = |name: &String| match name.is_empty() {
             true => "the default one, without a name".to_owned(),
             false => format!("{name:?}"),
@@ -166,13 +195,18 @@ mod tests {
     #[test]
     fn a_handler_is_found_by_its_name_and_an_unknown_one_is_refused() {
         let crun = OciHandler { name: "crun".into(), ..OciHandler::default() };
-        let handlers = Handlers::new("pinion".into(), [crun]);
+        let runsc = ShimHandler { name: "runsc".into(), ..ShimHandler::default() };
+        let handlers = Handlers::new("pinion".into(), [crun], [runsc]);
         assert!(matches!(handlers.get(""), Ok(Handler::Native)));
         assert!(matches!(handlers.get("pinion"), Ok(Handler::Native)));
         assert!(matches!(handlers.get("crun"), Ok(Handler::Oci(handler)) if handler.name == "crun"));
-        assert_eq!(handlers.names(), ["", "pinion", "crun"]);
+        assert!(matches!(handlers.get("runsc"), Ok(Handler::Shim(handler)) if handler.name == "runsc"));
+        assert_eq!(handlers.names(), ["", "pinion", "crun", "runsc"]);
         let error = handlers.get("kata").err().map(|error| error.message).unwrap_or_default();
-        assert!(error.contains("configured: the default one, without a name, \"pinion\", \"crun\""), "{error}");
+        assert!(
+            error.contains("configured: the default one, without a name, \"pinion\", \"crun\", \"runsc\""),
+            "{error}"
+        );
     }
 
     #[tokio::test]
@@ -189,6 +223,7 @@ mod tests {
         let handlers = Handlers::new(
             String::new(),
             [OciHandler { name: "x".into(), binary: binary.clone(), ..Default::default() }],
+            [],
         );
         let error = handlers.facts("x").await.expect_err("it is missing").message;
         assert!(error.contains("cannot be executed: No such file") && error.contains("handlers.x.binary"), "{error}");

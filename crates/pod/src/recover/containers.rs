@@ -25,10 +25,11 @@ use super::sandboxes;
 use crate::{
     ContainerId, Error, ErrorKind, clock,
     container::{
+        driver::Driver,
         exit,
         prepare::{self, preopened_files},
         remove::remove_locked,
-        runtime,
+        runtime, shim,
     },
     error::failed,
     monitor::{HeldObject, Inventory},
@@ -120,6 +121,7 @@ async fn restore(
     if record.phase != ContainerPhase::Exited && record.broken.is_none() {
         parts.registry.container_names.assign(container.name(), container.id().clone());
     }
+    let driver = Driver::of(container);
     let restored = match (record.phase, holding) {
         (ContainerPhase::Exited, _) => Ok(()),
         (ContainerPhase::Created, None) if record.refused.is_some() => Ok(()),
@@ -130,8 +132,12 @@ async fn restore(
             }
             apply_holding(parts, container, holding)
         }
+        (_, None) if driver == Driver::Shim => adopt_of_shim(parts, container, slow_until).await,
         (_, None) => recover_unheld(parts, container, slow_until).await,
     };
+    if driver == Driver::Shim && container.record().phase != ContainerPhase::Exited {
+        shim::resume(parts, container);
+    }
     restored.map(|()| None)
 }
 
@@ -143,8 +149,12 @@ fn filter(parts: &Parts, container: &Container) -> Option<OwnedFd> {
 
 fn apply_holding(parts: &Parts, container: &Container, holding: Holding) -> Result<(), Error> {
     parts.registry.update_container(container, |record| {
-        let same_process = (record.pid, record.start_time) == (holding.container.pid, holding.container.start_time);
-        (record.pid, record.start_time) = (holding.container.pid, holding.container.start_time);
+        let is_external = holding.container.external;
+        let process = (holding.container.pid, holding.container.start_time);
+        let same_process = is_external || (record.pid, record.start_time) == process;
+        if !is_external {
+            (record.pid, record.start_time) = process;
+        }
         match holding.state {
             HoldingState::Exited(status) => record.mark_exited(&status),
             // The record is up to date: nothing is written.
@@ -272,6 +282,49 @@ async fn finish_start(parts: &Parts, container: &Container) {
     });
 }
 
+/// Adds the log of a container to the descriptors for a monitor. Returns whether its file system does not respond.
+async fn push_log(parts: &Arc<Parts>, container: &Arc<Container>, files: &mut Attachments) -> bool {
+    let mut continues_later = false;
+    match open_log(parts, container).await {
+        Ok(Some(log)) => log.into_iter().for_each(|(role, file)| files.push(role, file)),
+        Ok(None) => {}
+        // The container itself may have caused the error, so it must not be killed for it: only its log ends.
+        Err(error) => {
+            tracing::warn!(container = container.id().as_str(), "{error}");
+            continues_later = error.kind == ErrorKind::DeadlineExceeded;
+        }
+    }
+    continues_later
+}
+
+/// Hands the output and the cgroup of a container of a shim to the monitor, after both processes were gone. Its state is
+/// then that of its shim.
+async fn adopt_of_shim(parts: &Arc<Parts>, container: &Arc<Container>, slow_until: Instant) -> Result<(), Error> {
+    let record = container.record();
+    let directory = parts.registry.records.directory(container.id());
+    let user = Driver::of(container).stream_user();
+    let mut files = Stdio::reopen(&directory, container.config(), user, &container.pipe_calls, slow_until).await;
+    let continues_later = push_log(parts, container, &mut files).await;
+    let description = ContainerDescription {
+        id: container.id().to_string(),
+        sandbox: container.metadata.sandbox.to_string(),
+        cgroup: container.cgroup(),
+        log: LogOptions { awaited: continues_later, ..log_file::options(&parts.node.config, &container.metadata) },
+        user_namespace: Some(false),
+        external: true,
+        ..ContainerDescription::default()
+    };
+    let state = match record.phase {
+        ContainerPhase::Running => HoldingState::Running,
+        _ => HoldingState::Created,
+    };
+    parts.monitor.adopt(HeldObject::new(Holding { container: description, state }, files)).await?;
+    if continues_later {
+        offload::spawn(continue_log(Arc::downgrade(parts), Arc::clone(container)));
+    }
+    Ok(())
+}
+
 /// Recovers a container after both processes were gone, from the state of the kernel. The record may be outdated: if
 /// the tmpfs was full, a running container may be on record as not started yet.
 async fn recover_unheld(parts: &Arc<Parts>, container: &Arc<Container>, slow_until: Instant) -> Result<(), Error> {
@@ -299,19 +352,11 @@ async fn recover_unheld(parts: &Arc<Parts>, container: &Arc<Container>, slow_unt
         stale
     });
     let directory = parts.registry.records.directory(container.id());
-    let mut files = Stdio::reopen(&directory, container.config(), &container.pipe_calls, slow_until).await;
+    let user = Driver::of(container).stream_user();
+    let mut files = Stdio::reopen(&directory, container.config(), user, &container.pipe_calls, slow_until).await;
     files.push(Role::Pidfd, pidfd);
     filter(parts, container).into_iter().for_each(|filter| files.push(Role::Seccomp, filter));
-    let mut continues_later = false;
-    match open_log(parts, container).await {
-        Ok(Some(log)) => log.into_iter().for_each(|(role, file)| files.push(role, file)),
-        Ok(None) => {}
-        // The container itself may have caused the error, so it must not be killed for it: only its log ends.
-        Err(error) => {
-            tracing::warn!(container = container.id().as_str(), "{error}");
-            continues_later = error.kind == ErrorKind::DeadlineExceeded;
-        }
-    }
+    let continues_later = push_log(parts, container, &mut files).await;
     let spec = container.spec(&parts.registry.records).ok();
     let runtime = container.metadata.runtime.as_ref().map(|runtime| Box::new(runtime.command.clone()));
     let description = ContainerDescription {
@@ -326,6 +371,7 @@ async fn recover_unheld(parts: &Arc<Parts>, container: &Arc<Container>, slow_unt
         start_time: record.start_time,
         log: LogOptions { awaited: continues_later, ..log_file::options(&parts.node.config, &container.metadata) },
         runtime,
+        external: false,
     };
     let state = if waits { HoldingState::Created } else { HoldingState::Running };
     let holding = Holding { container: description, state };

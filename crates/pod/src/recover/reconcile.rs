@@ -17,9 +17,9 @@ use tokio::sync::oneshot;
 use super::units;
 use crate::{
     Error, SharedMode,
-    container::remove::remove_locked,
+    container::{remove::remove_locked, shim},
     monitor::orphans::Orphans,
-    namespaces::SharedResource,
+    namespaces::{SharedResource, shim_mounts},
     operation::blocking,
     parts::Parts,
     sandbox::{parent_cgroup, teardown::teardown},
@@ -40,6 +40,7 @@ pub(crate) async fn run(parts: Weak<Parts>, first: oneshot::Sender<()>) {
     let mut orphans = Orphans::default();
     if let Some(parts) = parts.upgrade() {
         once(&parts).await;
+        warn("shims", shim::kill_unowned(&parts).await);
     }
     let _ = first.send(());
     let mut next = Instant::now() + INTERVAL;
@@ -200,7 +201,8 @@ async fn release_keys(parts: &Arc<Parts>) {
     let keys = parts.monitor.custody().keys();
     let sandboxes = parts.registry.sandboxes();
     let running = sandboxes.iter().filter(|sandbox| sandbox.record().phase != SandboxPhase::Stopped);
-    let owned: HashSet<String> = running.map(|sandbox| SharedResource::key(sandbox.id())).collect();
+    let keys_of = |sandbox: &Arc<Sandbox>| [SharedResource::key(sandbox.id()), shim_mounts::key(sandbox.id())];
+    let owned: HashSet<String> = running.flat_map(keys_of).collect();
     for key in keys.iter().filter(|key| !owned.contains(*key)) {
         warn(key, parts.monitor.release(key).await);
     }

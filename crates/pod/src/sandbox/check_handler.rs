@@ -2,6 +2,7 @@
 
 use crate::{
     Error, RuntimeFeatures, SandboxConfig,
+    container::shim,
     node::{Handler, Node},
     parts::Parts,
 };
@@ -11,6 +12,13 @@ pub(super) async fn check_handler(parts: &Parts, config: &SandboxConfig) -> Resu
     let name = &config.runtime_handler;
     match parts.node.handlers.get(name)? {
         Handler::Native => Ok(()),
+        Handler::Shim(handler) => {
+            shim::find_binary(handler)?;
+            match lacks_user_namespaces(config, None) {
+                None => Ok(()),
+                Some(text) => Err(Error::invalid(format!("runtime handler {name:?}: its shim {text}"))),
+            }
+        }
         Handler::Oci(_) => {
             let facts = parts.node.handlers.facts(name).await?.unwrap_or_default();
             let features = facts.features.as_ref();

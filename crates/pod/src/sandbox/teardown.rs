@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use super::parent_cgroup;
 use crate::{
     Error, SharedMode,
-    container::prepare::volume,
+    container::{prepare::volume, shim},
     namespaces::{FILES, SHM, SharedResource},
     operation::{Undo, blocking, failpoint},
     parts::Parts,
@@ -16,6 +16,8 @@ use crate::{
 pub(super) async fn release(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
     let id = sandbox.id();
     let mut undo = Undo::default();
+    undo.step("end its shims", shim::kill_pod(parts, sandbox)).await;
+    failpoint::reach("teardown.shims");
     sandbox.stage("stop its init");
     let init = async {
         // Locked until the monitor has removed the init, so that its exit is not handled as unexpected.

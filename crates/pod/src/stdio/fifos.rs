@@ -36,25 +36,40 @@ pub(crate) struct Stdio {
     pub(crate) keep: Attachments,
 }
 
+/// How the process of a container gets its streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamUser {
+    /// As descriptors, which the monitor passes on. A terminal is made by the monitor or an OCI runtime.
+    Process,
+    /// By the paths of the FIFOs, which a shim opens and closes when it likes. With a terminal, the shim moves its input
+    /// and output through them.
+    Shim,
+}
+
 impl Stdio {
-    /// Creates and opens the FIFOs in the container's state directory. A container with a terminal needs no FIFOs.
-    pub(crate) fn create(directory: &Path, config: &ContainerConfig) -> Result<Self, Error> {
+    /// Creates and opens the FIFOs in the container's state directory. A container with a terminal of the monitor needs no
+    /// FIFOs.
+    pub(crate) fn create(directory: &Path, config: &ContainerConfig, user: StreamUser) -> Result<Self, Error> {
         let mut stdio = Self::default();
-        if config.tty {
+        if config.tty && user == StreamUser::Process {
             return Ok(stdio);
         }
-        for (name, container, monitor) in OUTPUTS {
+        for (name, container, monitor) in outputs(config) {
             let path = directory.join(name);
             create_fifo(&path)?;
-            stdio.send.push(container, open(&path, OFlags::RDWR)?);
-            stdio.push_both(monitor, open(&path, OFlags::RDONLY | OFlags::NONBLOCK)?)?;
+            if user == StreamUser::Process {
+                stdio.send.push(container, open(&path, OFlags::RDWR)?);
+            }
+            stdio.push_both(monitor, open(&path, user.read_flags())?)?;
         }
         if config.stdin {
             let path = directory.join(STDIN);
             create_fifo(&path)?;
             // Opening one end of a FIFO blocks until the other one is open.
             let _bridge = open(&path, OFlags::RDWR)?;
-            stdio.send.push(Role::Stdin, open(&path, OFlags::RDONLY)?);
+            if user == StreamUser::Process {
+                stdio.send.push(Role::Stdin, open(&path, OFlags::RDONLY)?);
+            }
             stdio.push_both(Role::StdinHold, open(&path, OFlags::WRONLY)?)?;
         }
         Ok(stdio)
@@ -65,16 +80,17 @@ impl Stdio {
     pub(crate) async fn reopen(
         directory: &Path,
         config: &ContainerConfig,
+        user: StreamUser,
         calls: &Arc<PipeCalls>,
         until: Instant,
     ) -> Attachments {
         let mut files = Attachments::new();
-        if config.tty {
+        if config.tty && user == StreamUser::Process {
             return files;
         }
-        for (name, _, monitor) in OUTPUTS {
+        for (name, _, monitor) in outputs(config) {
             let path = directory.join(name);
-            let open = |path: &Path| match retry(|| Ok(open_once(path, OFlags::RDONLY | OFlags::NONBLOCK)?)) {
+            let open = move |path: &Path| match retry(|| Ok(open_once(path, user.read_flags())?)) {
                 // The container was created without this FIFO.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
                 opened => opened.map(Some).map_err(failed("open a FIFO")),
@@ -103,6 +119,22 @@ impl Stdio {
     }
 }
 
+impl StreamUser {
+    /// Returns how the monitor's end of an output is opened. An output that a shim opens never ends for the monitor: the
+    /// shim may not have it open yet, or not anymore.
+    fn read_flags(self) -> OFlags {
+        match self {
+            Self::Process => OFlags::RDONLY | OFlags::NONBLOCK,
+            Self::Shim => OFlags::RDWR | OFlags::NONBLOCK,
+        }
+    }
+}
+
+/// Returns the outputs of a container: a terminal has only one.
+fn outputs(config: &ContainerConfig) -> impl Iterator<Item = (&'static str, Role, Role)> {
+    OUTPUTS.into_iter().take(if config.tty { 1 } else { OUTPUTS.len() })
+}
+
 /// Opens a client's write end of a container's input. Fails if no process reads it any longer.
 pub(crate) async fn open_stdin(
     directory: &Path,
@@ -113,14 +145,14 @@ pub(crate) async fn open_stdin(
     SharedPipe::open(calls, &directory.join(STDIN), until, open).await
 }
 
-fn create_fifo(path: &Path) -> Result<(), Error> {
+pub(crate) fn create_fifo(path: &Path) -> Result<(), Error> {
     match rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(errno) => Err(failed(format_args!("create FIFO {}", path.display()))(errno)),
     }
 }
 
-fn open(path: &Path, flags: OFlags) -> Result<OwnedFd, Error> {
+pub(crate) fn open(path: &Path, flags: OFlags) -> Result<OwnedFd, Error> {
     open_once(path, flags).map_err(failed(format_args!("open {}", path.display())))
 }
 

@@ -23,7 +23,9 @@ pub use cause::{Cause, START_ERROR};
 pub use config::{
     ContainerConfig, DeviceMapping, GroupsPolicy, ImageVolume, Propagation, SeccompChoice, Security, UserChoice, Volume,
 };
-pub(crate) use record::{ContainerMetadata, ContainerPhase, ContainerRecord, ContainerRuntime, unknown_exit};
+pub(crate) use record::{
+    ContainerMetadata, ContainerPhase, ContainerRecord, ContainerRuntime, ContainerShim, ShimProcess, unknown_exit,
+};
 pub use status::{ContainerState, ContainerStatus};
 
 /// Name of the file in the container's state directory that holds its runtime specification.
@@ -51,11 +53,25 @@ pub(crate) struct Container {
     /// Whether an eviction that an NRI plugin requested is in progress.
     pub(crate) is_evicted: AtomicBool,
     pub(crate) pipe_calls: Arc<PipeCalls>,
+    pub(crate) shim: ShimLink,
     pub(crate) log_loss: LogLoss,
     record: watch::Sender<Arc<ContainerRecord>>,
     record_lock: Mutex<()>,
     process: OnceLock<oci::Process>,
     group: OnceLock<Group>,
+}
+
+/// What this process knows of a container's shim.
+#[derive(Default)]
+pub(crate) struct ShimLink {
+    /// The connection, once there is one.
+    pub(crate) task: tokio::sync::Mutex<Option<Arc<shim::Task>>>,
+    /// Whether its end was handled. Held while it is.
+    pub(crate) ended: tokio::sync::Mutex<bool>,
+    /// Whether the shim reported that the OOM killer killed a process.
+    pub(crate) out_of_memory: AtomicBool,
+    /// Whether a task waits for its exit.
+    pub(crate) is_watched: AtomicBool,
 }
 
 impl Container {
@@ -71,6 +87,7 @@ impl Container {
             stop_announced: tokio::sync::OnceCell::new(),
             is_evicted: AtomicBool::new(false),
             pipe_calls: Arc::default(),
+            shim: ShimLink::default(),
             log_loss: LogLoss::default(),
             record: watch::Sender::new(Arc::new(record)),
             record_lock: Mutex::new(()),

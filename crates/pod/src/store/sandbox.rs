@@ -27,6 +27,8 @@ pub(crate) struct Sandbox {
     pub(crate) known_to_plugins: AtomicBool,
     /// The pod's PID namespace, once its init runs.
     pub(crate) pid: tokio::sync::Mutex<Option<OwnedFd>>,
+    /// Held while a shim of the pod is started or ended.
+    pub(crate) shims: tokio::sync::Mutex<()>,
     /// Set when its creation must be aborted.
     cancelled: watch::Sender<bool>,
     record: watch::Sender<Arc<SandboxRecord>>,
@@ -41,6 +43,7 @@ impl Sandbox {
             creation: CreationState::default(),
             known_to_plugins: AtomicBool::new(false),
             pid: tokio::sync::Mutex::new(None),
+            shims: tokio::sync::Mutex::default(),
             cancelled: watch::Sender::new(false),
             record: watch::Sender::new(Arc::new(record)),
             record_lock: Mutex::new(()),

@@ -116,6 +116,7 @@ impl Node {
             netns_pool: 2,
             default_runtime_handler: String::new(),
             handlers: Vec::new(),
+            shim_handlers: Vec::new(),
             cdi_dirs: vec![dir.join("cdi-etc"), dir.join("cdi-run")],
             plugins: None,
             defaults: ContainerDefaults::default(),

@@ -129,7 +129,12 @@ impl Reader {
         key: &str,
         check: impl Fn(&Value) -> Result<T, String>,
     ) -> Option<T> {
-        let path = [table, name, key].map(str::to_owned).to_vec();
+        self.value_at(&[table, name, key], check)
+    }
+
+    /// Reads a key at any depth. `None`: it is not set, or invalid, which is recorded as an error.
+    pub(super) fn value_at<T>(&mut self, path: &[&str], check: impl Fn(&Value) -> Result<T, String>) -> Option<T> {
+        let path: Vec<String> = path.iter().map(|name| (*name).to_owned()).collect();
         let value = self.values.remove(&path)?;
         match check(&value) {
             Ok(valid) => Some(valid),

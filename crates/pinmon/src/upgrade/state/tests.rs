@@ -62,6 +62,7 @@ fn container(full: bool, stage: Stage) -> Container {
             hooks: full.then(hooks),
             user_namespace: full.then_some(true),
             runtime: None,
+            external: false,
         },
         grouped: full,
         oom_kills: None,

@@ -17,9 +17,11 @@ use super::{adjust_draft::adjust_draft, pid_namespace::pid_namespace_of};
 use crate::{
     ContainerConfig, ContainerId, Error, Signal, annotation, clock,
     container::{
+        driver,
         prepare::{self, Draft, Prepared, preopened_files::PreopenedFiles},
         remove::remove_locked,
         runtime::{add_message, runtime_of},
+        shim::shim_for,
     },
     error::failed,
     monitor::CreateOutcome,
@@ -183,6 +185,7 @@ impl<'a> Opened<'a> {
             bundle,
             mounts: None,
             runtime: recorded.container.metadata.runtime.as_ref().map(|runtime| Box::new(runtime.command.clone())),
+            external: false,
         };
         Ok(Ready { recorded, create, send, keep })
     }
@@ -239,11 +242,14 @@ impl<'a> Ready<'a> {
         let outcome = async {
             let _permit = parts.concurrency.clone_process().await?;
             container.stage("clone and set up its process");
-            parts.monitor.create(create, send, keep).instrument(debug_span!("monitor")).await
+            let created = driver::create(parts, recorded.sandbox, container, create, (send, keep));
+            created.instrument(debug_span!("monitor")).await
         };
         match outcome.await {
             Ok(outcome) => {
-                if let CreateOutcome::Created(process) = &outcome {
+                if let CreateOutcome::Created(process) = &outcome
+                    && process.pid != 0
+                {
                     let process = (process.pid, process.start_time);
                     parts.node.register_scope(&container.metadata.cgroup, process, resources);
                 }
@@ -311,12 +317,11 @@ fn metadata(
     config: Arc<ContainerConfig>,
 ) -> Result<ContainerMetadata, Error> {
     let id = ContainerId::generate()?;
-    let runtime = match parts.node.handlers.get(&sandbox.config().runtime_handler)? {
-        Handler::Native => None,
-        Handler::Oci(handler) => {
-            let directory = parts.registry.records.directory(&id);
-            Some(runtime_of(handler, &parts.node.config.state_dir, &directory)?)
-        }
+    let (state_dir, directory) = (&parts.node.config.state_dir, parts.registry.records.directory(&id));
+    let (runtime, shim) = match parts.node.handlers.get(&sandbox.config().runtime_handler)? {
+        Handler::Native => (None, None),
+        Handler::Oci(handler) => (Some(runtime_of(handler, state_dir, &directory)?), None),
+        Handler::Shim(handler) => (None, Some(shim_for(handler, state_dir, &id, &directory)?)),
     };
     let image_signal = image.config.stop_signal.as_deref().and_then(|text| Signal::parse(text.trim()));
     Ok(ContainerMetadata {
@@ -328,6 +333,7 @@ fn metadata(
         stop_signal: config.stop_signal.or(image_signal.map(Signal::number)).unwrap_or(Signal::TERM.number()),
         config,
         runtime,
+        shim,
         id,
     })
 }

@@ -8,7 +8,7 @@ use oci::{Capabilities, NamespaceType, Root, Spec};
 use rustix::thread::CapabilitySet;
 
 use super::base_spec;
-use crate::store::{Container, ContainerRuntime, Sandbox};
+use crate::store::{Container, Sandbox};
 
 /// Version of the specification: the newest that runtimes of 2023 accept. Newer properties are ignored by them.
 const VERSION: &str = "1.0.2";
@@ -27,20 +27,37 @@ pub(crate) struct BundleInputs<'a> {
     pub(crate) limits_huge_pages: bool,
 }
 
+/// What reads the bundle.
+#[derive(Clone, Copy)]
+pub(super) enum BundleUser<'a> {
+    /// An OCI runtime.
+    Oci {
+        /// Annotations that it gets.
+        allowed_annotations: &'a [String],
+        /// Annotations of all its containers.
+        default_annotations: &'a BTreeMap<String, String>,
+    },
+    /// A containerd shim.
+    Shim {
+        /// Annotations that it gets.
+        allowed_annotations: &'a [String],
+    },
+}
+
 /// Returns a specification with which an OCI runtime creates the same container as the monitor does with descriptors.
 pub(super) fn standalone(
-    runtime: &ContainerRuntime,
-    sandbox: &Sandbox,
-    container: &Container,
+    bundle: &str,
+    user: BundleUser<'_>,
+    (sandbox, container): (&Sandbox, &Container),
     inputs: BundleInputs<'_>,
     attachments: &Attachments,
 ) -> Spec {
     let BundleInputs { spec, seccomp, joins, base, limits_huge_pages } = inputs;
     let mut spec = spec.clone();
-    let private = format!("{}/{PRIVATE}", runtime.command.bundle);
+    let private = format!("{bundle}/{PRIVATE}");
     spec.oci_version = VERSION.to_owned();
     let readonly = spec.root.as_ref().is_some_and(|root| root.readonly);
-    spec.root = Some(Root { path: format!("{}/rootfs", runtime.command.bundle), readonly });
+    spec.root = Some(Root { path: format!("{bundle}/rootfs"), readonly });
     let joined = joins.map(Role::Namespace);
     for role in attachments.iter().map(|(role, _)| role).chain(&joined) {
         match role {
@@ -70,7 +87,7 @@ pub(super) fn standalone(
         }
         linux.rootfs_propagation = linux.rootfs_propagation.take().or_else(|| propagation(&spec.mounts));
     }
-    spec.annotations.extend(annotations(runtime, sandbox, container));
+    spec.annotations.extend(annotations(user, sandbox, container));
     limit_to_own(&mut spec);
     spec
 }
@@ -91,18 +108,25 @@ fn propagation(mounts: &[oci::Mount]) -> Option<String> {
 
 /// Returns the annotations of all containers of the handler, those that the administrator allows, and those that
 /// runtimes know of containerd.
-fn annotations(runtime: &ContainerRuntime, sandbox: &Sandbox, container: &Container) -> BTreeMap<String, String> {
+fn annotations(user: BundleUser<'_>, sandbox: &Sandbox, container: &Container) -> BTreeMap<String, String> {
+    let (allowed, default) = match user {
+        BundleUser::Oci { allowed_annotations, default_annotations } => {
+            (allowed_annotations, Some(default_annotations))
+        }
+        BundleUser::Shim { allowed_annotations } => (allowed_annotations, None),
+    };
+    let is_shim = default.is_none();
     let (pod, config) = (sandbox.config(), container.config());
     let is_allowed = |name: &String| {
         let matches = |pattern: &String| match pattern.strip_suffix('*') {
             Some(prefix) => name.starts_with(prefix),
             None => name == pattern,
         };
-        runtime.allowed_annotations.iter().any(matches)
+        allowed.iter().any(matches)
     };
     let requested = pod.annotations.iter().chain(&config.annotations).filter(|(name, _)| is_allowed(name));
     let requested = requested.map(|(name, value)| (name.clone(), value.clone()));
-    let mut annotations = runtime.default_annotations.clone();
+    let mut annotations = default.cloned().unwrap_or_default();
     annotations.extend(requested);
     let known = [
         ("container-type", "container"),
@@ -115,6 +139,10 @@ fn annotations(runtime: &ContainerRuntime, sandbox: &Sandbox, container: &Contai
     ];
     let known = known.map(|(name, value)| (format!("io.kubernetes.cri.{name}"), value.to_owned()));
     annotations.extend(known);
+    if is_shim {
+        // With it, shims of sandboxes expect that a container of type "sandbox" was created before.
+        annotations.remove("io.kubernetes.cri.container-type");
+    }
     annotations
 }
 

@@ -94,6 +94,7 @@ fn build_spec(config: ContainerConfig, image: &ImageConfig) -> Result<Spec, Erro
         cgroup: "/pinion/pod/id".into(),
         stop_signal: 15,
         runtime: None,
+        shim: None,
     };
     let nofile = Rlimit { kind: "RLIMIT_NOFILE".into(), soft: 1024, hard: 4096 };
     let sandbox = sandbox();

@@ -25,6 +25,7 @@ pub(crate) fn broken(id: &ContainerId, holding: Option<&Holding>, why: &Error) -
         cgroup: holding.map(|holding| holding.container.cgroup.clone()).unwrap_or_default(),
         stop_signal: SIGTERM,
         runtime: None,
+        shim: None,
     };
     let mut record = ContainerRecord { broken: Some(why.message.clone()), ..ContainerRecord::default() };
     match holding {

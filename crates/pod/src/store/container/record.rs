@@ -26,6 +26,41 @@ pub(crate) struct ContainerMetadata {
     /// The OCI runtime that runs it; `None`: the monitor itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) runtime: Option<ContainerRuntime>,
+    /// The containerd shim that runs it. At most one of this and `runtime` is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) shim: Option<ContainerShim>,
+}
+
+/// The containerd shim of a container, as configured when the container was created.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ContainerShim {
+    /// Name of the runtime handler.
+    pub(crate) handler: String,
+    /// Absolute path of the program.
+    pub(crate) binary: String,
+    /// Environment of its commands.
+    pub(crate) environment: Vec<String>,
+    /// Options that it gets.
+    pub(crate) options: Option<shim::Options>,
+    /// Absolute path of the bundle directory. Its name is the container id.
+    pub(crate) bundle: String,
+    /// Path of the socket for events.
+    pub(crate) events: String,
+    /// Time limit of a command and of a request, in seconds.
+    pub(crate) timeout: u32,
+    /// Annotations of pods and containers that it gets: whole names, or prefixes that end with `*`.
+    pub(crate) allowed_annotations: Vec<String>,
+}
+
+/// A running shim, as it stated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ShimProcess {
+    /// How it is reached.
+    pub(crate) bootstrap: shim::Bootstrap,
+    /// Its pid; 0 if it is not known, or not in the mount namespace of the pod's shims.
+    pub(crate) pid: u32,
+    /// Start time of that process in clock ticks since boot.
+    pub(crate) start_time: u64,
 }
 
 /// The OCI runtime of a container, as configured when the container was created.
@@ -110,6 +145,12 @@ pub(crate) struct ContainerRecord {
     pub(crate) refused_command: Option<CommandError>,
     #[serde(default)]
     pub(crate) timeline: Timeline,
+    /// Its shim, once that was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) shim: Option<ShimProcess>,
+    /// The exit status that its shim reported, and may have forgotten since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) shim_exit: Option<ExitStatus>,
     /// User of its first process; `None` until it is known.
     #[serde(default)]
     pub(crate) user: Option<oci::User>,
@@ -189,6 +230,8 @@ impl Default for ContainerRecord {
             refused: None,
             refused_command: None,
             timeline: Timeline::default(),
+            shim: None,
+            shim_exit: None,
             user: None,
             broken: None,
             early_exit: None,

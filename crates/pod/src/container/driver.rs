@@ -1,0 +1,108 @@
+//! How a container is driven, and the operations that depend on it: one function and one `match` for each.
+//!
+//! | | monitor | shim |
+//! |---|---|---|
+//! | create, start, signals | the monitor, by itself or with an OCI runtime | requests to the shim |
+//! | end of input, window size | the monitor's descriptors | requests to the shim |
+//! | limits, statistics | the cgroup | the cgroup; limits also by a request |
+//! | exit | waitid(2) of the monitor | `Wait`, which the monitor is informed of |
+
+use std::sync::Arc;
+
+use monitor_api::{Attachments, Create, KillScope, Target};
+
+use super::{runtime, shim};
+use crate::{
+    Error,
+    monitor::CreateOutcome,
+    parts::Parts,
+    stdio::StreamUser,
+    store::{Container, Sandbox},
+};
+
+/// How a container is driven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Driver {
+    /// By the monitor, which is the parent of its process, whether an OCI runtime created that or not.
+    Monitor,
+    /// By a containerd shim.
+    Shim,
+}
+
+impl Driver {
+    /// Returns how a container is driven.
+    pub(crate) fn of(container: &Container) -> Self {
+        match container.metadata.shim {
+            None => Self::Monitor,
+            Some(_) => Self::Shim,
+        }
+    }
+
+    /// Returns how the process of the container gets its streams.
+    pub(crate) fn stream_user(self) -> StreamUser {
+        match self {
+            Self::Monitor => StreamUser::Process,
+            Self::Shim => StreamUser::Shim,
+        }
+    }
+}
+
+/// Creates a container: `send` for who drives it, `keep` for the custody of this process.
+pub(crate) async fn create(
+    parts: &Arc<Parts>,
+    sandbox: &Sandbox,
+    container: &Arc<Container>,
+    request: Create,
+    (send, keep): (Attachments, Attachments),
+) -> Result<CreateOutcome, Error> {
+    match Driver::of(container) {
+        Driver::Monitor => parts.monitor.create(request, send, keep).await,
+        Driver::Shim => shim::create(parts, sandbox, container, request, (send, keep)).await,
+    }
+}
+
+/// Starts the program of a created container.
+pub(crate) async fn start(parts: &Arc<Parts>, container: &Arc<Container>) -> Result<(), Error> {
+    match Driver::of(container) {
+        Driver::Monitor => {
+            let has_started = || {
+                let container = Arc::clone(container);
+                async move { runtime::ended_started(&container).await }
+            };
+            parts.monitor.start(container.id().as_str(), has_started).await
+        }
+        Driver::Shim => shim::start(parts, container).await,
+    }
+}
+
+/// Sends a signal. Succeeds for a container that is gone.
+pub(crate) async fn signal(
+    parts: &Arc<Parts>,
+    container: &Arc<Container>,
+    signal: i32,
+    scope: KillScope,
+) -> Result<(), Error> {
+    match Driver::of(container) {
+        Driver::Monitor => {
+            let target = Target::Container(container.id().to_string());
+            parts.monitor.kill(&target, signal, scope).await
+        }
+        Driver::Shim => shim::kill(parts, container, signal, scope).await,
+    }
+}
+
+/// Changes the limits of a container outside of its cgroup, before those of its cgroup are changed.
+pub(crate) async fn update(container: &Arc<Container>, resources: &oci::Resources) -> Result<(), Error> {
+    match Driver::of(container) {
+        Driver::Monitor => Ok(()),
+        Driver::Shim => shim::update(container, resources).await,
+    }
+}
+
+/// Removes what is left of a container outside of the monitor, which has removed its cgroup.
+pub(crate) async fn remove(parts: &Arc<Parts>, container: &Arc<Container>) -> Result<(), Error> {
+    match Driver::of(container) {
+        Driver::Monitor => runtime::remove_leftover_state(parts, container).await,
+        Driver::Shim => shim::remove(parts, container).await,
+    }
+}

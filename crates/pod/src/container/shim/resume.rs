@@ -1,0 +1,71 @@
+//! Continues with the container of a shim after a restart of the daemon.
+
+use std::sync::Arc;
+
+use shim::Status;
+
+use super::{
+    command::from_shim,
+    connection::task,
+    end::{died, exited},
+    log,
+    watch::watch,
+};
+use crate::{
+    Error, clock,
+    parts::Parts,
+    store::{Container, ContainerPhase},
+};
+
+/// Continues in a task of its own: a shim that hangs must not delay the start of the daemon.
+pub(crate) fn resume(parts: &Arc<Parts>, container: &Arc<Container>) {
+    let (parts, container) = (Arc::clone(parts), Arc::clone(container));
+    offload::spawn(async move {
+        if let Err(error) = log::follow(&parts, &container) {
+            tracing::debug!(container = container.id().as_str(), "{error}");
+        }
+        match status(&container).await {
+            Ok(Status::Stopped(exit)) => exited(&parts, &container, exit).await,
+            Ok(status) => {
+                if let Err(error) = settle(&parts, &container, status).await {
+                    tracing::warn!(container = container.id().as_str(), "{error}");
+                }
+                watch(&parts, &container);
+            }
+            // It may be busy; its exit is waited for.
+            Err(error) if error.kind == crate::ErrorKind::DeadlineExceeded => {
+                tracing::warn!(container = container.id().as_str(), "{error}");
+                watch(&parts, &container);
+            }
+            Err(error) => died(&parts, &container, &error.message).await,
+        }
+    });
+}
+
+async fn status(container: &Container) -> Result<Status, Error> {
+    Ok(task(container).await?.state("").await.map_err(from_shim)?.status)
+}
+
+/// Completes or reverts what the record says: the daemon may have died in the middle of a start.
+async fn settle(parts: &Parts, container: &Container, status: Status) -> Result<(), Error> {
+    let phase = container.record().phase;
+    match (status, phase) {
+        (Status::Running, ContainerPhase::Created | ContainerPhase::Starting) => {
+            parts.registry.update_container(container, |record| {
+                record.phase = ContainerPhase::Running;
+                record.enter("running");
+                if record.started_at == 0 {
+                    record.started_at = clock::now();
+                }
+                true
+            })?;
+            parts.monitor.start(container.id().as_str(), || std::future::ready(true)).await
+        }
+        (Status::Created, ContainerPhase::Starting) => parts.registry.update_container(container, |record| {
+            record.phase = ContainerPhase::Created;
+            record.enter("created");
+            true
+        }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,83 @@
+//! Waits for the exit of a container, as its shim reports it.
+
+use std::{
+    sync::{Arc, Weak, atomic::Ordering},
+    time::Duration,
+};
+
+use shim::{ErrorKind, Exit, Status};
+
+use super::{
+    connection::connect,
+    end::{died, exited},
+};
+use crate::{
+    parts::Parts,
+    store::{Container, ContainerPhase},
+};
+
+/// How often a shim that closed the connection is connected to again before it counts as dead.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What became of a container.
+enum Outcome {
+    Exited(Exit),
+    Died(String),
+    /// Another task handles its end, or the engine was dropped.
+    Over,
+}
+
+/// Waits for the exit in a task of its own, and handles it. Does nothing if such a task exists.
+pub(super) fn watch(parts: &Arc<Parts>, container: &Arc<Container>) {
+    if container.shim.is_watched.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let (parts, container) = (Arc::downgrade(parts), Arc::clone(container));
+    offload::spawn(async move {
+        let outcome = wait(&parts, &container).await;
+        let Some(parts) = parts.upgrade() else { return };
+        match outcome {
+            Outcome::Exited(exit) => exited(&parts, &container, exit).await,
+            Outcome::Died(reason) => died(&parts, &container, &reason).await,
+            Outcome::Over => {}
+        }
+    });
+}
+
+async fn wait(parts: &Weak<Parts>, container: &Arc<Container>) -> Outcome {
+    let mut record = container.watch();
+    let ended = async {
+        let _ = record.wait_for(|record| record.phase == ContainerPhase::Exited).await;
+    };
+    tokio::select! {
+        outcome = ask(parts, container) => outcome,
+        () = ended => Outcome::Over,
+    }
+}
+
+async fn ask(parts: &Weak<Parts>, container: &Container) -> Outcome {
+    let mut tries = 0;
+    loop {
+        if parts.strong_count() == 0 {
+            return Outcome::Over;
+        }
+        let failure = match connect(container).await {
+            Ok(task) => match task.wait("").await {
+                Ok(exit) => return Outcome::Exited(exit),
+                // It does not know the container anymore, or does not implement `Wait` in this state.
+                Err(error) if error.kind != ErrorKind::Gone => match task.state("").await.map(|state| state.status) {
+                    Ok(Status::Stopped(exit)) => return Outcome::Exited(exit),
+                    _ => return Outcome::Died(error.to_string()),
+                },
+                Err(error) => error.to_string(),
+            },
+            Err(error) => error.message,
+        };
+        tries += 1;
+        if tries == TRIES {
+            return Outcome::Died(failure);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
