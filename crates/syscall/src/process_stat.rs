@@ -23,6 +23,8 @@ pub struct ProcessStat {
     pub state: u8,
     /// Field 4: the pid of the parent; 0 if it is not in the reader's PID namespace.
     pub parent: i32,
+    /// Field 6: the id of the session; 0 if it is not in the reader's PID namespace, as for threads of the kernel.
+    pub session: i32,
     /// Field 9: the `PF_` flags of the kernel's `linux/sched.h`.
     pub flags: u64,
     /// Field 14: time in user mode in clock ticks.
@@ -71,7 +73,8 @@ impl ProcessStat {
         let mut skip = |after: usize| fields.nth(after - 1);
         let state = *skip(1)?.as_bytes().first()?;
         let parent = skip(1)?.parse().ok()?;
-        let flags = skip(9 - 4)?.parse().ok()?;
+        let session = skip(6 - 4)?.parse().ok()?;
+        let flags = skip(9 - 6)?.parse().ok()?;
         let mut number = |after: usize| skip(after)?.parse::<u64>().ok();
         let (user_ticks, system_ticks) = (number(14 - 9)?, number(1)?);
         let children_ticks = number(1)?.saturating_add(number(1)?);
@@ -82,6 +85,7 @@ impl ProcessStat {
         Some(Self {
             state,
             parent,
+            session,
             flags,
             user_ticks,
             system_ticks,
@@ -132,6 +136,7 @@ mod tests {
         let expected = ProcessStat {
             state: b'S',
             parent: 7,
+            session: 12,
             flags: 4_194_368,
             user_ticks: 150,
             system_ticks: 50,

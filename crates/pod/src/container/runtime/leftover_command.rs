@@ -16,10 +16,10 @@ use monitor_api::COMMAND_LOCK;
 use rustix::{
     fd::OwnedFd,
     fs::{FlockOperation, Mode, OFlags, flock, open},
-    process::{Pid, PidfdFlags, Signal, getsid, pidfd_open, pidfd_send_signal},
+    process::{Signal, pidfd_send_signal},
 };
 
-use crate::process::has_ended;
+use crate::process::{find, has_ended, stat};
 
 /// How long killed processes are waited for.
 const KILLED: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ pub(crate) fn end(bundle: &Path, patience: Duration) {
         if text.is_empty() && file_text(&path, &mut text).is_none() {
             return;
         }
-        let Some(session) = text.trim().parse().ok().and_then(Pid::from_raw) else { return };
+        let Some(session) = text.trim().parse().ok().filter(|session| *session > 0) else { return };
         let processes = processes_of(session);
         if processes.is_empty() || killed.is_some_and(|at: Instant| at.elapsed() > KILLED) {
             return;
@@ -61,16 +61,12 @@ fn file_text(path: &Path, text: &mut String) -> Option<usize> {
 }
 
 /// Returns the processes of a session that have not exited.
-fn processes_of(session: Pid) -> Vec<OwnedFd> {
+fn processes_of(session: i32) -> Vec<OwnedFd> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
-    let is_in = |pid: Pid| getsid(Some(pid)) == Ok(session);
-    let open = |pid: Pid| {
-        let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-        // Again: the pid may have been reused before the pidfd was opened.
-        (is_in(pid) && !has_ended(&pidfd)).then_some(pidfd)
-    };
-    pids.filter(|pid| is_in(*pid)).filter_map(open).collect()
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let stat_of = |pid: u32| stat(pid).ok().flatten().filter(|stat| stat.session == session);
+    let pidfds = pids.filter_map(|pid| find(pid, stat_of(pid)?.start_time));
+    pidfds.filter(|pidfd| !has_ended(pidfd)).collect()
 }
 
 #[cfg(test)]
