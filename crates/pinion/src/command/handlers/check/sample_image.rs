@@ -69,5 +69,8 @@ fn add(archive: &mut tar::Builder<Vec<u8>>, name: &str, mode: u32, content: &[u8
     let mut header = tar::Header::new_gnu();
     header.set_size(content.len() as u64);
     header.set_mode(mode);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
     archive.append_data(&mut header, name, content)
 }
