@@ -1,6 +1,10 @@
 //! Content digests: `sha256:` and 64 hex digits, nothing else.
 
-use std::{fmt, str::FromStr};
+use std::{
+    fmt,
+    io::{self, Read},
+    str::FromStr,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +22,22 @@ impl Digest {
         let mut hasher = Hasher::new();
         hasher.update(bytes);
         hasher.finish()
+    }
+
+    /// Computes the digest of a stream. Blocks.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub fn of_reader(mut reader: impl Read) -> io::Result<Self> {
+        let (mut hasher, mut buffer) = (Hasher::new(), vec![0; 128 * 1024]);
+        loop {
+            match reader.read(&mut buffer) {
+                Ok(0) => return Ok(hasher.finish()),
+                Ok(count) => hasher.update(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Returns the digest as `sha256:<hex>`.

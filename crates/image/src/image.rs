@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
 
-use crate::{Digest, Error};
+use crate::{Digest, Error, MODULE_PATH, Platform};
 
 /// Largest image configuration, in bytes.
 pub(crate) const CONFIG_MAX: u64 = 8 * 1024 * 1024;
@@ -22,6 +22,9 @@ pub struct Image {
     pub size: u64,
     /// The part of the configuration that decides how the image runs.
     pub config: Arc<ImageConfig>,
+    /// Annotations of the manifest that decide what runs the image: [`crate::ANNOTATION_VARIANT`],
+    /// [`crate::ANNOTATION_HANDLER`].
+    pub annotations: BTreeMap<String, String>,
     /// Whether the kubelet never removes the image.
     pub pinned: bool,
     /// The complete configuration, for `inspect`.
@@ -59,6 +62,19 @@ pub struct ImageConfig {
     pub variant: String,
 }
 
+impl ImageConfig {
+    /// Whether the image is for a WebAssembly runtime and not for an operating system.
+    #[must_use]
+    pub fn is_wasm(&self) -> bool {
+        self.platform().is_wasm()
+    }
+
+    /// Returns the platform that the image states.
+    pub(crate) fn platform(&self) -> Platform {
+        Platform { architecture: self.architecture.clone(), os: self.os.clone(), variant: self.variant.clone() }
+    }
+}
+
 /// Disk usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Usage {
@@ -94,7 +110,10 @@ struct ConfigBlob {
     variant: String,
     #[serde(default)]
     config: Option<RunConfig>,
-    rootfs: RootFs,
+    rootfs: Option<RootFs>,
+    /// The layers of an artifact that is a WebAssembly module, which has no `rootfs`.
+    #[serde(default, rename = "layerDigests")]
+    layer_digests: Vec<Digest>,
 }
 
 #[derive(Deserialize)]
@@ -123,11 +142,21 @@ pub(crate) fn parse_config(bytes: &[u8]) -> Result<ParsedConfig, Error> {
     let raw: serde_json::Value = serde_json::from_slice(bytes).map_err(invalid)?;
     let blob = ConfigBlob::deserialize(&raw).map_err(invalid)?;
     let run = blob.config.unwrap_or_default();
+    // Without its layers, artifacts with the same metadata would be the same image.
+    let (diff_ids, module) = match (blob.rootfs, blob.layer_digests) {
+        (Some(rootfs), _) => (rootfs.diff_ids, None),
+        (None, layers) if layers.len() == 1 => (layers, Some(MODULE_PATH.to_owned())),
+        (None, _) => {
+            return Err(Error::invalid(
+                "image configuration is not valid: it names neither rootfs nor one layerDigests",
+            ));
+        }
+    };
     let keys = |map: Option<BTreeMap<String, serde_json::Value>>| map.unwrap_or_default().into_keys().collect();
     let config = ImageConfig {
         user: run.user.unwrap_or_default(),
         env: run.env.unwrap_or_default(),
-        entrypoint: run.entrypoint.unwrap_or_default(),
+        entrypoint: module.map(|path| vec![path]).or(run.entrypoint).unwrap_or_default(),
         cmd: run.cmd.unwrap_or_default(),
         working_dir: run.working_dir.unwrap_or_default(),
         stop_signal: run.stop_signal.filter(|signal| !signal.is_empty()),
@@ -139,5 +168,5 @@ pub(crate) fn parse_config(bytes: &[u8]) -> Result<ParsedConfig, Error> {
         os: blob.os,
         variant: blob.variant,
     };
-    Ok(ParsedConfig { config, diff_ids: blob.rootfs.diff_ids, raw })
+    Ok(ParsedConfig { config, diff_ids, raw })
 }

@@ -41,6 +41,9 @@ pub(crate) struct ImageRecord {
     /// completes it.
     #[serde(default)]
     pub(crate) incomplete: bool,
+    /// Annotations of the manifest that decide what runs the image.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub(crate) annotations: std::collections::BTreeMap<String, String>,
 }
 
 /// A layer of an image's manifest.

@@ -48,6 +48,7 @@ mod image;
 mod index;
 mod manifest;
 mod metrics;
+mod module;
 mod open;
 mod platform;
 mod progress;
@@ -79,6 +80,7 @@ pub use crate::{
     format::DiskFormat,
     image::{Image, ImageConfig, Usage},
     metrics::{Metrics, OUTCOMES},
+    module::{ANNOTATION_HANDLER, ANNOTATION_VARIANT, MODULE_PATH},
     platform::Platform,
     progress::{LayerProgress, ProgressCallback, Stage},
     reference::Reference,

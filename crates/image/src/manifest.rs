@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Digest, Error,
     index::LayerRef,
+    module,
     platform::{self, Platform},
 };
 
@@ -46,6 +47,8 @@ pub(crate) struct Manifest {
     pub(crate) media_type: String,
     pub(crate) config: Descriptor,
     pub(crate) layers: Vec<Descriptor>,
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub(crate) annotations: std::collections::BTreeMap<String, String>,
 }
 
 /// An index of several manifests, usually one for each platform.
@@ -87,8 +90,12 @@ pub(crate) fn parse(bytes: &[u8], media_type: &str) -> Result<Document, Error> {
 
 fn check(manifest: &Manifest) -> Result<(), Error> {
     let kind = manifest.config.media_type.as_str();
-    if !matches!(kind, "" | OCI_CONFIG | DOCKER_CONFIG | "application/octet-stream") {
+    if !matches!(kind, "" | OCI_CONFIG | DOCKER_CONFIG | "application/octet-stream") && !module::is_config(kind) {
         return Err(Error::invalid(format!("not a container image: its configuration is {kind}")));
+    }
+    let modules = manifest.layers.iter().filter(|layer| module::is_layer(&layer.media_type)).count();
+    if modules > 1 || (module::is_config(kind) && modules == 0) {
+        return Err(Error::invalid(format!("{modules} layers are WebAssembly modules; an image has one at most")));
     }
     if manifest.layers.len() > LAYERS_MAX {
         return Err(Error::invalid(format!("{} layers, at most {LAYERS_MAX} can be mounted", manifest.layers.len())));
@@ -121,7 +128,10 @@ pub(crate) fn layers(manifest: &Manifest, diff_ids: &[Digest]) -> Result<Vec<Lay
     let mut parent: Option<Digest> = None;
     let mut layers = Vec::with_capacity(diff_ids.len());
     for (layer, diff_id) in manifest.layers.iter().zip(diff_ids) {
-        let chain = Digest::chain(parent.as_ref(), diff_id);
+        let chain = match module::is_layer(&layer.media_type) {
+            true => Digest::chain(parent.as_ref(), &module::chain_diff_id(diff_id)),
+            false => Digest::chain(parent.as_ref(), diff_id),
+        };
         parent = Some(chain.clone());
         layers.push(LayerRef {
             blob: layer.digest.clone(),

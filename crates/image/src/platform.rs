@@ -46,6 +46,11 @@ impl Platform {
         Self { architecture: architecture.into(), os: "linux".into(), variant: variant.into() }
     }
 
+    /// Whether this is the platform of a WebAssembly runtime: `wasi/wasm`, `wasip1/wasm`, `wasip2/wasm`.
+    pub(crate) fn is_wasm(&self) -> bool {
+        self.architecture == "wasm" && matches!(self.os.as_str(), "wasi" | "wasip1" | "wasip2" | "")
+    }
+
     /// Ranks how well an image of `other` runs on this host: higher is better, `None` means that it does not run.
     fn fitness(&self, other: &Self) -> Option<u32> {
         let os_fits = other.os.is_empty() || other.os == self.os;
@@ -64,9 +69,10 @@ impl Platform {
         (image <= host).then_some(image)
     }
 
-    /// Whether an image of this platform runs on this host. Empty fields match any host.
+    /// Whether an image of this platform runs on this host. Empty fields match any host, and modules any host with a
+    /// handler for them.
     pub(crate) fn runs(&self, other: &Self) -> bool {
-        self.fitness(other).is_some()
+        self.fitness(other).is_some() || other.is_wasm()
     }
 }
 
@@ -90,13 +96,15 @@ fn x86_variant() -> &'static str {
     ""
 }
 
-/// Returns the best of an index's entries. The error lists the platforms of all entries.
+/// Returns the best of an index's entries; a module only if none is for this machine. The error lists the platforms of all entries.
 pub(crate) fn choose<'a, T>(host: &Platform, entries: &'a [(Platform, T)]) -> Result<&'a T, Error> {
     let fitting = entries.iter().enumerate().filter_map(|(at, (platform, entry))| {
         // Of equal entries the first is chosen, as by other engines.
         host.fitness(platform).map(|fitness| ((fitness, usize::MAX - at), entry))
     });
-    fitting.max_by_key(|(rank, _)| *rank).map(|(_, entry)| entry).ok_or_else(|| {
+    let module = || entries.iter().find(|(platform, _)| platform.is_wasm()).map(|(_, entry)| entry);
+    let best = fitting.max_by_key(|(rank, _)| *rank).map(|(_, entry)| entry);
+    best.or_else(module).ok_or_else(|| {
         let available: Vec<_> = entries.iter().map(|(platform, _)| platform.to_string()).collect();
         no_match(host, &available.join(", "))
     })
@@ -131,6 +139,13 @@ mod tests {
         );
         assert_eq!(chosen("linux/arm/v7", &["linux/arm/v6", "linux/arm/v5"]).unwrap(), "linux/arm/v6");
         assert_eq!(chosen("linux/amd64", &["unknown/unknown", "linux/amd64"]).unwrap(), "linux/amd64");
+    }
+
+    #[test]
+    fn a_module_is_chosen_if_nothing_is_for_this_machine() {
+        assert_eq!(chosen("linux/amd64", &["wasip1/wasm", "linux/amd64"]).unwrap(), "linux/amd64");
+        assert_eq!(chosen("linux/amd64", &["linux/arm64", "wasi/wasm", "wasip2/wasm"]).unwrap(), "wasi/wasm");
+        assert!(chosen("linux/amd64", &["js/wasm"]).is_err());
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::{
     image::{CONFIG_MAX, ParsedConfig, parse_config},
     index::{ImageRecord, LayerRef},
     manifest::{self, Descriptor, Document, Manifest},
+    module,
     platform::{Platform, no_match},
     progress::Listeners,
     registry::{FetchedManifest, Session},
@@ -122,6 +123,7 @@ impl Inner {
             layers,
             blobs,
             incomplete: false,
+            annotations: module::annotations(&resolved.manifest.annotations),
         };
         let names = reference.tagged().into_iter().chain([reference.pinned(&resolved.target)]).collect();
         let disk = self.disk.clone();
@@ -224,9 +226,7 @@ async fn resolve(session: &Session, target: &str) -> Result<ResolvedManifest, Er
 
 /// Checks the platform in the configuration, which is the only one that an image without an index has.
 pub(crate) fn check_platform(parsed: &ParsedConfig) -> Result<(), Error> {
-    let config = &parsed.config;
-    let platform =
-        Platform { architecture: config.architecture.clone(), os: config.os.clone(), variant: config.variant.clone() };
+    let platform = parsed.config.platform();
     let host = Platform::host();
     match host.runs(&platform) {
         true => Ok(()),

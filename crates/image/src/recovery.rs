@@ -18,7 +18,7 @@ use crate::{
     image::{CONFIG_MAX, parse_config},
     index::{Change, Form, ImageRecord, IndexContents, IndexState, LayerRecord},
     manifest::{self, Document},
-    snapshot,
+    module, snapshot,
     state::{IncompleteImage, StoredImage},
     store::Inner,
 };
@@ -163,7 +163,8 @@ fn unrecorded_image(store: &Inner, blob: &Digest) -> Option<ImageRecord> {
     let here = layers.iter().all(|layer| store.content.size(&layer.blob) == Some(layer.size));
     let blobs = layers.iter().map(|layer| layer.blob.clone()).chain([id.clone(), blob.clone()]).collect();
     let size = layers.iter().map(|layer| layer.size).sum::<u64>() + bytes.len() as u64 + config.len() as u64;
-    here.then(|| ImageRecord { id, manifest: blob.clone(), layers, blobs, size, incomplete: false })
+    let annotations = module::annotations(&manifest.annotations);
+    here.then(|| ImageRecord { id, manifest: blob.clone(), layers, blobs, size, incomplete: false, annotations })
 }
 
 /// Whether the directory of a layer exists. An error means that this is unknown.

@@ -299,6 +299,7 @@ impl State {
 impl StoredImage {
     fn image(&self, repo_tags: Vec<String>, repo_digests: Vec<String>) -> Image {
         Image {
+            annotations: self.record.annotations.clone(),
             id: self.record.id.to_string(),
             repo_tags,
             repo_digests,

@@ -20,7 +20,6 @@ use std::{collections::BTreeMap, io::Read, thread};
 use rustix::fd::OwnedFd;
 
 use self::{
-    chunks::Chunks,
     tar_entry::Meta,
     tree::{Tree, show},
 };
@@ -28,7 +27,7 @@ use crate::{Digest, Error, single_flight::CancelToken};
 
 pub(crate) use self::{
     attributes::set as set_attributes,
-    chunks::large_window_is_awaited,
+    chunks::{Chunks, decompress, large_window_is_awaited},
     files::{ArchiveEntry, each_file},
     priority::lower_priority,
     tar_entry::Meta as Attributes,
@@ -50,7 +49,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    fn exceeded(&self) -> Error {
+    pub(crate) fn exceeded(&self) -> Error {
         Error::invalid(format!(
             "larger than {} bytes unpacked; raise registries.max_layer_bytes if the image is to be trusted",
             self.bytes
@@ -76,7 +75,7 @@ pub(crate) fn unpack(
     cancel: &CancelToken,
 ) -> Result<UnpackResult, Error> {
     thread::scope(|scope| {
-        let started = chunks::decompress(scope, source);
+        let started = decompress(scope, source);
         let (chunks, inflate) = started.map_err(|cause| Error::system(format!("start a thread: {cause}")))?;
         let files = thread::Builder::new().name("image-unpack".into()).spawn_scoped(scope, move || {
             priority::lower_priority();
@@ -94,7 +93,7 @@ pub(crate) fn unpack(
 /// Computes the diff id of `source` without unpacking it. Blocks: not for an async thread.
 pub(crate) fn diff_id(source: impl Read + Send, limits: Limits, cancel: &CancelToken) -> Result<Digest, Error> {
     thread::scope(|scope| {
-        let started = chunks::decompress(scope, source);
+        let started = decompress(scope, source);
         let (mut chunks, inflate) = started.map_err(|cause| Error::system(format!("start a thread: {cause}")))?;
         loop {
             let at = chunks.passed();

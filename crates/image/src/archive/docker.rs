@@ -53,6 +53,7 @@ fn image(files: &ArchiveFiles, entry: Entry) -> Result<ArchiveImage, Error> {
         media_type: OCI_MANIFEST.to_owned(),
         config: descriptor(files.file(&entry.config)?, OCI_CONFIG),
         layers: layers?,
+        annotations: Default::default(),
     };
     let text = serde_json::to_vec(&manifest).map_err(|cause| Error::system(format!("encode a manifest: {cause}")))?;
     let digest = Digest::of(&text);

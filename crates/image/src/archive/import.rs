@@ -7,7 +7,7 @@ use crate::{
     Digest, Error, Image, Store,
     image::{ParsedConfig, parse_config},
     index::{ImageRecord, LayerRef},
-    manifest,
+    manifest, module,
     progress::Listeners,
     pull::{Source, check_platform},
     single_flight::CancelToken,
@@ -172,5 +172,6 @@ fn record(archive_image: &ArchiveImage, blobs: BTreeSet<Digest>, layers: Vec<Lay
         layers,
         blobs,
         incomplete: false,
+        annotations: module::annotations(&archive_image.manifest.annotations),
     }
 }

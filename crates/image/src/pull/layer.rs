@@ -20,6 +20,7 @@ use crate::{
     Digest, Error, ErrorKind, Stage,
     error::failed_to,
     index::LayerRef,
+    module,
     progress::{Listeners, Meter},
     registry::Session,
     single_flight::{CancelToken, Waiter},
@@ -208,7 +209,7 @@ impl Inner {
         let _permit = self.transfers.unpacks.acquire().await?;
         let (path, limits, diff_id) = (self.content.temporary("layer"), self.limits(), layer.diff_id.clone());
         let (trash, failed_syncs) = (self.trash.clone(), self.sync.failed_syncs());
-        let (start, cancel) = (Instant::now(), cancel.clone());
+        let (start, cancel, is_module) = (Instant::now(), cancel.clone(), module::is_layer(&layer.media_type));
         let unpacking = self.disk.thread("image-layer", move || {
             if !unpacks {
                 return is_same(&unpack::diff_id(source, limits, &cancel)?, &diff_id).map(|()| None);
@@ -216,7 +217,11 @@ impl Inner {
             fs::DirBuilder::new().mode(0o700).create(&path).map_err(failed_to("create", &path))?;
             let directory = Scratch(path, trash, failed_syncs);
             let root = open_directory(&directory.0)?;
-            let unpacked = unpack(source, root, limits, &cancel).map_err(|error| error.during("unpack"))?;
+            let unpacked = match is_module {
+                true => module::unpack_module(source, &root, limits, &cancel),
+                false => unpack(source, root, limits, &cancel),
+            };
+            let unpacked = unpacked.map_err(|error| error.during("unpack"))?;
             is_same(&unpacked.diff_id, &diff_id).map(|()| Some((directory, unpacked)))
         });
         let unpacked = unpacking.instrument(debug_span!("unpack")).await;
