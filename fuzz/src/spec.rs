@@ -10,6 +10,7 @@ pub fn spec(data: &[u8]) {
     let again: oci::Spec = serde_json::from_slice(&text).expect("a serialised spec can be parsed");
     assert_eq!(again, spec);
     let inputs = Inputs {
+        interpreter: None,
         rootfs: Rootfs::Path(PathBuf::from("/nowhere")),
         mounts: BTreeMap::new(),
         namespaces: BTreeMap::new(),

@@ -245,7 +245,7 @@ impl ExecChild<'_> {
     fn clone_inside(&self, group: &cgroup::Group) -> Result<(Child, bool), Error> {
         let work = || {
             let needed =
-                stdio::descriptors(self.stdio).chain(self.joiner.descriptors()).chain(self.process.descriptor());
+                stdio::descriptors(self.stdio).chain(self.joiner.descriptors()).chain(self.process.descriptors());
             descriptors::keep_only(needed.chain([self.target.init, self.sync.as_fd()]), self.stdio.preserve_fds)?;
             let proc = Procfs::open()?;
             self.process.oom_score_adj.apply(&proc)?;
@@ -298,7 +298,7 @@ impl ExecChild<'_> {
 
     fn set_up(&self) -> Result<ReadyProcess<'_>, Error> {
         let needed = stdio::descriptors(self.stdio).chain(self.joiner.descriptors());
-        let needed = needed.chain(self.proc.map(AsFd::as_fd)).chain(self.process.descriptor());
+        let needed = needed.chain(self.proc.map(AsFd::as_fd)).chain(self.process.descriptors());
         detach_from_parent(
             needed.chain([self.target.init, self.sync.as_fd()]),
             self.stdio.preserve_fds,

@@ -46,6 +46,8 @@ pub struct Inputs {
     pub stdio: Stdio,
     /// A compiled seccomp program that replaces `linux.seccomp`.
     pub seccomp: Option<seccomp::Program>,
+    /// The program that runs the command of the process; `None`: the command is a program itself.
+    pub interpreter: Option<crate::Interpreter>,
     /// Options that an OCI command line sets; the default for a monitor.
     pub invocation: Invocation,
 }

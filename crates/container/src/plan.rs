@@ -91,6 +91,7 @@ impl Plan {
             None => Process::absent(linux, filter, &mut warnings)?,
         };
         let process = process.with_callers_groups(inputs.invocation.keep_groups);
+        let process = process.with_interpreter(inputs.interpreter)?;
         let privileges = Privileges::detect(process.callers_capabilities, inputs.invocation.staging.is_some())?;
         if let Some(mappings) = namespaces.user.mappings() {
             process.check_mapped(mappings)?;
@@ -160,7 +161,7 @@ impl Plan {
             .chain(self.root.descriptors())
             .chain(mounts)
             .chain(stdio::descriptors(&self.stdio))
-            .chain(self.process.descriptor())
+            .chain(self.process.descriptors())
             .chain(self.hooks.descriptors())
     }
 }

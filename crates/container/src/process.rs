@@ -20,6 +20,7 @@ use crate::{
     filter::Filter,
     home,
     id_mappings::IdMappings,
+    interpreter,
     labels::Labels,
     memory_policy::MemoryPolicy,
     oom::OomScoreAdj,
@@ -53,6 +54,8 @@ pub(crate) struct Process {
     /// Of an exec'd process.
     pub(crate) affinity: Affinity,
     filter: Option<Filter>,
+    /// Executes the arguments, which are then not a program of the container.
+    interpreter: Option<interpreter::Invocation>,
     /// Those that the child has in its user namespace.
     child_capabilities: CapabilitySet,
     /// Those of the caller, outside the container's user namespace.
@@ -91,6 +94,7 @@ impl Process {
             scheduling: Scheduling::parse(spec)?,
             affinity: Affinity::parse(spec)?,
             filter,
+            interpreter: None,
             child_capabilities,
             callers_capabilities,
         })
@@ -113,6 +117,12 @@ impl Process {
         Self { credentials: self.credentials.with_callers_groups(keep), ..self }
     }
 
+    /// Has an interpreter execute the arguments.
+    pub(crate) fn with_interpreter(self, interpreter: Option<crate::Interpreter>) -> Result<Self, Error> {
+        let invoke = |interpreter: crate::Interpreter| interpreter.invoke(self.arguments.strings());
+        Ok(Self { interpreter: interpreter.map(invoke).transpose()?, ..self })
+    }
+
     /// Checks that all its ids are mapped in the user namespace.
     pub(crate) fn check_mapped(&self, mappings: &IdMappings) -> Result<(), Error> {
         self.credentials.check_mapped(mappings)
@@ -132,9 +142,10 @@ impl Process {
         self.filter.as_mut().map_or(Ok(()), Filter::connect)
     }
 
-    /// Returns the descriptor that the child needs until execve.
-    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.filter.as_ref()?.descriptor()
+    /// Returns the descriptors that the child needs until execve.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let filter = self.filter.as_ref().and_then(Filter::descriptor);
+        filter.into_iter().chain(self.interpreter.iter().flat_map(interpreter::Invocation::descriptors))
     }
 
     /// Becomes the user: the last part of the setup before the child waits for its start.
@@ -152,7 +163,7 @@ impl Process {
         // No descriptor of a directory, least of all the host's /proc, may be open when the working directory is
         // entered.
         let agent_message = self.filter.as_ref().map_or(Ok(None), |filter| filter.message(proc))?;
-        descriptors::keep_only(steps.keep.iter().copied().chain(self.descriptor()), steps.preserve_fds)?;
+        descriptors::keep_only(steps.keep.iter().copied().chain(self.descriptors()), steps.preserve_fds)?;
         if let Some(personality) = self.personality {
             syscall::personality::set_personality(personality)
                 .during(|| format!("set the personality {personality:?}"))?;
@@ -175,6 +186,7 @@ impl Process {
             set_no_new_privs(true).during(|| "set no_new_privs")?;
         }
         let file = match self.arguments.strings().first() {
+            Some(name) if self.interpreter.is_some() => name.clone(),
             Some(name) => path_lookup::find(name, &environment)?,
             None => CString::default(),
         };
@@ -214,6 +226,9 @@ impl ReadyProcess<'_> {
         if let Err(error) = self.confine().and_then(|()| before(self.environment.strings())) {
             return error;
         }
+        if let Some(interpreter) = &self.process.interpreter {
+            return interpreter.execute(&self.environment);
+        }
         let cause = syscall::exec::execve(&self.file, &self.process.arguments, &self.environment);
         path_lookup::exec_error(&self.file, &cause)
     }
@@ -221,6 +236,7 @@ impl ReadyProcess<'_> {
     /// Loads the seccomp filter and sets the final capabilities.
     fn confine(&self) -> Result<(), Error> {
         descriptors::close_on_exec(self.preserve_fds)?;
+        self.process.interpreter.as_ref().map_or(Ok(()), interpreter::Invocation::inherit)?;
         if self.process.no_new_privileges {
             self.process.capabilities.apply()?;
             self.load_filter()

@@ -43,10 +43,7 @@ pub fn protect() -> io::Result<()> {
     if is_sealed(&program) {
         return Ok(());
     }
-    match read_only_clone(program.as_fd()) {
-        Err(Errno::PERM | Errno::NOSYS | Errno::INVAL) => execute(sealed_copy(program)?),
-        tree => execute(tree?),
-    }
+    execute(read_only(program)?)
 }
 
 /// Protects the program like [`protect`], but always with a sealed copy: for a long-running program, which should not
@@ -57,6 +54,18 @@ pub fn protect() -> io::Result<()> {
 pub fn seal() -> io::Result<()> {
     let program = open()?;
     if is_sealed(&program) { Ok(()) } else { execute(sealed_copy(program)?) }
+}
+
+/// Returns a program that cannot be overwritten through the result: from a read-only clone of its mount or, where that is
+/// not permitted, a sealed copy.
+///
+/// # Errors
+/// Neither could be made.
+pub fn read_only(program: OwnedFd) -> io::Result<OwnedFd> {
+    match read_only_clone(program.as_fd()) {
+        Err(Errno::PERM | Errno::NOSYS | Errno::INVAL) => sealed_copy(program),
+        tree => Ok(tree?),
+    }
 }
 
 fn open() -> Result<OwnedFd, Errno> {

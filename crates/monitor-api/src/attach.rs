@@ -43,6 +43,10 @@ pub enum Role {
     ConsoleSocket,
     /// A program that replaces the running monitor.
     Program,
+    /// A program that is executed in place of the container's, see `Create::interpreter`. Contract 1.8.
+    Interpreter,
+    /// A file that the interpreter inherits. Contract 1.8.
+    Code,
     /// A descriptor that the monitor keeps open under a key (see `Request::Keep`). The number orders the descriptors of
     /// a key.
     Kept(u32),

@@ -64,13 +64,16 @@ pub const MAJOR: u32 = 1;
 ///
 /// 1.1: `Upgrade`. 1.2: `MakeNamespaces`, `PodInit` with a user namespace. 1.3: `Ping`. 1.4: `Holding::user_namespace`.
 /// 1.5: `Mounts`, `LogOptions::awaited`. 1.6: `Failure::command` and `Failure::operation`. 1.7: `LogOptions::limit`, and
-/// containers of OCI runtimes. 1.8: containers without a process of their own, and `RuntimeCommand`. A request that the peer does not know breaks the connection, so send only requests of the
+/// containers of OCI runtimes. 1.8: containers without a process of their own, `RuntimeCommand`, and
+/// `Create::interpreter`. A request that the peer does not know breaks the connection, so send only requests of the
 /// version in its `Welcome` or `Hello`.
 pub const MINOR: u32 = 8;
 /// First minor version of a monitor that creates containers with an OCI runtime.
 pub const MINOR_OCI_RUNTIMES: u32 = 7;
 /// First minor version of a monitor that keeps containers without a process of their own, and runs `RuntimeCommand`.
 pub const MINOR_SHIMS: u32 = 8;
+/// First minor version of a monitor that starts containers with an interpreter.
+pub const MINOR_INTERPRETERS: u32 = 8;
 
 /// Maximum number of mounts of one container.
 pub const MOUNTS_MAX: usize = 4096;

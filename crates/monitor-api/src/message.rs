@@ -27,9 +27,9 @@ pub enum Request {
         container: String,
     },
     /// Creates a container that waits for `Start` [Rootfs, Mount(n), Namespace(k), Stdin, Stdout, Stderr, StdinHold,
-    /// StdoutRead, StderrRead, Log, LOG_DIRECTORY, Seccomp]. Answered by `Created` [Pidfd, Sync, Terminal]. With an OCI
-    /// runtime also [Bundle, ConsoleSocket], and the answer has no Sync. An external container has neither Rootfs nor
-    /// mounts, namespaces and streams of its own, and the answer has no descriptors and pid 0.
+    /// StdoutRead, StderrRead, Log, LOG_DIRECTORY, Seccomp, Interpreter, Code]. Answered by `Created` [Pidfd, Sync,
+    /// Terminal]. With an OCI runtime also [Bundle, ConsoleSocket], and the answer has no Sync. An external container has
+    /// neither Rootfs nor mounts, namespaces and streams of its own, and the answer has no descriptors and pid 0.
     Create(Box<Create>),
     /// Starts a created container. Answered when `execve` succeeded or failed.
     Start {
@@ -210,6 +210,11 @@ pub struct Create {
     /// its cgroup, its output and its exit status, which `End` states. Contract 1.8.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub external: bool,
+    /// First arguments of the program that executes the command of the container, which requires `Role::Interpreter`.
+    /// `--code-fd=N` with the descriptor of `Role::Code`, if there is one, `--` and the command follow. Processes of
+    /// `Exec` are executed without it. Contract 1.8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interpreter: Option<Vec<String>>,
 }
 
 /// How a container's log is written (CRI log format).

@@ -157,6 +157,7 @@ fn with_input(node: &mut Node, pod: &str, id: &str, args: &[&str]) -> (TestConta
         mounts: None,
         runtime: None,
         external: false,
+        interpreter: None,
     };
     let (_, mut files) = node.request(Request::Create(Box::new(create)), files).expect("create");
     let pidfd = files.take(Role::Pidfd).expect("a pidfd");

@@ -36,6 +36,7 @@ fn create(node: &mut Node, id: &str, hooks: oci::Hooks, args: &[&str]) -> u64 {
         mounts: None,
         runtime: None,
         external: false,
+        interpreter: None,
     };
     let attachments = node.output(id).with(Role::Rootfs, node.rootfs());
     node.send(Request::Create(Box::new(create)), &attachments)

@@ -24,6 +24,7 @@ use crate::{
     flags::{Flag, Flags, Order, switch, value},
     foreground, hook_output, keyring,
     log::{debug, warn, warn_each},
+    module,
     open_files::OpenFiles,
     preserve::PreservedFds,
     staging,
@@ -263,6 +264,7 @@ impl Creation<'_> {
             host_mount_namespace: None,
             hook_output: hook_output::open(spec)?,
         };
+        let interpreter = module::interpreter(spec, &rootfs)?;
         let relays = self.request.console_socket.is_none() && spec.process.as_ref().is_some_and(|p| p.terminal);
         Ok(Inputs {
             rootfs: Rootfs::Path(rootfs),
@@ -275,6 +277,7 @@ impl Creation<'_> {
                 ..Stdio::default()
             },
             seccomp,
+            interpreter,
             invocation,
         })
     }

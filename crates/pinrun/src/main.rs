@@ -33,6 +33,7 @@ mod hook_output;
 mod keyring;
 mod launch;
 mod log;
+mod module;
 mod open_files;
 mod preserve;
 mod signals;

@@ -18,6 +18,7 @@ pub(crate) mod driver;
 pub(crate) mod exit;
 pub(crate) mod identity;
 pub(crate) mod kill;
+mod module;
 pub(crate) mod plugin_changes;
 pub(crate) mod prepare;
 pub(crate) mod remove;

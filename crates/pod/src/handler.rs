@@ -110,3 +110,35 @@ pub struct ShimHandler {
     /// Annotations of pods and containers that it gets: whole names, or prefixes that end with `*`.
     pub allowed_annotations: Vec<String>,
 }
+
+/// The runtime handler whose containers are WebAssembly modules, which `pinion-wasm` runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WasmHandler {
+    /// Name of the handler, as a RuntimeClass names it.
+    pub name: String,
+    /// Absolute path of `pinion-wasm`.
+    pub binary: PathBuf,
+    /// Directory of compiled code. `None`: `wasm` in the data directory.
+    pub cache: Option<PathBuf>,
+    /// Maximum size of the compiled code of all modules, in bytes.
+    pub cache_size_max: u64,
+    /// Maximum size of a module, in bytes.
+    pub size_max: u64,
+    /// Maximum memory of a compilation, in bytes.
+    pub compile_memory_max: u64,
+    /// Time limit of a compilation, of its CPU time, too.
+    pub compile_timeout: Duration,
+    /// Annotations of pods and containers that are considered: whole names, or prefixes that end with `*`.
+    pub allowed_annotations: Vec<String>,
+}
+
+impl WasmHandler {
+    /// Whether this annotation of a pod or container is considered.
+    pub(crate) fn allows(&self, name: &str) -> bool {
+        let matches = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => name == pattern,
+        };
+        self.allowed_annotations.iter().any(matches)
+    }
+}

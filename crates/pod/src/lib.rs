@@ -66,7 +66,7 @@ pub use defaults::ContainerDefaults;
 pub use engine::{Engine, EngineInfo, EngineStatus, MonitorInfo, MonitorUpgrade};
 pub use error::{Error, ErrorKind};
 pub use exec::{ExecOutput, ExecRequest, Session, SessionControl, SessionExit};
-pub use handler::{OciHandler, PrivilegedDevices, RuntimeFacts, RuntimeFeatures, ShimHandler};
+pub use handler::{OciHandler, PrivilegedDevices, RuntimeFacts, RuntimeFeatures, ShimHandler, WasmHandler};
 pub use image::{
     Credentials, Error as ImageError, ErrorKind as ImageErrorKind, Image, ImageConfig, LayerProgress,
     OUTCOMES as IMAGE_OUTCOMES, ProgressCallback, Registries, Stage, Store, TransferLimits, Usage,

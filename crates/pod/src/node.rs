@@ -9,6 +9,7 @@ mod mount_table;
 mod pod_limits;
 mod pulls;
 mod units;
+mod wasm;
 
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ pub(crate) use mount_table::MountTable;
 pub(crate) use pod_limits::pod_limits;
 pub(crate) use pulls::Pulls;
 pub(crate) use units::{Registration, UnitOwner, Units};
+pub(crate) use wasm::{Interpreter, Wasm};
 
 /// The resources of this machine.
 pub(crate) struct Node {

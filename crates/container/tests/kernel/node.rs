@@ -106,6 +106,7 @@ impl Node {
 
     pub(crate) fn inputs_of(&self, root: &Path) -> Inputs {
         Inputs {
+            interpreter: None,
             rootfs: Rootfs::Path(root.to_owned()),
             mounts: Default::default(),
             namespaces: Default::default(),

@@ -59,6 +59,10 @@ fn handler(handler: &pod::HandlerInfo) -> proto::HandlerInfo {
         pod::HandlerKind::Native => {
             proto::HandlerInfo { kind: "native".to_owned(), version: format!("pinion {RUNTIME_VERSION}"), ..info }
         }
+        pod::HandlerKind::Wasm { binary } => {
+            let version = format!("pinion {RUNTIME_VERSION}");
+            proto::HandlerInfo { kind: "wasm".to_owned(), binary: text(binary), version, ..info }
+        }
         pod::HandlerKind::Shim { binary } => {
             proto::HandlerInfo { kind: "shim".to_owned(), binary: text(binary), ..info }
         }

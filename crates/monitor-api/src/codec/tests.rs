@@ -50,6 +50,7 @@ fn a_long_frame_carries_the_maximum_number_of_descriptors() {
         mounts: None,
         runtime: None,
         external: false,
+        interpreter: None,
     };
     let mut attached = Attachments::new();
     (0..FRAME_FDS_MAX).for_each(|n| attached.push(Role::Mount(n as u32), null()));

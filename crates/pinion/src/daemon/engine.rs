@@ -2,10 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::config::{
-    CgroupDriver, Config,
-    handlers::{Handler, Kind},
-};
+use super::config::{CgroupDriver, Config, handlers::Handler};
 
 /// Returns the configuration to open the engine with.
 pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
@@ -39,6 +36,7 @@ pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
         default_runtime_handler: String::new(),
         handlers: handlers(config),
         shim_handlers: shim_handlers(config),
+        wasm: wasm(config),
         cdi_dirs,
         plugins: plugins(config),
         defaults: config.containers.defaults(),
@@ -52,36 +50,59 @@ pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
 
 /// Returns the OCI runtimes.
 fn handlers(config: &Config) -> Vec<pod::OciHandler> {
-    let convert = |(name, handler): (&String, &Handler)| pod::OciHandler {
-        name: name.clone(),
-        binary: handler.binary.clone(),
-        arguments: handler.arguments.clone(),
-        root: handler.root.clone(),
-        environment: handler.environment.clone(),
-        timeout: handler.timeout,
-        allowed_annotations: handler.allowed_annotations.clone(),
-        default_annotations: handler.default_annotations.clone(),
-        privileged_devices: match handler.privileged_without_host_devices {
-            false => pod::PrivilegedDevices::All,
-            true if handler.privileged_without_host_devices_all_devices_allowed => pod::PrivilegedDevices::Allowed,
-            true => pod::PrivilegedDevices::Requested,
-        },
-        base_spec: handler.base_runtime_spec.as_ref().map(|base| base.spec.clone()),
+    let convert = |(name, handler): (&String, &Handler)| {
+        let Handler::Oci(handler) = handler else { return None };
+        Some(pod::OciHandler {
+            name: name.clone(),
+            binary: handler.binary.clone(),
+            arguments: handler.arguments.clone(),
+            root: handler.root.clone(),
+            environment: handler.environment.clone(),
+            timeout: handler.timeout,
+            allowed_annotations: handler.allowed_annotations.clone(),
+            default_annotations: handler.default_annotations.clone(),
+            privileged_devices: match handler.privileged_without_host_devices {
+                false => pod::PrivilegedDevices::All,
+                true if handler.privileged_without_host_devices_all_devices_allowed => pod::PrivilegedDevices::Allowed,
+                true => pod::PrivilegedDevices::Requested,
+            },
+            base_spec: handler.base_runtime_spec.as_ref().map(|base| base.spec.clone()),
+        })
     };
-    config.handlers.iter().filter(|(_, handler)| handler.kind == Kind::Oci).map(convert).collect()
+    config.handlers.iter().filter_map(convert).collect()
 }
 
 /// Returns the containerd shims.
 fn shim_handlers(config: &Config) -> Vec<pod::ShimHandler> {
-    let convert = |(name, handler): (&String, &Handler)| pod::ShimHandler {
-        name: name.clone(),
-        binary: handler.binary.clone(),
-        options: handler.options.clone(),
-        environment: handler.environment.clone(),
-        timeout: handler.timeout,
-        allowed_annotations: handler.allowed_annotations.clone(),
+    let convert = |(name, handler): (&String, &Handler)| {
+        let Handler::Shim(handler) = handler else { return None };
+        Some(pod::ShimHandler {
+            name: name.clone(),
+            binary: handler.binary.clone(),
+            options: handler.options.clone(),
+            environment: handler.environment.clone(),
+            timeout: handler.timeout,
+            allowed_annotations: handler.allowed_annotations.clone(),
+        })
     };
-    config.handlers.iter().filter(|(_, handler)| handler.kind == Kind::Shim).map(convert).collect()
+    config.handlers.iter().filter_map(convert).collect()
+}
+
+/// Returns the handler of WebAssembly modules.
+fn wasm(config: &Config) -> Option<pod::WasmHandler> {
+    config.handlers.iter().find_map(|(name, handler)| {
+        let Handler::Wasm(handler) = handler else { return None };
+        Some(pod::WasmHandler {
+            name: name.clone(),
+            binary: handler.binary.clone(),
+            cache: handler.cache.clone(),
+            cache_size_max: handler.cache_size_max,
+            size_max: handler.module_size_max,
+            compile_memory_max: handler.compile_memory_max,
+            compile_timeout: handler.compile_timeout,
+            allowed_annotations: handler.allowed_annotations.clone(),
+        })
+    })
 }
 
 /// Returns the configuration of NRI plugins, if there may be some.

@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, rc::Rc};
 
-use container::{Inputs, Invocation, Plan, Rootfs, Stdio};
+use container::{Inputs, Interpreter, Invocation, Plan, Rootfs, Stdio};
 use monitor_api::{Attachments, ContainerDescription, Create, Failure, FailureKind, LogOptions, PendingHooks, Role};
 use oci::{NamespaceType, Spec};
 use rustix::fd::OwnedFd;
@@ -28,7 +28,7 @@ const LINE_MIN: usize = 64;
 
 /// Clones the init of a container. Answered when it is set up.
 pub(super) fn create(monitor: &mut Monitor, request_id: RequestId, create: Create, attachments: Attachments) -> Answer {
-    let Create { container: id, sandbox, mut spec, log, bundle, mounts, runtime, external } = create;
+    let Create { container: id, sandbox, mut spec, log, bundle, mounts, runtime, external, interpreter } = create;
     let mut attachments = monitor.mounts.take(&id, attachments);
     check_new(monitor, &id)?;
     let operation = format!("create container {id}");
@@ -38,6 +38,7 @@ pub(super) fn create(monitor: &mut Monitor, request_id: RequestId, create: Creat
     let stdin = attachments.take(Role::StdinHold).map(|end| Pipe::new(end, &close_queue));
     let filter = filter(&mut monitor.node.programs, &spec, attachments.take(Role::Seccomp))?;
     check_mounts(&operation, mounts, &attachments)?;
+    let interpreter = take_interpreter(&operation, interpreter, &mut attachments)?;
     let description = ContainerDescription {
         cgroup: spec.linux.as_ref().and_then(|linux| linux.cgroups_path.clone()).unwrap_or_default(),
         user_namespace: Some(has_user_namespace(&spec, &attachments)),
@@ -58,7 +59,7 @@ pub(super) fn create(monitor: &mut Monitor, request_id: RequestId, create: Creat
         monitor.create_with_runtime(request_id, container, output, attachments, terminal)?;
         return Ok(None);
     }
-    let (container, plan) = plan_container(monitor, container, &mut spec, bundle, attachments)?;
+    let (container, plan) = plan_container(monitor, container, (&mut spec, interpreter), bundle, attachments)?;
     clone_init(monitor, request_id, container, output, plan)
 }
 
@@ -66,7 +67,7 @@ pub(super) fn create(monitor: &mut Monitor, request_id: RequestId, create: Creat
 fn plan_container(
     monitor: &Monitor,
     container: Container,
-    spec: &mut Spec,
+    (spec, interpreter): (&mut Spec, Option<Interpreter>),
     bundle: String,
     mut attachments: Attachments,
 ) -> Result<(Container, Plan), Failure> {
@@ -75,12 +76,27 @@ fn plan_container(
     let filter = if let Filter::Known(filter) = &container.filter { filter.as_deref().cloned() } else { None };
     let mut inputs = inputs(&mut attachments, filter)
         .ok_or_else(|| invalid(format!("{operation}: no Rootfs descriptor is attached")))?;
+    inputs.interpreter = interpreter;
     let hooks = take_hooks(&monitor.hooks, id, bundle, spec, &mut inputs.invocation)?;
     restore_limits(&monitor.node.inherited_limits, spec);
     let plan = plan(&operation, spec, inputs)?;
     let description = ContainerDescription { hooks, ..container.description };
     let (hooks_time, warnings) = (hooks::container_hooks_time(spec), plan.warnings().to_vec());
     Ok((Container { description, hooks_time, warnings, ..container }, plan))
+}
+
+/// Takes the interpreter of a container that has one.
+fn take_interpreter(
+    operation: &str,
+    arguments: Option<Vec<String>>,
+    attachments: &mut Attachments,
+) -> Result<Option<Interpreter>, Failure> {
+    let code = attachments.take(Role::Code);
+    match (arguments, attachments.take(Role::Interpreter)) {
+        (None, _) => Ok(None),
+        (Some(arguments), Some(program)) => Ok(Some(Interpreter { program, arguments, code })),
+        (Some(_), None) => Err(invalid(format!("{operation}: no Interpreter descriptor is attached"))),
+    }
 }
 
 /// Fails if not all mounts were received. A volume without its mount would be mounted by its path.
@@ -242,7 +258,7 @@ fn inputs(attachments: &mut Attachments, seccomp: Option<Program>) -> Option<Inp
             _ => {}
         }
     }
-    Some(Inputs { rootfs, mounts, namespaces, stdio, seccomp, invocation: Invocation::default() })
+    Some(Inputs { rootfs, mounts, namespaces, stdio, seccomp, interpreter: None, invocation: Invocation::default() })
 }
 
 /// Takes the stdio of a container or an exec.

@@ -41,6 +41,7 @@ pub(super) fn pod_init(
     let seccomp =
         seccomp::compile(&seccomp::default_profile(&[])).map_err(|e| system(format!("{operation}: seccomp"), e))?;
     let inputs = Inputs {
+        interpreter: None,
         rootfs: Rootfs::Mount(rootfs),
         mounts: Default::default(),
         namespaces,

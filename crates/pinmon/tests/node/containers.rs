@@ -71,6 +71,7 @@ impl Node {
             mounts: None,
             runtime: None,
             external: false,
+            interpreter: None,
         };
         let (reply, mut files) = self.request(Request::Create(Box::new(create)), attachments)?;
         let Reply::Created(created) = reply else { panic!("unexpected: {reply:?}") };
@@ -95,6 +96,7 @@ impl Node {
             mounts,
             runtime: None,
             external: false,
+            interpreter: None,
         };
         let attachments = self.output(id).with(Role::Rootfs, self.rootfs());
         self.request(Request::Create(Box::new(create)), attachments).map(|(reply, _)| reply).expect_err("refused")

@@ -179,7 +179,7 @@ pub(crate) fn prepare(
 fn handler_of<'a>(parts: &'a Parts, sandbox: &Sandbox) -> Option<&'a OciHandler> {
     match parts.node.handlers.get(&sandbox.config().runtime_handler) {
         Ok(Handler::Oci(handler)) => Some(handler),
-        Ok(Handler::Native | Handler::Shim(_)) | Err(_) => None,
+        Ok(Handler::Native | Handler::Shim(_) | Handler::Wasm(_)) | Err(_) => None,
     }
 }
 

@@ -18,6 +18,7 @@ use crate::{
     store::ContainerMetadata,
 };
 
+pub(super) use arguments::arguments;
 pub(crate) use arguments::{absolute, set};
 pub(super) use mounts::{ExtraMount, Mounts, Sources, normalize};
 

@@ -7,8 +7,8 @@ use std::{
 
 use monitor_api::{
     Attach, Attachments, Create, Created, Exec, ExitStatus, Failure, FailureKind, Holding, HoldingState, Kill,
-    KillScope, MINOR_OCI_RUNTIMES, MINOR_SHIMS, OciRuntime, PendingHooks, PodInit, Reply, Request, Role,
-    RuntimeCommand, Target, UserMappings,
+    KillScope, MINOR_INTERPRETERS, MINOR_OCI_RUNTIMES, MINOR_SHIMS, OciRuntime, PendingHooks, PodInit, Reply, Request,
+    Role, RuntimeCommand, Target, UserMappings,
 };
 use oci::NamespaceType;
 use rustix::fd::OwnedFd;
@@ -98,10 +98,11 @@ impl Monitor {
         }
         holding.container.user_namespace = Some(create.spec.has_namespace(oci::NamespaceType::User));
         let is_external = create.external;
-        let link = match (&create.runtime, is_external) {
-            (None, false) => self.link().await?,
-            (Some(_), _) => self.link_since(MINOR_OCI_RUNTIMES, "run OCI runtimes").await?,
-            (None, true) => self.link_since(MINOR_SHIMS, "start shims").await?,
+        let link = match (&create.runtime, &create.interpreter, is_external) {
+            (Some(_), ..) => self.link_since(MINOR_OCI_RUNTIMES, "run OCI runtimes").await?,
+            (None, Some(_), _) => self.link_since(MINOR_INTERPRETERS, "run WebAssembly modules").await?,
+            (None, None, true) => self.link_since(MINOR_SHIMS, "start shims").await?,
+            (None, None, false) => self.link().await?,
         };
         let attachments = self.send_mounts(&link, &create.container, attachments).await?;
         let (reply, mut files) = link.try_request(Request::Create(Box::new(create)), attachments).await?;

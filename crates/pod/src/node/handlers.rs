@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 
+use super::Wasm;
 use crate::{
     Error, ShimHandler,
     handler::{OciHandler, RuntimeFacts},
@@ -23,6 +24,7 @@ pub(crate) struct Handlers {
     default: String,
     oci: BTreeMap<String, Arc<Program>>,
     shims: BTreeMap<String, ShimHandler>,
+    wasm: Option<Arc<Wasm>>,
 }
 
 /// A runtime handler and its features.
@@ -55,10 +57,15 @@ pub enum HandlerKind {
         /// The shim: its path, or its name.
         binary: PathBuf,
     },
+    /// The monitor itself, with an interpreter for WebAssembly modules.
+    Wasm {
+        /// The interpreter.
+        binary: PathBuf,
+    },
 }
 
 /// What runs the containers of a pod.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) enum Handler<'a> {
     /// The monitor itself.
     Native,
@@ -66,6 +73,8 @@ pub(crate) enum Handler<'a> {
     Oci(&'a OciHandler),
     /// A containerd shim, started by the monitor.
     Shim(&'a ShimHandler),
+    /// The monitor itself; programs that are WebAssembly modules are executed by an interpreter.
+    Wasm(&'a Arc<Wasm>),
 }
 
 impl Handlers {
@@ -73,15 +82,21 @@ impl Handlers {
         default: String,
         oci: impl IntoIterator<Item = OciHandler>,
         shims: impl IntoIterator<Item = ShimHandler>,
+        wasm: Option<Wasm>,
     ) -> Self {
         let oci = oci.into_iter().map(|handler| (handler.name.clone(), Arc::new(Program::new(handler))));
         let shims = shims.into_iter().map(|handler| (handler.name.clone(), handler));
-        Self { default, oci: oci.collect(), shims: shims.collect() }
+        Self { default, oci: oci.collect(), shims: shims.collect(), wasm: wasm.map(Arc::new) }
     }
 
     /// Whether any handler is a shim.
     pub(crate) fn has_shims(&self) -> bool {
         !self.shims.is_empty()
+    }
+
+    /// Returns the handler of modules, which also runs the modules of pods with the default handler.
+    pub(crate) fn wasm(&self) -> Option<&Arc<Wasm>> {
+        self.wasm.as_ref()
     }
 
     /// Returns the names that a pod may request, the empty one first.
@@ -91,6 +106,7 @@ impl Handlers {
             .chain(default)
             .chain(self.oci.keys().cloned())
             .chain(self.shims.keys().cloned())
+            .chain(self.wasm.iter().map(|wasm| wasm.handler.name.clone()))
             .collect()
     }
 
@@ -101,10 +117,16 @@ impl Handlers {
     }
 
     async fn info_of(&self, name: String) -> HandlerInfo {
-        if let Some(handler) = self.shims.get(&name) {
-            let kind = HandlerKind::Shim { binary: handler.binary.clone() };
-            return HandlerInfo { name, kind, recursive_readonly_mounts: false, user_namespaces: false };
-        }
+        let (kind, features) = match self.get(&name) {
+            Ok(Handler::Oci(_)) => return self.info_of_program(name).await,
+            Ok(Handler::Shim(handler)) => (HandlerKind::Shim { binary: handler.binary.clone() }, false),
+            Ok(Handler::Wasm(wasm)) => (HandlerKind::Wasm { binary: wasm.handler.binary.clone() }, true),
+            Ok(Handler::Native) | Err(_) => (HandlerKind::Native, true),
+        };
+        HandlerInfo { name, kind, recursive_readonly_mounts: features, user_namespaces: features }
+    }
+
+    async fn info_of_program(&self, name: String) -> HandlerInfo {
         let Some(program) = self.oci.get(&name) else {
             return HandlerInfo {
                 name,
@@ -159,6 +181,9 @@ impl Handlers {
         if let Some(handler) = self.shims.get(name) {
             return Ok(Handler::Shim(handler));
         }
+        if let Some(wasm) = self.wasm.as_ref().filter(|wasm| wasm.handler.name == name) {
+            return Ok(Handler::Wasm(wasm));
+        }
         let quote = |name: &String| match name.is_empty() {
             true => "the default one, without a name".to_owned(),
             false => format!("{name:?}"),
@@ -196,7 +221,7 @@ mod tests {
     fn a_handler_is_found_by_its_name_and_an_unknown_one_is_refused() {
         let crun = OciHandler { name: "crun".into(), ..OciHandler::default() };
         let runsc = ShimHandler { name: "runsc".into(), ..ShimHandler::default() };
-        let handlers = Handlers::new("pinion".into(), [crun], [runsc]);
+        let handlers = Handlers::new("pinion".into(), [crun], [runsc], None);
         assert!(matches!(handlers.get(""), Ok(Handler::Native)));
         assert!(matches!(handlers.get("pinion"), Ok(Handler::Native)));
         assert!(matches!(handlers.get("crun"), Ok(Handler::Oci(handler)) if handler.name == "crun"));
@@ -224,6 +249,7 @@ mod tests {
             String::new(),
             [OciHandler { name: "x".into(), binary: binary.clone(), ..Default::default() }],
             [],
+            None,
         );
         let error = handlers.facts("x").await.expect_err("it is missing").message;
         assert!(error.contains("cannot be executed: No such file") && error.contains("handlers.x.binary"), "{error}");

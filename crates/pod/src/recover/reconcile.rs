@@ -75,6 +75,7 @@ pub(crate) async fn once(parts: &Arc<Parts>) {
     remove_pins(parts).await;
     remove_attachments(parts).await;
     remove_snapshots(parts).await;
+    remove_compiled_code(parts).await;
     release_keys(parts).await;
     parent_cgroup::remove_unless_creating(parts).await;
     units::audit(parts).await;
@@ -186,6 +187,13 @@ async fn remove_snapshots(parts: &Arc<Parts>) {
             LAYERS_TIMEOUT.as_secs()
         ),
     }
+}
+
+/// Removes compiled code of modules whose images were removed.
+async fn remove_compiled_code(parts: &Arc<Parts>) {
+    let Some(wasm) = parts.node.handlers.wasm().cloned() else { return };
+    let node = Arc::clone(&parts.node);
+    warn("compiled code", blocking(move || wasm.remove_unused(&node.images)).await);
 }
 
 /// Guard of a sweep of writable layers, dropped when the sweep ends or will never run.

@@ -11,7 +11,7 @@ use crate::{
 pub(super) async fn check_handler(parts: &Parts, config: &SandboxConfig) -> Result<(), Error> {
     let name = &config.runtime_handler;
     match parts.node.handlers.get(name)? {
-        Handler::Native => Ok(()),
+        Handler::Native | Handler::Wasm(_) => Ok(()),
         Handler::Shim(handler) => {
             shim::find_binary(handler)?;
             match lacks_user_namespaces(config, None) {

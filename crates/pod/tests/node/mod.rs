@@ -117,6 +117,7 @@ impl Node {
             default_runtime_handler: String::new(),
             handlers: Vec::new(),
             shim_handlers: Vec::new(),
+            wasm: None,
             cdi_dirs: vec![dir.join("cdi-etc"), dir.join("cdi-run")],
             plugins: None,
             defaults: ContainerDefaults::default(),

@@ -17,7 +17,7 @@ use super::{adjust_draft::adjust_draft, pid_namespace::pid_namespace_of};
 use crate::{
     ContainerConfig, ContainerId, Error, Signal, annotation, clock,
     container::{
-        driver,
+        driver, module,
         prepare::{self, Draft, Prepared, preopened_files::PreopenedFiles},
         remove::remove_locked,
         runtime::{add_message, runtime_of},
@@ -127,15 +127,8 @@ impl<'a> Recorded<'a> {
         let files = PreopenedFiles::open(parts, container).instrument(debug_span!("volumes"));
         match tokio::join!(files, self.mount_root()) {
             (Ok(files), Ok(rootfs)) => Ok((pid, files, rootfs)),
-            (Err(error), rootfs) => {
-                // Closing the last descriptor unmounts the root.
-                let unmount = move || {
-                    drop(rootfs);
-                    Ok(())
-                };
-                Err(with_undo(error, blocking(unmount).await))
-            }
-            (Ok(_), Err(error)) => Err(error),
+            (Err(error), Ok(rootfs)) => Err(with_undo(error, close(rootfs).await)),
+            (Err(error), Err(_)) | (Ok(_), Err(error)) => Err(error),
         }
     }
 
@@ -168,7 +161,16 @@ impl<'a> Recorded<'a> {
 impl<'a> Opened<'a> {
     pub(super) async fn prepare(self) -> Result<Ready<'a>, CreateFailure> {
         let Self { recorded, pid, files, rootfs } = self;
-        let Prepared { spec, bundle, joins_pid, mut send, keep } =
+        let interpreter =
+            module::interpreter(recorded.parts, recorded.sandbox, &recorded.container, recorded.image, &rootfs);
+        let interpreter = match interpreter.await {
+            Ok(interpreter) => interpreter,
+            Err(error) => {
+                let error = with_undo(error, close(rootfs).await);
+                return Err(recorded.roll_back(error).await);
+            }
+        };
+        let Prepared { mut spec, bundle, joins_pid, mut send, keep } =
             match try_prepare(&recorded, files, rootfs, pid.is_some()).await {
                 Ok(prepared) => prepared,
                 Err(error) => return Err(recorded.roll_back(error).await),
@@ -177,6 +179,12 @@ impl<'a> Opened<'a> {
         if let Some(pid) = pid.filter(|_| joins_pid) {
             send.push(Role::Namespace(NamespaceType::Pid), pid);
         }
+        let interpreter = interpreter.map(|interpreter| {
+            module::hide_process_files(&mut spec);
+            send.push(Role::Interpreter, interpreter.files.program);
+            send.push(Role::Code, interpreter.files.code);
+            interpreter.arguments
+        });
         let create = Create {
             container: recorded.container.id().to_string(),
             sandbox: recorded.sandbox.id().to_string(),
@@ -186,9 +194,19 @@ impl<'a> Opened<'a> {
             mounts: None,
             runtime: recorded.container.metadata.runtime.as_ref().map(|runtime| Box::new(runtime.command.clone())),
             external: false,
+            interpreter,
         };
         Ok(Ready { recorded, create, send, keep })
     }
+}
+
+/// Closes a root that is not needed, which unmounts it.
+async fn close(rootfs: OwnedFd) -> Result<(), Error> {
+    blocking(move || {
+        drop(rootfs);
+        Ok(())
+    })
+    .await
 }
 
 async fn try_prepare(
@@ -319,7 +337,7 @@ fn metadata(
     let id = ContainerId::generate()?;
     let (state_dir, directory) = (&parts.node.config.state_dir, parts.registry.records.directory(&id));
     let (runtime, shim) = match parts.node.handlers.get(&sandbox.config().runtime_handler)? {
-        Handler::Native => (None, None),
+        Handler::Native | Handler::Wasm(_) => (None, None),
         Handler::Oci(handler) => (Some(runtime_of(handler, state_dir, &directory)?), None),
         Handler::Shim(handler) => (None, Some(shim_for(handler, state_dir, &id, &directory)?)),
     };

@@ -8,12 +8,16 @@ const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 
 /// Returns the command line. A command replaces the image's entrypoint and arguments; arguments alone replace only the
 /// image's arguments.
-pub(super) fn arguments(config: &ContainerConfig, image: &ImageConfig) -> Vec<String> {
+pub(in crate::container) fn arguments(config: &ContainerConfig, image: &ImageConfig) -> Vec<String> {
     if !config.command.is_empty() {
         return [config.command.clone(), config.args.clone()].concat();
     }
     let args = if config.args.is_empty() { &image.cmd } else { &config.args };
-    [image.entrypoint.clone(), args.clone()].concat()
+    let arguments = [image.entrypoint.clone(), args.clone()].concat();
+    match arguments.is_empty() && image.is_wasm() {
+        true => vec![image::MODULE_PATH.to_owned()],
+        false => arguments,
+    }
 }
 
 /// Returns the environment: defaults, those of the administrator, then the image's variables, then the request's. The last value of a variable
