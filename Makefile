@@ -5,7 +5,7 @@ OUT := target/dist
 HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 SMALL := target/$(HOST)/small
 
-.PHONY: help setup build run stop test test-external campaign lint bench install uninstall packages clean
+.PHONY: help setup build wasm run stop test test-wasm test-external campaign lint bench install uninstall packages clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -16,6 +16,9 @@ setup: ## install what is missing to build and run (Debian packages)
 build: setup ## build all programs into target/dist
 	@scripts/build release $(OUT)
 
+wasm: setup ## build pinion-wasm, which runs WebAssembly modules (docs/wasm.md), into target/dist
+	@scripts/build release $(OUT) wasm
+
 run: build ## build, start the daemon and run a pod of two containers
 	@scripts/demo $(OUT)
 
@@ -25,8 +28,12 @@ stop: ## end what `make run` left
 test: ## everything: unit, kernel, system; leaves the machine as it was
 	@scripts/test
 
+test-wasm: ## WebAssembly modules: pinion-wasm, and as containers
+	@scripts/test-wasm
+
 test-external: build ## sessions of containerd, Podman, Docker and CRI-O with pinrun, and the OCI validation programs
 	@PINION_BIN=$(CURDIR)/$(OUT) tests/external/run all
+	@scripts/test-wasm
 
 campaign: ## fault campaigns: kills, errors and delays at every system call, attackers, disks, power cuts (ARGS: see docs/campaigns.md)
 	@tests/campaign/run $(ARGS)

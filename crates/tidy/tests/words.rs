@@ -30,8 +30,13 @@ fn unsafe_code_is_in_one_crate() {
     let mut bad = Vec::new();
     for source in rust_sources().iter().filter(|s| s.crate_name() != "syscall") {
         let root = ["src/lib.rs", "src/main.rs"].iter().any(|end| source.path.ends_with(end));
-        if root && !source.text.contains("#![forbid(unsafe_code)]") {
-            bad.push(format!("{}: lacks #![forbid(unsafe_code)]", source.path.display()));
+        // One module of this program loads compiled code, which wasmtime executes without checks.
+        let attribute = match source.path.starts_with("wasm") {
+            true => "#![deny(unsafe_code)]",
+            false => "#![forbid(unsafe_code)]",
+        };
+        if root && !source.text.contains(attribute) {
+            bad.push(format!("{}: lacks {attribute}", source.path.display()));
         }
     }
     assert!(bad.is_empty(), "unsafe code belongs in crate syscall:\n{}", bad.join("\n"));
