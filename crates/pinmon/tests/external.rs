@@ -32,6 +32,7 @@ impl Node {
             mounts: Some(0),
             runtime: None,
             external: true,
+            interpreter: None,
         };
         let output = self.endless(id);
         let (reply, files) = self.request(Request::Create(Box::new(create)), output).expect("create");

@@ -1,0 +1,261 @@
+//! Modules as containers, through the real daemon, monitor, registry and `crictl`.
+
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use system_tests::{ContainerSpec, Node, Options, Outcome, PodSpec, Registry, wait_until};
+use testbed::checkout;
+use wasm_tests::{
+    ARGUMENTS, DEEP, EXIT, HELLO, IDLE, LOOP, Layout, TOUCH, artifact, binary, compat, http_component, program,
+    read_file,
+};
+
+const REGISTRY: &str = "127.0.0.1:5000";
+
+/// A node with a handler for modules, a registry, and a pod.
+struct WasmNode {
+    node: Node,
+    _registry: Registry,
+    pod: PodSpec,
+    pod_id: String,
+}
+
+impl WasmNode {
+    fn start() -> Self {
+        let config = format!("[handlers.wasm]\nkind = \"wasm\"\nbinary = \"{}\"\n", program().display());
+        let node = Node::with(Options { config, ..Options::default() });
+        let registry = Registry::start(&node);
+        let pod = PodSpec::named(&node, "modules");
+        let pod_id = node.run_pod(&pod);
+        Self { node, _registry: registry, pod, pod_id }
+    }
+
+    /// Pushes an image to the registry, pulls it, and returns its reference.
+    fn pull(&self, name: &str, layout: &Layout) -> String {
+        let directory = self.node.dir.path().join(format!("layout-{name}"));
+        let reference = format!("{REGISTRY}/{name}:1");
+        layout.write(&directory, &reference);
+        let script = checkout("scripts/push-image");
+        let directory = directory.to_str().expect("UTF-8");
+        self.node.run(script.to_str().expect("UTF-8"), &[directory, REGISTRY, name, "1"]).ok();
+        self.node.crictl(&["pull", &reference]).ok();
+        reference
+    }
+
+    fn spec(&self, name: &str, image: &str, arguments: &[&str]) -> ContainerSpec {
+        let mut spec = ContainerSpec::new(name, image, &[]);
+        spec.0["args"] = json!(arguments);
+        spec
+    }
+
+    fn run(&self, spec: &ContainerSpec) -> String {
+        self.node.run_container(&self.pod_id, &self.pod, spec)
+    }
+
+    fn create(&self, spec: &ContainerSpec) -> Outcome {
+        self.node.create_container(&self.pod_id, &self.pod, spec)
+    }
+
+    fn status(&self, id: &str) -> Value {
+        self.node.crictl(&["inspect", id]).json()["status"].clone()
+    }
+
+    /// Waits until a container has exited, and returns its exit code and log.
+    fn finish(&self, id: &str) -> (i64, String) {
+        wait_until("the container has exited", || self.status(id)["state"] == "CONTAINER_EXITED");
+        let code = self.status(id)["exitCode"].as_i64().expect("an exit code");
+        (code, self.node.crictl(&["logs", id]).ok())
+    }
+
+    /// Returns the compiled code in the cache.
+    fn code(&self) -> Vec<PathBuf> {
+        let root = self.node.dir.path().join("data/wasm");
+        let versions = fs::read_dir(root).into_iter().flatten().flatten();
+        let files = versions.flat_map(|version| fs::read_dir(version.path()).into_iter().flatten().flatten());
+        files.map(|file| file.path()).filter(|path| path.extension().is_some_and(|name| name == "cwasm")).collect()
+    }
+
+    fn end(self) {
+        self.node.remove_all_pods();
+        self.node.end();
+    }
+}
+
+#[test]
+fn an_image_with_a_module_is_run_by_its_annotation_and_compiled_once() {
+    let wasm = WasmNode::start();
+    let image = wasm.pull("hello", &compat(&binary(HELLO), "compat"));
+    let id = wasm.run(&wasm.spec("first", &image, &[]));
+    assert_eq!(wasm.finish(&id), (0, "hello from a module".to_owned()));
+    assert!(wasm.node.pinion(&["why", &id]).ok().contains("compile the module"));
+    assert_eq!(wasm.code().len(), 1);
+    let id = wasm.run(&wasm.spec("second", &image, &[]));
+    assert_eq!(wasm.finish(&id), (0, "hello from a module".to_owned()));
+    assert!(!wasm.node.pinion(&["why", &id]).ok().contains("compile the module"), "it is compiled already");
+    wasm.end();
+}
+
+#[test]
+fn modules_have_arguments_files_exit_codes_and_signals_like_programs() {
+    let wasm = WasmNode::start();
+    let run = |name: &str, module: &str, arguments: &[&str]| {
+        let image = wasm.pull(name, &compat(&binary(module), "compat"));
+        wasm.run(&wasm.spec(name, &image, arguments))
+    };
+    assert_eq!(wasm.finish(&run("exit", EXIT, &[])).0, 42);
+    assert_eq!(wasm.finish(&run("arguments", ARGUMENTS, &["a", "b"])).1.replace('\0', "|"), "/app.wasm|a|b|");
+    assert_eq!(wasm.finish(&run("file", &read_file("etc/greeting"), &[])), (0, "hello from a file".to_owned()));
+    let (code, log) = wasm.finish(&run("process", &read_file("proc/self/maps"), &[]));
+    assert_eq!((code, log.as_str()), (44, ""), "/proc is hidden");
+    let (code, _) = wasm.finish(&run("outside", &read_file("../etc/hostname"), &[]));
+    assert!(matches!(code, 63 | 76), "{code}");
+    assert_eq!(wasm.finish(&run("deep", DEEP, &[])).0, 134);
+
+    let id = run("loop", LOOP, &[]);
+    wasm.node.crictl(&["exec", "-s", &id, "/bin/true"]).error();
+    let start = Instant::now();
+    wasm.node.crictl(&["stop", "--timeout", "15", &id]).ok();
+    assert!(start.elapsed().as_secs() < 12, "SIGTERM ended it");
+    assert_eq!(wasm.finish(&id).0, 143);
+    wasm.end();
+}
+
+#[test]
+fn an_artifact_runs_without_an_annotation_and_next_to_a_program() {
+    let wasm = WasmNode::start();
+    let image = wasm.pull("artifact", &artifact(&binary(HELLO)));
+    let id = wasm.run(&wasm.spec("module", &image, &[]));
+    assert_eq!(wasm.finish(&id), (0, "hello from a module".to_owned()));
+    let program = format!("{REGISTRY}/demo:1");
+    wasm.node.crictl(&["pull", &program]).ok();
+    let id = wasm.run(&ContainerSpec::new("program", &program, &["sh", "-c", "echo from a program"]));
+    assert_eq!(wasm.finish(&id), (0, "from a program".to_owned()));
+    wasm.end();
+}
+
+#[test]
+fn the_runtime_class_runs_modules_and_programs_by_their_content() {
+    let mut wasm = WasmNode::start();
+    let image = wasm.pull("plain", &compat(&binary(HELLO), ""));
+    let error = {
+        let id = wasm.create(&wasm.spec("default", &image, &[])).ok();
+        wasm.node.crictl(&["start", &id]).error()
+    };
+    assert!(error.contains("/app.wasm"), "not a program of this machine: {error}");
+    wasm.pod = PodSpec::named(&wasm.node, "class");
+    let file = wasm.node.file("class.json", &wasm.pod.0);
+    wasm.pod_id = wasm.node.crictl(&["runp", "--runtime", "wasm", &file]).ok();
+    let id = wasm.run(&wasm.spec("module", &image, &[]));
+    assert_eq!(wasm.finish(&id), (0, "hello from a module".to_owned()));
+    let program = format!("{REGISTRY}/demo:1");
+    wasm.node.crictl(&["pull", &program]).ok();
+    let id = wasm.run(&ContainerSpec::new("program", &program, &["sh", "-c", "echo from a program"]));
+    assert_eq!(wasm.finish(&id).1, "from a program");
+    wasm.end();
+}
+
+#[test]
+fn a_module_that_uses_too_much_memory_is_killed_alone() {
+    let wasm = WasmNode::start();
+    let idle = wasm.pull("idle", &compat(&binary(IDLE), "compat"));
+    let other = wasm.run(&wasm.spec("other", &idle, &[]));
+    let image = wasm.pull("touch", &compat(&binary(TOUCH), "compat"));
+    let mut spec = wasm.spec("touch", &image, &[]);
+    spec.0["linux"]["resources"] = json!({"memory_limit_in_bytes": 64 << 20});
+    let id = wasm.run(&spec);
+    assert_eq!(wasm.finish(&id).0, 137);
+    assert_eq!(wasm.status(&id)["reason"], "OOMKilled");
+    assert_eq!(wasm.status(&other)["state"], "CONTAINER_RUNNING");
+    wasm.end();
+}
+
+#[test]
+fn an_http_component_answers_in_the_network_of_its_pod() {
+    let wasm = WasmNode::start();
+    let image = wasm.pull("http", &artifact(&binary(&http_component(418))));
+    let id = wasm.run(&wasm.spec("http", &image, &[]));
+    let pod = wasm.node.crictl(&["inspectp", &wasm.pod_id]).json();
+    let address = pod["status"]["network"]["ip"].as_str().expect("an address").to_owned();
+    let url = format!("http://{address}:8080/");
+    let get = || wasm.node.run("curl", &["-s", "-o", "/dev/null", "-w", "%{http_code}", &url]).stdout;
+    wait_until("the component answers", || get() == "418");
+    wasm.node.crictl(&["stop", "--timeout", "15", &id]).ok();
+    assert_eq!(wasm.finish(&id).0, 143);
+    wasm.end();
+}
+
+#[test]
+fn compiled_code_is_removed_with_its_image() {
+    let wasm = WasmNode::start();
+    let image = wasm.pull("hello", &compat(&binary(HELLO), "compat"));
+    let id = wasm.run(&wasm.spec("hello", &image, &[]));
+    assert_eq!((wasm.finish(&id).0, wasm.code().len()), (0, 1));
+    wasm.node.remove_all_pods();
+    wasm.node.crictl(&["rmi", &image]).ok();
+    // The reconciler runs every 60 s.
+    testbed::wait_until("the code is removed", Duration::from_secs(100), || wasm.code().is_empty());
+    wasm.end();
+}
+
+#[test]
+fn a_hundred_modules_share_their_code() {
+    const COUNT: usize = 100;
+    let wasm = WasmNode::start();
+    let image = wasm.pull("idle", &compat(&binary(IDLE), "compat"));
+    for number in 0..COUNT {
+        wasm.run(&wasm.spec(&format!("idle-{number}"), &image, &[]));
+    }
+    let modules: Vec<_> = wasm.node.processes().into_iter().filter(|process| process.name == "pinion-wasm").collect();
+    assert_eq!(modules.len(), COUNT);
+    let mut kib: Vec<u64> =
+        modules.iter().filter_map(|process| process.memory()).map(|memory| memory.proportional).collect();
+    kib.sort_unstable();
+    println!("PSS of {} modules: median {} KiB, maximum {} KiB", kib.len(), kib[kib.len() / 2], kib[kib.len() - 1]);
+    assert_eq!(wasm.code().len(), 1);
+    wasm.end();
+}
+
+/// Prints how long `pinion run` takes; what is asserted is only that the containers ran.
+#[test]
+fn the_warm_start_of_a_module_is_measured_next_to_that_of_a_program() {
+    const ROUNDS: usize = 30;
+    let wasm = WasmNode::start();
+    let module = wasm.pull("hello", &compat(&binary(HELLO), "compat"));
+    let program = format!("{REGISTRY}/demo:1");
+    wasm.node.crictl(&["pull", &program]).ok();
+    let run = |arguments: &[&str]| {
+        let start = Instant::now();
+        let output = wasm.node.pinion(&[&["run", "--rm", "--network", "host"], arguments].concat()).ok();
+        assert!(output.starts_with("hello from a "), "{output}");
+        start.elapsed()
+    };
+    let commands = [vec![module.as_str()], vec![program.as_str(), "echo", "hello from a program"]];
+    let cold = commands.each_ref().map(|command| run(command));
+    println!("first: module {:?}, program {:?}", cold[0], cold[1]);
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..ROUNDS {
+        commands.iter().zip(&mut times).for_each(|(command, times)| times.push(run(command)));
+    }
+    for (name, times) in ["module", "program"].iter().zip(&mut times) {
+        times.sort_unstable();
+        println!("{name}: median {:?}, minimum {:?}", times[ROUNDS / 2], times[0]);
+    }
+    wasm.end();
+}
+
+#[test]
+fn what_is_not_a_module_is_refused_at_creation() {
+    let wasm = WasmNode::start();
+    let image = wasm.pull("broken", &compat(b"\0asm\x01\0\0\0\xff\xff", "compat"));
+    let error = wasm.create(&wasm.spec("broken", &image, &[])).error();
+    assert!(error.contains("compile the WebAssembly module"), "{error}");
+    let image = wasm.pull("script", &compat(b"#!/bin/sh\n", "compat"));
+    let error = wasm.create(&wasm.spec("script", &image, &[])).error();
+    assert!(error.contains("is not a WebAssembly module"), "{error}");
+    assert_eq!(wasm.code(), Vec::<PathBuf>::new());
+    wasm.end();
+}
