@@ -133,11 +133,10 @@ fn arguments(sandbox: &Sandbox, container: &Container) -> Result<Vec<String>, Er
     Ok(arguments)
 }
 
-/// Hides `/proc` and `/sys` from a module, unless the container is to see all of them. A module may open every file of its
+/// Hides `/proc` and `/sys` from a module, unless its container is privileged. A module may open every file of its
 /// container, and through `/proc/self/mem` it could write the memory of the process outside of its own.
-pub(super) fn hide_process_files(spec: &mut oci::Spec) {
-    let Some(linux) = &mut spec.linux else { return };
-    if !linux.masked_paths.is_empty() {
+pub(super) fn hide_process_files(container: &Container, spec: &mut oci::Spec) {
+    if let (false, Some(linux)) = (container.config().security.privileged, &mut spec.linux) {
         linux.masked_paths = vec!["/proc".to_owned(), "/sys".to_owned()];
         linux.readonly_paths.clear();
     }

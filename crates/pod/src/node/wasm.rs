@@ -7,6 +7,7 @@ mod cache;
 mod compile;
 mod module_file;
 mod program;
+mod read_only;
 
 use std::{
     collections::HashMap,

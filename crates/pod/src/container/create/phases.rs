@@ -180,7 +180,7 @@ impl<'a> Opened<'a> {
             send.push(Role::Namespace(NamespaceType::Pid), pid);
         }
         let interpreter = interpreter.map(|interpreter| {
-            module::hide_process_files(&mut spec);
+            module::hide_process_files(&recorded.container, &mut spec);
             send.push(Role::Interpreter, interpreter.files.program);
             send.push(Role::Code, interpreter.files.code);
             interpreter.arguments

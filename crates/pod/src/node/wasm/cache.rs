@@ -24,7 +24,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::program::read_only_clone;
+use super::read_only::read_only_clone;
 use crate::{Error, error::failed};
 
 /// Extension of compiled code.

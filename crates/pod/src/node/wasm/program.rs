@@ -2,15 +2,10 @@
 
 use std::{os::unix::fs::MetadataExt, path::Path, process::Stdio, time::Duration};
 
-use rustix::{
-    fd::OwnedFd,
-    fs::CWD,
-    mount::{MountAttrFlags, MountPropagationFlags, OpenTreeFlags, open_tree},
-};
-use syscall::mount_attributes::MountAttributes;
+use rustix::fd::OwnedFd;
 use tokio::{io::AsyncReadExt, process::Command};
 
-use super::cache::Cache;
+use super::{cache::Cache, read_only::read_only_clone};
 use crate::{Error, error::failed, operation::blocking};
 
 /// How long the program may take to print its version.
@@ -55,20 +50,6 @@ impl Program {
     pub(super) fn duplicate(&self) -> Result<OwnedFd, Error> {
         self.file.try_clone().map_err(failed("duplicate a descriptor"))
     }
-}
-
-/// Clones the mount of a file or directory, detached and read-only: no process that gets the descriptor, or another one
-/// from it, can write. Linux 5.12.
-pub(super) fn read_only_clone(path: &Path) -> Result<OwnedFd, Error> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let tree = open_tree(CWD, path, flags).map_err(failed(format_args!("clone {}", path.display())))?;
-    let attributes = MountAttributes {
-        set: MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
-        propagation: Some(MountPropagationFlags::PRIVATE),
-        ..MountAttributes::default()
-    };
-    attributes.apply(&tree, false).map_err(failed(format_args!("make the clone of {} read-only", path.display())))?;
-    Ok(tree)
 }
 
 /// Runs `pinion-wasm engine`.
