@@ -1,6 +1,6 @@
 //! Loads compiled code: the only module with `unsafe`.
 //!
-//! Whoever can change compiled code controls the process that loads it. So code is loaded only
+//! A process that can change compiled code controls the process that loads it. So code is loaded only
 //! - from a descriptor that the engine passes: a file in its cache, which only it can write, opened on a read-only mount,
 //!   that is the output of `pinion-wasm compile` of the same version for a module whose digest names the file;
 //! - or directly after it was compiled, from memory.

@@ -5,7 +5,7 @@
 //! <version>/<digest of the module>.<digest of an image that contains it>     empty
 //! <version>/<digest of the module>.new                                       being compiled
 //! ```
-//! Whoever can write code controls the processes that run it: the directory is writable by this process only, and
+//! A process that can write code controls those that run it: the directory is writable by this process only, and
 //! containers get descriptors on a read-only mount.
 
 use std::{
