@@ -226,17 +226,21 @@ fn a_pod_has_a_user_namespace_if_its_runtime_supports_them_and_is_refused_otherw
             continue;
         }
         let pod_id = outcome.ok();
-        let script =
-            "cat /proc/self/uid_map; stat -c '%u %U' /volume/file /etc/hosts; echo new > /volume/new; sleep 1000";
+        let script = "exec 2>&1; cat /proc/self/uid_map; stat -c '%u %U' /volume/file /etc/hosts; echo new > /volume/new; \
+                      echo written; sleep 1000";
         let mut spec = ContainerSpec::new("web", IMAGE, &["sh", "-c", script]);
         spec.0["mounts"] =
             json!([{"host_path": volume, "container_path": "/volume", "uidMappings": ids, "gidMappings": ids}]);
         spec.0["linux"]["security_context"] = context.clone();
         let id = node.run_container(&pod_id, &pod, &spec);
-        wait_until("it has written the file", || volume.join("new").exists());
+        wait_until("it has written the file", || node.crictl(&["logs", &id]).stdout.contains("written"));
         let log = node.crictl(&["logs", &id]).ok();
         let fields: Vec<Vec<&str>> = log.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(fields, [vec!["0", "200000", "65536"], vec!["0", "root"], vec!["0", "root"]], "{runtime}");
+        assert_eq!(
+            fields,
+            [vec!["0", "200000", "65536"], vec!["0", "root"], vec!["0", "root"], vec!["written"]],
+            "{runtime}"
+        );
         let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(volume.join("new")).expect("the file"));
         assert_eq!(owner, 0, "{runtime}: the volume is id-mapped");
         let map = node.crictl(&["exec", "-s", &id, "cat", "/proc/self/uid_map"]).ok();

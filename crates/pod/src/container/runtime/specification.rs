@@ -63,9 +63,8 @@ pub(super) fn standalone(
         match role {
             Role::Mount(index) => {
                 if let Some(mount) = spec.mounts.get_mut(*index as usize) {
+                    // The runtime makes the mount id-mapped if it has mappings: only pods with user namespaces have any.
                     mount.source = Some(format!("{private}/mount-{index}"));
-                    // Id-mapped by the engine, or not at all.
-                    (mount.uid_mappings, mount.gid_mappings) = (Vec::new(), Vec::new());
                 }
             }
             Role::Namespace(kind) => {
