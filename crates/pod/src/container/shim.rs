@@ -44,7 +44,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 /// Name of the socket in the state directory that receives the events of shims.
 const EVENTS: &str = "shim-events";
 
-/// Returns the shim of a container, with the error of one that has none.
+/// Returns the shim of a container that a shim drives.
 fn shim_of(container: &Container) -> Result<&ContainerShim, Error> {
     container.metadata.shim.as_ref().ok_or_else(|| Error::internal("a bug: the container has no shim"))
 }

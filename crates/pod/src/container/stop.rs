@@ -44,8 +44,16 @@ pub(crate) async fn stop(
         ContainerPhase::Created => return kill(parts, &container).await.map_err(with_context),
         ContainerPhase::Starting | ContainerPhase::Running => {}
     }
-    if !grace.is_zero() && stop_gracefully(parts, &container, grace).await.map_err(with_context)? {
-        return Ok(());
+    if !grace.is_zero() {
+        match stop_gracefully(parts, &container, grace).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            // Its processes are killed without the shim.
+            Err(error) if container.metadata.shim.is_some() => {
+                tracing::warn!(container = container.id().as_str(), "{error}");
+            }
+            Err(error) => return Err(with_context(error)),
+        }
     }
     kill(parts, &container).await.map_err(with_context)
 }

@@ -115,9 +115,10 @@ impl Separate {
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH
             | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH
             | MoveMountFlags::MOVE_MOUNT_SET_GROUP;
-        // Linux 5.15. Without it, what a shim mounts elsewhere below this mount point stays in the namespace.
+        // Linux 5.15. Without it, what a shim mounts elsewhere below this mount point stays in the namespace, as it does if
+        // the mount of the node is private (EINVAL).
         if let Err(errno) = move_mount(outside, "", inside, "", flags) {
-            tracing::info!("mounts that shims make below {} do not propagate: {errno}", mount_point.display());
+            tracing::debug!("mounts that shims make below {} do not propagate: {errno}", mount_point.display());
         }
         Ok(())
     }

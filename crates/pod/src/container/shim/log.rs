@@ -16,14 +16,13 @@ use crate::{
 /// Longest line that is reported.
 const LINE_MAX: u64 = 4096;
 
-/// Reports what the shim of a container writes to its log, at level debug, until it is told to stop by dropping the task
-/// of the container. A shim must not wait for room in the FIFO.
+/// Reports what the shim of a container writes to its log, at level debug, until the container is removed. A shim must not wait for room in the FIFO.
 pub(super) fn follow(parts: &Arc<Parts>, container: &Arc<Container>) -> Result<(), Error> {
     let path = Path::new(&shim_of(container)?.bundle).join(LOG);
     // Open in both directions: it does not end when one shim ends and another one begins.
     let file = offload::in_place(|| fifos::open(&path, OFlags::RDWR | OFlags::NONBLOCK))?;
     let pipe = SharedPipe::anonymous(file, &container.pipe_calls, &parts.pipes).reader()?;
-    let (weak, id) = (Arc::downgrade(container), container.id().clone());
+    let id = container.id().clone();
     let mut watch = container.watch();
     tokio::spawn(async move {
         let mut lines = BufReader::new(pipe);
@@ -38,7 +37,6 @@ pub(super) fn follow(parts: &Arc<Parts>, container: &Arc<Container>) -> Result<(
                 }
             }
         };
-        drop(weak);
         // The sender is dropped with the container, after its removal.
         let removed = async { while watch.changed().await.is_ok() {} };
         tokio::select! {

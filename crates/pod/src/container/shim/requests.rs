@@ -12,7 +12,7 @@ use crate::{Error, ErrorKind, parts::Parts, store::Container};
 pub(crate) async fn start(parts: &Parts, container: &Arc<Container>) -> Result<(), Error> {
     let task = task(container).await?;
     if let Err(error) = task.start("").await {
-        // It must not run later: its caller is told that it does not.
+        // It must not run later: the request fails.
         let killed = task.kill("", Signal::KILL.as_raw(), true).await;
         killed.unwrap_or_else(|error| tracing::debug!(container = container.id().as_str(), "{error}"));
         return Err(from_shim(error));

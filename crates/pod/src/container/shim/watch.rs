@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     parts::Parts,
+    process,
     store::{Container, ContainerPhase},
 };
 
@@ -47,12 +48,33 @@ pub(super) fn watch(parts: &Arc<Parts>, container: &Arc<Container>) {
 
 async fn wait(parts: &Weak<Parts>, container: &Arc<Container>) -> Outcome {
     let mut record = container.watch();
+    let death = async {
+        shim_exited(container).await;
+        // A shim that exits on purpose has reported the exit of the container before.
+        tokio::time::sleep(PAUSE).await;
+    };
     let ended = async {
         let _ = record.wait_for(|record| record.phase == ContainerPhase::Exited).await;
     };
     tokio::select! {
+        biased;
         outcome = ask(parts, container) => outcome,
+        () = death => Outcome::Died("its process exited".to_owned()),
         () = ended => Outcome::Over,
+    }
+}
+
+/// Waits for the exit of the shim's process, if that is known. A process that it started may keep its socket open, so that
+/// the connection does not show it.
+async fn shim_exited(container: &Container) {
+    let Some(shim) = container.record().shim.clone().filter(|shim| shim.pid != 0) else {
+        return std::future::pending().await;
+    };
+    match offload::in_place(|| process::try_find(shim.pid, shim.start_time)) {
+        Ok(Some(pidfd)) if process::ended(&pidfd).await.is_ok() => {}
+        Ok(None) => {}
+        // Without descriptors, only the connection shows it.
+        _ => std::future::pending().await,
     }
 }
 
