@@ -82,6 +82,15 @@ def go_build(source, out, *arguments, cgo=False, command=("build",)):
     return out
 
 
+def runc_shim():
+    """Builds containerd-shim-runc-v2, and installs runc; returns the path of the shim."""
+    path, version = "github.com/containerd/containerd/v2", "v2.4.2"
+    install_packages("runc")
+    flags = f"-s -w -X {path}/version.Version={version.lstrip('v')}"
+    out = CACHE / f"containerd-{version}" / "containerd-shim-runc-v2"
+    return go_build(go_module(path, version, "containerd"), out, "-tags", "no_btrfs,no_devmapper,no_zfs", "-ldflags", flags, "./cmd/containerd-shim-runc-v2")
+
+
 def build_image(directory, name, command=None):
     """Builds the busybox test image as an OCI layout and an archive of it; returns the path of the archive.
 

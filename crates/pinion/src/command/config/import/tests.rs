@@ -1,6 +1,7 @@
 use std::fs;
 
 use super::*;
+use crate::daemon::config::handlers::Handler;
 
 /// Translates a text; returns the configuration that Pinion reads, and the keys that are not served.
 fn translated(engine: Engine, text: &str, registries: &str) -> (Config, Vec<String>) {
@@ -38,7 +39,8 @@ fn a_node_of_containerd_with_mirrors_a_private_ca_and_nvidia_is_translated() {
     assert_eq!(config.cdi.dirs.len(), 3);
     assert_eq!(config.registries.config_dir, Path::new("/srv/certs.d"));
     assert_eq!(config.metrics.address.map(|address| address.port()), Some(1338));
-    assert_eq!(config.handlers["nvidia"].binary, Path::new("/usr/bin/nvidia-container-runtime"));
+    let nvidia = &config.handlers["nvidia"];
+    assert!(matches!(nvidia, Handler::Oci(oci) if oci.binary == Path::new("/usr/bin/nvidia-container-runtime")));
     assert!(!unserved.iter().any(|key| key.contains("nvidia")), "{unserved:?}");
 }
 

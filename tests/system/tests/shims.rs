@@ -1,0 +1,329 @@
+//! Runtime handlers that are containerd shims. `test-shim` of this crate is one with real processes, which misbehaves on
+//! request. With `RUNC_SHIM`, the path of a `containerd-shim-runc-v2`, the tests of working shims run with it, too
+//! (`tests/external/shims`).
+
+mod terminal;
+
+use std::{
+    env, fs,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+use system_tests::{ContainerSpec, Node, Options, Outcome, PodSpec, Process, wait_until};
+use terminal::Terminal;
+
+const IMAGE: &str = "docker.io/library/demo:1";
+const TEST_SHIM: &str = env!("CARGO_BIN_EXE_test-shim");
+
+/// A shim that works.
+#[derive(Clone)]
+struct Shim {
+    name: &'static str,
+    binary: PathBuf,
+    /// Whether its containers have namespaces, cgroups, terminals and input.
+    is_complete: bool,
+}
+
+fn shims() -> Vec<Shim> {
+    let test = Shim { name: "test", binary: TEST_SHIM.into(), is_complete: false };
+    let runc = env::var_os("RUNC_SHIM").map(|path| Shim { name: "runc-v2", binary: path.into(), is_complete: true });
+    std::iter::once(test).chain(runc).collect()
+}
+
+fn node(shims: &[Shim]) -> Node {
+    let handler = |shim: &Shim| {
+        let (name, binary) = (shim.name, shim.binary.display());
+        format!("[handlers.{name}]\nkind = \"shim\"\nbinary = \"{binary}\"\ntimeout = \"20s\"\n")
+    };
+    node_with(&shims.iter().map(handler).collect::<String>())
+}
+
+fn node_with(config: &str) -> Node {
+    let node = Node::with(Options { config: config.to_owned(), ..Options::default() });
+    node.load_image();
+    node
+}
+
+fn run_pod(node: &Node, pod: &PodSpec, handler: &str) -> Outcome {
+    let name = pod.0["metadata"]["name"].as_str().expect("a name").to_owned();
+    let file = node.file(&format!("pod-{name}.json"), &pod.0);
+    node.crictl(&["runp", "--runtime", handler, &file])
+}
+
+fn state(node: &Node, id: &str) -> (String, Option<i64>) {
+    let status = node.crictl(&["inspect", id]).json()["status"].clone();
+    (status["state"].as_str().unwrap_or_default().to_owned(), status["exitCode"].as_i64())
+}
+
+/// Returns the processes of shims.
+fn shim_processes(node: &Node) -> Vec<String> {
+    node.processes().iter().filter(|process| is_shim(process)).map(Process::command_line).collect()
+}
+
+fn is_shim(process: &Process) -> bool {
+    let line = process.command_line();
+    let program = line.split(' ').next().unwrap_or_default();
+    program.ends_with("/test-shim") || program.contains("/containerd-shim-")
+}
+
+/// Checks that nothing of a shim is left: no process, and no mount of a container on the node.
+fn check_gone(node: &Node) {
+    let mut left = Vec::new();
+    let gone = || {
+        left = shim_processes(node);
+        left.is_empty()
+    };
+    wait_until("the shims are gone", gone);
+    assert_eq!(node.crictl(&["ps", "-aq"]).ok(), "");
+    assert_eq!(node.crictl(&["pods", "-q"]).ok(), "");
+    check_mounts(node);
+}
+
+fn check_mounts(node: &Node) {
+    let mounts: Vec<String> = node.mountinfo().into_iter().filter(|line| line.contains("/bundle/")).collect();
+    assert!(mounts.is_empty(), "mounted on the node: {mounts:?}");
+}
+
+#[test]
+fn containers_of_a_shim_run_log_and_exit() {
+    let shims = shims();
+    let node = node(&shims);
+    for shim in &shims {
+        let pod = PodSpec::named(&node, shim.name);
+        let pod_id = run_pod(&node, &pod, shim.name).ok();
+        let script = "echo started; echo problem >&2; while [ ! -e /stop ]; do sleep 0.1; done; echo stopping; exit 7";
+        let id = node.run_container(&pod_id, &pod, &ContainerSpec::new("web", IMAGE, &["sh", "-c", script]));
+        check_mounts(&node);
+        let exec = |command: &[&str]| node.crictl(&[&["exec", "-s", &id], command].concat());
+        assert_eq!(exec(&["echo", "hello"]).ok(), "hello", "{}", shim.name);
+        exec(&["sh", "-c", "exit 9"]).error();
+        exec(&["touch", "/stop"]).ok();
+        wait_until("it exits", || state(&node, &id).0 == "CONTAINER_EXITED");
+        assert_eq!(state(&node, &id).1, Some(7), "{}", shim.name);
+        let log = node.crictl(&["logs", &id]);
+        assert_eq!(log.stdout.lines().collect::<Vec<_>>(), ["started", "stopping"], "{}", shim.name);
+        assert_eq!(log.stderr.lines().collect::<Vec<_>>(), ["problem"], "{}", shim.name);
+
+        // A container that is never started, one that is killed, and one that is removed while it runs.
+        let waiting = ContainerSpec::new("waiting", IMAGE, &["sleep", "1000"]);
+        node.create_container(&pod_id, &pod, &waiting).ok();
+        let killed = node.run_container(&pod_id, &pod, &ContainerSpec::new("killed", IMAGE, &["sleep", "1001"]));
+        node.crictl(&["stop", "--timeout", "0", &killed]).ok();
+        assert_eq!(state(&node, &killed), ("CONTAINER_EXITED".to_owned(), Some(137)), "{}", shim.name);
+        let running = node.run_container(&pod_id, &pod, &ContainerSpec::new("running", IMAGE, &["sleep", "1002"]));
+        node.crictl(&["rm", "-f", &running]).ok();
+        node.crictl(&["rmp", "-f", &pod_id]).ok();
+        check_gone(&node);
+    }
+    node.end();
+}
+
+#[test]
+fn a_shim_gets_what_the_pod_requests() {
+    let shims: Vec<Shim> = shims().into_iter().filter(|shim| shim.is_complete).collect();
+    let node = node(&shims);
+    let volume = node.dir.path().join("volume");
+    fs::create_dir(&volume).expect("a volume");
+    fs::write(volume.join("file"), "content\n").expect("a file");
+    for shim in &shims {
+        let pod = PodSpec::named(&node, shim.name);
+        let pod_id = run_pod(&node, &pod, shim.name).ok();
+        let script = "cat /volume/file; hostname; id -u; grep Seccomp: /proc/self/status; \
+                      trap 'echo stopping; exit 7' TERM; while :; do sleep 0.1; done";
+        let mut spec = ContainerSpec::new("web", IMAGE, &["sh", "-c", script]);
+        spec.0["mounts"] = json!([{"host_path": volume, "container_path": "/volume", "readonly": true}]);
+        spec.0["envs"] = json!([{"key": "GREETING", "value": "hello"}]);
+        spec.0["linux"]["resources"] = json!({"memory_limit_in_bytes": 64 << 20});
+        let id = node.run_container(&pod_id, &pod, &spec);
+        let exec = |command: &[&str]| node.crictl(&[&["exec", "-s", &id], command].concat());
+        assert_eq!(exec(&["sh", "-c", "echo $GREETING; cat /volume/file"]).ok(), "hello\ncontent");
+        exec(&["sh", "-c", "echo x > /volume/new"]).error();
+        node.crictl(&["update", "--memory", &(96 << 20).to_string(), &id]).ok();
+        let stats = node.crictl(&["stats", "-o", "json", &id]).json();
+        assert!(stats["stats"][0]["memory"]["workingSetBytes"]["value"].is_string(), "{stats}");
+        node.crictl(&["stop", "--timeout", "10", &id]).ok();
+        assert_eq!(state(&node, &id).1, Some(7));
+        let log = node.crictl(&["logs", &id]).ok();
+        let lines: Vec<&str> = log.lines().collect();
+        assert_eq!(lines.first_chunk(), Some(&["content", shim.name, "0"]), "{log}");
+        assert_eq!(lines.last(), Some(&"stopping"), "{log}");
+
+        let eater = "head -c 200m /dev/zero | tail -c 200m > /dev/null";
+        let mut spec = ContainerSpec::new("eater", IMAGE, &["sh", "-c", eater]);
+        spec.0["linux"]["resources"] =
+            json!({"memory_limit_in_bytes": 32 << 20, "memory_swap_limit_in_bytes": 32 << 20});
+        let id = node.run_container(&pod_id, &pod, &spec);
+        wait_until("it exits", || state(&node, &id).0 == "CONTAINER_EXITED");
+        assert_eq!(node.crictl(&["inspect", &id]).json()["status"]["reason"], "OOMKilled");
+        node.crictl(&["rmp", "-f", &pod_id]).ok();
+
+        let pinion = PathBuf::from(env::var_os("PINION_BIN").expect("PINION_BIN")).join("pinion");
+        let script = "tty; stty size; read line; echo got $line";
+        let line = format!("{} run --rm -it --runtime {} {IMAGE} sh -c '{script}'", pinion.display(), shim.name);
+        let mut terminal = Terminal::run(&node, &line);
+        terminal.see("/dev/pts/0");
+        terminal.type_in("words\n");
+        terminal.see("got words");
+        assert_eq!(terminal.end(), Some(0));
+        check_gone(&node);
+    }
+    node.end();
+}
+
+#[test]
+fn daemon_monitor_and_shim_may_be_killed() {
+    let shims = shims();
+    let mut node = node(&shims);
+    let mut containers = Vec::new();
+    for shim in &shims {
+        let pod = PodSpec::named(&node, shim.name);
+        let pod_id = run_pod(&node, &pod, shim.name).ok();
+        let script = "i=0; while [ ! -e /stop ]; do i=$((i+1)); echo line $i; sleep 0.02; done; echo total $i; exit 7";
+        let spec = ContainerSpec::new("counter", IMAGE, &["sh", "-c", script]);
+        let running = node.run_container(&pod_id, &pod, &spec);
+        let quick = ContainerSpec::new(
+            "quick",
+            IMAGE,
+            &["sh", "-c", "while [ ! -e /exit ]; do sleep 0.05; done; sleep 2; exit 5"],
+        );
+        let quick = node.run_container(&pod_id, &pod, &quick);
+        let waiting = ContainerSpec::new("waiting", IMAGE, &["sh", "-c", "echo late; sleep 1000"]);
+        let waiting = node.create_container(&pod_id, &pod, &waiting).ok();
+        containers.push((running, quick, waiting));
+    }
+    for round in 0..6 {
+        match round % 3 {
+            0 => node.kill_monitor(),
+            1 => {
+                node.kill_daemon();
+                node.start_daemon();
+            }
+            _ => {
+                let pids = [node.process("pinmon").pid, node.process("pinion").pid].map(|pid| pid.to_string());
+                node.run("kill", &["-KILL", &pids[0], &pids[1]]).ok();
+                node.reap_daemon();
+                node.start_daemon();
+            }
+        }
+        for (running, _, waiting) in &containers {
+            wait_until("exec works", || {
+                node.crictl(&["exec", "-s", running, "echo", "alive"]).stdout.trim() == "alive"
+            });
+            assert_eq!(state(&node, waiting).0, "CONTAINER_CREATED", "round {round}");
+        }
+    }
+    // One exits while no daemon is running.
+    for (_, quick, _) in &containers {
+        node.crictl(&["exec", "-s", quick, "touch", "/exit"]).ok();
+    }
+    node.kill_daemon();
+    thread::sleep(Duration::from_secs(3));
+    node.start_daemon();
+    for (running, quick, waiting) in &containers {
+        wait_until("its exit is known", || state(&node, quick).0 == "CONTAINER_EXITED");
+        assert_eq!(state(&node, quick).1, Some(5));
+        node.crictl(&["start", waiting]).ok();
+        wait_until("the late container runs", || node.crictl(&["logs", waiting]).stdout.trim() == "late");
+        node.crictl(&["exec", "-s", running, "touch", "/stop"]).ok();
+        wait_until("the counter exits", || state(&node, running).0 == "CONTAINER_EXITED");
+        let log = node.crictl(&["logs", running]).ok();
+        let mut lines: Vec<&str> = log.lines().collect();
+        let total = lines.pop().and_then(|line| line.strip_prefix("total ")?.parse::<usize>().ok());
+        assert_eq!(total, Some(lines.len()), "lines are lost or logged twice");
+    }
+    // A shim dies: its containers have exited, and everything of them is gone.
+    for shim in node.processes().into_iter().filter(is_shim) {
+        node.kill(&shim);
+    }
+    for (_, _, waiting) in &containers {
+        wait_until("its exit is known", || state(&node, waiting).0 == "CONTAINER_EXITED");
+    }
+    node.remove_all_pods();
+    check_gone(&node);
+    node.end();
+}
+
+/// Calls in which the test shim misbehaves.
+const CALLS: [&str; 12] =
+    ["start", "delete", "Create", "Start", "Wait", "State", "Connect", "Kill", "Exec", "Delete", "Shutdown", "Update"];
+const MODES: [&str; 5] = ["hang", "die", "refuse", "garbage", "lie"];
+/// Longest time that one request may take: some calls are repeated, each for at most two seconds.
+const REQUEST_MAX: Duration = Duration::from_secs(45);
+
+#[test]
+fn a_shim_that_hangs_dies_or_lies_delays_and_leaks_nothing() {
+    // The commands have the names of methods.
+    let name = |mode: &str, call: &str| match call {
+        "start" | "delete" => format!("{mode}-command-{call}"),
+        call => format!("{mode}-{}", call.to_lowercase()),
+    };
+    let cases: Vec<(&str, &str)> = CALLS.iter().flat_map(|call| MODES.map(|mode| (mode, *call))).collect();
+    let handler = |(mode, call): &(&str, &str)| {
+        format!(
+            "[handlers.{}]\nkind = \"shim\"\nbinary = \"{TEST_SHIM}\"\ntimeout = \"2s\"\n\
+             environment = [\"TEST_SHIM={mode} {call}\"]\n",
+            name(mode, call)
+        )
+    };
+    let node = node_with(&cases.iter().map(handler).collect::<String>());
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                while let Some((mode, call)) = cases.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
+                    try_misbehaving(&node, &name(mode, call), (mode, call));
+                }
+            });
+        }
+    });
+    check_gone(&node);
+    node.end();
+}
+
+/// Runs a pod with a misbehaving shim through its life. Every request ends in time, and removals succeed.
+fn try_misbehaving(node: &Node, handler: &str, case: (&str, &str)) {
+    let timed = |arguments: &[&str]| {
+        let begin = Instant::now();
+        let outcome = node.crictl(&[&["--timeout", "60s"], arguments].concat());
+        assert!(begin.elapsed() < REQUEST_MAX, "{case:?}: {arguments:?} took {:?}", begin.elapsed());
+        outcome
+    };
+    let pod = PodSpec::named(node, handler);
+    let pod_id = run_pod(node, &pod, handler).ok();
+    let spec = node.file(&format!("web-{handler}.json"), &ContainerSpec::new("web", IMAGE, &["sleep", "1000"]).0);
+    let pod_file = node.file(&format!("pod-{handler}.json"), &pod.0);
+    let created = timed(&["create", &pod_id, &spec, &pod_file]);
+    let fails_to_create = matches!(case, (_, "start") | ("hang" | "die" | "refuse", "Create"));
+    if fails_to_create {
+        let error = created.error();
+        assert!(error.contains("shim"), "{case:?}: {error}");
+    }
+    let id = created.stdout.trim().to_owned();
+    if !id.is_empty() && id.len() == 64 {
+        let started = timed(&["start", &id]);
+        if matches!(case, ("hang" | "die" | "refuse", "Start")) {
+            let error = started.error();
+            assert!(error.contains("shim"), "{case:?}: {error}");
+        }
+        timed(&["exec", "-s", "--timeout", "5", &id, "true"]);
+        timed(&["update", "--cpu-share", "77", &id]);
+        timed(&["stop", "--timeout", "1", &id]);
+        let (state, _) = state(node, &id);
+        assert_eq!(state, "CONTAINER_EXITED", "{case:?}");
+        let removed = timed(&["rm", "-f", &id]);
+        assert_eq!(removed.code, Some(0), "{case:?}: {}", removed.stderr);
+    }
+    let removed = timed(&["rmp", "-f", &pod_id]);
+    assert_eq!(removed.code, Some(0), "{case:?}: {}", removed.stderr);
+}
+
+#[test]
+fn a_shim_that_does_not_exist_is_refused_with_its_pod() {
+    let node = node_with("[handlers.missing]\nkind = \"shim\"\nbinary = \"io.example.missing.v9\"\n");
+    let error = run_pod(&node, &PodSpec::named(&node, "missing"), "missing").error();
+    assert!(error.contains("containerd-shim-missing-v9"), "{error}");
+    node.end();
+}
