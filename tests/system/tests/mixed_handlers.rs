@@ -81,7 +81,8 @@ fn assert_all_run(node: &Node, ids: &[String], when: &str) {
     let mut expected = ids.to_vec();
     let running = node.crictl(&["ps", "-q", "--no-trunc"]).ok();
     let mut running: Vec<String> = running.lines().map(str::to_owned).collect();
-    (expected.sort(), running.sort());
+    expected.sort();
+    running.sort();
     assert_eq!(running, expected, "{when}");
     for id in &ids[..HANDLERS.len()] {
         wait_until("exec works", || node.crictl(&["exec", "-s", id, "echo", "alive"]).stdout.trim() == "alive");

@@ -2,89 +2,22 @@
 //! request. With `RUNC_SHIM`, the path of a `containerd-shim-runc-v2`, the tests of working shims run with it, too
 //! (`tests/external/shims`).
 
-mod terminal;
+mod shim;
 
 use std::{
-    env, fs,
-    path::PathBuf,
-    thread,
+    env, thread,
     time::{Duration, Instant},
 };
 
-use serde_json::json;
-use system_tests::{ContainerSpec, Node, Options, Outcome, PodSpec, Process, wait_until};
-use terminal::Terminal;
+use shim::{IMAGE, Shim, check_gone, check_mounts, is_shim, node, node_with, run_pod, state};
+use system_tests::{ContainerSpec, Node, PodSpec, wait_until};
 
-const IMAGE: &str = "docker.io/library/demo:1";
 const TEST_SHIM: &str = env!("CARGO_BIN_EXE_test-shim");
 
-/// A shim that works.
-#[derive(Clone)]
-struct Shim {
-    name: &'static str,
-    binary: PathBuf,
-    /// Whether its containers have namespaces, cgroups, terminals and input.
-    is_complete: bool,
-}
-
 fn shims() -> Vec<Shim> {
-    let test = Shim { name: "test", binary: TEST_SHIM.into(), is_complete: false };
-    let runc = env::var_os("RUNC_SHIM").map(|path| Shim { name: "runc-v2", binary: path.into(), is_complete: true });
+    let test = Shim { name: "test", binary: TEST_SHIM.into() };
+    let runc = env::var_os("RUNC_SHIM").map(|path| Shim { name: "runc-v2", binary: path.into() });
     std::iter::once(test).chain(runc).collect()
-}
-
-fn node(shims: &[Shim]) -> Node {
-    let handler = |shim: &Shim| {
-        let (name, binary) = (shim.name, shim.binary.display());
-        format!("[handlers.{name}]\nkind = \"shim\"\nbinary = \"{binary}\"\ntimeout = \"20s\"\n")
-    };
-    node_with(&shims.iter().map(handler).collect::<String>())
-}
-
-fn node_with(config: &str) -> Node {
-    let node = Node::with(Options { config: config.to_owned(), ..Options::default() });
-    node.load_image();
-    node
-}
-
-fn run_pod(node: &Node, pod: &PodSpec, handler: &str) -> Outcome {
-    let name = pod.0["metadata"]["name"].as_str().expect("a name").to_owned();
-    let file = node.file(&format!("pod-{name}.json"), &pod.0);
-    node.crictl(&["runp", "--runtime", handler, &file])
-}
-
-fn state(node: &Node, id: &str) -> (String, Option<i64>) {
-    let status = node.crictl(&["inspect", id]).json()["status"].clone();
-    (status["state"].as_str().unwrap_or_default().to_owned(), status["exitCode"].as_i64())
-}
-
-/// Returns the processes of shims.
-fn shim_processes(node: &Node) -> Vec<String> {
-    node.processes().iter().filter(|process| is_shim(process)).map(Process::command_line).collect()
-}
-
-fn is_shim(process: &Process) -> bool {
-    let line = process.command_line();
-    let program = line.split(' ').next().unwrap_or_default();
-    program.ends_with("/test-shim") || program.contains("/containerd-shim-")
-}
-
-/// Checks that nothing of a shim is left: no process, and no mount of a container on the node.
-fn check_gone(node: &Node) {
-    let mut left = Vec::new();
-    let gone = || {
-        left = shim_processes(node);
-        left.is_empty()
-    };
-    wait_until("the shims are gone", gone);
-    assert_eq!(node.crictl(&["ps", "-aq"]).ok(), "");
-    assert_eq!(node.crictl(&["pods", "-q"]).ok(), "");
-    check_mounts(node);
-}
-
-fn check_mounts(node: &Node) {
-    let mounts: Vec<String> = node.mountinfo().into_iter().filter(|line| line.contains("/bundle/")).collect();
-    assert!(mounts.is_empty(), "mounted on the node: {mounts:?}");
 }
 
 #[test]
@@ -116,58 +49,6 @@ fn containers_of_a_shim_run_log_and_exit() {
         let running = node.run_container(&pod_id, &pod, &ContainerSpec::new("running", IMAGE, &["sleep", "1002"]));
         node.crictl(&["rm", "-f", &running]).ok();
         node.crictl(&["rmp", "-f", &pod_id]).ok();
-        check_gone(&node);
-    }
-    node.end();
-}
-
-#[test]
-fn a_shim_gets_what_the_pod_requests() {
-    let shims: Vec<Shim> = shims().into_iter().filter(|shim| shim.is_complete).collect();
-    let node = node(&shims);
-    let volume = node.dir.path().join("volume");
-    fs::create_dir(&volume).expect("a volume");
-    fs::write(volume.join("file"), "content\n").expect("a file");
-    for shim in &shims {
-        let pod = PodSpec::named(&node, shim.name);
-        let pod_id = run_pod(&node, &pod, shim.name).ok();
-        let script = "cat /volume/file; hostname; id -u; grep Seccomp: /proc/self/status; \
-                      trap 'echo stopping; exit 7' TERM; while :; do sleep 0.1; done";
-        let mut spec = ContainerSpec::new("web", IMAGE, &["sh", "-c", script]);
-        spec.0["mounts"] = json!([{"host_path": volume, "container_path": "/volume", "readonly": true}]);
-        spec.0["envs"] = json!([{"key": "GREETING", "value": "hello"}]);
-        spec.0["linux"]["resources"] = json!({"memory_limit_in_bytes": 64 << 20});
-        let id = node.run_container(&pod_id, &pod, &spec);
-        let exec = |command: &[&str]| node.crictl(&[&["exec", "-s", &id], command].concat());
-        assert_eq!(exec(&["sh", "-c", "echo $GREETING; cat /volume/file"]).ok(), "hello\ncontent");
-        exec(&["sh", "-c", "echo x > /volume/new"]).error();
-        node.crictl(&["update", "--memory", &(96 << 20).to_string(), &id]).ok();
-        let stats = node.crictl(&["stats", "-o", "json", &id]).json();
-        assert!(stats["stats"][0]["memory"]["workingSetBytes"]["value"].is_string(), "{stats}");
-        node.crictl(&["stop", "--timeout", "10", &id]).ok();
-        assert_eq!(state(&node, &id).1, Some(7));
-        let log = node.crictl(&["logs", &id]).ok();
-        let lines: Vec<&str> = log.lines().collect();
-        assert_eq!(lines.first_chunk(), Some(&["content", shim.name, "0"]), "{log}");
-        assert_eq!(lines.last(), Some(&"stopping"), "{log}");
-
-        let eater = "head -c 200m /dev/zero | tail -c 200m > /dev/null";
-        let mut spec = ContainerSpec::new("eater", IMAGE, &["sh", "-c", eater]);
-        spec.0["linux"]["resources"] =
-            json!({"memory_limit_in_bytes": 32 << 20, "memory_swap_limit_in_bytes": 32 << 20});
-        let id = node.run_container(&pod_id, &pod, &spec);
-        wait_until("it exits", || state(&node, &id).0 == "CONTAINER_EXITED");
-        assert_eq!(node.crictl(&["inspect", &id]).json()["status"]["reason"], "OOMKilled");
-        node.crictl(&["rmp", "-f", &pod_id]).ok();
-
-        let pinion = PathBuf::from(env::var_os("PINION_BIN").expect("PINION_BIN")).join("pinion");
-        let script = "tty; stty size; read line; echo got $line";
-        let line = format!("{} run --rm -it --runtime {} {IMAGE} sh -c '{script}'", pinion.display(), shim.name);
-        let mut terminal = Terminal::run(&node, &line);
-        terminal.see("/dev/pts/0");
-        terminal.type_in("words\n");
-        terminal.see("got words");
-        assert_eq!(terminal.end(), Some(0));
         check_gone(&node);
     }
     node.end();
