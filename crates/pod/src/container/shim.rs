@@ -129,7 +129,9 @@ mod tests {
     fn a_missing_shim_is_refused() {
         let handler = |binary: &str| ShimHandler { name: "x".into(), binary: binary.into(), ..ShimHandler::default() };
         assert!(find_binary(&handler("/bin/sh")).is_ok());
-        for missing in ["/no/such/shim", "/etc", "/etc/hostname", "io.example.missing.v9"] {
+        let file = tempfile::NamedTempFile::new().expect("a file that is not executable");
+        let file = file.path().to_str().expect("UTF-8");
+        for missing in ["/no/such/shim", "/etc", file, "io.example.missing.v9"] {
             let error = find_binary(&handler(missing)).expect_err("refused");
             assert!(error.message.contains("runtime handler \"x\""), "{error}");
         }
