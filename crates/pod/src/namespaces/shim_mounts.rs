@@ -266,8 +266,11 @@ fn kill_if(pid: u32, expected: Identity) -> bool {
 }
 
 /// Finds the namespaces of all pods of this state directory that processes are in, by pod. Blocks: it reads the mount
-/// table of one process of each mount namespace of the node.
+/// table of one process of each mount namespace of the node, unless there never was a pod with shims.
 pub(crate) fn find_all(state_dir: &Path) -> BTreeMap<String, OwnedFd> {
+    if !state_dir.join(MARK).is_dir() {
+        return BTreeMap::new();
+    }
     let mut seen: HashSet<Identity> = identity_of(std::process::id()).into_iter().collect();
     let mut found = BTreeMap::new();
     for pid in processes() {
