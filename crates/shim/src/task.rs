@@ -182,7 +182,7 @@ impl Task {
         Ok(State { pid, status })
     }
 
-    /// Waits until the container, or the process with this id in it, has exited. There is no deadline.
+    /// Waits until the container, or the process with this id in it, has exited, however long that takes.
     ///
     /// # Errors
     /// `NotFound` if the shim does not know it, and the others of [`ErrorKind`].

@@ -1,16 +1,15 @@
 //! What a command writes to standard output or standard error, in a memfd of limited size: a program that the command
 //! leaves running may keep the file and write for as long as it likes.
 
-use std::{
-    fs::File,
-    io::{self, Read, Seek, SeekFrom},
-};
+use std::{fs::File, io};
 
 use monitor_api::RuntimeCommand;
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create},
 };
+
+use super::error_log::read_shared;
 
 /// Maximum number of bytes.
 const SIZE: u64 = RuntimeCommand::OUTPUT_MAX as u64;
@@ -30,15 +29,12 @@ impl CommandOutput {
         self.0.as_fd()
     }
 
-    /// Returns what was written so far. The command shares the file offset, which is where it stopped.
+    /// Returns what was written so far, without zeros at its end: those are what was not written.
     pub(super) fn into_bytes(self) -> Vec<u8> {
-        let mut file = File::from(self.0);
-        let length = file.stream_position().unwrap_or(0).min(SIZE);
-        let mut bytes = Vec::new();
-        match file.seek(SeekFrom::Start(0)).and_then(|_| file.take(length).read_to_end(&mut bytes)) {
-            Ok(_) => bytes,
-            Err(_) => Vec::new(),
-        }
+        let mut bytes = vec![0; SIZE as usize];
+        let length = read_shared(&File::from(self.0), 0, &mut bytes).unwrap_or(0);
+        bytes.truncate(bytes[..length].iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+        bytes
     }
 }
 

@@ -1,10 +1,7 @@
 //! What a runtime writes to its log and to standard error: a file, because a pipe would hold up a runtime that writes
 //! much, on a tmpfs of limited size, which is mounted nowhere.
 
-use std::{
-    fs::File,
-    io::{self, Read, Seek, SeekFrom},
-};
+use std::{fs::File, io, os::unix::fs::FileExt};
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
@@ -69,13 +66,25 @@ impl ErrorLog {
 
     /// Returns the error that the runtime reported. `None` if it reported none.
     pub(super) fn error(self) -> Option<String> {
-        let mut file = File::from(self.0);
-        let length = file.seek(SeekFrom::End(0)).ok()?;
-        file.seek(SeekFrom::Start(length.saturating_sub(READ_MAX))).ok()?;
-        let mut bytes = Vec::new();
-        file.take(READ_MAX).read_to_end(&mut bytes).ok()?;
-        error_in(&String::from_utf8_lossy(&bytes))
+        let file = File::from(self.0);
+        let start = file.metadata().ok()?.len().saturating_sub(READ_MAX);
+        let mut bytes = vec![0; READ_MAX as usize];
+        let length = read_shared(&file, start, &mut bytes).ok()?;
+        error_in(&String::from_utf8_lossy(&bytes[..length]))
     }
+}
+
+/// Reads from a position up to the end of the buffer or of the file. A runtime shares the file offset, and may keep its
+/// lock for as long as a write of its own takes: lseek(2) and read(2) wait for that lock, pread(2) does not.
+pub(super) fn read_shared(file: &File, position: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut length = 0;
+    while length < buffer.len() {
+        match file.read_at(&mut buffer[length..], position + length as u64)? {
+            0 => break,
+            read => length += read,
+        }
+    }
+    Ok(length)
 }
 
 /// Returns the last line of level error in a log of JSON lines, else the last line.
