@@ -53,7 +53,11 @@ pub(crate) struct Wasm {
 impl Wasm {
     pub(crate) fn new(handler: WasmHandler, data_dir: &Path) -> Self {
         Self {
-            directory: handler.cache.clone().unwrap_or_else(|| data_dir.join("wasm")),
+            // A directory of its own: what it does not know there is removed.
+            directory: handler
+                .cache
+                .as_deref()
+                .map_or_else(|| data_dir.join("wasm"), |cache| cache.join("pinion-wasm")),
             handler,
             program: Mutex::default(),
             known: Mutex::default(),

@@ -11,7 +11,7 @@
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::Arc,
     time::SystemTime,
@@ -49,9 +49,13 @@ pub(super) struct NewFile {
 
 impl Cache {
     /// Opens or creates the directory. Blocks.
+    ///
+    /// # Errors
+    /// `FailedPrecondition` if another user may write to it, or to its parent.
     pub(super) fn open(directory: PathBuf) -> Result<Self, Error> {
         let created = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
         created.map_err(failed(format_args!("create {}", directory.display())))?;
+        directory.parent().into_iter().chain([directory.as_path()]).try_for_each(require_private)?;
         let read_only = Arc::new(read_only_clone(&directory)?);
         Ok(Self { directory, read_only })
     }
@@ -160,6 +164,19 @@ pub(super) fn remove_other_versions(directory: &Path, version: &str) -> Result<(
     Ok(())
 }
 
+fn require_private(directory: &Path) -> Result<(), Error> {
+    let metadata = fs::symlink_metadata(directory).map_err(failed(format_args!("stat {}", directory.display())))?;
+    let is_own = metadata.is_dir() && metadata.uid() == rustix::process::geteuid().as_raw();
+    match is_own && metadata.mode() & 0o022 == 0 {
+        true => Ok(()),
+        false => Err(Error::state(format!(
+            "open the cache of compiled code: another user may write to {}, and so control containers; give the directory \
+             to root with mode 0700, or choose another one as cache of the handler",
+            directory.display()
+        ))),
+    }
+}
+
 fn list(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = fs::read_dir(directory).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
     entries.map_err(failed(format_args!("list {}", directory.display())))
@@ -210,6 +227,15 @@ mod tests {
         assert_eq!(exist(), [false, false, true]);
         remove_other_versions(directory.path(), "2").expect("remove");
         assert!(cache.find(&modules[2]).expect("open").is_none());
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().expect("a directory");
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o1777)).expect("chmod");
+        let error = Cache::open(directory.path().join("1")).err().expect("refused");
+        assert!(error.message.contains("another user may write to"), "{error}");
     }
 
     #[test]
