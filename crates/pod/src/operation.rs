@@ -14,7 +14,7 @@ mod undo;
 pub(crate) use blocking::blocking;
 pub(crate) use completion::to_completion;
 pub use completion::{Completion, Panicked};
-pub(crate) use concurrency::{ConcurrencyLimits, with_timeout};
+pub(crate) use concurrency::{ConcurrencyLimits, PodPrograms, with_timeout};
 pub(crate) use creation::{CreationGuard, CreationState};
 pub(crate) use retry::retry;
 pub(crate) use single_flight::SingleFlight;

@@ -10,7 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool};
 use rustix::fd::OwnedFd;
 use tokio::sync::watch;
 
-use crate::{SandboxId, operation::CreationState};
+use crate::{
+    SandboxId,
+    operation::{CreationState, PodPrograms},
+};
 
 pub(crate) use broken::{broken as broken_sandbox, broken_status};
 pub use config::{Dns, Name, PidMode, SandboxConfig, SharedMode};
@@ -29,6 +32,8 @@ pub(crate) struct Sandbox {
     pub(crate) pid: tokio::sync::Mutex<Option<OwnedFd>>,
     /// Held while a shim of the pod is started or ended.
     pub(crate) shims: tokio::sync::Mutex<()>,
+    /// Permits for programs that create its containers.
+    pub(crate) programs: PodPrograms,
     /// Set when its creation must be aborted.
     cancelled: watch::Sender<bool>,
     record: watch::Sender<Arc<SandboxRecord>>,
@@ -44,6 +49,7 @@ impl Sandbox {
             known_to_plugins: AtomicBool::new(false),
             pid: tokio::sync::Mutex::new(None),
             shims: tokio::sync::Mutex::default(),
+            programs: PodPrograms::default(),
             cancelled: watch::Sender::new(false),
             record: watch::Sender::new(Arc::new(record)),
             record_lock: Mutex::new(()),

@@ -258,7 +258,13 @@ impl<'a> Ready<'a> {
         let stderr = keep.iter().find(is_stderr).and_then(|(_, pipe)| pipe.try_clone().ok());
         let resources = create.spec.linux.as_ref().and_then(|linux| linux.resources.clone()).unwrap_or_default();
         let outcome = async {
-            let _permit = parts.concurrency.clone_process().await?;
+            let metadata = &container.metadata;
+            let runtime = metadata.runtime.as_ref().map(|runtime| &runtime.handler);
+            let _permits = match runtime.or(metadata.shim.as_ref().map(|shim| &shim.handler)) {
+                // It may hang: others do not wait for it.
+                Some(handler) => parts.concurrency.program(handler, &recorded.sandbox.programs).await?.into(),
+                None => vec![parts.concurrency.clone_process().await?],
+            };
             container.stage("clone and set up its process");
             let created = driver::create(parts, recorded.sandbox, container, create, (send, keep));
             created.instrument(debug_span!("monitor")).await
