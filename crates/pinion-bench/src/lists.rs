@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use crate::{
     engine::{Endpoint, Engine, Failure},
     machine::Machine,
+    output,
     pods::Shape,
 };
 
@@ -69,12 +70,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         let _ = std::fs::remove_dir_all(shape.logs());
         report.engines.push(measured?);
     }
-    println!("{}", report.tables().trim_end());
-    if let Some(path) = &arguments.json {
-        let text = serde_json::to_string_pretty(&report).map_err(|e| Failure(format!("encode the report: {e}")))?;
-        std::fs::write(path, text).map_err(|e| Failure(format!("write {}: {e}", path.display())))?;
-    }
-    Ok(())
+    output::write(&report.tables(), &report, arguments.json.as_deref())
 }
 
 async fn measure(engine: &Engine, shape: &Shape, arguments: &Arguments) -> Result<report::Row, Failure> {

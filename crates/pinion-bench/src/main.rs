@@ -10,6 +10,7 @@ mod engine;
 mod lists;
 mod machine;
 mod oci;
+mod output;
 mod pods;
 mod probes;
 mod process;

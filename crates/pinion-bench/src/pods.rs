@@ -13,6 +13,7 @@ pub(crate) use lifecycle::{RunningPod, container as container_config, pod as pod
 use crate::{
     engine::{Endpoint, Engine, Failure},
     machine::Machine,
+    output,
 };
 
 /// Arguments of `pinion-bench pods`.
@@ -117,10 +118,5 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     }
     // The directory may not exist.
     let _ = std::fs::remove_dir_all(shape.logs());
-    println!("{}", report.tables().trim_end());
-    if let Some(path) = &arguments.json {
-        let text = serde_json::to_string_pretty(&report).map_err(|e| Failure(format!("encode the report: {e}")))?;
-        std::fs::write(path, text).map_err(|e| Failure(format!("write {}: {e}", path.display())))?;
-    }
-    Ok(())
+    output::write(&report.tables(), &report, arguments.json.as_deref())
 }

@@ -11,6 +11,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use crate::{
     engine::{Endpoint, Engine, Failure},
     machine::Machine,
+    output,
     pods::{RunningPod, Shape, remove_pod, start_pod},
 };
 
@@ -64,12 +65,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         let _ = std::fs::remove_dir_all(shape.logs());
         report.engines.push(measured?);
     }
-    println!("{}", report.table().trim_end());
-    if let Some(path) = &arguments.json {
-        let text = serde_json::to_string_pretty(&report).map_err(|e| Failure(format!("encode the report: {e}")))?;
-        std::fs::write(path, text).map_err(|e| Failure(format!("write {}: {e}", path.display())))?;
-    }
-    Ok(())
+    output::write(&report.table(), &report, arguments.json.as_deref())
 }
 
 async fn measure(engine: &Engine, shape: &Shape, arguments: &Arguments) -> Result<report::Row, Failure> {

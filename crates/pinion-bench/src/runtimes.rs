@@ -13,6 +13,7 @@ use crate::{
     engine::{Endpoint, Engine, Failure},
     machine::Machine,
     oci::RuntimeArgument,
+    output,
     pods::{Shape, measure_density},
 };
 
@@ -71,12 +72,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     }
     // The directory may not exist.
     let _ = std::fs::remove_dir_all(shape.logs());
-    println!("{}", report.tables().trim_end());
-    if let Some(path) = &arguments.json {
-        let text = serde_json::to_string_pretty(&report).map_err(|e| Failure(format!("encode the report: {e}")))?;
-        std::fs::write(path, text).map_err(|e| Failure(format!("write {}: {e}", path.display())))?;
-    }
-    Ok(())
+    output::write(&report.tables(), &report, arguments.json.as_deref())
 }
 
 async fn measure(arguments: &Arguments, contestants: &mut Contestants) -> Result<Report, Failure> {
