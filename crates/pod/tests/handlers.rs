@@ -96,6 +96,9 @@ fn a_daemon_and_its_monitor_killed_anywhere_leave_nothing_in_the_runtime() {
     on_a_node(|node| crash_everywhere(node, true));
 }
 
+/// How often [`killing_runtime`] kills.
+const KILLS: usize = 14;
+
 /// Writes a program that runs runc, and kills it or the monitor: at once in the first call of a command, and after a time
 /// that increases from one call to the next.
 fn killing_runtime(directory: &Path, verb: &str, kill: &str) -> PathBuf {
@@ -104,7 +107,7 @@ fn killing_runtime(directory: &Path, verb: &str, kill: &str) -> PathBuf {
     let script = format!(
         "#!/bin/sh\ncase \" $* \" in *' {verb} '*) ;; *) exec {RUNC} \"$@\";; esac\n\
          echo >> {count}\nn=$(wc -l < {count})\n{RUNC} \"$@\" & runc=$!\n\
-         [ $n = 1 ] || [ $n -gt 14 ] || sleep $(printf 0.%03d $((n * 4)))\n[ $n -gt 14 ] || {kill}\nwait $runc\n",
+         [ $n = 1 ] || [ $n -gt {KILLS} ] || sleep $(printf 0.%03d $((n * 4)))\n[ $n -gt {KILLS} ] || {kill}\nwait $runc\n",
         count = count.display()
     );
     fs::write(&path, script).expect("write the program");
@@ -127,8 +130,8 @@ async fn kill_runtime(mut node: Node, verb: &str, kill: &str, expected: Outcome)
     let binary = killing_runtime(&node.dir, verb, kill);
     with_runc(&mut node, &binary);
     let engine = node.open_with_image().await;
-    let mut failures = 0;
-    for round in 0..14 {
+    let (mut failures, mut failed_removals) = (0, 0);
+    for round in 0..KILLS {
         let when = format!("round {round}");
         let outcome = lifecycle(&node, &engine).await;
         if expected == Outcome::Succeeds {
@@ -136,9 +139,11 @@ async fn kill_runtime(mut node: Node, verb: &str, kill: &str, expected: Outcome)
         }
         failures += usize::from(outcome.is_err());
         for sandbox in engine.sandboxes() {
-            // As the kubelet does: the program may kill the monitor again, but not more often than it is called.
+            // As the kubelet does: the program may kill the monitor again.
             while let Err(error) = engine.remove_sandbox(&sandbox.id).await {
                 assert_eq!(error.kind, ErrorKind::Unavailable, "{when}: {error}");
+                failed_removals += 1;
+                assert!(failed_removals <= KILLS, "{when}: more removals failed than the monitor was killed: {error}");
             }
         }
         assert_no_state(&node, &when);

@@ -13,10 +13,12 @@ mod crictl;
 mod image;
 mod node;
 mod process;
+mod programs;
 mod run;
 
 pub use crictl::{ContainerSpec, PodSpec};
 pub use image::Registry;
 pub use node::{Node, Options};
 pub use process::Process;
+pub use programs::{CRUN, install_program};
 pub use run::{Outcome, wait_until};

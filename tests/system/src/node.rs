@@ -203,6 +203,23 @@ impl Node {
         let _ = self.daemon.take().map(|mut daemon| daemon.wait());
     }
 
+    /// Kills monitor and daemon with SIGKILL at the same time, and waits for the exit of the daemon.
+    pub fn kill_monitor_and_daemon(&mut self) {
+        let pids = ["pinmon", "pinion"].map(|name| self.process(name).pid.to_string());
+        self.run("kill", &["-KILL", &pids[0], &pids[1]]).ok();
+        self.reap_daemon();
+    }
+
+    /// Kills the monitor, the daemon or both, in turn, and starts the daemon again.
+    pub fn kill_in_turn(&mut self, round: usize) {
+        match round % 3 {
+            0 => return self.kill_monitor(),
+            1 => self.kill_daemon(),
+            _ => self.kill_monitor_and_daemon(),
+        }
+        self.start_daemon();
+    }
+
     /// Stops the daemon with SIGTERM and waits for its exit.
     pub fn stop_daemon(&mut self) {
         self.run("kill", &[&self.process("pinion").pid.to_string()]).ok();

@@ -6,25 +6,12 @@ mod terminal;
 use std::{env, fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use serde_json::json;
-use system_tests::{ContainerSpec, Node, Options, Outcome, PodSpec, wait_until};
+use system_tests::{CRUN, ContainerSpec, Node, Options, Outcome, PodSpec, install_program, wait_until};
 use tempfile::TempDir;
 use terminal::Terminal;
 
 const RUNTIMES: [&str; 2] = ["runc", "crun"];
 const IMAGE: &str = "docker.io/library/demo:1";
-
-/// crun 1.8 refuses hybrid cgroups, so it is executed without the v2 tree there, and its container is added to the v2
-/// tree afterwards.
-const CRUN: &str = r#"#!/bin/sh
-grep -q ' /sys/fs/cgroup/unified ' /proc/mounts || exec crun "$@"
-unshare --mount sh -c 'umount /sys/fs/cgroup/unified && exec crun "$@"' crun "$@" || exit
-case " $* " in *' create '*)
-    bundle=${*##*--bundle }
-    bundle=${bundle%% *}
-    group=/sys/fs/cgroup/unified$(sed 's/.*"cgroupsPath":"\([^"]*\)".*/\1/' "$bundle/config.json")
-    mkdir -p "$group" && cat "$bundle/pid" > "$group/cgroup.procs"
-esac
-"#;
 
 /// Returns the runc to test: that of Debian, or a newer one.
 fn runc() -> String {
@@ -37,9 +24,7 @@ fn node(programs: &[(&str, &str)]) -> (Node, TempDir) {
     let directory = tempfile::Builder::new().prefix("pinion-test-").tempdir().expect("a directory");
     let mut config = format!("[handlers.runc]\nbinary = {:?}\n", runc());
     for (name, text) in [("crun", CRUN)].iter().chain(programs) {
-        let path = directory.path().join(name);
-        fs::write(&path, text).expect("write a program");
-        fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("chmod");
+        let path = install_program(directory.path(), name, text);
         let binary = path.display();
         config += &format!("[handlers.{name}]\nbinary = \"{binary}\"\ntimeout = \"3s\"\n");
     }
@@ -370,19 +355,7 @@ fn daemon_and_monitor_may_be_killed_under_containers_of_a_runtime() {
         containers.push((running, waiting));
     }
     for round in 0..6 {
-        match round % 3 {
-            0 => node.kill_monitor(),
-            1 => {
-                node.kill_daemon();
-                node.start_daemon();
-            }
-            _ => {
-                let pids = [node.process("pinmon").pid, node.process("pinion").pid].map(|pid| pid.to_string());
-                node.run("kill", &["-KILL", &pids[0], &pids[1]]).ok();
-                node.reap_daemon();
-                node.start_daemon();
-            }
-        }
+        node.kill_in_turn(round);
         for (running, waiting) in &containers {
             wait_until("exec works", || {
                 node.crictl(&["exec", "-s", running, "echo", "alive"]).stdout.trim() == "alive"

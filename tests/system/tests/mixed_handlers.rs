@@ -1,9 +1,9 @@
 //! A node with 30 pods whose containers run by the monitor, runc and crun: processes are killed at any time, also a
 //! runtime in the middle of its work, and the node is rebooted. Nothing is lost, leaked or stuck.
 
-use std::{fs, os::unix::fs::PermissionsExt, process::Command, thread, time::Duration};
+use std::{fs, process::Command, thread, time::Duration};
 
-use system_tests::{ContainerSpec, Node, Options, PodSpec, wait_until};
+use system_tests::{CRUN, ContainerSpec, Node, Options, PodSpec, install_program, wait_until};
 
 const HANDLERS: [&str; 3] = ["", "runc", "crun"];
 const PODS: usize = 30;
@@ -14,27 +14,13 @@ const COUNTER: &str =
 /// Argument of the programs of the containers that are created while their runtime is killed.
 const VICTIM: &str = "8104";
 
-/// Executes a runtime without the v2 tree of hybrid cgroups, which crun 1.8 refuses, and adds its container there.
-const CRUN: &str = r#"#!/bin/sh
-grep -q ' /sys/fs/cgroup/unified ' /proc/mounts || exec crun "$@"
-unshare --mount sh -c 'umount /sys/fs/cgroup/unified && exec crun "$@"' crun "$@" || exit
-case " $* " in *' create '*)
-    bundle=${*##*--bundle }
-    bundle=${bundle%% *}
-    group=/sys/fs/cgroup/unified$(sed 's/.*"cgroupsPath":"\([^"]*\)".*/\1/' "$bundle/config.json")
-    mkdir -p "$group" && cat "$bundle/pid" > "$group/cgroup.procs"
-esac
-"#;
-
 fn handler(number: usize) -> &'static str {
     HANDLERS[number % HANDLERS.len()]
 }
 
 fn node() -> (Node, tempfile::TempDir) {
     let directory = tempfile::Builder::new().prefix("pinion-test-").tempdir().expect("a directory");
-    let crun = directory.path().join("crun");
-    fs::write(&crun, CRUN).expect("write a program");
-    fs::set_permissions(&crun, PermissionsExt::from_mode(0o755)).expect("chmod");
+    let crun = install_program(directory.path(), "crun", CRUN);
     let crun = crun.display();
     let config = format!(
         "[handlers.runc]\nbinary = \"/usr/sbin/runc\"\ntimeout = \"20s\"\n[handlers.crun]\nbinary = \"{crun}\"\n"
@@ -67,13 +53,6 @@ fn run_pods(node: &Node) -> Vec<String> {
         });
     }
     ids
-}
-
-fn kill_both(node: &mut Node) {
-    let pids = [node.process("pinmon").pid, node.process("pinion").pid].map(|pid| pid.to_string());
-    node.run("kill", &["-KILL", &pids[0], &pids[1]]).ok();
-    node.reap_daemon();
-    node.start_daemon();
 }
 
 #[track_caller]
@@ -126,14 +105,7 @@ fn pods_of_three_handlers_survive_kills_of_everything_else() {
     let ids = run_pods(&node);
     assert_all_run(&node, &ids, "at first");
     for round in 0..6 {
-        match round % 3 {
-            0 => node.kill_monitor(),
-            1 => {
-                node.kill_daemon();
-                node.start_daemon();
-            }
-            _ => kill_both(&mut node),
-        }
+        node.kill_in_turn(round);
         assert_all_run(&node, &ids, &format!("round {round}"));
     }
     kill_runtimes(&node);
@@ -166,9 +138,7 @@ fn pods_of_three_handlers_are_gone_after_a_reboot() {
     for (number, handler) in HANDLERS.iter().enumerate() {
         run_pod(&node, &format!("pod-{number}"), handler, &["sleep", VICTIM]);
     }
-    let pids = [node.process("pinmon").pid, node.process("pinion").pid].map(|pid| pid.to_string());
-    node.run("kill", &["-KILL", &pids[0], &pids[1]]).ok();
-    node.reap_daemon();
+    node.kill_monitor_and_daemon();
     for process in node.processes() {
         if process.command_line() == format!("sleep {VICTIM}") {
             node.kill(&process);
