@@ -14,7 +14,8 @@ use super::{
 };
 use crate::handler::{OciHandler, RuntimeFacts};
 
-/// How long a failure is remembered, so that a program that hangs does not delay each pod.
+/// How long a failure is remembered, so that a program that hangs does not delay each pod, and what is known of a program
+/// that was killed.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// The program of a handler, and what is known about it.
@@ -28,6 +29,8 @@ pub(super) struct Program {
 struct Known {
     file: FileVersion,
     facts: Result<RuntimeFacts, String>,
+    /// Whether the program would report the same again: neither did it fail nor was it killed.
+    is_final: bool,
     at: Instant,
 }
 
@@ -58,11 +61,16 @@ impl Program {
         if let Some(facts) = self.known(file, RETRY_AFTER) {
             return facts;
         }
-        let facts = run(&self.handler).await;
-        if let Err(error) = &facts {
-            tracing::warn!(handler = self.handler.name, "{error}");
+        let (facts, is_final) = run(&self.handler).await;
+        match &facts {
+            Err(error) => tracing::warn!(handler = self.handler.name, "{error}"),
+            Ok(_) if !is_final => {
+                let binary = self.handler.binary.display();
+                tracing::warn!(handler = self.handler.name, "{binary} --version or features was killed by a signal");
+            }
+            Ok(_) => {}
         }
-        let known = Known { file, facts: facts.clone(), at: Instant::now() };
+        let known = Known { file, facts: facts.clone(), is_final, at: Instant::now() };
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
         facts
     }
@@ -81,11 +89,11 @@ impl Program {
         version.map_err(|cause| cannot_execute(&self.handler, &cause))
     }
 
-    /// Returns what the program reported; a failure only if it is not older than `age`.
+    /// Returns what the program reported; what is not final only if it is not older than `age`.
     fn known(&self, file: FileVersion, age: Duration) -> Option<Result<RuntimeFacts, String>> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let known = known.as_ref().filter(|known| known.file == file)?;
-        (known.facts.is_ok() || known.at.elapsed() < age).then(|| known.facts.clone())
+        (known.is_final || known.at.elapsed() < age).then(|| known.facts.clone())
     }
 }
 
@@ -104,7 +112,8 @@ fn file_version(path: &Path) -> Result<FileVersion, String> {
     })
 }
 
-async fn run(handler: &OciHandler) -> Result<RuntimeFacts, String> {
+/// Runs the program. Returns what it reported, and whether that is final.
+async fn run(handler: &OciHandler) -> (Result<RuntimeFacts, String>, bool) {
     let (binary, environment) = (&handler.binary, &handler.environment);
     let (version, features) = tokio::join!(
         query::output(binary, &["--version"], environment),
@@ -112,19 +121,42 @@ async fn run(handler: &OciHandler) -> Result<RuntimeFacts, String> {
     );
     for outcome in [&version, &features] {
         match outcome {
-            Err(QueryError::NotExecuted(cause)) => return Err(cannot_execute(handler, cause)),
+            Err(QueryError::NotExecuted(cause)) => return (Err(cannot_execute(handler, cause)), false),
             Err(QueryError::TimedOut) => {
                 let binary = binary.display();
-                return Err(format!("{binary} hangs: neither --version nor features may wait for anything; run both"));
+                let hangs = format!("{binary} hangs: neither --version nor features may wait for anything; run both");
+                return (Err(hangs), false);
             }
-            Err(QueryError::Failed) | Ok(_) => {}
+            Err(QueryError::Failed | QueryError::Killed) | Ok(_) => {}
         }
     }
+    let was_killed = [&version, &features].into_iter().any(|outcome| *outcome == Err(QueryError::Killed));
     // A runtime that lacks one of them reports less.
-    Ok(facts::parse(version.ok().as_deref(), features.ok().as_deref()))
+    (Ok(facts::parse(version.ok().as_deref(), features.ok().as_deref())), !was_killed)
 }
 
 fn cannot_execute(handler: &OciHandler, cause: &str) -> String {
     let (binary, name) = (handler.binary.display(), &handler.name);
     format!("{binary} cannot be executed: {cause}; install the runtime, or correct handlers.{name}.binary")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_killed_program_reported_is_not_final() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let binary = directory.path().join("runtime");
+        fs::write(&binary, "#!/bin/sh\n[ $1 = --version ] && echo x version 1 && exit\nkill -9 $$\n").expect("write");
+        fs::set_permissions(&binary, PermissionsExt::from_mode(0o755)).expect("chmod");
+        let program = Program::new(OciHandler { binary, ..OciHandler::default() });
+        let facts = program.facts().await.expect("it can be executed");
+        assert_eq!((facts.version.as_str(), facts.features), ("x 1", None));
+        let file = program.file_version().expect("the file");
+        assert!(program.known(file, RETRY_AFTER).is_some(), "it is not run for each pod");
+        assert!(program.known(file, Duration::ZERO).is_none(), "but again after some time");
+    }
 }

@@ -1,6 +1,6 @@
 //! Runs a program to learn what it is. The program may hang, write without end or leave processes behind.
 
-use std::{path::Path, process::Stdio, time::Duration};
+use std::{os::unix::process::ExitStatusExt, path::Path, process::Stdio, time::Duration};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
@@ -25,6 +25,8 @@ pub(super) enum QueryError {
     TimedOut,
     /// It failed, or wrote too much.
     Failed,
+    /// It was killed by a signal.
+    Killed,
 }
 
 /// Runs a program with these arguments and returns its standard output.
@@ -54,6 +56,7 @@ async fn communicate(child: &mut Child) -> Result<Vec<u8>, QueryError> {
     };
     match child.wait().await {
         Ok(status) if status.success() => Ok(output),
+        Ok(status) if status.signal().is_some() => Err(QueryError::Killed),
         _ => Err(QueryError::Failed),
     }
 }
@@ -81,6 +84,7 @@ mod tests {
         assert_eq!(of_shell("echo $GREETING").await, Ok(b"hello\n".to_vec()));
         assert_eq!(of_shell("echo text; exit 3").await, Err(QueryError::Failed));
         assert_eq!(of_shell("yes").await, Err(QueryError::Failed));
+        assert_eq!(of_shell("echo text; kill -9 $$").await, Err(QueryError::Killed));
         let missing = output(Path::new("/no/such/program"), &[], &[]).await;
         assert!(matches!(missing, Err(QueryError::NotExecuted(cause)) if cause.contains("No such file")));
         let directory = output(Path::new("/etc"), &[], &[]).await;
