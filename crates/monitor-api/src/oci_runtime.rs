@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 pub const PRIVATE: &str = "private";
 
 /// Name of the file in the bundle that all processes of a command lock while they run (flock(2)). It contains the pid
-/// of the command, which is the id of its session, and a newline.
+/// of the command, which is the id of its session, a space, its start time in clock ticks since boot (since contract 1.8;
+/// 0 if it is unknown), and a newline.
 pub const COMMAND_LOCK: &str = "command";
 
 /// An OCI runtime with the command line of runc, and what its commands need to know of one container.

@@ -88,6 +88,15 @@ impl Monitor {
         ProcessLimits { open_files: inherited.open_files, oom_score_adj: inherited.oom_score_adj }
     }
 
+    /// Runs a command of a request. The request is answered when the command has ended.
+    pub(crate) fn run_requested_command(&mut self, command: NewCommand<'_>) -> Result<(), Failure> {
+        let node = self.hooks.node_mounts.as_ref().map(AsFd::as_fd);
+        let serial = self.services.next_serial();
+        let started = self.runtime_commands.run(command, node, serial, &mut self.services.timers);
+        self.services.closers.cloned();
+        started
+    }
+
     fn run_runtime(
         &mut self,
         serial: u64,

@@ -24,6 +24,7 @@ use syscall::{
 };
 
 use super::command_line::{Verb, strings};
+use crate::process::start_time;
 
 const FIRST_AFTER_STDIO: i32 = 3;
 /// Exit code of a child that could not execute the runtime.
@@ -167,7 +168,10 @@ fn lock(bundle: &str) -> Option<OwnedFd> {
     let lock = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).ok()?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
     ftruncate(&lock, 0).ok()?;
-    rustix::io::write(&lock, format!("{}\n", rustix::process::getpid()).as_bytes()).ok()?;
+    // A pid alone may be that of another process later.
+    let pid = rustix::process::getpid();
+    let start_time = start_time(pid.as_raw_pid()).unwrap_or(0);
+    rustix::io::write(&lock, format!("{pid} {start_time}\n").as_bytes()).ok()?;
     Some(lock)
 }
 

@@ -1,5 +1,3 @@
-use std::os::fd::AsFd;
-
 use monitor_api::{Attachments, OciRuntime};
 
 use super::{Answer, create::check_id};
@@ -29,9 +27,5 @@ pub(super) fn runtime_delete(
         attachments: Attachments::new(),
         limits: monitor.runtime_limits(),
     };
-    let node = monitor.hooks.node_mounts.as_ref().map(AsFd::as_fd);
-    let serial = monitor.services.next_serial();
-    let started = monitor.runtime_commands.run(command, node, serial, &mut monitor.services.timers);
-    monitor.services.closers.cloned();
-    started.map(|()| None)
+    monitor.run_requested_command(command).map(|()| None)
 }

@@ -1,8 +1,8 @@
 //! Commands of OCI runtimes that outlived their monitor.
 //!
 //! A `create` or `delete` is killed with its monitor, but not what a wrapper has started, and a `start` runs to its
-//! end. All processes of a command hold a lock on a file in the bundle and are in one session, whose id is in the file
-//! ([`COMMAND_LOCK`]).
+//! end. All processes of a command hold a lock on a file in the bundle and are in one session. The file contains the pid
+//! of its leader, which is its id, and the start time of the leader ([`COMMAND_LOCK`]).
 
 use std::{
     fs,
@@ -15,9 +15,10 @@ use std::{
 use monitor_api::COMMAND_LOCK;
 use rustix::{
     fd::OwnedFd,
-    fs::{FlockOperation, Mode, OFlags, flock, open},
+    fs::{FlockOperation, Mode, OFlags, flock, fstat, open},
     process::{Signal, pidfd_send_signal},
 };
+use syscall::process_stat::ProcessStat;
 
 use crate::process::{find, has_ended, stat};
 
@@ -26,7 +27,7 @@ const KILLED: Duration = Duration::from_secs(5);
 /// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Maximum number of bytes of the file.
-const FILE_MAX: u64 = 32;
+const FILE_MAX: u64 = 64;
 
 /// Waits until no command runs for a container with this bundle. Kills its processes after `patience`. Blocks.
 ///
@@ -41,8 +42,8 @@ pub(crate) fn end(bundle: &Path, patience: Duration) {
         if text.is_empty() && file_text(&path, &mut text).is_none() {
             return;
         }
-        let Some(session) = text.trim().parse().ok().filter(|session| *session > 0) else { return };
-        let processes = processes_of(session);
+        let Some(leader) = Leader::parse(&text) else { return };
+        let processes = processes_of(leader, &file);
         if processes.is_empty() || killed.is_some_and(|at: Instant| at.elapsed() > KILLED) {
             return;
         }
@@ -60,13 +61,58 @@ fn file_text(path: &Path, text: &mut String) -> Option<usize> {
     fs::File::open(path).ok()?.take(FILE_MAX).read_to_string(text).ok()
 }
 
-/// Returns the processes of a session that have not exited.
-fn processes_of(session: i32) -> Vec<OwnedFd> {
+/// The leader of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Leader {
+    pid: i32,
+    /// In clock ticks since boot; `None` if an earlier monitor wrote the file.
+    start_time: Option<u64>,
+}
+
+impl Leader {
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_whitespace();
+        let pid = words.next()?.parse().ok().filter(|pid| *pid > 0)?;
+        Some(Self { pid, start_time: words.next().and_then(|word| word.parse().ok()) })
+    }
+
+    /// Whether this is the leader, and not a process that got its pid later.
+    fn is(self, stat: &ProcessStat) -> bool {
+        self.start_time.is_some_and(|start_time| stat.start_time == start_time)
+    }
+}
+
+/// Returns the processes of a command that have not exited. After the end of the leader, another session may have its
+/// pid as id: then only those are returned that have the locked file open.
+fn processes_of(leader: Leader, lock: &OwnedFd) -> Vec<OwnedFd> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let stat_of = |pid: u32| stat(pid).ok().flatten().filter(|stat| stat.session == session);
-    let pidfds = pids.filter_map(|pid| find(pid, stat_of(pid)?.start_time));
-    pidfds.filter(|pidfd| !has_ended(pidfd)).collect()
+    let in_session = pids.filter_map(|pid| {
+        let stat = stat(pid).ok().flatten().filter(|stat| stat.session == leader.pid)?;
+        Some((pid, stat))
+    });
+    let members: Vec<(u32, ProcessStat)> = in_session.collect();
+    let is_leader = |(pid, stat): &(u32, ProcessStat)| i32::try_from(*pid) == Ok(leader.pid) && leader.is(stat);
+    let has_leader = members.iter().any(is_leader);
+    let mut pidfds = Vec::new();
+    for (pid, stat) in members {
+        // The pidfd shows that the process is still the one that was inspected.
+        if let Some(pidfd) = find(pid, stat.start_time)
+            && (has_leader || has_open(pid, lock))
+            && !has_ended(&pidfd)
+        {
+            pidfds.push(pidfd);
+        }
+    }
+    pidfds
+}
+
+/// Whether a process has a file open.
+fn has_open(pid: u32, file: &OwnedFd) -> bool {
+    let Ok(expected) = fstat(file) else { return false };
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let stats = descriptors.filter_map(|descriptor| rustix::fs::stat(descriptor.path()).ok());
+    stats.into_iter().any(|stat| (stat.st_dev, stat.st_ino) == (expected.st_dev, expected.st_ino))
 }
 
 #[cfg(test)]
@@ -84,6 +130,29 @@ mod tests {
         let mut command = Command::new("setsid");
         let status = command.args(["--wait", "sh", "-c", &script]).process_group(0).status();
         assert!(status.expect("setsid runs").success());
+    }
+
+    #[test]
+    fn a_session_that_got_the_id_of_a_command_later_is_not_killed() {
+        let bundle = tempfile::tempdir().expect("a bundle");
+        let path = bundle.path().join(COMMAND_LOCK);
+        let file = fs::File::create(&path).expect("the file");
+        flock(&file, FlockOperation::NonBlockingLockExclusive).expect("the lock");
+        let mut other = Command::new("setsid").args(["sleep", "8006"]).process_group(0).spawn().expect("setsid runs");
+        let pid = other.id();
+        let session = || stat(pid).ok().flatten().map(|stat| stat.session);
+        while session() != i32::try_from(pid).ok() {
+            thread::sleep(PAUSE);
+        }
+        for text in [format!("{pid} 1\n"), format!("{pid}\n")] {
+            fs::write(&path, text).expect("write");
+            end(bundle.path(), Duration::ZERO);
+            assert!(other.try_wait().expect("its state").is_none(), "it was killed");
+        }
+        let start_time = stat(pid).ok().flatten().expect("it is running").start_time;
+        fs::write(&path, format!("{pid} {start_time}\n")).expect("write");
+        end(bundle.path(), Duration::ZERO);
+        assert_eq!(other.wait().expect("its state").code(), None, "the session of the command is killed");
     }
 
     #[test]
