@@ -23,7 +23,8 @@
 //!
 //! The saved state has its own format number. Fields may be added: a program that does not know a field ignores it, and
 //! uses the default for a missing one. Any other change raises the number, and programs with different numbers refuse
-//! each other before anything happens.
+//! each other before anything happens. A state with containers that have no process of their own has a higher number, so
+//! that only a program that knows them takes over.
 
 mod check;
 mod execute;

@@ -11,7 +11,7 @@ use rustix::{
 };
 use syscall::inherited;
 
-use super::state::{FORMAT, Head, STATE_MAX, State};
+use super::state::{FORMAT, FORMAT_EXTERNAL, Head, STATE_MAX, State};
 
 /// Subcommand of the check.
 pub(crate) const SUBCOMMAND: &str = "check-state";
@@ -90,7 +90,7 @@ pub(super) fn read_state(state: OwnedFd) -> Result<State, String> {
     }
     let head: Head = serde_json::from_slice(&text).map_err(|error| format!("parse the state: {error}"))?;
     let version = env!("CARGO_PKG_VERSION");
-    if head.format != FORMAT || head.contract != monitor_api::MAJOR {
+    if ![FORMAT, FORMAT_EXTERNAL].contains(&head.format) || head.contract != monitor_api::MAJOR {
         return Err(format!(
             "pinmon {version} implements contract version {} and state format {FORMAT}, but the running daemon and \
              pinmon {} use {} and {}; install a pinmon of that version, or end all containers and restart",

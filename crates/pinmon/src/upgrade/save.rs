@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::state::{self, FORMAT, FdNumber, Head, State};
+use super::state::{self, FdNumber, Head, State};
 use crate::{
     containers::{Container, Stage},
     exec::{ExecSession, ExecStage},
@@ -68,7 +68,11 @@ pub(super) fn save<'a>(
     });
     let mut state = State {
         all: Vec::new(),
-        head: Head { format: FORMAT, contract: monitor_api::MAJOR, version: env!("CARGO_PKG_VERSION").to_owned() },
+        head: Head {
+            format: state::format_with(&containers),
+            contract: monitor_api::MAJOR,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        },
         request_id,
         listener: files.add(&sources.listener),
         directory: files.add(outputs.journals.state()),

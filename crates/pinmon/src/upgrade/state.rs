@@ -10,6 +10,9 @@ use crate::{event::Timer, link::RequestId, stream::StreamKind};
 
 /// Number of this format, see `upgrade.rs`.
 pub(super) const FORMAT: u32 = 1;
+/// The same format, of a state that has containers without a process of their own. A program that does not know them would
+/// lose them.
+pub(super) const FORMAT_EXTERNAL: u32 = 2;
 /// Maximum size in bytes of a state that is read.
 pub(super) const STATE_MAX: u64 = 256 * 1024 * 1024;
 
@@ -65,6 +68,14 @@ pub(super) struct State {
     #[serde(default)]
     pub(super) closing: Vec<FdNumber>,
     pub(super) timers: Vec<(Duration, Timer)>,
+}
+
+/// Returns the number of the format of a state with these containers.
+pub(super) fn format_with(containers: &[Container]) -> u32 {
+    match containers.iter().any(|container| container.description.external) {
+        true => FORMAT_EXTERNAL,
+        false => FORMAT,
+    }
 }
 
 /// Connection to the daemon.

@@ -213,3 +213,11 @@ fn version_0_1_0_reads_the_state() {
         assert_eq!(serde_json::to_value(&read).expect("JSON"), value(sample)["containers"]);
     }
 }
+
+#[test]
+fn only_programs_that_know_external_containers_take_them_over() {
+    let mut containers = vec![container(false, Stage::Running)];
+    assert_eq!(format_with(&containers), FORMAT);
+    containers[0].description.external = true;
+    assert_eq!(format_with(&containers), FORMAT_EXTERNAL);
+}
