@@ -14,6 +14,9 @@ use system_tests::{ContainerSpec, Node, PodSpec, wait_until};
 
 const TEST_SHIM: &str = env!("CARGO_BIN_EXE_test-shim");
 
+/// Command line of a command that a killed daemon leaves behind.
+const COMMAND: &str = "sleep 8105";
+
 fn shims() -> Vec<Shim> {
     let test = Shim { name: "test", binary: TEST_SHIM.into() };
     let runc = env::var_os("RUNC_SHIM").map(|path| Shim { name: "runc-v2", binary: path.into() });
@@ -76,25 +79,27 @@ fn daemon_monitor_and_shim_may_be_killed() {
         containers.push((running, quick, waiting));
     }
     for round in 0..6 {
-        match round % 3 {
-            0 => node.kill_monitor(),
-            1 => {
-                node.kill_daemon();
-                node.start_daemon();
-            }
-            _ => {
-                let pids = [node.process("pinmon").pid, node.process("pinion").pid].map(|pid| pid.to_string());
-                node.run("kill", &["-KILL", &pids[0], &pids[1]]).ok();
-                node.reap_daemon();
-                node.start_daemon();
-            }
-        }
+        node.kill_in_turn(round);
         for (running, _, waiting) in &containers {
             wait_until("exec works", || {
                 node.crictl(&["exec", "-s", running, "echo", "alive"]).stdout.trim() == "alive"
             });
             assert_eq!(state(&node, waiting).0, "CONTAINER_CREATED", "round {round}");
         }
+    }
+    // A command that runs while the daemon is killed ends.
+    let command = |node: &Node| node.processes().into_iter().any(|process| process.command_line() == COMMAND);
+    for (running, _, _) in &containers {
+        thread::scope(|scope| {
+            scope.spawn(|| node.crictl(&["exec", "-s", running, "sleep", "8105"]));
+            wait_until("the command runs", || command(&node));
+            node.kill(&node.process("pinion"));
+        });
+        node.reap_daemon();
+        node.start_daemon();
+        wait_until("the command is killed", || !command(&node));
+        let fifos = |node: &Node| node.run("sh", &["-c", "ls /run/pinion/container/*/exec-* || true"]).stdout;
+        wait_until("its FIFOs are removed", || fifos(&node).is_empty());
     }
     // One exits while no daemon is running.
     for (_, quick, _) in &containers {

@@ -7,6 +7,7 @@ mod base_spec;
 mod bundle;
 mod leftover_command;
 mod message;
+mod privileges;
 mod specification;
 
 use std::{
@@ -28,6 +29,7 @@ use crate::{
 
 pub(crate) use bundle::{LOG, write_bundle, write_shim_bundle};
 pub(crate) use message::add_message;
+pub(crate) use privileges::limit_to_own;
 pub(crate) use specification::BundleInputs;
 
 /// How long a runtime that outlived its monitor may take to start a container.

@@ -141,7 +141,7 @@ impl Command {
     /// Kills it with all its descendants, and returns when all of them are gone.
     pub(super) async fn kill(&self) -> Result<(), Error> {
         let Some(parts) = self.parts.upgrade() else { return Ok(()) };
-        kill_until_gone(&parts, &self.container, &self.id).await?;
+        kill_until_gone(&parts, &self.container, &self.id, &self.phase).await?;
         self.exited().await.map(drop)
     }
 
@@ -205,13 +205,22 @@ impl Request {
 }
 
 /// Kills a command with all its descendants, and returns when all of them are gone.
-async fn kill_until_gone(parts: &Arc<Parts>, container: &Arc<Container>, id: &str) -> Result<(), Error> {
+async fn kill_until_gone(
+    parts: &Arc<Parts>,
+    container: &Arc<Container>,
+    id: &str,
+    phase: &watch::Receiver<Phase>,
+) -> Result<(), Error> {
     /// The kernel does not notify when the last killed process is gone. Most are gone after a moment. Each request
     /// makes the monitor walk the cgroup, so the delay grows.
     const RETRY_DELAY: Duration = Duration::from_millis(2);
     const RETRY_DELAY_MAX: Duration = Duration::from_millis(64);
     let mut delay = RETRY_DELAY;
     while kill(parts, container, id).await? {
+        // A shim knows only the process itself, and may answer that it exists after it reported its exit.
+        if Driver::of(container) == Driver::Shim && matches!(*phase.borrow(), Phase::Ended(_)) {
+            return Ok(());
+        }
         tokio::time::sleep(delay).await;
         delay = (2 * delay).min(RETRY_DELAY_MAX);
     }
@@ -236,7 +245,7 @@ async fn kill_unwanted(parts: Arc<Parts>, container: Arc<Container>, id: String,
             Err(_) => interval = (interval * 2).min(Duration::from_secs(1)),
             // If killing it fails, the next exec in this container reports that.
             Ok(true) => {
-                if kill_until_gone(&parts, &container, &id).await.is_ok() {
+                if kill_until_gone(&parts, &container, &id, &phase).await.is_ok() {
                     let _ = phase.wait_for(|phase| matches!(phase, Phase::Ended(_))).await;
                 }
                 return;

@@ -1,9 +1,6 @@
 //! A command in a container of a shim: its streams are FIFOs in the container's state directory, which the shim opens.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::PathBuf, sync::Arc};
 
 use rustix::{fd::OwnedFd, fs::OFlags};
 use shim::{ErrorKind, ExecTask, Streams as ShimStreams};
@@ -14,7 +11,10 @@ use super::{
 };
 use crate::{
     Error,
-    container::shim::{from_shim, task},
+    container::{
+        runtime::limit_to_own,
+        shim::{exec_path, from_shim, task},
+    },
     error::failed,
     parts::Parts,
     stdio::{SharedPipe, fifos, shared_pipe::close_all},
@@ -59,8 +59,9 @@ pub(super) async fn start(
     parts: &Arc<Parts>,
     container: &Arc<Container>,
     request: &ExecRequest,
-    (id, process): (&str, oci::Process),
+    (id, mut process): (&str, oci::Process),
 ) -> Result<(ShimWait, Streams), Error> {
+    limit_to_own(&mut process);
     let directory = parts.registry.records.directory(container.id());
     let (mut fifos, mut streams, mut paths) = (Fifos::default(), Streams::default(), ShimStreams::default());
     paths.terminal = request.tty;
@@ -105,10 +106,6 @@ pub(super) async fn start(
         return Err(from_shim(error));
     }
     Ok((ShimWait { id: id.to_owned(), container: Arc::clone(container), _fifos: fifos }, streams))
-}
-
-fn exec_path(directory: &Path, id: &str, stream: &str) -> PathBuf {
-    directory.join(format!("exec-{id}-{stream}"))
 }
 
 impl ShimWait {

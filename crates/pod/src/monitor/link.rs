@@ -162,7 +162,8 @@ impl Link {
             Some(pending) => pending.insert(seq, sender),
             None => return Err(lost()),
         };
-        let replies = Replies { link: self, seq, receiver };
+        let timeout = self.timeouts.answer + program_time(&request);
+        let replies = Replies { link: self, seq, receiver, timeout };
         let envelope = Envelope::Request { seq, body: Box::new(request), roles: Vec::new() };
         let sent = async {
             // One sender at a time: the room that was found is still available when it sends.
@@ -231,11 +232,13 @@ struct Replies<'a> {
     link: &'a Link,
     seq: u64,
     receiver: mpsc::UnboundedReceiver<Answer>,
+    /// How long each reply is waited for.
+    timeout: Duration,
 }
 
 impl Replies<'_> {
     async fn next(&mut self) -> Result<Answer, Error> {
-        let timeout = self.link.timeouts.answer;
+        let timeout = self.timeout;
         match tokio::time::timeout(timeout, self.receiver.recv()).await {
             Ok(Some(answer)) => Ok(answer),
             Ok(None) => Err(lost()),
@@ -248,6 +251,18 @@ impl Drop for Replies<'_> {
     fn drop(&mut self) {
         self.link.forget(self.seq);
     }
+}
+
+/// Returns how long the programs of the node may take that the monitor runs for a request, and kills then.
+fn program_time(request: &Request) -> Duration {
+    let seconds = match request {
+        Request::RuntimeCommand(command) => command.timeout,
+        Request::RuntimeDelete { runtime, .. } => runtime.timeout,
+        // What a failed `create` leaves behind is deleted by another command.
+        Request::Create(create) => create.runtime.as_ref().map_or(0, |runtime| runtime.timeout.saturating_mul(2)),
+        _ => 0,
+    };
+    Duration::from_secs(seconds.into())
 }
 
 fn hung(behaviour: &str, timeout: Duration) -> Error {

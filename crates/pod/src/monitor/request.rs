@@ -275,6 +275,8 @@ impl Monitor {
 
     /// Records the exit of a container without a process of its own. Succeeds for one that the monitor does not know.
     pub(crate) async fn end(&self, container: &str, status: &ExitStatus) -> Result<(), Error> {
+        // An earlier monitor would close the connection.
+        self.link_since(MINOR_SHIMS, "end containers of shims").await?;
         let request = || Request::End { container: container.to_owned(), status: status.clone() };
         gone_is_fine(self.repeat(request, || Ok(Attachments::new())).await)
     }

@@ -17,6 +17,7 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     thread,
+    time::Duration,
 };
 
 use monitor_api::{PRIVATE, Role};
@@ -42,6 +43,10 @@ const MARK: &str = "shims";
 const MARK_SOURCE: &str = "pinion-pod-";
 /// Most bytes of the mount table of a process that are read.
 const MOUNT_TABLE_MAX: u64 = 16 << 20;
+/// How often marked namespaces are looked for while two have the mark of one pod.
+const SCANS: u32 = 10;
+/// The time between two of these.
+const SCAN_PAUSE: Duration = Duration::from_millis(50);
 /// Options of the tmpfs for the volumes of a container.
 const TMPFS_OPTIONS: &std::ffi::CStr = c"mode=0711,size=1m";
 
@@ -236,8 +241,9 @@ fn identity(namespace: &OwnedFd) -> Result<Identity, Error> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-fn identity_of(pid: u32) -> Option<Identity> {
-    let file = fs::metadata(format!("/proc/{pid}/ns/mnt")).ok()?;
+/// Returns the identity of a namespace of a process; `kind` is its name in `/proc/<pid>/ns`.
+fn identity_of(pid: u32, kind: &str) -> Option<Identity> {
+    let file = fs::metadata(format!("/proc/{pid}/ns/{kind}")).ok()?;
     Some((file.dev(), file.ino()))
 }
 
@@ -248,13 +254,13 @@ fn processes() -> impl Iterator<Item = u32> {
 
 /// Whether a process is in the namespace.
 pub(crate) fn contains(namespace: &OwnedFd, pid: u32) -> bool {
-    pid > 0 && identity(namespace).is_ok_and(|identity| identity_of(pid) == Some(identity))
+    pid > 0 && identity(namespace).is_ok_and(|identity| identity_of(pid, "mnt") == Some(identity))
 }
 
 /// Kills all processes in the namespace. Returns how many were found. Blocks.
 pub(crate) fn kill_members(namespace: &OwnedFd) -> Result<usize, Error> {
     let identity = identity(namespace)?;
-    let members = processes().filter(|pid| identity_of(*pid) == Some(identity));
+    let members = processes().filter(|pid| identity_of(*pid, "mnt") == Some(identity));
     Ok(members.filter(|pid| kill_if(*pid, identity)).count())
 }
 
@@ -262,24 +268,47 @@ pub(crate) fn kill_members(namespace: &OwnedFd) -> Result<usize, Error> {
 fn kill_if(pid: u32, expected: Identity) -> bool {
     let raw = i32::try_from(pid).ok().filter(|pid| *pid > 1).and_then(Pid::from_raw);
     let Some(pidfd) = raw.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else { return false };
-    identity_of(pid) == Some(expected) && pidfd_send_signal(&pidfd, Signal::KILL).is_ok()
+    identity_of(pid, "mnt") == Some(expected) && pidfd_send_signal(&pidfd, Signal::KILL).is_ok()
 }
 
 /// Finds the namespaces of all pods of this state directory that processes are in, by pod. Blocks: it reads the mount
 /// table of one process of each mount namespace of the node, unless there never was a pod with shims.
+///
+/// A process that may mount in a user namespace of its own can make the same mark, so only processes in the user namespace
+/// of the node count. A runtime that creates a container has a copy of the mark until it changes the root. If two namespaces
+/// have the mark of one pod for longer, one is a forgery: neither is returned.
 pub(crate) fn find_all(state_dir: &Path) -> BTreeMap<String, OwnedFd> {
     if !state_dir.join(MARK).is_dir() {
         return BTreeMap::new();
     }
-    let mut seen: HashSet<Identity> = identity_of(std::process::id()).into_iter().collect();
-    let mut found = BTreeMap::new();
-    for pid in processes() {
-        let Some(identity) = identity_of(pid).filter(|identity| seen.insert(*identity)) else { continue };
+    let mut found = scan(state_dir);
+    for _ in 1..SCANS {
+        if found.values().all(Option::is_some) {
+            break;
+        }
+        thread::sleep(SCAN_PAUSE);
+        found = scan(state_dir);
+    }
+    for (sandbox, _) in found.iter().filter(|(_, namespace)| namespace.is_none()) {
+        tracing::warn!("two mount namespaces have the mark of pod {sandbox}: neither is used");
+    }
+    found.into_iter().filter_map(|(sandbox, namespace)| Some((sandbox, namespace?))).collect()
+}
+
+/// Looks for marked namespaces once. `None` is a pod whose mark two of them have.
+fn scan(state_dir: &Path) -> BTreeMap<String, Option<OwnedFd>> {
+    let own = std::process::id();
+    let users = identity_of(own, "user");
+    let mut seen: HashSet<Identity> = identity_of(own, "mnt").into_iter().collect();
+    let mut found: BTreeMap<String, Option<OwnedFd>> = BTreeMap::new();
+    for pid in processes().filter(|pid| users.is_some() && identity_of(*pid, "user") == users) {
+        let Some(identity) = identity_of(pid, "mnt").filter(|identity| seen.insert(*identity)) else { continue };
         let Some(sandbox) = marked_by(pid, &state_dir.join(MARK)) else { continue };
         let path = format!("/proc/{pid}/ns/mnt");
         let Ok(namespace) = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { continue };
         if self::identity(&namespace).ok() == Some(identity) {
-            found.insert(sandbox, namespace);
+            let is_first = !found.contains_key(&sandbox);
+            found.insert(sandbox, is_first.then_some(namespace));
         }
     }
     found

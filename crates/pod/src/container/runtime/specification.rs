@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 
 use monitor_api::{Attachments, PRIVATE, Role};
-use oci::{Capabilities, NamespaceType, Root, Spec};
-use rustix::thread::CapabilitySet;
+use oci::{NamespaceType, Root, Spec};
 
-use super::base_spec;
+use super::{base_spec, privileges::limit_to_own};
 use crate::store::{Container, Sandbox};
 
 /// Version of the specification: the newest that runtimes of 2023 accept. Newer properties are ignored by them.
@@ -87,7 +86,9 @@ pub(super) fn standalone(
         linux.rootfs_propagation = linux.rootfs_propagation.take().or_else(|| propagation(&spec.mounts));
     }
     spec.annotations.extend(annotations(user, sandbox, container));
-    limit_to_own(&mut spec);
+    if let Some(process) = &mut spec.process {
+        limit_to_own(process);
+    }
     spec
 }
 
@@ -145,31 +146,6 @@ fn annotations(user: BundleUser<'_>, sandbox: &Sandbox, container: &Container) -
     annotations
 }
 
-/// Reduces capabilities and OOM score to what this process may grant, as the monitor does: other runtimes fail instead.
-fn limit_to_own(spec: &mut Spec) {
-    let Some(process) = &mut spec.process else { return };
-    let Ok(own) = rustix::thread::capabilities(None) else { return };
-    if let Some(sets) = &mut process.capabilities {
-        let Capabilities { bounding, effective, inheritable, permitted, ambient } = sets;
-        for set in [bounding, effective, inheritable, permitted, ambient] {
-            set.retain(|name| capability(name).is_none_or(|capability| own.permitted.contains(capability)));
-        }
-    }
-    if !own.effective.contains(CapabilitySet::SYS_RESOURCE) {
-        let floor = own_oom_score().unwrap_or(0);
-        process.oom_score_adj = process.oom_score_adj.map(|score| score.max(floor));
-    }
-}
-
-/// Returns the capability of this name; `None` if it is unknown here.
-fn capability(name: &str) -> Option<CapabilitySet> {
-    CapabilitySet::from_name(name.strip_prefix("CAP_").unwrap_or(name))
-}
-
-fn own_oom_score() -> Option<i32> {
-    std::fs::read_to_string("/proc/self/oom_score_adj").ok()?.trim().parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,11 +156,5 @@ mod tests {
         assert_eq!(propagation(&[mount("rprivate")]), None);
         assert_eq!(propagation(&[mount("rslave"), mount("rprivate")]).as_deref(), Some("rslave"));
         assert_eq!(propagation(&[mount("rslave"), mount("rshared")]).as_deref(), Some("rshared"));
-    }
-
-    #[test]
-    fn capabilities_are_known_by_their_names() {
-        assert_eq!(capability("CAP_SYS_ADMIN"), Some(CapabilitySet::SYS_ADMIN));
-        assert_eq!(capability("CAP_NO_SUCH"), None);
     }
 }

@@ -1,6 +1,12 @@
 //! The end of a container of a shim: it exited, its shim died, or it is removed.
 
-use std::{io, os::unix::fs::FileTypeExt, path::Path, sync::Arc, sync::atomic::Ordering, time::Duration};
+use std::{
+    io,
+    os::unix::fs::FileTypeExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Weak, atomic::Ordering},
+    time::Duration,
+};
 
 use monitor_api::ExitStatus;
 use rustix::process::{Signal, pidfd_send_signal};
@@ -17,11 +23,17 @@ use crate::{
     operation::{Undo, blocking, failpoint},
     parts::Parts,
     process,
-    store::{Container, ShimProcess, unknown_exit},
+    store::{Container, ContainerPhase, ShimProcess, unknown_exit},
 };
 
+/// Where shims create their sockets by default.
+const SOCKETS: &str = "/run/containerd/s";
 /// How long a shim that has no container anymore may take to exit.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long the monitor may take to report an exit that was stated to it, before that is repeated: it first drains the
+/// output.
+const REPORT_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Handles the exit of a container that its shim reported.
 pub(super) async fn exited(parts: &Arc<Parts>, container: &Arc<Container>, exit: Exit) {
@@ -29,12 +41,14 @@ pub(super) async fn exited(parts: &Arc<Parts>, container: &Arc<Container>, exit:
     if *ended {
         return;
     }
-    let status = ExitStatus {
+    let reported = || ExitStatus {
         code: Some(exit.code),
         signal: None,
         oom_killed: container.shim.out_of_memory.load(Ordering::Acquire),
         at: exit.at,
     };
+    // An earlier daemon may have been killed before the monitor knew it.
+    let status = container.record().shim_exit.clone().unwrap_or_else(reported);
     // The shim forgets the status now.
     parts.registry.update_container_anyway(container, |record| {
         record.shim_exit = Some(status.clone());
@@ -65,10 +79,17 @@ pub(super) async fn died(parts: &Arc<Parts>, container: &Arc<Container>, reason:
     if saved.is_none() {
         tracing::warn!(container = container.id().as_str(), "the shim is lost: {reason}");
     }
-    kill_shim(container);
+    // The other containers of a shim that still works must not end with this one.
+    if !shares_shim(parts, container) {
+        kill_shim(container);
+    }
     let known = clean_up(parts, container).await;
     let from_command = known.map(|exit| ExitStatus { code: Some(exit.code), at: exit.at, ..unknown_exit() });
     let status = saved.or(from_command).unwrap_or_else(unknown_exit);
+    parts.registry.update_container_anyway(container, |record| {
+        record.shim_exit = Some(status.clone());
+        true
+    });
     finish(parts, container, &status).await;
     *ended = true;
 }
@@ -84,8 +105,26 @@ async fn finish(parts: &Arc<Parts>, container: &Arc<Container>, status: &ExitSta
         // The removal of the container repeats it.
         tracing::warn!(container = container.id().as_str(), "{error}");
     }
-    if let Err(error) = parts.monitor.end(container.id().as_str(), status).await {
-        tracing::warn!(container = container.id().as_str(), "record its exit: {error}");
+    offload::spawn(report_exit(Arc::downgrade(parts), Arc::clone(container), status.clone()));
+}
+
+/// States the exit to the monitor until that has reported it: it may die before, and the next one knows the container as
+/// running.
+async fn report_exit(parts: Weak<Parts>, container: Arc<Container>, status: ExitStatus) {
+    let mut record = container.watch();
+    loop {
+        let Some(parts) = parts.upgrade() else { return };
+        if parts.registry.container(container.id().as_str()).is_err() {
+            return;
+        }
+        if let Err(error) = parts.monitor.end(container.id().as_str(), &status).await {
+            tracing::warn!(container = container.id().as_str(), "record its exit: {error}");
+        }
+        drop(parts);
+        let exited = record.wait_for(|record| record.phase == ContainerPhase::Exited);
+        if tokio::time::timeout(REPORT_INTERVAL, exited).await.is_ok() {
+            return;
+        }
     }
 }
 
@@ -149,7 +188,7 @@ async fn release(parts: &Arc<Parts>, container: &Arc<Container>) -> Result<(), E
     };
     let mut undo = Undo::default();
     if !shares_shim(parts, container) {
-        shut_down(container).await;
+        shut_down(parts, container).await;
     }
     let Some(namespace) = namespace::find(parts, id).await? else { return Ok(()) };
     let detach = {
@@ -174,12 +213,12 @@ fn shares_shim(parts: &Parts, container: &Container) -> bool {
     others.iter().filter(|other| other.id() != container.id()).any(|other| {
         let record = other.record();
         let is_same = record.shim.as_ref().is_some_and(|shim| shim.bootstrap.address == bootstrap.address);
-        is_same && record.phase != crate::store::ContainerPhase::Exited
+        is_same && record.phase != ContainerPhase::Exited
     })
 }
 
 /// Has the shim of a container exit, or kills it.
-async fn shut_down(container: &Arc<Container>) {
+async fn shut_down(parts: &Parts, container: &Arc<Container>) {
     if let Ok(task) = task(container).await {
         let shut_down = async {
             let _ = task.shutdown().await;
@@ -191,7 +230,7 @@ async fn shut_down(container: &Arc<Container>) {
     }
     kill_shim(container);
     container.shim.task.lock().await.take();
-    remove_socket(container);
+    remove_socket(parts, container);
 }
 
 /// Kills the shim of a container, if its process is known.
@@ -205,9 +244,14 @@ fn kill_shim(container: &Container) {
 }
 
 /// Removes the socket that a killed shim left behind.
-fn remove_socket(container: &Container) {
+fn remove_socket(parts: &Parts, container: &Container) {
     let record = container.record();
     let Some(path) = record.shim.as_ref().and_then(|shim| shim.bootstrap.address.path()) else { return };
+    // A shim may name any socket of the node.
+    let directories = [parts.node.config.state_dir.join("s"), PathBuf::from(SOCKETS)];
+    if !path.parent().is_some_and(|parent| directories.iter().any(|directory| directory == parent)) {
+        return;
+    }
     offload::in_place(|| {
         let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
         if is_socket

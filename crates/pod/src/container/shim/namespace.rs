@@ -90,15 +90,16 @@ pub(crate) async fn kill_pod(parts: &Parts, sandbox: &Sandbox) -> Result<(), Err
     parts.monitor.release(&shim_mounts::key(sandbox.id())).await
 }
 
-/// Ends the shims of pods that are not on record.
+/// Ends the shims of pods that are not on record. A failure for one does not stop the others; the last one is returned.
 pub(crate) async fn kill_unowned(parts: &Parts) -> Result<(), Error> {
     let state_dir = parts.node.config.state_dir.clone();
+    let mut result = Ok(());
     for (id, namespace) in blocking(move || Ok(shim_mounts::find_all(&state_dir))).await? {
         // An owner is on record before the namespace exists, and ids are not reused.
         if parts.registry.sandbox(id.as_str()).is_err() {
             tracing::warn!("shims of pod {id}, which is not on record, are running: ending them");
-            kill_all(namespace).await?;
+            result = kill_all(namespace).await.and(result);
         }
     }
-    Ok(())
+    result
 }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use shim::Status;
+use monitor_api::ExitStatus;
+use shim::{Exit, Status};
 
 use super::{
     command::from_shim,
     connection::task,
     end::{died, exited},
+    leftover_exec::LeftoverExecs,
     log,
     watch::watch,
 };
@@ -19,10 +21,18 @@ use crate::{
 
 /// Continues in a task of its own: a shim that hangs must not delay the start of the daemon.
 pub(crate) fn resume(parts: &Arc<Parts>, container: &Arc<Container>) {
+    let leftovers = LeftoverExecs::find(parts, container);
     let (parts, container) = (Arc::clone(parts), Arc::clone(container));
     offload::spawn(async move {
+        offload::spawn({
+            let container = Arc::clone(&container);
+            async move { leftovers.kill(&container).await }
+        });
         if let Err(error) = log::follow(&parts, &container) {
             tracing::debug!(container = container.id().as_str(), "{error}");
+        }
+        if let Some(ExitStatus { code: Some(code), at, .. }) = container.record().shim_exit.clone() {
+            return exited(&parts, &container, Exit { code, at }).await;
         }
         match status(&container).await {
             Ok(Status::Stopped(exit)) => exited(&parts, &container, exit).await,
@@ -32,12 +42,12 @@ pub(crate) fn resume(parts: &Arc<Parts>, container: &Arc<Container>) {
                 }
                 watch(&parts, &container);
             }
-            // It may be busy; its exit is waited for.
-            Err(error) if error.kind == crate::ErrorKind::DeadlineExceeded => {
+            Err(error) if error.kind == crate::ErrorKind::NotFound => died(&parts, &container, &error.message).await,
+            // It may be busy: waiting for its exit shows whether it is dead.
+            Err(error) => {
                 tracing::warn!(container = container.id().as_str(), "{error}");
                 watch(&parts, &container);
             }
-            Err(error) => died(&parts, &container, &error.message).await,
         }
     });
 }

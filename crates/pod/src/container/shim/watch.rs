@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, Weak, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use shim::{ErrorKind, Exit, Status};
@@ -78,8 +78,17 @@ async fn shim_exited(container: &Container) {
     }
 }
 
+/// Whether the process of the shim is known, and running.
+fn is_running(container: &Container) -> bool {
+    let Some(shim) = container.record().shim.clone().filter(|shim| shim.pid != 0) else { return false };
+    offload::in_place(|| process::find(shim.pid, shim.start_time)).is_some_and(|pidfd| !process::has_ended(&pidfd))
+}
+
 async fn ask(parts: &Weak<Parts>, container: &Container) -> Outcome {
     let mut tries = 0;
+    // A shim whose process runs is given the time of a request.
+    let timeout = container.metadata.shim.as_ref().map_or(0, |shim| shim.timeout);
+    let (began, patience) = (Instant::now(), Duration::from_secs(timeout.into()));
     loop {
         if parts.strong_count() == 0 {
             return Outcome::Over;
@@ -97,7 +106,8 @@ async fn ask(parts: &Weak<Parts>, container: &Container) -> Outcome {
             Err(error) => error.message,
         };
         tries += 1;
-        if tries == TRIES {
+        let is_busy = began.elapsed() < patience && is_running(container);
+        if tries >= TRIES && !is_busy {
             return Outcome::Died(failure);
         }
         tokio::time::sleep(PAUSE).await;
