@@ -22,7 +22,7 @@ use crate::{CgroupDriver, Config, Error, ReloadableConfig};
 
 pub(crate) use cgroups::driver;
 pub(crate) use filters::Filters;
-pub(crate) use handlers::{Handler, Handlers};
+pub(crate) use handlers::{Handler, Handlers, PATH, find_shim};
 pub use handlers::{HandlerInfo, HandlerKind};
 pub(crate) use host_files::HostFiles;
 pub(crate) use mount_table::MountTable;

@@ -4,6 +4,7 @@
 //! ```text
 //! SHIM -namespace N -id ID -address A -publish-binary P start    stdin: BootstrapParams   stdout: address ([`Bootstrap`])
 //!   └▶ the shim serves containerd.task.v2.Task or v3 at the address ([`Task`]), and calls Events/Forward ([`events`])
+//! SHIM -info                                                     what it is, and its features ([`Info`])
 //! SHIM … -bundle B delete                                        cleans up after a shim that died; stdout: exit status
 //! ```
 //! Every call but `Wait` has a deadline. What a shim answers is bounded and checked where it can be; the rest is for the
@@ -19,6 +20,7 @@ mod bootstrap;
 mod command;
 mod error;
 pub mod events;
+mod info;
 mod messages;
 mod options;
 mod task;
@@ -27,5 +29,6 @@ pub use address::Address;
 pub use bootstrap::{Bootstrap, OUTPUT_MAX};
 pub use command::{Command, CommandInputs, parse_exit};
 pub use error::{Error, ErrorKind};
+pub use info::Info;
 pub use options::Options;
 pub use task::{CreateTask, ExecTask, Exit, State, Status, Streams, Task};

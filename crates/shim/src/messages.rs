@@ -295,3 +295,20 @@ pub(crate) struct TaskEvent {
     #[prost(string, tag = "1")]
     pub(crate) container_id: String,
 }
+
+/// `containerd.types.RuntimeInfo` (`api/types/introspection.proto`).
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RuntimeInfo {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) version: Option<RuntimeVersion>,
+    #[prost(message, optional, tag = "4")]
+    pub(crate) features: Option<Any>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RuntimeVersion {
+    #[prost(string, tag = "1")]
+    pub(crate) version: String,
+}

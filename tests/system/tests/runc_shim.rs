@@ -4,10 +4,10 @@
 mod shim;
 mod terminal;
 
-use std::{env, fs, path::PathBuf};
+use std::{env, fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use serde_json::json;
-use shim::{IMAGE, Shim, check_gone, node, run_pod, state};
+use shim::{IMAGE, Shim, check_gone, node, node_with, run_pod, state};
 use system_tests::{ContainerSpec, PodSpec, wait_until};
 use terminal::Terminal;
 
@@ -61,5 +61,36 @@ fn a_shim_gets_what_the_pod_requests() {
         assert_eq!(terminal.end(), Some(0));
         check_gone(&node);
     }
+    node.end();
+}
+
+#[test]
+fn a_pod_of_a_shim_has_a_user_namespace_and_read_only_mounts_if_its_runtime_supports_them() {
+    let path = env::var_os("RUNC_SHIM").expect("RUNC_SHIM names containerd-shim-runc-v2");
+    let runc = env::var("RUNC").expect("RUNC names runc 1.2 or newer");
+    let node = node_with(&format!(
+        "[handlers.runc-v2]\nkind = \"shim\"\nbinary = \"{}\"\noptions = {{ binary_name = \"{runc}\" }}\n",
+        path.to_string_lossy()
+    ));
+    let volume = node.dir.path().join("volume");
+    fs::create_dir(&volume).expect("a volume");
+    fs::set_permissions(&volume, fs::Permissions::from_mode(0o777)).expect("chmod");
+    let mut pod = PodSpec::named(&node, "mapped");
+    let ids = json!([{"host_id": 100_000, "container_id": 0, "length": 65_536}]);
+    let namespaces = json!({"pid": 1, "userns_options": {"mode": 0, "uids": ids, "gids": ids}});
+    pod.0["linux"] = json!({"security_context": {"namespace_options": namespaces}});
+    let pod_id = run_pod(&node, &pod, "runc-v2").ok();
+    let mut spec = ContainerSpec::new("web", IMAGE, &["sleep", "1000"]);
+    spec.0["linux"]["security_context"] = json!({"namespace_options": namespaces});
+    spec.0["mounts"] =
+        json!([{"host_path": volume, "container_path": "/volume", "readonly": true, "recursive_read_only": true}]);
+    let id = node.run_container(&pod_id, &pod, &spec);
+    let exec = |script: &str| node.crictl(&["exec", "-s", &id, "sh", "-c", script]);
+    assert_eq!(exec("awk '{print $1, $2, $3}' /proc/self/uid_map").ok(), "0 100000 65536");
+    assert_eq!(exec("id -u; stat -c %u /; touch /file").ok(), "0\n0");
+    let error = exec("touch /volume/file").error();
+    assert!(error.contains("Read-only file system"), "{error}");
+    node.crictl(&["rmp", "-f", &pod_id]).ok();
+    check_gone(&node);
     node.end();
 }

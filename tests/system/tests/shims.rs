@@ -213,3 +213,33 @@ fn a_shim_that_does_not_exist_is_refused_with_its_pod() {
     assert!(error.contains("containerd-shim-missing-v9"), "{error}");
     node.end();
 }
+
+#[test]
+fn the_features_of_a_shim_are_those_that_it_reports() {
+    let modes = ["works", "hang", "die", "refuse", "garbage", "lie"];
+    let handler = |mode: &&str| {
+        format!(
+            "[handlers.{mode}]\nkind = \"shim\"\nbinary = \"{TEST_SHIM}\"\nenvironment = [\"TEST_SHIM={mode} info\"]\n"
+        )
+    };
+    let node = node_with(&modes.iter().map(handler).collect::<String>());
+    let reported = |mode: &str| {
+        let handlers = node.pinion(&["handlers", "--json"]).json();
+        let handlers = handlers.as_array().expect("a list");
+        handlers.iter().find(|handler| handler["name"] == mode).expect("the handler").clone()
+    };
+    wait_until("all programs have ended", || {
+        modes.iter().all(|mode| !reported(mode)["problem"].as_str().is_some_and(|text| text.contains("not reported")))
+    });
+    assert_eq!(reported("works")["version"], "io.example.test.v1");
+    assert_eq!(reported("works")["features"]["recursiveReadOnlyMounts"], true);
+    let pod = |mode: &str| run_pod(&node, &PodSpec::named(&node, mode), mode);
+    let error = pod("hang").error();
+    assert!(error.contains("hangs: -info"), "{error}");
+    for mode in modes.iter().filter(|mode| **mode != "hang") {
+        assert_ne!(reported(mode)["features"]["userNamespaces"], true, "{mode}");
+        pod(mode).ok();
+    }
+    node.remove_all_pods();
+    node.end();
+}

@@ -53,7 +53,6 @@ fn plugin(plugin: pod::PluginInfo) -> proto::PluginInfo {
 }
 
 fn handler(handler: &pod::HandlerInfo) -> proto::HandlerInfo {
-    let feature = |(name, supported): (&str, Option<bool>)| proto::HandlerFeature { name: name.to_owned(), supported };
     let info = proto::HandlerInfo { name: handler.name.clone(), ..proto::HandlerInfo::default() };
     match &handler.kind {
         pod::HandlerKind::Native => {
@@ -63,20 +62,27 @@ fn handler(handler: &pod::HandlerInfo) -> proto::HandlerInfo {
             let version = format!("pinion {RUNTIME_VERSION}");
             proto::HandlerInfo { kind: "wasm".to_owned(), binary: text(binary), version, ..info }
         }
-        pod::HandlerKind::Shim { binary } => {
-            proto::HandlerInfo { kind: "shim".to_owned(), binary: text(binary), ..info }
-        }
-        pod::HandlerKind::Oci { binary, facts } => {
-            let features = facts.as_ref().ok().and_then(|facts| facts.features.as_ref());
-            proto::HandlerInfo {
-                kind: "oci".to_owned(),
-                binary: text(binary),
-                version: facts.as_ref().map(|facts| facts.version.clone()).unwrap_or_default(),
-                problem: facts.as_ref().err().cloned().unwrap_or_default(),
-                features: features.map(|features| features.list().map(feature).into()).unwrap_or_default(),
-                ..info
-            }
-        }
+        pod::HandlerKind::Shim { binary, facts } => program("shim", binary, facts, info),
+        pod::HandlerKind::Oci { binary, facts } => program("oci", binary, facts, info),
+    }
+}
+
+/// Adds what the program of a handler reports about itself.
+fn program(
+    kind: &str,
+    binary: &Path,
+    facts: &Result<pod::RuntimeFacts, String>,
+    info: proto::HandlerInfo,
+) -> proto::HandlerInfo {
+    let feature = |(name, supported): (&str, Option<bool>)| proto::HandlerFeature { name: name.to_owned(), supported };
+    let features = facts.as_ref().ok().and_then(|facts| facts.features.as_ref());
+    proto::HandlerInfo {
+        kind: kind.to_owned(),
+        binary: text(binary),
+        version: facts.as_ref().map(|facts| facts.version.clone()).unwrap_or_default(),
+        problem: facts.as_ref().err().cloned().unwrap_or_default(),
+        features: features.map(|features| features.list().map(feature).into()).unwrap_or_default(),
+        ..info
     }
 }
 

@@ -21,6 +21,7 @@ use monitor_api::OciRuntime;
 use crate::{
     Error, ErrorKind, OciHandler,
     error::failed,
+    node::PATH,
     operation::blocking,
     parts::Parts,
     process,
@@ -36,8 +37,6 @@ pub(crate) use specification::BundleInputs;
 const START_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a runtime is executed to delete a container if the monitor dies each time.
 const DELETE_TRIES: u32 = 3;
-/// Where an OCI runtime finds programs that it executes.
-const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Returns the OCI runtime of a new container with this state directory.
 pub(crate) fn runtime_of(handler: &OciHandler, state_dir: &Path, container: &Path) -> Result<ContainerRuntime, Error> {
@@ -48,7 +47,7 @@ pub(crate) fn runtime_of(handler: &OciHandler, state_dir: &Path, container: &Pat
     };
     let mut arguments = vec![text(&handler.binary)?, "--root".to_owned(), text(&root)?];
     arguments.extend(handler.arguments.iter().cloned());
-    let environment = std::iter::once(PATH.to_owned()).chain(handler.environment.iter().cloned()).collect();
+    let environment = std::iter::once(format!("PATH={PATH}")).chain(handler.environment.iter().cloned()).collect();
     Ok(ContainerRuntime {
         handler: handler.name.clone(),
         command: OciRuntime {

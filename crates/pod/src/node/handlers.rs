@@ -3,6 +3,7 @@
 mod facts;
 mod program;
 mod query;
+mod shim_path;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -13,7 +14,8 @@ use crate::{
     Error, ShimHandler,
     handler::{OciHandler, RuntimeFacts},
 };
-use program::Program;
+use program::{External, Program};
+pub(crate) use shim_path::{PATH, find_shim};
 
 /// How long a list of the handlers waits for a program that was not run yet.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -22,8 +24,8 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct Handlers {
     /// Name of the default handler in addition to the empty one; may be empty.
     default: String,
-    oci: BTreeMap<String, Arc<Program>>,
-    shims: BTreeMap<String, ShimHandler>,
+    /// Those with a program, by name.
+    external: BTreeMap<String, Arc<Program>>,
     wasm: Option<Arc<Wasm>>,
 }
 
@@ -56,6 +58,8 @@ pub enum HandlerKind {
     Shim {
         /// The shim: its path, or its name.
         binary: PathBuf,
+        /// What it reports about itself and its OCI runtime, or why it cannot run pods.
+        facts: Result<RuntimeFacts, String>,
     },
     /// The monitor itself, with an interpreter for WebAssembly modules.
     Wasm {
@@ -84,14 +88,15 @@ impl Handlers {
         shims: impl IntoIterator<Item = ShimHandler>,
         wasm: Option<Wasm>,
     ) -> Self {
-        let oci = oci.into_iter().map(|handler| (handler.name.clone(), Arc::new(Program::new(handler))));
-        let shims = shims.into_iter().map(|handler| (handler.name.clone(), handler));
-        Self { default, oci: oci.collect(), shims: shims.collect(), wasm: wasm.map(Arc::new) }
+        let oci = oci.into_iter().map(|handler| (handler.name.clone(), External::Oci(handler)));
+        let shims = shims.into_iter().map(|handler| (handler.name.clone(), External::Shim(handler)));
+        let external = oci.chain(shims).map(|(name, handler)| (name, Arc::new(Program::new(handler))));
+        Self { default, external: external.collect(), wasm: wasm.map(Arc::new) }
     }
 
     /// Whether any handler is a shim.
     pub(crate) fn has_shims(&self) -> bool {
-        !self.shims.is_empty()
+        self.external.values().any(|program| matches!(program.handler, External::Shim(_)))
     }
 
     /// Returns the handler of modules, which also runs the modules of pods with the default handler.
@@ -104,8 +109,7 @@ impl Handlers {
         let default = Some(self.default.clone()).filter(|name| !name.is_empty());
         std::iter::once(String::new())
             .chain(default)
-            .chain(self.oci.keys().cloned())
-            .chain(self.shims.keys().cloned())
+            .chain(self.external.keys().cloned())
             .chain(self.wasm.iter().map(|wasm| wasm.handler.name.clone()))
             .collect()
     }
@@ -117,52 +121,31 @@ impl Handlers {
     }
 
     async fn info_of(&self, name: String) -> HandlerInfo {
-        let (kind, features) = match self.get(&name) {
-            Ok(Handler::Oci(_)) => return self.info_of_program(name).await,
-            Ok(Handler::Shim(handler)) => (HandlerKind::Shim { binary: handler.binary.clone() }, false),
-            Ok(Handler::Wasm(wasm)) => (HandlerKind::Wasm { binary: wasm.handler.binary.clone() }, true),
-            Ok(Handler::Native) | Err(_) => (HandlerKind::Native, true),
-        };
-        HandlerInfo { name, kind, recursive_readonly_mounts: features, user_namespaces: features }
-    }
-
-    async fn info_of_program(&self, name: String) -> HandlerInfo {
-        let Some(program) = self.oci.get(&name) else {
-            return HandlerInfo {
-                name,
-                kind: HandlerKind::Native,
-                recursive_readonly_mounts: true,
-                user_namespaces: true,
-            };
-        };
-        let facts = known_facts(program).await.and_then(|facts| match facts.too_old {
-            Some(reason) => Err(reason),
-            None => Ok(facts),
-        });
-        let features = facts.as_ref().ok().and_then(|facts| facts.features.clone()).unwrap_or_default();
-        HandlerInfo {
-            name,
-            recursive_readonly_mounts: features.recursive_readonly_mounts,
-            user_namespaces: features.user_namespaces,
-            kind: HandlerKind::Oci { binary: program.handler.binary.clone(), facts },
+        if let Some(program) = self.external.get(&name) {
+            return info_of_program(name, program).await;
         }
+        let kind = match self.get(&name) {
+            Ok(Handler::Wasm(wasm)) => HandlerKind::Wasm { binary: wasm.handler.binary.clone() },
+            _ => HandlerKind::Native,
+        };
+        HandlerInfo { name, kind, recursive_readonly_mounts: true, user_namespaces: true }
     }
 
     /// Runs the programs of all handlers, so that later callers do not wait for them.
     pub(crate) async fn examine(&self) {
-        join_all(self.oci.values().map(|program| program.facts())).await;
+        join_all(self.external.values().map(|program| program.facts())).await;
     }
 
-    /// Returns what the runtime of a handler reports about itself; `None` for a handler without a runtime.
+    /// Returns what the runtime or shim of a handler reports about itself; `None` for a handler without a program.
     ///
     /// # Errors
     /// `FailedPrecondition` if the runtime cannot run pods, with the remedy.
     pub(crate) async fn facts(&self, name: &str) -> Result<Option<RuntimeFacts>, Error> {
-        let Some(program) = self.oci.get(name) else { return Ok(None) };
+        let Some(program) = self.external.get(name) else { return Ok(None) };
         let unusable = |cause: String| Error::state(format!("runtime handler {name:?}: {cause}"));
         let facts = program.facts().await.map_err(unusable)?;
         match &facts.too_old {
-            Some(cause) => Err(unusable(format!("{} is too old: {cause}", program.handler.binary.display()))),
+            Some(cause) => Err(unusable(format!("{} is too old: {cause}", program.handler.configured().display()))),
             None => Ok(Some(facts)),
         }
     }
@@ -175,11 +158,11 @@ impl Handlers {
         if name.is_empty() || name == self.default {
             return Ok(Handler::Native);
         }
-        if let Some(program) = self.oci.get(name) {
-            return Ok(Handler::Oci(&program.handler));
-        }
-        if let Some(handler) = self.shims.get(name) {
-            return Ok(Handler::Shim(handler));
+        if let Some(program) = self.external.get(name) {
+            return Ok(match &program.handler {
+                External::Oci(handler) => Handler::Oci(handler),
+                External::Shim(handler) => Handler::Shim(handler),
+            });
         }
         if let Some(wasm) = self.wasm.as_ref().filter(|wasm| wasm.handler.name == name) {
             return Ok(Handler::Wasm(wasm));
@@ -197,6 +180,24 @@ impl Handlers {
     }
 }
 
+async fn info_of_program(name: String, program: &Arc<Program>) -> HandlerInfo {
+    let facts = known_facts(program).await.and_then(|facts| match facts.too_old {
+        Some(reason) => Err(reason),
+        None => Ok(facts),
+    });
+    let features = facts.as_ref().ok().and_then(|facts| facts.features.clone()).unwrap_or_default();
+    let binary = program.handler.configured().clone();
+    HandlerInfo {
+        name,
+        recursive_readonly_mounts: features.recursive_readonly_mounts,
+        user_namespaces: features.user_namespaces,
+        kind: match program.handler {
+            External::Oci(_) => HandlerKind::Oci { binary, facts },
+            External::Shim(_) => HandlerKind::Shim { binary, facts },
+        },
+    }
+}
+
 /// Returns what is known of a program. If it was not run yet, it is, but only [`LIST_TIMEOUT`] of that are waited for.
 async fn known_facts(program: &Arc<Program>) -> Result<RuntimeFacts, String> {
     if let Some(facts) = program.known_facts() {
@@ -207,7 +208,7 @@ async fn known_facts(program: &Arc<Program>) -> Result<RuntimeFacts, String> {
     match tokio::time::timeout(LIST_TIMEOUT, running).await {
         Ok(Ok(facts)) => facts,
         Ok(Err(bug)) => Err(format!("a bug: {bug}")),
-        Err(_) => Err("its runtime has not reported its version and features yet".to_owned()),
+        Err(_) => Err("its program has not reported its version and features yet".to_owned()),
     }
 }
 

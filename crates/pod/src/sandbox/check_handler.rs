@@ -2,7 +2,6 @@
 
 use crate::{
     Error, RuntimeFeatures, SandboxConfig,
-    container::shim,
     node::{Handler, Node},
     parts::Parts,
 };
@@ -10,26 +9,18 @@ use crate::{
 /// Refuses a runtime handler that is not configured, whose runtime is not usable, or that lacks what this pod needs.
 pub(super) async fn check_handler(parts: &Parts, config: &SandboxConfig) -> Result<(), Error> {
     let name = &config.runtime_handler;
-    match parts.node.handlers.get(name)? {
-        Handler::Native | Handler::Wasm(_) => Ok(()),
-        Handler::Shim(handler) => {
-            shim::find_binary(handler)?;
-            match lacks_user_namespaces(config, None) {
-                None => Ok(()),
-                Some(text) => Err(Error::invalid(format!("runtime handler {name:?}: its shim {text}"))),
-            }
-        }
-        Handler::Oci(_) => {
-            let facts = parts.node.handlers.facts(name).await?.unwrap_or_default();
-            let features = facts.features.as_ref();
-            let lacking = lacks_cgroups(&parts.node, features).or_else(|| lacks_user_namespaces(config, features));
-            match lacking {
-                None => Ok(()),
-                Some(text) => {
-                    let runtime = if facts.version.is_empty() { "its runtime" } else { &facts.version };
-                    Err(Error::invalid(format!("runtime handler {name:?}: {runtime} {text}")))
-                }
-            }
+    let program = match parts.node.handlers.get(name)? {
+        Handler::Native | Handler::Wasm(_) => return Ok(()),
+        Handler::Shim(_) => "shim",
+        Handler::Oci(_) => "runtime",
+    };
+    let facts = parts.node.handlers.facts(name).await?.unwrap_or_default();
+    let features = facts.features.as_ref();
+    match lacks_cgroups(&parts.node, features).or_else(|| lacks_user_namespaces(config, features)) {
+        None => Ok(()),
+        Some(text) => {
+            let program = if facts.version.is_empty() { format!("its {program}") } else { facts.version };
+            Err(Error::invalid(format!("runtime handler {name:?}: {program} {text}")))
         }
     }
 }
@@ -53,7 +44,7 @@ fn lacks_cgroups(node: &Node, features: Option<&RuntimeFeatures>) -> Option<Stri
 fn lacks_user_namespaces(config: &SandboxConfig, features: Option<&RuntimeFeatures>) -> Option<String> {
     config.user_namespace.as_ref()?;
     (!features.is_some_and(|features| features.user_namespaces)).then(|| {
-        "does not support user namespaces of pods (its command features reports no id-mapped mounts); install a newer \
+        "does not support user namespaces of pods (its features do not include id-mapped mounts); install a newer \
          release, such as runc 1.2 or crun 1.9, remove hostUsers: false from the pod, or choose another RuntimeClass"
             .to_owned()
     })

@@ -105,6 +105,22 @@ struct Deleted {
     exit_status: u32,
 }
 
+/// Output of the command `-info`.
+#[derive(Clone, PartialEq, Message)]
+struct Info {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(message, optional, tag = "4")]
+    features: Option<Features>,
+}
+
+/// `google.protobuf.Any` with features as JSON.
+#[derive(Clone, PartialEq, Message)]
+struct Features {
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
 #[derive(Clone, PartialEq, Message)]
 struct State {
     #[prost(uint32, tag = "3")]
@@ -143,6 +159,7 @@ fn main() -> Outcome {
     match verb {
         "start" => start(&after("-id").ok_or("no id")?, misbehaviour.mode_of("start")),
         "delete" => delete(misbehaviour.mode_of("delete")),
+        "-info" => info(misbehaviour.mode_of("info")),
         _ => tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -187,6 +204,15 @@ fn start(id: &str, mode: &str) -> Outcome {
 fn delete(mode: &str) -> Outcome {
     if !misbehave(mode) {
         std::io::stdout().write_all(&Deleted { pid: 0, exit_status: 137 }.encode_to_vec())?;
+    }
+    Ok(())
+}
+
+fn info(mode: &str) -> Outcome {
+    if !misbehave(mode) {
+        let value = br#"{"ociVersionMin": "1.0.0", "ociVersionMax": "1.3.0", "mountOptions": ["rro"]}"#.to_vec();
+        let info = Info { name: "io.example.test.v1".to_owned(), features: Some(Features { value }) };
+        std::io::stdout().write_all(&info.encode_to_vec())?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What an OCI runtime reports about itself: its version, and the output of its command `features`.
+//! What an OCI runtime or a shim reports about itself: its version, and the features of the runtime.
 
 use crate::handler::{RuntimeFacts, RuntimeFeatures};
 
@@ -25,6 +25,16 @@ pub(super) fn parse(version: Option<&[u8]>, features: Option<&[u8]>) -> RuntimeF
         version: format!("{program} {number}").trim().to_owned(),
         features: reported.map(|features| convert(&features)),
     }
+}
+
+/// Returns what the output of `-info` of a shim means; `None` for a shim without that command.
+pub(super) fn parse_info(output: Option<&[u8]>) -> RuntimeFacts {
+    let Some(info) = output.and_then(|output| shim::Info::parse(output).ok()) else { return RuntimeFacts::default() };
+    let reported = info.features.and_then(|text| oci::from_json::<oci::Features>(&text).ok());
+    let mut version = format!("{} {}", info.name, info.version.trim_start_matches('v')).trim().to_owned();
+    version.retain(|character| !character.is_control());
+    version.truncate(version.floor_char_boundary(VERSION_MAX));
+    RuntimeFacts { version, features: reported.map(|features| convert(&features)), too_old: None }
 }
 
 /// Returns the name and the version in the first line of `--version`: `runc version 1.2.3`, `youki version: 0.5.3`.

@@ -1,7 +1,7 @@
 //! The program of a runtime handler, and what it reported about itself. It is run again after it was replaced.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -11,16 +11,23 @@ use rustix::fs::{Access, access};
 use super::{
     facts,
     query::{self, QueryError},
+    shim_path::find_shim,
 };
-use crate::handler::{OciHandler, RuntimeFacts};
+use crate::handler::{OciHandler, RuntimeFacts, ShimHandler};
 
 /// How long a failure is remembered, so that a program that hangs does not delay each pod, and what is known of a program
 /// that was killed.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
+/// A handler whose containers a program runs.
+pub(super) enum External {
+    Oci(OciHandler),
+    Shim(ShimHandler),
+}
+
 /// The program of a handler, and what is known about it.
 pub(super) struct Program {
-    pub(super) handler: OciHandler,
+    pub(super) handler: External,
     /// Held while the program is run: other callers wait for the result.
     query: tokio::sync::Mutex<()>,
     known: Mutex<Option<Known>>,
@@ -44,7 +51,7 @@ struct FileVersion {
 }
 
 impl Program {
-    pub(super) fn new(handler: OciHandler) -> Self {
+    pub(super) fn new(handler: External) -> Self {
         Self { handler, query: tokio::sync::Mutex::new(()), known: Mutex::new(None) }
     }
 
@@ -53,7 +60,7 @@ impl Program {
     /// # Errors
     /// Why the program cannot be executed, with the remedy.
     pub(super) async fn facts(&self) -> Result<RuntimeFacts, String> {
-        let file = self.file_version()?;
+        let (binary, file) = self.file_version()?;
         if let Some(facts) = self.known(file, RETRY_AFTER) {
             return facts;
         }
@@ -61,12 +68,12 @@ impl Program {
         if let Some(facts) = self.known(file, RETRY_AFTER) {
             return facts;
         }
-        let (facts, is_final) = run(&self.handler).await;
+        let (facts, is_final) = self.handler.run(&binary).await;
         match &facts {
-            Err(error) => tracing::warn!(handler = self.handler.name, "{error}"),
+            Err(error) => tracing::warn!(handler = self.handler.name(), "{error}"),
             Ok(_) if !is_final => {
-                let binary = self.handler.binary.display();
-                tracing::warn!(handler = self.handler.name, "{binary} --version or features was killed by a signal");
+                let binary = binary.display();
+                tracing::warn!(handler = self.handler.name(), "{binary} was killed while it reported its features");
             }
             Ok(_) => {}
         }
@@ -79,14 +86,19 @@ impl Program {
     /// since it was replaced.
     pub(super) fn known_facts(&self) -> Option<Result<RuntimeFacts, String>> {
         match self.file_version() {
-            Ok(file) => self.known(file, Duration::MAX),
+            Ok((_, file)) => self.known(file, Duration::MAX),
             Err(cause) => Some(Err(cause)),
         }
     }
 
-    fn file_version(&self) -> Result<FileVersion, String> {
-        let version = offload::in_place(|| file_version(&self.handler.binary));
-        version.map_err(|cause| cannot_execute(&self.handler, &cause))
+    /// Returns the path of the program, and the version of that file.
+    fn file_version(&self) -> Result<(PathBuf, FileVersion), String> {
+        let binary = self.handler.binary()?;
+        let version = offload::in_place(|| file_version(&binary));
+        match version {
+            Ok(version) => Ok((binary, version)),
+            Err(cause) => Err(self.handler.cannot_execute(&binary, &cause)),
+        }
     }
 
     /// Returns what the program reported; what is not final only if it is not older than `age`.
@@ -112,32 +124,75 @@ fn file_version(path: &Path) -> Result<FileVersion, String> {
     })
 }
 
-/// Runs the program. Returns what it reported, and whether that is final.
-async fn run(handler: &OciHandler) -> (Result<RuntimeFacts, String>, bool) {
-    let (binary, environment) = (&handler.binary, &handler.environment);
-    let (version, features) = tokio::join!(
-        query::output(binary, &["--version"], environment),
-        query::output(binary, &["features"], environment)
-    );
-    for outcome in [&version, &features] {
-        match outcome {
-            Err(QueryError::NotExecuted(cause)) => return (Err(cannot_execute(handler, cause)), false),
-            Err(QueryError::TimedOut) => {
-                let binary = binary.display();
-                let hangs = format!("{binary} hangs: neither --version nor features may wait for anything; run both");
-                return (Err(hangs), false);
-            }
-            Err(QueryError::Failed | QueryError::Killed) | Ok(_) => {}
+impl External {
+    fn name(&self) -> &str {
+        match self {
+            Self::Oci(handler) => &handler.name,
+            Self::Shim(handler) => &handler.name,
         }
     }
-    let was_killed = [&version, &features].into_iter().any(|outcome| *outcome == Err(QueryError::Killed));
-    // A runtime that lacks one of them reports less.
-    (Ok(facts::parse(version.ok().as_deref(), features.ok().as_deref())), !was_killed)
-}
 
-fn cannot_execute(handler: &OciHandler, cause: &str) -> String {
-    let (binary, name) = (handler.binary.display(), &handler.name);
-    format!("{binary} cannot be executed: {cause}; install the runtime, or correct handlers.{name}.binary")
+    /// Returns the program as it is configured: a path, or the name of a shim.
+    pub(super) fn configured(&self) -> &PathBuf {
+        match self {
+            Self::Oci(handler) => &handler.binary,
+            Self::Shim(handler) => &handler.binary,
+        }
+    }
+
+    /// Returns the path of the program.
+    fn binary(&self) -> Result<PathBuf, String> {
+        match self {
+            Self::Oci(handler) => Ok(handler.binary.clone()),
+            Self::Shim(handler) => find_shim(handler).map_err(|error| error.message),
+        }
+    }
+
+    /// Runs the program. Returns what it reported, and whether that is final.
+    async fn run(&self, binary: &Path) -> (Result<RuntimeFacts, String>, bool) {
+        let (facts, outcomes) = match self {
+            Self::Oci(handler) => {
+                let (version, features) = tokio::join!(
+                    query::output(binary, &["--version"], &handler.environment, &[]),
+                    query::output(binary, &["features"], &handler.environment, &[])
+                );
+                // A runtime that lacks one of them reports less.
+                let facts = facts::parse(version.as_deref().ok(), features.as_deref().ok());
+                (facts, vec![version, features])
+            }
+            Self::Shim(handler) => {
+                let input = shim::Info::stdin(handler.options.as_ref());
+                let info = query::output(binary, &shim::Info::ARGUMENTS, &handler.environment, &input).await;
+                (facts::parse_info(info.as_deref().ok()), vec![info])
+            }
+        };
+        for outcome in &outcomes {
+            match outcome {
+                Err(QueryError::NotExecuted(cause)) => return (Err(self.cannot_execute(binary, cause)), false),
+                Err(QueryError::TimedOut) => return (Err(self.hangs(binary)), false),
+                Err(QueryError::Failed | QueryError::Killed) | Ok(_) => {}
+            }
+        }
+        let was_killed = outcomes.contains(&Err(QueryError::Killed));
+        (Ok(facts), !was_killed)
+    }
+
+    fn hangs(&self, binary: &Path) -> String {
+        let binary = binary.display();
+        match self {
+            Self::Oci(_) => format!("{binary} hangs: neither --version nor features may wait for anything; run both"),
+            Self::Shim(_) => format!("{binary} hangs: -info may not wait for anything; run it"),
+        }
+    }
+
+    fn cannot_execute(&self, binary: &Path, cause: &str) -> String {
+        let (binary, name) = (binary.display(), self.name());
+        let program = match self {
+            Self::Oci(_) => "runtime",
+            Self::Shim(_) => "shim",
+        };
+        format!("{binary} cannot be executed: {cause}; install the {program}, or correct handlers.{name}.binary")
+    }
 }
 
 #[cfg(test)]
@@ -152,10 +207,10 @@ mod tests {
         let binary = directory.path().join("runtime");
         fs::write(&binary, "#!/bin/sh\n[ $1 = --version ] && echo x version 1 && exit\nkill -9 $$\n").expect("write");
         fs::set_permissions(&binary, PermissionsExt::from_mode(0o755)).expect("chmod");
-        let program = Program::new(OciHandler { binary, ..OciHandler::default() });
+        let program = Program::new(External::Oci(OciHandler { binary, ..OciHandler::default() }));
         let facts = program.facts().await.expect("it can be executed");
         assert_eq!((facts.version.as_str(), facts.features), ("x 1", None));
-        let file = program.file_version().expect("the file");
+        let (_, file) = program.file_version().expect("the file");
         assert!(program.known(file, RETRY_AFTER).is_some(), "it is not run for each pod");
         assert!(program.known(file, Duration::ZERO).is_none(), "but again after some time");
     }
