@@ -53,7 +53,7 @@ def _pod(name, runtime_class, **more):
     probe = {"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1}
     dying = {"exec": {"command": ["test", "!", "-e", "/tmp/die"]}, "periodSeconds": 1, "failureThreshold": 1}
     return pod(name, shell(script=f"echo output of {name}; touch /tmp/ready; {FOREVER}", readinessProbe=probe, livenessProbe=dying,
-                           resources={"limits": {"memory": "64Mi", "cpu": "500m"}}),
+                           resources={"limits": {"memory": "64Mi", "cpu": "500m"}, "requests": {"memory": "16Mi", "cpu": "10m"}}),
                {"name": "web", "image": AGNHOST, "args": ["netexec", "--http-port=8080"], "readinessProbe": {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1}},
                **chosen, **more)
 
