@@ -1,6 +1,11 @@
 //! Runtime handlers that an administrator configures.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 /// A runtime handler whose containers a program with the command line of runc creates, starts and deletes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,6 +30,13 @@ pub struct OciHandler {
     pub privileged_devices: PrivilegedDevices,
     /// Specification whose properties containers get if the request does not determine them.
     pub base_spec: Option<Arc<oci::Spec>>,
+}
+
+impl OciHandler {
+    /// Returns the directory of its state, on a node with this state directory.
+    pub(crate) fn root(&self, state_dir: &Path) -> PathBuf {
+        self.root.clone().unwrap_or_else(|| state_dir.join("runtime").join(&self.name))
+    }
 }
 
 /// Devices of privileged containers.

@@ -86,6 +86,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
             config.handlers.clone(),
             config.shim_handlers.clone(),
             config.wasm.clone().map(|wasm| Wasm::new(wasm, &config.data_dir)),
+            &config.state_dir,
         )),
         cdi: cdi::Registry::new(config.cdi_dirs.clone()),
         host_files: HostFiles::default(),

@@ -40,7 +40,7 @@ const DELETE_TRIES: u32 = 3;
 
 /// Returns the OCI runtime of a new container with this state directory.
 pub(crate) fn runtime_of(handler: &OciHandler, state_dir: &Path, container: &Path) -> Result<ContainerRuntime, Error> {
-    let root = handler.root.clone().unwrap_or_else(|| state_dir.join("runtime").join(&handler.name));
+    let root = handler.root(state_dir);
     let text = |path: &Path| {
         let message = || Error::invalid(format!("runtime handler {}: {path:?} is not valid UTF-8", handler.name));
         path.to_str().map(str::to_owned).ok_or_else(message)

@@ -5,7 +5,12 @@ mod program;
 mod query;
 mod shim_path;
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 
@@ -87,8 +92,12 @@ impl Handlers {
         oci: impl IntoIterator<Item = OciHandler>,
         shims: impl IntoIterator<Item = ShimHandler>,
         wasm: Option<Wasm>,
+        state_dir: &Path,
     ) -> Self {
-        let oci = oci.into_iter().map(|handler| (handler.name.clone(), External::Oci(handler)));
+        let oci = oci.into_iter().map(|handler| {
+            let root = handler.root(state_dir);
+            (handler.name.clone(), External::Oci(OciHandler { root: Some(root), ..handler }))
+        });
         let shims = shims.into_iter().map(|handler| (handler.name.clone(), External::Shim(handler)));
         let external = oci.chain(shims).map(|(name, handler)| (name, Arc::new(Program::new(handler))));
         Self { default, external: external.collect(), wasm: wasm.map(Arc::new) }
@@ -222,7 +231,7 @@ mod tests {
     fn a_handler_is_found_by_its_name_and_an_unknown_one_is_refused() {
         let crun = OciHandler { name: "crun".into(), ..OciHandler::default() };
         let runsc = ShimHandler { name: "runsc".into(), ..ShimHandler::default() };
-        let handlers = Handlers::new("pinion".into(), [crun], [runsc], None);
+        let handlers = Handlers::new("pinion".into(), [crun], [runsc], None, Path::new("/run/pinion"));
         assert!(matches!(handlers.get(""), Ok(Handler::Native)));
         assert!(matches!(handlers.get("pinion"), Ok(Handler::Native)));
         assert!(matches!(handlers.get("crun"), Ok(Handler::Oci(handler)) if handler.name == "crun"));
@@ -251,6 +260,7 @@ mod tests {
             [OciHandler { name: "x".into(), binary: binary.clone(), ..Default::default() }],
             [],
             None,
+            directory.path(),
         );
         let error = handlers.facts("x").await.expect_err("it is missing").message;
         assert!(error.contains("cannot be executed: No such file") && error.contains("handlers.x.binary"), "{error}");

@@ -152,9 +152,12 @@ impl External {
     async fn run(&self, binary: &Path) -> (Result<RuntimeFacts, String>, bool) {
         let (facts, outcomes) = match self {
             Self::Oci(handler) => {
+                // Without a root, some create the one that they have by default.
+                let root = handler.root.as_deref().unwrap_or(Path::new("/run")).to_string_lossy();
+                let (version, features) = (["--root", &root, "--version"], ["--root", &root, "features"]);
                 let (version, features) = tokio::join!(
-                    query::output(binary, &["--version"], &handler.environment, &[]),
-                    query::output(binary, &["features"], &handler.environment, &[])
+                    query::output(binary, &version, &handler.environment, &[]),
+                    query::output(binary, &features, &handler.environment, &[])
                 );
                 // A runtime that lacks one of them reports less.
                 let facts = facts::parse(version.as_deref().ok(), features.as_deref().ok());
@@ -205,7 +208,7 @@ mod tests {
     async fn what_a_killed_program_reported_is_not_final() {
         let directory = tempfile::tempdir().expect("a directory");
         let binary = directory.path().join("runtime");
-        fs::write(&binary, "#!/bin/sh\n[ $1 = --version ] && echo x version 1 && exit\nkill -9 $$\n").expect("write");
+        fs::write(&binary, "#!/bin/sh\n[ $3 = --version ] && echo x version 1 && exit\nkill -9 $$\n").expect("write");
         fs::set_permissions(&binary, PermissionsExt::from_mode(0o755)).expect("chmod");
         let program = Program::new(External::Oci(OciHandler { binary, ..OciHandler::default() }));
         let facts = program.facts().await.expect("it can be executed");
