@@ -26,12 +26,12 @@ def config(binaries, work):
 def run(steps, cluster):
     """Runs a static pod and a pod of the API with each RuntimeClass, all at once."""
     with steps.step("RuntimeClasses and pods of each are accepted"):
-        cluster.apply(*({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": name} for name in CLASSES if name))
+        handlers = {**{name: name for name in CLASSES if name}, "absent-handler": "absent"}
+        cluster.apply(*({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": handler} for name, handler in handlers.items()))
         for name in CLASSES:
             manifest = cluster.node.work / "manifests" / f"{_name(name)}.json"
             manifest.write_text(json.dumps(_pod(f"static-{_name(name)}", name)))
-        cluster.apply(*(_pod(f"class-{_name(name)}", name) for name in CLASSES), _pod("class-absent", "absent-handler"),
-                      {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "absent-handler"}, "handler": "absent"})
+        cluster.apply(*(_pod(f"class-{_name(name)}", name) for name in CLASSES), _pod("class-absent", "absent-handler"))
     for name in CLASSES:
         for prefix, suffix in (("static", "-node"), ("class", "")):
             _check(steps, cluster, f"{prefix}-{_name(name)}{suffix}", name)
