@@ -48,7 +48,6 @@ mod namespaces;
 mod oci_runtime;
 mod oom_kills;
 mod output;
-mod pod_init;
 mod priority;
 mod process;
 mod programs;

@@ -24,7 +24,7 @@ const ALLOWED: [(&str, &[&str]); 34] = [
     ("nri", &["offload", "ttrpc"]),
     ("shim", &["ttrpc"]),
     ("config-import", &[]),
-    ("pinmon", &["monitor-api", "container", "cgroup", "seccomp", "oci", "syscall"]),
+    ("pinmon", &["monitor-api", "pod-init", "container", "cgroup", "seccomp", "oci", "syscall"]),
     ("pinrun", &["container", "cgroup", "seccomp", "oci", "syscall"]),
     ("image", &["telemetry", "oci", "syscall"]),
     ("network", &["telemetry", "offload", "netns", "syscall"]),
@@ -44,6 +44,7 @@ const ALLOWED: [(&str, &[&str]); 34] = [
             "nri",
             "shim",
             "monitor-api",
+            "pod-init",
             "syscall",
         ],
     ),
@@ -67,8 +68,19 @@ const ALLOWED: [(&str, &[&str]); 34] = [
 const TESTBED: &str = "testbed";
 
 /// Crates that are linked into small, single-threaded, static programs; they must not depend on an async runtime.
-const SMALL: [&str; 10] =
-    ["telemetry", "syscall", "oci", "seccomp", "cgroup", "netns", "container", "monitor-api", "pinmon", "pinrun"];
+const SMALL: [&str; 11] = [
+    "telemetry",
+    "syscall",
+    "oci",
+    "seccomp",
+    "cgroup",
+    "netns",
+    "container",
+    "monitor-api",
+    "pod-init",
+    "pinmon",
+    "pinrun",
+];
 
 fn metadata() -> serde_json::Value {
     let out = Command::new(env!("CARGO"))

@@ -1,9 +1,9 @@
-//! Builds the init of pods with a shared PID namespace (`podinit/init.rs`): static, without a C library, embedded in
-//! pinmon.
+//! Builds the init of pods with a shared PID namespace (`init.rs`): static, without a C library, embedded in
+//! the library.
 
 use std::{env, path::PathBuf, process::Command};
 
-const SOURCE: &str = "podinit/init.rs";
+const SOURCE: &str = "init.rs";
 
 fn main() {
     println!("cargo::rerun-if-changed={SOURCE}");

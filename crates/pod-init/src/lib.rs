@@ -1,8 +1,10 @@
-//! Program and root file system of a pod's init (`podinit/init.rs`): a read-only file system with this single file.
+//! A program that waits for SIGTERM and reaps orphans (`init.rs`), and a root file system with only that program: the
+//! init process of a pod with a shared PID namespace, and the sandbox container of shims that need one.
+
+#![forbid(unsafe_code)]
 
 use std::io;
 
-use monitor_api::UserMappings;
 use rustix::{
     fd::OwnedFd,
     fs::{Mode, OFlags, openat},
@@ -10,24 +12,25 @@ use rustix::{
 };
 
 /// Path in that root file system. Its file name is what `ps` shows.
-pub(crate) const PATH: &str = "/pod-init";
+pub const PATH: &str = "/pod-init";
 
 /// The program, static and without a C library.
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pod-init"));
 
-/// Creates a detached mount for one pod, owned by root of its user namespace. Nothing of the host is reachable through
-/// `/proc/1/root`.
-pub(crate) fn root(user: Option<&UserMappings>) -> io::Result<OwnedFd> {
+/// Creates the root file system as a detached mount (a tmpfs), which `owner` owns: user and group id on the node. Nothing
+/// of the node is reachable through it.
+///
+/// # Errors
+/// Those of fsopen(2), fsmount(2) and open(2); Linux 5.2.
+pub fn root(owner: Option<(u32, u32)>) -> io::Result<OwnedFd> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "source", "pod-init")?;
     fsconfig_set_string(&context, "mode", "0555")?;
     fsconfig_set_string(&context, "size", "64k")?;
-    if let Some(user) = user {
+    if let Some((user, group)) = owner {
         // Root of the pod creates mount points in it.
-        for (option, map) in [("uid", &user.uids), ("gid", &user.gids)] {
-            let root = map.iter().find(|line| line.container_id == 0).map_or(0, |line| line.host_id);
-            fsconfig_set_string(&context, option, root.to_string())?;
-        }
+        fsconfig_set_string(&context, "uid", user.to_string())?;
+        fsconfig_set_string(&context, "gid", group.to_string())?;
     }
     fsconfig_create(&context)?;
     // Not nodev, because /dev/null is created in it.
