@@ -121,6 +121,8 @@ pub struct ShimHandler {
     pub timeout: Duration,
     /// Annotations of pods and containers that it gets: whole names, or prefixes that end with `*`.
     pub allowed_annotations: Vec<String>,
+    /// Whether the sandbox of a pod is a container of its own, in which the others run (gVisor, Kata).
+    pub sandbox_container: bool,
 }
 
 /// The runtime handler whose containers are WebAssembly modules, which `pinion-wasm` runs.

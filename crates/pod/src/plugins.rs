@@ -111,30 +111,35 @@ pub(crate) async fn update_pod(
     Ok(round.update_pod(&describe_pod(parts, sandbox), overhead, resources).await?)
 }
 
+/// Returns a round of messages about a container. There is none about a sandbox container, which plugins do not know.
+fn round_about(parts: &Parts, container: &Container) -> Option<Round> {
+    if container.is_sandbox_container() { None } else { round(parts) }
+}
+
 /// Announces a container that is about to be started.
 pub(crate) async fn start_container(parts: &Arc<Parts>, container: &Arc<Container>) -> Result<(), Error> {
-    let Some(round) = round(parts) else { return Ok(()) };
+    let Some(round) = round_about(parts, container) else { return Ok(()) };
     let (pod, message) = messages_of(parts, container).await;
     Ok(round.container_event(Event::StartContainer, pod.as_ref(), &message).await?)
 }
 
 /// Announces what happened to a container. What a plugin responds does not matter anymore.
 pub(crate) async fn container_event(parts: &Arc<Parts>, event: Event, container: &Arc<Container>) {
-    let Some(round) = round(parts) else { return };
+    let Some(round) = round_about(parts, container) else { return };
     let (pod, message) = messages_of(parts, container).await;
     round.announce_container(event, pod.as_ref(), &message).await;
 }
 
 /// Returns the messages that describe a container and its pod, for the event of its removal; `None` without plugins.
 pub(crate) async fn removal_messages(parts: &Arc<Parts>, container: &Arc<Container>) -> Option<Messages> {
-    round(parts)?;
+    round_about(parts, container)?;
     Some(messages_of(parts, container).await)
 }
 
 /// Announces a container that was removed, also to a plugin that joined while it was: without `messages` from before the
 /// removal, the container is described without its specification.
 pub(crate) async fn removed(parts: &Arc<Parts>, container: &Arc<Container>, messages: Option<Messages>) {
-    let Some(round) = round(parts) else { return };
+    let Some(round) = round_about(parts, container) else { return };
     let (pod, message) = match messages {
         Some(messages) => messages,
         None => messages_of(parts, container).await,

@@ -14,6 +14,7 @@ pub(crate) mod parent_cgroup;
 pub(crate) mod port_forward;
 pub(crate) mod remove;
 pub(crate) mod run;
+pub(crate) mod sandbox_container;
 pub(crate) mod stop;
 mod sysctls;
 pub(crate) mod teardown;

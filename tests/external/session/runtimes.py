@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .runtime import CACHE
 from .sources import go_build, go_module, install_packages
-from .wrapper import hide_unified, wrap
+from .wrapper import hide_unified, missing_capabilities, wrap
 
 RUNC = "v1.5.2"
 CONTAINERD = "v2.4.2"
@@ -49,8 +49,13 @@ def runsc():
 
 
 def runsc_shim():
-    """Builds gVisor's shim and returns its path."""
-    return go_build(go_module("gvisor.dev/gvisor", GVISOR, "gvisor"), CACHE / f"shims-{GVISOR}/containerd-shim-runsc-v1", "-ldflags", "-s -w", "./shim")
+    """Builds gVisor's shim and returns its path. It sets an OOM score for itself and fails if it may not, so where that is so, it is
+    built with the score that it has anyway."""
+    source = go_module("gvisor.dev/gvisor", GVISOR, "gvisor")
+    if "CAP_SYS_RESOURCE" in missing_capabilities():
+        file = source / "pkg/shim/v1/manager.go"
+        file.write_text(file.read_text().replace("oomScoreMax = -999", "oomScoreMax = 0"))
+    return go_build(source, CACHE / f"shims-{GVISOR}/containerd-shim-runsc-v1", "-ldflags", "-s -w", "./shim")
 
 
 def containerd():

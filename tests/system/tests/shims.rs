@@ -214,6 +214,85 @@ fn a_shim_that_does_not_exist_is_refused_with_its_pod() {
     node.end();
 }
 
+fn sandbox_handler(name: &str, misbehaviour: &str) -> String {
+    format!(
+        "[handlers.{name}]\nkind = \"shim\"\nbinary = \"{TEST_SHIM}\"\ntimeout = \"2s\"\nsandbox_container = true\n\
+         environment = [\"TEST_SHIM={misbehaviour}\"]\n"
+    )
+}
+
+/// Returns the type, the id of the sandbox, and the id of each container that a shim was given.
+fn bundles(node: &Node) -> Vec<(String, String, String)> {
+    let configs = node.run("sh", &["-c", "cat /run/pinion/container/*/bundle/*/config.json || true"]).ok();
+    let configs = serde_json::Deserializer::from_str(&configs).into_iter::<serde_json::Value>();
+    let annotation = |config: &serde_json::Value, name: &str| {
+        config["annotations"][format!("io.kubernetes.cri.{name}")].as_str().unwrap_or_default().to_owned()
+    };
+    let mut found: Vec<_> = configs
+        .map(|config| config.expect("JSON"))
+        .map(|config| {
+            let group = config["linux"]["cgroupsPath"].as_str().expect("a cgroup").to_owned();
+            (annotation(&config, "container-type"), annotation(&config, "sandbox-id"), group)
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn a_sandbox_container_is_the_first_and_its_end_stops_the_pod() {
+    let mut node = node_with(&sandbox_handler("sandbox", ""));
+    let pod = PodSpec::named(&node, "sandbox");
+    let pod_id = run_pod(&node, &pod, "sandbox").ok();
+    assert_eq!(bundles(&node), [], "it is created with the first container");
+    let ids = ["one", "two"]
+        .map(|name| node.run_container(&pod_id, &pod, &ContainerSpec::new(name, IMAGE, &["sleep", "1000"])));
+    let created = bundles(&node);
+    let types: Vec<&str> = created.iter().map(|(kind, ..)| kind.as_str()).collect();
+    assert_eq!(types, ["container", "container", "sandbox"]);
+    assert!(created.iter().all(|(_, sandbox, _)| created[2].2.ends_with(sandbox)), "{created:?}");
+    assert_eq!(node.crictl(&["ps", "-aq"]).ok().lines().count(), 2, "it is not listed");
+    for round in 0..3 {
+        node.kill_in_turn(round);
+        wait_until("exec works", || node.crictl(&["exec", "-s", &ids[0], "echo", "alive"]).stdout.trim() == "alive");
+    }
+    // The containers in the sandbox may be replaced.
+    node.crictl(&["rm", "-f", &ids[0]]).ok();
+    let third = ContainerSpec::new("three", IMAGE, &["sleep", "1000"]);
+    let third = node.run_container(&pod_id, &pod, &third);
+    assert_eq!(bundles(&node).len(), 3);
+
+    let is_sandbox = |process: &system_tests::Process| process.command_line() == "/pod-init";
+    node.kill(node.processes().iter().find(|process| is_sandbox(process)).expect("it runs"));
+    let pod_state = || node.crictl(&["inspectp", &pod_id]).json()["status"]["state"].clone();
+    wait_until("the pod is stopped", || pod_state() == "SANDBOX_NOTREADY");
+    for id in [&ids[1], &third] {
+        assert_eq!(state(&node, id).0, "CONTAINER_EXITED");
+    }
+    let error = node.create_container(&pod_id, &pod, &ContainerSpec::new("late", IMAGE, &["sleep", "1000"])).error();
+    assert!(error.contains("create it again"), "{error}");
+    node.crictl(&["rmp", "-f", &pod_id]).ok();
+    check_gone(&node);
+    node.end();
+}
+
+#[test]
+fn a_sandbox_container_that_cannot_be_created_or_started_leaves_nothing_behind() {
+    let cases = [("refuse", "Create"), ("die", "Create"), ("refuse", "Start"), ("die", "Start"), ("hang", "Start")];
+    let name = |(mode, call): (&str, &str)| format!("{mode}-{}", call.to_lowercase());
+    let node = node_with(&cases.map(|case| sandbox_handler(&name(case), &format!("{} {}", case.0, case.1))).concat());
+    for case in cases {
+        let pod = PodSpec::named(&node, &name(case));
+        let pod_id = run_pod(&node, &pod, &name(case)).ok();
+        let error = node.create_container(&pod_id, &pod, &ContainerSpec::new("web", IMAGE, &["sleep", "1000"])).error();
+        assert!(error.contains("start the sandbox container of the pod"), "{case:?}: {error}");
+        assert_eq!(bundles(&node), [], "{case:?}");
+        node.crictl(&["rmp", "-f", &pod_id]).ok();
+    }
+    check_gone(&node);
+    node.end();
+}
+
 #[test]
 fn the_features_of_a_shim_are_those_that_it_reports() {
     let modes = ["works", "hang", "die", "refuse", "garbage", "lie"];

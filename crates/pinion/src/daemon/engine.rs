@@ -83,6 +83,7 @@ fn shim_handlers(config: &Config) -> Vec<pod::ShimHandler> {
             environment: handler.environment.clone(),
             timeout: handler.timeout,
             allowed_annotations: handler.allowed_annotations.clone(),
+            sandbox_container: handler.sandbox_container,
         })
     };
     config.handlers.iter().filter_map(convert).collect()

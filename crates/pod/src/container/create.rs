@@ -5,6 +5,7 @@ mod adjust_draft;
 mod check;
 mod phases;
 mod pid_namespace;
+pub(crate) mod sandbox_container;
 
 use std::sync::Arc;
 

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     ContainerDefaults, Error, OciHandler, SharedMode, Volume,
     error::failed,
-    namespaces::{FILES, KINDS, SHM, SharedResource, hostname, id_map},
+    namespaces::{FILES, KINDS, SHM, SharedResource, hostname, id_map, root_of},
     node::Handler,
     parts::Parts,
     stdio::{Stdio, log_file::LogFile},
@@ -224,6 +224,10 @@ pub(crate) fn filter(parts: &Parts, container: &Container) -> Result<Option<Owne
 pub(crate) fn rootfs(parts: &Parts, sandbox: &Sandbox, container: &Container, image: &Image) -> Result<OwnedFd, Error> {
     let _span = debug_span!("rootfs").entered();
     let (map, labels) = (id_map(&parts.monitor, sandbox)?, selinux::labels(&container.config().security));
+    if container.config().is_sandbox_container() {
+        let owner = map.as_ref().map(|_| root_of(sandbox.config()));
+        return pod_init::root(owner).map_err(failed("create the root of the sandbox container"));
+    }
     parts.node.images.prepare_mapped(container.id().as_str(), &image.id, map.as_ref())?;
     let options = MountOptions { map: map.as_ref(), label: labels.as_ref().map(|labels| labels.file.as_str()) };
     // Writable at first, because mount points are created in it. A root that is to be read-only becomes so afterwards.

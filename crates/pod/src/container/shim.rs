@@ -53,6 +53,7 @@ pub(crate) fn shim_for(
     state_dir: &Path,
     id: &ContainerId,
     container: &Path,
+    sandbox_container: Option<ContainerId>,
 ) -> Result<ContainerShim, Error> {
     let text = |path: &Path| {
         let message = || Error::invalid(format!("runtime handler {}: {path:?} is not valid UTF-8", handler.name));
@@ -74,5 +75,6 @@ pub(crate) fn shim_for(
         events: text(&state_dir.join(EVENTS))?,
         timeout: u32::try_from(handler.timeout.as_secs()).unwrap_or(u32::MAX),
         allowed_annotations: handler.allowed_annotations.clone(),
+        sandbox_container,
     })
 }

@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 use super::Engine;
 use crate::{
     AttachedClient, ContainerConfig, ContainerId, ContainerStatus, ContainerSummary, Error, ExecOutput, ExecRequest,
-    SandboxId, Selects, Session, container, exec, operation::to_completion, parts::Parts, sandbox::after_exit,
+    SandboxId, Selects, Session, container, exec,
+    operation::to_completion,
+    parts::Parts,
+    sandbox::{self, after_exit},
 };
 
 impl Engine {
@@ -22,6 +25,7 @@ impl Engine {
         sandbox: &(impl Selects<SandboxId> + ?Sized),
         config: ContainerConfig,
     ) -> Result<ContainerId, Error> {
+        sandbox::sandbox_container::ensure(&self.0, sandbox.as_ref()).await?;
         container::create::create(&self.0, sandbox.as_ref(), config).await
     }
 
@@ -183,7 +187,9 @@ impl Engine {
 
     /// Returns the status of all containers, the oldest first.
     pub fn containers(&self) -> Vec<ContainerStatus> {
-        let mut all: Vec<_> = self.0.registry.containers().iter().map(|container| container.status()).collect();
+        let containers = self.0.registry.containers();
+        let listed = containers.iter().filter(|container| !container.is_sandbox_container());
+        let mut all: Vec<_> = listed.map(|container| container.status()).collect();
         all.sort_by_key(|container| container.created_at);
         all
     }

@@ -11,7 +11,7 @@ use std::{fs, io, sync::Arc, time::Duration};
 use super::{
     logs::{ignore_missing, remove_logs},
     remove::remove as remove_sandbox,
-    stop::{PodUsers, stop_unused},
+    stop::{PodUsers, stop, stop_unused},
 };
 use crate::{
     ContainerId, ContainerState, ContainerStatus, Error, SandboxStatus, Selects,
@@ -26,7 +26,9 @@ pub(crate) fn resume(parts: &Arc<Parts>) {
     let containers = parts.registry.containers();
     for sandbox in parts.registry.sandboxes() {
         let pod = sandbox.status();
-        if is_removed_when_ended(&pod) && !containers.iter().any(|container| container.metadata.sandbox == pod.id) {
+        if is_removed_when_ended(&pod)
+            && !containers.iter().any(|one| one.metadata.sandbox == pod.id && !one.is_sandbox_container())
+        {
             let parts = Arc::clone(parts);
             tokio::spawn(async move { retry_until_done(pod.id.as_str(), || remove_pod(&parts, &pod)).await });
         }
@@ -42,6 +44,9 @@ pub(crate) fn container_started(parts: &Arc<Parts>, id: &(impl Selects<Container
 }
 
 fn watch(parts: &Arc<Parts>, container: ContainerStatus) {
+    if container.config.is_sandbox_container() {
+        return stop_with(parts, container);
+    }
     let remove = is_set(&container.config.annotations, REMOVE_ENDED);
     if !remove && !is_set(&container.config.annotations, RELEASE_ENDED) {
         return;
@@ -63,6 +68,19 @@ fn watch(parts: &Arc<Parts>, container: ContainerStatus) {
             retry_until_done(container.id.as_str(), || self::remove(&parts, &container)).await;
         } else if pod_of(&parts, &container).is_some_and(|pod| !is_from_kubelet(&pod)) {
             retry_until_done(container.id.as_str(), || release(&parts, &container)).await;
+        }
+    });
+}
+
+/// Stops a pod when its sandbox container has exited: nothing runs in it, and nothing can be created in it.
+fn stop_with(parts: &Arc<Parts>, container: ContainerStatus) {
+    let exited = exit::wait(parts, &container.id);
+    let parts = Arc::downgrade(parts);
+    tokio::spawn(async move {
+        if exited.await.is_ok()
+            && let Some(parts) = parts.upgrade()
+        {
+            retry_until_done(container.sandbox.as_str(), || stop(&parts, &container.sandbox)).await;
         }
     });
 }
@@ -100,7 +118,8 @@ async fn release(parts: &Arc<Parts>, container: &ContainerStatus) -> Result<(), 
     while !stop_unused(parts, &container.sandbox, PodUsers::NotExited).await? {
         let mut others = parts.registry.containers_of(&container.sandbox).into_iter();
         // Not kept while it is waited for: its removal must end the wait.
-        let other = others.find(|other| other.state() != ContainerState::Exited).map(|other| other.id().clone());
+        let other = others.find(|other| other.state() != ContainerState::Exited && !other.is_sandbox_container());
+        let other = other.map(|other| other.id().clone());
         drop(others);
         match other {
             // The loop checks again whether it exited or was removed.

@@ -1,7 +1,7 @@
 //! Whether the runtime handler of a pod can run it.
 
 use crate::{
-    Error, RuntimeFeatures, SandboxConfig,
+    Error, RuntimeFacts, RuntimeFeatures, SandboxConfig,
     node::{Handler, Node},
     parts::Parts,
 };
@@ -16,13 +16,23 @@ pub(super) async fn check_handler(parts: &Parts, config: &SandboxConfig) -> Resu
     };
     let facts = parts.node.handlers.facts(name).await?.unwrap_or_default();
     let features = facts.features.as_ref();
-    match lacks_cgroups(&parts.node, features).or_else(|| lacks_user_namespaces(config, features)) {
+    let lacks = || lacks_cgroups(&parts.node, features).or_else(|| lacks_user_namespaces(config, features));
+    match needs_shim(program, &facts).or_else(lacks) {
         None => Ok(()),
         Some(text) => {
             let program = if facts.version.is_empty() { format!("its {program}") } else { facts.version };
             Err(Error::invalid(format!("runtime handler {name:?}: {program} {text}")))
         }
     }
+}
+
+/// Returns why a runtime cannot run the containers of a pod by itself: those of gVisor are in a sandbox.
+fn needs_shim(program: &str, facts: &RuntimeFacts) -> Option<String> {
+    (program == "runtime" && facts.version.starts_with("runsc")).then(|| {
+        "runs the containers of a pod in a sandbox, which its shim starts; set kind = \"shim\" and binary = \
+         \"io.containerd.runsc.v1\" for this handler"
+            .to_owned()
+    })
 }
 
 /// Returns why the runtime cannot manage the cgroups of this node. One that does not report this may be able to. With

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use nri::Event;
 
 use super::{
-    stop::{lock_gate, stop_locked},
+    stop::{lock_gate, sandbox_last, stop_locked},
     teardown::teardown,
 };
 use crate::{
@@ -40,9 +40,11 @@ async fn begin(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<(), Error> 
     stop_locked(parts, sandbox).await?;
     sandbox.stage("remove its containers");
     let containers = parts.registry.containers_of(sandbox.id());
-    let removals = containers.iter().map(|container| container::remove::remove(parts, container.id()));
-    for removed in join_all(removals).await {
-        removed.map_err(with_context)?;
+    for containers in sandbox_last(&containers) {
+        let removals = containers.iter().map(|container| container::remove::remove(parts, container.id()));
+        for removed in join_all(removals).await {
+            removed.map_err(with_context)?;
+        }
     }
     sandbox.stage("remove");
     teardown(parts, sandbox).await.map_err(with_context)?;

@@ -12,7 +12,7 @@ use crate::{
     operation::with_timeout,
     parts::{Change, Parts},
     plugins,
-    store::{ContainerPhase, Sandbox, SandboxPhase},
+    store::{Container, ContainerPhase, Sandbox, SandboxPhase},
 };
 
 /// Stops a pod; succeeds if it is stopped or unknown. Concurrent requests share one stop. A pod that is being created
@@ -53,8 +53,11 @@ pub(crate) async fn stop_unused(
     };
     let gate = with_timeout(sandbox.gate.write(), || current_stage(parts, &sandbox)).await;
     let _gate = gate.map_err(|e| e.during(format_args!("stop pod {}", sandbox.id())))?;
-    let uses = |phase: ContainerPhase| users == PodUsers::All || phase != ContainerPhase::Exited;
-    if parts.registry.containers_of(sandbox.id()).iter().any(|container| uses(container.record().phase)) {
+    let uses = |container: &Arc<Container>| {
+        let is_user = users == PodUsers::All || container.record().phase != ContainerPhase::Exited;
+        is_user && !container.is_sandbox_container()
+    };
+    if parts.registry.containers_of(sandbox.id()).iter().any(uses) {
         return Ok(false);
     }
     stop_locked(parts, &sandbox).await.map(|()| true)
@@ -103,6 +106,12 @@ fn current_stage(parts: &Parts, sandbox: &Sandbox) -> String {
     }
 }
 
+/// Divides the containers of a pod into those in its sandbox, and the sandbox container, whose end would kill the others.
+pub(super) fn sandbox_last(containers: &[Arc<Container>]) -> [Vec<&Arc<Container>>; 2] {
+    let (last, first) = containers.iter().partition(|container| container.is_sandbox_container());
+    [first, last]
+}
+
 /// Stops a pod. The caller must hold its gate.
 pub(super) async fn stop_locked(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
     if sandbox.record().phase == SandboxPhase::Stopped {
@@ -111,9 +120,11 @@ pub(super) async fn stop_locked(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> R
     let with_context = |e: Error| e.during(format_args!("stop pod {}", sandbox.id()));
     sandbox.stage("stop its containers");
     let containers = parts.registry.containers_of(sandbox.id());
-    let stops = containers.iter().map(|container| container::stop::stop(parts, container.id(), Duration::ZERO));
-    for stopped in join_all(stops).await {
-        stopped.map_err(with_context)?;
+    for containers in sandbox_last(&containers) {
+        let stops = containers.iter().map(|container| container::stop::stop(parts, container.id(), Duration::ZERO));
+        for stopped in join_all(stops).await {
+            stopped.map_err(with_context)?;
+        }
     }
     join_all(containers.iter().map(|container| announce_stop(parts, container))).await;
     plugins::pod_event(parts, Event::StopPodSandbox, sandbox).await;

@@ -105,6 +105,11 @@ impl Container {
         (self.metadata.sandbox.clone(), self.config().name.clone(), self.config().attempt)
     }
 
+    /// Whether this is the sandbox container of its pod, which no list contains.
+    pub(crate) fn is_sandbox_container(&self) -> bool {
+        self.config().is_sandbox_container()
+    }
+
     pub(crate) fn config(&self) -> &ContainerConfig {
         &self.metadata.config
     }

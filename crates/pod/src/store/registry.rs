@@ -192,6 +192,9 @@ impl Registry {
     }
 
     fn announce_container(&self, kind: EventKind, container: &Container) {
+        if container.is_sandbox_container() {
+            return;
+        }
         self.events.send(|| {
             let sandbox = self.sandbox(&container.metadata.sandbox).ok();
             let id = ObjectId::Container(container.id().clone());
@@ -201,7 +204,8 @@ impl Registry {
 
     fn event(&self, kind: EventKind, id: ObjectId, sandbox_id: &SandboxId, sandbox: Option<&Sandbox>) -> Event {
         let containers = self.containers_of(sandbox_id);
-        let containers = containers.iter().map(|container| container.status()).filter(|status| !status.creating);
+        let containers = containers.iter().filter(|container| !container.is_sandbox_container());
+        let containers = containers.map(|container| container.status()).filter(|status| !status.creating);
         Event { kind, id, at: clock::now(), sandbox: sandbox.map(Sandbox::status), containers: containers.collect() }
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Sandbox {
     pub(crate) pid: tokio::sync::Mutex<Option<OwnedFd>>,
     /// Held while a shim of the pod is started or ended.
     pub(crate) shims: tokio::sync::Mutex<()>,
+    /// Held while its sandbox container is created and started.
+    pub(crate) sandbox_container: tokio::sync::Mutex<()>,
     /// Permits for programs that create its containers.
     pub(crate) programs: PodPrograms,
     /// Set when its creation must be aborted.
@@ -49,6 +51,7 @@ impl Sandbox {
             known_to_plugins: AtomicBool::new(false),
             pid: tokio::sync::Mutex::new(None),
             shims: tokio::sync::Mutex::default(),
+            sandbox_container: tokio::sync::Mutex::default(),
             programs: PodPrograms::default(),
             cancelled: watch::Sender::new(false),
             record: watch::Sender::new(Arc::new(record)),

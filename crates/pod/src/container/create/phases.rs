@@ -13,7 +13,7 @@ use rustix::fd::OwnedFd;
 use tokio::sync::OwnedMutexGuard;
 use tracing::{Instrument, debug_span};
 
-use super::{adjust_draft::adjust_draft, pid_namespace::pid_namespace_of};
+use super::{adjust_draft::adjust_draft, pid_namespace::pid_namespace_of, sandbox_container};
 use crate::{
     ContainerConfig, ContainerId, Error, Signal, annotation, clock,
     container::{
@@ -217,7 +217,10 @@ async fn try_prepare(
 ) -> Result<Prepared, Error> {
     let permit = recorded.parts.concurrency.mount().await?;
     recorded.container.stage("prepare mounts and streams");
-    let round = plugins::admit(recorded.parts, &recorded.container, recorded.required)?;
+    let round = match recorded.container.config().is_sandbox_container() {
+        true => None,
+        false => plugins::admit(recorded.parts, &recorded.container, recorded.required)?,
+    };
     let (parts, sandbox, container, image) = recorded.to_owned_inputs();
     let drafted = blocking(move || {
         let _permit = permit;
@@ -345,7 +348,13 @@ fn metadata(
     let (runtime, shim) = match parts.node.handlers.get(&sandbox.config().runtime_handler)? {
         Handler::Native | Handler::Wasm(_) => (None, None),
         Handler::Oci(handler) => (Some(runtime_of(handler, state_dir, &directory)?), None),
-        Handler::Shim(handler) => (None, Some(shim_for(handler, state_dir, &id, &directory)?)),
+        Handler::Shim(handler) => {
+            let sandbox_container = match config.is_sandbox_container() {
+                true => Some(id.clone()),
+                false => sandbox_container::find(parts, sandbox).map(|container| container.id().clone()),
+            };
+            (None, Some(shim_for(handler, state_dir, &id, &directory, sandbox_container)?))
+        }
     };
     let image_signal = image.config.stop_signal.as_deref().and_then(|text| Signal::parse(text.trim()));
     Ok(ContainerMetadata {

@@ -61,7 +61,10 @@ pub(crate) fn write_shim_bundle(
         let created = fs::DirBuilder::new().mode(0o711).create(parent);
         created.map_err(failed(format_args!("create {}", parent.display())))?;
     }
-    let user = BundleUser::Shim { allowed_annotations: &shim.allowed_annotations };
+    let user = BundleUser::Shim {
+        allowed_annotations: &shim.allowed_annotations,
+        sandbox_container: shim.sandbox_container.as_ref(),
+    };
     write(&shim.bundle, user, (sandbox, container), inputs, send)?;
     fifos::create_fifo(&directory.join(LOG))
 }

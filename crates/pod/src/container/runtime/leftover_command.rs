@@ -138,12 +138,11 @@ mod tests {
         let path = bundle.path().join(COMMAND_LOCK);
         let file = fs::File::create(&path).expect("the file");
         flock(&file, FlockOperation::NonBlockingLockExclusive).expect("the lock");
-        let mut other = Command::new("setsid").args(["sleep", "8006"]).process_group(0).spawn().expect("setsid runs");
+        // It leads no process group, so that it does not fork.
+        let mut other = Command::new("setsid").args(["sleep", "8006"]).spawn().expect("setsid runs");
         let pid = other.id();
         let session = || stat(pid).ok().flatten().map(|stat| stat.session);
-        while session() != i32::try_from(pid).ok() {
-            thread::sleep(PAUSE);
-        }
+        testbed::wait_until("it leads a session", Duration::from_secs(10), || session() == i32::try_from(pid).ok());
         for text in [format!("{pid} 1\n"), format!("{pid}\n")] {
             fs::write(&path, text).expect("write");
             end(bundle.path(), Duration::ZERO);

@@ -7,7 +7,11 @@ use monitor_api::{Attachments, PRIVATE, Role};
 use oci::{NamespaceType, Root, Spec};
 
 use super::{base_spec, privileges::limit_to_own};
-use crate::store::{Container, Sandbox};
+use crate::{
+    ContainerId,
+    namespaces::hostname,
+    store::{Container, Sandbox},
+};
 
 /// Version of the specification: the newest that runtimes of 2023 accept. Newer properties are ignored by them.
 const VERSION: &str = "1.0.2";
@@ -40,6 +44,8 @@ pub(super) enum BundleUser<'a> {
     Shim {
         /// Annotations that it gets.
         allowed_annotations: &'a [String],
+        /// The sandbox container of the pod.
+        sandbox_container: Option<&'a ContainerId>,
     },
 }
 
@@ -86,6 +92,10 @@ pub(super) fn standalone(
         linux.rootfs_propagation = linux.rootfs_propagation.take().or_else(|| propagation(&spec.mounts));
     }
     spec.annotations.extend(annotations(user, sandbox, container));
+    if let BundleUser::Shim { sandbox_container: Some(_), .. } = user {
+        // The kernel of the sandbox does not see the name in the UTS namespace of the pod.
+        spec.hostname = Some(hostname(sandbox.config()));
+    }
     if let Some(process) = &mut spec.process {
         limit_to_own(process);
     }
@@ -113,9 +123,8 @@ fn annotations(user: BundleUser<'_>, sandbox: &Sandbox, container: &Container) -
         BundleUser::Oci { allowed_annotations, default_annotations } => {
             (allowed_annotations, Some(default_annotations))
         }
-        BundleUser::Shim { allowed_annotations } => (allowed_annotations, None),
+        BundleUser::Shim { allowed_annotations, .. } => (allowed_annotations, None),
     };
-    let is_shim = default.is_none();
     let (pod, config) = (sandbox.config(), container.config());
     let is_allowed = |name: &String| {
         let matches = |pattern: &String| match pattern.strip_suffix('*') {
@@ -139,9 +148,19 @@ fn annotations(user: BundleUser<'_>, sandbox: &Sandbox, container: &Container) -
     ];
     let known = known.map(|(name, value)| (format!("io.kubernetes.cri.{name}"), value.to_owned()));
     annotations.extend(known);
-    if is_shim {
-        // With it, shims of sandboxes expect that a container of type "sandbox" was created before.
-        annotations.remove("io.kubernetes.cri.container-type");
+    if let BundleUser::Shim { sandbox_container, .. } = user {
+        const TYPE: &str = "io.kubernetes.cri.container-type";
+        match sandbox_container {
+            // With it, shims of sandboxes expect that a container of type "sandbox" was created before.
+            None => drop(annotations.remove(TYPE)),
+            Some(sandbox) => {
+                // Shims find the sandbox by the id of the container.
+                annotations.insert("io.kubernetes.cri.sandbox-id".to_owned(), sandbox.to_string());
+                if sandbox == container.id() {
+                    annotations.insert(TYPE.to_owned(), "sandbox".to_owned());
+                }
+            }
+        }
     }
     annotations
 }

@@ -166,7 +166,12 @@ impl External {
             Self::Shim(handler) => {
                 let input = shim::Info::stdin(handler.options.as_ref());
                 let info = query::output(binary, &shim::Info::ARGUMENTS, &handler.environment, &input).await;
-                (facts::parse_info(info.as_deref().ok()), vec![info])
+                let mut facts = facts::parse_info(info.as_deref().ok());
+                if let (true, Some(features)) = (handler.sandbox_container, &mut facts.features) {
+                    // Those that the runtime creates in its sandbox. It cannot join that of the pod.
+                    features.user_namespaces = false;
+                }
+                (facts, vec![info])
             }
         };
         for outcome in &outcomes {

@@ -1,12 +1,12 @@
 //! A container whose record cannot be read. It is listed, with an unknown state while it runs, and can be stopped and
 //! removed with all its resources.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use monitor_api::Holding;
 
 use crate::{
-    ContainerConfig, ContainerId, Error, GroupsPolicy, PidMode, SandboxId, SeccompChoice, Security, UserChoice, clock,
+    ContainerConfig, ContainerId, Error, SandboxId, clock,
     store::{ContainerMetadata, ContainerPhase, ContainerRecord, unknown_exit},
 };
 
@@ -18,7 +18,7 @@ pub(crate) fn broken(id: &ContainerId, holding: Option<&Holding>, why: &Error) -
     let metadata = ContainerMetadata {
         id: id.clone(),
         sandbox: sandbox.unwrap_or_else(SandboxId::unknown),
-        config: Arc::new(config(id)),
+        config: Arc::new(ContainerConfig::minimal(format!("broken-{id:.12}"))),
         image_id: String::new(),
         created_at: clock::now(),
         log_path: None,
@@ -34,50 +34,4 @@ pub(crate) fn broken(id: &ContainerId, holding: Option<&Holding>, why: &Error) -
     }
     record.enter(&format!("its record is broken: {}; remove the container", why.message));
     (metadata, record)
-}
-
-fn config(id: &ContainerId) -> ContainerConfig {
-    ContainerConfig {
-        name: format!("broken-{id:.12}"),
-        attempt: 0,
-        image: String::new(),
-        user_specified_image: String::new(),
-        command: Vec::new(),
-        args: Vec::new(),
-        working_dir: None,
-        env: Vec::new(),
-        volumes: Vec::new(),
-        devices: Vec::new(),
-        cdi_devices: Vec::new(),
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
-        log_path: None,
-        stdin: false,
-        stdin_once: false,
-        tty: false,
-        resources: oci::Resources::default(),
-        oom_score_adj: 0,
-        security: Security {
-            user: UserChoice::Image,
-            supplemental_groups: Vec::new(),
-            groups_policy: GroupsPolicy::Merge,
-            privileged: false,
-            readonly_rootfs: false,
-            no_new_privileges: false,
-            add_capabilities: Vec::new(),
-            drop_capabilities: Vec::new(),
-            add_ambient_capabilities: Vec::new(),
-            seccomp: SeccompChoice::RuntimeDefault,
-            apparmor: None,
-            selinux_label: None,
-            masked_paths: None,
-            readonly_paths: None,
-            pid: PidMode::Container,
-            network: None,
-            ipc: None,
-            user_namespace: None,
-            target: None,
-        },
-        stop_signal: None,
-    }
 }

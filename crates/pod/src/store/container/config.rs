@@ -195,3 +195,57 @@ pub struct ContainerConfig {
     /// The signal that `StopContainer` sends first; absent: the image's, or SIGTERM.
     pub stop_signal: Option<i32>,
 }
+
+impl ContainerConfig {
+    /// Returns the configuration of a container with the least of everything.
+    pub(crate) fn minimal(name: String) -> Self {
+        Self {
+            name,
+            attempt: 0,
+            image: String::new(),
+            user_specified_image: String::new(),
+            command: Vec::new(),
+            args: Vec::new(),
+            working_dir: None,
+            env: Vec::new(),
+            volumes: Vec::new(),
+            devices: Vec::new(),
+            cdi_devices: Vec::new(),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            log_path: None,
+            stdin: false,
+            stdin_once: false,
+            tty: false,
+            resources: oci::Resources::default(),
+            oom_score_adj: 0,
+            security: Security {
+                user: UserChoice::Image,
+                supplemental_groups: Vec::new(),
+                groups_policy: GroupsPolicy::Merge,
+                privileged: false,
+                readonly_rootfs: false,
+                no_new_privileges: false,
+                add_capabilities: Vec::new(),
+                drop_capabilities: Vec::new(),
+                add_ambient_capabilities: Vec::new(),
+                seccomp: SeccompChoice::RuntimeDefault,
+                apparmor: None,
+                selinux_label: None,
+                masked_paths: None,
+                readonly_paths: None,
+                pid: PidMode::Container,
+                network: None,
+                ipc: None,
+                user_namespace: None,
+                target: None,
+            },
+            stop_signal: None,
+        }
+    }
+
+    /// Whether this is the sandbox container of a pod, which no request names and no list contains: its name is empty.
+    pub(crate) fn is_sandbox_container(&self) -> bool {
+        self.name.is_empty()
+    }
+}

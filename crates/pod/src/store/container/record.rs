@@ -50,6 +50,9 @@ pub(crate) struct ContainerShim {
     pub(crate) timeout: u32,
     /// Annotations of pods and containers that it gets: whole names, or prefixes that end with `*`.
     pub(crate) allowed_annotations: Vec<String>,
+    /// Id of the sandbox container of the pod, which may be this container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sandbox_container: Option<ContainerId>,
 }
 
 /// A running shim, as it stated.

@@ -22,6 +22,8 @@ pub(crate) struct ShimHandler {
     pub(crate) timeout: Duration,
     /// Annotations of pods and containers that it gets.
     pub(crate) allowed_annotations: Vec<String>,
+    /// Whether the sandbox of a pod is a container of its own.
+    pub(crate) sandbox_container: bool,
     /// Type of its options.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) options_type: Option<OptionsType>,
@@ -49,6 +51,9 @@ pub(super) fn read(from: &mut Reader, table: [&str; 2]) -> ShimHandler {
         environment: from.list_in(table, "environment", container::variable),
         timeout: from.value_in(table, "timeout", timeout).unwrap_or(TIMEOUT),
         allowed_annotations: from.list_in(table, "allowed_annotations", value::name),
+        sandbox_container: from
+            .value_in(table, "sandbox_container", value::boolean)
+            .unwrap_or_else(|| needs_sandbox_container(&binary)),
         options: options_type.map(|options_type| options(from, table, options_type)),
         options_type,
         binary,
@@ -64,6 +69,13 @@ fn default_type(binary: &Path) -> Option<OptionsType> {
         "containerd-shim-kata-v2" | "io.containerd.kata.v2" => Some(OptionsType::Runtime),
         _ => None,
     }
+}
+
+/// Whether a shim that is known by its name needs a sandbox container.
+fn needs_sandbox_container(binary: &Path) -> bool {
+    let names =
+        ["containerd-shim-runsc-v1", "io.containerd.runsc.v1", "containerd-shim-kata-v2", "io.containerd.kata.v2"];
+    binary.file_name().and_then(|name| name.to_str()).is_some_and(|name| names.contains(&name))
 }
 
 /// Reads the table `options`.
