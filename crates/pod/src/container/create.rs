@@ -32,6 +32,9 @@ use phases::{CreateFailure, Recorded};
 /// | running | returns its id | `AlreadyExists` |
 /// | exited | creates a new one and keeps the old one | the same |
 pub(crate) async fn create(parts: &Arc<Parts>, sandbox: &str, config: ContainerConfig) -> Result<ContainerId, Error> {
+    if config.is_sandbox_container() {
+        return Err(Error::invalid("config.name: it is empty"));
+    }
     let sandbox = parts.registry.sandbox(sandbox)?;
     let operation = format!("create container {} in pod {}", config.name, sandbox.id());
     let created = find_or_create(parts, &sandbox, Arc::new(config)).await;

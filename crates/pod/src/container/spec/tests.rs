@@ -1,53 +1,13 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use super::*;
-use crate::{
-    ContainerId, ErrorKind, GroupsPolicy, Name, Propagation, SandboxId, SeccompChoice, Security, UserChoice, Volume,
-};
+use crate::{ContainerId, ErrorKind, Name, Propagation, SandboxId, Volume};
 
 fn config() -> ContainerConfig {
     ContainerConfig {
-        name: "c".into(),
-        attempt: 0,
         image: "i".into(),
         user_specified_image: "busybox".into(),
-        command: vec![],
-        args: vec![],
-        working_dir: None,
-        env: vec![],
-        volumes: vec![],
-        devices: vec![],
-        cdi_devices: vec![],
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
-        log_path: None,
-        stdin: false,
-        stdin_once: false,
-        tty: false,
-        resources: oci::Resources::default(),
-        oom_score_adj: 0,
-        security: Security {
-            user: UserChoice::Image,
-            supplemental_groups: vec![],
-            groups_policy: GroupsPolicy::Merge,
-            privileged: false,
-            readonly_rootfs: false,
-            no_new_privileges: false,
-            add_capabilities: vec![],
-            drop_capabilities: vec![],
-            add_ambient_capabilities: vec![],
-            seccomp: SeccompChoice::RuntimeDefault,
-            apparmor: None,
-            selinux_label: None,
-            masked_paths: None,
-            readonly_paths: None,
-            pid: PidMode::Container,
-            target: None,
-            network: None,
-            ipc: None,
-            user_namespace: None,
-        },
-        stop_signal: None,
+        ..ContainerConfig::minimal("c".into())
     }
 }
 
