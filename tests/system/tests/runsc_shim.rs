@@ -6,6 +6,7 @@ mod shim;
 
 use std::{env, fs};
 
+use serde_json::json;
 use shim::{IMAGE, check_gone, is_shim, node_with, run_pod, state};
 use system_tests::{ContainerSpec, Node, PodSpec, wait_until};
 use tempfile::TempDir;
@@ -65,6 +66,27 @@ fn containers_of_a_pod_share_a_sandbox() {
     assert_eq!(pod_state(&node, &pod), "SANDBOX_READY", "the sandbox does not end with its containers");
     node.crictl(&["rm", &web]).ok();
     node.crictl(&["rmp", "-f", &pod]).ok();
+    check_gone(&node);
+    node.end();
+}
+
+#[test]
+fn containers_of_a_pod_share_pids_if_the_pod_requests_that() {
+    let (node, _config) = gvisor();
+    for (name, mode, is_shared) in [("shared", 0, true), ("apart", 1, false)] {
+        let security = json!({"namespace_options": {"pid": mode}});
+        let mut pod = PodSpec::named(&node, name);
+        pod.0["linux"] = json!({"security_context": security});
+        let pod_id = run_pod(&node, &pod, "runsc").ok();
+        let [one, _other] = ["8106", "8107"].map(|seconds| {
+            let mut spec = ContainerSpec::new(seconds, IMAGE, &["sleep", seconds]);
+            spec.0["linux"]["security_context"] = security.clone();
+            node.run_container(&pod_id, &pod, &spec)
+        });
+        let processes = node.crictl(&["exec", "-s", &one, "ps", "-o", "args"]).ok();
+        assert_eq!(processes.contains("sleep 8107"), is_shared, "{name}: {processes}");
+        node.crictl(&["rmp", "-f", &pod_id]).ok();
+    }
     check_gone(&node);
     node.end();
 }

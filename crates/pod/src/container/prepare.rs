@@ -24,7 +24,7 @@ use super::{
     spec::{self, Mounts, Sources, SpecInputs},
 };
 use crate::{
-    ContainerDefaults, Error, OciHandler, SharedMode, Volume,
+    ContainerDefaults, Error, OciHandler, PidMode, SharedMode, Volume,
     error::failed,
     namespaces::{FILES, KINDS, SHM, SharedResource, hostname, id_map, root_of},
     node::Handler,
@@ -165,7 +165,8 @@ pub(crate) fn prepare(
         let joins = (joins_pid && shares_pid).then_some(NamespaceType::Pid);
         let limits_huge_pages = parts.node.trees.limits_huge_pages();
         let base = handler_of(parts, sandbox).and_then(|handler| handler.base_spec.as_deref());
-        let inputs = BundleInputs { spec: &spec, seccomp: profile, joins, base, limits_huge_pages };
+        let sandbox_process = sandbox_process(parts, container);
+        let inputs = BundleInputs { spec: &spec, seccomp: profile, joins, base, limits_huge_pages, sandbox_process };
         if let Some(runtime) = &container.metadata.runtime {
             write_bundle(runtime, sandbox, container, inputs, &mut send)?;
         } else if let Some(shim) = &container.metadata.shim {
@@ -173,6 +174,15 @@ pub(crate) fn prepare(
         }
     }
     Ok(Prepared { spec, bundle, joins_pid, send, keep })
+}
+
+/// Returns the pid of the sandbox whose PID namespace a container of a shim joins, because its pod shares one.
+fn sandbox_process(parts: &Parts, container: &Container) -> Option<u32> {
+    let id = container.metadata.shim.as_ref()?.sandbox_container.as_ref()?;
+    let security = &container.config().security;
+    let shares = security.pid == PidMode::Pod || security.target.is_some();
+    let pid = parts.registry.container(id).ok()?.record().pid;
+    (shares && id != container.id() && pid != 0).then_some(pid)
 }
 
 /// Returns the OCI runtime that is configured as the handler of a pod, if it has one.

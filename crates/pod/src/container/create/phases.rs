@@ -117,7 +117,12 @@ impl<'a> Recorded<'a> {
         if let Some((began, ended)) = parts.node.pulls.take(&container.metadata.image_id, since) {
             container.part("pull the image".into(), began, ended, "");
         }
-        let pid = pid_namespace_of(parts, self.sandbox, container.config()).await?;
+        let is_in_sandbox = container.metadata.shim.as_ref().is_some_and(|shim| shim.sandbox_container.is_some());
+        let pid = match is_in_sandbox {
+            // The sandbox has PID namespaces of its own.
+            true => None,
+            false => pid_namespace_of(parts, self.sandbox, container.config()).await?,
+        };
         if let (Some(pid), None) = (&pid, &container.config().security.target) {
             self.pid_namespace = rustix::fs::fstat(pid).ok().map(|stat| stat.st_ino);
         }

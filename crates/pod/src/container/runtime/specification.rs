@@ -28,6 +28,8 @@ pub(crate) struct BundleInputs<'a> {
     pub(crate) base: Option<&'a Spec>,
     /// Whether huge pages can be limited. The kubelet sets limits also where they cannot, and runtimes fail then.
     pub(crate) limits_huge_pages: bool,
+    /// The process of a sandbox whose PID namespace the container joins.
+    pub(crate) sandbox_process: Option<u32>,
 }
 
 /// What reads the bundle.
@@ -57,7 +59,7 @@ pub(super) fn standalone(
     inputs: BundleInputs<'_>,
     attachments: &Attachments,
 ) -> Spec {
-    let BundleInputs { spec, seccomp, joins, base, limits_huge_pages } = inputs;
+    let BundleInputs { spec, seccomp, joins, base, limits_huge_pages, sandbox_process } = inputs;
     let mut spec = spec.clone();
     let private = format!("{bundle}/{PRIVATE}");
     spec.oci_version = VERSION.to_owned();
@@ -86,6 +88,11 @@ pub(super) fn standalone(
     }
     if let Some(linux) = &mut spec.linux {
         linux.seccomp = seccomp;
+        let namespaces = linux.namespaces.iter_mut().filter(|namespace| namespace.kind == NamespaceType::Pid);
+        if let Some(pid) = sandbox_process {
+            // The shim knows the process of its sandbox by this path.
+            namespaces.for_each(|namespace| namespace.path = Some(format!("/proc/{pid}/ns/pid")));
+        }
         if let (false, Some(resources)) = (limits_huge_pages, &mut linux.resources) {
             resources.hugepage_limits.clear();
         }

@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use monitor_api::{Attachments, Create, Role};
-use rustix::fd::OwnedFd;
+use rustix::{fd::OwnedFd, process::Pid};
 use shim::{Bootstrap, CreateTask, Streams};
 
 use super::{
@@ -89,9 +89,10 @@ async fn create_task(parts: &Parts, container: &Arc<Container>, namespace: &Owne
     if let Some(ShimProcess { bootstrap, .. }) = container.record().shim.clone() {
         record_shim(parts, container, bootstrap, shim_pid)?;
     }
-    let group = container.group(&parts.node.trees)?;
-    let pids = offload::in_place(|| group.pids()).unwrap_or_default();
-    let is_own = pids.iter().any(|own| own.as_raw_pid().unsigned_abs() == pid);
+    let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(0) };
+    // gVisor does not use the v2 tree of hybrid cgroups.
+    let (trees, container) = (parts.node.trees.clone(), Arc::clone(container));
+    let is_own = blocking(move || Ok(container.group(&trees)?.complete(process).unwrap_or(false))).await?;
     Ok(if is_own { pid } else { 0 })
 }
 
