@@ -22,6 +22,8 @@ pub(crate) struct CompileLimits {
     pub(crate) cpu: u64,
     /// Size of the compiled code, in bytes.
     pub(crate) output: u64,
+    /// Process with whose thread that started this process it ends; `None`: it does not.
+    pub(crate) parent: Option<i32>,
 }
 
 /// What to run.
@@ -50,13 +52,14 @@ impl Command {
 }
 
 fn parse_compile(arguments: impl Iterator<Item = OsString>) -> Result<CompileLimits, String> {
-    let mut limits = CompileLimits { memory: 2 << 30, cpu: 120, output: 1 << 30 };
+    let mut limits = CompileLimits { memory: 2 << 30, cpu: 120, output: 1 << 30, parent: None };
     for argument in arguments {
         let argument = text(argument)?;
         match argument.split_once('=') {
             Some(("--memory", value)) => limits.memory = number(&argument, value)?,
             Some(("--cpu", value)) => limits.cpu = number(&argument, value)?,
             Some(("--output", value)) => limits.output = number(&argument, value)?,
+            Some(("--parent", value)) => limits.parent = Some(number(&argument, value)?),
             _ => return Err(format!("compile: unknown argument {argument:?}")),
         }
     }

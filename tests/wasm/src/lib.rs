@@ -12,8 +12,8 @@ use std::path::PathBuf;
 pub use http::http_component;
 pub use layout::{Layout, artifact, compat};
 pub use modules::{
-    ARGUMENTS, COMPONENT, COMPONENT_ERROR, DEEP, ENVIRONMENT, EXIT, GROW, HELLO, IDLE, LOOP, TABLE, TABLE_GROW, TOUCH,
-    TRAP, read_file,
+    ARGUMENTS, COMPONENT, COMPONENT_ERROR, DEEP, ENVIRONMENT, EXIT, GROW, HELLO, IDLE, LOOP, TABLE, TABLE_GROW,
+    TOUCH, TRAP, read_file, slow,
 };
 
 /// Returns the binary of a module or component in the text format.

@@ -128,3 +128,11 @@ pub fn read_file(path: &str) -> String {
         length = path.len()
     )
 }
+
+/// Returns a module whose compilation takes long: each of its functions has a thousand additions.
+#[must_use]
+pub fn slow(functions: usize) -> String {
+    let body = "(local.set 1 (i64.add (i64.mul (local.get 0) (local.get 1)) (i64.const 7)))".repeat(1000);
+    let function = format!("(func (param i64) (result i64) (local i64) {body} (local.get 1))");
+    format!(r#"(module (memory (export "memory") 1) {} (func (export "_start")))"#, function.repeat(functions))
+}

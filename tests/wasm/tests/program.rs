@@ -11,8 +11,8 @@ use std::{
 use tempfile::TempDir;
 use testbed::wait_until;
 use wasm_tests::{
-    ARGUMENTS, COMPONENT, COMPONENT_ERROR, DEEP, ENVIRONMENT, EXIT, GROW, HELLO, LOOP, TABLE, TABLE_GROW, TRAP, binary,
-    program, read_file,
+    ARGUMENTS, COMPONENT, COMPONENT_ERROR, DEEP, ENVIRONMENT, EXIT, GROW, HELLO, LOOP, TABLE, TABLE_GROW,
+    TRAP, binary, program, read_file, slow,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -175,4 +175,58 @@ fn the_compiler_cannot_exceed_its_limits() {
     assert!(limited("--memory=4000000000").success());
     let status = limited("--memory=10000000");
     assert!(!status.success() || status.signal().is_some(), "{status:?}");
+}
+
+#[test]
+fn the_compiler_has_no_privileges_and_ends_with_the_process_that_started_it() {
+    let directory = directory_with(&slow(400));
+    let output = File::create(directory.path().join("app.cwasm")).expect("create the code");
+    let module = File::open(directory.path().join("app.wasm")).expect("open the module");
+    // The shell is the parent, and is killed. It replaces descriptor 0 of what it starts in the background.
+    let script = format!("exec 3<&0; {} compile --parent=$$ <&3 3<&- & wait", program().display());
+    let mut shell = Command::new("sh").args(["-c", &script]).stdin(module).stdout(output).spawn().expect("start sh");
+    let children = format!("/proc/{0}/task/{0}/children", shell.id());
+    let (mut pid, mut status) = (String::new(), String::new());
+    wait_until("the compiler is in its sandbox", TIMEOUT, || {
+        pid = fs::read_to_string(&children).unwrap_or_default().trim().to_owned();
+        status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        field(&status, "Seccomp") == "2"
+    });
+    for set in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {
+        assert_eq!(field(&status, set), "0000000000000000", "{set}");
+    }
+    for ids in ["Uid", "Gid"] {
+        assert_eq!(field(&status, ids), ["61183"; 4].join("\t"), "{ids}");
+    }
+    assert_eq!([field(&status, "Groups"), field(&status, "NoNewPrivs"), field(&status, "Threads")], ["", "1", "1"]);
+    let file = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).expect("a file of the process");
+    assert_eq!(file("oom_score_adj").trim(), "1000");
+    let limits = file("limits");
+    for limit in ["Max address space", "Max cpu time", "Max file size", "Max open files"] {
+        let line = limits.lines().find(|line| line.starts_with(limit)).expect("a limit");
+        assert!(!line.contains("unlimited"), "{line}");
+    }
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors").count();
+    assert_eq!(descriptors, 3);
+    shell.kill().expect("kill the shell");
+    shell.wait().expect("wait");
+    wait_until("the compiler has ended", Duration::from_secs(2), || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.is_empty() || field(&status, "State").starts_with('Z')
+    });
+}
+
+/// Returns a value of `/proc/<pid>/status`.
+fn field<'a>(status: &'a str, name: &str) -> &'a str {
+    let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.unwrap_or_default().trim()
+}
+
+#[test]
+fn a_compiler_whose_parent_has_ended_compiles_nothing() {
+    let directory = directory_with(HELLO);
+    let module = File::open(directory.path().join("app.wasm")).expect("open the module");
+    let output = Command::new(program()).args(["compile", "--parent=1"]).stdin(module).output().expect("run");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.is_empty() && text(&output.stderr).contains("has ended"), "{:?}", text(&output.stderr));
 }

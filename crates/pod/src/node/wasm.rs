@@ -111,9 +111,9 @@ impl Wasm {
     }
 
     async fn compile(&self, program: &Program, module: File, digest: &Digest) -> Result<(), Error> {
-        let _permit = self.compiler.acquire().await.map_err(failed("wait for the compiler"))?;
+        let permit = Arc::clone(&self.compiler).acquire_owned().await.map_err(failed("wait for the compiler"))?;
         let output = offload::in_place(|| program.cache.new_file(digest))?;
-        compile::compile(&self.handler, module, output.writer()?).await?;
+        compile::compile(&self.handler, (module, output.writer()?), permit).await?;
         let size_max = self.handler.cache_size_max;
         let cache = program.cache.clone();
         let published = offload::blocking(move || {
