@@ -3,6 +3,7 @@
 //! step by step where it fails.
 
 mod blocking;
+mod compilation_limit;
 mod completion;
 mod concurrency;
 mod creation;
@@ -12,6 +13,7 @@ mod single_flight;
 mod undo;
 
 pub(crate) use blocking::blocking;
+pub(crate) use compilation_limit::{CompilationLimit, PodCompilations};
 pub(crate) use completion::to_completion;
 pub use completion::{Completion, Panicked};
 pub(crate) use concurrency::{ConcurrencyLimits, PodPrograms, with_timeout};

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use system_tests::{ContainerSpec, Node, Options, Outcome, PodSpec, Registry, wait_until};
 use testbed::checkout;
 use wasm_tests::{
-    ARGUMENTS, DEEP, EXIT, HELLO, IDLE, LOOP, Layout, TOUCH, artifact, binary, compat, http_component, program,
-    read_file,
+    ARGUMENTS, DEEP, EXIT, HELLO, IDLE, LOOP, Layout, TOUCH, artifact, binary, compat, http_component,
+    program, read_file, slow,
 };
 
 const REGISTRY: &str = "127.0.0.1:5000";
@@ -26,7 +26,12 @@ struct WasmNode {
 
 impl WasmNode {
     fn start() -> Self {
-        let config = format!("[handlers.wasm]\nkind = \"wasm\"\nbinary = \"{}\"\n", program().display());
+        Self::start_with("")
+    }
+
+    /// Starts a node whose handler has further lines of configuration.
+    fn start_with(lines: &str) -> Self {
+        let config = format!("[handlers.wasm]\nkind = \"wasm\"\nbinary = \"{}\"\n{lines}", program().display());
         let node = Node::with(Options { config, ..Options::default() });
         let registry = Registry::start(&node);
         let pod = PodSpec::named(&node, "modules");
@@ -257,5 +262,36 @@ fn what_is_not_a_module_is_refused_at_creation() {
     let error = wasm.create(&wasm.spec("script", &image, &[])).error();
     assert!(error.contains("is not a WebAssembly module"), "{error}");
     assert_eq!(wasm.code(), Vec::<PathBuf>::new());
+    wasm.end();
+}
+
+#[test]
+fn a_module_that_cannot_be_compiled_in_time_is_refused_at_once_afterwards_and_delays_no_other_pod() {
+    let wasm = WasmNode::start_with("compile_timeout = \"5s\"\n");
+    let image = wasm.pull("slow", &compat(&binary(&slow(3000)), "compat"));
+    let hello = wasm.pull("hello", &compat(&binary(HELLO), "compat"));
+    let other = PodSpec::named(&wasm.node, "other");
+    let other_id = wasm.node.run_pod(&other);
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| {
+            let start = Instant::now();
+            (wasm.create(&wasm.spec("slow", &image, &[])).error(), start.elapsed())
+        });
+        wait_until("the module is being compiled", || {
+            wasm.node.processes().iter().any(|process| {
+                fs::read_to_string(process.directory.join("cmdline")).is_ok_and(|line| line.contains("\0compile\0"))
+            })
+        });
+        let start = Instant::now();
+        wasm.node.create_container(&other_id, &other, &wasm.spec("hello", &hello, &[])).ok();
+        assert!(start.elapsed() < Duration::from_secs(4), "the other pod waited {:?}", start.elapsed());
+        let (error, time) = slow.join().expect("no panic");
+        assert!(error.contains("compile the WebAssembly module: "), "{error}");
+        assert!(time > Duration::from_secs(2), "{time:?}: {error}");
+    });
+    let start = Instant::now();
+    let error = wasm.create(&wasm.spec("again", &image, &[])).error();
+    assert!(error.contains("it is compiled again in "), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     wasm.end();
 }

@@ -70,7 +70,7 @@ pub(super) async fn interpreter(
         return Ok(None);
     }
     let Some(path) = program_path(container, image) else { return Ok(None) };
-    let compiling = || container.stage("compile the module");
+    let compiling = (&sandbox.compilations, || container.stage("compile the module"));
     let mut found = wasm.interpreter((&parts.node, image), (root, path.clone()), compiling).await?;
     if found.is_none() && image.config.is_wasm() {
         // The entrypoint of an artifact may be the name that its module had where it was built.

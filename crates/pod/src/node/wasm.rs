@@ -5,6 +5,7 @@
 
 mod cache;
 mod compile;
+mod failures;
 mod module_file;
 mod program;
 mod read_only;
@@ -14,15 +15,19 @@ use std::{
     fs::File,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 use image::{Digest, Image};
 use rustix::fd::OwnedFd;
-use tokio::sync::Semaphore;
 
 use self::program::Program;
 use super::Node;
-use crate::{Error, WasmHandler, error::failed, operation::SingleFlight};
+use crate::{
+    Error, ErrorKind, WasmHandler,
+    error::failed,
+    operation::{CompilationLimit, PodCompilations, SingleFlight},
+};
 
 pub(crate) use self::module_file::ModuleFile;
 
@@ -46,8 +51,7 @@ pub(crate) struct Wasm {
     /// Digests of modules, by image and path; `None`: the file is not a module. The files of an image do not change.
     known: Mutex<HashMap<(String, PathBuf), Option<Digest>>>,
     compilations: SingleFlight<Digest, ()>,
-    /// One compilation at a time.
-    compiler: Arc<Semaphore>,
+    limit: CompilationLimit,
 }
 
 impl Wasm {
@@ -62,12 +66,12 @@ impl Wasm {
             program: Mutex::default(),
             known: Mutex::default(),
             compilations: SingleFlight::default(),
-            compiler: Arc::new(Semaphore::new(1)),
+            limit: CompilationLimit::default(),
         }
     }
 
     /// Returns what runs the module at this path of an image, whose root is mounted; `None` if the file is not a module.
-    /// `compiling` is called if the module has to be compiled.
+    /// `compiling` is called if the module has to be compiled, which takes a permit of the pod.
     ///
     /// # Errors
     /// `InvalidArgument`: the file cannot be opened, or it is a module that cannot be compiled. `FailedPrecondition`: the
@@ -76,7 +80,7 @@ impl Wasm {
         self: &Arc<Self>,
         (node, image): (&Arc<Node>, &Image),
         (root, path): (&OwnedFd, PathBuf),
-        compiling: impl FnOnce(),
+        (pod, compiling): (&PodCompilations, impl FnOnce()),
     ) -> Result<Option<Interpreter>, Error> {
         let program = self.program().await?;
         let key = (image.id.clone(), path.clone());
@@ -100,7 +104,12 @@ impl Wasm {
         let (marked, owner) = (Arc::clone(&program), (digest.clone(), image.id.clone()));
         let exists = disk.run(move || marked.cache.mark(&owner.0, &owner.1)).await?;
         if !exists {
+            if let Some(error) = program.failures.find(&digest, Instant::now()) {
+                return Err(error);
+            }
             compiling();
+            // Before the flight, which other pods join that have the same module: they do not wait for this pod's others.
+            let _permit = pod.acquire().await?;
             let (wasm, program, name) = (Arc::clone(self), Arc::clone(&program), digest.clone());
             let work = || async move { wasm.compile(&program, module.into_file(), &name).await };
             self.compilations.run(digest.clone(), work).await?;
@@ -111,9 +120,22 @@ impl Wasm {
     }
 
     async fn compile(&self, program: &Program, module: File, digest: &Digest) -> Result<(), Error> {
-        let permit = Arc::clone(&self.compiler).acquire_owned().await.map_err(failed("wait for the compiler"))?;
+        // It may have been compiled, or have failed, while this waited for the permit of its pod.
+        if let Some(error) = program.failures.find(digest, Instant::now()) {
+            return Err(error);
+        }
+        if offload::in_place(|| program.cache.find(digest))?.is_some() {
+            return Ok(());
+        }
+        let permit = self.limit.acquire().await?;
         let output = offload::in_place(|| program.cache.new_file(digest))?;
-        compile::compile(&self.handler, (module, output.writer()?), permit).await?;
+        let compiled = compile::compile(&self.handler, (module, output.writer()?), permit).await;
+        if let Err(error) = &compiled
+            && error.kind == ErrorKind::InvalidArgument
+        {
+            program.failures.keep(digest.clone(), error.clone(), Instant::now());
+        }
+        compiled?;
         let size_max = self.handler.cache_size_max;
         let cache = program.cache.clone();
         let published = offload::blocking(move || {
@@ -150,7 +172,7 @@ impl Wasm {
     /// Removes the code of other versions of the program, and of modules of which no image exists anymore. Blocks.
     pub(crate) fn remove_unused(&self, images: &image::Store) -> Result<(), Error> {
         // A compilation has files that do not belong to anything yet.
-        let Ok(_permit) = self.compiler.try_acquire() else { return Ok(()) };
+        let Some(_permits) = self.limit.try_acquire_all() else { return Ok(()) };
         let Some(program) = self.program.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return Ok(()) };
         cache::remove_other_versions(&self.directory, &program.version)?;
         program.cache.remove_unowned(|image| images.find(image).is_ok_and(|found| found.is_some()))

@@ -8,6 +8,7 @@
 //! | volumes and logs, possibly on a dead file server | those of `node::HostFiles` |
 //! | a clone by the monitor, which does one thing at a time | `clones` |
 //! | a program that creates a container, and may hang: an OCI runtime, a shim | one of its pod, and one of its handler |
+//! | the compilation of a WebAssembly module, which may take minutes | that of its pod, and one of [`super::CompilationLimit`] |
 //! | signals, exec in a container, the start of a created container, removals, lists | none |
 
 use std::{
@@ -86,7 +87,7 @@ impl ConcurrencyLimits {
     }
 }
 
-async fn acquire(semaphore: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Error> {
+pub(super) async fn acquire(semaphore: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Error> {
     // The semaphores are never closed.
     Arc::clone(semaphore).acquire_owned().await.map_err(|_| Error::unavailable("the daemon is shutting down"))
 }

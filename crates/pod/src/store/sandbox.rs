@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::{
     SandboxId,
-    operation::{CreationState, PodPrograms},
+    operation::{CreationState, PodCompilations, PodPrograms},
 };
 
 pub(crate) use broken::{broken as broken_sandbox, broken_status};
@@ -36,6 +36,8 @@ pub(crate) struct Sandbox {
     pub(crate) sandbox_container: tokio::sync::Mutex<()>,
     /// Permits for programs that create its containers.
     pub(crate) programs: PodPrograms,
+    /// Permit for a compilation of its modules.
+    pub(crate) compilations: PodCompilations,
     /// Set when its creation must be aborted.
     cancelled: watch::Sender<bool>,
     record: watch::Sender<Arc<SandboxRecord>>,
@@ -53,6 +55,7 @@ impl Sandbox {
             shims: tokio::sync::Mutex::default(),
             sandbox_container: tokio::sync::Mutex::default(),
             programs: PodPrograms::default(),
+            compilations: PodCompilations::default(),
             cancelled: watch::Sender::new(false),
             record: watch::Sender::new(Arc::new(record)),
             record_lock: Mutex::new(()),

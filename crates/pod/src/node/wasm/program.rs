@@ -5,7 +5,7 @@ use std::{os::unix::fs::MetadataExt, path::Path, process::Stdio, time::Duration}
 use rustix::fd::OwnedFd;
 use tokio::{io::AsyncReadExt, process::Command};
 
-use super::{cache::Cache, read_only::read_only_clone};
+use super::{cache::Cache, failures::Failures, read_only::read_only_clone};
 use crate::{Error, error::failed, operation::blocking};
 
 /// How long the program may take to print its version.
@@ -22,6 +22,7 @@ pub(super) struct Program {
     /// Version of the engine, with a hash of all that compiled code depends on.
     pub(super) version: String,
     pub(super) cache: Cache,
+    pub(super) failures: Failures,
     /// Its file, on a read-only mount: it is visible in containers as `/proc/<pid>/exe` (CVE-2019-5736).
     file: OwnedFd,
 }
@@ -43,7 +44,7 @@ impl Program {
         let version = version(binary).await?;
         let (binary, directory) = (binary.to_owned(), directory.join(&version));
         let (file, cache) = blocking(move || Ok((read_only_clone(&binary)?, Cache::open(directory)?))).await?;
-        Ok(Self { identity, version, cache, file })
+        Ok(Self { identity, version, cache, failures: Failures::default(), file })
     }
 
     /// Returns another descriptor of the program.
