@@ -1,14 +1,16 @@
 //! Serves a component that exports `wasi:http/incoming-handler`: HTTP/1.1, an instance for each request.
 
+mod handled_body;
+
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{Method, Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use tokio::{
     net::{TcpListener, TcpStream},
     runtime::Builder,
     sync::{OwnedSemaphorePermit, Semaphore, oneshot},
 };
-use wasmtime::{Engine, Error, Result, bail, component::Component, error::Context};
+use wasmtime::{Engine, Result, bail, component::Component, error::Context};
 use wasmtime_wasi_http::{
     WasiHttpView,
     io::TokioIo,
@@ -18,6 +20,7 @@ use wasmtime_wasi_http::{
     },
 };
 
+use self::handled_body::{HandledBody, Handler};
 use crate::{
     arguments::Run,
     host::ComponentHost,
@@ -86,20 +89,21 @@ impl Server {
     async fn respond(&self, request: Request<Incoming>) -> Result<Response<HyperOutgoingBody>> {
         let mut store = component_store(self.component.engine(), &self.run)?;
         let (sender, receiver) = oneshot::channel();
+        let is_head = request.method() == Method::HEAD;
         let request = store.data_mut().http().new_incoming_request(Scheme::Http, request)?;
         let response = store.data_mut().http().new_response_outparam(sender)?;
         let component = self.component.clone();
         // The handler may continue after it has set the response, to write the body.
-        let handler = tokio::spawn(async move {
+        let handler = Handler::spawn(async move {
             let proxy = component.instantiate_async(&mut store).await?;
             proxy.wasi_http_incoming_handler().call_handle(&mut store, request, response).await
         });
+        // hyper drops this future, and later the body, if the client disconnects.
         match receiver.await {
-            Ok(response) => response.map_err(Error::from),
-            Err(_) => match handler.await {
-                Ok(Ok(())) => bail!("the component returned without a response"),
-                Ok(Err(error)) => Err(error.context("the component returned no response")),
-                Err(error) => Err(error.into()),
+            Ok(response) => Ok(HandledBody::attach(response?, handler, is_head)),
+            Err(_) => match handler.join().await {
+                Ok(()) => bail!("the component returned without a response"),
+                Err(error) => Err(error.context("the component returned no response")),
             },
         }
     }

@@ -70,6 +70,62 @@ pub fn http_component(status: u16) -> String {
     )
 }
 
+/// A component that writes `started` to standard output for each request, waits a second, writes `finished`, and returns
+/// without a response.
+pub const HTTP_WAIT: &str = r#"(component
+  (import "wasi:io/poll@0.2.0" (instance $poll
+    (export "pollable" (type $pollable (sub resource)))
+    (export "[method]pollable.block" (func (param "self" (borrow $pollable))))))
+  (alias export $poll "pollable" (type $pollable))
+  (import "wasi:clocks/monotonic-clock@0.2.0" (instance $clock
+    (alias outer 1 $pollable (type $pollable'))
+    (export "pollable" (type $pollable (eq $pollable')))
+    (export "subscribe-duration" (func (param "when" u64) (result (own $pollable))))))
+  (import "wasi:io/error@0.2.0" (instance $errors (export "error" (type (sub resource)))))
+  (alias export $errors "error" (type $error))
+  (import "wasi:io/streams@0.2.0" (instance $streams
+    (export "output-stream" (type $output (sub resource)))
+    (alias outer 1 $error (type $error'))
+    (export "error" (type $error (eq $error')))
+    (type $failure' (variant (case "last-operation-failed" (own $error)) (case "closed")))
+    (export "stream-error" (type $failure (eq $failure')))
+    (export "[method]output-stream.blocking-write-and-flush"
+      (func (param "self" (borrow $output)) (param "contents" (list u8)) (result (result (error $failure)))))))
+  (alias export $streams "output-stream" (type $output))
+  (import "wasi:cli/stdout@0.2.0" (instance $stdout
+    (alias outer 1 $output (type $output'))
+    (export "output-stream" (type $output (eq $output')))
+    (export "get-stdout" (func (result (own $output))))))
+  (import "wasi:http/types@0.2.0" (instance $types
+    (export "incoming-request" (type (sub resource)))
+    (export "response-outparam" (type (sub resource)))))
+  (alias export $types "incoming-request" (type $incoming))
+  (alias export $types "response-outparam" (type $outparam))
+  (core module $memory (memory (export "memory") 1) (data (i32.const 100) "started\nfinished\n"))
+  (core instance $memory (instantiate $memory))
+  (core func $block (canon lower (func $poll "[method]pollable.block")))
+  (core func $timer (canon lower (func $clock "subscribe-duration")))
+  (core func $stdout (canon lower (func $stdout "get-stdout")))
+  (core func $write (canon lower (func $streams "[method]output-stream.blocking-write-and-flush")
+    (memory (core memory $memory "memory"))))
+  (core module $code
+    (import "host" "block" (func $block (param i32)))
+    (import "host" "timer" (func $timer (param i64) (result i32)))
+    (import "host" "stdout" (func $stdout (result i32)))
+    (import "host" "write" (func $write (param i32 i32 i32 i32)))
+    (func (export "handle") (param $request i32) (param $out i32) (local $output i32)
+      (local.set $output (call $stdout))
+      (call $write (local.get $output) (i32.const 100) (i32.const 8) (i32.const 0))
+      (call $block (call $timer (i64.const 1000000000)))
+      (call $write (local.get $output) (i32.const 108) (i32.const 9) (i32.const 0))))
+  (core instance $code (instantiate $code (with "host" (instance
+    (export "block" (func $block)) (export "timer" (func $timer)) (export "stdout" (func $stdout))
+    (export "write" (func $write))))))
+  (func $handle (param "request" (own $incoming)) (param "response-out" (own $outparam))
+    (canon lift (core func $code "handle")))
+  (instance $handler (export "handle" (func $handle)))
+  (export "wasi:http/incoming-handler@0.2.0" (instance $handler)))"#;
+
 #[cfg(test)]
 mod tests {
     use super::*;

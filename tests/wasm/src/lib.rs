@@ -9,7 +9,7 @@ mod modules;
 
 use std::path::PathBuf;
 
-pub use http::http_component;
+pub use http::{HTTP_WAIT, http_component};
 pub use layout::{Layout, artifact, compat};
 pub use modules::{
     ARGUMENTS, COMPONENT, COMPONENT_ERROR, DEEP, ENVIRONMENT, EXIT, GROW, HELLO, IDLE, LOOP, TABLE, TABLE_GROW,

@@ -2,6 +2,8 @@
 
 use std::{
     fs::{self, File},
+    io::Write,
+    net::{TcpListener, TcpStream},
     os::{fd::AsRawFd, unix::process::ExitStatusExt},
     path::Path,
     process::{Child, Command, Output, Stdio},
@@ -11,7 +13,7 @@ use std::{
 use tempfile::TempDir;
 use testbed::wait_until;
 use wasm_tests::{
-    ARGUMENTS, COMPONENT, COMPONENT_ERROR, DEEP, ENVIRONMENT, EXIT, GROW, HELLO, LOOP, TABLE, TABLE_GROW,
+    ARGUMENTS, COMPONENT, COMPONENT_ERROR, DEEP, ENVIRONMENT, EXIT, GROW, HELLO, HTTP_WAIT, LOOP, TABLE, TABLE_GROW,
     TRAP, binary, program, read_file, slow,
 };
 
@@ -229,4 +231,39 @@ fn a_compiler_whose_parent_has_ended_compiles_nothing() {
     let output = Command::new(program()).args(["compile", "--parent=1"]).stdin(module).output().expect("run");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stdout.is_empty() && text(&output.stderr).contains("has ended"), "{:?}", text(&output.stderr));
+}
+
+#[test]
+fn the_handler_of_a_request_ends_when_its_client_disconnects() {
+    let directory = directory_with(HTTP_WAIT);
+    let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
+    let output = directory.path().join("output");
+    let mut server = Command::new(program())
+        .args(["run", &format!("--http-address={address}"), "--"])
+        .arg(directory.path().join("app.wasm"))
+        .stdout(File::create(&output).expect("create the output"))
+        .spawn()
+        .expect("start pinion-wasm");
+    let lines = || fs::read_to_string(&output).expect("read the output");
+    let request = || {
+        let mut client = None;
+        wait_until("the component listens", TIMEOUT, || {
+            client = TcpStream::connect(address).ok();
+            client.is_some()
+        });
+        let mut client = client.expect("a connection");
+        client.write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n").expect("send the request");
+        client
+    };
+    let client = request();
+    wait_until("the first handler has finished", TIMEOUT, || lines() == "started\nfinished\n");
+    drop(client);
+    let client = request();
+    wait_until("the second handler has started", TIMEOUT, || lines() == "started\nfinished\nstarted\n");
+    drop(client);
+    // Longer than a handler waits.
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(lines(), "started\nfinished\nstarted\n");
+    server.kill().expect("kill pinion-wasm");
+    server.wait().expect("wait");
 }
