@@ -13,7 +13,7 @@ pub use http::{HTTP_WAIT, http_component};
 pub use layout::{Layout, artifact, compat};
 pub use modules::{
     ARGUMENTS, COMPONENT, COMPONENT_ERROR, DEEP, ENVIRONMENT, EXIT, GROW, HELLO, IDLE, LOOP, TABLE, TABLE_GROW,
-    TOUCH, TRAP, read_file, slow,
+    TERMINAL, TOUCH, TRAP, read_file, slow,
 };
 
 /// Returns the binary of a module or component in the text format.

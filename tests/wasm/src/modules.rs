@@ -136,3 +136,25 @@ pub fn slow(functions: usize) -> String {
     let function = format!("(func (param i64) (result i64) (local i64) {body} (local.get 1))");
     format!(r#"(module (memory (export "memory") 1) {} (func (export "_start")))"#, function.repeat(functions))
 }
+
+/// Writes `ready`, reads a line from standard input, writes it to standard output after `got `, and exits with the file type
+/// of standard input: 2 for a character device.
+pub const TERMINAL: &str = r#"(module
+  (import "wasi_snapshot_preview1" "fd_fdstat_get" (func $stat (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 100) "ready\0agot ")
+  (func (export "_start")
+    (i32.store (i32.const 0) (i32.const 100))
+    (i32.store (i32.const 4) (i32.const 6))
+    (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 20)))
+    (i32.store (i32.const 0) (i32.const 110))
+    (i32.store (i32.const 4) (i32.const 100))
+    (drop (call $read (i32.const 0) (i32.const 0) (i32.const 1) (i32.const 20)))
+    (i32.store (i32.const 0) (i32.const 106))
+    (i32.store (i32.const 4) (i32.add (i32.load (i32.const 20)) (i32.const 4)))
+    (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 20)))
+    (drop (call $stat (i32.const 0) (i32.const 40)))
+    (call $exit (i32.load8_u (i32.const 40)))))"#;

@@ -7,12 +7,17 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use system_tests::{ContainerSpec, Node, Options, Outcome, PodSpec, Registry, wait_until};
+use system_tests::{ContainerSpec, Node, Options, Outcome, PodSpec, Process, Registry, wait_until};
 use testbed::checkout;
 use wasm_tests::{
-    ARGUMENTS, DEEP, EXIT, HELLO, IDLE, LOOP, Layout, TOUCH, artifact, binary, compat, http_component,
+    ARGUMENTS, DEEP, EXIT, HELLO, IDLE, LOOP, Layout, TERMINAL, TOUCH, artifact, binary, compat, http_component,
     program, read_file, slow,
 };
+
+#[path = "../../system/tests/terminal/mod.rs"]
+mod terminal;
+
+use terminal::Terminal;
 
 const REGISTRY: &str = "127.0.0.1:5000";
 
@@ -37,6 +42,14 @@ impl WasmNode {
         let pod = PodSpec::named(&node, "modules");
         let pod_id = node.run_pod(&pod);
         Self { node, _registry: registry, pod, pod_id }
+    }
+
+    /// Returns the only process that runs a module.
+    fn process(&self) -> Process {
+        let mut modules = self.node.processes();
+        modules.retain(|process| process.name == "pinion-wasm");
+        assert_eq!(modules.len(), 1);
+        modules.remove(0)
     }
 
     /// Pushes an image to the registry, pulls it, and returns its reference.
@@ -262,6 +275,66 @@ fn what_is_not_a_module_is_refused_at_creation() {
     let error = wasm.create(&wasm.spec("script", &image, &[])).error();
     assert!(error.contains("is not a WebAssembly module"), "{error}");
     assert_eq!(wasm.code(), Vec::<PathBuf>::new());
+    wasm.end();
+}
+
+#[test]
+fn a_signal_ends_a_looping_module_at_once_with_its_exit_code() {
+    let wasm = WasmNode::start();
+    let image = wasm.pull("loop", &compat(&binary(LOOP), "compat"));
+    for (name, signal, code) in [("usr1", "USR1", 138), ("term", "TERM", 143), ("kill", "KILL", 137)] {
+        let id = wasm.run(&wasm.spec(name, &image, &[]));
+        let process = wasm.process();
+        wait_until("the module handles signals", || {
+            fs::read_dir(process.directory.join("task")).is_ok_and(|threads| threads.count() > 1)
+        });
+        let start = Instant::now();
+        wasm.node.pinion(&["kill", "--signal", signal, &id]).ok();
+        assert_eq!(wasm.finish(&id).0, code, "{signal}");
+        assert!(start.elapsed() < Duration::from_secs(5), "{signal} took {:?}", start.elapsed());
+    }
+    wasm.end();
+}
+
+#[test]
+fn a_module_has_a_terminal() {
+    let wasm = WasmNode::start();
+    let image = wasm.pull("terminal", &compat(&binary(TERMINAL), "compat"));
+    let pinion = program().with_file_name("pinion");
+    let line = format!("{} run --rm -it --network host {image}", pinion.display());
+    let mut terminal = Terminal::run(&wasm.node, &line);
+    terminal.see("ready");
+    terminal.type_in("a line\r");
+    terminal.see("got a line");
+    assert_eq!(terminal.end(), Some(2), "standard input is a character device");
+    wasm.end();
+}
+
+#[test]
+fn a_module_runs_in_the_user_namespace_of_its_pod() {
+    let mut wasm = WasmNode::start();
+    let volume = wasm.node.dir.path().join("volume");
+    fs::create_dir(&volume).expect("a volume");
+    fs::write(volume.join("file"), "content\n").expect("a file");
+    let ids = json!([{"host_id": 200_000, "container_id": 0, "length": 65536}]);
+    let context = json!({"namespace_options": {"pid": 1, "userns_options": {"mode": 0, "uids": ids, "gids": ids}}});
+    wasm.pod = PodSpec::named(&wasm.node, "mapped");
+    wasm.pod.0["linux"]["security_context"] = context.clone();
+    wasm.pod_id = wasm.node.run_pod(&wasm.pod);
+    let spec = |name: &str, module: &str| {
+        let image = wasm.pull(name, &compat(&binary(module), "compat"));
+        let mut spec = wasm.spec(name, &image, &[]);
+        spec.0["mounts"] =
+            json!([{"host_path": volume, "container_path": "/volume", "uidMappings": ids, "gidMappings": ids}]);
+        spec.0["linux"]["security_context"] = context.clone();
+        spec
+    };
+    let id = wasm.run(&spec("file", &read_file("volume/file")));
+    assert_eq!(wasm.finish(&id), (0, "content".to_owned()));
+    wasm.run(&spec("idle", IDLE));
+    let status = fs::read_to_string(wasm.process().directory.join("status")).expect("read the status");
+    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:")).expect("user ids");
+    assert!(uids.split_whitespace().all(|uid| uid == "200000"), "{uids}");
     wasm.end();
 }
 
