@@ -42,6 +42,7 @@ use crate::{
     failure::system,
     link::RequestId,
     process::ProcessExit,
+    services::Services,
 };
 use command_output::CommandOutput;
 use error_log::{ErrorLog, ErrorLogs, error_in};
@@ -147,8 +148,7 @@ impl RuntimeCommands {
         &mut self,
         command: NewCommand<'_>,
         node_mounts: Option<BorrowedFd<'_>>,
-        serial: u64,
-        timers: &mut Timers,
+        services: &mut Services,
     ) -> Result<(), Failure> {
         let NewCommand { verb, container, program, purpose, mut attachments, limits } = command;
         let operation = program.operation(verb, container);
@@ -173,8 +173,10 @@ impl RuntimeCommands {
         let launch =
             Launch { verb, arguments, environment, bundle, directory, attachments, output, log: error, mounts, limits };
         let process = launch.clone().map_err(failed)?;
+        services.closers.cloned();
         let deadline = clock::monotonic() + Duration::from_secs(program.timeout().into());
-        timers.at(deadline, Timer::Runtime(serial));
+        let serial = services.next_serial();
+        services.timers.at(deadline, Timer::Runtime(serial));
         let purpose = Some(purpose);
         let command = RuntimeCommand { verb, purpose, operation, process, log, files, deadline, timed_out: false };
         self.running.insert(serial, command);

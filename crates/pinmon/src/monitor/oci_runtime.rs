@@ -91,10 +91,7 @@ impl Monitor {
     /// Runs a command of a request. The request is answered when the command has ended.
     pub(crate) fn run_requested_command(&mut self, command: NewCommand<'_>) -> Result<(), Failure> {
         let node = self.hooks.node_mounts.as_ref().map(AsFd::as_fd);
-        let serial = self.services.next_serial();
-        let started = self.runtime_commands.run(command, node, serial, &mut self.services.timers);
-        self.services.closers.cloned();
-        started
+        self.runtime_commands.run(command, node, &mut self.services)
     }
 
     fn run_runtime(
@@ -117,10 +114,7 @@ impl Monitor {
             limits,
         };
         let node = self.hooks.node_mounts.as_ref().map(AsFd::as_fd);
-        let command_serial = self.services.next_serial();
-        let started = self.runtime_commands.run(command, node, command_serial, &mut self.services.timers);
-        self.services.closers.cloned();
-        started
+        self.runtime_commands.run(command, node, &mut self.services)
     }
 
     /// Handles the deadline of a command.
