@@ -343,6 +343,15 @@ pub struct UserMappings {
     pub gids: Vec<oci::IdMapping>,
 }
 
+impl UserMappings {
+    /// Returns the user and group on the node that root of the user namespace is mapped to.
+    pub fn root(&self) -> (u32, u32) {
+        let host_id =
+            |map: &[oci::IdMapping]| map.iter().find(|line| line.container_id == 0).map_or(0, |line| line.host_id);
+        (host_id(&self.uids), host_id(&self.gids))
+    }
+}
+
 /// Parameters of `Request::MakeNamespaces`: namespaces of a pod with a user namespace.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MakeNamespaces {

@@ -68,7 +68,7 @@ pub(crate) async fn require(parts: &Parts, pod: &SandboxConfig, container: &str)
 
 /// Returns the plugins that the creation of a container goes to. Fails if there are none although some are required.
 pub(crate) fn admit(parts: &Parts, container: &Container, required: &[String]) -> Result<Option<Round>, Error> {
-    let Some(plugins) = &parts.plugins else { return Ok(None) };
+    let Some(plugins) = parts.plugins.as_ref().filter(|_| !container.is_sandbox_container()) else { return Ok(None) };
     let round = plugins.admit(container.id().as_str(), &container.known_to_plugins);
     if round.is_none() {
         nri::Plugins::check_without(required)?;

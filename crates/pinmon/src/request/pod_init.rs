@@ -29,8 +29,8 @@ pub(super) fn pod_init(
     let PodInit { container: id, cgroup, user } = init;
     check_new(monitor, &id)?;
     let operation = format!("start init of pod {id}");
-    let rootfs =
-        root(user.as_ref().map(root_of)).map_err(|e| system(format!("{operation}: create its root file system"), e))?;
+    let rootfs = root(user.as_ref().map(UserMappings::root))
+        .map_err(|e| system(format!("{operation}: create its root file system"), e))?;
     let namespaces = attachments
         .into_iter()
         .filter_map(|(role, fd)| match role {
@@ -63,13 +63,6 @@ pub(super) fn pod_init(
     };
     let container = Container { pod_init: true, ..Container::new(description, Filter::Unknown) };
     clone_init(monitor, request_id, container, output, plan)
-}
-
-/// Returns the ids on the node of root in a user namespace.
-fn root_of(user: &UserMappings) -> (u32, u32) {
-    let host_id =
-        |map: &[oci::IdMapping]| map.iter().find(|line| line.container_id == 0).map_or(0, |line| line.host_id);
-    (host_id(&user.uids), host_id(&user.gids))
 }
 
 type JoinedNamespaces = std::collections::BTreeMap<NamespaceType, rustix::fd::OwnedFd>;

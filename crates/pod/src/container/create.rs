@@ -33,7 +33,7 @@ use phases::{CreateFailure, Recorded};
 /// | exited | creates a new one and keeps the old one | the same |
 pub(crate) async fn create(parts: &Arc<Parts>, sandbox: &str, config: ContainerConfig) -> Result<ContainerId, Error> {
     if config.is_sandbox_container() {
-        return Err(Error::invalid("config.name: it is empty"));
+        return Err(Error::invalid("config.name: it is empty; name the container"));
     }
     let sandbox = parts.registry.sandbox(sandbox)?;
     let operation = format!("create container {} in pod {}", config.name, sandbox.id());

@@ -234,7 +234,7 @@ pub(crate) fn filter(parts: &Parts, container: &Container) -> Result<Option<Owne
 pub(crate) fn rootfs(parts: &Parts, sandbox: &Sandbox, container: &Container, image: &Image) -> Result<OwnedFd, Error> {
     let _span = debug_span!("rootfs").entered();
     let (map, labels) = (id_map(&parts.monitor, sandbox)?, selinux::labels(&container.config().security));
-    if container.config().is_sandbox_container() {
+    if container.is_sandbox_container() {
         let owner = map.as_ref().map(|_| root_of(sandbox.config()));
         return pod_init::root(owner).map_err(failed("create the root of the sandbox container"));
     }

@@ -59,6 +59,7 @@ pub(crate) fn shim_for(
         let message = || Error::invalid(format!("runtime handler {}: {path:?} is not valid UTF-8", handler.name));
         path.to_str().map(str::to_owned).ok_or_else(message)
     };
+    let unusable = |cause: String| Error::state(format!("runtime handler {:?}: {cause}", handler.name));
     let mut options = handler.options.clone();
     if let Some(shim::Options::Runc { root, .. }) = &mut options
         && root.is_empty()
@@ -68,7 +69,7 @@ pub(crate) fn shim_for(
     let environment = std::iter::once(format!("PATH={PATH}")).chain(handler.environment.iter().cloned()).collect();
     Ok(ContainerShim {
         handler: handler.name.clone(),
-        binary: text(&find_shim(handler)?)?,
+        binary: text(&find_shim(handler).map_err(unusable)?)?,
         environment,
         options,
         bundle: text(&container.join("bundle").join(id.as_str()))?,

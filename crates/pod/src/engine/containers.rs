@@ -187,9 +187,7 @@ impl Engine {
 
     /// Returns the status of all containers, the oldest first.
     pub fn containers(&self) -> Vec<ContainerStatus> {
-        let containers = self.0.registry.containers();
-        let listed = containers.iter().filter(|container| !container.is_sandbox_container());
-        let mut all: Vec<_> = listed.map(|container| container.status()).collect();
+        let mut all: Vec<_> = self.0.registry.listed_containers().iter().map(|container| container.status()).collect();
         all.sort_by_key(|container| container.created_at);
         all
     }

@@ -8,8 +8,7 @@ use crate::SandboxConfig;
 
 /// Returns the user and group on the node that root of the pod is mapped to.
 pub(crate) fn root_of(config: &SandboxConfig) -> (u32, u32) {
-    let root = |map: &[oci::IdMapping]| map.iter().find(|line| line.container_id == 0).map_or(0, |line| line.host_id);
-    config.user_namespace.as_ref().map_or((0, 0), |maps| (root(&maps.uids), root(&maps.gids)))
+    config.user_namespace.as_ref().map_or((0, 0), UserMappings::root)
 }
 
 /// Combines id mappings with a user namespace that has them.

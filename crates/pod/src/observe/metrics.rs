@@ -71,7 +71,7 @@ impl ObjectCounts {
                 SandboxPhase::Stopped => &mut counts.sandboxes_stopped,
             } += 1;
         }
-        for container in registry.containers().into_iter().filter(|container| !container.is_sandbox_container()) {
+        for container in registry.listed_containers() {
             *match container.record().phase {
                 ContainerPhase::Creating => &mut counts.containers_creating,
                 ContainerPhase::Created | ContainerPhase::Starting => &mut counts.containers_created,

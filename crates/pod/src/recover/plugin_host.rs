@@ -22,8 +22,7 @@ pub(super) async fn start(parts: &Arc<Parts>) -> Result<(), Error> {
     for sandbox in parts.registry.sandboxes().iter().filter(|sandbox| !sandbox.is_creating()) {
         sandbox.known_to_plugins.store(true, Ordering::SeqCst);
     }
-    for container in parts.registry.containers().iter().filter(|one| !one.is_creating() && !one.is_sandbox_container())
-    {
+    for container in parts.registry.listed_containers().iter().filter(|container| !container.is_creating()) {
         container.known_to_plugins.store(true, Ordering::SeqCst);
     }
     let host: Arc<dyn Host> = Arc::new(PluginHost(Arc::downgrade(parts)));

@@ -23,17 +23,14 @@ use crate::{
 /// Resumes the cleanup that an earlier daemon was requested to do. Called before requests are served, so that no client
 /// is creating containers in a pod.
 pub(crate) fn resume(parts: &Arc<Parts>) {
-    let containers = parts.registry.containers();
     for sandbox in parts.registry.sandboxes() {
         let pod = sandbox.status();
-        if is_removed_when_ended(&pod)
-            && !containers.iter().any(|one| one.metadata.sandbox == pod.id && !one.is_sandbox_container())
-        {
+        if is_removed_when_ended(&pod) && parts.registry.listed_containers_of(&pod.id).is_empty() {
             let parts = Arc::clone(parts);
             tokio::spawn(async move { retry_until_done(pod.id.as_str(), || remove_pod(&parts, &pod)).await });
         }
     }
-    containers.into_iter().for_each(|container| watch(parts, container.status()));
+    parts.registry.containers().into_iter().for_each(|container| watch(parts, container.status()));
 }
 
 /// Watches a started container if a cleanup is requested for its exit.
@@ -116,10 +113,9 @@ fn is_from_kubelet(pod: &SandboxStatus) -> bool {
 async fn release(parts: &Arc<Parts>, container: &ContainerStatus) -> Result<(), Error> {
     const PAUSE: Duration = Duration::from_millis(100);
     while !stop_unused(parts, &container.sandbox, PodUsers::NotExited).await? {
-        let mut others = parts.registry.containers_of(&container.sandbox).into_iter();
+        let mut others = parts.registry.listed_containers_of(&container.sandbox).into_iter();
         // Not kept while it is waited for: its removal must end the wait.
-        let other = others.find(|other| other.state() != ContainerState::Exited && !other.is_sandbox_container());
-        let other = other.map(|other| other.id().clone());
+        let other = others.find(|other| other.state() != ContainerState::Exited).map(|other| other.id().clone());
         drop(others);
         match other {
             // The loop checks again whether it exited or was removed.

@@ -53,11 +53,8 @@ pub(crate) async fn stop_unused(
     };
     let gate = with_timeout(sandbox.gate.write(), || current_stage(parts, &sandbox)).await;
     let _gate = gate.map_err(|e| e.during(format_args!("stop pod {}", sandbox.id())))?;
-    let uses = |container: &Arc<Container>| {
-        let is_user = users == PodUsers::All || container.record().phase != ContainerPhase::Exited;
-        is_user && !container.is_sandbox_container()
-    };
-    if parts.registry.containers_of(sandbox.id()).iter().any(uses) {
+    let uses = |phase: ContainerPhase| users == PodUsers::All || phase != ContainerPhase::Exited;
+    if parts.registry.listed_containers_of(sandbox.id()).iter().any(|container| uses(container.record().phase)) {
         return Ok(false);
     }
     stop_locked(parts, &sandbox).await.map(|()| true)

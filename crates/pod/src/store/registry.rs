@@ -67,6 +67,20 @@ impl Registry {
         all
     }
 
+    /// Returns the containers that were requested: all but the sandbox containers of pods, which nobody sees.
+    pub(crate) fn listed_containers(&self) -> Vec<Arc<Container>> {
+        let mut all = self.containers();
+        all.retain(|container| !container.is_sandbox_container());
+        all
+    }
+
+    /// Like [`Self::listed_containers`], of one pod.
+    pub(crate) fn listed_containers_of(&self, sandbox: &SandboxId) -> Vec<Arc<Container>> {
+        let mut all = self.containers_of(sandbox);
+        all.retain(|container| !container.is_sandbox_container());
+        all
+    }
+
     pub(crate) fn insert_sandbox(&self, sandbox: Arc<Sandbox>) {
         let mut all = lock(&self.sandboxes);
         all.insert(sandbox.id().clone(), sandbox);
@@ -203,9 +217,8 @@ impl Registry {
     }
 
     fn event(&self, kind: EventKind, id: ObjectId, sandbox_id: &SandboxId, sandbox: Option<&Sandbox>) -> Event {
-        let containers = self.containers_of(sandbox_id);
-        let containers = containers.iter().filter(|container| !container.is_sandbox_container());
-        let containers = containers.map(|container| container.status()).filter(|status| !status.creating);
+        let containers = self.listed_containers_of(sandbox_id);
+        let containers = containers.iter().map(|container| container.status()).filter(|status| !status.creating);
         Event { kind, id, at: clock::now(), sandbox: sandbox.map(Sandbox::status), containers: containers.collect() }
     }
 }

@@ -45,8 +45,7 @@ pub struct SandboxSummary<'a> {
 impl Registry {
     /// Calls `each` with the summary of every container, the oldest first, and collects the results.
     pub(crate) fn summarize_containers<T>(&self, mut each: impl FnMut(&ContainerSummary<'_>) -> Option<T>) -> Vec<T> {
-        let mut all = self.containers();
-        all.retain(|container| !container.is_sandbox_container());
+        let mut all = self.listed_containers();
         all.sort_by_key(|container| container.metadata.created_at);
         all.iter().filter_map(|container| each(&container_summary(container))).collect()
     }

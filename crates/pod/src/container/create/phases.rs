@@ -222,10 +222,7 @@ async fn try_prepare(
 ) -> Result<Prepared, Error> {
     let permit = recorded.parts.concurrency.mount().await?;
     recorded.container.stage("prepare mounts and streams");
-    let round = match recorded.container.config().is_sandbox_container() {
-        true => None,
-        false => plugins::admit(recorded.parts, &recorded.container, recorded.required)?,
-    };
+    let round = plugins::admit(recorded.parts, &recorded.container, recorded.required)?;
     let (parts, sandbox, container, image) = recorded.to_owned_inputs();
     let drafted = blocking(move || {
         let _permit = permit;

@@ -17,7 +17,7 @@ use crate::{
 /// Returns the sandbox container of a pod, if it has one.
 pub(crate) fn find(parts: &Parts, sandbox: &Sandbox) -> Option<Arc<Container>> {
     let mut containers = parts.registry.containers_of(sandbox.id()).into_iter();
-    containers.find(|container| container.config().is_sandbox_container())
+    containers.find(|container| container.is_sandbox_container())
 }
 
 /// Creates and starts the sandbox container of a pod, unless it is running. Returns its id if it was started.

@@ -144,7 +144,7 @@ impl External {
     fn binary(&self) -> Result<PathBuf, String> {
         match self {
             Self::Oci(handler) => Ok(handler.binary.clone()),
-            Self::Shim(handler) => find_shim(handler).map_err(|error| error.message),
+            Self::Shim(handler) => find_shim(handler),
         }
     }
 

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{Error, ShimHandler};
+use crate::ShimHandler;
 
 /// Where programs of handlers are looked up, and find those that they execute.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -13,15 +13,14 @@ pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin
 /// Returns the path of a handler's shim.
 ///
 /// # Errors
-/// `FailedPrecondition` if it does not exist, or is not executable.
-pub(crate) fn find_shim(handler: &ShimHandler) -> Result<PathBuf, Error> {
+/// Why it cannot be executed, with the remedy.
+pub(crate) fn find_shim(handler: &ShimHandler) -> Result<PathBuf, String> {
     let is_executable = |path: &PathBuf| {
         let metadata = offload::in_place(|| std::fs::metadata(path));
         metadata.is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
     };
-    let missing = |what: String| {
-        Err(Error::state(format!("runtime handler {:?}: {what}; install the shim, or correct binary", handler.name)))
-    };
+    let missing =
+        |what: String| Err(format!("{what}; install the shim, or correct handlers.{name}.binary", name = handler.name));
     if handler.binary.is_absolute() {
         return match is_executable(&handler.binary) {
             true => Ok(handler.binary.clone()),
@@ -64,7 +63,7 @@ mod tests {
         let file = file.path().to_str().expect("UTF-8");
         for missing in ["/no/such/shim", "/etc", file, "io.example.missing.v9"] {
             let error = find_shim(&handler(missing)).expect_err("refused");
-            assert!(error.message.contains("runtime handler \"x\""), "{error}");
+            assert!(error.contains("correct handlers.x.binary"), "{error}");
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     ContainerId, ContainerStats, Error, SandboxId, SandboxStats, Selects, StatsList, clock,
     node::Node,
     operation::blocking,
-    store::{Container, Registry, Sandbox},
+    store::{Registry, Sandbox},
 };
 
 type Labels = BTreeMap<String, String>;
@@ -67,10 +67,10 @@ impl Statistics {
         &self,
         filter: impl Fn(&ContainerId, &SandboxId, &Labels) -> bool,
     ) -> Vec<Arc<ContainerStats>> {
-        let mut containers = self.subjects.registry.containers();
+        let mut containers = self.subjects.registry.listed_containers();
         containers.retain(|container| {
             let metadata = &container.metadata;
-            is_listed(container) && filter(&metadata.id, &metadata.sandbox, &metadata.config.labels)
+            container.is_running() && filter(&metadata.id, &metadata.sandbox, &metadata.config.labels)
         });
         let targets = Targets { containers, sandboxes: Vec::new() };
         self.measure_and_read(targets, |targets, _| self.sampler.containers(&targets.containers)).await
@@ -144,10 +144,10 @@ impl Statistics {
 
     async fn pod_stats(&self, sandboxes: Vec<Arc<Sandbox>>) -> Vec<SandboxStats> {
         let mut containers = match sandboxes.as_slice() {
-            [one] => self.subjects.registry.containers_of(one.id()),
-            _ => self.subjects.registry.containers(),
+            [one] => self.subjects.registry.listed_containers_of(one.id()),
+            _ => self.subjects.registry.listed_containers(),
         };
-        containers.retain(is_listed);
+        containers.retain(|container| container.is_running());
         if sandboxes.len() > 1 {
             let ids: HashSet<&SandboxId> = sandboxes.iter().map(|sandbox| sandbox.id()).collect();
             containers.retain(|container| ids.contains(&container.metadata.sandbox));
@@ -156,8 +156,8 @@ impl Statistics {
     }
 
     fn all_targets(&self, pods: bool) -> Targets {
-        let mut containers = self.subjects.registry.containers();
-        containers.retain(is_listed);
+        let mut containers = self.subjects.registry.listed_containers();
+        containers.retain(|container| container.is_running());
         let mut sandboxes = if pods { self.subjects.registry.sandboxes() } else { Vec::new() };
         sandboxes.retain(|sandbox| sandbox.is_ready());
         Targets { containers, sandboxes }
@@ -203,11 +203,6 @@ impl Statistics {
         self.sampler.note_request(&self.subjects, background);
         response
     }
-}
-
-/// Whether the usage of a container is measured and listed. That of a sandbox container is part of its pod's.
-fn is_listed(container: &Arc<Container>) -> bool {
-    container.is_running() && !container.is_sandbox_container()
 }
 
 fn validity(targets: &Targets, changes: u64, oldest: u64) -> Validity {

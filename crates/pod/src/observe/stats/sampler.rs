@@ -264,8 +264,8 @@ impl Shared {
 
     /// Measures all objects once, and removes the samples of those that are gone.
     fn round(&self, subjects: &Subjects) {
-        let mut containers = subjects.registry.containers();
-        containers.retain(|container| container.is_running() && !container.is_sandbox_container());
+        let mut containers = subjects.registry.listed_containers();
+        containers.retain(|container| container.is_running());
         let mut sandboxes = subjects.registry.sandboxes();
         sandboxes.retain(|sandbox| sandbox.is_ready());
         {

@@ -51,9 +51,10 @@ pub(super) fn read(from: &mut Reader, table: [&str; 2]) -> ShimHandler {
         environment: from.list_in(table, "environment", container::variable),
         timeout: from.value_in(table, "timeout", timeout).unwrap_or(TIMEOUT),
         allowed_annotations: from.list_in(table, "allowed_annotations", value::name),
+        // Those of gVisor and Kata, which have these options.
         sandbox_container: from
             .value_in(table, "sandbox_container", value::boolean)
-            .unwrap_or_else(|| needs_sandbox_container(&binary)),
+            .unwrap_or_else(|| default_type(&binary) == Some(OptionsType::Runtime)),
         options: options_type.map(|options_type| options(from, table, options_type)),
         options_type,
         binary,
@@ -69,13 +70,6 @@ fn default_type(binary: &Path) -> Option<OptionsType> {
         "containerd-shim-kata-v2" | "io.containerd.kata.v2" => Some(OptionsType::Runtime),
         _ => None,
     }
-}
-
-/// Whether a shim that is known by its name needs a sandbox container.
-fn needs_sandbox_container(binary: &Path) -> bool {
-    let names =
-        ["containerd-shim-runsc-v1", "io.containerd.runsc.v1", "containerd-shim-kata-v2", "io.containerd.kata.v2"];
-    binary.file_name().and_then(|name| name.to_str()).is_some_and(|name| names.contains(&name))
 }
 
 /// Reads the table `options`.
