@@ -25,6 +25,8 @@ use tokio::{
 const SOCKET: &str = "/dev/shm/holder";
 /// Limit of an answer that does not wait for the holder; well below the minute after which a holder exits by itself.
 const AT_ONCE: Duration = Duration::from_secs(5);
+/// Number of blocked calls after which a container is refused further commands.
+const HELD: usize = 8;
 
 /// Adds `/payload/holder` to a container.
 fn with_holder(node: &Node, mut config: ContainerConfig) -> ContainerConfig {
@@ -114,7 +116,7 @@ fn commands_that_hold_their_output_delay_no_other_container() {
         let other = node.run(&engine, &pod, script("other", "exec sleep 1000")).await;
         let held = {
             let (engine, id) = (engine.clone(), id.clone());
-            let held = async move { join_all((0..10).map(|_| hold(&engine, &id, &["stdout"], AT_ONCE))).await };
+            let held = async move { join_all((0..HELD).map(|_| hold(&engine, &id, &["stdout"], AT_ONCE))).await };
             tokio::spawn(held)
         };
         let begin = Instant::now();
@@ -130,8 +132,7 @@ fn commands_that_hold_their_output_delay_no_other_container() {
             assert_eq!(outcome.expect_err("the pipe is held").kind, ErrorKind::DeadlineExceeded);
             assert!(took < 2 * AT_ONCE, "{took:?}");
         }
-        // Pipes whose byte was read before they were held do not block a thread.
-        assert!(blocked >= 3, "{blocked} threads were blocked: the pipes were not held");
+        assert!(blocked >= HELD, "{blocked} threads were blocked: the pipes were not held");
         node.assert_nothing_left(engine).await;
     });
 }
@@ -146,7 +147,7 @@ fn a_container_that_holds_pipes_is_refused_more_commands_and_can_be_removed() {
         let other = node.run(&engine, &pod, script("other", "exec sleep 1000")).await;
         exec(&engine, &id, &format!("until [ -e {SOCKET} ]; do sleep 0.01; done")).await;
         let before = threads().1;
-        for round in 0..8 {
+        for round in 0..HELD {
             // The command exits by itself, and the process that it passed its output to holds the pipe.
             let (outcome, took) = hold(&engine, &id, &["pass", SOCKET], TIMEOUT).await;
             let output = outcome.expect("the command exited");
@@ -156,9 +157,9 @@ fn a_container_that_holds_pipes_is_refused_more_commands_and_can_be_removed() {
             assert_eq!(exec(&engine, &other, "echo on").await, "on\n");
             assert!(sent_at.elapsed() < Duration::from_secs(1), "{round}: {:?}", sent_at.elapsed());
         }
-        assert!(threads().0 >= 8, "{:?}: the pipes were not held", threads());
+        assert!(threads().0 >= HELD, "{:?}: the pipes were not held", threads());
         tokio::time::sleep(Duration::from_millis(200)).await;
-        assert!(engine.blocked_pipe_calls() >= 8, "{}", engine.blocked_pipe_calls());
+        assert!(engine.blocked_pipe_calls() >= HELD, "{}", engine.blocked_pipe_calls());
         let (outcome, took) = hold(&engine, &id, &["pass", SOCKET], TIMEOUT).await;
         let error = outcome.expect_err("refused");
         assert_eq!(error.kind, ErrorKind::FailedPrecondition, "{error}");
@@ -169,7 +170,7 @@ fn a_container_that_holds_pipes_is_refused_more_commands_and_can_be_removed() {
         }
         engine.stop_container(&id, Duration::ZERO).await.expect("stop");
         exit_code(&engine, &id).await;
-        wait_until("all blocked threads have returned", TIMEOUT, || threads().0 == 0 && threads().1 <= before + 8);
+        wait_until("all blocked threads have returned", TIMEOUT, || threads().0 == 0 && threads().1 <= before + HELD);
         wait_until("no call is blocked", TIMEOUT, || engine.blocked_pipe_calls() == 0);
         engine.remove_container(&id).await.expect("remove");
         node.assert_nothing_left(engine).await;

@@ -13,6 +13,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,12 +44,56 @@ static void hold_silently(int fd)
 	fail("splice to the pipe");
 }
 
-static void hold_output(int fd)
+/* Returns a second reader of a pipe. It is only polled, which takes no lock. */
+static int reader_of(int fd)
 {
-	/* A reader that this wakes up reaches the mutex after this thread does. */
-	if (write(fd, "x", 1) != 1)
-		fail("write");
-	hold_silently(fd);
+	char path[32];
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	if (reader < 0)
+		fail(path);
+	return reader;
+}
+
+/* Reports whether a process sleeps interruptibly, which one that waits for the mutex does not. */
+static int sleeps(pid_t pid)
+{
+	char path[32], state = '?';
+	snprintf(path, sizeof path, "/proc/%d/stat", pid);
+	FILE *file = fopen(path, "r");
+	if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+		fail(path);
+	fclose(file);
+	return state == 'S';
+}
+
+/* Holds a pipe that has a byte to read, and then answers the client, if there is one. Whoever the byte wakes up may read
+ * it before the pipe is locked; then another process tries again. */
+static void hold_output(int fd, int client)
+{
+	int from = silent_socket();
+	struct pollfd reader = {.fd = reader_of(fd), .events = POLLIN};
+	signal(SIGCHLD, SIG_DFL);
+	for (;;) {
+		pid_t holder = fork();
+		if (holder == 0) {
+			alarm(60);
+			if (write(fd, "x", 1) != 1)
+				fail("write");
+			splice(from, NULL, fd, NULL, 1, 0);
+			fail("splice to the pipe");
+		}
+		while (!sleeps(holder))
+			usleep(1000);
+		if (poll(&reader, 1, 0) == 1) {
+			if (client >= 0 && write(client, "k", 1) != 1)
+				fail("answer");
+			waitpid(holder, NULL, 0);
+			exit(97);
+		}
+		kill(holder, SIGKILL);
+		waitpid(holder, NULL, 0);
+	}
 }
 
 static void hold_input(int fd)
@@ -87,13 +132,9 @@ static void serve(const char *path)
 		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
 		if (fork() == 0) {
 			alarm(60);
-			close(client);
-			hold_output(fd);
+			hold_output(fd, client);
 		}
-		usleep(20000);
-		/* Not closed: that would wait for the mutex. */
-		if (write(client, "k", 1) != 1)
-			fail("answer");
+		/* The pipe is not closed: that would wait for the mutex. */
 		close(client);
 	}
 }
@@ -126,7 +167,7 @@ int main(int count, char **arguments)
 	}
 	alarm(60);
 	if (!strcmp(mode, "stdout"))
-		hold_output(1);
+		hold_output(1, -1);
 	if (!strcmp(mode, "silent"))
 		hold_silently(1);
 	if (!strcmp(mode, "stdin"))
