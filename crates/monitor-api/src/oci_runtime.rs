@@ -15,7 +15,7 @@ pub const COMMAND_LOCK: &str = "command";
 /// An OCI runtime with the command line of runc, and what its commands need to know of one container.
 ///
 /// The monitor runs `<arguments> --log <file> --log-format json create --bundle <bundle> --pid-file <bundle>/pid <id>`,
-/// `… start <id>` and `… delete --force <id>` as its own children, in the mount namespace of the node.
+/// `… start <id>`, `… delete <id>` and `… delete --force <id>` as its own children, in the mount namespace of the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OciRuntime {
     /// Absolute path of the program on the node, and its global options.

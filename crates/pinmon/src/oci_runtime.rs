@@ -5,10 +5,10 @@
 //! a subreaper: neither the runtime nor any other process stays as its parent.
 //!
 //! ```text
-//!  Create ─▶ create ──exit 0: pid file──▶ Created ──Start──▶ start ──exit 0──▶ Running ─▶ … ─▶ Exited ──Delete──▶ delete --force
-//!              │ failed, or timed out                          │ failed: request answered                             │
-//!              └──▶ delete --force ──▶ cgroup removed,         └─▶ its process is killed by the daemon                ▼
-//!                                      request answered                                          cgroup removed, request answered
+//!  Create ─▶ create ──exit 0: pid file──▶ Created ──Start──▶ start ──exit 0──▶ Running ─▶ … ─▶ Exited ──Delete──▶ delete
+//!              │ failed, or timed out                          │ failed: request answered             failed: delete --force
+//!              └──▶ delete --force ──▶ cgroup removed,         └─▶ its process is killed by the daemon          ▼
+//!                                      request answered                                    cgroup removed, request answered
 //! ```
 //!
 //! `create` runs in a mount namespace of its own, a copy of the node's, with the root file system and the volumes of the
@@ -198,7 +198,7 @@ impl RuntimeCommands {
 
     /// Kills a `create` or `start` that runs for a container.
     pub(crate) fn cancel(&self, container: u64) {
-        for command in self.running.values().filter(|command| command.verb != Verb::Delete) {
+        for command in self.running.values().filter(|command| !matches!(command.verb, Verb::Delete { .. })) {
             if matches!(command.purpose, Some(Purpose::Container { serial, .. }) if serial == container) {
                 command.kill();
             }

@@ -184,3 +184,30 @@ fn a_monitor_that_is_killed_while_a_runtime_starts_does_not_end_the_container() 
 fn a_monitor_that_is_killed_while_a_runtime_deletes_leaves_nothing_behind() {
     on_a_node(|node| kill_runtime(node, "delete", KILL_MONITOR, Outcome::MayFail));
 }
+
+#[test]
+fn a_runtime_deletes_an_exited_container_by_force_only_if_it_fails_otherwise() {
+    on_a_node(|mut node| async move {
+        let (binary, log) = (node.dir.join("logging-runc"), node.dir.join("log"));
+        let deletes = |script: &str| {
+            let text = format!(
+                "#!/bin/sh\ncase \" $* \" in\n*' delete --force '*) echo force >> {log};;\n\
+                 *' delete '*) echo plain >> {log}; {script};;\nesac\nexec {RUNC} \"$@\"\n",
+                log = log.display()
+            );
+            fs::write(&log, "").expect("clear the log");
+            fs::write(&binary, text).expect("write the program");
+            fs::set_permissions(&binary, PermissionsExt::from_mode(0o755)).expect("chmod");
+        };
+        deletes(":");
+        with_runc(&mut node, &binary);
+        let engine = node.open_with_image().await;
+        for (script, expected) in [(":", "plain\n"), ("exit 1", "plain\nforce\n"), ("kill -9 $$", "plain\nforce\n")] {
+            deletes(script);
+            lifecycle(&node, &engine).await.expect(script);
+            assert_eq!(fs::read_to_string(&log).expect("log"), expected, "{script}");
+            assert_no_state(&node, script);
+        }
+        node.assert_nothing_left(engine).await;
+    });
+}

@@ -72,10 +72,10 @@ impl Monitor {
         Ok(())
     }
 
-    /// Has the OCI runtime of an exited container delete it. Returns whether it does: a runtime that cannot be executed
-    /// must not keep the container from being removed.
-    pub(super) fn delete_with_runtime(&mut self, serial: u64) -> bool {
-        let started = self.run_runtime(serial, Verb::Delete, None, Attachments::new());
+    /// Has the OCI runtime of a container delete it. Returns whether it does: a runtime that cannot be executed must not
+    /// keep the container from being removed.
+    pub(super) fn delete_with_runtime(&mut self, serial: u64, force: bool) -> bool {
+        let started = self.run_runtime(serial, Verb::Delete { force }, None, Attachments::new());
         if let Err(failure) = &started {
             eprintln!("pinmon: {failure}");
         }
@@ -154,7 +154,8 @@ impl Monitor {
                     self.services.reply(request_id, Err(failure));
                 }
             },
-            _ => self.deleted_by_runtime(serial, result),
+            (Verb::Delete { force }, _) => self.deleted_by_runtime(serial, force, result),
+            (Verb::Create { .. } | Verb::Start | Verb::Plain, _) => {}
         }
     }
 
@@ -243,15 +244,18 @@ impl Monitor {
         let Some(container) = self.containers.get_mut(serial) else { return };
         container.kill();
         container.stage = Stage::Undoing(request_id, failure);
-        if !self.delete_with_runtime(serial) {
+        if !self.delete_with_runtime(serial, true) {
             self.creation_undone(serial);
         }
     }
 
-    fn deleted_by_runtime(&mut self, serial: u64, result: Result<(), Failure>) {
+    fn deleted_by_runtime(&mut self, serial: u64, force: bool, result: Result<(), Failure>) {
         if let Err(failure) = result {
-            // Its cgroup is removed all the same, and its state in the runtime by the daemon.
+            // Its cgroup is removed in any case, and its state in the runtime by the daemon.
             eprintln!("pinmon: {failure}");
+            if !force && self.delete_with_runtime(serial, true) {
+                return;
+            }
         }
         let Some(container) = self.containers.get_mut(serial) else { return };
         if matches!(container.stage, Stage::Undoing(..)) {

@@ -15,14 +15,17 @@ impl Monitor {
             return;
         }
         container.removing = true;
-        if container.description.runtime.is_some() && !container.runtime_deleted && self.delete_with_runtime(serial) {
+        if let Some(group) = &container.group
+            && !group.is_empty().unwrap_or(true)
+        {
+            let _ = group.kill();
+        }
+        let has_runtime = container.description.runtime.is_some() && !container.runtime_deleted;
+        if has_runtime && self.delete_with_runtime(serial, false) {
             return;
         }
         let Some(container) = self.containers.get_mut(serial) else { return };
         let Some(group) = container.group.take() else { return self.forget_container(serial) };
-        if !group.is_empty().unwrap_or(true) {
-            let _ = group.kill();
-        }
         self.remove_group(group, AfterRemoval::Forget(serial));
     }
 

@@ -21,8 +21,12 @@ pub(crate) enum Verb {
     },
     /// `start`.
     Start,
-    /// `delete --force`.
-    Delete,
+    /// `delete`.
+    Delete {
+        /// Whether processes of the container may be left, which the runtime kills (`--force`). runc, since 1.2, then
+        /// sleeps for 0.1 s even if there are none.
+        force: bool,
+    },
     /// None of an OCI runtime: the command is complete.
     Plain,
 }
@@ -33,7 +37,7 @@ impl Verb {
         match self {
             Self::Create { .. } => "create",
             Self::Start => "start",
-            Self::Delete => "delete",
+            Self::Delete { .. } => "delete",
             Self::Plain => "run",
         }
     }
@@ -52,8 +56,8 @@ pub(super) fn arguments(runtime: &OciRuntime, verb: Verb, container: &str, log: 
                 words.extend(["--console-socket".into(), format!("{bundle}/{CONSOLE_SOCKET}")]);
             }
         }
-        Verb::Start | Verb::Plain => {}
-        Verb::Delete => words.push("--force".into()),
+        Verb::Delete { force: true } => words.push("--force".into()),
+        Verb::Start | Verb::Delete { force: false } | Verb::Plain => {}
     }
     words.push(container.to_owned());
     strings(&words)
@@ -83,7 +87,8 @@ mod tests {
         };
         const GLOBAL: &str = "/usr/bin/crun --root /run/crun --log /proc/self/fd/7 --log-format json";
         assert_eq!(line(Verb::Start), format!("{GLOBAL} start web"));
-        assert_eq!(line(Verb::Delete), format!("{GLOBAL} delete --force web"));
+        assert_eq!(line(Verb::Delete { force: false }), format!("{GLOBAL} delete web"));
+        assert_eq!(line(Verb::Delete { force: true }), format!("{GLOBAL} delete --force web"));
         let create = format!("{GLOBAL} create --bundle /run/b --pid-file /run/b/pid");
         assert_eq!(line(Verb::Create { terminal: false }), format!("{create} web"));
         let console = "--console-socket /run/b/console";

@@ -20,7 +20,7 @@ pub(super) fn runtime_delete(
         return Err(state("delete", container, "the monitor knows it; request Delete instead"));
     }
     let command = NewCommand {
-        verb: Verb::Delete,
+        verb: Verb::Delete { force: true },
         container,
         program: CommandProgram::Oci(runtime),
         purpose: Purpose::Request(request_id),
