@@ -8,6 +8,7 @@
     sources.py    Debian packages, programs from Go modules, the test image, a registry
     images.py     container images for test suites of the CRI
     engines.py    CRI engines: Pinion and containerd
+    crio.py       CRI-O
     plugins.py    engines with NRI, for plugins
     runtime.py    the OCI runtime under test
     wrapper.py    a wrapper for other runtimes on machines where root lacks a capability

@@ -58,10 +58,13 @@ class Engine:
     def environment(self):
         return {}
 
+    def crictl_argv(self, *argv):
+        """Returns the argument vector of crictl with the socket of the engine."""
+        return [os.environ.get("CRICTL", str(TARGET / "tools/crictl")), "-t", "50s", "-r", self.address, "-i", self.address, *argv]
+
     def crictl(self, *argv, timeout=60, **options):
         """Runs crictl with the socket of the engine."""
-        program = os.environ.get("CRICTL", str(TARGET / "tools/crictl"))
-        return run(program, "-t", "50s", "-r", self.address, "-i", self.address, *argv, timeout=timeout, **options)
+        return run(*self.crictl_argv(*argv), timeout=timeout, **options)
 
     def kill(self):
         """Kills the engine with SIGKILL."""
