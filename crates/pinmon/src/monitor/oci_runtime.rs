@@ -163,11 +163,11 @@ impl Monitor {
         &mut self,
         serial: u64,
         request_id: RequestId,
-        files: CommandFiles,
+        mut files: CommandFiles,
         result: Result<(), Failure>,
     ) {
         // Taken in any case: the last close of a terminal may wait for processes of the container.
-        let terminal = files.console_socket.as_ref().map(|socket| self.receive_terminal(serial, socket));
+        let terminal = files.console_socket.take().map(|socket| self.receive_terminal(serial, socket));
         let is_deleted = self.containers.get(serial).is_some_and(|container| !container.deletes.is_empty());
         let answer = match result {
             Err(failure) => Err(failure),
@@ -233,7 +233,7 @@ impl Monitor {
     }
 
     /// Receives the terminal of a container from its runtime.
-    fn receive_terminal(&self, serial: u64, socket: &OwnedFd) -> std::io::Result<Terminal> {
+    fn receive_terminal(&self, serial: u64, socket: OwnedFd) -> std::io::Result<Terminal> {
         let sandbox = self.containers.get(serial).map_or("", |container| container.description.sandbox.as_str());
         let close_queue = self.services.closers.queue.for_pod(sandbox);
         receive_terminal(socket, |master| Terminal::new(master, &close_queue))

@@ -5,6 +5,7 @@ use std::{
     io,
     os::fd::OwnedFd,
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use monitor_api::{Adopt, Attachments, ContainerDescription, ExitStatus, Holding, HoldingState, Request, Role};
@@ -127,6 +128,13 @@ impl Custody {
 
     pub(crate) fn hold(&self, held: HeldObject) {
         self.lock().objects.insert(held.holding.container.id.clone(), held);
+    }
+
+    /// Returns how long a command of the OCI runtime of a container may take; zero if it has none.
+    pub(super) fn runtime_timeout(&self, id: &str) -> Duration {
+        let contents = self.lock();
+        let runtime = contents.objects.get(id).and_then(|held| held.holding.container.runtime.as_ref());
+        Duration::from_secs(runtime.map_or(0, |runtime| runtime.timeout).into())
     }
 
     pub(crate) fn forget(&self, id: &str) {

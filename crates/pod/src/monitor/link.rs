@@ -100,17 +100,31 @@ impl Link {
         request: Request,
         attachments: Attachments,
     ) -> Result<(Reply, Attachments), Error> {
-        let (reply, attachments) = self.try_request(request, attachments).await?;
+        self.request_of_programs(request, attachments, Duration::ZERO).await
+    }
+
+    /// Like [`Self::request`], for a request whose programs of the node may take this long in total.
+    pub(super) async fn request_of_programs(
+        &self,
+        request: Request,
+        attachments: Attachments,
+        programs: Duration,
+    ) -> Result<(Reply, Attachments), Error> {
+        let (reply, attachments) = self.answer(request, attachments, programs).await?;
         Ok((reply?, attachments))
     }
 
     /// Like [`Self::request`], but returns a failure reported by the monitor as a value, so that the caller can match
     /// its kind.
     pub(super) async fn try_request(&self, request: Request, attachments: Attachments) -> Result<Answer, Error> {
+        self.answer(request, attachments, Duration::ZERO).await
+    }
+
+    async fn answer(&self, request: Request, attachments: Attachments, programs: Duration) -> Result<Answer, Error> {
         let metrics = &self.metrics;
         let (kind, began, _waiting) = (kind(&request), Instant::now(), Gauge::hold(&metrics.waiting));
         let answer = async {
-            let mut answers = self.send(request, attachments).await?;
+            let mut answers = self.send(request, attachments, programs).await?;
             answers.next().await
         };
         let answer = answer.instrument(debug_span!("monitor", request = MONITOR_REQUESTS[kind])).await;
@@ -123,7 +137,7 @@ impl Link {
 
     /// Requests the list of all that the monitor holds, with the descriptors.
     pub(crate) async fn inventory(&self) -> Result<Vec<(Holding, Attachments)>, Error> {
-        let mut answers = self.send(Request::Inventory, Attachments::new()).await?;
+        let mut answers = self.send(Request::Inventory, Attachments::new(), Duration::ZERO).await?;
         let mut held = Vec::new();
         loop {
             match answers.next().await? {
@@ -151,9 +165,9 @@ impl Link {
         *self.closed.borrow()
     }
 
-    /// Sends a request within [`Timeouts::send`]. Dropping the returned value, also by a caller that gives up, ends the
+    /// Sends a request, for which programs of the node may run this long, within [`Timeouts::send`]. Dropping the returned value, also by a caller that gives up, ends the
     /// wait for replies.
-    async fn send(&self, request: Request, attachments: Attachments) -> Result<Replies<'_>, Error> {
+    async fn send(&self, request: Request, attachments: Attachments, programs: Duration) -> Result<Replies<'_>, Error> {
         self.metrics.requests[kind(&request)].add(1);
         let seq = self.next.fetch_add(1, Ordering::Relaxed);
         #[expect(clippy::disallowed_methods, reason = "one reply, or one per object that the monitor holds")]
@@ -162,7 +176,7 @@ impl Link {
             Some(pending) => pending.insert(seq, sender),
             None => return Err(lost()),
         };
-        let timeout = self.timeouts.answer + program_time(&request);
+        let timeout = self.timeouts.answer + program_time(&request) + programs;
         let replies = Replies { link: self, seq, receiver, timeout };
         let envelope = Envelope::Request { seq, body: Box::new(request), roles: Vec::new() };
         let sent = async {
@@ -253,7 +267,7 @@ impl Drop for Replies<'_> {
     }
 }
 
-/// Returns how long the programs of the node may take that the monitor runs for a request, and kills then.
+/// Returns how long the programs of the node may take that a request contains; the monitor kills them then.
 fn program_time(request: &Request) -> Duration {
     let seconds = match request {
         Request::RuntimeCommand(command) => command.timeout,

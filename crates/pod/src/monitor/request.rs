@@ -137,7 +137,8 @@ impl Monitor {
             tries += 1;
             let has_started = tries > 1 && has_started().await;
             let request = Request::Start { container: container.to_owned(), has_started };
-            match self.link().await?.request(request, Attachments::new()).await {
+            let programs = self.custody().runtime_timeout(container);
+            match self.link().await?.request_of_programs(request, Attachments::new(), programs).await {
                 Err(error) if error.kind == ErrorKind::Unavailable && tries < REPEATS => {}
                 // The monitor had started the container before it died.
                 Err(error) if error.kind == ErrorKind::FailedPrecondition && tries > 1 => break,
@@ -239,7 +240,9 @@ impl Monitor {
     /// Kills a container or pod init, removes its cgroup and forgets it. Unknown ids succeed.
     pub(crate) async fn delete(&self, container: &str) -> Result<(), Error> {
         let request = || Request::Delete { container: container.to_owned() };
-        self.repeat(request, || Ok(Attachments::new())).await?;
+        // `delete`, and `delete --force` if it fails.
+        let programs = self.custody().runtime_timeout(container) * 2;
+        self.repeat_programs(request, || Ok(Attachments::new()), programs).await?;
         self.custody().forget(container);
         Ok(())
     }
@@ -369,10 +372,20 @@ impl Monitor {
         request: impl Fn() -> Request,
         attachments: impl Fn() -> Result<Attachments, Error>,
     ) -> Result<(), Error> {
+        self.repeat_programs(request, attachments, Duration::ZERO).await
+    }
+
+    /// Like [`Self::repeat`], for a request whose programs of the node may take this long in total.
+    async fn repeat_programs(
+        &self,
+        request: impl Fn() -> Request,
+        attachments: impl Fn() -> Result<Attachments, Error>,
+        programs: Duration,
+    ) -> Result<(), Error> {
         let mut tries = 0;
         loop {
             tries += 1;
-            match self.link().await?.request(request(), attachments()?).await {
+            match self.link().await?.request_of_programs(request(), attachments()?, programs).await {
                 Err(error) if error.kind == ErrorKind::Unavailable && tries < REPEATS => {}
                 outcome => return outcome.map(drop),
             }

@@ -63,6 +63,15 @@ async fn requests_wait_for_room_and_are_all_sent() {
 }
 
 #[tokio::test]
+async fn a_request_waits_for_the_programs_that_the_monitor_runs_for_it() {
+    let (link, _theirs) = hung_monitor();
+    let start = Request::Start { container: "c".into(), has_started: false };
+    let request = link.request_of_programs(start, Attachments::new(), Duration::from_millis(250));
+    let message = request.await.expect_err("no reply").message;
+    assert!(message.contains("does not answer within 850ms"), "{message}");
+}
+
+#[tokio::test]
 async fn a_request_whose_caller_gives_up_is_forgotten() {
     let (link, _theirs) = hung_monitor();
     let request = link.request(Request::Start { container: "c".into(), has_started: false }, Attachments::new());
