@@ -207,6 +207,42 @@ fn try_misbehaving(node: &Node, handler: &str, case: (&str, &str)) {
 }
 
 #[test]
+fn an_exit_does_not_wait_for_the_creation_of_another_container() {
+    let directory = tempfile::tempdir().expect("directory");
+    let (binary, hang) = (directory.path().join("hanging-shim"), directory.path().join("hang"));
+    let script = format!(
+        "#!/bin/sh\ncase \" $*\" in *' start') while [ -e {} ]; do sleep 0.1; done;; esac\nexec {TEST_SHIM} \"$@\"\n",
+        hang.display()
+    );
+    std::fs::write(&binary, script).expect("write the program");
+    std::fs::set_permissions(&binary, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("chmod");
+    let node = node(&[Shim { name: "hanging", binary }]);
+    let pod = PodSpec::named(&node, "hanging");
+    let pod_id = run_pod(&node, &pod, "hanging").ok();
+    let script = "while [ ! -e /stop ]; do sleep 0.1; done; exit 7";
+    let one = node.run_container(&pod_id, &pod, &ContainerSpec::new("one", IMAGE, &["sh", "-c", script]));
+    let stopped = node.run_container(&pod_id, &pod, &ContainerSpec::new("stopped", IMAGE, &["sleep", "1000"]));
+    std::fs::write(&hang, "").expect("hang from now on");
+    let two = ContainerSpec::new("two", IMAGE, &["sleep", "1000"]);
+    thread::scope(|scope| {
+        let created = scope.spawn(|| node.create_container(&pod_id, &pod, &two).ok());
+        wait_until("the command is running", || {
+            node.processes().iter().any(|process| process.command_line().contains("hanging-shim"))
+        });
+        node.crictl(&["exec", "-s", &one, "touch", "/stop"]).ok();
+        wait_until("the exit is reported", || state(&node, &one) == ("CONTAINER_EXITED".to_owned(), Some(7)));
+        node.crictl(&["stop", "--timeout", "0", &stopped]).ok();
+        assert_eq!(state(&node, &stopped), ("CONTAINER_EXITED".to_owned(), Some(137)));
+        assert!(!created.is_finished(), "the other container is still being created");
+        std::fs::remove_file(&hang).expect("hang no longer");
+        created.join().expect("created");
+    });
+    node.remove_all_pods();
+    check_gone(&node);
+    node.end();
+}
+
+#[test]
 fn a_shim_that_does_not_exist_is_refused_with_its_pod() {
     let node = node_with("[handlers.missing]\nkind = \"shim\"\nbinary = \"io.example.missing.v9\"\n");
     let error = run_pod(&node, &PodSpec::named(&node, "missing"), "missing").error();

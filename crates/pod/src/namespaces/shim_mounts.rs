@@ -9,10 +9,11 @@
 //! It is kept as a descriptor, here and in the monitor. If both lost it, it is found by the tmpfs, which also identifies
 //! the processes of a pod that no record mentions.
 
+mod mark;
+
 use std::{
     collections::{BTreeMap, HashSet},
     fs::{self, File},
-    io::Read,
     os::fd::{AsFd, AsRawFd},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -36,13 +37,12 @@ use syscall::{
 };
 
 use crate::{Error, SandboxId, error::failed};
+use mark::StateMount;
 
 /// Directory in the state directory on which the tmpfs is mounted that identifies a namespace.
 const MARK: &str = "shims";
 /// Beginning of the source of that tmpfs; the id of the pod follows.
 const MARK_SOURCE: &str = "pinion-pod-";
-/// Most bytes of the mount table of a process that are read.
-const MOUNT_TABLE_MAX: u64 = 16 << 20;
 /// How often marked namespaces are looked for while two have the mark of one pod.
 const SCANS: u32 = 10;
 /// The time between two of these.
@@ -275,7 +275,8 @@ fn kill_if(pid: u32, expected: Identity) -> bool {
 /// table of one process of each mount namespace of the node, unless there never was a pod with shims.
 ///
 /// A process that may mount in a user namespace of its own can make the same mark, so only processes in the user namespace
-/// of the node count. A runtime that creates a container has a copy of the mark until it changes the root. If two namespaces
+/// of the node count; and another Pinion, in a container, has the same paths, so the mark counts only where the state
+/// directory is this one. A runtime that creates a container has a copy of the mark until it changes the root. If two namespaces
 /// have the mark of one pod for longer, one is a forgery: neither is returned.
 pub(crate) fn find_all(state_dir: &Path) -> BTreeMap<String, OwnedFd> {
     if !state_dir.join(MARK).is_dir() {
@@ -301,9 +302,10 @@ fn scan(state_dir: &Path) -> BTreeMap<String, Option<OwnedFd>> {
     let users = identity_of(own, "user");
     let mut seen: HashSet<Identity> = identity_of(own, "mnt").into_iter().collect();
     let mut found: BTreeMap<String, Option<OwnedFd>> = BTreeMap::new();
+    let Some(state_mount) = StateMount::find(state_dir) else { return found };
     for pid in processes().filter(|pid| users.is_some() && identity_of(*pid, "user") == users) {
         let Some(identity) = identity_of(pid, "mnt").filter(|identity| seen.insert(*identity)) else { continue };
-        let Some(sandbox) = marked_by(pid, &state_dir.join(MARK)) else { continue };
+        let Some(sandbox) = state_mount.marked_by(pid) else { continue };
         let path = format!("/proc/{pid}/ns/mnt");
         let Ok(namespace) = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { continue };
         if self::identity(&namespace).ok() == Some(identity) {
@@ -312,20 +314,6 @@ fn scan(state_dir: &Path) -> BTreeMap<String, Option<OwnedFd>> {
         }
     }
     found
-}
-
-/// Returns the pod in whose namespace a process is, according to the mount on `mark`.
-fn marked_by(pid: u32, mark: &Path) -> Option<String> {
-    let mut table = String::new();
-    File::open(format!("/proc/{pid}/mountinfo")).ok()?.take(MOUNT_TABLE_MAX).read_to_string(&mut table).ok()?;
-    let mark = mark.to_str()?;
-    table.lines().find_map(|line| {
-        // proc_pid_mountinfo(5): the mount point is field 5; file system type and source follow the separator.
-        let (mount, file_system) = line.split_once(" - ")?;
-        let source = file_system.split(' ').nth(1)?;
-        let is_mark = mount.split(' ').nth(4) == Some(mark);
-        source.strip_prefix(MARK_SOURCE).filter(|_| is_mark).map(str::to_owned)
-    })
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub(crate) async fn create(
     let (mounts, streams) = split(send);
     // One at a time in a pod: a shim that groups containers may be started by the first one.
     let _shims = sandbox.shims.lock().await;
-    let namespace = namespace::find_or_create(parts, sandbox.id()).await?;
+    let namespace = namespace::find_or_create(parts, container).await?;
     let bundle = shim_of(container)?.bundle.clone();
     let duplicate = || namespace.try_clone().map_err(failed("duplicate a mount namespace"));
     let attach = {

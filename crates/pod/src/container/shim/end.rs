@@ -31,6 +31,9 @@ const SOCKETS: &str = "/run/containerd/s";
 /// How long a shim that has no container anymore may take to exit.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How long a shim may take to delete a container that is removed, and whose processes are gone.
+const DELETE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How long the monitor may take to report an exit that was stated to it, before that is repeated: it first drains the
 /// output.
 const REPORT_INTERVAL: Duration = Duration::from_secs(15);
@@ -99,13 +102,14 @@ pub(crate) async fn give_up(parts: &Arc<Parts>, container: &Arc<Container>, reas
     died(parts, container, reason).await;
 }
 
-/// Ends what does not serve the container anymore, and reports its exit.
+/// Reports the exit of a container, and ends what does not serve it anymore. The report does not wait for the creation of
+/// another container of the pod.
 async fn finish(parts: &Arc<Parts>, container: &Arc<Container>, status: &ExitStatus) {
+    offload::spawn(report_exit(Arc::downgrade(parts), Arc::clone(container), status.clone()));
     if let Err(error) = release(parts, container).await {
         // The removal of the container repeats it.
         tracing::warn!(container = container.id().as_str(), "{error}");
     }
-    offload::spawn(report_exit(Arc::downgrade(parts), Arc::clone(container), status.clone()));
 }
 
 /// States the exit to the monitor until that has reported it: it may die before, and the next one knows the container as
@@ -134,24 +138,34 @@ pub(crate) async fn remove(parts: &Arc<Parts>, container: &Arc<Container>) -> Re
     let mut ended = container.shim.ended.lock().await;
     if !*ended {
         // It was not created completely, or an earlier daemon ended it.
-        let is_known = container.record().shim.is_some();
-        let deleted = async {
-            let task = task(container).await?;
-            let _ = task.kill("", Signal::KILL.as_raw(), true).await;
-            task.delete("").await.map_err(from_shim)
-        };
-        let is_deleted = is_known
-            && match deleted.await {
-                Ok(_) => true,
-                Err(error) => error.kind == ErrorKind::NotFound,
-            };
-        if !is_deleted {
+        let deleted = tokio::time::timeout(DELETE_TIMEOUT, delete_by_shim(container)).await;
+        if !deleted.unwrap_or(false) {
             clean_up(parts, container).await;
         }
     }
     release(parts, container).await?;
     *ended = true;
     Ok(())
+}
+
+/// Has the shim of a container kill and delete it. Returns whether it did, or does not know it.
+async fn delete_by_shim(container: &Arc<Container>) -> bool {
+    let Some(ShimProcess { pid, start_time, .. }) = container.record().shim.clone() else { return false };
+    // Another process may have inherited the socket of a dead shim, and accepts connections for ever.
+    if pid != 0 && offload::in_place(|| process::find(pid, start_time)).is_none() {
+        return false;
+    }
+    let deleted = async {
+        let task = task(container).await?;
+        if container.record().shim_exit.is_none() {
+            let _ = task.kill("", Signal::KILL.as_raw(), true).await;
+        }
+        task.delete("").await.map_err(from_shim)
+    };
+    match deleted.await {
+        Ok(_) => true,
+        Err(error) => error.kind == ErrorKind::NotFound,
+    }
 }
 
 /// Has the command `delete` of the shim remove a container. Returns its exit status, if the shim knows it.

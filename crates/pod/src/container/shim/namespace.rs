@@ -10,7 +10,7 @@ use crate::{
     namespaces::shim_mounts,
     operation::blocking,
     parts::Parts,
-    store::{ContainerPhase, Sandbox},
+    store::{Container, ContainerPhase, Sandbox},
 };
 
 /// How long killed processes may take to exit.
@@ -33,9 +33,16 @@ pub(super) async fn find(parts: &Parts, sandbox: &SandboxId) -> Result<Option<Ow
     Ok(Some(namespace))
 }
 
-/// Returns the namespace of a pod, and creates it if it does not exist. The caller holds the lock `shims` of the pod.
-pub(super) async fn find_or_create(parts: &Parts, sandbox: &SandboxId) -> Result<OwnedFd, Error> {
-    if let Some(namespace) = find(parts, sandbox).await? {
+/// Returns the namespace of the pod of a new container, and creates it if it does not exist. The caller holds the lock
+/// `shims` of the pod.
+pub(super) async fn find_or_create(parts: &Parts, container: &Container) -> Result<OwnedFd, Error> {
+    let sandbox = &container.metadata.sandbox;
+    // Nothing is looked for in a pod without other containers: it could only be a forgery.
+    let is_first = shim_containers(parts, sandbox).all(|other| other.id() == container.id());
+    let is_held = parts.monitor.custody().key_file_count(&shim_mounts::key(sandbox)) > 0;
+    if (is_held || !is_first)
+        && let Some(namespace) = find(parts, sandbox).await?
+    {
         return Ok(namespace);
     }
     let (state_dir, id) = (parts.node.config.state_dir.clone(), sandbox.clone());
@@ -70,15 +77,18 @@ pub(super) async fn kill_all(namespace: OwnedFd) -> Result<(), Error> {
 
 /// Whether a container of the pod, other than this one, may use a shim.
 pub(super) fn has_other_users(parts: &Parts, sandbox: &SandboxId, container: &str) -> bool {
-    parts.registry.containers_of(sandbox).iter().any(|other| {
-        let is_other = other.id().as_str() != container && other.metadata.shim.is_some();
-        is_other && other.record().phase != ContainerPhase::Exited
-    })
+    let mut others = shim_containers(parts, sandbox).filter(|other| other.id().as_str() != container);
+    others.any(|other| other.record().phase != ContainerPhase::Exited)
+}
+
+/// Returns the containers of a pod that have a shim.
+fn shim_containers(parts: &Parts, sandbox: &SandboxId) -> impl Iterator<Item = Arc<Container>> {
+    parts.registry.containers_of(sandbox).into_iter().filter(|container| container.metadata.shim.is_some())
 }
 
 /// Ends all shims of a pod, whose containers are stopped, and their mount namespace with them.
 pub(crate) async fn kill_pod(parts: &Parts, sandbox: &Sandbox) -> Result<(), Error> {
-    let is_used = parts.registry.containers_of(sandbox.id()).iter().any(|container| container.metadata.shim.is_some());
+    let is_used = shim_containers(parts, sandbox.id()).next().is_some();
     let is_held = parts.monitor.custody().key_file_count(&shim_mounts::key(sandbox.id())) > 0;
     if !is_used && !is_held {
         return Ok(());
