@@ -53,7 +53,7 @@ pub use message::{
     Kill, KillScope, LogLimit, LogOptions, MakeNamespaces, PodInit, PodInitStarted, Request, Target, UserMappings,
     Welcome,
 };
-pub use oci_runtime::{COMMAND_LOCK, OciRuntime, PRIVATE};
+pub use oci_runtime::{CREATE_LOCK, DELETE_LOCK, OciRuntime, PRIVATE, START_LOCK};
 pub use reply::Reply;
 pub use runtime_command::RuntimeCommand;
 pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path, sweep};

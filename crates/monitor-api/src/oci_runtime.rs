@@ -7,10 +7,17 @@ use serde::{Deserialize, Serialize};
 /// root of the container is `rootfs`, in the bundle itself.
 pub const PRIVATE: &str = "private";
 
-/// Name of the file in the bundle that all processes of a command lock while they run (flock(2)). It contains the pid
-/// of the command, which is the id of its session, a space, its start time in clock ticks since boot (since contract 1.8;
-/// 0 if it is unknown), and a newline.
-pub const COMMAND_LOCK: &str = "command";
+/// Name of the file in the bundle that all processes of `create` lock while they run (flock(2)). It contains the pid of
+/// the command, which is the id of its session, a space, its start time in clock ticks since boot (since contract 1.8; 0 if
+/// it is unknown), and a newline.
+///
+/// The init process of a container that is not started may hold the lock, too: with crun and youki it inherits the
+/// descriptor. So the other commands have files of their own.
+pub const CREATE_LOCK: &str = "command";
+/// Like [`CREATE_LOCK`], for `start`.
+pub const START_LOCK: &str = "command-start";
+/// Like [`CREATE_LOCK`], for `delete`.
+pub const DELETE_LOCK: &str = "command-delete";
 
 /// An OCI runtime with the command line of runc, and what its commands need to know of one container.
 ///

@@ -181,6 +181,26 @@ fn a_monitor_that_is_killed_while_a_runtime_starts_does_not_end_the_container() 
 }
 
 #[test]
+fn a_start_is_waited_for_although_the_created_process_has_the_descriptors_of_create() {
+    on_a_node(|mut node| async move {
+        let (binary, starts) = (node.dir.join("inheriting-runc"), node.dir.join("starts"));
+        // As with crun and youki, `create` leaves its descriptors to a process of another session.
+        let script = format!(
+            "#!/bin/sh\ncase \" $* \" in\n*' create '*) setsid sleep 20 <&- >&- 2>&- &;;\n\
+             *' start '*) echo >> {starts}; {KILL_MONITOR}; sleep 1;;\nesac\nexec {RUNC} \"$@\"\n",
+            starts = starts.display()
+        );
+        fs::write(&binary, script).expect("write the program");
+        fs::set_permissions(&binary, PermissionsExt::from_mode(0o755)).expect("chmod");
+        with_runc(&mut node, &binary);
+        let engine = node.open_with_image().await;
+        lifecycle(&node, &engine).await.expect("the lifecycle");
+        assert_eq!(fs::read_to_string(&starts).expect("started"), "\n", "it was started once");
+        node.assert_nothing_left(engine).await;
+    });
+}
+
+#[test]
 fn a_monitor_that_is_killed_while_a_runtime_deletes_leaves_nothing_behind() {
     on_a_node(|node| kill_runtime(node, "delete", KILL_MONITOR, Outcome::MayFail));
 }

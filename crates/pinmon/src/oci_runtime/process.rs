@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-use monitor_api::{Attachments, COMMAND_LOCK, PRIVATE, Role};
+use monitor_api::{Attachments, CREATE_LOCK, DELETE_LOCK, PRIVATE, Role, START_LOCK};
 use rustix::{
     fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, flock, ftruncate},
@@ -99,7 +99,7 @@ impl Launch<'_> {
         }
         let entered = move_into_thread_name_spaces(self.mounts, ThreadNameSpaceType::MOUNT);
         during("enter the mount namespace", entered)?;
-        let lock = if self.bundle.is_empty() { None } else { lock(self.bundle) };
+        let lock = self.lock()?;
         if self.attachments.iter().any(|(role, _)| *role == Role::Rootfs) {
             self.mount_all()?;
         }
@@ -112,6 +112,25 @@ impl Launch<'_> {
             during("keep the lock", fcntl_setfd(lock, FdFlags::empty()))?;
         }
         Ok(lock)
+    }
+
+    /// Locks the file of this command in the bundle. Without a bundle there is none, as after its removal; and `delete` does
+    /// without, so that what an earlier one left behind does not keep the container.
+    fn lock(&self) -> Result<Option<OwnedFd>, String> {
+        let name = match self.verb {
+            Verb::Create { .. } => CREATE_LOCK,
+            Verb::Start => START_LOCK,
+            Verb::Delete { .. } => DELETE_LOCK,
+            Verb::Plain => return Ok(None),
+        };
+        let path = Path::new(self.bundle).join(name);
+        match lock(&path) {
+            Err(_) if matches!(self.verb, Verb::Delete { .. }) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(format!("another {} of the container is running", self.verb.name()))
+            }
+            lock => during(&format!("lock {}", path.display()), lock).map(Some),
+        }
     }
 
     fn close_descriptors(&self) -> io::Result<()> {
@@ -160,19 +179,17 @@ impl Launch<'_> {
     }
 }
 
-/// Locks the file in the bundle that shows whether a command is running. Without a bundle, or while another command has
-/// the lock, there is none.
-fn lock(bundle: &str) -> Option<OwnedFd> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let path = Path::new(bundle).join(COMMAND_LOCK);
-    let lock = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).ok()?;
-    flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
-    ftruncate(&lock, 0).ok()?;
+/// Locks the file that shows whether a command is running.
+fn lock(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let lock = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    ftruncate(&lock, 0)?;
     // A pid alone may be that of another process later.
     let pid = rustix::process::getpid();
     let start_time = start_time(pid.as_raw_pid()).unwrap_or(0);
-    rustix::io::write(&lock, format!("{pid} {start_time}\n").as_bytes()).ok()?;
-    Some(lock)
+    rustix::io::write(&lock, format!("{pid} {start_time}\n").as_bytes())?;
+    Ok(lock)
 }
 
 fn during<T, E: std::fmt::Display>(operation: &str, result: Result<T, E>) -> Result<T, String> {

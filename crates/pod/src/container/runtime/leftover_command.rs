@@ -1,18 +1,18 @@
 //! Commands of OCI runtimes that outlived their monitor.
 //!
 //! A `create` or `delete` is killed with its monitor, but not what a wrapper has started, and a `start` runs to its
-//! end. All processes of a command hold a lock on a file in the bundle and are in one session. The file contains the pid
-//! of its leader, which is its id, and the start time of the leader ([`COMMAND_LOCK`]).
+//! end. All processes of a command hold a lock on a file of this command in the bundle and are in one session. The file
+//! contains the pid of its leader, which is its id, and the start time of the leader ([`CREATE_LOCK`]).
 
 use std::{
-    fs,
-    io::Read,
+    fs::{self, File},
+    os::unix::fs::FileExt,
     path::Path,
     thread,
     time::{Duration, Instant},
 };
 
-use monitor_api::COMMAND_LOCK;
+use monitor_api::{CREATE_LOCK, DELETE_LOCK, START_LOCK};
 use rustix::{
     fd::OwnedFd,
     fs::{FlockOperation, Mode, OFlags, flock, fstat, open},
@@ -27,23 +27,30 @@ const KILLED: Duration = Duration::from_secs(5);
 /// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Maximum number of bytes of the file.
-const FILE_MAX: u64 = 64;
+const FILE_MAX: usize = 64;
 
-/// Waits until no command runs for a container with this bundle. Kills its processes after `patience`. Blocks.
+/// Waits until no command runs for a container with this bundle. Kills the processes of each after `patience`. Blocks.
+pub(crate) fn end(bundle: &Path, patience: Duration) {
+    for name in [CREATE_LOCK, START_LOCK, DELETE_LOCK] {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        if let Ok(file) = open(bundle.join(name), flags, Mode::empty()) {
+            end_one(&file.into(), patience);
+        }
+    }
+}
+
+/// Waits for the command whose processes lock this file.
 ///
 /// The init process of a container that is not started may hold the lock, too. It has a session of its own.
-pub(crate) fn end(bundle: &Path, patience: Duration) {
-    let path = bundle.join(COMMAND_LOCK);
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let Ok(file) = open(&path, flags, Mode::empty()) else { return };
+fn end_one(file: &File, patience: Duration) {
     let mut text = String::new();
     let (start, mut killed) = (Instant::now(), None);
-    while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        if text.is_empty() && file_text(&path, &mut text).is_none() {
-            return;
+    while flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if text.is_empty() {
+            text = file_text(file).unwrap_or_default();
         }
         let Some(leader) = Leader::parse(&text) else { return };
-        let processes = processes_of(leader, &file);
+        let processes = processes_of(leader, file);
         if processes.is_empty() || killed.is_some_and(|at: Instant| at.elapsed() > KILLED) {
             return;
         }
@@ -57,8 +64,10 @@ pub(crate) fn end(bundle: &Path, patience: Duration) {
     }
 }
 
-fn file_text(path: &Path, text: &mut String) -> Option<usize> {
-    fs::File::open(path).ok()?.take(FILE_MAX).read_to_string(text).ok()
+fn file_text(file: &File) -> Option<String> {
+    let mut text = [0; FILE_MAX];
+    let length = file.read_at(&mut text, 0).ok()?;
+    String::from_utf8(text[..length].to_vec()).ok()
 }
 
 /// The leader of a session.
@@ -84,7 +93,7 @@ impl Leader {
 
 /// Returns the processes of a command that have not exited. After the end of the leader, another session may have its
 /// pid as id: then only those are returned that have the locked file open.
-fn processes_of(leader: Leader, lock: &OwnedFd) -> Vec<OwnedFd> {
+fn processes_of(leader: Leader, lock: &File) -> Vec<OwnedFd> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let in_session = pids.filter_map(|pid| {
@@ -108,7 +117,7 @@ fn processes_of(leader: Leader, lock: &OwnedFd) -> Vec<OwnedFd> {
 }
 
 /// Whether a process has a file open.
-fn has_open(pid: u32, file: &OwnedFd) -> bool {
+fn has_open(pid: u32, file: &File) -> bool {
     let Ok(expected) = fstat(file) else { return false };
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let stats = descriptors.filter_map(|descriptor| rustix::fs::stat(descriptor.path()).ok());
@@ -125,7 +134,7 @@ mod tests {
     fn wrapper(bundle: &Path, seconds: &str) {
         let script = format!(
             "exec 9>{path}; echo $$ >&9; flock 9; sleep {seconds} & exit",
-            path = bundle.join(COMMAND_LOCK).display()
+            path = bundle.join(START_LOCK).display()
         );
         let mut command = Command::new("setsid");
         let status = command.args(["--wait", "sh", "-c", &script]).process_group(0).status();
@@ -135,8 +144,8 @@ mod tests {
     #[test]
     fn a_session_that_got_the_id_of_a_command_later_is_not_killed() {
         let bundle = tempfile::tempdir().expect("a bundle");
-        let path = bundle.path().join(COMMAND_LOCK);
-        let file = fs::File::create(&path).expect("the file");
+        let path = bundle.path().join(CREATE_LOCK);
+        let file = File::create(&path).expect("the file");
         flock(&file, FlockOperation::NonBlockingLockExclusive).expect("the lock");
         // It leads no process group, so that it does not fork.
         let mut other = Command::new("setsid").args(["sleep", "8006"]).spawn().expect("setsid runs");
@@ -164,7 +173,7 @@ mod tests {
         assert!((200..10_000).contains(&start.elapsed().as_millis()), "it waited: {:?}", start.elapsed());
         wrapper(bundle.path(), "8005");
         end(bundle.path(), Duration::ZERO);
-        let file = fs::File::open(bundle.path().join(COMMAND_LOCK)).expect("the file");
+        let file = File::open(bundle.path().join(START_LOCK)).expect("the file");
         assert_eq!(flock(&file, FlockOperation::NonBlockingLockExclusive), Ok(()), "no process has the lock");
     }
 }
