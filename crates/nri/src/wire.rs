@@ -67,7 +67,7 @@ impl<R: AsyncRead + Unpin + Send + 'static> Receive for Reader<R> {
     async fn next(&mut self) -> io::Result<Message> {
         loop {
             for (connection, expected) in [(PLUGIN_SERVICE, Kind::Response), (RUNTIME_SERVICE, Kind::Request)] {
-                match ttrpc::take(self.stream(connection))? {
+                match ttrpc::take(self.stream(connection), PAYLOAD_MAX)? {
                     None => {}
                     Some(message) if message.kind == expected => return Ok(message),
                     Some(message) => {

@@ -1,7 +1,7 @@
 //! Events of shims: a ttrpc server (`containerd.services.events.ttrpc.v1.Events`) on a socket of the engine.
 //!
 //! Events are hints: an exit counts only when the shim answers `Wait`. Each connection may have [`ttrpc`]'s number of
-//! requests in progress, and there are at most [`CONNECTIONS_MAX`] connections.
+//! requests in progress, of at most 64 KiB, and there are at most [`CONNECTIONS_MAX`] connections.
 
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
@@ -15,11 +15,13 @@ use ttrpc::{Request, Service, Status, code};
 use crate::messages::{Empty, ForwardRequest, TaskEvent};
 
 /// Most connections at the same time.
-pub const CONNECTIONS_MAX: usize = 1024;
+pub const CONNECTIONS_MAX: usize = 256;
 /// Events that wait to be handled. More are dropped.
 pub const QUEUE: usize = 256;
 
 const SERVICE: &str = "containerd.services.events.ttrpc.v1.Events";
+/// Most bytes of a request. An event contains an id and, for some topics, the configuration of a container in short.
+const REQUEST_MAX: usize = 64 << 10;
 /// Longest id of a container in an event.
 const ID_MAX: usize = 128;
 
@@ -79,7 +81,7 @@ async fn accept(listener: UnixListener, events: mpsc::Sender<Event>) {
         // A shim that gets no connection retries, and its events are only hints.
         let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else { continue };
         let Some(sender) = peer(&socket) else { continue };
-        let connection = ttrpc::connect(socket, service(sender, events.clone()));
+        let connection = ttrpc::connect_with_limit(socket, service(sender, events.clone()), REQUEST_MAX);
         let events = events.clone();
         tokio::spawn(async move {
             let _permit = permit;
@@ -159,6 +161,9 @@ mod tests {
         send("/tasks/start", "other").await.expect("accepted");
         send("/tasks/oom", "web").await.expect("accepted");
         send("/tasks/oom", &"x".repeat(200)).await.expect_err("refused");
+        let other = client.call(&"x".repeat(10_000), "Forward", &request("/tasks/oom", "web"), timeout).await;
+        let Err(ttrpc::CallError::Refused { message, .. }) = other else { panic!("{other:?}") };
+        assert!(message.len() <= 256, "{} bytes of the request are repeated", message.len());
         let event = events.recv().await.expect("an event");
         let expected = Event { topic: Topic::OutOfMemory, container: "web".into(), sender: std::process::id() };
         assert_eq!(event, expected);

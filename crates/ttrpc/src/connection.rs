@@ -20,6 +20,8 @@ use crate::{
 
 /// Messages that wait to be written.
 const QUEUE: usize = 16;
+/// Most bytes of the error in an answer: it may contain what the peer has sent, and waits until that reads.
+const ERROR_MAX: usize = 256;
 /// Requests of a peer that are served at the same time.
 const SERVED_MAX: usize = 8;
 
@@ -244,7 +246,10 @@ impl Receiver {
         };
         tokio::spawn(async move {
             let _permit = permit;
-            let answer = match Request::decode(&*message.payload) {
+            let request = Request::decode(&*message.payload);
+            // Nothing of the request is kept while the answer waits to be written.
+            drop(message);
+            let answer = match request {
                 Err(error) => Err(Status { code: code::INVALID_ARGUMENT, message: error.to_string() }),
                 Ok(request) => service(request).await,
             };
@@ -256,7 +261,11 @@ impl Receiver {
 fn response(stream: u32, answer: Result<Vec<u8>, Status>) -> Message {
     let (status, payload) = match answer {
         Ok(payload) => (None, payload),
-        Err(status) => (Some(status), Vec::new()),
+        Err(Status { code, mut message }) => {
+            message.truncate(message.floor_char_boundary(ERROR_MAX));
+            message.shrink_to_fit();
+            (Some(Status { code, message }), Vec::new())
+        }
     };
     let payload = Response { status, payload }.encode_to_vec();
     Message { stream, kind: Kind::Response, payload }

@@ -10,8 +10,8 @@
 //! # Rules
 //! * **A peer costs at most the timeout of a request.** One that does not read, does not answer or sends garbage ends
 //!   its connection; nothing else waits for it.
-//! * **A message is at most [`PAYLOAD_MAX`] long.** Memory is used for bytes that have arrived, not for those that a
-//!   header promises.
+//! * **A message is at most [`PAYLOAD_MAX`] long,** or shorter ([`connect_with_limit`]). Memory is used for bytes that have
+//!   arrived, not for those that a header promises, and no error repeats what the peer sent.
 //!
 //! Protocol: <https://github.com/containerd/ttrpc/blob/main/PROTOCOL.md>, without streaming of several messages.
 
@@ -26,4 +26,4 @@ mod stream;
 pub use connection::{CallError, Connection, Service, refuse_all};
 pub use envelope::{Request, Response, Status, code};
 pub use message::{HEADER, Kind, Message, PAYLOAD_MAX, Receive, Transmit, encode, take};
-pub use stream::{StreamReader, StreamWriter, connect, stream};
+pub use stream::{StreamReader, StreamWriter, connect, connect_with_limit, stream};

@@ -57,16 +57,17 @@ pub fn encode(message: &Message) -> Vec<u8> {
     bytes
 }
 
-/// Takes a message from the beginning of what was received; `None`: it is not complete yet.
+/// Takes a message, whose payload has at most `payload_max` bytes, from the beginning of what was received; `None`: it is not
+/// complete yet.
 ///
 /// # Errors
 /// `InvalidData` for a message that is too long or of an unknown kind.
-pub fn take(received: &mut BytesMut) -> io::Result<Option<Message>> {
+pub fn take(received: &mut BytesMut, payload_max: usize) -> io::Result<Option<Message>> {
     let Some((header, _)) = received.split_first_chunk::<HEADER>() else { return Ok(None) };
     let [a, b, c, d, e, f, g, h, kind, _flags] = *header;
     let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
-    if length > PAYLOAD_MAX {
-        return Err(garbage(format!("a message of {length} bytes; at most {PAYLOAD_MAX} are allowed")));
+    if length > payload_max {
+        return Err(garbage(format!("a message of {length} bytes; at most {payload_max} are allowed")));
     }
     let kind = match kind {
         1 => Kind::Request,
@@ -95,18 +96,23 @@ mod tests {
         let mut received = BytesMut::new();
         for byte in &bytes[..bytes.len() - 1] {
             received.extend_from_slice(&[*byte]);
-            assert!(take(&mut received).expect("valid").is_none());
+            assert!(take(&mut received, 300).expect("valid").is_none());
         }
         received.extend_from_slice(&[9, 1]);
-        let message = take(&mut received).expect("valid").expect("complete");
+        let message = take(&mut received, 300).expect("valid").expect("complete");
         assert_eq!((message.stream, message.kind, message.payload), (7, Kind::Response, vec![9; 300]));
         assert_eq!(received[..], [1], "the next message is left alone");
     }
 
     #[test]
     fn garbage_is_refused_before_memory_is_used_for_it() {
-        for header in [[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 0, 0, 0, 1, 9, 0]] {
-            let error = take(&mut BytesMut::from(&header[..])).expect_err("refused");
+        let headers = [
+            [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 1, 1, 0],
+            [0, 0, 0, 0, 0, 0, 0, 1, 9, 0],
+            [0, 0, 0, 9, 0, 0, 0, 1, 1, 0],
+        ];
+        for header in headers {
+            let error = take(&mut BytesMut::from(&header[..]), 8).expect_err("refused");
             assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
         }
     }
