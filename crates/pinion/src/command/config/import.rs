@@ -84,13 +84,21 @@ pub(super) fn run(args: &Args, json: bool) -> Result<(), Failure> {
 fn accepted(engine: Engine, import: &mut Import) -> Result<String, Failure> {
     let internal = |error: &dyn std::fmt::Display| Failure::new(format!("check the translated configuration: {error}"));
     let default = Config::parse("", "").map_err(|error| internal(&error))?;
-    for finding in &mut import.findings {
-        if !matches!(finding.outcome, Outcome::Translated { value: Some(_), .. }) {
-            continue;
-        }
-        let parsed = Config::parse("pinion", &document(engine, std::slice::from_ref(finding)));
-        match parsed {
-            Ok(config) if config == default => drop_value(finding),
+    let has_value = |finding: &Finding| matches!(finding.outcome, Outcome::Translated { value: Some(_), .. });
+    let mut order: Vec<usize> =
+        (0..import.findings.len()).filter(|index| has_value(&import.findings[*index])).collect();
+    // What others need is checked first.
+    order.sort_by_key(|index| !is_required(&import.findings[*index]));
+    for index in order {
+        let required = required_by(&import.findings, index);
+        let without = match required.is_empty() {
+            true => default.clone(),
+            false => Config::parse("pinion", &document(engine, &required)).map_err(|error| internal(&error))?,
+        };
+        let finding = &mut import.findings[index];
+        let with = [required, vec![finding.clone()]].concat();
+        match Config::parse("pinion", &document(engine, &with)) {
+            Ok(config) if config == without => drop_value(finding),
             Ok(_) => {}
             Err(error) => finding.outcome = Outcome::Unserved(cause(&error.to_string())),
         }
@@ -98,6 +106,30 @@ fn accepted(engine: Engine, import: &mut Import) -> Result<String, Failure> {
     let text = document(engine, &import.findings);
     Config::parse("the translated configuration", &text).map_err(|error| internal(&error))?;
     Ok(text)
+}
+
+/// Returns the handler and the key in its table, if that is where the value of a finding is.
+fn handler_key(finding: &Finding) -> Option<(&str, &str)> {
+    match &finding.outcome {
+        Outcome::Translated { target, value: Some(_) } => match target.as_slice() {
+            [table, handler, key] if table == "handlers" => Some((handler, key)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether a handler is not valid without this key.
+fn is_required(finding: &Finding) -> bool {
+    matches!(handler_key(finding), Some((_, "binary")))
+}
+
+/// Returns what the handler of a finding needs to be valid.
+fn required_by(findings: &[Finding], index: usize) -> Vec<Finding> {
+    let Some((handler, _)) = handler_key(&findings[index]) else { return Vec::new() };
+    let others = findings.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, finding)| finding);
+    let of_handler = others.filter(|other| handler_key(other).is_some_and(|(name, _)| name == handler));
+    of_handler.filter(|other| is_required(other)).take(1).cloned().collect()
 }
 
 fn drop_value(finding: &mut Finding) {

@@ -88,3 +88,34 @@ fn a_value_that_pinion_does_not_accept_is_reported_and_left_out() {
     assert_eq!(config.streaming, Config::parse("", "").expect("valid").streaming);
     assert!(unserved.iter().any(|key| key.ends_with("stream_server_address")), "{unserved:?}");
 }
+
+#[test]
+fn all_keys_of_a_handler_are_checked_together_with_its_program() {
+    let (config, unserved) = translated(
+        Engine::Containerd,
+        r#"version = 2
+           [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.crun]
+             runtime_type = "io.containerd.runc.v2"
+             privileged_without_host_devices = true
+             pod_annotations = ["a.example/*"]
+             container_annotations = ["b.example/*"]
+           [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.crun.options]
+             BinaryName = "/usr/bin/crun""#,
+        "",
+    );
+    assert!(unserved.is_empty(), "{unserved:?}");
+    let Handler::Oci(crun) = &config.handlers["crun"] else { panic!("{:?}", config.handlers) };
+    assert_eq!(crun.binary, Path::new("/usr/bin/crun"));
+    assert!(crun.privileged_without_host_devices);
+    assert_eq!(crun.allowed_annotations, ["a.example/*", "b.example/*"]);
+
+    let (config, unserved) = translated(
+        Engine::Crio,
+        "[crio.runtime]\ndefault_runtime = \"runc\"\n[crio.runtime.runtimes.crun]\nruntime_path = \"/usr/bin/crun\"\nallowed_annotations = [\"io.example\"]\n\
+         monitor_env = [\"A=b\"]\n",
+        "",
+    );
+    assert!(!unserved.iter().any(|key| key.contains("allowed_annotations")), "{unserved:?}");
+    let Handler::Oci(crun) = &config.handlers["crun"] else { panic!("{:?}", config.handlers) };
+    assert_eq!(crun.allowed_annotations, ["io.example*"]);
+}
