@@ -1,10 +1,13 @@
 //! `pinion-wasm compile`: a module on standard input, compiled code on standard output.
 
-use std::io::{Read, Write};
+use std::{
+    io::{Read, Write},
+    process::ExitCode,
+};
 
 use wasmtime::{Engine, Result, bail, error::Context};
 
-use crate::{arguments::CompileLimits, engine, sandbox};
+use crate::{arguments::CompileLimits, engine, exit, sandbox};
 
 /// First bytes of every WebAssembly binary.
 const MAGIC: &[u8] = b"\0asm";
@@ -13,14 +16,28 @@ const CORE: [u8; 4] = [1, 0, 0, 0];
 /// Layer of a component: its version, for tools before 1.0, and 1.
 const COMPONENT_LAYER: [u8; 2] = [1, 0];
 
-/// Compiles a module or component. It is hostile, so the sandbox is entered before its first byte is read.
-pub(crate) fn compile(limits: &CompileLimits) -> Result<()> {
-    let engine = engine::engine()?;
-    sandbox::enter(limits)?;
-    let mut module = Vec::new();
-    std::io::stdin().lock().read_to_end(&mut module).context("read the module")?;
-    let code = compile_binary(&engine, &module)?;
-    std::io::stdout().lock().write_all(&code).context("write the compiled code")
+/// Compiles a module or component. It is hostile, so the sandbox is entered before its first byte is read. The exit code tells
+/// an invalid module from a node that could not compile it.
+pub(crate) fn compile(limits: &CompileLimits) -> ExitCode {
+    let read = || -> Result<(Engine, Vec<u8>)> {
+        let engine = engine::engine()?;
+        sandbox::enter(limits)?;
+        let mut module = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut module).context("read the module")?;
+        Ok((engine, module))
+    };
+    let (engine, module) = match read() {
+        Ok(read) => read,
+        Err(error) => return exit::of_the_node(&error),
+    };
+    let code = match compile_binary(&engine, &module) {
+        Ok(code) => code,
+        Err(error) => return exit::failure(&error),
+    };
+    match std::io::stdout().lock().write_all(&code).context("write the compiled code") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => exit::of_the_node(&error),
+    }
 }
 
 /// Compiles the binary of a module or component.

@@ -3,7 +3,8 @@
 //! | code | |
 //! |---|---|
 //! | that of the module | it exited, or returned (0) |
-//! | 1 | a component returned an error |
+//! | 1 | a component returned an error; with `compile`, the module is not valid |
+//! | 74 | with `compile`, the node failed: the module could not be read, or the code not be written |
 //! | 126 | the module cannot be loaded or instantiated |
 //! | 128 + n | ended by signal n |
 //! | 134 | a trap, as after abort(3) |
@@ -15,6 +16,8 @@ use wasmtime_wasi::I32Exit;
 
 /// The arguments are invalid, as for a shell.
 const USAGE: u8 = 2;
+/// Input or output failed (`EX_IOERR` of sysexits.h).
+const NODE: u8 = 74;
 /// The module cannot be executed, as for a shell.
 const NOT_EXECUTABLE: u8 = 126;
 /// 128 + SIGABRT.
@@ -30,6 +33,12 @@ pub(crate) fn usage(message: &str) -> ExitCode {
 pub(crate) fn failure(error: &Error) -> ExitCode {
     eprintln!("pinion-wasm: {error:#}");
     ExitCode::FAILURE
+}
+
+/// Reports that a module was not compiled for a reason other than the module.
+pub(crate) fn of_the_node(error: &Error) -> ExitCode {
+    eprintln!("pinion-wasm: {error:#}");
+    ExitCode::from(NODE)
 }
 
 /// Reports that a module cannot be executed.

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     };
     let outcome = match command {
         Command::Engine => engine::print_version(),
-        Command::Compile(limits) => compile::compile(&limits),
+        Command::Compile(limits) => return compile::compile(&limits),
         Command::Run(module) => return run::run(&module),
     };
     match outcome {

@@ -61,6 +61,21 @@ pub struct Linux {
     pub net_devices: BTreeMap<String, NetDevice>,
 }
 
+/// Directories through which a process can change itself and the kernel.
+const PROCESS_FILES: [&str; 2] = ["/proc", "/sys"];
+
+impl Linux {
+    /// Masks `/proc` and `/sys` as a whole, for a program that may open every file of its container, but must not reach its
+    /// own memory. What else is masked or read-only stays so.
+    pub fn hide_process_files(&mut self) {
+        let is_outside =
+            |path: &String| !PROCESS_FILES.iter().any(|hidden| std::path::Path::new(path).starts_with(hidden));
+        self.masked_paths.retain(is_outside);
+        self.readonly_paths.retain(is_outside);
+        self.masked_paths.extend(PROCESS_FILES.map(str::to_owned));
+    }
+}
+
 /// An entry of `linux.timeOffsets`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -178,6 +178,10 @@ impl Creation<'_> {
         if let Some(process) = &mut spec.process {
             self.request.preserved.set_activation(&mut process.env);
         }
+        let interpreter = module::interpreter(&spec, &rootfs)?;
+        if interpreter.is_some() {
+            module::hide_process_files(&mut spec);
+        }
         let state = oci::State {
             oci_version: spec.oci_version.clone(),
             id: self.request.id.clone(),
@@ -187,7 +191,8 @@ impl Creation<'_> {
             annotations: spec.annotations.clone(),
         };
         let (open_files, effective_spec) = OpenFiles::raise_for(&spec)?;
-        let plan = Plan::new(&effective_spec, self.inputs(&spec, rootfs.clone(), state.clone(), starter)?)?;
+        let inputs = self.inputs(&spec, rootfs.clone(), state.clone(), starter)?;
+        let plan = Plan::new(&effective_spec, Inputs { interpreter, ..inputs })?;
         plan.warnings().iter().for_each(|warning| warn(self.global, warning));
         if self.request.new_keyring {
             let label = spec.process.as_ref().and_then(|process| process.selinux_label.as_deref());
@@ -264,7 +269,6 @@ impl Creation<'_> {
             host_mount_namespace: None,
             hook_output: hook_output::open(spec)?,
         };
-        let interpreter = module::interpreter(spec, &rootfs)?;
         let relays = self.request.console_socket.is_none() && spec.process.as_ref().is_some_and(|p| p.terminal);
         Ok(Inputs {
             rootfs: Rootfs::Path(rootfs),
@@ -277,7 +281,7 @@ impl Creation<'_> {
                 ..Stdio::default()
             },
             seccomp,
-            interpreter,
+            interpreter: None,
             invocation,
         })
     }

@@ -57,6 +57,16 @@ pub(crate) fn interpreter(spec: &oci::Spec, rootfs: &Path) -> Result<Option<Inte
     Ok(Some(Interpreter { program, arguments, code: None }))
 }
 
+/// Hides `/proc` and `/sys` from a module, unless its process may mount: through `/proc/self/mem` it could write the memory of
+/// the process outside of its own.
+pub(crate) fn hide_process_files(spec: &mut oci::Spec) {
+    let capabilities = spec.process.as_ref().and_then(|process| process.capabilities.as_ref());
+    let may_mount = capabilities.is_some_and(|all| all.effective.iter().any(|name| name == "CAP_SYS_ADMIN"));
+    if let (false, Some(linux)) = (may_mount, &mut spec.linux) {
+        linux.hide_process_files();
+    }
+}
+
 fn kind(annotations: &BTreeMap<String, String>) -> Kind {
     let value = |name: &str| annotations.get(name).map(String::as_str);
     match (value(HANDLER), value(VARIANT)) {

@@ -380,3 +380,57 @@ fn a_module_that_cannot_be_compiled_in_time_is_refused_at_once_afterwards_and_de
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     wasm.end();
 }
+
+#[test]
+fn a_module_in_a_volume_is_the_one_that_runs() {
+    let wasm = WasmNode::start();
+    let image = wasm.pull("exit", &compat(&binary(EXIT), "compat"));
+    let directory = wasm.node.dir.path().join("volume");
+    fs::create_dir(&directory).expect("a directory");
+    fs::write(directory.join("app.wasm"), binary(HELLO)).expect("the module");
+    let mut spec = wasm.spec("volume", &image, &[]);
+    spec.0["command"] = json!(["/data/./app.wasm"]);
+    spec.0["mounts"] = json!([{"container_path": "/data", "host_path": directory, "readonly": true}]);
+    let id = wasm.run(&spec);
+    assert_eq!(wasm.finish(&id), (0, "hello from a module".to_owned()));
+    let mut spec = wasm.spec("over", &image, &[]);
+    spec.0["mounts"] = json!([{"container_path": "/app.wasm", "host_path": directory.join("app.wasm")}]);
+    let id = wasm.run(&spec);
+    assert_eq!(wasm.finish(&id), (0, "hello from a module".to_owned()), "the module of the image is hidden");
+    wasm.end();
+}
+
+#[test]
+fn a_handler_without_its_program_is_refused_with_the_pod() {
+    let missing = "/nonexistent/pinion-wasm";
+    let config = format!("[handlers.wasm]\nkind = \"wasm\"\nbinary = \"{missing}\"\n");
+    let node = Node::with(Options { config, ..Options::default() });
+    let pod = PodSpec::named(&node, "modules");
+    let file = node.file("pod.json", &pod.0);
+    let error = node.crictl(&["runp", "--runtime", "wasm", &file]).error();
+    assert!(error.contains(missing) && error.contains("install pinion-wasm"), "{error}");
+    let listed = node.pinion(&["handlers"]).ok();
+    assert!(listed.contains("install pinion-wasm"), "{listed}");
+    node.end();
+}
+
+#[test]
+fn a_full_disk_is_not_a_fault_of_the_module() {
+    // The directory of the node is mounted in its namespaces, and so is what is mounted in it.
+    let wasm = WasmNode::start();
+    let image = wasm.pull("hello", &compat(&binary(HELLO), "compat"));
+    let spec = wasm.spec("first", &image, &[]);
+    // The first request creates the directory.
+    let id = wasm.run(&spec);
+    wasm.finish(&id);
+    let cache = wasm.code()[0].parent().expect("a directory").to_owned();
+    let cache = cache.to_str().expect("UTF-8");
+    wasm.node.run("mount", &["-t", "tmpfs", "-o", "size=4k", "tmpfs", cache]).ok();
+    let other = wasm.pull("exit", &compat(&binary(EXIT), "compat"));
+    let error = wasm.create(&wasm.spec("second", &other, &[])).error();
+    assert!(error.contains("No space left on device"), "{error}");
+    wasm.node.run("umount", &[cache]).ok();
+    let id = wasm.run(&wasm.spec("second", &other, &[]));
+    assert_eq!(wasm.finish(&id).0, 42);
+    wasm.end();
+}

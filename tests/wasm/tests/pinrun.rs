@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use serde_json::{Value, json};
 use system_tests::{Node, Options, Outcome};
-use wasm_tests::{EXIT, HELLO, binary, program};
+use wasm_tests::{EXIT, HELLO, binary, program, read_file};
 
 /// Runs a module with pinrun in a bundle of its own.
 fn run(node: &Node, name: &str, module: &str, annotations: &Value, wasm: &str) -> Outcome {
@@ -34,6 +34,7 @@ fn the_annotations_of_crun_run_a_module() {
     assert_eq!(run(&node, "hello", HELLO, &handler, wasm).ok(), "hello from a module");
     assert_eq!(run(&node, "exit", EXIT, &json!({"module.wasm.image/variant": "compat"}), wasm).code, Some(42));
     assert_eq!(run(&node, "smart", EXIT, &json!({"module.wasm.image/variant": "compat-smart"}), wasm).code, Some(42));
+    assert_eq!(run(&node, "process", &read_file("proc/self/maps"), &handler, wasm).code, Some(44), "/proc is hidden");
     let missing = run(&node, "missing", HELLO, &handler, "/nonexistent/pinion-wasm").error();
     assert!(missing.contains("/nonexistent/pinion-wasm"), "{missing}");
     run(&node, "program", HELLO, &json!({}), wasm).error();

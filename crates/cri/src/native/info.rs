@@ -58,10 +58,13 @@ fn handler(handler: &pod::HandlerInfo) -> proto::HandlerInfo {
         pod::HandlerKind::Native => {
             proto::HandlerInfo { kind: "native".to_owned(), version: format!("pinion {RUNTIME_VERSION}"), ..info }
         }
-        pod::HandlerKind::Wasm { binary } => {
-            let version = format!("pinion {RUNTIME_VERSION}");
-            proto::HandlerInfo { kind: "wasm".to_owned(), binary: text(binary), version, ..info }
-        }
+        pod::HandlerKind::Wasm { binary, version } => proto::HandlerInfo {
+            kind: "wasm".to_owned(),
+            binary: text(binary),
+            version: version.clone().unwrap_or_default(),
+            problem: version.as_ref().err().cloned().unwrap_or_default(),
+            ..info
+        },
         pod::HandlerKind::Shim { binary, facts } => program("shim", binary, facts, info),
         pod::HandlerKind::Oci { binary, facts } => program("oci", binary, facts, info),
     }

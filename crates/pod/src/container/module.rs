@@ -4,7 +4,7 @@
 //! filter and capabilities. Everything else is as for a program.
 
 use std::{
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
@@ -70,6 +70,16 @@ pub(super) async fn interpreter(
         return Ok(None);
     }
     let Some(path) = program_path(container, image) else { return Ok(None) };
+    if is_in_a_volume(container, &path) {
+        return match kind {
+            Kind::Module => {
+                let files = wasm.interpreter_without_code().await?;
+                Ok(Some(ModuleInterpreter { files, arguments: arguments(sandbox, container)? }))
+            }
+            // Files of volumes are not read here.
+            _ => Ok(None),
+        };
+    }
     let compiling = (&sandbox.compilations, || container.stage("compile the module"));
     let mut found = wasm.interpreter((&parts.node, image), (root, path.clone()), compiling).await?;
     if found.is_none() && image.config.is_wasm() {
@@ -85,6 +95,24 @@ pub(super) async fn interpreter(
         ))),
         (None, _) => Ok(None),
     }
+}
+
+/// Whether a volume hides the file that the image has at this path.
+fn is_in_a_volume(container: &Container, path: &Path) -> bool {
+    let path = normal(path);
+    container.config().volumes.iter().any(|volume| path.starts_with(normal(Path::new(&volume.container_path))))
+}
+
+/// Returns an absolute path without `.` and `..`, as if it had no symbolic links.
+fn normal(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::from("/"), |mut normal, component| {
+        match component {
+            Component::Normal(name) => normal.push(name),
+            Component::ParentDir => drop(normal.pop()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+        normal
+    })
 }
 
 fn not_configured(image: &Image) -> Error {
@@ -137,7 +165,6 @@ fn arguments(sandbox: &Sandbox, container: &Container) -> Result<Vec<String>, Er
 /// container, and through `/proc/self/mem` it could write the memory of the process outside of its own.
 pub(super) fn hide_process_files(container: &Container, spec: &mut oci::Spec) {
     if let (false, Some(linux)) = (container.config().security.privileged, &mut spec.linux) {
-        linux.masked_paths = vec!["/proc".to_owned(), "/sys".to_owned()];
-        linux.readonly_paths.clear();
+        linux.hide_process_files();
     }
 }

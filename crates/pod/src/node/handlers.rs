@@ -70,6 +70,8 @@ pub enum HandlerKind {
     Wasm {
         /// The interpreter.
         binary: PathBuf,
+        /// The version of its engine, or why it cannot run modules.
+        version: Result<String, String>,
     },
 }
 
@@ -134,7 +136,11 @@ impl Handlers {
             return info_of_program(name, program).await;
         }
         let kind = match self.get(&name) {
-            Ok(Handler::Wasm(wasm)) => HandlerKind::Wasm { binary: wasm.handler.binary.clone() },
+            Ok(Handler::Wasm(wasm)) => HandlerKind::Wasm {
+                binary: wasm.handler.binary.clone(),
+                version: within_list_timeout(wasm, |wasm| async move { wasm.version().await.map_err(|e| e.message) })
+                    .await,
+            },
             _ => HandlerKind::Native,
         };
         HandlerInfo { name, kind, recursive_readonly_mounts: true, user_namespaces: true }
@@ -212,10 +218,18 @@ async fn known_facts(program: &Arc<Program>) -> Result<RuntimeFacts, String> {
     if let Some(facts) = program.known_facts() {
         return facts;
     }
-    let program = Arc::clone(program);
-    let running = tokio::spawn(async move { program.facts().await });
+    within_list_timeout(program, |program| async move { program.facts().await }).await
+}
+
+/// Runs a program of a handler, but waits at most [`LIST_TIMEOUT`] for it.
+async fn within_list_timeout<P, T, F>(program: &Arc<P>, run: impl FnOnce(Arc<P>) -> F) -> Result<T, String>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, String>> + Send + 'static,
+{
+    let running = tokio::spawn(run(Arc::clone(program)));
     match tokio::time::timeout(LIST_TIMEOUT, running).await {
-        Ok(Ok(facts)) => facts,
+        Ok(Ok(outcome)) => outcome,
         Ok(Err(bug)) => Err(format!("a bug: {bug}")),
         Err(_) => Err("its program has not reported its version and features yet".to_owned()),
     }

@@ -38,8 +38,8 @@ const KNOWN_MAX: usize = 1024;
 pub(crate) struct Interpreter {
     /// The program, on a read-only mount.
     pub(crate) program: OwnedFd,
-    /// Compiled code of the module, on a read-only mount.
-    pub(crate) code: OwnedFd,
+    /// Compiled code of the module, on a read-only mount; `None`: it is compiled in the container.
+    pub(crate) code: Option<OwnedFd>,
 }
 
 /// The runtime of modules.
@@ -89,7 +89,7 @@ impl Wasm {
             let Some(digest) = digest else { return Ok(None) };
             // Evicted code is compiled again.
             if let Some(code) = offload::in_place(|| program.cache.find(digest))? {
-                return Ok(Some(Interpreter { program: program.duplicate()?, code }));
+                return Ok(Some(Interpreter { program: program.duplicate()?, code: Some(code) }));
             }
         }
         let root = root.try_clone().map_err(failed("duplicate the root"))?;
@@ -116,7 +116,7 @@ impl Wasm {
         }
         let code = offload::in_place(|| program.cache.find(&digest))?;
         let code = code.ok_or_else(|| Error::internal(format!("compiled code {digest} disappeared; try again")))?;
-        Ok(Some(Interpreter { program: program.duplicate()?, code }))
+        Ok(Some(Interpreter { program: program.duplicate()?, code: Some(code) }))
     }
 
     async fn compile(&self, program: &Program, module: File, digest: &Digest) -> Result<(), Error> {
@@ -143,6 +143,22 @@ impl Wasm {
             cache.evict(size_max)
         });
         published.await.map_err(failed("publish compiled code"))?
+    }
+
+    /// Returns what runs a module that is not in an image, and is compiled in the container each time.
+    ///
+    /// # Errors
+    /// `FailedPrecondition`: the program is missing or does not work.
+    pub(crate) async fn interpreter_without_code(&self) -> Result<Interpreter, Error> {
+        Ok(Interpreter { program: self.program().await?.duplicate()?, code: None })
+    }
+
+    /// Checks that the program works. Returns the version of its engine.
+    ///
+    /// # Errors
+    /// `FailedPrecondition`: it is missing or does not work, or the directory of compiled code cannot be used.
+    pub(crate) async fn version(&self) -> Result<String, Error> {
+        self.program().await.map(|program| program.version.clone())
     }
 
     /// Returns the program. It is opened again if its file was replaced.

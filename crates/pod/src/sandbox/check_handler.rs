@@ -10,7 +10,11 @@ use crate::{
 pub(super) async fn check_handler(parts: &Parts, config: &SandboxConfig) -> Result<(), Error> {
     let name = &config.runtime_handler;
     let program = match parts.node.handlers.get(name)? {
-        Handler::Native | Handler::Wasm(_) => return Ok(()),
+        Handler::Native => return Ok(()),
+        Handler::Wasm(wasm) => {
+            let version = wasm.version().await;
+            return version.map(drop).map_err(|error| error.during(format_args!("runtime handler {name:?}")));
+        }
         Handler::Shim(_) => "shim",
         Handler::Oci(_) => "runtime",
     };

@@ -123,7 +123,7 @@ fn read_oci(from: &mut Reader, table: [&str; 2]) -> OciHandler {
         root: from.value_in(table, "root", value::absolute),
         environment: from.list_in(table, "environment", container::variable),
         timeout: from.value_in(table, "timeout", timeout).unwrap_or(TIMEOUT),
-        allowed_annotations: from.list_in(table, "allowed_annotations", value::name),
+        allowed_annotations: from.list_in(table, "allowed_annotations", value::annotation),
         privileged_without_host_devices: flag(from, table, "privileged_without_host_devices"),
         privileged_without_host_devices_all_devices_allowed: flag(
             from,

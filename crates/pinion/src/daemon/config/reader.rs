@@ -167,11 +167,19 @@ impl Reader {
         key: &str,
         check: impl Fn(&Value) -> Result<T, String>,
     ) -> Vec<T> {
+        self.optional_list_in([table, name], key, check).unwrap_or_default()
+    }
+
+    /// Reads a list in a table of a table. `None`: it is not set.
+    pub(super) fn optional_list_in<T>(
+        &mut self,
+        [table, name]: [&str; 2],
+        key: &str,
+        check: impl Fn(&Value) -> Result<T, String>,
+    ) -> Option<Vec<T>> {
         let path = [table, name, key].map(str::to_owned);
-        match self.values.remove(path.as_slice()) {
-            Some(value) => self.items(&dotted(&path), value, check),
-            None => Vec::new(),
-        }
+        let value = self.values.remove(path.as_slice())?;
+        Some(self.items(&dotted(&path), value, check))
     }
 
     /// Records an error of a table in a table.

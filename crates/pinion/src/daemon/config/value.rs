@@ -164,6 +164,15 @@ pub(super) fn name(value: &Value) -> Result<String, String> {
     }
 }
 
+/// Reads the name of an annotation, or a prefix that ends with `*`.
+pub(super) fn annotation(value: &Value) -> Result<String, String> {
+    let text = name(value)?;
+    match text.strip_suffix('*').unwrap_or(&text).contains('*') {
+        true => Err(format!("{text:?} has a * that is not at its end")),
+        false => Ok(text),
+    }
+}
+
 pub(super) fn ratio(value: &Value) -> Result<f64, String> {
     let ratio = match value.data {
         Data::Float(ratio) => ratio,

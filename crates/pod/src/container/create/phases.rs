@@ -187,7 +187,7 @@ impl<'a> Opened<'a> {
         let interpreter = interpreter.map(|interpreter| {
             module::hide_process_files(&recorded.container, &mut spec);
             send.push(Role::Interpreter, interpreter.files.program);
-            send.push(Role::Code, interpreter.files.code);
+            interpreter.files.code.into_iter().for_each(|code| send.push(Role::Code, code));
             interpreter.arguments
         });
         let create = Create {

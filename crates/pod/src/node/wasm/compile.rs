@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{self, Read},
+    os::unix::process::ExitStatusExt,
     process::{Command, ExitStatus, Stdio},
     thread,
 };
@@ -20,6 +21,8 @@ use crate::{Error, WasmHandler, error::failed};
 const MESSAGE_MAX: u64 = 2048;
 /// Stack of the thread that waits for the compiler, bytes.
 const STACK: usize = 256 << 10;
+/// Exit code of the compiler if the node failed and not the module (`EX_IOERR` of sysexits.h).
+const NODE_FAILED: i32 = 74;
 
 /// A running compiler. It is killed when this is dropped.
 struct Compiler(OwnedFd);
@@ -35,7 +38,8 @@ impl Drop for Compiler {
 /// until the process has ended, which may be later than this returns.
 ///
 /// # Errors
-/// `InvalidArgument`: the module is not valid, or its compilation exceeds a limit.
+/// `InvalidArgument`: the module is not valid, or its compilation exceeds a limit. `Unavailable`: the node is short of memory,
+/// or of space for the code.
 pub(super) async fn compile(
     handler: &WasmHandler,
     (module, output): (File, File),
@@ -69,10 +73,16 @@ pub(super) async fn compile(
         return Ok(());
     }
     let text = String::from_utf8_lossy(&message);
-    Err(error(match text.trim() {
+    let error = error(match text.trim() {
+        // Its own limits have other signals.
+        _ if status.signal() == Some(Signal::KILL.as_raw()) => {
+            "the compiler was killed; the node may be short of memory".to_owned()
+        }
         "" => format!("the compiler ended with {status}; it may need more than compile_memory_max or compile_timeout"),
         text => text.trim_start_matches("pinion-wasm: ").to_owned(),
-    }))
+    });
+    let is_of_node = status.code() == Some(NODE_FAILED) || status.signal() == Some(Signal::KILL.as_raw());
+    Err(if is_of_node { Error::unavailable(error.message) } else { error })
 }
 
 fn command(handler: &WasmHandler, module: File, output: File) -> Command {

@@ -50,7 +50,7 @@ pub(super) fn read(from: &mut Reader, table: [&str; 2]) -> ShimHandler {
     ShimHandler {
         environment: from.list_in(table, "environment", container::variable),
         timeout: from.value_in(table, "timeout", timeout).unwrap_or(TIMEOUT),
-        allowed_annotations: from.list_in(table, "allowed_annotations", value::name),
+        allowed_annotations: from.list_in(table, "allowed_annotations", value::annotation),
         // Those of gVisor and Kata, which have these options.
         sandbox_container: from
             .value_in(table, "sandbox_container", value::boolean)

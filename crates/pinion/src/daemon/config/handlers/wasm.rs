@@ -36,10 +36,9 @@ pub(crate) struct WasmHandler {
 
 /// Reads a table.
 pub(super) fn read(from: &mut Reader, table: [&str; 2]) -> WasmHandler {
-    let mut allowed_annotations = from.list_in(table, "allowed_annotations", value::name);
-    if allowed_annotations.is_empty() {
-        allowed_annotations = ANNOTATIONS.map(str::to_owned).to_vec();
-    }
+    // An empty list is a choice.
+    let allowed_annotations = from.optional_list_in(table, "allowed_annotations", value::annotation);
+    let allowed_annotations = allowed_annotations.unwrap_or_else(|| ANNOTATIONS.map(str::to_owned).to_vec());
     WasmHandler {
         binary: from.required_in(table, "binary", value::absolute).unwrap_or_default(),
         cache: from.value_in(table, "cache", value::absolute),
