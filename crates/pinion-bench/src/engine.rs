@@ -7,7 +7,7 @@ use cri_proto::v1::{
 use rustix::net::sockopt::socket_peercred;
 use tonic::transport::Channel;
 
-/// An engine to measure, parsed from `NAME=SOCKET` or `NAME=SOCKET#HANDLER`.
+/// An engine to measure, parsed from `NAME=SOCKET`, `NAME=SOCKET#HANDLER` or `NAME=SOCKET#HANDLER@IMAGE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     /// Name in the tables.
@@ -16,6 +16,8 @@ pub(crate) struct Endpoint {
     pub(crate) socket: String,
     /// Runtime handler of the pods; empty for the default handler of the engine.
     pub(crate) handler: String,
+    /// Image of its containers, in place of that of the others.
+    pub(crate) image: Option<String>,
 }
 
 impl FromStr for Endpoint {
@@ -25,10 +27,14 @@ impl FromStr for Endpoint {
         let (name, socket) = text.split_once('=').ok_or_else(|| format!("{text:?} is not NAME=SOCKET"))?;
         let socket = socket.strip_prefix("unix://").unwrap_or(socket);
         let (socket, handler) = socket.split_once('#').unwrap_or((socket, ""));
+        let (handler, image) = handler.split_once('@').unwrap_or((handler, ""));
+        let image = Some(image).filter(|image| !image.is_empty()).map(str::to_owned);
         if name.is_empty() || !socket.starts_with('/') {
-            return Err(format!("{text:?} is not NAME=SOCKET or NAME=SOCKET#HANDLER with an absolute path"));
+            return Err(format!(
+                "{text:?} is not NAME=SOCKET, or that with #HANDLER or #HANDLER@IMAGE, with an absolute path"
+            ));
         }
-        Ok(Self { name: name.to_owned(), socket: socket.to_owned(), handler: handler.to_owned() })
+        Ok(Self { name: name.to_owned(), socket: socket.to_owned(), handler: handler.to_owned(), image })
     }
 }
 
@@ -77,6 +83,11 @@ impl Engine {
     /// Returns the runtime handler of its pods; empty for its default handler.
     pub(crate) fn handler(&self) -> &str {
         &self.endpoint.handler
+    }
+
+    /// Returns the image of its containers, if they have another one than those of other engines.
+    pub(crate) fn image(&self) -> Option<&str> {
+        self.endpoint.image.as_deref()
     }
 
     /// Opens another connection.
@@ -135,9 +146,12 @@ mod tests {
             name: "a".to_owned(),
             socket: socket.to_owned(),
             handler: handler.to_owned(),
+            image: None,
         };
         assert_eq!("a=/run/a.sock".parse(), Ok(endpoint("/run/a.sock", "")));
         assert_eq!("a=unix:///run/a.sock#crun".parse(), Ok(endpoint("/run/a.sock", "crun")));
+        let with_image = Endpoint { image: Some("web:1".to_owned()), ..endpoint("/run/a.sock", "wasm") };
+        assert_eq!("a=/run/a.sock#wasm@web:1".parse(), Ok(with_image));
         for wrong in ["a", "=/run/a.sock", "a=run/a.sock"] {
             assert!(wrong.parse::<Endpoint>().is_err(), "{wrong}");
         }

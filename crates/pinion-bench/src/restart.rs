@@ -126,7 +126,8 @@ async fn measure(
 }
 
 async fn connect(arguments: &Arguments) -> Result<Engine, Failure> {
-    let endpoint = Endpoint { name: "pinion".to_owned(), socket: arguments.socket.clone(), handler: String::new() };
+    let (name, socket) = ("pinion".to_owned(), arguments.socket.clone());
+    let endpoint = Endpoint { name, socket, handler: String::new(), image: None };
     Engine::connect(&endpoint).await
 }
 

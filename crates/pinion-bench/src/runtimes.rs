@@ -20,7 +20,7 @@ use crate::{
 /// Arguments of `pinion-bench runtimes`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Engine to measure, NAME=SOCKET or NAME=SOCKET#HANDLER; may be repeated.
+    /// Engine to measure, NAME=SOCKET, NAME=SOCKET#HANDLER or NAME=SOCKET#HANDLER@IMAGE; may be repeated.
     #[arg(long = "engine")]
     engines: Vec<Endpoint>,
     /// Runtime to measure at the command line, NAME=PROGRAM; may be repeated.
@@ -59,6 +59,9 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     for endpoint in &arguments.engines {
         let mut engine = Engine::connect(endpoint).await?;
         engine.ensure_image(&arguments.image).await?;
+        if let Some(image) = &endpoint.image {
+            engine.ensure_image(image).await?;
+        }
         engines.push(engine);
     }
     let mut contestants = Contestants::prepare(&engines, &shape, &arguments.runtimes).await?;

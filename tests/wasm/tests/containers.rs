@@ -415,6 +415,16 @@ fn a_handler_without_its_program_is_refused_with_the_pod() {
 }
 
 #[test]
+fn a_check_of_the_handler_runs_a_module() {
+    let wasm = WasmNode::start();
+    let report = wasm.node.pinion(&["--json", "handlers", "check", "wasm"]).json();
+    let steps = report["steps"].as_array().expect("steps");
+    let module = steps.iter().find(|step| step["step"] == "WebAssembly module");
+    assert!(module.is_some_and(|step| step["ok"] == true), "{report:#}");
+    wasm.end();
+}
+
+#[test]
 fn a_full_disk_is_not_a_fault_of_the_module() {
     // The directory of the node is mounted in its namespaces, and so is what is mounted in it.
     let wasm = WasmNode::start();

@@ -54,6 +54,9 @@ impl EnginePod {
         if let Some(metadata) = &mut config.metadata {
             metadata.attempt = self.containers;
         }
+        if let (Some(image), Some(of_endpoint)) = (&mut config.image, self.engine.image()) {
+            image.image = of_endpoint.to_owned();
+        }
         config.command = vec!["true".to_owned()];
         config.log_path = "true.log".to_owned();
         if let (Some(limit), Some(linux)) = (memory_limit, &mut config.linux) {

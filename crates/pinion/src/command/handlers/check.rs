@@ -40,7 +40,7 @@ pub(super) async fn run(mut client: Client, args: Args, handlers: &[HandlerInfo]
         None => (sample_image::import(&mut client, &program).await?, None),
     };
     let new = || Checked::new(client.clone(), &handler.name, &image, mounted.clone());
-    let outcome = check(handler, new, &mut steps).await;
+    let outcome = check(handler, new, args.image.is_none(), &mut steps).await;
     if args.image.is_none() {
         sample_image::remove(&mut client).await;
     }
@@ -53,12 +53,20 @@ pub(super) async fn run(mut client: Client, args: Args, handlers: &[HandlerInfo]
 }
 
 /// Runs the steps. An error is one of the check itself.
-async fn check(handler: &HandlerInfo, new: impl Fn() -> Checked, steps: &mut Steps) -> Result<(), Failure> {
+async fn check(
+    handler: &HandlerInfo,
+    new: impl Fn() -> Checked,
+    has_module: bool,
+    steps: &mut Steps,
+) -> Result<(), Failure> {
     let mut checked = new();
     checked.pod(steps, false).await?;
     if checked.has_pod() {
         checked.container(steps).await?;
         checked.terminal(steps).await?;
+        if handler.kind == "wasm" && has_module {
+            checked.module(steps).await?;
+        }
     }
     checked.remove(steps).await?;
     let claims = |name: &str| handler.features.iter().any(|one| one.name == name && one.supported == Some(true));

@@ -13,7 +13,10 @@ use cri_proto::{
 use pod::oci::{DEFAULT_MASKED_PATHS, DEFAULT_READONLY_PATHS};
 use tonic::{Response, Status};
 
-use super::{sample_image::PROGRAM, steps::Steps};
+use super::{
+    sample_image::{MODULE, MODULE_EXIT, PROGRAM},
+    steps::Steps,
+};
 use crate::{Client, Failure, lookup::LOGS};
 
 /// How long output, an exit or a statistic is waited for.
@@ -130,6 +133,19 @@ impl Checked {
         Ok(())
     }
 
+    /// Tries a container whose program is a WebAssembly module.
+    pub(super) async fn module(&mut self, steps: &mut Steps) -> Result<(), Failure> {
+        let began = Instant::now();
+        let outcome = async {
+            let id = self.create_with("module", &[MODULE], &[], false).await?;
+            self.start(&id).await?;
+            self.exited(&id, MODULE_EXIT).await
+        };
+        let outcome = outcome.await;
+        steps.record("WebAssembly module", began, outcome)?;
+        Ok(())
+    }
+
     /// Tries a container in a user namespace.
     pub(super) async fn user_namespace(&mut self, steps: &mut Steps) -> Result<(), Failure> {
         let began = Instant::now();
@@ -154,7 +170,11 @@ impl Checked {
     }
 
     async fn create(&mut self, name: &str, words: &[&str], tty: bool) -> Result<String, String> {
-        let paths = |list: &[&str]| list.iter().map(|path| (*path).to_owned()).collect();
+        self.create_with(name, &[PROGRAM, "sample"], words, tty).await
+    }
+
+    async fn create_with(&mut self, name: &str, command: &[&str], words: &[&str], tty: bool) -> Result<String, String> {
+        let paths = |list: &[&str]| list.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
         let security = v1::LinuxContainerSecurityContext {
             namespace_options: self.config.linux.as_ref().and_then(|linux| {
                 linux.security_context.as_ref().and_then(|security| security.namespace_options.clone())
@@ -174,8 +194,8 @@ impl Checked {
         let config = v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata { name: name.to_owned(), attempt: 0 }),
             image: Some(v1::ImageSpec { image: self.image.clone(), ..Default::default() }),
-            command: vec![PROGRAM.to_owned(), "sample".to_owned()],
-            args: words.iter().map(|word| (*word).to_owned()).collect(),
+            command: paths(command),
+            args: paths(words),
             mounts: program.collect(),
             log_path: format!("{name}.log"),
             tty,

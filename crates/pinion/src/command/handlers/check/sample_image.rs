@@ -1,4 +1,4 @@
-//! The image of a check: the monitor's program, which is static, and nothing else. It needs no registry.
+//! The image of a check: the monitor's program, which is static, and a WebAssembly module. It needs no registry.
 
 use std::{io, path::Path};
 
@@ -11,6 +11,15 @@ use crate::{Client, Failure};
 pub(super) const NAME: &str = "pinion.invalid/handlers-check:latest";
 /// Program in the image.
 pub(super) const PROGRAM: &str = "/pinmon";
+/// Module in the image.
+pub(super) const MODULE: &str = "/module.wasm";
+/// Exit code of the module.
+pub(super) const MODULE_EXIT: i32 = 7;
+/// `(module (import "wasi_snapshot_preview1" "proc_exit" (func (param i32))) (memory (export "memory") 1)
+/// (func (export "_start") (call 0 (i32.const 7))))`
+const MODULE_BINARY: &[u8] = b"\0asm\x01\0\0\0\x01\x08\x02\x60\x01\x7f\0\x60\0\0\
+    \x02\x24\x01\x16wasi_snapshot_preview1\x09proc_exit\0\0\x03\x02\x01\x01\x05\x03\x01\0\x01\
+    \x07\x13\x02\x06memory\x02\0\x06_start\0\x01\x0a\x08\x01\x06\0\x41\x07\x10\0\x0b";
 /// Maximum size of the program, in bytes.
 const PROGRAM_MAX: u64 = 64 << 20;
 /// Size of a message, in bytes.
@@ -35,10 +44,11 @@ pub(super) async fn remove(client: &mut Client) {
     let _ = client.images.remove_image(v1::RemoveImageRequest { image }).await;
 }
 
-/// Returns a docker archive with one image of one layer that contains the program.
+/// Returns a docker archive with one image of one layer that contains the program and the module.
 fn archive(program: &[u8]) -> io::Result<Vec<u8>> {
     let mut layer = tar::Builder::new(Vec::new());
     add(&mut layer, PROGRAM.trim_start_matches('/'), 0o755, program)?;
+    add(&mut layer, MODULE.trim_start_matches('/'), 0o644, MODULE_BINARY)?;
     let layer = layer.into_inner()?;
     let digest = ring::digest::digest(&ring::digest::SHA256, &layer);
     let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
