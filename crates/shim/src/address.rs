@@ -97,7 +97,7 @@ fn register(path: &Path) -> io::Result<bool> {
     Ok(connecting.insert(path.to_owned()))
 }
 
-/// Connects on a thread of its own: the path is chosen by the shim, and its lookup may wait for ever, for example for a
+/// Connects on a thread of its own: the path is chosen by the shim, and its lookup may wait forever, for example for a
 /// server of FUSE. At most one thread hangs for a path.
 async fn connect_to_path(path: &Path) -> io::Result<UnixStream> {
     while !register(path)? {

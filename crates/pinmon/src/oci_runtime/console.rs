@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_refused_before_they_are_asked_for_a_number() {
+    fn other_files_are_refused_before_their_number_is_queried() {
         let (read, _write) = rustix::pipe::pipe().expect("pipe");
         let file = tempfile::tempfile().expect("file");
         let device = File::open("/dev/null").expect("open");

@@ -130,7 +130,7 @@ impl Custody {
         self.lock().objects.insert(held.holding.container.id.clone(), held);
     }
 
-    /// Returns how long a command of the OCI runtime of a container may take; zero if it has none.
+    /// Returns how long a command of the OCI runtime of a container may take; zero for one without.
     pub(super) fn runtime_timeout(&self, id: &str) -> Duration {
         let contents = self.lock();
         let runtime = contents.objects.get(id).and_then(|held| held.holding.container.runtime.as_ref());

@@ -151,7 +151,7 @@ pub(crate) async fn remove(parts: &Arc<Parts>, container: &Arc<Container>) -> Re
 /// Has the shim of a container kill and delete it. Returns whether it did, or does not know it.
 async fn delete_by_shim(container: &Arc<Container>) -> bool {
     let Some(ShimProcess { pid, start_time, .. }) = container.record().shim.clone() else { return false };
-    // Another process may have inherited the socket of a dead shim, and accepts connections for ever.
+    // Another process may have inherited the socket of a dead shim, and accepts connections forever.
     if pid != 0 && offload::in_place(|| process::find(pid, start_time)).is_none() {
         return false;
     }
