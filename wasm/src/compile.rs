@@ -16,8 +16,8 @@ const CORE: [u8; 4] = [1, 0, 0, 0];
 /// Layer of a component: its version, for tools before 1.0, and 1.
 const COMPONENT_LAYER: [u8; 2] = [1, 0];
 
-/// Compiles a module or component. It is hostile, so the sandbox is entered before its first byte is read. The exit code distinguishes
-/// an invalid module from a node that could not compile it.
+/// Compiles a module or component. It is hostile, so the sandbox is entered before its first byte is read. The exit code
+/// distinguishes an invalid module from a node that could not compile it.
 pub(crate) fn compile(limits: &CompileLimits) -> ExitCode {
     let read = || -> Result<(Engine, Vec<u8>)> {
         let engine = engine::engine()?;

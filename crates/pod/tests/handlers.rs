@@ -96,6 +96,12 @@ fn a_daemon_and_its_monitor_killed_anywhere_leave_nothing_in_the_runtime() {
     on_a_node(|node| crash_everywhere(node, true));
 }
 
+/// Writes a program.
+fn install(path: &Path, text: &str) {
+    fs::write(path, text).expect("write the program");
+    fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("chmod");
+}
+
 /// How often [`killing_runtime`] kills.
 const KILLS: usize = 14;
 
@@ -110,8 +116,7 @@ fn killing_runtime(directory: &Path, verb: &str, kill: &str) -> PathBuf {
          [ $n = 1 ] || [ $n -gt {KILLS} ] || sleep $(printf 0.%03d $((n * 4)))\n[ $n -gt {KILLS} ] || {kill}\nwait $runc\n",
         count = count.display()
     );
-    fs::write(&path, script).expect("write the program");
-    fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("chmod");
+    install(&path, &script);
     path
 }
 
@@ -190,8 +195,7 @@ fn a_start_is_waited_for_although_the_created_process_has_the_descriptors_of_cre
              *' start '*) echo >> {starts}; {KILL_MONITOR}; sleep 1;;\nesac\nexec {RUNC} \"$@\"\n",
             starts = starts.display()
         );
-        fs::write(&binary, script).expect("write the program");
-        fs::set_permissions(&binary, PermissionsExt::from_mode(0o755)).expect("chmod");
+        install(&binary, &script);
         with_runc(&mut node, &binary);
         let engine = node.open_with_image().await;
         lifecycle(&node, &engine).await.expect("the lifecycle");
@@ -216,8 +220,7 @@ fn a_runtime_deletes_an_exited_container_by_force_only_if_it_fails_otherwise() {
                 log = log.display()
             );
             fs::write(&log, "").expect("clear the log");
-            fs::write(&binary, text).expect("write the program");
-            fs::set_permissions(&binary, PermissionsExt::from_mode(0o755)).expect("chmod");
+            install(&binary, &text);
         };
         deletes(":");
         with_runc(&mut node, &binary);

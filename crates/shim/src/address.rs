@@ -2,7 +2,7 @@ use std::{
     collections::HashSet,
     fmt, io,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
@@ -20,7 +20,7 @@ const CONNECTING_MAX: usize = 64;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Paths that a thread connects to.
-static CONNECTING: Mutex<Option<HashSet<PathBuf>>> = Mutex::new(None);
+static CONNECTING: LazyLock<Mutex<HashSet<PathBuf>>> = LazyLock::new(Mutex::default);
 
 /// The address at which a shim serves: a Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -80,14 +80,13 @@ impl Address {
     }
 }
 
-fn connecting() -> MutexGuard<'static, Option<HashSet<PathBuf>>> {
+fn connecting() -> MutexGuard<'static, HashSet<PathBuf>> {
     CONNECTING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Registers a thread that connects to a path. `false`: there is one.
 fn register(path: &Path) -> io::Result<bool> {
     let mut connecting = connecting();
-    let connecting = connecting.get_or_insert_default();
     if connecting.contains(path) {
         return Ok(false);
     }
@@ -108,13 +107,13 @@ async fn connect_to_path(path: &Path) -> io::Result<UnixStream> {
         let path = path.to_owned();
         move || {
             let connected = connect_without_waiting(&path);
-            connecting().as_mut().map(|connecting| connecting.remove(&path));
+            connecting().remove(&path);
             // Without a receiver the connection is closed.
             let _ = sender.send(connected);
         }
     };
     if let Err(error) = thread::Builder::new().name("shim-connect".to_owned()).spawn(work) {
-        connecting().as_mut().map(|connecting| connecting.remove(path));
+        connecting().remove(path);
         return Err(error);
     }
     let connected = receiver.await.map_err(|_| io::Error::other("its thread ended"))??;
@@ -151,10 +150,10 @@ mod tests {
         let _listener = std::os::unix::net::UnixListener::bind(&path).expect("bind");
         address.connect().await.expect("connected");
         // While a thread hangs in the lookup of a path, no other one is started for it.
-        connecting().get_or_insert_default().insert(path.clone());
+        connecting().insert(path.clone());
         let attempt = tokio::time::timeout(Duration::from_millis(50), address.connect());
         attempt.await.expect_err("it waits for the other thread");
-        connecting().get_or_insert_default().remove(&path);
+        connecting().remove(&path);
         address.connect().await.expect("connected again");
     }
 

@@ -11,7 +11,7 @@
 //! * **A peer costs at most the timeout of a request.** One that does not read, does not answer or sends garbage ends
 //!   its connection; nothing else waits for it.
 //! * **A message is at most [`PAYLOAD_MAX`] long,** or shorter ([`connect_with_limit`]). Memory is used for bytes that have
-//!   arrived, not for those that a header promises, and no error repeats what the peer sent.
+//!   arrived, not for those that a header promises, and an error repeats at most 256 bytes of what the peer sent.
 //!
 //! Protocol: <https://github.com/containerd/ttrpc/blob/main/PROTOCOL.md>, without streaming of several messages.
 

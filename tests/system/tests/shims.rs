@@ -10,7 +10,7 @@ use std::{
 };
 
 use shim::{IMAGE, Shim, check_gone, check_mounts, is_shim, node, node_with, run_pod, state};
-use system_tests::{ContainerSpec, Node, PodSpec, wait_until};
+use system_tests::{ContainerSpec, Node, PodSpec, install_program, wait_until};
 
 const TEST_SHIM: &str = env!("CARGO_BIN_EXE_test-shim");
 
@@ -209,13 +209,12 @@ fn try_misbehaving(node: &Node, handler: &str, case: (&str, &str)) {
 #[test]
 fn an_exit_does_not_wait_for_the_creation_of_another_container() {
     let directory = tempfile::tempdir().expect("directory");
-    let (binary, hang) = (directory.path().join("hanging-shim"), directory.path().join("hang"));
+    let hang = directory.path().join("hang");
     let script = format!(
         "#!/bin/sh\ncase \" $*\" in *' start') while [ -e {} ]; do sleep 0.1; done;; esac\nexec {TEST_SHIM} \"$@\"\n",
         hang.display()
     );
-    std::fs::write(&binary, script).expect("write the program");
-    std::fs::set_permissions(&binary, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("chmod");
+    let binary = install_program(directory.path(), "hanging-shim", &script);
     let node = node(&[Shim { name: "hanging", binary }]);
     let pod = PodSpec::named(&node, "hanging");
     let pod_id = run_pod(&node, &pod, "hanging").ok();

@@ -114,8 +114,8 @@ impl Launch<'_> {
         Ok(lock)
     }
 
-    /// Locks the file of this command in the bundle. Without a bundle there is none, as after its removal; and `delete` does
-    /// without, so that what an earlier one left behind does not keep the container.
+    /// Locks the file of this command in the bundle; a program that is none of an OCI runtime has no bundle. `delete` also runs
+    /// without the lock: after the bundle was removed, and while what an earlier `delete` left behind holds it.
     fn lock(&self) -> Result<Option<OwnedFd>, String> {
         let name = match self.verb {
             Verb::Create { .. } => CREATE_LOCK,

@@ -165,8 +165,8 @@ impl Link {
         *self.closed.borrow()
     }
 
-    /// Sends a request, for which programs of the node may run this long, within [`Timeouts::send`]. Dropping the returned value, also by a caller that gives up, ends the
-    /// wait for replies.
+    /// Sends a request within [`Timeouts::send`]; programs of the node may run for it as long as `programs`. Dropping the
+    /// returned value, also by a caller that gives up, ends the wait for replies.
     async fn send(&self, request: Request, attachments: Attachments, programs: Duration) -> Result<Replies<'_>, Error> {
         self.metrics.requests[kind(&request)].add(1);
         let seq = self.next.fetch_add(1, Ordering::Relaxed);

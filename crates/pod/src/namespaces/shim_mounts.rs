@@ -276,8 +276,8 @@ fn kill_if(pid: u32, expected: Identity) -> bool {
 ///
 /// A process that may mount in a user namespace of its own can make the same mark, so only processes in the user namespace
 /// of the node count; and another Pinion, in a container, has the same paths, so the mark counts only where the state
-/// directory is this one. A runtime that creates a container has a copy of the mark until it changes the root. If two namespaces
-/// have the mark of one pod for longer, one is a forgery: neither is returned.
+/// directory is this one. A runtime that creates a container has a copy of the mark until it changes the root. If two
+/// namespaces have the mark of one pod for longer, one is a forgery: neither is returned.
 pub(crate) fn find_all(state_dir: &Path) -> BTreeMap<String, OwnedFd> {
     if !state_dir.join(MARK).is_dir() {
         return BTreeMap::new();
