@@ -2,6 +2,8 @@
 
 use std::{io, path::Path};
 
+use crate::NsId;
+
 /// Category of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -11,6 +13,10 @@ pub enum ErrorKind {
     AlreadyExists,
     /// No pin has this name.
     NotFound,
+    /// The namespace does not exist anymore.
+    Gone,
+    /// Too little memory is left.
+    Memory,
     /// A system call failed, or a bug.
     System,
 }
@@ -46,6 +52,20 @@ pub enum Error {
         /// Reason why it is refused.
         reason: String,
     },
+    /// The namespace of a weak reference does not exist anymore.
+    #[error("network namespace {0} is gone")]
+    Gone(NsId),
+    /// The calling thread cannot be switched.
+    #[error("switch the thread to a network namespace: {0}")]
+    Poisoned(&'static str),
+    /// Too little memory is left for another namespace.
+    #[error("create network namespace: only {available} bytes of memory are available and {reserve} are reserved")]
+    Memory {
+        /// Memory that was available, in bytes.
+        available: u64,
+        /// Memory that is to stay available, in bytes.
+        reserve: u64,
+    },
     /// A closure that ran inside a namespace panicked.
     #[error("a closure in a namespace panicked: {0}")]
     Panicked(String),
@@ -58,7 +78,9 @@ impl Error {
             Self::Name(_) | Self::Sysctl { .. } => ErrorKind::Invalid,
             Self::Exists(_) => ErrorKind::AlreadyExists,
             Self::NotFound(_) => ErrorKind::NotFound,
-            Self::Kernel { .. } | Self::Panicked(_) => ErrorKind::System,
+            Self::Gone(_) => ErrorKind::Gone,
+            Self::Memory { .. } => ErrorKind::Memory,
+            Self::Kernel { .. } | Self::Panicked(_) | Self::Poisoned(_) => ErrorKind::System,
         }
     }
 
@@ -76,7 +98,7 @@ impl Error {
             Self::Kernel { object, .. } => Some(object),
             Self::Name(name) | Self::Exists(name) | Self::NotFound(name) => Some(name),
             Self::Sysctl { key, .. } => Some(key),
-            Self::Panicked(_) => None,
+            Self::Gone(_) | Self::Poisoned(_) | Self::Memory { .. } | Self::Panicked(_) => None,
         }
     }
 

@@ -96,13 +96,27 @@ impl PinDir {
     /// The kernel's error, when a mount or file could not be removed.
     pub fn unpin(&self, name: &str) -> Result<(), Error> {
         valid(name)?;
+        self.unpublish(name)?;
+        self.unpin_store(name)
+    }
+
+    /// Removes the public link of a pin, and leftovers of its publication.
+    pub(crate) fn unpublish(&self, name: &str) -> Result<(), Error> {
         for path in [self.public.join(name), self.public.join(format!(".{name}.new"))] {
             // Only remove links of ours: another program may have created a file with this name.
             if self.is_ours(&path, name).map_err(|e| Error::path("read link", &path, e))? {
                 ignore_missing(unlink(&path)).map_err(|e| Error::path("remove", &path, e))?;
             }
         }
-        self.unpin_store(name)
+        Ok(())
+    }
+
+    pub(crate) fn store(&self) -> &Path {
+        &self.store
+    }
+
+    pub(crate) fn public(&self) -> &Path {
+        &self.public
     }
 
     /// Reports whether a path is a link to the pin of this name.

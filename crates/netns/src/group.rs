@@ -1,0 +1,93 @@
+//! Groups of pins that are removed at once.
+
+use std::{fs, io, path::Path, time::Instant};
+
+use rustix::{
+    io::Errno,
+    mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount},
+};
+
+use crate::{Error, PinDir, teardown};
+
+/// `TMPFS_MAGIC` of linux/magic.h.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// A directory of pins with a store that is a mount of its own: all its pins are removed by one umount(2), which waits
+/// once for the kernel instead of once for each pin.
+#[derive(Clone, Debug)]
+pub struct PinGroup {
+    pins: PinDir,
+}
+
+impl PinGroup {
+    /// Opens a group, and mounts a tmpfs on its store if it is not mounted. The store must be a directory of this group
+    /// alone; the public directory may show pins of other groups too.
+    ///
+    /// # Errors
+    /// When a directory cannot be created, a path is not absolute, the store is a file system of another kind, or cannot
+    /// be mounted.
+    pub fn open(store: &Path, public: &Path) -> Result<Self, Error> {
+        let pins = PinDir::open(store, public)?;
+        if !is_group(store)? {
+            let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+            mount("netns", store, "tmpfs", flags, Some(c"mode=0755"))
+                .map_err(|e| Error::path("mount tmpfs on", store, e))?;
+        }
+        // Pins must not appear in the copies of this mount that other mount namespaces have.
+        mount_change(store, MountPropagationFlags::PRIVATE).map_err(|e| Error::path("make private", store, e))?;
+        Ok(Self { pins })
+    }
+
+    /// Returns the pins.
+    #[must_use]
+    pub fn pins(&self) -> &PinDir {
+        &self.pins
+    }
+
+    /// Removes all pins of the group, their public links and the store. Returns how many there were. A repetition after an
+    /// error or a crash removes what is left.
+    ///
+    /// # Errors
+    /// The kernel's error, when a link, the store or its mounts could not be removed.
+    pub fn delete(self) -> Result<usize, Error> {
+        let store = self.pins.store();
+        let names = self.pins.list()?;
+        for name in &names {
+            self.pins.unpublish(name)?;
+        }
+        loop {
+            match unmount(store, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+                Ok(()) => (0..names.len()).for_each(|_| teardown::note(Instant::now())),
+                // The path is not a mount point any longer.
+                Err(Errno::INVAL | Errno::NOENT) => break,
+                Err(e) => return Err(Error::path("unmount", store, e)),
+            }
+        }
+        match fs::remove_dir(store) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::path("remove", store, error)),
+            _ => Ok(names.len()),
+        }
+    }
+}
+
+/// Reports whether the store is a mount point with a tmpfs.
+fn is_group(store: &Path) -> Result<bool, Error> {
+    let fail = |e: Errno| Error::path("inspect", store, e);
+    let parent = store.parent().unwrap_or(store);
+    let mount_of = |path: &Path| {
+        let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::statx(rustix::fs::CWD, path, flags, rustix::fs::StatxFlags::MNT_ID).map(|stat| stat.stx_mnt_id)
+    };
+    if mount_of(store).map_err(fail)? == mount_of(parent).map_err(fail)? {
+        return Ok(false);
+    }
+    let kind = rustix::fs::statfs(store).map_err(fail)?.f_type as u64;
+    if kind == TMPFS_MAGIC {
+        return Ok(true);
+    }
+    Err(Error::path(
+        "open group of pins",
+        store,
+        io::Error::other("it is a mount point of a file system other than tmpfs"),
+    ))
+}

@@ -1,0 +1,306 @@
+//! Watching a directory of pins.
+//!
+//! The kernel's events are hints: each names a pin that is then looked at, and compared by identity with what it was
+//! before. So events that were merged or lost never show a wrong namespace, and a full queue costs one scan.
+//!
+//! ```text
+//!               file without a namespace        namespace
+//!   absent ───────────── Created ──────▶ unready ── Ready ──▶ ready(id) ── Gone, Ready ──▶ ready(other id)
+//!     │                                                         ▲  │
+//!     └─────────────────────────── Ready ───────────────────────┘  └── Gone ──▶ absent or unready
+//! ```
+
+mod hints;
+
+use std::{
+    collections::{HashMap, VecDeque, hash_map::Entry},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx},
+    io::Errno,
+};
+
+use crate::{Error, Namespace, NsId, PinDir};
+use hints::{Hint, Hints};
+
+/// How often files that are not yet namespaces are looked at on kernels that do not report mounts.
+const RECHECK: Duration = Duration::from_millis(20);
+
+/// A change of a pin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchEvent {
+    /// A file of this name appeared, without a namespace: a program like ip(8) is about to mount one. Pins of this crate
+    /// are never seen in this state.
+    Created {
+        /// Name of the pin.
+        name: String,
+    },
+    /// The namespace can be entered.
+    Ready {
+        /// Name of the pin.
+        name: String,
+        /// Which namespace it is.
+        id: NsId,
+    },
+    /// The pin is gone. Its namespace exists as long as something else keeps it alive.
+    Gone {
+        /// Name of the pin.
+        name: String,
+        /// Which namespace it was; `None` if it never was ready.
+        id: Option<NsId>,
+    },
+    /// The kernel dropped events, and the directory was read again. What was missed follows, except for pins that
+    /// appeared and disappeared in the meantime.
+    Rescanned,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pin {
+    Unready { announced: bool },
+    Ready { id: NsId, mount: Option<u64> },
+}
+
+/// A watch on a directory of pins, such as `/run/netns`. It first returns those that exist.
+///
+/// With `FAN_REPORT_MNT` (Linux 6.15) the kernel reports mounts; before, it only reports the names of files, and pins that
+/// other programs make (by a mount on a file that exists) are looked at every 20 ms until they are ready.
+#[derive(Debug)]
+pub struct Watch {
+    hints: Hints,
+    pins: HashMap<String, Pin>,
+    names_by_mount: HashMap<u64, String>,
+    pending: VecDeque<WatchEvent>,
+    rechecked: Instant,
+}
+
+impl PinDir {
+    /// Watches the public directory. The watch belongs to the mount namespace of the calling thread.
+    ///
+    /// # Errors
+    /// The kernel's error; `EMFILE` at the limit of `/proc/sys/user/max_inotify_instances`.
+    pub fn watch(&self) -> Result<Watch, Error> {
+        Watch::open(Hints::open(self.public(), Some(self.store()))?)
+    }
+}
+
+impl Watch {
+    /// Watches a directory that other programs pin namespaces in: `/run/netns`.
+    ///
+    /// # Errors
+    /// See [`PinDir::watch`].
+    pub fn directory(path: &Path) -> Result<Self, Error> {
+        Self::open(Hints::open(path, None)?)
+    }
+
+    fn open(hints: Hints) -> Result<Self, Error> {
+        let (pins, names_by_mount, pending) = (HashMap::new(), HashMap::new(), VecDeque::new());
+        let mut watch = Self { hints, pins, names_by_mount, pending, rechecked: Instant::now() };
+        watch.scan()?;
+        Ok(watch)
+    }
+
+    /// Returns the next change; `None` if there is none yet. Never waits.
+    ///
+    /// # Errors
+    /// When the directory cannot be read, for example because it was removed: after the events that its pins are gone.
+    pub fn try_next(&mut self) -> Result<Option<WatchEvent>, Error> {
+        loop {
+            if let Some(event) = self.pending.pop_front() {
+                return Ok(Some(event));
+            }
+            self.recheck()?;
+            let hints = self.hints.read()?;
+            if hints.is_empty() {
+                return Ok(self.pending.pop_front());
+            }
+            for hint in hints {
+                self.follow(hint)?;
+            }
+        }
+    }
+
+    /// Waits for the next change; returns `None` when the time is over.
+    ///
+    /// # Errors
+    /// See [`Watch::try_next`].
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<WatchEvent>, Error> {
+        let end = Instant::now() + timeout;
+        loop {
+            let event = self.try_next()?;
+            let remaining = end.saturating_duration_since(Instant::now());
+            if event.is_some() || remaining.is_zero() {
+                return Ok(event);
+            }
+            self.hints.wait(self.recheck_within().map_or(remaining, |recheck| recheck.min(remaining)))?;
+        }
+    }
+
+    /// Returns after which time [`Watch::try_next`] must be called even if the descriptor is not readable; `None` if it
+    /// need not be.
+    #[must_use]
+    pub fn recheck_within(&self) -> Option<Duration> {
+        let is_unready = |pin: &Pin| matches!(pin, Pin::Unready { .. });
+        let needed = !self.hints.reports_mounts() && self.pins.values().any(is_unready);
+        needed.then(|| RECHECK.saturating_sub(self.rechecked.elapsed()))
+    }
+
+    fn recheck(&mut self) -> Result<(), Error> {
+        if self.recheck_within().is_none_or(|remaining| !remaining.is_zero()) {
+            return Ok(());
+        }
+        self.rechecked = Instant::now();
+        let unready = self.pins.iter().filter(|(_, pin)| matches!(pin, Pin::Unready { .. }));
+        for name in unready.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.look_at(name)?;
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, hint: Hint) -> Result<(), Error> {
+        match hint {
+            Hint::Name(name) => self.look_at(name),
+            Hint::Detached(mount) => match self.names_by_mount.remove(&mount) {
+                Some(name) => self.look_at(name),
+                None => Ok(()),
+            },
+            Hint::Lost => {
+                self.pending.push_back(WatchEvent::Rescanned);
+                self.scan()
+            }
+            Hint::DirectoryGone => self.scan(),
+        }
+    }
+
+    /// Looks at every name that is in the directory or was.
+    fn scan(&mut self) -> Result<(), Error> {
+        let present = self.hints.names();
+        let mut names: Vec<String> = self.pins.keys().cloned().collect();
+        names.extend(present.as_ref().map(Clone::clone).unwrap_or_default());
+        names.sort();
+        names.dedup();
+        for name in names {
+            self.look_at(name)?;
+        }
+        present.map(drop)
+    }
+
+    fn look_at(&mut self, name: String) -> Result<(), Error> {
+        let now = look(&self.hints.path().join(&name))?;
+        let before = match self.pins.entry(name.clone()) {
+            Entry::Occupied(entry) => Some(entry.remove()),
+            Entry::Vacant(_) => None,
+        };
+        let announced = match (before, now) {
+            (Some(Pin::Unready { announced }), Some(Pin::Unready { .. })) => announced,
+            (_, Some(Pin::Unready { .. })) => before.is_none(),
+            _ => false,
+        };
+        self.pending.extend(changes(&name, before, now));
+        match now {
+            Some(Pin::Ready { mount, .. }) => {
+                self.names_by_mount.extend(mount.map(|mount| (mount, name.clone())));
+                self.pins.extend(now.map(|pin| (name, pin)));
+            }
+            Some(Pin::Unready { .. }) => drop(self.pins.insert(name, Pin::Unready { announced })),
+            None => {}
+        }
+        if let Some(Pin::Ready { mount: Some(old), .. }) = before
+            && !matches!(now, Some(Pin::Ready { mount: Some(mount), .. }) if mount == old)
+        {
+            self.names_by_mount.remove(&old);
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Watch {
+    /// Returns a descriptor that is readable when there are changes.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.hints.as_fd()
+    }
+}
+
+impl AsRawFd for Watch {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+fn changes(name: &str, before: Option<Pin>, now: Option<Pin>) -> Vec<WatchEvent> {
+    let (old, new) = match (before, now) {
+        (Some(Pin::Ready { id, .. }), _) => (Some(id), now),
+        _ => (None, now),
+    };
+    if let (Some(old), Some(Pin::Ready { id, .. })) = (old, new)
+        && old == id
+    {
+        return Vec::new();
+    }
+    let name = || name.to_owned();
+    let mut events = Vec::new();
+    if old.is_some() || matches!((before, now), (Some(Pin::Unready { announced: true }), None)) {
+        events.push(WatchEvent::Gone { name: name(), id: old });
+    }
+    match now {
+        Some(Pin::Ready { id, .. }) => events.push(WatchEvent::Ready { name: name(), id }),
+        Some(Pin::Unready { .. }) if before.is_none() => events.push(WatchEvent::Created { name: name() }),
+        _ => {}
+    }
+    events
+}
+
+/// Returns what a pin is now; `None` if it does not exist. It is opened by its path: ip(8) mounts the directory on itself
+/// before it creates its first pin, and a descriptor of the directory below does not show the mounts of the one above.
+fn look(path: &Path) -> Result<Option<Pin>, Error> {
+    // Not blocking: the name may be that of a FIFO.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let unready = Ok(Some(Pin::Unready { announced: false }));
+    let file = match openat(CWD, path, flags, Mode::empty()) {
+        Ok(file) => file,
+        // A link to nothing, too: a pin that is being removed.
+        Err(Errno::NOENT | Errno::STALE) => return Ok(None),
+        Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(Error::path("open pin", path, errno)),
+        Err(_) => return unready,
+    };
+    let mount = unique_mount_id(&file);
+    match Namespace::from_fd(file) {
+        Ok(namespace) => Ok(Some(Pin::Ready { id: namespace.id()?, mount })),
+        Err(_) => unready,
+    }
+}
+
+/// Returns the id of the mount that a file is on, which is not reused until the next boot (Linux 6.8).
+fn unique_mount_id(file: &OwnedFd) -> Option<u64> {
+    const STATX_MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+    let stat = statx(file, "", AtFlags::EMPTY_PATH, STATX_MNT_ID_UNIQUE).ok()?;
+    (stat.stx_mask & STATX_MNT_ID_UNIQUE.bits() != 0).then_some(stat.stx_mnt_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_change_is_reported_once() {
+        let ready = |id| Some(Pin::Ready { id: NsId(id), mount: None });
+        let unready = |announced| Some(Pin::Unready { announced });
+        let name = || "a".to_owned();
+        let (created, gone) = (WatchEvent::Created { name: name() }, |id| WatchEvent::Gone { name: name(), id });
+        let is_ready = |id| WatchEvent::Ready { name: name(), id: NsId(id) };
+        assert_eq!(changes("a", None, None), []);
+        assert_eq!(changes("a", None, ready(1)), [is_ready(1)]);
+        assert_eq!(changes("a", None, unready(false)), [created]);
+        assert_eq!(changes("a", unready(true), ready(1)), [is_ready(1)]);
+        assert_eq!(changes("a", ready(1), ready(1)), []);
+        assert_eq!(changes("a", ready(1), ready(2)), [gone(Some(NsId(1))), is_ready(2)]);
+        assert_eq!(changes("a", ready(1), unready(false)), [gone(Some(NsId(1)))]);
+        assert_eq!(changes("a", ready(1), None), [gone(Some(NsId(1)))]);
+        assert_eq!(changes("a", unready(true), None), [gone(None)]);
+        assert_eq!(changes("a", unready(false), None), []);
+        assert_eq!(changes("a", unready(true), unready(false)), []);
+    }
+}
