@@ -133,8 +133,8 @@ impl Error {
             Self::Namespace(error) => match error.kind() {
                 netns::ErrorKind::Invalid => ErrorKind::Invalid,
                 netns::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
-                netns::ErrorKind::NotFound => ErrorKind::NotFound,
-                netns::ErrorKind::System => ErrorKind::System,
+                netns::ErrorKind::NotFound | netns::ErrorKind::Gone => ErrorKind::NotFound,
+                netns::ErrorKind::Memory | netns::ErrorKind::System => ErrorKind::System,
             },
         }
     }

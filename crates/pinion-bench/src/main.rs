@@ -1,7 +1,8 @@
 //! Measures container engines on the local machine, two or more in one interleaved run.
 //!
-//! `pinion-bench pods` drives the life cycle of pods over any CRI socket, `pinion-bench oci` measures OCI runtimes. It
-//! uses only the public CRI and `/proc`, so that no engine is favoured.
+//! `pinion-bench pods` drives the life cycle of pods over any CRI socket, `pinion-bench oci` measures OCI runtimes,
+//! `pinion-bench netns` ways to serve many network namespaces. It uses only the public CRI and `/proc`, so that no engine is
+//! favoured.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -9,8 +10,10 @@
 mod engine;
 mod lists;
 mod machine;
+mod netns;
 mod oci;
 mod output;
+mod plot;
 mod pods;
 mod probes;
 mod process;
@@ -44,6 +47,14 @@ enum Scenario {
     Oci(oci::Arguments),
     /// Containers of `true`, each runtime through engines and at the command line.
     Runtimes(runtimes::Arguments),
+    /// Servers in many network namespaces, built in each of the possible ways.
+    Netns(netns::Arguments),
+    /// An echo server (used internally by `netns`).
+    #[command(hide = true)]
+    NetnsServer(netns::ServerArguments),
+    /// Its client (used internally by `netns`).
+    #[command(hide = true)]
+    NetnsClient(netns::ClientArguments),
     /// Starts runtimes on request from standard input (used internally by `oci`).
     #[command(hide = true)]
     OciRunner(oci::RunnerArguments),
@@ -56,6 +67,9 @@ fn main() -> ExitCode {
         Scenario::Probes(arguments) => block_on(probes::run(arguments)),
         Scenario::Restart(arguments) => block_on(restart::run(arguments)),
         Scenario::Runtimes(arguments) => block_on(runtimes::run(arguments)),
+        Scenario::Netns(arguments) => netns::run(&arguments),
+        Scenario::NetnsServer(arguments) => netns::run_server(&arguments),
+        Scenario::NetnsClient(arguments) => netns::run_client(&arguments),
         Scenario::Oci(arguments) => oci::run(&arguments),
         Scenario::OciRunner(arguments) => oci::serve(&arguments),
     };

@@ -13,7 +13,7 @@ use rustix::{
     process::{Pid, WaitId, WaitIdOptions, WaitOptions, wait, waitid},
     termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize},
 };
-use syscall::signal_fd::SignalFd;
+use syscall::{signal_fd::SignalFd, terminal_output::read_terminal};
 
 use crate::failure::Failure;
 
@@ -181,7 +181,7 @@ impl Relay {
     /// Copies one buffer of output; returns whether there was any.
     fn copy_output(&mut self) -> bool {
         let mut buffer = [0; BUFFER];
-        match rustix::io::read(&self.master, &mut buffer) {
+        match read_terminal(&self.master, &mut buffer) {
             Ok(0) => self.output_open = false,
             Ok(count) => {
                 // If the reader of the output has exited, the process still keeps running.
@@ -190,7 +190,6 @@ impl Relay {
                 return true;
             }
             Err(Errno::INTR | Errno::AGAIN) => {}
-            // EIO: no process has the slave side open anymore.
             Err(_) => self.output_open = false,
         }
         false

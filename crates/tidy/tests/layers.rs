@@ -55,7 +55,7 @@ const ALLOWED: [(&str, &[&str]); 34] = [
         "pinion",
         &["telemetry", "offload", "otlp", "doctor", "migrate", "cri", "pod", "cri-proto", "config-import", "syscall"],
     ),
-    ("pinion-bench", &["cri-proto", "oci", "seccomp", "syscall"]),
+    ("pinion-bench", &["cri-proto", "netns", "oci", "seccomp", "syscall"]),
     ("floor", &["syscall"]),
     ("testbed", &["syscall"]),
     ("oci-tests", &[TESTBED]),

@@ -36,6 +36,15 @@ fn holders(node: &Node, command: &str) -> Vec<Process> {
     node.processes().into_iter().filter(|process| process.command_line() == command && is_in_splice(process)).collect()
 }
 
+/// Waits until a holder with this command line has locked the pipe. One in splice(2) is not enough: it may have been too
+/// late, and try again.
+fn wait_for_holder(node: &Node, command: &str) {
+    let is_holding = |process: &Process| process.command_line() == command && process.name == "holding";
+    wait_until("the holder locks the pipe", || {
+        node.processes().iter().any(is_holding) && !holders(node, command).is_empty()
+    });
+}
+
 fn daemon(node: &Node) -> Process {
     let is_daemon = |process: &Process| process.name == "pinion" && process.command_line().contains(" serve ");
     node.processes().into_iter().find(is_daemon).expect("the daemon")
@@ -50,12 +59,12 @@ fn kill_daemon_with(commands: &[&str], run: Option<&str>) {
     node.pinion(&["run", "-d", "--name", "other", "demo:1", "sleep", "1000"]).ok();
     if let Some(command) = run {
         node.pinion(&["run", "-d", "--name", "offender", "-v", &volume, "demo:1", "/payload/holder", command]).ok();
-        wait_until("the holder locks the pipe", || !holders(&node, &format!("/payload/holder {command}")).is_empty());
+        wait_for_holder(&node, &format!("/payload/holder {command}"));
     }
     let mut clients = Vec::new();
     for command in commands {
         clients.push(client(&node, &["exec", "web", "/payload/holder", command]));
-        wait_until("the holder locks the pipe", || !holders(&node, &format!("/payload/holder {command}")).is_empty());
+        wait_for_holder(&node, &format!("/payload/holder {command}"));
     }
     node.pinion(&["exec", "other", "true"]).ok();
     let daemon = daemon(&node);
@@ -98,7 +107,7 @@ fn an_upgrade_that_could_not_complete_is_refused() {
     let loops = ["run", "-d", "--name", "web", "-v", &volume, "demo:1", "sh", "-c", "while :; do sleep 0.1; done"];
     node.pinion(&loops).ok();
     let mut client = client(&node, &["exec", "web", "/payload/holder", "silent"]);
-    wait_until("the holder locks the pipe", || !holders(&node, "/payload/holder silent").is_empty());
+    wait_for_holder(&node, "/payload/holder silent");
     let refused = node.pinion(&["upgrade", "daemon"]);
     assert!(refused.code == Some(1) && refused.stderr.contains("keeps a pipe locked"), "{refused:?}");
     node.pinion(&["exec", "web", "true"]).ok();

@@ -9,6 +9,7 @@ use rustix::{
     io::Errno,
     pipe::{PipeFlags, SpliceFlags},
 };
+use syscall::terminal_output::read_terminal;
 
 use super::{
     format::{Piece, cut, entries_max},
@@ -96,13 +97,13 @@ impl Pump {
         let log = sink.position();
         self.journal.reading(&Entry { container: source.container.to_owned(), stream: source.kind, log, length: 0 });
         let chunk = sink.chunk_max().min(TERMINAL_CHUNK);
-        let length = match rustix::io::read(source.fd, &mut self.journal.landing_mut()[..chunk]) {
+        let length = match read_terminal(source.fd, &mut self.journal.landing_mut()[..chunk]) {
             Ok(length) if length > 0 => length,
             result => {
                 self.journal.idle();
                 return match result {
-                    // EIO: the slave is not open in any process.
-                    Ok(_) | Err(Errno::IO) => Ok(PassOutcome::Ended),
+                    // No process has it open.
+                    Ok(_) => Ok(PassOutcome::Ended),
                     Err(Errno::AGAIN | Errno::INTR) => Ok(PassOutcome::Empty),
                     Err(errno) => Err(errno.into()),
                 };

@@ -10,6 +10,7 @@ use std::{
 
 use readiness::watch;
 use rustix::{fd::BorrowedFd, io::Errno};
+use syscall::terminal_output::read_terminal;
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf, unix::AsyncFd},
     net::UnixStream,
@@ -108,13 +109,11 @@ impl TerminalStream {
     fn poll_read(&self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             let mut guard = ready!(self.0.poll_read_ready(context))?;
-            match rustix::io::read(self.master()?, buffer.initialize_unfilled()) {
+            match read_terminal(self.master()?, buffer.initialize_unfilled()) {
                 Ok(n) => {
                     buffer.advance(n);
                     return Poll::Ready(Ok(()));
                 }
-                // The slave side is not open anymore.
-                Err(Errno::IO) => return Poll::Ready(Ok(())),
                 Err(Errno::AGAIN) => guard.clear_ready(),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Poll::Ready(Err(errno.into())),

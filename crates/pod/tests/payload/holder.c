@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -40,6 +41,7 @@ static int silent_socket(void)
 
 static void hold_silently(int fd)
 {
+	prctl(PR_SET_NAME, "holding");
 	splice(silent_socket(), NULL, fd, NULL, 1, 0);
 	fail("splice to the pipe");
 }
@@ -88,6 +90,8 @@ static void hold_output(int fd, int client)
 		if (poll(&reader, 1, 0) == 1) {
 			if (client >= 0 && write(client, "k", 1) != 1)
 				fail("answer");
+			/* For tests that wait until the pipe is held. */
+			prctl(PR_SET_NAME, "holding");
 			waitpid(holder, NULL, 0);
 			exit(97);
 		}

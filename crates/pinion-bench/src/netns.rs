@@ -1,0 +1,107 @@
+//! `pinion-bench netns`: what it costs a server to be in many network namespaces at the same time, in each of the ways to
+//! build such a server.
+//!
+//! ```text
+//! pinion-bench netns ─ creates and pins namespaces ─┬─▶ server (netns-server), on its processors
+//!                                                   └─▶ client (netns-client), on the others: requests of 64 bytes, echoed
+//! ```
+//! Everything happens in a mount namespace of this process with an empty `/run`, so nothing is left, even if it is killed.
+
+mod burst;
+mod client;
+mod plan;
+mod report;
+mod rounds;
+mod server;
+
+use std::path::PathBuf;
+
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use syscall::mount_namespace::unshare_mounts;
+
+use crate::{engine::Failure, machine::Machine, output, plot};
+pub(crate) use client::{ClientArguments, run as run_client};
+use plan::Strategy;
+pub(crate) use server::{ServerArguments, run as run_server};
+
+/// Arguments of `pinion-bench netns`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Numbers of namespaces to measure.
+    #[arg(long, short = 'n', value_delimiter = ',', default_values_t = [1, 16, 64, 512])]
+    namespaces: Vec<usize>,
+    /// Numbers of connections in each namespace.
+    #[arg(long, short = 'c', value_delimiter = ',', default_values_t = [1, 8])]
+    connections: Vec<usize>,
+    /// Ways to serve them. `one` is one namespace with as many connections as all the others, which the ratios refer to.
+    #[arg(long, short = 's', value_delimiter = ',', value_enum, default_values_t = Strategy::ALL)]
+    strategies: Vec<Strategy>,
+    /// Another server to measure: a program that is started with the arguments `--pins DIRECTORY`, and that answers on
+    /// 127.0.0.1:7 in each namespace that is pinned there.
+    #[arg(long)]
+    server: Option<PathBuf>,
+    /// Duration of each measurement in seconds, after a warm-up of a quarter of it.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// Number of rounds. The servers take turns in each.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Only measure creation, deletion and memory.
+    #[arg(long)]
+    only_bursts: bool,
+    /// Do not measure creation, deletion and memory.
+    #[arg(long, conflicts_with = "only_bursts")]
+    no_bursts: bool,
+    /// Write all measurements to this file as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Write a plot for each number of connections to PREFIX-<connections>.svg.
+    #[arg(long, value_name = "PREFIX")]
+    svg: Option<PathBuf>,
+}
+
+/// Runs all measurements and prints the tables. Must be called before this process has a second thread.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let numbers = arguments.namespaces.iter().chain(&arguments.connections);
+    if numbers.clone().any(|number| *number == 0) || arguments.rounds == 0 || arguments.seconds.is_nan() {
+        return Err(Failure("--namespaces, --connections and --rounds must be at least 1".to_owned()));
+    }
+    if !(0.1..=3600.0).contains(&arguments.seconds) {
+        return Err(Failure("--seconds must be between 0.1 and 3600".to_owned()));
+    }
+    private_run().map_err(|e| Failure(format!("create a mount namespace: {e}; run pinion-bench netns as root")))?;
+    let mut report = report::Report::new(Machine::here(), arguments);
+    if !arguments.no_bursts {
+        for count in &arguments.namespaces {
+            report.bursts.push(burst::measure(*count)?);
+        }
+    }
+    if !arguments.only_bursts {
+        for connections in &arguments.connections {
+            for count in &arguments.namespaces {
+                report.cases.push(rounds::measure(arguments, *count, *connections)?);
+            }
+        }
+    }
+    if let Some(prefix) = &arguments.svg {
+        for connections in &arguments.connections {
+            let path = format!("{}-{connections}.svg", prefix.display());
+            let chart = report.chart(*connections);
+            std::fs::write(&path, plot::svg(&chart)).map_err(|e| Failure(format!("write {path}: {e}")))?;
+        }
+    }
+    output::write(&report.tables(), &report, arguments.json.as_deref())
+}
+
+/// Gives this process a mount namespace with an empty `/run`.
+fn private_run() -> std::io::Result<()> {
+    unshare_mounts()?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    Ok(mount("tmpfs", "/run", "tmpfs", MountFlags::empty(), None)?)
+}
+
+impl From<netns::Error> for Failure {
+    fn from(error: netns::Error) -> Self {
+        Self(error.to_string())
+    }
+}

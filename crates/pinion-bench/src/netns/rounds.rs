@@ -1,0 +1,180 @@
+//! Rounds: in each, all servers are measured once, one after the other.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use super::{
+    Arguments,
+    client::Measured,
+    plan::{PINS, Strategy, name, pins},
+    report::{Case, Run, Series},
+    server::memory,
+};
+use crate::{engine::Failure, process::cpu_time};
+
+/// A server that does not listen by then has failed.
+const START: Duration = Duration::from_secs(60);
+
+/// A server to measure.
+enum Contestant<'a> {
+    Strategy(Strategy),
+    Program(&'a Path),
+}
+
+impl Contestant<'_> {
+    fn name(&self) -> String {
+        match self {
+            Self::Strategy(strategy) => strategy.to_string(),
+            Self::Program(path) => path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
+        }
+    }
+}
+
+/// Measures all servers with so many namespaces, and so many connections in each.
+pub(super) fn measure(arguments: &Arguments, namespaces: usize, connections: usize) -> Result<Case, Failure> {
+    let group = pins()?;
+    for (number, namespace) in netns::Namespace::create_many(namespaces, 0)?.enumerate() {
+        group.pins().pin(&name(number), &namespace?)?;
+    }
+    let possible = arguments.strategies.iter().copied().filter(|strategy| strategy.is_possible(namespaces));
+    let mut contestants: Vec<Contestant<'_>> = possible.map(Contestant::Strategy).collect();
+    contestants.extend(arguments.server.as_deref().map(Contestant::Program));
+    let mut series: Vec<Series> =
+        contestants.iter().map(|contestant| Series { server: contestant.name(), runs: Vec::new() }).collect();
+    for round in 0..arguments.rounds {
+        for (series, contestant) in series.iter_mut().zip(&contestants) {
+            eprintln!("{namespaces} namespaces × {connections}, round {}: {}", round + 1, series.server);
+            series.runs.push(measure_one(contestant, namespaces, connections, arguments.seconds)?);
+        }
+    }
+    group.delete()?;
+    Ok(Case { namespaces, connections, series })
+}
+
+fn measure_one(
+    contestant: &Contestant<'_>,
+    namespaces: usize,
+    connections: usize,
+    seconds: f64,
+) -> Result<Run, Failure> {
+    let server = Server::start(contestant, namespaces)?;
+    // One namespace has all connections.
+    let (count, each) = match contestant {
+        Contestant::Strategy(Strategy::One) => (1, namespaces * connections),
+        _ => (namespaces, connections),
+    };
+    let measured = server.measure(count, each, seconds);
+    let run = measured.map(|(measured, cpu)| server.result(measured, cpu));
+    server.end()?;
+    run
+}
+
+struct Server {
+    process: Child,
+    /// It and its children.
+    pids: Vec<u32>,
+    listening: Duration,
+}
+
+impl Server {
+    fn start(contestant: &Contestant<'_>, namespaces: usize) -> Result<Self, Failure> {
+        let mut command = match contestant {
+            Contestant::Strategy(strategy) => {
+                let mut command = Command::new("/proc/self/exe");
+                command.args(["netns-server", "--strategy", &strategy.to_string(), "--count", &namespaces.to_string()]);
+                command
+            }
+            Contestant::Program(path) => {
+                let mut command = Command::new(path);
+                command.args(["--pins", PINS]);
+                command
+            }
+        };
+        let fail = |e: std::io::Error| Failure(format!("start the server {}: {e}", contestant.name()));
+        let begin = Instant::now();
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(fail)?;
+        let output = process.stdout.take().ok_or_else(|| Failure("the server has no output".to_owned()))?;
+        let line = first_line(output, &mut process).map_err(fail)?;
+        let listening = begin.elapsed();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if words.first() != Some(&"listening") {
+            let _ = process.kill();
+            let _ = process.wait();
+            return Err(Failure(format!("the server {} did not start: {line:?}", contestant.name())));
+        }
+        let mut pids = vec![process.id()];
+        pids.extend(words.iter().skip(2).filter_map(|pid| pid.parse::<u32>().ok()));
+        Ok(Self { process, pids, listening })
+    }
+
+    fn cpu(&self) -> Result<Duration, Failure> {
+        self.pids.iter().map(|pid| cpu_time(pid.cast_signed())).sum()
+    }
+
+    /// Runs the client, and returns what it measured together with the processor time of the server.
+    fn measure(&self, count: usize, connections: usize, seconds: f64) -> Result<(Measured, Duration), Failure> {
+        let fail = |e: std::io::Error| Failure(format!("run the client: {e}"));
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["netns-client", "--count", &count.to_string(), "--connections", &connections.to_string()]);
+        command.args(["--seconds", &seconds.to_string()]);
+        let mut client = command.stdout(Stdio::piped()).spawn().map_err(fail)?;
+        let output = client.stdout.take().ok_or_else(|| Failure("the client has no output".to_owned()))?;
+        let mut lines = BufReader::new(output.take(4096)).lines();
+        let mut line = || lines.next().transpose().map(Option::unwrap_or_default);
+        let (_connected, _begin) = (line().map_err(fail)?, line().map_err(fail)?);
+        let before = self.cpu()?;
+        let result = line().map_err(fail)?;
+        let cpu = self.cpu()?.saturating_sub(before);
+        let status = client.wait().map_err(fail)?;
+        if !status.success() {
+            return Err(Failure(format!("the client failed: {status}")));
+        }
+        let measured =
+            serde_json::from_str(&result).map_err(|e| Failure(format!("the client printed {result:?}: {e}")))?;
+        Ok((measured, cpu))
+    }
+
+    fn result(&self, measured: Measured, cpu: Duration) -> Run {
+        let (pss_kib, threads) = self.pids.iter().map(|pid| memory(*pid)).fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
+        Run {
+            measured,
+            cpu_us_per_request: cpu.as_secs_f64() * 1e6 / measured.requests.max(1) as f64,
+            listening_ms: self.listening.as_secs_f64() * 1000.0,
+            pss_kib,
+            threads,
+        }
+    }
+
+    fn end(mut self) -> Result<(), Failure> {
+        drop(self.process.stdin.take());
+        let end = Instant::now() + START;
+        while Instant::now() < end {
+            match self.process.try_wait() {
+                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+                Ok(Some(_)) => return Ok(()),
+                Err(error) => return Err(Failure(format!("wait for the server: {error}"))),
+            }
+        }
+        self.process.kill().and_then(|()| self.process.wait()).map_err(|e| Failure(format!("kill the server: {e}")))?;
+        Ok(())
+    }
+}
+
+/// Returns the first line that the server prints; kills it if it prints none in time.
+fn first_line(output: ChildStdout, process: &mut Child) -> std::io::Result<String> {
+    let (sender, line) = std::sync::mpsc::sync_channel(1);
+    std::thread::Builder::new().spawn(move || {
+        let mut line = String::new();
+        let read = BufReader::new(output.take(65536)).read_line(&mut line);
+        // The receiver may have stopped waiting.
+        let _ = sender.send(read.map(|_| line));
+    })?;
+    line.recv_timeout(START).unwrap_or_else(|_| {
+        let _ = process.kill();
+        Err(std::io::ErrorKind::TimedOut.into())
+    })
+}
