@@ -106,6 +106,10 @@ impl Network {
         let firewall = Firewall::open(&config.state_dir)?;
         for record in ledger.all()?.into_iter().filter_map(|entry| entry.record) {
             firewall.remember(&record.pod.sandbox, &record.ports, record.mappings());
+            let chain = recorded_chain(&built_in, record.list.as_ref());
+            if let Some(options) = chain.ok().as_ref().and_then(|chain| chain.bridge()) {
+                firewall.remember_network(&options.bridge, &options.subnets(), options.masquerade);
+            }
         }
         let metrics = Arc::new(Metrics::default());
         let inner = Inner {
@@ -229,6 +233,17 @@ fn lock_state(path: &Path) -> Result<File, Error> {
     Ok(file)
 }
 
+/// Returns the chain of a record.
+fn recorded_chain(built_in: &Arc<Chain>, list: Option<&serde_json::Value>) -> Result<Arc<Chain>, Error> {
+    match list {
+        None => Ok(Arc::clone(built_in)),
+        Some(list) => {
+            let chain = Chain::parse(list.clone()).map_err(|e| Error::config("recorded CNI config", e))?;
+            Ok(Arc::new(chain))
+        }
+    }
+}
+
 impl Chain {
     fn describe(&self) -> String {
         match (&self.file, self.bridge()) {
@@ -250,13 +265,7 @@ impl Inner {
 
     /// Returns the chain that a pod was attached with.
     pub(crate) fn chain_of(&self, list: Option<&serde_json::Value>) -> Result<Arc<Chain>, Error> {
-        match list {
-            None => Ok(Arc::clone(&self.built_in)),
-            Some(list) => {
-                let chain = Chain::parse(list.clone()).map_err(|e| Error::config("recorded CNI config", e))?;
-                Ok(Arc::new(chain))
-            }
-        }
+        recorded_chain(&self.built_in, list)
     }
 
     /// Opens the leases of a chain; `None` if it has no bridge.

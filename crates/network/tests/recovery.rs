@@ -8,7 +8,7 @@ use std::{
     process::Stdio,
 };
 
-use node::{assert_clean, attach, config, files, on_a_node, open, pod_ref, tcp};
+use node::{assert_clean, attach, config, files, on_a_node, open, outside, pod_ref, request, request_from, serve, tcp};
 use testbed::{shell, this_test};
 
 /// Environment variable of the process that is killed: the number of its first pod.
@@ -92,6 +92,22 @@ fn only_objects_without_owner_are_removed() {
         assert!(ports.contains("8080") && !ports.contains("8081"), "{ports}");
         assert!(!files("attachments").iter().any(|name| name.contains("torn") || name.contains("half")));
         assert!(network.detach(&pod_ref(2).sandbox).await.is_ok());
+    });
+}
+
+#[test]
+fn pods_keep_their_network_after_a_restart() {
+    on_a_node(|| async {
+        let (network, outside) = (open(config()), outside());
+        let pod = attach(&network, 1, &[tcp(8080, 80)]).await;
+        drop(network);
+        let network = open(config());
+        network.reconcile(&HashSet::from([pod.id.clone()])).await.unwrap();
+        serve(&pod.ns, "0.0.0.0:80");
+        assert!(request("127.0.0.1:8080").is_ok());
+        serve(&outside, "0.0.0.0:80");
+        // The outside has no route to pods: it answers only if the packets are masqueraded.
+        assert_eq!(request_from(&pod.ns, "192.0.2.2:80").unwrap(), "192.0.2.1");
     });
 }
 

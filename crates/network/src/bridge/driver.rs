@@ -92,7 +92,7 @@ impl Bridges {
             return Ok(*index);
         }
         let index = self.with_socket(|socket| make(socket, options))?;
-        let subnets: Vec<Subnet> = options.ranges().map(|range| range.subnet).collect();
+        let subnets = options.subnets();
         let name = &options.bridge;
         sysctl::bridge(name, subnets.iter().any(|s| s.address.is_ipv6()))?;
         self.with_socket(|socket| address(socket, options, index))?;
