@@ -40,9 +40,12 @@ pub(crate) struct Endpoint {
     pub(crate) routes: Vec<Route>,
 }
 
-/// Returns the name of the node's end of a sandbox's link: `pin` and eleven hexadecimal digits.
+/// Returns the name of the node's end of an attachment's link: `pin` and eleven hexadecimal digits. They are the first of
+/// the sandbox for its primary attachment, and a hash for the others.
 pub(crate) fn host_link(sandbox: &str) -> String {
-    let head = sandbox.get(..11).filter(|head| head.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')));
+    let head = sandbox
+        .get(..11)
+        .filter(|head| !sandbox.contains('@') && head.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')));
     match head {
         Some(head) => format!("pin{head}"),
         None => {
@@ -306,6 +309,7 @@ mod tests {
             assert!(host_link(sandbox).len() <= rtnl::NAME_MAX);
         }
         assert_ne!(host_link("x"), host_link("y"));
+        assert_ne!(host_link(id), host_link(&format!("{id}@net1")));
         for other in ["pinion0", "eth0", "pin0123456789", "pin0123456789ag", "pin0123456789A"] {
             assert!(!is_host_link(other), "{other}");
         }
