@@ -20,6 +20,8 @@ use crate::{
     network::{Inner, lock},
 };
 
+/// The annotation that selects further networks.
+const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 /// Longest time that reading the configuration may take.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -82,16 +84,18 @@ struct Plan {
 async fn read_plan(inner: &Arc<Inner>, pod: &PodRef) -> Result<Plan, Error> {
     let failed = |cause| Error::kernel("read", "the network's configuration", cause);
     let (shared, id) = (Arc::clone(inner), pod.sandbox.clone());
-    let (primary, selections) = (pod.selection.clone(), pod.networks.clone());
+    let (primary, annotation, namespace) = (pod.selection.clone(), pod.networks.clone(), pod.namespace.clone());
     let read = async move {
         let permit = Arc::clone(&shared.config_reads).acquire_owned().await.map_err(io::Error::other)?;
         let read = move || {
             let _permit = permit;
             let attachments = shared.ledger.of_sandbox(&id)?;
             let chain = shared.chain()?;
-            let selections = if chain.attaches_secondary() { Vec::new() } else { selections };
+            let annotation = annotation.filter(|_| !chain.attaches_secondary());
+            let selections = annotation.map(|value| NetworkSelection::parse(&value, &namespace)).transpose();
+            let selections = selections.map_err(|e| Error::config(format!("annotation {NETWORKS}"), e))?;
             let mut networks = vec![(chain, primary)];
-            for selection in selections {
+            for selection in selections.unwrap_or_default() {
                 networks.push((shared.chain_named(&selection.name)?, Some(selection)));
             }
             Ok(Plan {

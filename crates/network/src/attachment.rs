@@ -25,9 +25,10 @@ pub struct PodRef {
     /// What the pod requests of its primary network.
     #[serde(skip)]
     pub selection: Option<NetworkSelection>,
-    /// Further networks to attach the pod to, in this order.
+    /// Value of the annotation that selects further networks, if the pod has it. It is parsed only if no plugin of the
+    /// primary network evaluates it: such a plugin may know more keys.
     #[serde(skip)]
-    pub networks: Vec<NetworkSelection>,
+    pub networks: Option<String>,
     /// Whether a host port that a process of the node listens on is refused. If false, such a port is mapped to the pod
     /// anyway, as the `portmap` plugin does, and a warning is logged. Only evaluated by
     /// [`Network::attach`](crate::Network::attach), hence not stored.

@@ -12,7 +12,7 @@ use crate::{
 
 impl Network {
     /// Runs the plugins' `CHECK` (CNI 0.4.0 and later) on all attachments of a pod, unless the network has
-    /// `disableCheck`. Waits for operations of the same pod. [`Network::failed_check`] reports the outcome afterwards.
+    /// `disableCheck`. Waits for operations of the same pod. [`Network::detach`] cancels it, and then it succeeds. [`Network::failed_check`] reports the outcome afterwards.
     ///
     /// # Errors
     /// The problems that plugins report: at most one for each attachment.
@@ -20,20 +20,38 @@ impl Network {
         valid_sandbox(sandbox)?;
         let inner = &self.inner;
         let _lock = inner.locks.acquire(sandbox).await;
-        let mut failures = Vec::new();
-        for (key, is_leaving) in offload::in_place(|| inner.ledger.of_sandbox(sandbox))? {
-            let entry = offload::in_place(|| inner.ledger.get(&key))?;
-            if let Some(record) = entry.and_then(|entry| entry.record).filter(|_| !is_leaving) {
-                failures.extend(check_one(inner, &record).await.err());
-            }
-        }
-        let outcome = Error::join(failures);
+        let outcome = self.check_locked(sandbox).await;
         let mut failed_checks = lock(&inner.failed_checks);
         match &outcome {
             Ok(()) => drop(failed_checks.remove(sandbox)),
             Err(error) => drop(failed_checks.insert(sandbox.to_owned(), error.to_string())),
         }
         outcome
+    }
+
+    async fn check_locked(&self, sandbox: &str) -> Result<(), Error> {
+        let inner = &self.inner;
+        let attachments = offload::in_place(|| inner.ledger.of_sandbox(sandbox))?;
+        if attachments.is_empty() {
+            return Ok(());
+        }
+        inner.programs.progress.begin_check(sandbox);
+        let mut failures = Vec::new();
+        for (key, is_leaving) in attachments {
+            match offload::in_place(|| inner.ledger.get(&key)) {
+                Ok(entry) => {
+                    if let Some(record) = entry.and_then(|entry| entry.record).filter(|_| !is_leaving) {
+                        failures.extend(check_one(inner, &record).await.err());
+                    }
+                }
+                Err(error) => failures.push(error),
+            }
+        }
+        // The pod is being removed: a plugin that was killed for that has no finding.
+        if inner.programs.progress.end_attach(sandbox) {
+            failures.clear();
+        }
+        Error::join(failures)
     }
 
     /// Returns the outcome of the last [`Network::check`] of a pod if it failed.

@@ -38,6 +38,7 @@ impl Network {
     pub async fn detach(&self, sandbox: &str) -> Result<(), Error> {
         valid_sandbox(sandbox)?;
         let (inner, id) = (Arc::clone(&self.inner), sandbox.to_owned());
+        inner.programs.progress.cancel_check(sandbox);
         let work = async move {
             let keys = offload::in_place(|| keys_in_reverse(&inner, &id))?;
             undo(&inner, &keys).await

@@ -33,6 +33,8 @@ use crate::{
 const ADD_LIMIT: Duration = Duration::from_secs(600);
 /// Longest time that every other plugin call may take. It is shorter because the pod is to be removed.
 const OTHER_LIMIT: Duration = Duration::from_secs(90);
+/// Longest time that a plugin's `CHECK` may take. The removal of the pod cancels it.
+const CHECK_LIMIT: Duration = Duration::from_secs(30);
 /// Longest time that a plugin's `GC` may take: attaching and detaching pods waits for it.
 const COLLECT_LIMIT: Duration = Duration::from_secs(30);
 /// How long the detachment of a pod fails because the program of a plugin is missing. After that the pod is detached
@@ -98,7 +100,13 @@ impl Network {
     pub fn open(config: Config) -> Result<Self, Error> {
         Self::open_within(
             config,
-            Limits { add: ADD_LIMIT, collect: COLLECT_LIMIT, other: OTHER_LIMIT, missing: MISSING_LIMIT },
+            Limits {
+                add: ADD_LIMIT,
+                check: CHECK_LIMIT,
+                collect: COLLECT_LIMIT,
+                other: OTHER_LIMIT,
+                missing: MISSING_LIMIT,
+            },
         )
     }
 
@@ -110,7 +118,13 @@ impl Network {
     pub fn open_with_limit(config: Config, plugin_limit: Duration) -> Result<Self, Error> {
         Self::open_within(
             config,
-            Limits { add: plugin_limit, collect: plugin_limit, other: plugin_limit, missing: plugin_limit },
+            Limits {
+                add: plugin_limit,
+                check: plugin_limit,
+                collect: plugin_limit,
+                other: plugin_limit,
+                missing: plugin_limit,
+            },
         )
     }
 

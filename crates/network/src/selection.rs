@@ -55,6 +55,15 @@ impl NetworkSelection {
         parse(value, namespace)
     }
 
+    /// Parses what a pod requests of its primary network: a JSON object with the members of the annotation's elements,
+    /// except `name`, `namespace` and `interface`.
+    ///
+    /// # Errors
+    /// What is wrong with the value, as text.
+    pub fn parse_primary(value: &str) -> Result<Self, String> {
+        parse::parse_primary(value)
+    }
+
     /// Returns the name that the network has in the pod's network status.
     pub(crate) fn qualified_name(&self) -> String {
         if self.namespace.is_empty() { self.name.clone() } else { format!("{}/{}", self.namespace, self.name) }

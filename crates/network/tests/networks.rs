@@ -83,6 +83,9 @@ fn a_failure_of_one_network_undoes_the_others() {
         assert!(error.to_string().contains("network absent: no file of /run/net.d"), "{error}");
         assert_eq!(order().len(), 4);
         assert_clean();
+        let error = attach_pod(&network, 1, &pod_with(1, "a;b"), &[]).await.err().unwrap();
+        assert_eq!(error.kind(), network::ErrorKind::Invalid);
+        assert!(error.to_string().starts_with("annotation k8s.v1.cni.cncf.io/networks: "), "{error}");
         // Ports belong to attachments: the second one is refused, and the first is undone.
         named_list("port", "1.0.0", &format!("{}, {PORTMAP}", bridge("br-p", "10.3.0.0/24")));
         let port = r#"{"name": "port", "portMappings": [{"hostPort": 7000, "containerPort": 1}]}"#;
@@ -210,7 +213,7 @@ fn a_plugin_that_reads_the_annotation_keeps_its_task() {
         plugin("multus", &format!("[ $CNI_COMMAND != ADD ] || {RESULT}"));
         list("00-multus.conf", "0.3.1", r#"{"type": "multus"}"#);
         let network = open(config());
-        let pod = attach_pod(&network, 1, &pod_with(1, "unknown-here"), &[]).await.unwrap();
+        let pod = attach_pod(&network, 1, &pod_with(1, "unknown-here; not valid"), &[]).await.unwrap();
         assert!(pod.attachment.secondary.is_empty());
         assert_eq!(order(), ["multus ADD"]);
     });

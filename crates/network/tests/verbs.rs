@@ -106,6 +106,26 @@ fn check_reports_a_problem_and_touches_nothing() {
     });
 }
 
+#[test]
+fn a_check_that_hangs_does_not_delay_the_removal_of_its_pod() {
+    on_a_node(|| async {
+        plugin("net", &format!("[ $CNI_COMMAND != ADD ] || {RESULT}\n[ $CNI_COMMAND != CHECK ] || sleep 1043"));
+        list("10.conflist", "1.0.0", r#"{"type": "net"}"#);
+        let network = open(config());
+        let pod = attach(&network, 1, &[]).await;
+        let checking = {
+            let (network, id) = (network.clone(), pod.id.clone());
+            tokio::spawn(async move { network.check(&id).await })
+        };
+        node::eventually("CHECK runs", || calls("CHECK") == 1).await;
+        network.detach(&pod.id).await.unwrap();
+        checking.await.unwrap().unwrap();
+        assert_eq!(network.failed_check(&pod.id), None);
+        assert!(!shell("ps -eo args").lines().any(|line| line == "sleep 1043"));
+        assert_eq!(order(), ["net ADD", "net CHECK", "net DEL"]);
+    });
+}
+
 fn calls(command: &str) -> usize {
     order().iter().filter(|call| call.ends_with(command)).count()
 }

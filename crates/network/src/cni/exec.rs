@@ -162,11 +162,12 @@ impl Programs {
         let input = serde_json::to_vec(config).map_err(|e| RunError::Other(e.to_string()))?;
         let limit = match command {
             "ADD" => self.limits.add,
+            "CHECK" => self.limits.check,
             "GC" => self.limits.collect,
             _ => self.limits.other,
         };
         let cancelled = async {
-            match invocation.sandbox.filter(|_| command == "ADD") {
+            match invocation.sandbox.filter(|_| matches!(command, "ADD" | "CHECK")) {
                 Some(sandbox) => self.progress.cancelled(sandbox).await,
                 None => std::future::pending().await,
             }

@@ -95,15 +95,33 @@ pub(crate) fn parse(value: &str, namespace: &str) -> Result<Vec<NetworkSelection
     Ok(selections)
 }
 
-/// Returns the elements of a JSON list. A key with a period is another implementation's, and is ignored.
+pub(super) fn parse_primary(value: &str) -> Result<NetworkSelection, String> {
+    if value.len() > VALUE_MAX {
+        return Err(format!("it is longer than {VALUE_MAX} bytes"));
+    }
+    let mut map: Map<String, Value> = serde_json::from_str(value).map_err(|e| format!("it is not valid: {e}"))?;
+    for (key, given) in [("name", "primary"), ("interface", INTERFACE), ("namespace", "")] {
+        if map.insert(key.into(), given.into()).is_some() {
+            return Err(format!("{key} cannot be chosen for the primary network"));
+        }
+    }
+    let selection = element(map).and_then(selection)?;
+    match selection.default_route.is_empty() && selection.ports.is_empty() {
+        true => Ok(selection),
+        false => Err("default-route and portMappings cannot be set for the primary network".into()),
+    }
+}
+
 fn elements(value: &str) -> Result<Vec<Raw>, String> {
     let list: Vec<Map<String, Value>> = serde_json::from_str(value).map_err(|e| format!("it is not valid: {e}"))?;
+    list.into_iter().enumerate().map(|(index, map)| element(map).map_err(|e| format!("[{index}]: {e}"))).collect()
+}
+
+/// Parses an element. A key with a period belongs to another implementation and is ignored.
+fn element(map: Map<String, Value>) -> Result<Raw, String> {
     let known = |key: &str| !key.contains('.') || key.starts_with("io.pinion.");
-    let element = |(index, map): (usize, Map<String, Value>)| {
-        let map: Map<String, Value> = map.into_iter().filter(|(key, value)| known(key) && !value.is_null()).collect();
-        serde_json::from_value(Value::Object(map)).map_err(|e| format!("[{index}]: {e}"))
-    };
-    list.into_iter().enumerate().map(element).collect()
+    let map: Map<String, Value> = map.into_iter().filter(|(key, value)| known(key) && !value.is_null()).collect();
+    serde_json::from_value(Value::Object(map)).map_err(|e| e.to_string())
 }
 
 fn short(text: &str) -> Result<NetworkSelection, String> {
@@ -265,6 +283,15 @@ mod tests {
         let port = &one.ports[0];
         assert_eq!((port.protocol, port.host_port, port.container_port), (Protocol::Udp, 80, 8080));
         assert_eq!((one.cni_args["vlan"].as_u64(), one.default_route.len(), one.aliases.len()), (Some(5), 1, 1));
+    }
+
+    #[test]
+    fn the_primary_network_has_no_name() {
+        let one = parse_primary(r#"{"ips": ["10.0.0.5"], "mac": "02:00:00:00:00:01"}"#).unwrap();
+        assert_eq!((one.interface.as_str(), one.ips.len()), ("eth0", 1));
+        for invalid in ["", "[]", r#"{"name": "x"}"#, r#"{"interface": "x"}"#, r#"{"default-route": ["1.1.1.1"]}"#] {
+            assert!(parse_primary(invalid).is_err(), "{invalid}");
+        }
     }
 
     #[test]
