@@ -71,10 +71,13 @@ impl Network {
     }
 }
 
+/// A network, and what the pod requests of it.
+type Selected = (Arc<Chain>, Option<NetworkSelection>);
+
 /// The networks of a pod, and what the ledger has of it already.
 struct Plan {
     /// The primary network first.
-    networks: Vec<(Arc<Chain>, Option<NetworkSelection>)>,
+    networks: Vec<Selected>,
     is_attached: bool,
     is_leaving: bool,
 }
@@ -91,15 +94,14 @@ async fn read_plan(inner: &Arc<Inner>, pod: &PodRef) -> Result<Plan, Error> {
             let _permit = permit;
             let attachments = shared.ledger.of_sandbox(&id)?;
             let chain = shared.chain()?;
-            let annotation = annotation.filter(|_| !chain.attaches_secondary());
-            let selections = annotation.map(|value| NetworkSelection::parse(&value, &namespace)).transpose();
-            let selections = selections.map_err(|e| Error::config(format!("annotation {NETWORKS}"), e))?;
-            let mut networks = vec![(chain, primary)];
-            for selection in selections.unwrap_or_default() {
-                networks.push((shared.chain_named(&selection.name)?, Some(selection)));
+            if primary.is_some() {
+                require_selectable(&shared, &chain)?;
             }
+            let annotation = annotation.filter(|_| !chain.attaches_secondary());
+            let selected = annotation.map(|value| select(&shared, &value, &namespace)).transpose()?;
+            let primary = (chain, primary);
             Ok(Plan {
-                networks,
+                networks: std::iter::once(primary).chain(selected.unwrap_or_default()).collect(),
                 is_attached: attachments.iter().any(|(_, is_leaving)| !is_leaving),
                 is_leaving: attachments.iter().any(|(_, is_leaving)| *is_leaving),
             })
@@ -109,6 +111,32 @@ async fn read_plan(inner: &Arc<Inner>, pod: &PodRef) -> Result<Plan, Error> {
     match tokio::time::timeout(READ_TIMEOUT, read).await {
         Ok(outcome) => outcome.map_err(failed)?,
         Err(_) => Err(failed(io::ErrorKind::TimedOut.into())),
+    }
+}
+
+/// Returns the networks that an annotation selects; none if no network is selectable.
+fn select(inner: &Inner, value: &str, namespace: &str) -> Result<Vec<Selected>, Error> {
+    if inner.selectable.is_empty() {
+        tracing::warn!("the annotation {NETWORKS} of a pod has no effect: network.selectable is empty");
+        return Ok(Vec::new());
+    }
+    let selections = NetworkSelection::parse(value, namespace);
+    let selections = selections.map_err(|e| Error::config(format!("annotation {NETWORKS}"), e))?;
+    let chain = |selection: NetworkSelection| {
+        let chain = inner.chain_named(&selection.name)?;
+        require_selectable(inner, &chain)?;
+        Ok((chain, Some(selection)))
+    };
+    selections.into_iter().map(chain).collect()
+}
+
+fn require_selectable(inner: &Inner, chain: &Chain) -> Result<(), Error> {
+    match inner.is_selectable(chain) {
+        true => Ok(()),
+        false => {
+            let reason = "pods may not select it or request addresses of it; add it to network.selectable";
+            Err(Error::config(format!("network {}", chain.name), reason))
+        }
     }
 }
 
@@ -130,7 +158,7 @@ fn record(
     pod: &PodRef,
     ns_path: &Path,
     ports: &[PortMapping],
-    (position, (chain, selection)): (usize, &(Arc<Chain>, Option<NetworkSelection>)),
+    (position, (chain, selection)): (usize, &Selected),
 ) -> Record {
     let mut pod = pod.clone();
     if position > 0 {

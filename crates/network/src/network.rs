@@ -54,6 +54,8 @@ pub(crate) struct Inner {
     pub(crate) state: PathBuf,
     pub(crate) built_in: Arc<Chain>,
     pub(crate) directory: Directory,
+    /// Names of networks that pods may select; `*` is every one of the directory.
+    pub(crate) selectable: Vec<String>,
     pub(crate) programs: Programs,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) ledger: Ledger,
@@ -148,6 +150,7 @@ impl Network {
         let inner = Inner {
             built_in,
             directory: Directory::new(&config.cni_conf_dir),
+            selectable: config.selectable,
             programs: Programs {
                 directories: config.cni_bin_dirs,
                 limits,
@@ -301,6 +304,13 @@ impl Inner {
     /// Returns the network that the next pod gets.
     pub(crate) fn chain(&self) -> Result<Arc<Chain>, Error> {
         Ok(self.directory.chain()?.unwrap_or_else(|| Arc::clone(&self.built_in)))
+    }
+
+    /// Reports whether pods may select a network, or request addresses of it. The built-in network has to be named: next
+    /// to a network plugin it would bypass the rules of that plugin.
+    pub(crate) fn is_selectable(&self, chain: &Chain) -> bool {
+        let is_all = |name: &String| name == "*" && chain.list.is_some();
+        self.selectable.iter().any(|name| *name == chain.name || is_all(name))
     }
 
     /// Returns the network of a name: one of the CNI directory, or the built-in one.

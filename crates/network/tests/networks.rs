@@ -220,6 +220,42 @@ fn a_plugin_that_reads_the_annotation_keeps_its_task() {
 }
 
 #[test]
+fn pods_select_only_networks_that_are_selectable() {
+    on_a_node(|| async {
+        named_list("aa", "1.0.0", &bridge("br-a", "10.1.0.0/24"));
+        named_list("bb", "1.0.0", &bridge("br-b", "10.2.0.0/24"));
+        let with = |names: &[&str]| {
+            let selectable = names.iter().map(|name| (*name).to_owned()).collect();
+            open(network::Config { selectable, ..config() })
+        };
+        let network = with(&[]);
+        let pod = attach_pod(&network, 1, &pod_with(1, "bb"), &[]).await.unwrap();
+        assert!(pod.attachment.secondary.is_empty(), "as without an implementation of the annotation");
+        drop(network);
+        let attempt = async |network: &network::Network, number: u32, networks: &str| {
+            attach_pod(network, number, &pod_with(number, networks), &[])
+                .await
+                .map(|pod| pod.attachment.secondary.len())
+        };
+        // Every network of the directory, but not the built-in one.
+        let network = with(&["*"]);
+        assert_eq!(attempt(&network, 2, "bb,aa").await.unwrap(), 2);
+        let error = attempt(&network, 3, "bb,pinion").await.unwrap_err();
+        assert_eq!(error.kind(), network::ErrorKind::Invalid);
+        assert!(error.to_string().contains("network pinion: pods may not select it"), "{error}");
+        drop(network);
+        let network = with(&["pinion"]);
+        assert_eq!(attempt(&network, 4, "pinion").await.unwrap(), 1);
+        assert!(attempt(&network, 5, "bb").await.unwrap_err().to_string().contains("network.selectable"));
+        // Addresses of the primary network.
+        let selection = network::NetworkSelection::parse_primary("{}").ok();
+        let pod = network::PodRef { selection, ..pod_ref(6) };
+        let error = attach_pod(&network, 6, &pod, &[]).await.err().unwrap().to_string();
+        assert!(error.contains("network aa: pods may not select it or request addresses"), "{error}");
+    });
+}
+
+#[test]
 fn networks_are_undone_after_a_crash_and_retried_one_by_one() {
     on_a_node(|| async {
         named_list("aa", "1.0.0", &bridge("br-a", "10.1.0.0/24"));

@@ -34,6 +34,7 @@ pub(crate) fn config() -> Config {
         bridge: "pinion0".into(),
         subnet: "10.85.0.0/16".into(),
         subnet6: None,
+        selectable: vec!["*".into(), "pinion".into()],
     }
 }
 
