@@ -137,8 +137,8 @@ impl Error {
             Self::Namespace(error) => match error.kind() {
                 netns::ErrorKind::Invalid => ErrorKind::Invalid,
                 netns::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
-                netns::ErrorKind::NotFound => ErrorKind::NotFound,
-                netns::ErrorKind::System => ErrorKind::System,
+                netns::ErrorKind::NotFound | netns::ErrorKind::Gone => ErrorKind::NotFound,
+                netns::ErrorKind::System | netns::ErrorKind::Memory => ErrorKind::System,
             },
         }
     }
