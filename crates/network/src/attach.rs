@@ -203,7 +203,13 @@ impl Step {
         };
         record.addresses = addresses.iter().map(|(subnet, _)| subnet.address).collect();
         self.inner.ledger.write(record)?;
-        let pod = Pod { sandbox: key.as_str(), interface: &interface, namespace: &self.ns, addresses: &addresses };
+        let pod = Pod {
+            sandbox: key.as_str(),
+            interface: &interface,
+            is_primary: key.is_primary(),
+            namespace: &self.ns,
+            addresses: &addresses,
+        };
         let endpoint = self.inner.bridges.connect(options, &self.inner.firewall, &pod)?;
         Ok(cni::from_endpoint(&endpoint, &self.chain.version, &interface, &record.ns_path))
     }

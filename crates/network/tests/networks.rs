@@ -198,6 +198,10 @@ fn a_network_can_have_the_default_route() {
         // Without a request the default route is that of the primary network.
         attach_pod(&network, 2, &pod_with(2, "bb"), &[]).await.unwrap();
         assert!(shell("ip -n pod-2 -4 route show default").contains("via 10.1.0.1 dev eth0"));
+        // Also if that network has one, too.
+        attach_pod(&network, 4, &pod_with(4, "aa,pinion"), &[]).await.unwrap();
+        assert_eq!(shell("ip -n pod-4 -4 route show default").trim(), "default via 10.1.0.1 dev eth0");
+        network.detach(&pod_ref(4).sandbox).await.unwrap();
         // A gateway that cannot be reached.
         let annotation = r#"[{"name": "bb", "default-route": ["192.0.2.1"]}]"#;
         let error = attach_pod(&network, 3, &pod_with(3, annotation), &[]).await.err().unwrap().to_string();

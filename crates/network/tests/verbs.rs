@@ -254,6 +254,28 @@ fn an_endless_output_ends_the_plugin_at_once() {
 }
 
 #[test]
+fn plugins_that_leave_children_or_die_do_not_delay_their_pod() {
+    on_a_node(|| async {
+        // The child keeps the plugin's output open. It stays, as the plugin has succeeded: it may be a daemon.
+        plugin("parent", &format!("[ $CNI_COMMAND = ADD ] || exit 0\nsleep 1053 &\n{RESULT}"));
+        plugin("dead", "[ $CNI_COMMAND = ADD ] || exit 0\nkill -9 $$");
+        list("10.conflist", "1.0.0", r#"{"type": "parent"}"#);
+        named_list("dead", "1.0.0", r#"{"type": "dead"}"#);
+        let network = open(config());
+        let began = std::time::Instant::now();
+        let pod = attach_pod(&network, 1, &pod_with(1, "test"), &[]).await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        assert_eq!(pod.attachment.secondary[0].ips[0].to_string(), "10.9.0.7");
+        network.detach(&pod.id).await.unwrap();
+        let error = attach_pod(&network, 2, &pod_with(2, "dead"), &[]).await.err().unwrap().to_string();
+        assert!(error.contains("CNI plugin dead ADD: signal: 9"), "{error}");
+        network.settle().await;
+        node::assert_clean();
+        shell("for pid in $(ps -eo pid,args | awk '$2 == \"sleep\" && $3 == 1053 {print $1}'); do kill $pid; done");
+    });
+}
+
+#[test]
 fn plugins_are_loaded_from_the_directory_of_the_network() {
     on_a_node(|| async {
         for name in ["inline", "one", "two"] {

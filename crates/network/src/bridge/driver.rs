@@ -171,7 +171,9 @@ impl Bridges {
         }
         created.map_err(|e| Error::kernel("create link", format!("{host} on bridge {}", options.bridge), e))?;
         let gateways: Vec<IpAddr> = pod.addresses.iter().map(|(_, gateway)| *gateway).collect();
-        let routes = options.routes(&gateways);
+        let mut routes = options.routes(&gateways);
+        // Another network of the pod has the default routes; a second one of the same destination would be refused.
+        routes.retain(|route| pod.is_primary || route.dst.prefix > 0);
         let setup = PodSetup {
             interface: pod.interface.to_owned(),
             ipv6,
@@ -222,6 +224,8 @@ impl Bridges {
 pub(crate) struct Pod<'a> {
     pub(crate) sandbox: &'a str,
     pub(crate) interface: &'a str,
+    /// Whether this is the first network of the pod.
+    pub(crate) is_primary: bool,
     pub(crate) namespace: &'a netns::Namespace,
     pub(crate) addresses: &'a [(Subnet, IpAddr)],
 }
