@@ -1,6 +1,7 @@
 //! `pinion.v1`: what the command line needs and the CRI lacks. Each RPC has a file.
 
 mod attach;
+mod check_pod;
 mod config;
 mod exec;
 mod info;
@@ -92,6 +93,10 @@ impl Pinion for Native {
         request: Request<proto::UpgradeDaemonRequest>,
     ) -> RpcResult<proto::UpgradeDaemonResponse> {
         handle_to_completion(Rpc::NativeUpgradeDaemon, &self.0, request, upgrade_daemon::handle).await
+    }
+
+    async fn check_pod(&self, request: Request<proto::CheckPodRequest>) -> RpcResult<proto::CheckPodResponse> {
+        handle_cancellable(Rpc::NativeCheckPod, &self.0, request, check_pod::handle).await
     }
 
     async fn why(&self, request: Request<proto::WhyRequest>) -> RpcResult<proto::WhyResponse> {

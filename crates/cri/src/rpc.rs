@@ -78,6 +78,7 @@ rpcs! {
     NativeUpgradeMonitor: Pinion "UpgradeMonitor",
     NativeUpgradeDaemon: Pinion "UpgradeDaemon",
     NativeInfo: Pinion "Info",
+    NativeCheckPod: Pinion "CheckPod",
     NativeWhy: Pinion "Why",
 }
 

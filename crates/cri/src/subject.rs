@@ -106,6 +106,7 @@ of_sandboxes! {
     v1::PortForwardRequest,
     v1::UpdatePodSandboxResourcesRequest,
     v1::CheckpointPodRequest,
+    pinion::CheckPodRequest,
 }
 
 of_images! {

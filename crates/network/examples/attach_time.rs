@@ -50,6 +50,7 @@ fn config(plugins: Option<PathBuf>) -> Config {
         bridge: "pinion0".into(),
         subnet: "10.85.0.0/16".into(),
         subnet6: None,
+        selectable: Vec::new(),
     }
 }
 

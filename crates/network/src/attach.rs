@@ -1,4 +1,4 @@
-//! Attaches a pod to the network.
+//! Attaches a pod to one network.
 //!
 //! ```text
 //! ports reserved → addresses leased → record written → link, addresses, routes → ports mapped
@@ -6,147 +6,59 @@
 //! The chain's elements run in order. Consecutive built-in elements run together on one blocking thread. Each plugin
 //! program runs as a process of its own, so a slow plugin does not delay other pods. On failure everything is undone
 //! from the record, in the same way as [`detach`](crate::detach) does it.
+//! [`attach_pod`](crate::attach_pod) does this for all networks of a pod.
 
-use std::{
-    io,
-    path::Path,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{io, sync::Arc};
 
 use serde_json::Value;
-use tracing::Instrument;
 
 use crate::{
-    Attachment, Error, Network, PodRef, PortMapping,
-    attachment::INTERFACE,
+    Attachment, Error, PodRef,
     bridge::{BridgeOptions, Bridges, Pod},
     cni::{self, Call, Chain, Element},
-    detach,
-    ledger::{Record, valid_sandbox},
+    default_route,
+    ledger::Record,
     listener,
-    network::{Inner, lock},
+    network::Inner,
     nft::Mapping,
     rtnl,
 };
 
 /// Reason of the error that is returned when no element of the chain produced a result.
 const NO_RESULT: &str = "no element before it has a result";
-/// Longest time that reading the configuration may take.
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
-
-impl Network {
-    /// Attaches a pod's namespace to the network; on failure everything is undone. `ns_path` is the path under
-    /// `/run/netns` that plugins get as `CNI_NETNS`. The operation runs to completion even if the caller stops waiting.
-    ///
-    /// # Errors
-    /// [`Error::PortTaken`], [`Error::Exhausted`], [`Error::Attached`], [`Error::Plugin`], or the kernel's error.
-    pub async fn attach(
-        &self,
-        pod: &PodRef,
-        ns: &netns::Namespace,
-        ns_path: &Path,
-        ports: &[PortMapping],
-    ) -> Result<Attachment, Error> {
-        valid_sandbox(&pod.sandbox)?;
-        let inner = Arc::clone(&self.inner);
-        let (mut chain, mut attached, mut leaving) = read_state(&inner, &pod.sandbox).await?;
-        if leaving {
-            inner.settle().await;
-            (chain, attached, leaving) = read_state(&inner, &pod.sandbox).await?;
-        }
-        if attached || leaving || !lock(&inner.session).insert(pod.sandbox.clone()) {
-            return Err(Error::Attached(pod.sandbox.clone()));
-        }
-        let mapped = if chain.maps_ports() { ports.to_vec() } else { Vec::new() };
-        // Annotations may be large: what no plugin of the network asks for is not kept.
-        let is_used = |name: &str| chain.plugins().any(|plugin| plugin.has_capability(name));
-        let mut pod = pod.clone();
-        pod.capability_args.retain(|name, _| is_used(name));
-        let record = Record {
-            pod: pod.clone(),
-            ns_path: ns_path.to_owned(),
-            interface: INTERFACE.to_owned(),
-            list: chain.list.clone(),
-            addresses: Vec::new(),
-            ports: mapped,
-            all_ports: ports.to_vec(),
-            result: None,
-        };
-        let pending = ns.try_clone().map_err(Error::from).map(|ns| PendingAttach {
-            inner: Arc::clone(&inner),
-            chain,
-            ns: Arc::new(ns),
-            record,
-        });
-        let pending = pending.inspect_err(|_| forget(&inner, &pod.sandbox))?;
-        let began = Instant::now();
-        let finished = tokio::spawn(pending.run().in_current_span()).await;
-        let metrics = &self.inner.metrics;
-        metrics.attach_duration.observe(began.elapsed());
-        if !matches!(&finished, Ok(Ok(_))) {
-            metrics.attach_failed.add(1);
-        }
-        finished.map_err(|e| Error::kernel("attach", pod.sandbox.clone(), io::Error::other(e)))?
-    }
-}
-
-/// Returns the configured network, and whether a pod is attached and whether it is being detached. The configuration
-/// may be on a disk that hangs: then the number of blocked threads is bounded, and the caller gets a timeout error.
-async fn read_state(inner: &Arc<Inner>, sandbox: &str) -> Result<(Arc<Chain>, bool, bool), Error> {
-    let failed = |cause| Error::kernel("read", "the network's configuration", cause);
-    let (shared, id) = (Arc::clone(inner), sandbox.to_owned());
-    let read = async move {
-        let permit = Arc::clone(&shared.config_reads).acquire_owned().await.map_err(io::Error::other)?;
-        let read = move || {
-            let _permit = permit;
-            let (attached, leaving) = (shared.ledger.is_attached(&id)?, shared.ledger.is_leaving(&id)?);
-            Ok((shared.chain()?, attached, leaving))
-        };
-        offload::blocking(read).await.map_err(io::Error::other)
-    };
-    match tokio::time::timeout(READ_TIMEOUT, read).await {
-        Ok(outcome) => outcome.map_err(failed)?,
-        Err(_) => Err(failed(io::ErrorKind::TimedOut.into())),
-    }
-}
-
-fn forget(inner: &Inner, sandbox: &str) {
-    lock(&inner.session).remove(sandbox);
-}
 
 /// An attachment in progress.
-struct PendingAttach {
-    inner: Arc<Inner>,
-    chain: Arc<Chain>,
-    ns: Arc<netns::Namespace>,
-    record: Record,
+pub(crate) struct PendingAttach {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) chain: Arc<Chain>,
+    pub(crate) ns: Arc<netns::Namespace>,
+    pub(crate) record: Record,
+    /// Whether there may be something to undo.
+    pub(crate) is_begun: bool,
 }
 
 impl PendingAttach {
-    async fn run(mut self) -> Result<Attachment, Error> {
-        let (inner, sandbox) = (Arc::clone(&self.inner), self.record.pod.sandbox.clone());
-        let _lock = inner.locks.acquire(&sandbox).await;
-        if let Err(e) = offload::in_place(|| inner.firewall.reserve(&sandbox, &self.record.ports)) {
-            forget(&inner, &sandbox);
-            return Err(e);
-        }
-        let progress = Arc::clone(&inner.programs.progress);
-        progress.begin_attach(&sandbox);
-        let result = self.run_chain().await;
-        let outcome = match result {
-            Ok(_) if progress.end_attach(&sandbox) => Err(Error::Cancelled(sandbox.clone())),
-            Ok(result) => cni::attachment(result, INTERFACE).map_err(|e| Error::plugin(self.last_plugin(), "ADD", e)),
-            Err(e) => Err(e),
+    /// Makes the attachment. The caller holds the sandbox's lock, and undoes a failed attachment that has begun.
+    pub(crate) async fn run(&mut self) -> Result<Attachment, Error> {
+        let inner = Arc::clone(&self.inner);
+        let key = self.record.key();
+        offload::in_place(|| inner.firewall.reserve(key.as_str(), &self.record.ports))?;
+        self.is_begun = true;
+        let _no_collection = inner.activity.enter(&self.chain).await;
+        let result = self.run_chain().await?;
+        let attachment =
+            cni::attachment(result, &self.record.interface).map_err(|e| Error::plugin(self.last_plugin(), "ADD", e))?;
+        let name = &self.chain.name;
+        let Some(selection) = &self.record.selection else {
+            return Ok(Attachment { network: name.clone(), ..attachment });
         };
-        if outcome.is_err() {
-            progress.end_attach(&sandbox);
-            // The first error is the one to return. What cannot be undone now stays on record for the reconciler.
-            if let Err(undo) = detach::undo_locked(&inner, &sandbox, Some(&self.record)).await {
-                tracing::warn!(sandbox, error = %undo, "undo of a failed attachment is incomplete; retrying");
-            }
+        selection.check(&attachment.raw).map_err(|e| Error::config(format!("network {name}"), e))?;
+        if !selection.default_route.is_empty() {
+            let work = || default_route::replace(&self.ns, &self.record.interface, &selection.default_route);
+            offload::in_place(work)?;
         }
-        outcome
+        let network = if self.record.position > 0 { selection.qualified_name() } else { name.clone() };
+        Ok(Attachment { network, ..attachment })
     }
 
     fn last_plugin(&self) -> &str {
@@ -167,11 +79,12 @@ impl PendingAttach {
                 let call = Call {
                     pod: &self.record.pod,
                     ns_path: Some(&self.record.ns_path),
-                    interface: INTERFACE,
+                    interface: &self.record.interface,
                     ports: &self.record.all_ports,
+                    selection: self.record.selection.as_ref(),
                 };
                 let result = self.inner.programs.call("ADD", &chain, plugin, call, previous.as_ref()).await?;
-                let addresses = cni::addresses(&result, INTERFACE);
+                let addresses = cni::addresses(&result, &self.record.interface);
                 self.record.addresses = addresses.map_err(|e| Error::plugin(&plugin.kind, "ADD", e))?;
                 previous = Some(result);
                 rest = &rest[1..];
@@ -259,7 +172,7 @@ impl Step {
                     let mappings = record.mappings();
                     if !mappings.is_empty() {
                         look_for_listeners(&record.pod, &mappings)?;
-                        self.inner.firewall.add_ports(&record.pod.sandbox, mappings)?;
+                        self.inner.firewall.add_ports(record.key().as_str(), mappings)?;
                     }
                 }
                 Element::Exec(plugin) => return Err(Error::plugin(&plugin.kind, "ADD", "not a built-in element")),
@@ -269,7 +182,7 @@ impl Step {
     }
 
     fn bridge(&self, options: &BridgeOptions, record: &mut Record) -> Result<Value, Error> {
-        let sandbox = record.pod.sandbox.clone();
+        let (sandbox, interface, key) = (record.pod.sandbox.clone(), record.interface.clone(), record.key());
         let leases = self
             .inner
             .leases(&self.chain)?
@@ -279,7 +192,7 @@ impl Step {
             // through the record.
             self.inner.ledger.write(record)?;
         }
-        let lease = || Bridges::lease(options, &leases, &sandbox, INTERFACE);
+        let lease = || Bridges::lease(options, &leases, &sandbox, &interface);
         let addresses = match lease() {
             // The links of pods that are being detached may free their addresses within milliseconds.
             Err(Error::Exhausted { .. }) if self.inner.removal.is_busy() => {
@@ -290,9 +203,15 @@ impl Step {
         };
         record.addresses = addresses.iter().map(|(subnet, _)| subnet.address).collect();
         self.inner.ledger.write(record)?;
-        let pod = Pod { sandbox: &sandbox, interface: INTERFACE, namespace: &self.ns, addresses: &addresses };
+        let pod = Pod {
+            sandbox: key.as_str(),
+            interface: &interface,
+            is_primary: key.is_primary(),
+            namespace: &self.ns,
+            addresses: &addresses,
+        };
         let endpoint = self.inner.bridges.connect(options, &self.inner.firewall, &pod)?;
-        Ok(cni::from_endpoint(&endpoint, &self.chain.version, INTERFACE, &record.ns_path))
+        Ok(cni::from_endpoint(&endpoint, &self.chain.version, &interface, &record.ns_path))
     }
 
     fn loopback(&self) -> Result<(), Error> {

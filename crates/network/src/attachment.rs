@@ -1,58 +1,10 @@
-//! The pod and ports that a caller passes, and the attachment that it gets.
+//! The pod that a caller passes, and the attachment that it gets.
 
-use std::{collections::BTreeMap, fmt, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 
-/// The pod's interface.
-pub(crate) const INTERFACE: &str = "eth0";
-
-/// Transport protocol of a mapped port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// Transmission Control Protocol.
-    Tcp,
-    /// User Datagram Protocol.
-    Udp,
-    /// Stream Control Transmission Protocol.
-    Sctp,
-}
-
-impl Protocol {
-    /// Returns the protocol number of an IP header.
-    #[must_use]
-    pub fn number(self) -> u8 {
-        match self {
-            Self::Tcp => 6,
-            Self::Udp => 17,
-            Self::Sctp => 132,
-        }
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::Sctp => "sctp",
-        })
-    }
-}
-
-/// A port of the node that is mapped to a port of the pod. A host port of zero is ignored.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PortMapping {
-    /// Transport protocol.
-    pub protocol: Protocol,
-    /// Port in the pod.
-    pub container_port: u16,
-    /// Port on the node.
-    pub host_port: u16,
-    /// Address of the node to map the port on; `None` or the unspecified address means every address.
-    pub host_ip: Option<IpAddr>,
-}
+use crate::NetworkSelection;
 
 /// The pod that is attached.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -70,6 +22,13 @@ pub struct PodRef {
     /// [`Network::attach`](crate::Network::attach).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub capability_args: BTreeMap<String, serde_json::Value>,
+    /// What the pod requests of its primary network.
+    #[serde(skip)]
+    pub selection: Option<NetworkSelection>,
+    /// Value of the annotation that selects further networks, if the pod has it. It is parsed only if no plugin of the
+    /// primary network evaluates it: such a plugin may know more keys.
+    #[serde(skip)]
+    pub networks: Option<String>,
     /// Whether a host port that a process of the node listens on is refused. If false, such a port is mapped to the pod
     /// anyway, as the `portmap` plugin does, and a warning is logged. Only evaluated by
     /// [`Network::attach`](crate::Network::attach), hence not stored.
@@ -92,6 +51,12 @@ pub struct Attachment {
     pub dns_options: Vec<String>,
     /// CNI result, for `inspect`.
     pub raw: serde_json::Value,
+    /// Name of the network, with the Kubernetes namespace of its definition if it has one.
+    #[serde(default)]
+    pub network: String,
+    /// Attachments to further networks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secondary: Vec<Attachment>,
 }
 
 /// Counters of a network interface, since the interface was created.

@@ -6,15 +6,17 @@ mod chain;
 mod directory;
 mod exec;
 mod kill;
+mod load;
 mod programs;
 mod progress;
+mod request;
 mod result;
 
 pub(crate) use chain::{Chain, Element, Plugin};
 pub(crate) use directory::Directory;
-pub(crate) use exec::Call;
 pub(crate) use kill::kill_all_of;
 pub(crate) use programs::{Limits, Programs};
 pub use progress::PluginCall;
 pub(crate) use progress::Progress;
+pub(crate) use request::Call;
 pub(crate) use result::{addresses, attachment, from_endpoint};

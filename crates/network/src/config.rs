@@ -17,4 +17,7 @@ pub struct Config {
     pub subnet: String,
     /// IPv6 subnet of the built-in network, if any.
     pub subnet6: Option<String>,
+    /// Names of networks that pods may select, and of which they may request addresses; `*` is every network of
+    /// `cni_conf_dir`. If it is empty, the annotation that selects networks has no effect.
+    pub selectable: Vec<String>,
 }

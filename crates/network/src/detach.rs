@@ -1,10 +1,13 @@
-//! Detaches a pod according to its record: by now its network may be configured differently and its namespace may be
+//! Detaches a pod according to its records: by now its networks may be configured differently and its namespace may be
 //! gone.
 //!
 //! ```text
 //! record marked as leaving → ports unmapped, plugins' DEL in reverse → link queued for deletion
 //! link deleted in the background → addresses released → record deleted
 //! ```
+//! Each attachment of the pod is undone on its own, the last one first. A failure stops neither the other attachments
+//! nor the other plugins of the same one; a plugin whose `DEL` succeeded is not run again. The address of the built-in
+//! bridge is released only after all plugins have succeeded, because their rules may refer to it.
 
 use std::{
     path::Path,
@@ -16,16 +19,18 @@ use tracing::Instrument;
 
 use crate::{
     Error, Network,
+    attachment_key::{AttachmentKey, valid_sandbox},
     bridge::host_link,
-    cni::{Call, Chain, Element, kill_all_of},
-    ledger::{Record, valid_sandbox},
+    cni::{Call, Chain, Element, Plugin, kill_all_of},
+    ledger::Record,
     network::{Inner, lock},
 };
 
 impl Network {
-    /// Detaches a pod. Succeeds for unknown pods and for pods whose namespace is gone. The ports are free when it
-    /// returns. The link and its address are removed within about 50 ms in the background, while the ledger keeps the
-    /// intent ([`Network::settle`] waits for it). The operation runs to completion even if the caller stops waiting.
+    /// Detaches a pod from all of its networks. Succeeds for unknown pods and for pods whose namespace is gone. The ports
+    /// are free when it returns. The link and its address are removed within about 50 ms in the background, while the
+    /// ledger keeps the intent ([`Network::settle`] waits for it). The operation runs to completion even if the caller
+    /// stops waiting.
     ///
     /// # Errors
     /// When a plugin's `DEL` fails; call again. Steps that succeeded are not reverted. A plugin whose program is missing
@@ -33,7 +38,11 @@ impl Network {
     pub async fn detach(&self, sandbox: &str) -> Result<(), Error> {
         valid_sandbox(sandbox)?;
         let (inner, id) = (Arc::clone(&self.inner), sandbox.to_owned());
-        let work = async move { undo(&inner, &id, None).await };
+        inner.programs.progress.cancel_check(sandbox);
+        let work = async move {
+            let keys = offload::in_place(|| keys_in_reverse(&inner, &id))?;
+            undo(&inner, &keys).await
+        };
         let began = Instant::now();
         let finished = tokio::spawn(work.in_current_span()).await;
         let metrics = &self.inner.metrics;
@@ -43,58 +52,67 @@ impl Network {
         }
         finished.map_err(|e| Error::kernel("detach", sandbox, std::io::Error::other(e)))?
     }
+}
 
-    /// Runs the plugins' `CHECK` (CNI 0.4.0 and later) on an attachment.
-    ///
-    /// # Errors
-    /// [`Error::Plugin`] with the problem that a plugin reports.
-    pub async fn check(&self, sandbox: &str) -> Result<(), Error> {
-        valid_sandbox(sandbox)?;
-        let Some(record) = offload::in_place(|| self.inner.ledger.get(sandbox))?.and_then(|entry| entry.record) else {
-            return Ok(());
-        };
-        let chain = self.inner.chain_of(record.list.as_ref())?;
-        if chain.disable_check || !chain.is_at_least("0.4.0") {
-            return Ok(());
-        }
-        let call = call(&record, Some(&record.ns_path));
-        for plugin in chain.plugins() {
-            self.inner.programs.call("CHECK", &chain, plugin, call, record.result.as_ref()).await?;
-        }
-        Ok(())
+/// Returns the attachments of a sandbox in the reverse order of their creation. The primary one is always among them:
+/// an unknown sandbox is cleaned up, too.
+fn keys_in_reverse(inner: &Inner, sandbox: &str) -> Result<Vec<AttachmentKey>, Error> {
+    let mut keys = Vec::new();
+    for (key, _) in inner.ledger.of_sandbox(sandbox)?.into_iter().filter(|(key, _)| !key.is_primary()) {
+        let record = inner.ledger.get(&key)?.and_then(|entry| entry.record);
+        keys.push((record.map_or(usize::MAX, |record| record.position), key));
+    }
+    keys.push((0, AttachmentKey::primary(sandbox)));
+    keys.sort();
+    Ok(keys.into_iter().rev().map(|(_, key)| key).collect())
+}
+
+/// Returns the pod and the parameters of an attachment's plugin calls.
+pub(crate) fn call<'a>(record: &'a Record, ns_path: Option<&'a Path>) -> Call<'a> {
+    Call {
+        pod: &record.pod,
+        ns_path,
+        interface: &record.interface,
+        ports: &record.all_ports,
+        selection: record.selection.as_ref(),
     }
 }
 
-fn call<'a>(record: &'a Record, ns_path: Option<&'a Path>) -> Call<'a> {
-    Call { pod: &record.pod, ns_path, interface: &record.interface, ports: &record.all_ports }
-}
-
-/// Undoes an attachment after acquiring the sandbox's lock.
-pub(crate) async fn undo(inner: &Arc<Inner>, sandbox: &str, partial: Option<&Record>) -> Result<(), Error> {
-    let _lock = inner.locks.acquire(sandbox).await;
-    undo_locked(inner, sandbox, partial).await
+/// Undoes attachments of one sandbox after acquiring its lock.
+pub(crate) async fn undo(inner: &Arc<Inner>, keys: &[AttachmentKey]) -> Result<(), Error> {
+    let Some(first) = keys.first() else { return Ok(()) };
+    let _lock = inner.locks.acquire(first.sandbox()).await;
+    let mut failures = Vec::new();
+    for key in keys {
+        failures.extend(undo_locked(inner, key, None).await.err());
+    }
+    Error::join(failures)
 }
 
 /// Undoes a complete or partial attachment. The caller holds the sandbox's lock. `partial` is the state of a failed
 /// attachment, which is more recent than its record.
-pub(crate) async fn undo_locked(inner: &Arc<Inner>, sandbox: &str, partial: Option<&Record>) -> Result<(), Error> {
-    let undone = undo_once(inner, sandbox, partial).await;
+pub(crate) async fn undo_locked(
+    inner: &Arc<Inner>,
+    key: &AttachmentKey,
+    partial: Option<&Record>,
+) -> Result<(), Error> {
+    let undone = undo_once(inner, key, partial).await;
     if undone.is_err() {
         inner.unfinished.store(true, Ordering::Relaxed);
     }
     undone
 }
 
-async fn undo_once(inner: &Arc<Inner>, sandbox: &str, partial: Option<&Record>) -> Result<(), Error> {
+async fn undo_once(inner: &Arc<Inner>, key: &AttachmentKey, partial: Option<&Record>) -> Result<(), Error> {
     let entry = offload::in_place(|| {
-        let entry = inner.ledger.get(sandbox)?;
+        let entry = inner.ledger.get(key)?;
         if entry.is_some() {
-            inner.ledger.mark_leaving(sandbox)?;
+            inner.ledger.mark_leaving(key)?;
         }
         // The entry is in the ledger from here on, so the reconciler can retry what fails below.
-        lock(&inner.session).remove(sandbox);
+        lock(&inner.session).remove(key);
         // Ports are unmapped first, so that no packet reaches an address that another pod may get.
-        inner.firewall.remove_ports(sandbox)?;
+        inner.firewall.remove_ports(key.as_str())?;
         Ok::<_, Error>(entry)
     })?;
     let known = partial.cloned().or_else(|| entry.as_ref().and_then(|entry| entry.record.clone()));
@@ -103,86 +121,115 @@ async fn undo_once(inner: &Arc<Inner>, sandbox: &str, partial: Option<&Record>) 
         // Never attached, or the record is unreadable: remove whatever the built-in network may have created.
         None => Arc::clone(&inner.built_in),
     };
-    if let Some(record) = &known {
+    let has_addresses = known.as_ref().is_some_and(|record| !record.addresses.is_empty());
+    if let Some(record) = known {
         if record.result.is_none() && chain.plugins().next().is_some() {
             // A killed daemon may have left its plugin running. What that plugin creates after its DEL would leak.
-            let id = sandbox.to_owned();
+            let id = key.sandbox().to_owned();
             let _ = offload::blocking(move || kill_all_of(&id)).await;
         }
-        delete(inner, &chain, record).await?;
+        delete(inner, &chain, record, entry.is_some()).await?;
     }
-    if entry.is_some() || known.as_ref().is_some_and(|record| !record.addresses.is_empty()) {
-        delete_link(inner, &chain, sandbox);
+    if entry.is_some() || has_addresses {
+        delete_link(inner, &chain, key);
     }
     Ok(())
 }
 
-/// Runs `DEL` of the plugins in reverse order.
-async fn delete(inner: &Arc<Inner>, chain: &Chain, record: &Record) -> Result<(), Error> {
+/// Runs `DEL` of the plugins in reverse order. If some of them fail, the record remembers those that succeeded.
+async fn delete(inner: &Arc<Inner>, chain: &Chain, mut record: Record, is_on_record: bool) -> Result<(), Error> {
+    let _no_collection = inner.activity.enter(chain).await;
     let exists = offload::in_place(|| record.ns_path.try_exists());
     let exists = exists.map_err(|e| Error::path("look for", &record.ns_path, e));
-    let ns_path = exists?.then_some(record.ns_path.as_path());
-    // CNI versions before 0.4.0 do not pass the result to DEL.
-    let previous = record.result.as_ref().filter(|_| chain.is_at_least("0.4.0"));
-    for plugin in chain.plugins().collect::<Vec<_>>().into_iter().rev() {
-        match inner.programs.call("DEL", chain, plugin, call(record, ns_path), previous).await {
-            Ok(_) => {}
-            Err(error @ Error::PluginMissing { .. }) if inner.skips_missing(&record.pod.sandbox) => {
-                tracing::warn!(
-                    sandbox = record.pod.sandbox,
-                    plugin = plugin.kind,
-                    %error,
-                    "a pod is detached without a plugin; addresses and rules that the plugin keeps on the node may be left over"
-                );
-            }
-            Err(error) => return Err(error),
+    let ns_path = exists?.then_some(record.ns_path.clone());
+    let (mut failures, mut deleted) = (Vec::new(), record.deleted.clone());
+    let plugins = chain.plugins().enumerate().filter(|(position, _)| !record.deleted.contains(position));
+    for (position, plugin) in plugins.collect::<Vec<_>>().into_iter().rev() {
+        match delete_one(inner, chain, plugin, (&record, ns_path.as_deref())).await {
+            Ok(()) => drop(deleted.insert(position)),
+            Err(error) => failures.push(error),
         }
     }
-    Ok(())
+    if !failures.is_empty() && is_on_record && deleted != record.deleted {
+        record.deleted = deleted;
+        failures.extend(inner.ledger.write_leaving(&record).err());
+    }
+    Error::join(failures)
+}
+
+async fn delete_one(
+    inner: &Arc<Inner>,
+    chain: &Chain,
+    plugin: &Plugin,
+    (record, ns_path): (&Record, Option<&Path>),
+) -> Result<(), Error> {
+    // CNI versions before 0.4.0 do not pass the result to DEL.
+    let previous = record.result.as_ref().filter(|_| chain.is_at_least("0.4.0"));
+    match inner.programs.call("DEL", chain, plugin, call(record, ns_path), previous).await {
+        Ok(_) => Ok(()),
+        Err(error @ Error::PluginMissing { .. }) if inner.skips_missing(&record.key()) => {
+            tracing::warn!(
+                sandbox = record.pod.sandbox,
+                interface = record.interface,
+                plugin = plugin.kind,
+                %error,
+                "a pod is detached without a plugin; addresses and rules that the plugin keeps on the node may be left over"
+            );
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
 }
 
 impl Inner {
-    /// Whether plugins whose programs are missing are skipped in the detachment of a pod. Until then it fails, because
+    /// Whether plugins whose programs are missing are skipped when an attachment is undone. Until then it fails, because
     /// the program may be in the middle of an upgrade.
-    fn skips_missing(&self, sandbox: &str) -> bool {
-        let is_expired = || self.ledger.leaving_for(sandbox).is_none_or(|time| time >= self.programs.limits.missing);
+    fn skips_missing(&self, key: &AttachmentKey) -> bool {
+        let is_expired = || self.ledger.leaving_for(key).is_none_or(|time| time >= self.programs.limits.missing);
         self.skips_missing.load(Ordering::Relaxed) || offload::in_place(is_expired)
     }
 }
 
 /// Deletes the link in the background, then runs the steps that must wait for its deletion.
-fn delete_link(inner: &Arc<Inner>, chain: &Arc<Chain>, sandbox: &str) {
-    let (shared, chain, sandbox) = (Arc::clone(inner), Arc::clone(chain), sandbox.to_owned());
+fn delete_link(inner: &Arc<Inner>, chain: &Arc<Chain>, key: &AttachmentKey) {
+    let (shared, chain, key) = (Arc::clone(inner), Arc::clone(chain), key.clone());
     if !chain.elements.iter().any(|element| matches!(element, Element::Bridge(_))) {
-        return report(&shared, &sandbox, offload::in_place(|| finish(&shared, &chain, &sandbox)));
+        return report(&shared, &key, offload::in_place(|| finish(&shared, &chain, &key)));
     }
-    let link = host_link(&sandbox);
+    let link = host_link(key.as_str());
     // The queue belongs to `Inner`: a strong reference in a queued callback would keep both alive forever.
     let weak = Arc::downgrade(&shared);
     drop(shared);
     inner.removal.push(link, move |gone| {
         if let Some(inner) = weak.upgrade() {
-            report(&inner, &sandbox, gone.and_then(|()| finish(&inner, &chain, &sandbox)));
+            report(&inner, &key, gone.and_then(|()| finish(&inner, &chain, &key)));
         }
     });
 }
 
-fn finish(inner: &Inner, chain: &Chain, sandbox: &str) -> Result<(), Error> {
+fn finish(inner: &Inner, chain: &Chain, key: &AttachmentKey) -> Result<(), Error> {
     if let Some(leases) = inner.leases(chain)? {
-        let addresses = inner.ledger.get(sandbox)?.and_then(|entry| entry.record).map(|record| record.addresses);
+        let addresses = inner.ledger.get(key)?.and_then(|entry| entry.record).map(|record| record.addresses);
         match addresses.filter(|addresses| !addresses.is_empty()) {
-            Some(addresses) => leases.release(&addresses, sandbox)?,
-            None => leases.release_unless(|owner| owner != sandbox)?,
+            Some(addresses) => leases.release(&addresses, key.sandbox())?,
+            // Another attachment of the pod may be to the same network.
+            None => leases.release_unless(|owner, interface| owner != key.sandbox() || interface != key.interface())?,
         }
     }
-    inner.programs.progress.forget(sandbox);
-    inner.ledger.remove(sandbox)
+    inner.ledger.remove(key)?;
+    if inner.ledger.of_sandbox(key.sandbox())?.is_empty() {
+        inner.programs.progress.forget(key.sandbox());
+        lock(&inner.multihomed).remove(key.sandbox());
+        lock(&inner.failed_checks).remove(key.sandbox());
+    }
+    Ok(())
 }
 
 /// Logs an error: no caller waits for this outcome, and the reconciler tries again.
-fn report(inner: &Inner, sandbox: &str, outcome: Result<(), Error>) {
+fn report(inner: &Inner, key: &AttachmentKey, outcome: Result<(), Error>) {
     if let Err(error) = outcome {
         inner.unfinished.store(true, Ordering::Relaxed);
-        tracing::warn!(sandbox, %error, "removal of a pod's network is incomplete; retrying");
+        let (sandbox, interface) = (key.sandbox(), key.interface());
+        tracing::warn!(sandbox, interface, %error, "removal of a pod's network is incomplete; retrying");
     }
 }

@@ -105,6 +105,9 @@ pub enum Error {
         /// Directories of plugins.
         directories: String,
     },
+    /// Several operations failed.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Several(Vec<Error>),
     /// The pod is already attached.
     #[error("sandbox {0} is already attached; detach it first")]
     Attached(String),
@@ -130,11 +133,12 @@ impl Error {
             Self::Cancelled(_) => ErrorKind::Cancelled,
             Self::Plugin { .. } | Self::PluginMissing { .. } => ErrorKind::Plugin,
             Self::Kernel { .. } => ErrorKind::System,
+            Self::Several(errors) => errors.first().map_or(ErrorKind::System, Self::kind),
             Self::Namespace(error) => match error.kind() {
                 netns::ErrorKind::Invalid => ErrorKind::Invalid,
                 netns::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
                 netns::ErrorKind::NotFound | netns::ErrorKind::Gone => ErrorKind::NotFound,
-                netns::ErrorKind::Memory | netns::ErrorKind::System => ErrorKind::System,
+                netns::ErrorKind::System | netns::ErrorKind::Memory => ErrorKind::System,
             },
         }
     }
@@ -145,6 +149,7 @@ impl Error {
             Self::Kernel { operation, .. } => Some(operation),
             Self::Plugin { command, .. } | Self::PluginMissing { command, .. } => Some(command),
             Self::Namespace(error) => error.operation(),
+            Self::Several(errors) => errors.first()?.operation(),
             _ => None,
         }
     }
@@ -158,12 +163,22 @@ impl Error {
             Self::Plugin { plugin, .. } | Self::PluginMissing { plugin, .. } => Some(plugin),
             Self::Attached(sandbox) | Self::Cancelled(sandbox) | Self::Sandbox(sandbox) => Some(sandbox),
             Self::Namespace(error) => error.object(),
+            Self::Several(errors) => errors.first()?.object(),
             Self::PortTaken { .. } | Self::PortInUse { .. } => None,
         }
     }
 
     pub(crate) fn kernel(operation: &'static str, object: impl Into<String>, cause: impl Into<io::Error>) -> Self {
         Self::Kernel { operation, object: object.into(), cause: cause.into() }
+    }
+
+    /// Returns the only error, or all of them as one; succeeds if there is none.
+    pub(crate) fn join(mut errors: Vec<Self>) -> Result<(), Self> {
+        match errors.len() {
+            0 => Ok(()),
+            1 => errors.pop().map_or(Ok(()), Err),
+            _ => Err(Self::Several(errors)),
+        }
     }
 
     pub(crate) fn path(operation: &'static str, path: &Path, cause: impl Into<io::Error>) -> Self {

@@ -65,6 +65,24 @@ impl DesiredState {
         elements
     }
 
+    /// Reports whether something was added.
+    fn add_network(&mut self, bridge: &str, subnets: &[Subnet], masquerade: bool) -> bool {
+        let mut changed = self.bridges.insert(bridge.to_owned());
+        let mut add = |list: &mut Vec<Subnet>| {
+            for subnet in subnets.iter().map(|s| s.masked()) {
+                if !list.contains(&subnet) {
+                    list.push(subnet);
+                    changed = true;
+                }
+            }
+        };
+        add(&mut self.pods);
+        if masquerade {
+            add(&mut self.masquerade);
+        }
+        changed
+    }
+
     fn needs(&self, family: Family) -> bool {
         self.pods.iter().any(|s| Family::of(s.address) == family)
             || self.ports.values().flatten().any(|m| Family::of(m.address) == family)
@@ -106,20 +124,13 @@ impl Firewall {
     /// Adds a bridge and its subnets. `masquerade` applies to packets that leave these subnets.
     pub(crate) fn add_network(&self, bridge: &str, subnets: &[Subnet], masquerade: bool) -> Result<(), Error> {
         let mut state = self.lock();
-        let mut changed = state.desired.bridges.insert(bridge.to_owned());
-        let mut add = |list: &mut Vec<Subnet>| {
-            for subnet in subnets.iter().map(|s| s.masked()) {
-                if !list.contains(&subnet) {
-                    list.push(subnet);
-                    changed = true;
-                }
-            }
-        };
-        add(&mut state.desired.pods);
-        if masquerade {
-            add(&mut state.desired.masquerade);
-        }
-        if changed { state.replace() } else { Ok(()) }
+        if state.desired.add_network(bridge, subnets, masquerade) { state.replace() } else { Ok(()) }
+    }
+
+    /// Restores the network of an attachment from the ledger. The kernel's tables have it already; without this they
+    /// would be replaced by tables that lack it.
+    pub(crate) fn remember_network(&self, bridge: &str, subnets: &[Subnet], masquerade: bool) {
+        self.lock().desired.add_network(bridge, subnets, masquerade);
     }
 
     /// Reserves ports for a sandbox unless another one has them. Does not change the kernel's tables.

@@ -1,12 +1,14 @@
 //! Records of attachments. A record exists before the kernel objects of its attachment do.
 //!
 //! ```text
-//! (none) ── write ──→ <sandbox>.json ── mark_leaving ──→ <sandbox>.leaving ── remove ──→ (none)
+//! (none) ── write ──→ <key>.json ── mark_leaving ──→ <key>.leaving ── remove ──→ (none)
 //! ```
+//! A pod has a record for each of its attachments ([`AttachmentKey`]): each is undone on its own.
 //! A record is written to a temporary file and renamed, without a sync: the attachment does not survive a reboot
 //! either.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     net::IpAddr,
     os::unix::fs::MetadataExt,
@@ -16,14 +18,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, PodRef, PortMapping, nft::Mapping};
-
-/// Rejects sandbox ids that cannot be part of a file name.
-pub(crate) fn valid_sandbox(id: &str) -> Result<(), Error> {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
-    let valid = (1..=128).contains(&id.len()) && !id.starts_with('.') && id.bytes().all(plain);
-    if valid { Ok(()) } else { Err(Error::Sandbox(id.to_owned())) }
-}
+use crate::{Error, NetworkSelection, PodRef, PortMapping, attachment_key::AttachmentKey, nft::Mapping};
 
 /// The record of an attachment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -41,9 +36,27 @@ pub(crate) struct Record {
     pub(crate) all_ports: Vec<PortMapping>,
     /// CNI result, passed to plugins' `DEL` and `CHECK`.
     pub(crate) result: Option<serde_json::Value>,
+    /// Position among the pod's attachments; zero for the primary one.
+    #[serde(default)]
+    pub(crate) position: usize,
+    /// What the pod requested of the network.
+    #[serde(default)]
+    pub(crate) selection: Option<NetworkSelection>,
+    /// Positions in the list of those plugins whose `DEL` has succeeded. They are not run again.
+    #[serde(default)]
+    pub(crate) deleted: BTreeSet<usize>,
 }
 
 impl Record {
+    pub(crate) fn key(&self) -> AttachmentKey {
+        AttachmentKey::new(&self.pod.sandbox, &self.interface)
+    }
+
+    /// Returns the name of the network; `None` for the built-in one.
+    pub(crate) fn network(&self) -> Option<&str> {
+        self.list.as_ref()?.get("name")?.as_str()
+    }
+
     /// Returns the mappings of this pod for the firewall: for each port the first address of each family.
     pub(crate) fn mappings(&self) -> Vec<Mapping> {
         let mut mappings = Vec::new();
@@ -76,7 +89,7 @@ pub(crate) struct Ledger {
 /// A directory entry of the ledger.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// `None` if the file is damaged; the sandbox is then known only by the file's name.
+    /// `None` if the file is damaged; the attachment is then known only by the file's name.
     pub(crate) record: Option<Record>,
 }
 
@@ -98,21 +111,29 @@ impl Ledger {
         Ok(())
     }
 
-    fn record_path(&self, sandbox: &str) -> PathBuf {
-        self.directory.join(format!("{sandbox}.json"))
+    fn record_path(&self, key: &AttachmentKey) -> PathBuf {
+        self.directory.join(format!("{key}.json"))
     }
 
-    fn leaving_path(&self, sandbox: &str) -> PathBuf {
-        self.directory.join(format!("{sandbox}.leaving"))
+    fn leaving_path(&self, key: &AttachmentKey) -> PathBuf {
+        self.directory.join(format!("{key}.leaving"))
     }
 
     pub(crate) fn write(&self, record: &Record) -> Result<(), Error> {
-        let (temporary, path) =
-            (self.directory.join(format!(".{}.new", record.pod.sandbox)), self.record_path(&record.pod.sandbox));
-        let text = serde_json::to_vec(record).map_err(|e| Error::path("encode", &path, e))?;
+        self.replace(record, &self.record_path(&record.key()))
+    }
+
+    /// Replaces the record of an attachment that is leaving.
+    pub(crate) fn write_leaving(&self, record: &Record) -> Result<(), Error> {
+        self.replace(record, &self.leaving_path(&record.key()))
+    }
+
+    fn replace(&self, record: &Record, path: &Path) -> Result<(), Error> {
+        let temporary = self.directory.join(format!(".{}.new", record.key()));
+        let text = serde_json::to_vec(record).map_err(|e| Error::path("encode", path, e))?;
         let write = || {
             fs::write(&temporary, text).map_err(|e| Error::path("write", &temporary, e))?;
-            fs::rename(&temporary, &path).map_err(|e| Error::path("rename to", &path, e))
+            fs::rename(&temporary, path).map_err(|e| Error::path("rename to", path, e))
         };
         offload::in_place(|| {
             write().inspect_err(|_| {
@@ -122,20 +143,18 @@ impl Ledger {
         })
     }
 
-    pub(crate) fn is_attached(&self, sandbox: &str) -> Result<bool, Error> {
-        let path = self.record_path(sandbox);
-        path.try_exists().map_err(|e| Error::path("look for", &path, e))
+    /// Returns the attachments of a sandbox and whether each is leaving, the primary one first.
+    pub(crate) fn of_sandbox(&self, sandbox: &str) -> Result<Vec<(AttachmentKey, bool)>, Error> {
+        let mut all = self.names()?;
+        all.retain(|(key, _)| key.sandbox() == sandbox);
+        all.sort();
+        Ok(all)
     }
 
-    pub(crate) fn is_leaving(&self, sandbox: &str) -> Result<bool, Error> {
-        let path = self.leaving_path(sandbox);
-        path.try_exists().map_err(|e| Error::path("look for", &path, e))
-    }
-
-    /// Returns the record of a sandbox, whether it is leaving or not. Returns `None` only if the kernel reports that
+    /// Returns the record of an attachment, whether it is leaving or not. Returns `None` only if the kernel reports that
     /// the file does not exist; any other failure is an error.
-    pub(crate) fn get(&self, sandbox: &str) -> Result<Option<Entry>, Error> {
-        for path in [self.record_path(sandbox), self.leaving_path(sandbox)] {
+    pub(crate) fn get(&self, key: &AttachmentKey) -> Result<Option<Entry>, Error> {
+        for path in [self.record_path(key), self.leaving_path(key)] {
             match fs::read(&path) {
                 Ok(text) => return Ok(Some(Entry { record: serde_json::from_slice(&text).ok() })),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -146,21 +165,22 @@ impl Ledger {
     }
 
     /// Marks the attachment as leaving: from now on it is undone even if the sandbox is running.
-    pub(crate) fn mark_leaving(&self, sandbox: &str) -> Result<(), Error> {
-        let path = self.record_path(sandbox);
-        ignore_missing(fs::rename(&path, self.leaving_path(sandbox))).map_err(|e| Error::path("rename", &path, e))
+    pub(crate) fn mark_leaving(&self, key: &AttachmentKey) -> Result<(), Error> {
+        let path = self.record_path(key);
+        ignore_missing(fs::rename(&path, self.leaving_path(key))).map_err(|e| Error::path("rename", &path, e))
     }
 
     /// Returns how long ago an attachment was marked as leaving; `None` if it is not, or if that time is not known.
-    pub(crate) fn leaving_for(&self, sandbox: &str) -> Option<Duration> {
+    /// The time begins again when the record is replaced.
+    pub(crate) fn leaving_for(&self, key: &AttachmentKey) -> Option<Duration> {
         // The mark is a rename, which sets the time of the last change of the inode, and only the first one has an effect.
-        let file = fs::metadata(self.leaving_path(sandbox)).ok()?;
+        let file = fs::metadata(self.leaving_path(key)).ok()?;
         let changed = Duration::new(u64::try_from(file.ctime()).ok()?, u32::try_from(file.ctime_nsec()).ok()?);
         SystemTime::now().duration_since(UNIX_EPOCH.checked_add(changed)?).ok()
     }
 
-    pub(crate) fn remove(&self, sandbox: &str) -> Result<(), Error> {
-        for path in [self.record_path(sandbox), self.leaving_path(sandbox)] {
+    pub(crate) fn remove(&self, key: &AttachmentKey) -> Result<(), Error> {
+        for path in [self.record_path(key), self.leaving_path(key)] {
             ignore_missing(fs::remove_file(&path)).map_err(|e| Error::path("remove", &path, e))?;
         }
         Ok(())
@@ -168,22 +188,21 @@ impl Ledger {
 
     /// Returns every record.
     pub(crate) fn all(&self) -> Result<Vec<Entry>, Error> {
-        self.names()?.into_iter().filter_map(|(sandbox, _)| self.get(&sandbox).transpose()).collect()
+        self.names()?.into_iter().filter_map(|(key, _)| self.get(&key).transpose()).collect()
     }
 
-    /// Returns the sandbox of every record and whether it is leaving, without reading the files.
-    pub(crate) fn names(&self) -> Result<Vec<(String, bool)>, Error> {
+    /// Returns the key of every record and whether it is leaving, without reading the files.
+    pub(crate) fn names(&self) -> Result<Vec<(AttachmentKey, bool)>, Error> {
         let fail = |e| Error::path("read", &self.directory, e);
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.directory).map_err(fail)? {
             let name = entry.map_err(fail)?.file_name();
             let name = name.to_string_lossy();
             // Temporary files of a crash never became records.
-            let Some((sandbox, kind)) = name.rsplit_once('.').filter(|_| !name.starts_with('.')) else { continue };
-            if !matches!(kind, "json" | "leaving") {
-                continue;
+            let Some((key, kind)) = name.rsplit_once('.').filter(|_| !name.starts_with('.')) else { continue };
+            if let (Ok(key), "json" | "leaving") = (AttachmentKey::parse(key), kind) {
+                names.push((key, kind == "leaving"));
             }
-            names.push((sandbox.to_owned(), kind == "leaving"));
         }
         Ok(names)
     }
@@ -204,12 +223,13 @@ mod tests {
     fn an_unreadable_record_is_not_treated_as_missing() {
         let directory = tempfile::tempdir().expect("directory");
         let ledger = Ledger::open(directory.path()).expect("open");
-        assert!(ledger.get("pod").expect("known").is_none());
+        let pod = AttachmentKey::primary("pod");
+        assert!(ledger.get(&pod).expect("known").is_none());
         fs::write(directory.path().join("pod.leaving"), "{").expect("write");
-        assert!(ledger.get("pod").expect("known").expect("damaged").record.is_none());
+        assert!(ledger.get(&pod).expect("known").expect("damaged").record.is_none());
         // Reading a directory as a file fails, as reading a file does when the kernel is out of memory.
         fs::create_dir(directory.path().join("pod.json")).expect("mkdir");
-        ledger.get("pod").expect_err("unknown");
+        ledger.get(&pod).expect_err("unknown");
         ledger.all().expect_err("unknown");
     }
 

@@ -26,17 +26,23 @@
 //! - A host port is reachable on every local address, including `127.0.0.1` (but not `::1`), and from the pod itself.
 //!
 //! # Vocabulary
-//! A *chain* is a network's list of elements (CNI: plugins). An *attachment* connects a pod to a network. A *lease* is
-//! an address that is assigned to a pod. A [`PortMapping`] maps a port of the node to one of a pod.
+//! A *chain* is a network's list of elements (CNI: plugins). An *attachment* connects a pod to a network: the *primary* one
+//! with `eth0`, and *secondary* ones that a [`NetworkSelection`] describes. A *lease* is an address that is assigned to a pod. A [`PortMapping`] maps a port of the node to one of a pod.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod activity;
 mod attach;
+mod attach_pod;
 mod attachment;
+mod attachment_key;
 mod bridge;
+mod check;
 mod cni;
+mod collect;
 mod config;
 mod counters;
+mod default_route;
 mod detach;
 mod error;
 mod firewall;
@@ -47,15 +53,20 @@ mod metrics;
 mod netlink;
 mod network;
 mod nft;
+mod port_mapping;
 mod reconcile;
 mod removal;
 mod rtnl;
 mod sandbox_lock;
+mod selection;
+mod status;
 mod subnet;
 
-pub use attachment::{Attachment, Counters, PodRef, PortMapping, Protocol};
+pub use attachment::{Attachment, Counters, PodRef};
 pub use cni::PluginCall;
 pub use config::Config;
 pub use error::{Error, ErrorKind};
 pub use metrics::Metrics;
 pub use network::Network;
+pub use port_mapping::{PortMapping, Protocol};
+pub use selection::NetworkSelection;

@@ -1,7 +1,7 @@
 //! The `Network` of a node: its state, readiness and description.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     fs::{File, OpenOptions},
     path::{Path, PathBuf},
     sync::{
@@ -16,6 +16,8 @@ use tokio::sync::Semaphore;
 
 use crate::{
     Config, Counters, Error, Metrics,
+    activity::{Activity, Collected},
+    attachment_key::AttachmentKey,
     bridge::{BridgeOptions, Bridges},
     cni::{Chain, Directory, Element, Limits, PluginCall, Programs},
     counters::{self, NodeEnds},
@@ -31,6 +33,10 @@ use crate::{
 const ADD_LIMIT: Duration = Duration::from_secs(600);
 /// Longest time that every other plugin call may take. It is shorter because the pod is to be removed.
 const OTHER_LIMIT: Duration = Duration::from_secs(90);
+/// Longest time that a plugin's `CHECK` may take. The removal of the pod cancels it.
+const CHECK_LIMIT: Duration = Duration::from_secs(30);
+/// Longest time that a plugin's `GC` may take: attaching and detaching pods waits for it.
+const COLLECT_LIMIT: Duration = Duration::from_secs(30);
 /// How long the detachment of a pod fails because the program of a plugin is missing. After that the pod is detached
 /// without that plugin. Upgrades of plugins replace their programs within seconds.
 const MISSING_LIMIT: Duration = Duration::from_secs(30);
@@ -48,15 +54,24 @@ pub(crate) struct Inner {
     pub(crate) state: PathBuf,
     pub(crate) built_in: Arc<Chain>,
     pub(crate) directory: Directory,
+    /// Names of networks that pods may select; `*` is every one of the directory.
+    pub(crate) selectable: Vec<String>,
     pub(crate) programs: Programs,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) ledger: Ledger,
     pub(crate) firewall: Firewall,
     pub(crate) bridges: Bridges,
     pub(crate) removal: Removal,
-    /// Sandboxes attached since the start. The reconciler treats them as living even if its list of living sandboxes
-    /// was made before they were attached.
-    pub(crate) session: Mutex<BTreeSet<String>>,
+    /// Attachments made since the start. The reconciler treats them as living even if its list of living sandboxes was
+    /// made before they were attached.
+    pub(crate) session: Mutex<BTreeSet<AttachmentKey>>,
+    /// Sandboxes with more than one attachment.
+    pub(crate) multihomed: Mutex<HashSet<String>>,
+    /// Keeps `GC` apart from `ADD` and `DEL`.
+    pub(crate) activity: Activity,
+    pub(crate) collected: Collected,
+    /// Reason of the last failed `CHECK`, by sandbox.
+    pub(crate) failed_checks: Mutex<HashMap<String, String>>,
     /// Serializes plugin calls for the same sandbox.
     pub(crate) locks: SandboxLocks,
     /// Reason of the last failed `STATUS` call, by plugin type; cleared when `STATUS` succeeds.
@@ -85,7 +100,16 @@ impl Network {
     /// [`Error::Config`] for an invalid setting or when another process uses the state directory; otherwise when the
     /// state directory or a socket cannot be opened.
     pub fn open(config: Config) -> Result<Self, Error> {
-        Self::open_within(config, Limits { add: ADD_LIMIT, other: OTHER_LIMIT, missing: MISSING_LIMIT })
+        Self::open_within(
+            config,
+            Limits {
+                add: ADD_LIMIT,
+                check: CHECK_LIMIT,
+                collect: COLLECT_LIMIT,
+                other: OTHER_LIMIT,
+                missing: MISSING_LIMIT,
+            },
+        )
     }
 
     /// Like [`Network::open`], with the longest time that one call of a CNI plugin may take, and for which the program of
@@ -94,7 +118,16 @@ impl Network {
     /// # Errors
     /// See [`Network::open`].
     pub fn open_with_limit(config: Config, plugin_limit: Duration) -> Result<Self, Error> {
-        Self::open_within(config, Limits { add: plugin_limit, other: plugin_limit, missing: plugin_limit })
+        Self::open_within(
+            config,
+            Limits {
+                add: plugin_limit,
+                check: plugin_limit,
+                collect: plugin_limit,
+                other: plugin_limit,
+                missing: plugin_limit,
+            },
+        )
     }
 
     fn open_within(config: Config, limits: Limits) -> Result<Self, Error> {
@@ -103,14 +136,21 @@ impl Network {
         let ledger = Ledger::open(&state.join("attachments"))?;
         let state_lock = lock_state(&state.join("owner"))?;
         ledger.sweep()?;
+        let secondary = ledger.names()?.into_iter().filter(|(key, _)| !key.is_primary());
+        let multihomed = secondary.map(|(key, _)| key.sandbox().to_owned()).collect();
         let firewall = Firewall::open(&config.state_dir)?;
         for record in ledger.all()?.into_iter().filter_map(|entry| entry.record) {
-            firewall.remember(&record.pod.sandbox, &record.ports, record.mappings());
+            firewall.remember(record.key().as_str(), &record.ports, record.mappings());
+            let chain = recorded_chain(&built_in, record.list.as_ref());
+            if let Some(options) = chain.ok().as_ref().and_then(|chain| chain.bridge()) {
+                firewall.remember_network(&options.bridge, &options.subnets(), options.masquerade);
+            }
         }
         let metrics = Arc::new(Metrics::default());
         let inner = Inner {
             built_in,
             directory: Directory::new(&config.cni_conf_dir),
+            selectable: config.selectable,
             programs: Programs {
                 directories: config.cni_bin_dirs,
                 limits,
@@ -124,6 +164,10 @@ impl Network {
             bridges: Bridges::open(&state)?,
             removal: Removal::open()?,
             session: Mutex::default(),
+            multihomed: Mutex::new(multihomed),
+            activity: Activity::default(),
+            collected: Collected::default(),
+            failed_checks: Mutex::default(),
             locks: SandboxLocks::default(),
             failed_status: Mutex::default(),
             unfinished: AtomicBool::new(false),
@@ -206,14 +250,17 @@ impl Network {
         counters::of_namespace(ns)
     }
 
-    /// Returns the counters of those of these sandboxes that this process attached to a bridge, with one netlink
+    /// Returns the counters of those of these sandboxes that have no network but a built-in bridge, with one netlink
     /// request in the node's namespace for all of them. For a sandbox that is missing in the result use
     /// [`Network::counters`].
     ///
     /// # Errors
     /// When the kernel refuses the request.
     pub fn bridged_counters(&self, sandboxes: &[&str]) -> Result<HashMap<String, Counters>, Error> {
-        lock(&self.inner.ends).counters(sandboxes)
+        let multihomed = lock(&self.inner.multihomed);
+        let bridged: Vec<&str> = sandboxes.iter().copied().filter(|sandbox| !multihomed.contains(*sandbox)).collect();
+        drop(multihomed);
+        lock(&self.inner.ends).counters(&bridged)
     }
 }
 
@@ -227,6 +274,17 @@ fn lock_state(path: &Path) -> Result<File, Error> {
         Error::config(path.display().to_string(), "another process uses this network's state; stop that process first")
     })?;
     Ok(file)
+}
+
+/// Returns the chain of a record.
+fn recorded_chain(built_in: &Arc<Chain>, list: Option<&serde_json::Value>) -> Result<Arc<Chain>, Error> {
+    match list {
+        None => Ok(Arc::clone(built_in)),
+        Some(list) => {
+            let chain = Chain::parse(list.clone()).map_err(|e| Error::config("recorded CNI config", e))?;
+            Ok(Arc::new(chain))
+        }
+    }
 }
 
 impl Chain {
@@ -248,15 +306,28 @@ impl Inner {
         Ok(self.directory.chain()?.unwrap_or_else(|| Arc::clone(&self.built_in)))
     }
 
+    /// Reports whether pods may select a network, or request addresses of it. The built-in network has to be named: next
+    /// to a network plugin it would bypass the rules of that plugin.
+    pub(crate) fn is_selectable(&self, chain: &Chain) -> bool {
+        let is_all = |name: &String| name == "*" && chain.list.is_some();
+        self.selectable.iter().any(|name| *name == chain.name || is_all(name))
+    }
+
+    /// Returns the network of a name: one of the CNI directory, or the built-in one.
+    pub(crate) fn chain_named(&self, name: &str) -> Result<Arc<Chain>, Error> {
+        match self.directory.named(name)? {
+            Some(chain) => Ok(chain),
+            None if name == self.built_in.name => Ok(Arc::clone(&self.built_in)),
+            None => Err(Error::config(
+                format!("network {name}"),
+                format!("no file of {} configures a network of this name", self.directory.path().display()),
+            )),
+        }
+    }
+
     /// Returns the chain that a pod was attached with.
     pub(crate) fn chain_of(&self, list: Option<&serde_json::Value>) -> Result<Arc<Chain>, Error> {
-        match list {
-            None => Ok(Arc::clone(&self.built_in)),
-            Some(list) => {
-                let chain = Chain::parse(list.clone()).map_err(|e| Error::config("recorded CNI config", e))?;
-                Ok(Arc::new(chain))
-            }
-        }
+        recorded_chain(&self.built_in, list)
     }
 
     /// Opens the leases of a chain; `None` if it has no bridge.

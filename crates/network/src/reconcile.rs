@@ -1,7 +1,7 @@
 //! Compares the ledger, the kernel and the living sandboxes, and removes what has no owner.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     fs,
     sync::{Arc, atomic::Ordering},
 };
@@ -10,7 +10,7 @@ use futures_util::{StreamExt, stream};
 
 use crate::{
     Error, Network,
-    attachment::INTERFACE,
+    attachment_key::AttachmentKey,
     bridge::{self, host_link, is_host_link},
     cni::Chain,
     detach::undo,
@@ -40,20 +40,26 @@ impl Network {
             }
         };
         let names = inner.ledger.names().inspect_err(|_| inner.unfinished.store(true, Ordering::Relaxed))?;
-        let leftovers = names.into_iter().filter(|(sandbox, leaving)| {
+        let mut leftovers: BTreeMap<String, Vec<AttachmentKey>> = BTreeMap::new();
+        for (key, is_leaving) in names {
             // A sandbox in the session was attached (again) after the ledger was read.
-            let again = lock(&inner.session).contains(sandbox);
+            let again = lock(&inner.session).contains(&key);
             // A locked sandbox is already being undone by its caller; do not wait here for that caller's plugin.
-            !again && !inner.locks.is_locked(sandbox) && (*leaving || !living.contains(sandbox))
-        });
-        let undone = stream::iter(leftovers).map(|(sandbox, _)| async move { undo(inner, &sandbox, None).await });
+            if !again && !inner.locks.is_locked(key.sandbox()) && (is_leaving || !living.contains(key.sandbox())) {
+                leftovers.entry(key.sandbox().to_owned()).or_default().push(key);
+            }
+        }
+        // The key of the primary attachment is the first one, and that attachment is undone last.
+        leftovers.values_mut().for_each(|keys| keys.sort_by(|a, b| b.cmp(a)));
+        let undone = stream::iter(leftovers.into_values()).map(|keys| async move { undo(inner, &keys).await });
         undone.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().for_each(&mut record);
         inner.settle().await;
         let (shared, alive) = (Arc::clone(inner), living.clone());
         let swept = offload::blocking(move || shared.sweep(&alive)).await;
         record(swept.unwrap_or_else(|e| Err(Error::kernel("reconcile", "network", std::io::Error::other(e)))));
         inner.settle().await;
-        record(inner.query_plugins(living).await);
+        inner.query_plugins().await;
+        record(inner.collect_garbage().await);
         first
     }
 
@@ -89,21 +95,22 @@ impl Network {
 
 impl Inner {
     fn lives(&self, living: &HashSet<String>, sandbox: &str) -> bool {
-        living.contains(sandbox) || lock(&self.session).contains(sandbox)
+        living.contains(sandbox) || lock(&self.session).contains(&AttachmentKey::primary(sandbox))
     }
 
     fn sweep(&self, living: &HashSet<String>) -> Result<(), Error> {
-        for sandbox in self.firewall.sandboxes() {
-            if !self.lives(living, &sandbox) {
-                self.firewall.remove_ports(&sandbox)?;
+        for owner in self.firewall.sandboxes() {
+            let key = AttachmentKey::parse(&owner)?;
+            if !self.lives(living, key.sandbox()) {
+                self.firewall.remove_ports(&owner)?;
             }
         }
         self.sweep_links(living)?;
         let directory = self.leases_directory();
         let entries = fs::read_dir(&directory).map(|entries| entries.flatten().collect::<Vec<_>>()).unwrap_or_default();
         for entry in entries.into_iter().filter(|entry| entry.path().is_dir()) {
-            Leases::open(&entry.file_name().to_string_lossy(), &entry.path())?.release_unless(|owner| {
-                self.lives(living, owner) || !self.ledger.get(owner).is_ok_and(|entry| entry.is_none())
+            Leases::open(&entry.file_name().to_string_lossy(), &entry.path())?.release_unless(|owner, _| {
+                self.lives(living, owner) || !self.ledger.of_sandbox(owner).is_ok_and(|all| all.is_empty())
             })?;
         }
         self.firewall.verify()
@@ -121,9 +128,11 @@ impl Inner {
         let links = self.bridges.with_socket(rtnl::links).map_err(|e| Error::kernel("list", "links", e))?;
         let masters: HashSet<u32> =
             links.iter().filter(|l| bridges.contains(l.name.as_str())).map(|l| l.index).collect();
-        // Read after the links, so that it contains a pod that was attached in between.
-        let session: Vec<String> = lock(&self.session).iter().cloned().collect();
-        let owned: HashSet<String> = living.iter().chain(&session).map(|sandbox| host_link(sandbox)).collect();
+        // Read after the links, so that they contain a pod that was attached in between.
+        let session: Vec<AttachmentKey> = lock(&self.session).iter().cloned().collect();
+        let recorded = self.ledger.names()?.into_iter().map(|(key, _)| key).filter(|key| !key.is_primary());
+        let owned: HashSet<String> = session.into_iter().chain(recorded).map(|key| host_link(key.as_str())).collect();
+        let owned: HashSet<String> = living.iter().map(|sandbox| host_link(sandbox)).chain(owned).collect();
         for link in links {
             if is_host_link(&link.name) && masters.contains(&link.master) && !owned.contains(&link.name) {
                 tracing::info!(link = link.name, "deleting a link that belongs to no pod");
@@ -133,24 +142,16 @@ impl Inner {
         Ok(())
     }
 
-    /// Runs `GC` and `STATUS` of the plugins (CNI 1.1.0 and later).
-    async fn query_plugins(&self, living: &HashSet<String>) -> Result<(), Error> {
-        let Ok(chain) = self.chain() else { return Ok(()) };
+    /// Runs `STATUS` of the plugins (CNI 1.1.0 and later).
+    async fn query_plugins(&self) {
+        let Ok(chain) = self.chain() else { return };
         if !chain.is_at_least("1.1.0") {
-            return Ok(());
+            return;
         }
-        let attached: BTreeSet<String> = living.iter().cloned().chain(lock(&self.session).iter().cloned()).collect();
-        let attached: Vec<String> = attached.into_iter().collect();
-        let mut first = Ok(());
         for plugin in chain.plugins() {
             let status = self.programs.status(&chain, plugin).await;
             self.note_status(&plugin.kind, status);
-            if !chain.disable_gc {
-                let collected = self.programs.collect(&chain, plugin, &attached, INTERFACE).await;
-                first = first.and(collected);
-            }
         }
-        first
     }
 
     fn note_status(&self, plugin: &str, status: Result<(), Error>) {

@@ -6,11 +6,11 @@ mod address;
 mod link;
 mod query;
 
-pub(crate) use address::{add_address, add_route};
+pub(crate) use address::{add_address, add_route, delete_default_route};
 pub(crate) use link::{
     BridgeLink, Veth, add_bridge, add_veth, delete, delete_many, disable_ipv6_address_generation, set_hairpin, set_up,
 };
-pub(crate) use query::{counters, link_by_name, links, subnets_of_routes};
+pub(crate) use query::{counters, default_routes, link_by_name, links, subnets_of_routes};
 
 /// Maximum length of a link name (`IFNAMSIZ` without the final zero).
 pub(crate) const NAME_MAX: usize = 15;

@@ -8,56 +8,94 @@ use std::{
     process::Stdio,
 };
 
-use node::{assert_clean, attach, config, files, on_a_node, open, pod_ref, tcp};
+use node::{
+    assert_clean, attach, attach_pod, config, files, on_a_node, open, outside, plugins::named_list, pod_ref, pod_with,
+    request, request_from, serve, tcp,
+};
 use testbed::{shell, this_test};
 
 /// Environment variable of the process that is killed: the number of its first pod.
 const VICTIM: &str = "PINION_TEST_VICTIM";
 
+/// Set for a process whose pods have several networks.
+const NETWORKS: &str = "PINION_TEST_NETWORKS";
+
 /// Attaches and detaches pods forever, until it is killed.
 async fn live_as_victim(first: u32) {
     let network = open(config());
+    let networks = std::env::var(NETWORKS).unwrap_or_default();
     println!("\nready");
     for number in first.. {
-        let pod = attach(&network, number, &[tcp(8080, 80), tcp(8081, 81)]).await;
+        let pod = pod_with(number, &networks);
+        let pod = attach_pod(&network, number, &pod, &[tcp(8080, 80), tcp(8081, 81)]).await.unwrap();
         network.detach(&pod.id).await.unwrap();
     }
 }
 
+/// Kills victims of a test at random moments. Each time, another daemon removes what was left over.
+async fn kill_victims(test: &str, networks: &str) {
+    let mut leftovers = 0;
+    for round in 0..40u32 {
+        let mut victim = this_test(test)
+            .env(VICTIM, (round * 1000 + 1).to_string())
+            .env(NETWORKS, networks)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap() == "ready"));
+        // The time of the kill is what this test varies, so it is not synchronized with anything.
+        let begin = std::time::Instant::now();
+        while begin.elapsed() < std::time::Duration::from_micros(u64::from(round) * 331) {
+            std::hint::spin_loop();
+        }
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        leftovers += files("attachments").len() + files("leases").len();
+        let network = open(config());
+        network.reconcile(&HashSet::new()).await.unwrap();
+        assert_clean();
+        let pod = pod_with(round * 1000 + 999, networks);
+        let pod = attach_pod(&network, round * 1000 + 999, &pod, &[tcp(8080, 80), tcp(8081, 81)]).await.unwrap();
+        network.detach(&pod.id).await.unwrap();
+        network.settle().await;
+        assert_clean();
+    }
+    assert!(leftovers > 0, "no kill left anything behind: the test proved nothing");
+}
+
+/// Returns whether this process is a victim; then it never ends by itself.
+fn is_victim() -> bool {
+    let Ok(first) = std::env::var(VICTIM) else { return false };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(live_as_victim(first.parse().unwrap()));
+    true
+}
+
 #[test]
 fn killed_at_any_moment() {
-    if let Ok(first) = std::env::var(VICTIM) {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        return runtime.block_on(live_as_victim(first.parse().unwrap()));
+    if !is_victim() {
+        on_a_node(|| async { kill_victims("killed_at_any_moment", "").await });
+    }
+}
+
+#[test]
+fn killed_at_any_moment_with_several_networks() {
+    if is_victim() {
+        return;
     }
     on_a_node(|| async {
-        let mut leftovers = 0;
-        for round in 0..40u32 {
-            let mut victim = this_test("killed_at_any_moment")
-                .env(VICTIM, (round * 1000 + 1).to_string())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap();
-            let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
-            assert!(lines.any(|line| line.unwrap() == "ready"));
-            // The time of the kill is what this test varies, so it is not synchronized with anything.
-            let begin = std::time::Instant::now();
-            while begin.elapsed() < std::time::Duration::from_micros(u64::from(round) * 331) {
-                std::hint::spin_loop();
-            }
-            victim.kill().unwrap();
-            victim.wait().unwrap();
-            leftovers += files("attachments").len() + files("leases").len();
-            let network = open(config());
-            network.reconcile(&HashSet::new()).await.unwrap();
-            assert_clean();
-            let pod = attach(&network, round * 1000 + 999, &[tcp(8080, 80), tcp(8081, 81)]).await;
-            network.detach(&pod.id).await.unwrap();
-            network.settle().await;
-            assert_clean();
-        }
-        assert!(leftovers > 0, "no kill left anything behind: the test proved nothing");
+        let bridge = |name: &str, subnet: &str| {
+            format!(
+                r#"{{"type": "bridge", "bridge": "{name}", "ipam": {{"type": "host-local", "subnet": "{subnet}"}}}}"#
+            )
+        };
+        // The first network by name has the ports.
+        let portmap = r#"{"type": "portmap", "capabilities": {"portMappings": true}}"#;
+        named_list("aa", "1.0.0", &format!("{}, {portmap}", bridge("br-a", "10.1.0.0/24")));
+        named_list("bb", "1.0.0", &bridge("br-b", "10.2.0.0/24"));
+        kill_victims("killed_at_any_moment_with_several_networks", "bb,bb,pinion").await;
     });
 }
 
@@ -92,6 +130,22 @@ fn only_objects_without_owner_are_removed() {
         assert!(ports.contains("8080") && !ports.contains("8081"), "{ports}");
         assert!(!files("attachments").iter().any(|name| name.contains("torn") || name.contains("half")));
         assert!(network.detach(&pod_ref(2).sandbox).await.is_ok());
+    });
+}
+
+#[test]
+fn pods_keep_their_network_after_a_restart() {
+    on_a_node(|| async {
+        let (network, outside) = (open(config()), outside());
+        let pod = attach(&network, 1, &[tcp(8080, 80)]).await;
+        drop(network);
+        let network = open(config());
+        network.reconcile(&HashSet::from([pod.id.clone()])).await.unwrap();
+        serve(&pod.ns, "0.0.0.0:80");
+        assert!(request("127.0.0.1:8080").is_ok());
+        serve(&outside, "0.0.0.0:80");
+        // The outside has no route to pods: it answers only if the packets are masqueraded.
+        assert_eq!(request_from(&pod.ns, "192.0.2.2:80").unwrap(), "192.0.2.1");
     });
 }
 

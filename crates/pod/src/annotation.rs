@@ -14,6 +14,13 @@ pub const RELEASE_ENDED: &str = "io.pinion.release-ended";
 /// On a container: it is removed when it has exited. On a pod: it is removed together with its last container.
 pub const REMOVE_ENDED: &str = "io.pinion.remove-ended";
 
+/// On a pod: further networks that it is attached to, of the Network Plumbing Working Group's standard.
+pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+/// Key under which the status of all networks of a pod is shown, of the same standard.
+pub const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
+/// On a pod: what it requests of its primary network, for example an address.
+pub const NETWORK: &str = "io.pinion.network";
+
 /// Reports whether the annotation `name` is set to `true`.
 #[must_use]
 pub fn is_set(annotations: &BTreeMap<String, String>, name: &str) -> bool {

@@ -27,6 +27,7 @@ use crate::{
     observe::health,
     operation::blocking,
     parts::Parts,
+    sandbox::check_network,
     stdio::PipeRecord,
     store::{Container, Registry, StateDirectory},
 };
@@ -110,6 +111,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
     listen_to_shims(&parts);
     plugin_host::start(&parts).await?;
     offload::spawn(exec_processes::kill_orphaned(Arc::downgrade(&parts)));
+    offload::spawn(check_network::check_recovered(Arc::downgrade(&parts)));
     Ok(parts)
 }
 

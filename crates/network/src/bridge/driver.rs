@@ -40,9 +40,12 @@ pub(crate) struct Endpoint {
     pub(crate) routes: Vec<Route>,
 }
 
-/// Returns the name of the node's end of a sandbox's link: `pin` and eleven hexadecimal digits.
+/// Returns the name of the node's end of an attachment's link: `pin` and eleven hexadecimal digits. They are the first of
+/// the sandbox for its primary attachment, and a hash for the others.
 pub(crate) fn host_link(sandbox: &str) -> String {
-    let head = sandbox.get(..11).filter(|head| head.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')));
+    let head = sandbox
+        .get(..11)
+        .filter(|head| !sandbox.contains('@') && head.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')));
     match head {
         Some(head) => format!("pin{head}"),
         None => {
@@ -92,7 +95,7 @@ impl Bridges {
             return Ok(*index);
         }
         let index = self.with_socket(|socket| make(socket, options))?;
-        let subnets: Vec<Subnet> = options.ranges().map(|range| range.subnet).collect();
+        let subnets = options.subnets();
         let name = &options.bridge;
         sysctl::bridge(name, subnets.iter().any(|s| s.address.is_ipv6()))?;
         self.with_socket(|socket| address(socket, options, index))?;
@@ -168,7 +171,9 @@ impl Bridges {
         }
         created.map_err(|e| Error::kernel("create link", format!("{host} on bridge {}", options.bridge), e))?;
         let gateways: Vec<IpAddr> = pod.addresses.iter().map(|(_, gateway)| *gateway).collect();
-        let routes = options.routes(&gateways);
+        let mut routes = options.routes(&gateways);
+        // Another network of the pod has the default routes; a second one of the same destination would be refused.
+        routes.retain(|route| pod.is_primary || route.dst.prefix > 0);
         let setup = PodSetup {
             interface: pod.interface.to_owned(),
             ipv6,
@@ -219,6 +224,8 @@ impl Bridges {
 pub(crate) struct Pod<'a> {
     pub(crate) sandbox: &'a str,
     pub(crate) interface: &'a str,
+    /// Whether this is the first network of the pod.
+    pub(crate) is_primary: bool,
     pub(crate) namespace: &'a netns::Namespace,
     pub(crate) addresses: &'a [(Subnet, IpAddr)],
 }
@@ -306,6 +313,7 @@ mod tests {
             assert!(host_link(sandbox).len() <= rtnl::NAME_MAX);
         }
         assert_ne!(host_link("x"), host_link("y"));
+        assert_ne!(host_link(id), host_link(&format!("{id}@net1")));
         for other in ["pinion0", "eth0", "pin0123456789", "pin0123456789ag", "pin0123456789A"] {
             assert!(!is_host_link(other), "{other}");
         }

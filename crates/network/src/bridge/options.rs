@@ -111,6 +111,11 @@ impl BridgeOptions {
         self.ipam.sets.iter().flatten()
     }
 
+    /// Returns the subnets of all ranges.
+    pub(crate) fn subnets(&self) -> Vec<Subnet> {
+        self.ranges().map(|range| range.subnet).collect()
+    }
+
     /// Returns the routes of a pod: the configured ones and the default routes.
     pub(crate) fn routes(&self, gateways: &[std::net::IpAddr]) -> Vec<Route> {
         let mut routes = self.ipam.routes.clone();

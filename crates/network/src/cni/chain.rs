@@ -9,6 +9,9 @@ use crate::{Config, Error, bridge::BridgeOptions};
 /// Supported versions of the CNI specification.
 const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
+/// Types of plugins that read the annotation `k8s.v1.cni.cncf.io/networks` themselves.
+const SELECTING: [&str; 3] = ["multus", "multus-shim", "genie"];
+
 /// A network: a list of elements that run in order to attach a pod, and in reverse order to detach it.
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
@@ -68,7 +71,6 @@ impl Chain {
             ));
         }
         let version = version(&list)?;
-        let flag = |key: &str| list.get(key).is_some_and(|v| v.as_bool().unwrap_or_else(|| v.as_str() == Some("true")));
         let plugins = list.get("plugins").and_then(Value::as_array).ok_or("list \"plugins\" is missing")?;
         if plugins.is_empty() {
             return Err("list \"plugins\" is empty".into());
@@ -82,8 +84,8 @@ impl Chain {
             name: name.to_owned(),
             version,
             elements,
-            disable_check: flag("disableCheck"),
-            disable_gc: flag("disableGC"),
+            disable_check: flag(&list, "disableCheck")?,
+            disable_gc: flag(&list, "disableGC")?,
             list: Some(list),
             file: None,
         })
@@ -92,6 +94,16 @@ impl Chain {
     pub(crate) fn of_file(mut self, file: &Path) -> Self {
         self.file = Some(file.to_owned());
         self
+    }
+
+    /// Reports whether a plugin attaches pods to the networks that they select, so that the engine must not.
+    pub(crate) fn attaches_secondary(&self) -> bool {
+        self.plugins().any(|plugin| SELECTING.contains(&plugin.kind.as_str()))
+    }
+
+    /// Reports whether `GC` is called for the network (CNI 1.1.0).
+    pub(crate) fn is_collected(&self) -> bool {
+        !self.disable_gc && self.is_at_least("1.1.0") && self.plugins().next().is_some()
     }
 
     /// Reports whether our firewall maps ports for the chain.
@@ -127,7 +139,7 @@ fn valid_network(name: &str) -> bool {
 }
 
 /// Converts a configuration of one plugin (`.conf`) to a list with one element.
-fn as_list(value: Value) -> Result<Value, String> {
+pub(super) fn as_list(value: Value) -> Result<Value, String> {
     let Value::Object(object) = value else { return Err("not a JSON object".into()) };
     if object.contains_key("plugins") || !object.contains_key("type") {
         return Ok(Value::Object(object));
@@ -138,6 +150,32 @@ fn as_list(value: Value) -> Result<Value, String> {
     }
     list.insert("plugins".into(), Value::Array(vec![Value::Object(object)]));
     Ok(Value::Object(list))
+}
+
+/// Returns the name of the directory that has further plugins of a list; `None` with `loadOnlyInlinedPlugins`, and for a
+/// list without a valid name.
+pub(super) fn plugin_directory(list: &Value) -> Result<Option<&str>, String> {
+    let has_plugins = list.get("plugins").is_some();
+    match (flag(list, "loadOnlyInlinedPlugins")?, has_plugins) {
+        (true, false) => Err("loadOnlyInlinedPlugins requires \"plugins\"".into()),
+        (true, true) => Ok(None),
+        (false, _) if list.get("plugins").and_then(Value::as_array).is_some_and(Vec::is_empty) => {
+            Err("list \"plugins\" is empty".into())
+        }
+        (false, _) => Ok(list.get("name").and_then(Value::as_str).filter(|name| valid_network(name))),
+    }
+}
+
+/// Returns a member that is true or false, or one of these as text.
+fn flag(list: &Value, key: &str) -> Result<bool, String> {
+    let text = |text: &str| text.to_ascii_lowercase().parse().ok();
+    match list.get(key) {
+        None => Ok(false),
+        Some(value) => {
+            let flag = value.as_bool().or_else(|| value.as_str().and_then(text));
+            flag.ok_or_else(|| format!("{key} {value} is neither true nor false"))
+        }
+    }
 }
 
 /// Returns the newest supported version of `cniVersions` (1.1.0) and `cniVersion`.
@@ -236,6 +274,10 @@ mod tests {
             (json!({"name": "../x", "cniVersion": "1.0.0", "plugins": []}), "not valid"),
             (json!({"name": "n", "cniVersion": "0.2.0", "plugins": [{"type": "x"}]}), "0.2.0 is not supported"),
             (list(json!([])), "is empty"),
+            (
+                json!({"name": "n", "cniVersion": "1.1.0", "disableGC": 1, "plugins": [{"type": "x"}]}),
+                "neither true nor",
+            ),
             (list(json!([{}])), "plugins[0]: \"type\" is missing"),
             (list(json!([{"type": "../../bin/sh"}])), "is not a valid program name"),
             (list(json!([{"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/31"}}])), "too small"),

@@ -1,23 +1,24 @@
 //! The directory of CNI configurations. The first file by name configures the network.
 
 use std::{
-    fs, io,
+    fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
-use super::Chain;
+use super::{
+    Chain,
+    load::{Failure, files, load},
+};
 use crate::Error;
 
-/// Longest configuration that is read, in bytes; usual ones have a few KiB.
-const CONFIG_MAX: u64 = 1 << 20;
 /// A file that was modified more recently than this may change again without a new time stamp: file systems' clocks
 /// are coarse.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The directory and its cached configuration. Two calls of stat detect a change.
+/// The directory and its cached configuration. A few calls of stat detect a change.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
@@ -28,12 +29,16 @@ pub(crate) struct Directory {
 struct Read {
     stamp: Stamp,
     trusted: bool,
-    file: Option<PathBuf>,
-    chain: Result<Option<Arc<Chain>>, (String, String)>,
+    /// The directory, the file, and what belongs to it.
+    paths: Vec<PathBuf>,
+    chain: Result<Option<Arc<Chain>>, Failure>,
 }
 
-/// Device, inode, size and modification time, of the directory and of the file.
-type Stamp = [Option<(u64, u64, u64, SystemTime)>; 2];
+/// Device, inode, size and modification time, of each path.
+type Stamp = Vec<Option<(u64, u64, u64, SystemTime)>>;
+
+/// Extensions of configurations.
+const EXTENSIONS: [&str; 3] = ["conf", "conflist", "json"];
 
 fn stamp(path: &Path) -> Option<(u64, u64, u64, SystemTime)> {
     let data = fs::metadata(path).ok()?;
@@ -48,60 +53,63 @@ impl Directory {
     /// Returns the network of the directory, or `None` if it has no configuration. Reads it again if it changed.
     pub(crate) fn chain(&self) -> Result<Option<Arc<Chain>>, Error> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        if !read.as_ref().is_some_and(|read| read.trusted && read.stamp == self.stamp(read.file.as_deref())) {
+        if !read.as_ref().is_some_and(|read| read.trusted && read.stamp == stamps(&read.paths)) {
             *read = Some(self.read());
         }
         let chain = read.as_ref().map_or(&Ok(None), |read| &read.chain);
         chain.clone().map_err(|(object, reason)| Error::Config { object, reason })
     }
 
-    fn stamp(&self, file: Option<&Path>) -> Stamp {
-        [stamp(&self.path), file.and_then(stamp)]
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the network of a name; `None` if there is no such network. Files that are not valid are skipped with a
+    /// warning, unless there is no valid one of that name.
+    pub(crate) fn named(&self, name: &str) -> Result<Option<Arc<Chain>>, Error> {
+        let files = files(&self.path, &EXTENSIONS).map_err(|e| Error::path("read", &self.path, e))?;
+        let mut invalid = None;
+        for file in files {
+            match load(&file).chain {
+                Ok(chain) if chain.name == name => return Ok(Some(Arc::new(chain))),
+                Ok(_) => {}
+                Err((object, reason)) => {
+                    tracing::warn!(object, reason, "skipping a CNI configuration that is not valid");
+                    invalid.get_or_insert((object, reason));
+                }
+            }
+        }
+        match invalid {
+            None => Ok(None),
+            Some((object, reason)) => {
+                let reason = format!("{object}: {reason}; no other file configures a network of this name");
+                Err(Error::config(format!("network {name}"), reason))
+            }
+        }
     }
 
     fn read(&self) -> Read {
         let now = SystemTime::now();
-        let (file, chain) = match self.first() {
-            Ok(None) => (None, Ok(None)),
+        let mut paths = vec![self.path.clone()];
+        let chain = match files(&self.path, &EXTENSIONS).map(|files| files.into_iter().next()) {
+            Ok(None) => Ok(None),
             Ok(Some(file)) => {
-                let chain = parse(&file).map(|chain| Some(Arc::new(chain)));
-                (Some(file), chain)
+                let loaded = load(&file);
+                paths.push(file);
+                paths.extend(loaded.parts);
+                loaded.chain.map(|chain| Some(Arc::new(chain)))
             }
-            Err(e) => (None, Err((format!("CNI directory {}", self.path.display()), e.to_string()))),
+            Err(e) => Err((format!("CNI directory {}", self.path.display()), e.to_string())),
         };
-        let stamp = self.stamp(file.as_deref());
+        let stamp = stamps(&paths);
         let settled = |modified: SystemTime| now.duration_since(modified).is_ok_and(|age| age > TICK);
         let trusted = stamp.iter().flatten().all(|s| settled(s.3));
-        Read { stamp, trusted, file, chain }
-    }
-
-    fn first(&self) -> io::Result<Option<PathBuf>> {
-        let entries = match fs::read_dir(&self.path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            entries => entries?,
-        };
-        let mut files = Vec::new();
-        for entry in entries {
-            let path = entry?.path();
-            let kind = path.extension().and_then(|e| e.to_str());
-            if matches!(kind, Some("conf" | "conflist" | "json")) && path.is_file() {
-                files.push(path);
-            }
-        }
-        files.sort();
-        Ok(files.into_iter().next())
+        Read { stamp, trusted, paths, chain }
     }
 }
 
-fn parse(file: &Path) -> Result<Chain, (String, String)> {
-    let object = format!("cni config {}", file.display());
-    let read = fs::metadata(file).and_then(|data| match data.len() {
-        0..=CONFIG_MAX => fs::read(file),
-        _ => Err(io::Error::other("longer than 1 MiB")),
-    });
-    let text = read.map_err(|e| (object.clone(), e.to_string()))?;
-    let value = serde_json::from_slice(&text).map_err(|e| (object.clone(), format!("not JSON: {e}")))?;
-    Chain::parse(value).map(|chain| chain.of_file(file)).map_err(|e| (object, e))
+fn stamps(paths: &[PathBuf]) -> Stamp {
+    paths.iter().map(|path| stamp(path)).collect()
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use telemetry::Gauge;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     process::Child,
+    sync::Notify,
     time::timeout,
 };
 use tracing::{Instrument, debug_span};
@@ -22,8 +23,9 @@ use super::{
     Chain, Plugin,
     kill::kill,
     programs::{Invocation, Programs, StartError},
+    request::{Call, collection, configuration},
 };
-use crate::{Error, PodRef, PortMapping};
+use crate::{Error, attachment_key::AttachmentKey};
 
 /// Longest result of a plugin, in bytes.
 const OUTPUT_MAX: usize = 1 << 20;
@@ -33,16 +35,6 @@ const STDERR_MAX: usize = 16 << 10;
 const EXCERPT_MAX: usize = 400;
 /// How long the pipes of a plugin are read after it exited: a process that it left behind may hold them open.
 const DRAIN: Duration = Duration::from_secs(1);
-
-/// The pod that a call is for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Call<'a> {
-    pub(crate) pod: &'a PodRef,
-    /// Path of the namespace; `None` if it is gone.
-    pub(crate) ns_path: Option<&'a Path>,
-    pub(crate) interface: &'a str,
-    pub(crate) ports: &'a [PortMapping],
-}
 
 #[derive(Deserialize)]
 struct PluginError {
@@ -65,27 +57,12 @@ impl Programs {
         previous: Option<&Value>,
     ) -> Result<Value, Error> {
         let fail = |reason: String| Error::plugin(&plugin.kind, command, reason);
-        let mut config = configuration(chain, plugin);
-        let mut runtime = Map::new();
-        for (name, value) in &call.pod.capability_args {
-            if plugin.has_capability(name) {
-                runtime.insert(name.clone(), value.clone());
-            }
-        }
-        if plugin.has_capability("portMappings") && !call.ports.is_empty() {
-            runtime.insert("portMappings".into(), call.ports.iter().map(port_mapping).collect());
-        }
-        if !runtime.is_empty() {
-            config.insert("runtimeConfig".into(), Value::Object(runtime));
-        }
-        if let Some(previous) = previous {
-            config.insert("prevResult".into(), previous.clone());
-        }
+        let config = call.configuration(chain, plugin, previous);
         let environment = vec![
             ("CNI_CONTAINERID", call.pod.sandbox.clone().into()),
             ("CNI_IFNAME", call.interface.into()),
             ("CNI_NETNS", call.ns_path.map(Path::as_os_str).unwrap_or_default().to_owned()),
-            ("CNI_ARGS", arguments(call.pod).map_err(fail)?.into()),
+            ("CNI_ARGS", call.arguments().map_err(fail)?.into()),
         ];
         let invocation = Invocation { environment, sandbox: Some(&call.pod.sandbox) };
         let running = self.progress.begin(&call.pod.sandbox, &plugin.kind, command);
@@ -116,17 +93,14 @@ impl Programs {
         outcome.map(drop).map_err(|error| self.error(&plugin.kind, "STATUS", &error))
     }
 
-    /// Runs `GC` (CNI 1.1.0): the plugin removes everything except these sandboxes' attachments.
+    /// Runs `GC` (CNI 1.1.0): the plugin removes everything of the network except these attachments.
     pub(crate) async fn collect(
         &self,
         chain: &Chain,
         plugin: &Plugin,
-        sandboxes: &[String],
-        interface: &str,
+        attachments: &[AttachmentKey],
     ) -> Result<(), Error> {
-        let mut config = configuration(chain, plugin);
-        let valid = |sandbox: &String| serde_json::json!({"containerID": sandbox, "ifname": interface});
-        config.insert("cni.dev/valid-attachments".into(), sandboxes.iter().map(valid).collect());
+        let config = collection(chain, plugin, attachments);
         let outcome = self.run("GC", &plugin.kind, &config, &Invocation::default()).await;
         outcome.map(drop).map_err(|error| self.error(&plugin.kind, "GC", &error))
     }
@@ -186,9 +160,14 @@ impl Programs {
         invocation: &Invocation<'_>,
     ) -> Result<Vec<u8>, RunError> {
         let input = serde_json::to_vec(config).map_err(|e| RunError::Other(e.to_string()))?;
-        let limit = if command == "ADD" { self.limits.add } else { self.limits.other };
+        let limit = match command {
+            "ADD" => self.limits.add,
+            "CHECK" => self.limits.check,
+            "GC" => self.limits.collect,
+            _ => self.limits.other,
+        };
         let cancelled = async {
-            match invocation.sandbox.filter(|_| command == "ADD") {
+            match invocation.sandbox.filter(|_| matches!(command, "ADD" | "CHECK")) {
                 Some(sandbox) => self.progress.cancelled(sandbox).await,
                 None => std::future::pending().await,
             }
@@ -208,10 +187,10 @@ impl Programs {
             () = cancelled => Err(Stop::Cancelled),
         };
         let stop = match outcome {
-            Ok(outcome) => {
-                let (status, output, stderr) = outcome?;
-                return evaluate(status, output, &stderr);
-            }
+            Ok(outcome) => match outcome? {
+                Some((status, output, stderr)) => return evaluate(status, output, &stderr),
+                None => Stop::Overflowed,
+            },
             Err(stop) => stop,
         };
         let reason = stop.text(started.is_some(), limit, &self.directory_names());
@@ -231,6 +210,8 @@ impl Programs {
 enum Stop {
     TimedOut,
     Cancelled,
+    /// Its output is too long.
+    Overflowed,
 }
 
 impl Stop {
@@ -240,6 +221,9 @@ impl Stop {
             (Self::TimedOut, true) => format!("timed out after {seconds} s; killed it and all processes it started"),
             (Self::TimedOut, false) => {
                 format!("its program was not started within {seconds} s; check the file system of {directories}")
+            }
+            (Self::Overflowed, _) => {
+                format!("its output is longer than {OUTPUT_MAX} bytes; killed it and all processes it started")
             }
             (Self::Cancelled, true) => {
                 "the pod is being stopped; killed the plugin and all processes it started".to_owned()
@@ -289,14 +273,22 @@ struct Output {
     overflow: bool,
 }
 
-async fn communicate(child: &mut Child, input: &[u8]) -> std::io::Result<(ExitStatus, Output, Vec<u8>)> {
+/// Writes the configuration to a plugin and waits for it. Returns `None` as soon as its output is too long.
+async fn communicate(child: &mut Child, input: &[u8]) -> std::io::Result<Option<(ExitStatus, Output, Vec<u8>)>> {
     let output = child.stdout.take().map(|pipe| Drainer::start(pipe, OUTPUT_MAX));
     let stderr = child.stderr.take().map(|pipe| Drainer::start(pipe, STDERR_MAX));
-    if let Some(mut stdin) = child.stdin.take() {
-        // A plugin may exit without reading its configuration; its status shows whether that is an error.
-        let _ = stdin.write_all(input).await;
-    }
-    let status = child.wait().await?;
+    let overflow = output.as_ref().map(|drainer| Arc::clone(&drainer.overflow)).unwrap_or_default();
+    let work = async {
+        if let Some(mut stdin) = child.stdin.take() {
+            // A plugin may exit without reading its configuration; its status shows whether that is an error.
+            let _ = stdin.write_all(input).await;
+        }
+        child.wait().await
+    };
+    let status = tokio::select! {
+        status = work => status?,
+        () = overflow.notified() => return Ok(None),
+    };
     let output = match output {
         Some(drainer) => drainer.end().await,
         None => Output::default(),
@@ -305,29 +297,35 @@ async fn communicate(child: &mut Child, input: &[u8]) -> std::io::Result<(ExitSt
         Some(drainer) => drainer.end().await.bytes,
         None => Vec::new(),
     };
-    Ok((status, output, stderr))
+    Ok(Some((status, output, stderr)))
 }
 
 /// Reads a pipe to its end and keeps the first bytes.
 struct Drainer {
     output: Arc<Mutex<Output>>,
+    /// Notified when bytes were dropped.
+    overflow: Arc<Notify>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Drainer {
     fn start(mut pipe: impl AsyncRead + Unpin + Send + 'static, limit: usize) -> Self {
         let output = Arc::new(Mutex::new(Output::default()));
-        let shared = Arc::clone(&output);
+        let (shared, overflow) = (Arc::clone(&output), Arc::new(Notify::new()));
+        let notify = Arc::clone(&overflow);
         let task = tokio::spawn(async move {
             let mut chunk = vec![0; 16 << 10];
             while let Ok(length @ 1..) = pipe.read(&mut chunk).await {
                 let mut output = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let room = (limit - output.bytes.len()).min(length);
                 output.bytes.extend_from_slice(&chunk[..room]);
-                output.overflow |= room < length;
+                if room < length && !output.overflow {
+                    output.overflow = true;
+                    notify.notify_one();
+                }
             }
         });
-        Self { output, task }
+        Self { output, overflow, task }
     }
 
     async fn end(mut self) -> Output {
@@ -345,37 +343,4 @@ fn excerpt(bytes: &[u8]) -> String {
     let escaped: String =
         text.trim().chars().flat_map(|c| if c == '"' { vec!['"'] } else { c.escape_debug().collect() }).collect();
     if escaped.is_empty() { "nothing".into() } else { format!("{escaped}{more}") }
-}
-
-fn configuration(chain: &Chain, plugin: &Plugin) -> Map<String, Value> {
-    let mut config = plugin.config.clone();
-    config.insert("name".into(), chain.name.clone().into());
-    config.insert("cniVersion".into(), chain.version.clone().into());
-    config
-}
-
-fn port_mapping(port: &PortMapping) -> Value {
-    serde_json::json!({
-        "hostPort": port.host_port,
-        "containerPort": port.container_port,
-        "protocol": port.protocol,
-        "hostIP": port.host_ip.map(|ip| ip.to_string()).unwrap_or_default(),
-    })
-}
-
-/// Returns `CNI_ARGS`: `key=value` pairs separated by semicolons, so keys and values must not contain either.
-fn arguments(pod: &PodRef) -> Result<String, String> {
-    let pairs = [
-        ("IgnoreUnknown", "1"),
-        ("K8S_POD_NAMESPACE", &pod.namespace),
-        ("K8S_POD_NAME", &pod.name),
-        ("K8S_POD_INFRA_CONTAINER_ID", &pod.sandbox),
-        ("K8S_POD_UID", &pod.uid),
-    ];
-    for (key, value) in pairs {
-        if value.contains([';', '=', '\0']) {
-            return Err(format!("{key} {value:?} is not a valid CNI argument: it contains ; or ="));
-        }
-    }
-    Ok(pairs.map(|(key, value)| format!("{key}={value}")).join(";"))
 }

@@ -25,6 +25,10 @@ const STARTS_MAX: usize = 8;
 pub(crate) struct Limits {
     /// Timeout of `ADD`: some plugins wait for a controller of their cluster.
     pub(crate) add: Duration,
+    /// Timeout of `CHECK`.
+    pub(crate) check: Duration,
+    /// Timeout of `GC`, which pods that are attached or detached wait for.
+    pub(crate) collect: Duration,
     /// Timeout of every other command.
     pub(crate) other: Duration,
     /// How long a pod waits for a program that is missing for its `DEL`: an upgrade of the plugin may replace it.

@@ -34,8 +34,9 @@ pub(crate) struct Progress(Mutex<HashMap<String, Sandbox>>);
 #[derive(Debug, Default)]
 struct Sandbox {
     calls: Vec<PluginCall>,
-    /// Set while an attachment is in progress; true when it has been cancelled.
+    /// Set while an attachment or a check is in progress; true when it has been cancelled.
     cancel: Option<watch::Sender<bool>>,
+    is_check: bool,
 }
 
 /// A running call.
@@ -53,7 +54,18 @@ impl Progress {
 
     /// Marks the start of an attachment, which can be cancelled until [`Progress::end_attach`].
     pub(crate) fn begin_attach(&self, sandbox: &str) {
-        self.lock().entry(sandbox.to_owned()).or_default().cancel = Some(watch::Sender::new(false));
+        self.begin_cancellable(sandbox, false);
+    }
+
+    /// Marks the start of a check, which ends with [`Progress::end_attach`], too.
+    pub(crate) fn begin_check(&self, sandbox: &str) {
+        self.begin_cancellable(sandbox, true);
+    }
+
+    fn begin_cancellable(&self, sandbox: &str, is_check: bool) {
+        let mut all = self.lock();
+        let entry = all.entry(sandbox.to_owned()).or_default();
+        (entry.cancel, entry.is_check) = (Some(watch::Sender::new(false)), is_check);
     }
 
     /// Marks the end of an attachment. Reports whether it was cancelled.
@@ -65,6 +77,13 @@ impl Progress {
     /// Cancels an attachment if one is in progress.
     pub(crate) fn cancel(&self, sandbox: &str) {
         if let Some(cancel) = self.lock().get(sandbox).and_then(|entry| entry.cancel.as_ref()) {
+            cancel.send_replace(true);
+        }
+    }
+
+    /// Cancels a check if one is in progress.
+    pub(crate) fn cancel_check(&self, sandbox: &str) {
+        if let Some(cancel) = self.lock().get(sandbox).filter(|entry| entry.is_check).and_then(|e| e.cancel.as_ref()) {
             cancel.send_replace(true);
         }
     }
@@ -154,5 +173,12 @@ mod tests {
         progress.cancelled("s").await;
         assert!(progress.end_attach("s"));
         assert!(!progress.end_attach("s"));
+        progress.begin_attach("s");
+        progress.cancel_check("s");
+        assert!(!progress.end_attach("s"), "an attachment is not a check");
+        progress.begin_check("s");
+        progress.cancel_check("s");
+        progress.cancelled("s").await;
+        assert!(progress.end_attach("s"));
     }
 }

@@ -96,6 +96,7 @@ pub(crate) fn attachment(result: Value, interface: &str) -> Result<Attachment, S
         dns_search,
         dns_options: raw.dns.options,
         raw: result,
+        ..Attachment::default()
     })
 }
 

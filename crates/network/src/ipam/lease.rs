@@ -88,29 +88,31 @@ impl Leases {
     pub(crate) fn release(&self, addresses: &[IpAddr], owner: &str) -> Result<(), Error> {
         let _lock = self.lock()?;
         for address in addresses {
-            self.remove(*address, |has| has == owner)?;
+            self.remove(*address, |has, _| has == owner)?;
         }
         Ok(())
     }
 
-    /// Releases all leases whose owner does not satisfy `owns`, including leases that a crash left without an owner.
-    /// All leases are tried.
+    /// Releases all leases whose owner and interface do not satisfy `owns`, including leases that a crash left without an
+    /// owner. All leases are tried.
     ///
     /// # Errors
     /// The first failure. A lease whose owner cannot be read is kept.
-    pub(crate) fn release_unless(&self, owns: impl Fn(&str) -> bool) -> Result<(), Error> {
+    pub(crate) fn release_unless(&self, owns: impl Fn(&str, &str) -> bool) -> Result<(), Error> {
         let _lock = self.lock()?;
         let mut first = Ok(());
         for address in self.addresses()? {
-            first = first.and(self.remove(address, |has| !owns(has)));
+            first = first.and(self.remove(address, |has, interface| !owns(has, interface)));
         }
         first
     }
 
-    fn remove(&self, address: IpAddr, matches: impl Fn(&str) -> bool) -> Result<(), Error> {
+    fn remove(&self, address: IpAddr, matches: impl Fn(&str, &str) -> bool) -> Result<(), Error> {
         let path = self.directory.join(address.to_string());
         match fs::read_to_string(&path) {
-            Ok(text) if matches(owner(&text)) => fs::remove_file(&path).map_err(|e| Error::path("remove", &path, e)),
+            Ok(text) if matches(line(&text, 0), line(&text, 1)) => {
+                fs::remove_file(&path).map_err(|e| Error::path("remove", &path, e))
+            }
             Ok(_) => Ok(()),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(e) => Err(Error::path("read", &path, e)),
@@ -128,8 +130,8 @@ impl Leases {
     }
 }
 
-fn owner(text: &str) -> &str {
-    text.lines().next().unwrap_or_default().trim()
+fn line(text: &str, index: usize) -> &str {
+    text.lines().nth(index).unwrap_or_default().trim()
 }
 
 /// Iterates over every address of the ranges once, starting after `start` and wrapping around.
@@ -179,14 +181,14 @@ mod tests {
         let (ip, _) = leases.take(0, &ranges, "a", "eth0").unwrap();
         leases.release(&[ip], "b").unwrap();
         assert_eq!(leases.addresses().unwrap(), [ip]);
-        leases.release_unless(|owner| owner == "a").unwrap();
+        leases.release_unless(|owner, interface| (owner, interface) == ("a", "eth0")).unwrap();
         assert_eq!(leases.addresses().unwrap(), [ip]);
         // A lease that cannot be read is kept, and does not prevent the release of others.
         fs::create_dir(leases.directory.join("fd00::1:1")).unwrap();
-        leases.release_unless(|_| false).unwrap_err();
+        leases.release_unless(|_, _| false).unwrap_err();
         fs::remove_dir(leases.directory.join("fd00::1:1")).unwrap();
         assert!(leases.addresses().unwrap().is_empty());
-        leases.release_unless(|_| false).unwrap();
+        leases.release_unless(|_, _| false).unwrap();
         assert!(leases.addresses().unwrap().is_empty());
     }
 

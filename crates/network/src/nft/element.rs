@@ -8,8 +8,8 @@ use super::{
     transaction::{Transaction, header, kind},
 };
 use crate::{
-    attachment::Protocol,
     netlink::{Batch, Refusal, Socket, attributes, find},
+    port_mapping::Protocol,
     subnet::{Subnet, address, number, octets},
 };
 

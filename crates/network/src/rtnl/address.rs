@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use super::query::DefaultRoute;
 use crate::{
     netlink::{Batch, CREATE, EXCL},
     subnet::{Subnet, octets},
@@ -9,6 +10,7 @@ use crate::{
 
 const RTM_NEWADDR: u16 = 20;
 const RTM_NEWROUTE: u16 = 24;
+const RTM_DELROUTE: u16 = 25;
 
 fn family(address: IpAddr) -> u8 {
     if address.is_ipv4() { 2 } else { 10 }
@@ -32,6 +34,11 @@ pub(crate) fn add_address(batch: &mut Batch, link: u32, address: Subnet) {
             m.bytes(IFA_BROADCAST, &octets(address.last()));
         }
     });
+}
+
+/// Deletes a default route. As `ip route flush` does it, the description that the kernel sent is sent back.
+pub(crate) fn delete_default_route(batch: &mut Batch, route: &DefaultRoute) {
+    batch.message(RTM_DELROUTE, 0, &route.message, |_| {});
 }
 
 /// Adds a route through a gateway, or a link-scope route.

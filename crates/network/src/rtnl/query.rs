@@ -13,6 +13,7 @@ const RTM_GETLINK: u16 = 18;
 const RTM_GETROUTE: u16 = 26;
 const RTM_GETSTATS: u16 = 94;
 const IFF_LOOPBACK: u32 = 8;
+const RT_TABLE_MAIN: u8 = 254;
 /// How often a dump is tried that is interrupted because links or routes changed.
 const ATTEMPTS: usize = 8;
 
@@ -82,6 +83,31 @@ pub(crate) fn subnets_of_routes(socket: &mut Socket) -> Result<Vec<(Subnet, u32)
     })
 }
 
+/// A default route of the main table.
+#[derive(Debug)]
+pub(crate) struct DefaultRoute {
+    pub(crate) is_ipv4: bool,
+    /// The message that describes it, without its netlink header.
+    pub(super) message: Vec<u8>,
+}
+
+/// Returns the default routes of the main table.
+pub(crate) fn default_routes(socket: &mut Socket) -> Result<Vec<DefaultRoute>, Refusal> {
+    const RTN_UNICAST: u8 = 1;
+    retry_interrupted(|| {
+        let mut batch = Batch::new();
+        batch.message(RTM_GETROUTE, 0, &[0; 12], |_| {});
+        let mut routes = Vec::new();
+        socket.dump(batch, |_, body| {
+            // struct rtmsg: family, length of the destination, …, table, protocol, scope, type.
+            if let [family @ (2 | 10), 0, _, _, RT_TABLE_MAIN, _, _, RTN_UNICAST, ..] = body {
+                routes.push(DefaultRoute { is_ipv4: *family == 2, message: body.to_vec() });
+            }
+        })?;
+        Ok(routes)
+    })
+}
+
 fn retry_interrupted<T>(mut dump: impl FnMut() -> Result<T, Refusal>) -> Result<T, Refusal> {
     for _ in 1..ATTEMPTS {
         match dump() {
@@ -133,7 +159,6 @@ fn parse_counters(stats: &[u8]) -> Option<Counters> {
 }
 
 fn parse_route(body: &[u8]) -> Option<(Subnet, u32)> {
-    const RT_TABLE_MAIN: u8 = 254;
     const RTA_DST: u16 = 1;
     const RTA_OIF: u16 = 4;
     if *body.get(4)? != RT_TABLE_MAIN {

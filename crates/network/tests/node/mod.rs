@@ -1,6 +1,8 @@
 //! A network on a throwaway node, pods on it, and machines outside of it.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub(crate) mod plugins;
+
 use std::{
     io::{Read, Write},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
@@ -32,6 +34,7 @@ pub(crate) fn config() -> Config {
         bridge: "pinion0".into(),
         subnet: "10.85.0.0/16".into(),
         subnet6: None,
+        selectable: vec!["*".into(), "pinion".into()],
     }
 }
 
@@ -76,13 +79,27 @@ pub(crate) async fn try_attach_with(
     require_free_ports: bool,
     ports: &[PortMapping],
 ) -> Result<Pod, Error> {
+    attach_pod(network, number, &PodRef { require_free_ports, ..pod_ref(number) }, ports).await
+}
+
+/// Attaches a pod in a new namespace that is pinned as `pod-NUMBER`.
+pub(crate) async fn attach_pod(
+    network: &Network,
+    number: u32,
+    pod: &PodRef,
+    ports: &[PortMapping],
+) -> Result<Pod, Error> {
     let ns = Namespace::create().expect("namespace");
     let pins = netns::PinDir::open(Path::new("/run/netns/.store"), Path::new("/run/netns")).expect("pins");
     pins.unpin(&format!("pod-{number}")).expect("unpin");
     let path = pins.pin(&format!("pod-{number}"), &ns).expect("pin");
-    let pod = PodRef { require_free_ports, ..pod_ref(number) };
-    let attachment = network.attach(&pod, &ns, &path, ports).await?;
-    Ok(Pod { ns, id: pod.sandbox, attachment })
+    let attachment = network.attach(pod, &ns, &path, ports).await?;
+    Ok(Pod { ns, id: pod.sandbox.clone(), attachment })
+}
+
+/// Returns the pod of a number that selects networks by its annotation.
+pub(crate) fn pod_with(number: u32, networks: &str) -> PodRef {
+    PodRef { networks: Some(networks.to_owned()), ..pod_ref(number) }
 }
 
 pub(crate) async fn attach(network: &Network, number: u32, ports: &[PortMapping]) -> Pod {

@@ -1,5 +1,5 @@
 use clap::ValueEnum;
-use cri_proto::v1;
+use cri_proto::{pinion::CheckPodRequest, v1};
 use serde_json::{Value, json};
 
 use super::{pods, ps::state_word};
@@ -11,6 +11,9 @@ pub(crate) struct Args {
     /// Search only this kind of object [default: container, then pod, then image]
     #[arg(long = "type", value_name = "KIND")]
     kind: Option<Kind>,
+    /// Have the network plugins of pods check them (CNI's CHECK); the exit code is 1 if one reports a problem
+    #[arg(long)]
+    check: bool,
     /// Names or ids
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
@@ -25,12 +28,23 @@ enum Kind {
 
 /// Prints a JSON array, whether or not `--json` is given.
 pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
-    let mut objects = Vec::new();
+    let (mut objects, mut has_problem) = (Vec::new(), false);
     for name in &args.names {
-        objects.push(one(&mut client, name, args.kind).await?);
+        let mut object = one(&mut client, name, args.kind).await?;
+        if args.check && object["type"] == "pod" {
+            let problem = check(&mut client, &object).await?;
+            has_problem |= problem.is_some();
+            object["check"] = json!({"network": problem.as_deref().unwrap_or("no problem")});
+        }
+        objects.push(object);
     }
     output::json(&objects)?;
-    Ok(0)
+    Ok(u8::from(has_problem))
+}
+
+async fn check(client: &mut Client, pod: &Value) -> Result<Option<String>, Failure> {
+    let id = pod["id"].as_str().unwrap_or_default().to_owned();
+    Ok(client.native.check_pod(CheckPodRequest { pod_sandbox_id: id }).await?.into_inner().problem)
 }
 
 async fn one(client: &mut Client, name: &str, kind: Option<Kind>) -> Result<Value, Failure> {

@@ -112,6 +112,7 @@ pub(crate) struct Network {
     pub(crate) subnet: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) subnet6: Option<String>,
+    pub(crate) selectable: Vec<String>,
     pub(crate) pool: usize,
 }
 
@@ -300,6 +301,7 @@ impl Network {
             bridge: from.value("network.bridge", value::interface)?,
             subnet: from.value("network.subnet", |v| value::subnet(v, false))?,
             subnet6: from.optional("network.subnet6", |v| value::subnet(v, true)),
+            selectable: from.list("network.selectable", value::network_name)?,
             pool: from.value("network.pool", value::pool)?,
         })
     }

@@ -31,6 +31,7 @@ pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
             bridge: network.bridge.clone(),
             subnet: network.subnet.clone(),
             subnet6: network.subnet6.clone(),
+            selectable: network.selectable.clone(),
         },
         netns_pool,
         default_runtime_handler: String::new(),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use super::Engine;
-use crate::{Error, PodUsers, SandboxConfig, SandboxId, SandboxStatus, SandboxSummary, Selects, sandbox};
+use crate::{Error, PodUsers, SandboxConfig, SandboxId, SandboxStatus, SandboxSummary, Selects, annotation, sandbox};
 
 impl Engine {
     /// Creates a sandbox and returns its id. If a sandbox of the same name is being created, waits for it; if one is
@@ -56,6 +56,16 @@ impl Engine {
         resources: Option<oci::Resources>,
     ) -> Result<(), Error> {
         sandbox::update::update(&self.0, id.as_ref(), overhead, resources).await
+    }
+
+    /// Has the plugins of a pod's networks check its attachments (CNI's `CHECK`). Returns the problem that they report;
+    /// the pod stays as it is.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn check_network(&self, id: &(impl Selects<SandboxId> + ?Sized)) -> Result<Option<String>, Error> {
+        let sandbox = self.0.registry.sandbox(id)?;
+        Ok(sandbox::check_network::check(&self.0, &sandbox).await.err().map(|error| error.to_string()))
     }
 
     /// Connects to a port on the loopback device of a pod, or of the node if the pod uses the node's network. Tries
@@ -110,6 +120,8 @@ impl Engine {
             "netns": record.netns,
             "cniResult": record.attachment.as_ref().map(|attachment| &attachment.raw),
             "attachment": record.attachment,
+            annotation::NETWORK_STATUS: record.attachment.as_ref().map(|attachment| attachment.network_status()),
+            "networkCheck": self.0.node.network.failed_check(sandbox.id().as_str()),
             "cgroup": self.0.node.cgroup_of(&sandbox),
             "resources": record.resources.as_ref().or(sandbox.config().resources.as_ref()),
             "overhead": record.overhead.as_ref().or(sandbox.config().overhead.as_ref()),

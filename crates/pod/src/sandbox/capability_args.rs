@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use network::NetworkSelection;
 use serde_json::{Value, json};
 
-use crate::{Error, SandboxConfig};
+use crate::{Error, SandboxConfig, annotation};
 
 const INGRESS: &str = "kubernetes.io/ingress-bandwidth";
 const EGRESS: &str = "kubernetes.io/egress-bandwidth";
 /// Bounds of a rate in bits per second, as in Kubernetes.
 const RATE: std::ops::RangeInclusive<f64> = 1e3..=1e15;
-/// Burst in bits: the most that the `bandwidth` plugin accepts.
-const BURST: u64 = i32::MAX as u64;
+/// Burst in bits, as containerd sets it: no limit for traffic that comes in bursts.
+const BURST: u64 = u32::MAX as u64;
 
 /// Returns the arguments for a pod; the plugins that declare a capability get its argument.
 pub(super) fn capability_args(config: &SandboxConfig) -> Result<BTreeMap<String, Value>, Error> {
@@ -30,13 +31,20 @@ pub(super) fn capability_args(config: &SandboxConfig) -> Result<BTreeMap<String,
         let rate = quantity(text).filter(|rate| RATE.contains(rate)).ok_or_else(|| {
             Error::invalid(format!("annotation {annotation}: {text:?} is not a rate from 1k to 1P, such as 10M"))
         })?;
-        bandwidth.insert(format!("{name}Rate"), json!(rate as u64));
+        bandwidth.insert(format!("{name}Rate"), json!(rate.ceil() as u64));
         bandwidth.insert(format!("{name}Burst"), json!(BURST));
     }
     if !bandwidth.is_empty() {
         args.insert("bandwidth".to_owned(), Value::Object(bandwidth));
     }
     Ok(args)
+}
+
+/// Returns what a pod requests of its primary network.
+pub(super) fn primary_network(config: &SandboxConfig) -> Result<Option<NetworkSelection>, Error> {
+    let Some(value) = config.annotations.get(annotation::NETWORK) else { return Ok(None) };
+    let parsed = NetworkSelection::parse_primary(value);
+    parsed.map(Some).map_err(|e| Error::invalid(format!("annotation {}: {e}", annotation::NETWORK)))
 }
 
 /// Parses a quantity of Kubernetes: `10M`, `1.5Gi`, `1e6`. Rates are exact up to 2^53.

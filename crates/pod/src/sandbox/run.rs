@@ -14,7 +14,12 @@ use rustix::fd::OwnedFd;
 use tokio::sync::OwnedRwLockWriteGuard;
 use tracing::{Instrument, debug_span};
 
-use super::{capability_args::capability_args, check_handler::check_handler, sysctls, teardown::teardown};
+use super::{
+    capability_args::{capability_args, primary_network},
+    check_handler::check_handler,
+    sysctls,
+    teardown::teardown,
+};
 use crate::{
     Error, ErrorKind, Name, SandboxConfig, SandboxId, SharedMode, annotation, clock,
     error::failed,
@@ -219,6 +224,10 @@ impl<'a> Reserved<'a> {
             network::Error::Exhausted { .. } => {
                 Error::new(ErrorKind::ResourceExhausted, format!("attach to the network: {error}"))
             }
+            // An annotation, or a network that does not exist.
+            error if error.kind() == network::ErrorKind::Invalid => {
+                Error::invalid(format!("attach to the network: {error}"))
+            }
             error => failed("attach to the network")(error),
         })
     }
@@ -309,6 +318,8 @@ fn pod_ref(sandbox: &Sandbox) -> Result<PodRef, Error> {
         namespace: name.namespace,
         uid: name.uid,
         capability_args: capability_args(sandbox.config())?,
+        selection: primary_network(sandbox.config())?,
+        networks: sandbox.config().annotations.get(annotation::NETWORKS).cloned(),
         require_free_ports: annotation::is_set(&sandbox.config().annotations, annotation::FREE_PORTS),
     })
 }

@@ -104,6 +104,7 @@ impl Node {
                 bridge: "pinion0".into(),
                 subnet: "10.85.0.0/16".into(),
                 subnet6: None,
+                selectable: vec!["*".into(), "pinion".into()],
             },
             state_dir,
             data_dir: dir.join("data"),

@@ -53,6 +53,7 @@ fn invalid_values_are_refused() {
         ("[log]\nlevel = \"inof,pod=debug\"", "log.level"),
         ("[log]\nlevel = \"\"", "log.level"),
         ("[network]\nbridge = \"a-very-long-name-of-a-bridge\"", "network.bridge"),
+        ("[network]\nselectable = [\"storage\", \"../x\"]", "network.selectable"),
         ("[network]\nsubnet6 = \"10.0.0.0/8\"", "network.subnet6"),
         ("[network]\npool = 100000", "network.pool"),
         ("[network]\nsubnet = \"127.0.0.0/8\"", "network.subnet"),

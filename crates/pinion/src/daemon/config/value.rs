@@ -107,6 +107,17 @@ pub(super) fn interface(value: &Value) -> Result<String, String> {
     }
 }
 
+/// Returns the name of a CNI network, or `*` for all.
+pub(super) fn network_name(value: &Value) -> Result<String, String> {
+    let name = value.text()?;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    let is_valid = name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric) && name.bytes().all(plain);
+    match is_valid || name == "*" {
+        true => Ok(name.to_owned()),
+        false => Err(format!("{name:?} is neither the name of a network nor \"*\"")),
+    }
+}
+
 /// Parses the address and prefix length of a subnet.
 pub(super) fn network(text: &str) -> Option<(IpAddr, u8)> {
     let (address, bits) = text.split_once('/')?;
