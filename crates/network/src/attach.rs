@@ -27,7 +27,6 @@ use crate::{
     listener,
     network::{Inner, lock},
     nft::Mapping,
-    rtnl,
 };
 
 /// Reason of the error that is returned when no element of the chain produced a result.
@@ -298,8 +297,8 @@ impl Step {
     fn loopback(&self) -> Result<(), Error> {
         self.ns.enter(|| {
             let mut socket =
-                crate::netlink::Socket::route().map_err(|e| Error::kernel("open", "rtnetlink socket in the pod", e))?;
-            let mut batch = crate::netlink::Batch::new();
+                rtnl::netlink::Socket::route().map_err(|e| Error::kernel("open", "rtnetlink socket in the pod", e))?;
+            let mut batch = rtnl::netlink::Batch::new();
             rtnl::set_up(&mut batch, "lo");
             socket.request(batch).map_err(|e| Error::kernel("set up", "lo in the pod", e))
         })?

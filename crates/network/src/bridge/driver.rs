@@ -14,8 +14,10 @@ use crate::{
     Error,
     firewall::Firewall,
     ipam::{Leases, Route},
+};
+use rtnl::{
+    BridgeLink, Veth,
     netlink::{Batch, Refusal, Socket},
-    rtnl::{self, BridgeLink, Veth},
     subnet::{Subnet, octets},
 };
 

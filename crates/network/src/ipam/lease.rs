@@ -15,10 +15,8 @@ use std::{
 use rustix::fs::{FlockOperation, flock};
 
 use super::Range;
-use crate::{
-    Error,
-    subnet::{address, number},
-};
+use crate::Error;
+use rtnl::subnet::{address, number};
 
 /// Leases of one network.
 #[derive(Clone, Debug)]

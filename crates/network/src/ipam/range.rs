@@ -4,7 +4,7 @@ use std::{net::IpAddr, path::PathBuf};
 
 use serde::Deserialize;
 
-use crate::subnet::{Subnet, bits, number};
+use rtnl::subnet::{Subnet, bits, number};
 
 /// Configuration of address allocation: a pod gets one address from each set of ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]

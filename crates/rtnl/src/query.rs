@@ -4,7 +4,6 @@ use rustix::io::Errno;
 
 use super::link_header;
 use crate::{
-    attachment::Counters,
     netlink::{Batch, Refusal, Socket, attributes, find, text},
     subnet::Subnet,
 };
@@ -16,20 +15,65 @@ const IFF_LOOPBACK: u32 = 8;
 /// How often a dump is tried that is interrupted because links or routes changed.
 const ATTEMPTS: usize = 8;
 
+/// Counters of a network interface, since the interface was created.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Interface name in the pod.
+    pub interface: String,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Receive errors.
+    pub rx_errors: u64,
+    /// Received packets that were dropped.
+    pub rx_dropped: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Transmit errors.
+    pub tx_errors: u64,
+    /// Outgoing packets that were dropped.
+    pub tx_dropped: u64,
+}
+
+impl Counters {
+    /// Returns the counters of the peer of this veth end, which has the name `interface`: receive and transmit swapped.
+    pub fn mirrored(self, interface: &str) -> Self {
+        Self {
+            interface: interface.to_owned(),
+            rx_bytes: self.tx_bytes,
+            rx_packets: self.tx_packets,
+            rx_errors: self.tx_errors,
+            rx_dropped: self.tx_dropped,
+            tx_bytes: self.rx_bytes,
+            tx_packets: self.rx_packets,
+            tx_errors: self.rx_errors,
+            tx_dropped: self.rx_dropped,
+        }
+    }
+}
+
 /// Attributes of a link.
 #[derive(Debug, Default)]
-pub(crate) struct Link {
-    pub(crate) index: u32,
-    pub(crate) name: String,
-    pub(crate) kind: String,
-    pub(crate) loopback: bool,
+pub struct Link {
+    /// Index in its namespace.
+    pub index: u32,
+    /// Name.
+    pub name: String,
+    /// Kind, such as `bridge`; empty for hardware.
+    pub kind: String,
+    /// Whether it is a loopback interface.
+    pub loopback: bool,
     /// Index of the bridge that the link is a port of, or zero.
-    pub(crate) master: u32,
-    pub(crate) counters: Counters,
+    pub master: u32,
+    /// Counters of packets and bytes.
+    pub counters: Counters,
 }
 
 /// Returns a link by its name; `None` if it does not exist.
-pub(crate) fn link_by_name(socket: &mut Socket, name: &str) -> Result<Option<Link>, Refusal> {
+pub fn link_by_name(socket: &mut Socket, name: &str) -> Result<Option<Link>, Refusal> {
     const IFLA_IFNAME: u16 = 3;
     let mut batch = Batch::new();
     batch.message(RTM_GETLINK, 0, &link_header(0, 0, 0), |m| m.text(IFLA_IFNAME, name));
@@ -42,7 +86,7 @@ pub(crate) fn link_by_name(socket: &mut Socket, name: &str) -> Result<Option<Lin
 }
 
 /// Returns all links.
-pub(crate) fn links(socket: &mut Socket) -> Result<Vec<Link>, Refusal> {
+pub fn links(socket: &mut Socket) -> Result<Vec<Link>, Refusal> {
     retry_interrupted(|| {
         let mut batch = Batch::new();
         batch.message(RTM_GETLINK, 0, &link_header(0, 0, 0), |_| {});
@@ -53,7 +97,7 @@ pub(crate) fn links(socket: &mut Socket) -> Result<Vec<Link>, Refusal> {
 }
 
 /// Returns the counters of all links by index (Linux 4.7). Takes a tenth of the time of [`links`].
-pub(crate) fn counters(socket: &mut Socket) -> Result<Vec<(u32, Counters)>, Refusal> {
+pub fn counters(socket: &mut Socket) -> Result<Vec<(u32, Counters)>, Refusal> {
     const IFLA_STATS_LINK_64: u16 = 1;
     retry_interrupted(|| {
         // struct if_stats_msg: family, padding, index, mask of requested attributes.
@@ -72,7 +116,7 @@ pub(crate) fn counters(socket: &mut Socket) -> Result<Vec<(u32, Counters)>, Refu
 }
 
 /// Returns the destinations of the main table's routes, with the indices of their links.
-pub(crate) fn subnets_of_routes(socket: &mut Socket) -> Result<Vec<(Subnet, u32)>, Refusal> {
+pub fn subnets_of_routes(socket: &mut Socket) -> Result<Vec<(Subnet, u32)>, Refusal> {
     retry_interrupted(|| {
         let mut batch = Batch::new();
         batch.message(RTM_GETROUTE, 0, &[0; 12], |_| {});

@@ -7,18 +7,20 @@ use serde::{Deserialize, Serialize};
 /// An IPv4 or IPv6 subnet, or an address within one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(crate) struct Subnet {
-    pub(crate) address: IpAddr,
-    pub(crate) prefix: u8,
+pub struct Subnet {
+    /// Address, with host bits if it is one within a subnet.
+    pub address: IpAddr,
+    /// Length of the prefix, at most that of the address.
+    pub prefix: u8,
 }
 
 /// Returns the length of an address in bits.
-pub(crate) fn bits(address: IpAddr) -> u8 {
+pub fn bits(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
 /// Converts an address to an integer, for arithmetic.
-pub(crate) fn number(address: IpAddr) -> u128 {
+pub fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => u128::from(v4.to_bits()),
         IpAddr::V6(v6) => v6.to_bits(),
@@ -26,7 +28,7 @@ pub(crate) fn number(address: IpAddr) -> u128 {
 }
 
 /// Converts an integer to an address of the same family as `like`.
-pub(crate) fn address(number: u128, like: IpAddr) -> IpAddr {
+pub fn address(number: u128, like: IpAddr) -> IpAddr {
     match like {
         // IPv4 numbers are masked by their subnet, so they fit into 32 bits.
         IpAddr::V4(_) => IpAddr::V4(u32::try_from(number).unwrap_or(u32::MAX).into()),
@@ -35,7 +37,7 @@ pub(crate) fn address(number: u128, like: IpAddr) -> IpAddr {
 }
 
 /// Returns the bytes of an address in network byte order.
-pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
+pub fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),
@@ -51,41 +53,43 @@ impl Subnet {
     }
 
     /// Returns the first address, which identifies the network itself.
-    pub(crate) fn network(self) -> IpAddr {
+    pub fn network(self) -> IpAddr {
         address(number(self.address) & !self.host_mask(), self.address)
     }
 
     /// Returns the last address, which is the broadcast address for IPv4.
-    pub(crate) fn last(self) -> IpAddr {
+    pub fn last(self) -> IpAddr {
         address(number(self.address) | self.host_mask(), self.address)
     }
 
     /// Returns the first usable address.
-    pub(crate) fn first_usable(self) -> IpAddr {
+    pub fn first_usable(self) -> IpAddr {
         address(number(self.network()) + 1, self.address)
     }
 
     /// Returns the last usable address.
-    pub(crate) fn last_usable(self) -> IpAddr {
+    pub fn last_usable(self) -> IpAddr {
         let broadcast = u128::from(self.address.is_ipv4());
         address(number(self.last()) - broadcast, self.address)
     }
 
-    pub(crate) fn contains(self, other: IpAddr) -> bool {
+    /// Reports whether an address is in the subnet.
+    pub fn contains(self, other: IpAddr) -> bool {
         other.is_ipv4() == self.address.is_ipv4() && number(other) & !self.host_mask() == number(self.network())
     }
 
-    pub(crate) fn overlaps(self, other: Self) -> bool {
+    /// Reports whether the subnets have an address in common.
+    pub fn overlaps(self, other: Self) -> bool {
         self.contains(other.network()) || other.contains(self.network())
     }
 
     /// Returns the subnet with the host bits cleared.
-    pub(crate) fn masked(self) -> Self {
+    pub fn masked(self) -> Self {
         Self { address: self.network(), ..self }
     }
 
     /// Returns `address` with the prefix length of this subnet.
-    pub(crate) fn with(self, address: IpAddr) -> Self {
+    pub fn with(self, address: IpAddr) -> Self {
         Self { address, ..self }
     }
 }

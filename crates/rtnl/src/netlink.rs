@@ -6,17 +6,17 @@ mod batch;
 mod reply;
 mod socket;
 
-pub(crate) use batch::Batch;
-pub(crate) use reply::{attributes, find, text};
-pub(crate) use socket::{Refusal, Socket};
+pub use batch::Batch;
+pub use reply::{attributes, find, text};
+pub use socket::{Refusal, Socket};
 
 /// The flag `NLM_F_REQUEST`.
-pub(crate) const REQUEST: u16 = 0x1;
+pub const REQUEST: u16 = 0x1;
 /// The flag `NLM_F_ACK`.
-pub(crate) const ACK: u16 = 0x4;
+pub const ACK: u16 = 0x4;
 /// The flag `NLM_F_DUMP`.
-pub(crate) const DUMP: u16 = 0x300;
+pub const DUMP: u16 = 0x300;
 /// The flag `NLM_F_EXCL`.
-pub(crate) const EXCL: u16 = 0x200;
+pub const EXCL: u16 = 0x200;
 /// The flag `NLM_F_CREATE`.
-pub(crate) const CREATE: u16 = 0x400;
+pub const CREATE: u16 = 0x400;

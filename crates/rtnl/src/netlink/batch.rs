@@ -3,31 +3,37 @@
 use super::REQUEST;
 
 /// Length of `struct nlmsghdr`.
-pub(crate) const HEADER: usize = 16;
+pub(super) const HEADER: usize = 16;
 /// The flag `NLA_F_NESTED`.
 const NESTED: u16 = 1 << 15;
 
 /// Messages that are sent to the kernel in one system call.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Batch {
+pub struct Batch {
     pub(super) buffer: Vec<u8>,
     /// Offset of each message.
     pub(super) starts: Vec<usize>,
 }
 
 impl Batch {
-    pub(crate) fn new() -> Self {
+    /// Returns an empty batch.
+    pub fn new() -> Self {
         Self { buffer: Vec::with_capacity(1024), starts: Vec::with_capacity(8) }
     }
 
     /// Returns the number of messages.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.starts.len()
+    }
+
+    /// Reports whether there are no messages.
+    pub fn is_empty(&self) -> bool {
+        self.starts.is_empty()
     }
 
     /// Appends a message: its type, flags in addition to `NLM_F_REQUEST`, the header of the netlink family, and
     /// attributes.
-    pub(crate) fn message(&mut self, kind: u16, flags: u16, family: &[u8], attributes: impl FnOnce(&mut Self)) {
+    pub fn message(&mut self, kind: u16, flags: u16, family: &[u8], attributes: impl FnOnce(&mut Self)) {
         let start = self.buffer.len();
         self.starts.push(start);
         self.buffer.extend_from_slice(&[0; 4]);
@@ -42,7 +48,8 @@ impl Batch {
         self.buffer[start..start + 4].copy_from_slice(&length.to_ne_bytes());
     }
 
-    pub(crate) fn bytes(&mut self, kind: u16, value: &[u8]) {
+    /// Appends an attribute.
+    pub fn bytes(&mut self, kind: u16, value: &[u8]) {
         let length = u16::try_from(4 + value.len()).expect("an attribute is shorter than 64 KiB");
         self.buffer.extend_from_slice(&length.to_ne_bytes());
         self.buffer.extend_from_slice(&kind.to_ne_bytes());
@@ -50,34 +57,36 @@ impl Batch {
         self.pad();
     }
 
-    pub(crate) fn byte(&mut self, kind: u16, value: u8) {
+    /// Appends an attribute of one byte.
+    pub fn byte(&mut self, kind: u16, value: u8) {
         self.bytes(kind, &[value]);
     }
 
     /// Appends a number in host byte order, as rtnetlink requires it.
-    pub(crate) fn number(&mut self, kind: u16, value: u32) {
+    pub fn number(&mut self, kind: u16, value: u32) {
         self.bytes(kind, &value.to_ne_bytes());
     }
 
     /// Appends a number in network byte order, as nftables requires it.
-    pub(crate) fn big_endian(&mut self, kind: u16, value: u32) {
+    pub fn big_endian(&mut self, kind: u16, value: u32) {
         self.bytes(kind, &value.to_be_bytes());
     }
 
     /// Appends a zero-terminated string.
-    pub(crate) fn text(&mut self, kind: u16, value: &str) {
+    pub fn text(&mut self, kind: u16, value: &str) {
         let mut bytes = Vec::with_capacity(value.len() + 1);
         bytes.extend_from_slice(value.as_bytes());
         bytes.push(0);
         self.bytes(kind, &bytes);
     }
 
-    pub(crate) fn nest(&mut self, kind: u16, inside: impl FnOnce(&mut Self)) {
+    /// Appends a nested attribute.
+    pub fn nest(&mut self, kind: u16, inside: impl FnOnce(&mut Self)) {
         self.nest_with_header(kind, &[], inside);
     }
 
     /// Appends a nested attribute that begins with a header, such as `VETH_INFO_PEER` with an `ifinfomsg`.
-    pub(crate) fn nest_with_header(&mut self, kind: u16, header: &[u8], inside: impl FnOnce(&mut Self)) {
+    pub fn nest_with_header(&mut self, kind: u16, header: &[u8], inside: impl FnOnce(&mut Self)) {
         let start = self.buffer.len();
         self.buffer.extend_from_slice(&[0; 2]);
         self.buffer.extend_from_slice(&(kind | NESTED).to_ne_bytes());

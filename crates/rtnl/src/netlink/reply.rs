@@ -2,7 +2,7 @@
 //! cause a panic.
 
 /// Iterates over the attributes in `bytes`, with their types without flags.
-pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16::from_ne_bytes(bytes.get(0..2)?.try_into().ok()?));
         let kind = u16::from_ne_bytes(bytes.get(2..4)?.try_into().ok()?) & 0x3fff;
@@ -13,12 +13,12 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
 }
 
 /// Returns the value of the first attribute of a type.
-pub(crate) fn find(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+pub fn find(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes).find(|(k, _)| *k == kind).map(|(_, value)| value)
 }
 
 /// Decodes a string and strips its final zero.
-pub(crate) fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
 }
 

@@ -10,31 +10,34 @@ const ERESTART: i32 = 85;
 const ATTEMPTS: usize = 8;
 
 /// Returns a `struct nfgenmsg` for a message on a table.
-pub(super) fn header(family: u8) -> [u8; 4] {
+pub fn header(family: u8) -> [u8; 4] {
     [family, 0, 0, 0]
 }
 
 /// The `struct nfgenmsg` of a batch's begin and end: the subsystem in network byte order.
 const ENDS: [u8; 4] = [0, 0, 0, SUBSYSTEM as u8];
 
-pub(super) fn kind(message: u16) -> u16 {
+/// Returns the message type of a message of nftables.
+pub fn kind(message: u16) -> u16 {
     (SUBSYSTEM << 8) | message
 }
 
 /// Messages on one table that are applied as one transaction.
-pub(crate) struct Transaction {
+pub struct Transaction {
     batch: Batch,
     table: Table,
 }
 
 impl Transaction {
-    pub(crate) fn new(table: &Table) -> Self {
+    /// Starts a transaction on a table.
+    pub fn new(table: &Table) -> Self {
         let mut batch = Batch::new();
         batch.message(NFNL_MSG_BATCH_BEGIN, 0, &ENDS, |_| {});
         Self { batch, table: table.clone() }
     }
 
-    pub(super) fn add(&mut self, message: u16, flags: u16, attributes: impl FnOnce(&mut Batch)) {
+    /// Appends a message, which begins with the name of the table.
+    pub fn add(&mut self, message: u16, flags: u16, attributes: impl FnOnce(&mut Batch)) {
         let Self { batch, table } = self;
         batch.message(kind(message), flags, &header(table.family.number()), |m| {
             m.text(1, &table.name);
@@ -42,13 +45,14 @@ impl Transaction {
         });
     }
 
-    pub(super) fn create(&mut self, message: u16, attributes: impl FnOnce(&mut Batch)) {
+    /// Appends a message that creates something that may exist.
+    pub fn create(&mut self, message: u16, attributes: impl FnOnce(&mut Batch)) {
         self.add(message, CREATE, attributes);
     }
 
     /// Commits the transaction. Retries if the kernel returns `ERESTART`, which means that another transaction was
     /// committed in between and nothing was applied.
-    pub(crate) fn commit(mut self, socket: &mut Socket) -> Result<(), Refusal> {
+    pub fn commit(mut self, socket: &mut Socket) -> Result<(), Refusal> {
         if self.batch.len() == 1 {
             return Ok(());
         }

@@ -9,13 +9,15 @@ const NFTA_EXPR_DATA: u16 = 2;
 const NFTA_DATA_VALUE: u16 = 1;
 
 /// The first register. Values are loaded into it and the registers after it.
-pub(super) const FIRST: u32 = 8;
+pub const FIRST: u32 = 8;
 
 // Keys of `meta`.
-pub(super) const META_IIFNAME: u32 = 6;
-pub(super) const META_L4PROTO: u32 = 16;
+/// Name of the link that a packet arrived at.
+pub const META_IIFNAME: u32 = 6;
+/// Number of the transport protocol.
+pub const META_L4PROTO: u32 = 16;
 /// Length of an interface's name in a register.
-pub(super) const NAME: usize = 16;
+pub const NAME: usize = 16;
 
 fn expression(m: &mut Batch, name: &str, data: impl FnOnce(&mut Batch)) {
     m.nest(NFTA_LIST_ELEM, |m| {
@@ -25,7 +27,7 @@ fn expression(m: &mut Batch, name: &str, data: impl FnOnce(&mut Batch)) {
 }
 
 /// Loads `meta <key>` into a register.
-pub(super) fn meta(m: &mut Batch, key: u32, register: u32) {
+pub fn meta(m: &mut Batch, key: u32, register: u32) {
     expression(m, "meta", |m| {
         m.big_endian(1, register);
         m.big_endian(2, key);
@@ -33,7 +35,7 @@ pub(super) fn meta(m: &mut Batch, key: u32, register: u32) {
 }
 
 /// Loads bytes of the network header (base 1) or the transport header (base 2) into a register.
-pub(super) fn payload(m: &mut Batch, base: u32, offset: u32, length: u32, register: u32) {
+pub fn payload(m: &mut Batch, base: u32, offset: u32, length: u32, register: u32) {
     expression(m, "payload", |m| {
         m.big_endian(1, register);
         m.big_endian(2, base);
@@ -43,12 +45,12 @@ pub(super) fn payload(m: &mut Batch, base: u32, offset: u32, length: u32, regist
 }
 
 /// Ends the rule unless the first register equals `value`.
-pub(super) fn equals(m: &mut Batch, value: &[u8]) {
+pub fn equals(m: &mut Batch, value: &[u8]) {
     compare(m, 0, value);
 }
 
 /// Ends the rule if the first register equals `value`.
-pub(super) fn differs(m: &mut Batch, value: &[u8]) {
+pub fn differs(m: &mut Batch, value: &[u8]) {
     compare(m, 1, value);
 }
 
@@ -61,7 +63,7 @@ fn compare(m: &mut Batch, operation: u32, value: &[u8]) {
 }
 
 /// Applies a bit mask to the first register.
-pub(super) fn mask(m: &mut Batch, value: &[u8]) {
+pub fn mask(m: &mut Batch, value: &[u8]) {
     expression(m, "bitwise", |m| {
         m.big_endian(1, FIRST);
         m.big_endian(2, FIRST);
@@ -72,17 +74,17 @@ pub(super) fn mask(m: &mut Batch, value: &[u8]) {
 }
 
 /// Ends the rule unless the set contains the value of the first register.
-pub(super) fn is_in(m: &mut Batch, set: &str) {
+pub fn is_in(m: &mut Batch, set: &str) {
     lookup(m, set, |_| {});
 }
 
 /// Ends the rule if the set contains the value of the first register.
-pub(super) fn is_not_in(m: &mut Batch, set: &str) {
+pub fn is_not_in(m: &mut Batch, set: &str) {
     lookup(m, set, |m| m.big_endian(5, 1));
 }
 
 /// Replaces the value in the first registers by its data in the map; ends the rule if the map does not contain it.
-pub(super) fn map(m: &mut Batch, map: &str) {
+pub fn map(m: &mut Batch, map: &str) {
     lookup(m, map, |m| m.big_endian(3, FIRST));
 }
 
@@ -95,7 +97,7 @@ fn lookup(m: &mut Batch, set: &str, more: impl FnOnce(&mut Batch)) {
 }
 
 /// Loads `fib daddr type` into the first register.
-pub(super) fn destination_type(m: &mut Batch) {
+pub fn destination_type(m: &mut Batch) {
     const ADDRTYPE: u32 = 3;
     const DADDR: u32 = 2;
     expression(m, "fib", |m| {
@@ -106,7 +108,7 @@ pub(super) fn destination_type(m: &mut Batch) {
 }
 
 /// Ends the rule unless the connection's destination was translated (`ct status & dnat != 0`).
-pub(super) fn destination_translated(m: &mut Batch) {
+pub fn destination_translated(m: &mut Batch) {
     const STATUS: u32 = 2;
     const IPS_DST_NAT: u32 = 1 << 5;
     expression(m, "ct", |m| {
@@ -118,7 +120,7 @@ pub(super) fn destination_translated(m: &mut Batch) {
 }
 
 /// Applies `dnat to` with the address in the first register and the port in register `port`.
-pub(super) fn destination_nat(m: &mut Batch, family: u8, port: u32) {
+pub fn destination_nat(m: &mut Batch, family: u8, port: u32) {
     const DNAT: u32 = 1;
     expression(m, "nat", |m| {
         m.big_endian(1, DNAT);
@@ -129,12 +131,12 @@ pub(super) fn destination_nat(m: &mut Batch, family: u8, port: u32) {
 }
 
 /// Applies `masquerade`.
-pub(super) fn masquerade(m: &mut Batch) {
+pub fn masquerade(m: &mut Batch) {
     expression(m, "masq", |_| {});
 }
 
 /// Sets a verdict: `drop` is 0; a jump is -3 with its chain.
-pub(super) fn verdict(m: &mut Batch, code: i32, chain: Option<&str>) {
+pub fn verdict(m: &mut Batch, code: i32, chain: Option<&str>) {
     const NFTA_DATA_VERDICT: u16 = 2;
     expression(m, "immediate", |m| {
         m.big_endian(1, 0);

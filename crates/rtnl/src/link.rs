@@ -29,14 +29,17 @@ const VETH_INFO_PEER: u16 = 1;
 const LEAVING: u32 = 0x7069_6e21;
 
 /// Parameters of a new bridge.
-pub(crate) struct BridgeLink<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) mac: [u8; 6],
-    pub(crate) mtu: Option<u32>,
+pub struct BridgeLink<'a> {
+    /// Name.
+    pub name: &'a str,
+    /// MAC address.
+    pub mac: [u8; 6],
+    /// Maximum transmission unit; `None` for the kernel's default.
+    pub mtu: Option<u32>,
 }
 
 /// Adds a bridge that is down, without multicast snooping, whose cost per port grows with the number of ports.
-pub(crate) fn add_bridge(batch: &mut Batch, bridge: &BridgeLink<'_>) {
+pub fn add_bridge(batch: &mut Batch, bridge: &BridgeLink<'_>) {
     batch.message(RTM_NEWLINK, CREATE | EXCL, &link_header(0, 0, 0), |m| {
         m.text(IFLA_IFNAME, bridge.name);
         m.bytes(IFLA_ADDRESS, &bridge.mac);
@@ -51,17 +54,23 @@ pub(crate) fn add_bridge(batch: &mut Batch, bridge: &BridgeLink<'_>) {
 }
 
 /// Parameters of a new veth pair: one end on a bridge, the other in a namespace.
-pub(crate) struct Veth<'a> {
-    pub(crate) host: &'a str,
-    pub(crate) bridge: u32,
-    pub(crate) peer: &'a str,
-    pub(crate) mac: [u8; 6],
-    pub(crate) mtu: Option<u32>,
-    pub(crate) namespace: BorrowedFd<'a>,
+pub struct Veth<'a> {
+    /// Name of the end that stays in the namespace of the socket.
+    pub host: &'a str,
+    /// Index of the bridge that it becomes a port of.
+    pub bridge: u32,
+    /// Name of the other end.
+    pub peer: &'a str,
+    /// MAC address of the other end.
+    pub mac: [u8; 6],
+    /// Maximum transmission unit of both ends; `None` for the kernel's default.
+    pub mtu: Option<u32>,
+    /// Network namespace of the other end.
+    pub namespace: BorrowedFd<'a>,
 }
 
 /// Adds a veth pair in one message: both ends are down; the peer gets its name, MAC address and namespace.
-pub(crate) fn add_veth(batch: &mut Batch, veth: &Veth<'_>) {
+pub fn add_veth(batch: &mut Batch, veth: &Veth<'_>) {
     batch.message(RTM_NEWLINK, CREATE | EXCL, &link_header(0, 0, 0), |m| {
         m.text(IFLA_IFNAME, veth.host);
         m.number(IFLA_MASTER, veth.bridge);
@@ -86,7 +95,7 @@ pub(crate) fn add_veth(batch: &mut Batch, veth: &Veth<'_>) {
 }
 
 /// Enables hairpin mode: frames may leave through the port they came from, so a pod can reach its own host port.
-pub(crate) fn set_hairpin(batch: &mut Batch, port: &str) {
+pub fn set_hairpin(batch: &mut Batch, port: &str) {
     batch.message(RTM_NEWLINK, 0, &link_header(0, 0, 0), |m| {
         m.text(IFLA_IFNAME, port);
         m.nest(IFLA_LINKINFO, |m| {
@@ -98,7 +107,7 @@ pub(crate) fn set_hairpin(batch: &mut Batch, port: &str) {
 
 /// Disables the generation of link-local addresses. A link without IPv6 addresses sends no router solicitations and no
 /// multicast group reports, each of which every port of the bridge would receive. Must be sent before the link goes up.
-pub(crate) fn disable_ipv6_address_generation(batch: &mut Batch, name: &str) {
+pub fn disable_ipv6_address_generation(batch: &mut Batch, name: &str) {
     const AF_INET6: u16 = 10;
     const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
     const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
@@ -108,16 +117,18 @@ pub(crate) fn disable_ipv6_address_generation(batch: &mut Batch, name: &str) {
     });
 }
 
-pub(crate) fn set_up(batch: &mut Batch, name: &str) {
+/// Sets a link up.
+pub fn set_up(batch: &mut Batch, name: &str) {
     batch.message(RTM_NEWLINK, 0, &link_header(0, IFF_UP, IFF_UP), |m| m.text(IFLA_IFNAME, name));
 }
 
-pub(crate) fn delete(batch: &mut Batch, name: &str) {
+/// Deletes a link.
+pub fn delete(batch: &mut Batch, name: &str) {
     batch.message(RTM_DELLINK, 0, &link_header(0, 0, 0), |m| m.text(IFLA_IFNAME, name));
 }
 
 /// Deletes links as a group: each deletion waits 16 to 29 ms for RCU grace periods, and a group waits only once.
-pub(crate) fn delete_many(batch: &mut Batch, names: &[String]) {
+pub fn delete_many(batch: &mut Batch, names: &[String]) {
     for name in names {
         batch.message(RTM_NEWLINK, 0, &link_header(0, 0, 0), |m| {
             m.text(IFLA_IFNAME, name);

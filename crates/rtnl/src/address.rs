@@ -15,7 +15,7 @@ fn family(address: IpAddr) -> u8 {
 }
 
 /// Adds an address with its prefix length. Duplicate address detection is off for IPv6, because leases are unique.
-pub(crate) fn add_address(batch: &mut Batch, link: u32, address: Subnet) {
+pub fn add_address(batch: &mut Batch, link: u32, address: Subnet) {
     const IFA_F_NODAD: u8 = 2;
     const IFA_ADDRESS: u16 = 1;
     const IFA_LOCAL: u16 = 2;
@@ -35,7 +35,7 @@ pub(crate) fn add_address(batch: &mut Batch, link: u32, address: Subnet) {
 }
 
 /// Adds a route through a gateway, or a link-scope route.
-pub(crate) fn add_route(batch: &mut Batch, link: u32, to: Subnet, gateway: Option<IpAddr>) {
+pub fn add_route(batch: &mut Batch, link: u32, to: Subnet, gateway: Option<IpAddr>) {
     const RT_TABLE_MAIN: u8 = 254;
     const RTPROT_BOOT: u8 = 3;
     const RT_SCOPE_LINK: u8 = 253;

@@ -29,13 +29,13 @@ const TRANSACTION_MAX: usize = 16 << 20;
 
 /// The kernel's error for one message of a batch.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub struct Refusal {
     /// Index of the message in the batch, from zero.
-    pub(crate) index: usize,
+    pub index: usize,
     /// Error number.
-    pub(crate) errno: Errno,
+    pub errno: Errno,
     /// Extended acknowledgement text, empty if the kernel sent none.
-    pub(crate) explanation: String,
+    pub explanation: String,
 }
 
 impl fmt::Display for Refusal {
@@ -63,7 +63,7 @@ impl From<Errno> for Refusal {
 
 /// A netlink socket. It is not shared: each owner waits for the replies to its own requests.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub struct Socket {
     fd: OwnedFd,
     sequence: u32,
     reply: Vec<u8>,
@@ -71,12 +71,12 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// Opens a socket for links, addresses and routes, in the network namespace of the calling thread.
-    pub(crate) fn route() -> io::Result<Self> {
+    pub fn route() -> io::Result<Self> {
         Self::open(None)
     }
 
     /// Opens a socket for nftables, in the network namespace of the calling thread.
-    pub(crate) fn netfilter() -> io::Result<Self> {
+    pub fn netfilter() -> io::Result<Self> {
         let socket = Self::open(Some(rustix::net::netlink::NETFILTER))?;
         // A transaction is sent in one piece. If the kernel refuses this size, only very large transactions fail.
         let _ = rustix::net::sockopt::set_socket_send_buffer_size_force(&socket.fd, TRANSACTION_MAX);
@@ -94,13 +94,13 @@ impl Socket {
 
     /// Sends all messages at once and waits until the kernel has processed them; returns the first error. Messages
     /// after a failed one are processed too, except within an nftables transaction.
-    pub(crate) fn request(&mut self, batch: Batch) -> Result<(), Refusal> {
+    pub fn request(&mut self, batch: Batch) -> Result<(), Refusal> {
         let last = batch.len().saturating_sub(1);
         self.request_acknowledged(batch, last)
     }
 
     /// Like `request`, where `last` is the index of the last message that the kernel acknowledges.
-    pub(crate) fn request_acknowledged(&mut self, mut batch: Batch, last: usize) -> Result<(), Refusal> {
+    pub fn request_acknowledged(&mut self, mut batch: Batch, last: usize) -> Result<(), Refusal> {
         batch.flag(last, ACK);
         let mut refusals = Vec::new();
         self.exchange(batch, last, |_, _| {}, &mut refusals)?;
@@ -108,7 +108,7 @@ impl Socket {
     }
 
     /// Like `request`, but returns every error, for requests of which some may fail.
-    pub(crate) fn request_each(&mut self, mut batch: Batch) -> Result<Vec<Refusal>, Refusal> {
+    pub fn request_each(&mut self, mut batch: Batch) -> Result<Vec<Refusal>, Refusal> {
         let last = batch.len().saturating_sub(1);
         batch.flag(last, ACK);
         let mut refusals = Vec::new();
@@ -117,7 +117,7 @@ impl Socket {
     }
 
     /// Sends one message and passes the type and body of each reply to `each`.
-    pub(crate) fn query(&mut self, mut batch: Batch, mut each: impl FnMut(u16, &[u8])) -> Result<(), Refusal> {
+    pub fn query(&mut self, mut batch: Batch, mut each: impl FnMut(u16, &[u8])) -> Result<(), Refusal> {
         batch.flag(0, ACK);
         let mut refusals = Vec::new();
         self.exchange(batch, 0, |kind, body| each(kind, body), &mut refusals)?;
@@ -125,7 +125,7 @@ impl Socket {
     }
 
     /// Like `query`, for a dump. Returns `EINTR` if a change interrupted the dump; the caller must repeat it.
-    pub(crate) fn dump(&mut self, mut batch: Batch, mut each: impl FnMut(u16, &[u8])) -> Result<(), Refusal> {
+    pub fn dump(&mut self, mut batch: Batch, mut each: impl FnMut(u16, &[u8])) -> Result<(), Refusal> {
         batch.flag(0, DUMP);
         let mut refusals = Vec::new();
         self.exchange(batch, 0, |kind, body| each(kind, body), &mut refusals)?;

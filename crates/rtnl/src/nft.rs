@@ -1,0 +1,10 @@
+//! nftables over netlink: transactions and the expressions of rules. What tables contain is up to the caller.
+//!
+//! Source: `linux/netfilter/nf_tables.h`. The expressions are those that `nft --debug=netlink` prints.
+
+pub mod expression;
+mod table;
+mod transaction;
+
+pub use table::{Family, Table};
+pub use transaction::{Transaction, header, kind};
