@@ -268,7 +268,7 @@ impl Inner {
             (None, None) => self.leases_directory().join(".built-in"),
             (None, Some(_)) => self.leases_directory().join(&chain.name),
         };
-        Leases::open(&chain.name, &directory).map(Some)
+        Ok(Some(Leases::open(&chain.name, &directory)?))
     }
 
     pub(crate) fn leases_directory(&self) -> PathBuf {

@@ -10,17 +10,30 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod address;
+mod change;
+mod conntrack;
 mod link;
 pub mod netlink;
+mod new_link;
 pub mod nft;
 mod query;
+mod route;
 pub mod subnet;
+mod traffic;
 
-pub use address::{add_address, add_route};
+pub use address::{Address, add_address, add_route, add_tentative_address, addresses, delete_address};
+pub use change::{BridgePort, Change, PortVlan, delete_by_index, flags};
+pub use conntrack::forget_udp;
 pub use link::{
     BridgeLink, Veth, add_bridge, add_veth, delete, delete_many, disable_ipv6_address_generation, set_hairpin, set_up,
 };
-pub use query::{Counters, Link, counters, link_by_name, links, subnets_of_routes};
+pub use new_link::{Kind, NewLink};
+pub use query::{Counters, Link, Variant, counters, link_by_index, link_by_name, links, port_vlans, subnets_of_routes};
+pub use route::{
+    AddRoute, PROTOCOL_BOOT, PROTOCOL_KERNEL, PROTOCOL_RA, Route, Rule, SCOPE_HOST, SCOPE_LINK, SCOPE_NOWHERE,
+    SCOPE_UNIVERSE, TABLE_LOCAL, TABLE_MAIN, link_to, routes, rules,
+};
+pub use traffic::{TokenBucket, redirect, token_bucket};
 
 /// Maximum length of a link name (`IFNAMSIZ` without the final zero).
 pub const NAME_MAX: usize = 15;

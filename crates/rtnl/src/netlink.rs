@@ -16,6 +16,8 @@ pub const REQUEST: u16 = 0x1;
 pub const ACK: u16 = 0x4;
 /// The flag `NLM_F_DUMP`.
 pub const DUMP: u16 = 0x300;
+/// The flag `NLM_F_REPLACE`.
+pub const REPLACE: u16 = 0x100;
 /// The flag `NLM_F_EXCL`.
 pub const EXCL: u16 = 0x200;
 /// The flag `NLM_F_CREATE`.

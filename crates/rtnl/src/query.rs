@@ -56,7 +56,7 @@ impl Counters {
 }
 
 /// Attributes of a link.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Link {
     /// Index in its namespace.
     pub index: u32,
@@ -64,12 +64,53 @@ pub struct Link {
     pub name: String,
     /// Kind, such as `bridge`; empty for hardware.
     pub kind: String,
+    /// What distinguishes links of the kind.
+    pub variant: Variant,
     /// Whether it is a loopback interface.
     pub loopback: bool,
-    /// Index of the bridge that the link is a port of, or zero.
+    /// Flags (`IFF_*`).
+    pub flags: u32,
+    /// MAC address.
+    pub mac: Vec<u8>,
+    /// Maximum transmission unit.
+    pub mtu: u32,
+    /// Length of the transmit queue.
+    pub transmit_queue: u32,
+    /// How many users want the link to receive all frames.
+    pub promiscuity: u32,
+    /// State (`IF_OPER_*`); 6 is up.
+    pub state: u8,
+    /// Alternative name for people.
+    pub alias: String,
+    /// Index of the lower link, or of the other end of a veth pair, in the namespace of that link; or zero.
+    pub parent: u32,
+    /// Index of the bridge or VRF that the link is a port of, or zero.
     pub master: u32,
     /// Counters of packets and bytes.
     pub counters: Counters,
+}
+
+/// What distinguishes links of a kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Variant {
+    /// Nothing that is read here.
+    #[default]
+    None,
+    /// Mode of a macvlan.
+    Macvlan(u32),
+    /// Mode of an ipvlan.
+    Ipvlan(u16),
+    /// Number of a VLAN.
+    Vlan(u16),
+    /// Table of a VRF.
+    Vrf(u32),
+}
+
+impl Link {
+    /// Returns the MAC address as text; empty if the link has none.
+    pub fn mac_text(&self) -> String {
+        self.mac.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+    }
 }
 
 /// Returns a link by its name; `None` if it does not exist.
@@ -126,7 +167,47 @@ pub fn subnets_of_routes(socket: &mut Socket) -> Result<Vec<(Subnet, u32)>, Refu
     })
 }
 
-fn retry_interrupted<T>(mut dump: impl FnMut() -> Result<T, Refusal>) -> Result<T, Refusal> {
+/// Returns a link by its index; `None` if it does not exist.
+pub fn link_by_index(socket: &mut Socket, index: u32) -> Result<Option<Link>, Refusal> {
+    let mut batch = Batch::new();
+    batch.message(RTM_GETLINK, 0, &link_header(index, 0, 0), |_| {});
+    let mut link = None;
+    match socket.query(batch, |_, body| link = parse_link(body)) {
+        Ok(()) => Ok(link),
+        Err(refusal) if refusal.errno == Errno::NODEV => Ok(None),
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// Returns the VLANs of the ports of bridges, as pairs of the port's index and the VLAN.
+pub fn port_vlans(socket: &mut Socket) -> Result<Vec<(u32, u16)>, Refusal> {
+    const AF_BRIDGE: u8 = 7;
+    const IFLA_EXT_MASK: u16 = 29;
+    const RTEXT_FILTER_BRVLAN: u32 = 2;
+    const IFLA_AF_SPEC: u16 = 26;
+    const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
+    retry_interrupted(|| {
+        let mut header = link_header(0, 0, 0);
+        header[0] = AF_BRIDGE;
+        let mut batch = Batch::new();
+        batch.message(RTM_GETLINK, 0, &header, |m| m.number(IFLA_EXT_MASK, RTEXT_FILTER_BRVLAN));
+        let mut vlans = Vec::new();
+        socket.dump(batch, |_, body| {
+            let index = body.get(4..8).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
+            let specification = body.get(16..).and_then(|all| find(all, IFLA_AF_SPEC)).unwrap_or_default();
+            for (kind, value) in attributes(specification) {
+                if kind == IFLA_BRIDGE_VLAN_INFO
+                    && let Some(id) = value.get(2..4).and_then(|b| b.try_into().ok())
+                {
+                    vlans.push((index, u16::from_ne_bytes(id)));
+                }
+            }
+        })?;
+        Ok(vlans)
+    })
+}
+
+pub(crate) fn retry_interrupted<T>(mut dump: impl FnMut() -> Result<T, Refusal>) -> Result<T, Refusal> {
     for _ in 1..ATTEMPTS {
         match dump() {
             Err(refusal) if refusal.errno == Errno::INTR => {}
@@ -137,27 +218,61 @@ fn retry_interrupted<T>(mut dump: impl FnMut() -> Result<T, Refusal>) -> Result<
 }
 
 fn parse_link(body: &[u8]) -> Option<Link> {
+    const IFLA_ADDRESS: u16 = 1;
     const IFLA_IFNAME: u16 = 3;
+    const IFLA_MTU: u16 = 4;
+    const IFLA_LINK: u16 = 5;
     const IFLA_MASTER: u16 = 10;
+    const IFLA_TXQLEN: u16 = 13;
+    const IFLA_OPERSTATE: u16 = 16;
     const IFLA_LINKINFO: u16 = 18;
+    const IFLA_IFALIAS: u16 = 20;
     const IFLA_STATS64: u16 = 23;
-    const IFLA_INFO_KIND: u16 = 1;
+    const IFLA_PROMISCUITY: u16 = 30;
+    let flags = u32::from_ne_bytes(body.get(8..12)?.try_into().ok()?);
     let mut link = Link {
         index: u32::from_ne_bytes(body.get(4..8)?.try_into().ok()?),
-        loopback: u32::from_ne_bytes(body.get(8..12)?.try_into().ok()?) & IFF_LOOPBACK != 0,
+        flags,
+        loopback: flags & IFF_LOOPBACK != 0,
         ..Link::default()
     };
+    let number = |value: &[u8]| value.try_into().map(u32::from_ne_bytes).unwrap_or_default();
     for (kind, value) in attributes(body.get(16..)?) {
         match kind {
-            IFLA_MASTER => link.master = value.try_into().map(u32::from_ne_bytes).unwrap_or_default(),
+            IFLA_ADDRESS => link.mac = value.to_vec(),
+            IFLA_MTU => link.mtu = number(value),
+            IFLA_LINK => link.parent = number(value),
+            IFLA_MASTER => link.master = number(value),
+            IFLA_TXQLEN => link.transmit_queue = number(value),
+            IFLA_PROMISCUITY => link.promiscuity = number(value),
+            IFLA_OPERSTATE => link.state = value.first().copied().unwrap_or_default(),
             IFLA_IFNAME => link.name = text(value),
-            IFLA_LINKINFO => link.kind = find(value, IFLA_INFO_KIND).map(text).unwrap_or_default(),
+            IFLA_IFALIAS => link.alias = text(value),
+            IFLA_LINKINFO => (link.kind, link.variant) = parse_kind(value),
             IFLA_STATS64 => link.counters = parse_counters(value).unwrap_or_default(),
             _ => {}
         }
     }
     link.counters.interface.clone_from(&link.name);
     Some(link)
+}
+
+fn parse_kind(information: &[u8]) -> (String, Variant) {
+    const IFLA_INFO_KIND: u16 = 1;
+    const IFLA_INFO_DATA: u16 = 2;
+    let kind = find(information, IFLA_INFO_KIND).map(text).unwrap_or_default();
+    // What distinguishes links of these kinds is the first attribute of each.
+    let first = find(information, IFLA_INFO_DATA).and_then(|data| find(data, 1)).unwrap_or_default();
+    let long = first.try_into().map(u32::from_ne_bytes);
+    let short = first.try_into().map(u16::from_ne_bytes);
+    let variant = match (kind.as_str(), long, short) {
+        ("macvlan", Ok(mode), _) => Variant::Macvlan(mode),
+        ("vrf", Ok(table), _) => Variant::Vrf(table),
+        ("ipvlan", _, Ok(mode)) => Variant::Ipvlan(mode),
+        ("vlan", _, Ok(id)) => Variant::Vlan(id),
+        _ => Variant::None,
+    };
+    (kind, variant)
 }
 
 /// Parses a `struct rtnl_link_stats64`: packets, bytes, errors and drops, each as received and sent.

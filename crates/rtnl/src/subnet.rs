@@ -36,6 +36,15 @@ pub fn address(number: u128, like: IpAddr) -> IpAddr {
     }
 }
 
+/// Returns the address with these bytes in network byte order; `None` unless there are 4 or 16.
+pub fn from_octets(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
+        16 => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
+        _ => None,
+    }
+}
+
 /// Returns the bytes of an address in network byte order.
 pub fn octets(address: IpAddr) -> Vec<u8> {
     match address {

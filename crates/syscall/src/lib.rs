@@ -39,6 +39,7 @@ pub mod signal_fd;
 pub mod signals;
 pub mod socket_queue;
 pub mod spawn;
+pub mod tap;
 pub mod user_namespace;
 pub mod wait_usage;
 pub mod working_directory;

@@ -124,7 +124,7 @@ impl Bridges {
                 Err(e) => {
                     let addresses: Vec<IpAddr> = taken.iter().map(|(s, _)| s.address).collect();
                     leases.release(&addresses, sandbox)?;
-                    return Err(e);
+                    return Err(e.into());
                 }
             }
         }

@@ -225,7 +225,7 @@ fn masquerade_rules(t: &mut Transaction, family: Family) {
     });
     let (multicast_mask, multicast) = match family {
         Family::V4 => (0xf0, 0xe0),
-        Family::V6 | Family::Bridge => (0xff, 0xff),
+        Family::V6 | Family::Inet | Family::Bridge => (0xff, 0xff),
     };
     let head = |byte: u8| {
         let mut bytes = vec![0; family.words() as usize * 4];

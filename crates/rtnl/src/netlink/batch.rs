@@ -57,6 +57,12 @@ impl Batch {
         self.pad();
     }
 
+    /// Appends attributes that are encoded already.
+    pub fn raw(&mut self, attributes: &[u8]) {
+        self.buffer.extend_from_slice(attributes);
+        self.pad();
+    }
+
     /// Appends an attribute of one byte.
     pub fn byte(&mut self, kind: u16, value: u8) {
         self.bytes(kind, &[value]);

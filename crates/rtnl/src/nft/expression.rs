@@ -14,6 +14,10 @@ pub const FIRST: u32 = 8;
 // Keys of `meta`.
 /// Name of the link that a packet arrived at.
 pub const META_IIFNAME: u32 = 6;
+/// Name of the link that a packet leaves through.
+pub const META_OIFNAME: u32 = 7;
+/// Number of the address family (`NFPROTO_*`).
+pub const META_NFPROTO: u32 = 15;
 /// Number of the transport protocol.
 pub const META_L4PROTO: u32 = 16;
 /// Length of an interface's name in a register.
@@ -34,13 +38,39 @@ pub fn meta(m: &mut Batch, key: u32, register: u32) {
     });
 }
 
-/// Loads bytes of the network header (base 1) or the transport header (base 2) into a register.
+/// Base of [`payload`] for the link header.
+pub const LINK: u32 = 0;
+/// Base of [`payload`] for the IP header.
+pub const NETWORK: u32 = 1;
+/// Base of [`payload`] for the header of TCP, UDP or SCTP.
+pub const TRANSPORT: u32 = 2;
+
+/// Verdict: the packet is dropped.
+pub const DROP: i32 = 0;
+/// Verdict: the packet passes this base chain.
+pub const ACCEPT: i32 = 1;
+/// Verdict: continue in a chain, and return from it.
+pub const JUMP: i32 = -3;
+/// Verdict: continue in a chain.
+pub const GOTO: i32 = -4;
+/// Verdict: return from a chain.
+pub const RETURN: i32 = -5;
+
+/// Loads bytes of a header into a register.
 pub fn payload(m: &mut Batch, base: u32, offset: u32, length: u32, register: u32) {
     expression(m, "payload", |m| {
         m.big_endian(1, register);
         m.big_endian(2, base);
         m.big_endian(3, offset);
         m.big_endian(4, length);
+    });
+}
+
+/// Loads a constant into a register.
+pub fn load(m: &mut Batch, register: u32, value: &[u8]) {
+    expression(m, "immediate", |m| {
+        m.big_endian(1, register);
+        m.nest(2, |m| m.bytes(NFTA_DATA_VALUE, value));
     });
 }
 
@@ -119,6 +149,18 @@ pub fn destination_translated(m: &mut Batch) {
     differs(m, &0u32.to_ne_bytes());
 }
 
+/// Ends the rule unless the packet belongs to a known connection (`ct state established,related`).
+pub fn is_known_connection(m: &mut Batch) {
+    const STATE: u32 = 0;
+    const ESTABLISHED_RELATED: u32 = 2 | 4;
+    expression(m, "ct", |m| {
+        m.big_endian(1, FIRST);
+        m.big_endian(2, STATE);
+    });
+    mask(m, &ESTABLISHED_RELATED.to_ne_bytes());
+    differs(m, &0u32.to_ne_bytes());
+}
+
 /// Applies `dnat to` with the address in the first register and the port in register `port`.
 pub fn destination_nat(m: &mut Batch, family: u8, port: u32) {
     const DNAT: u32 = 1;
@@ -135,7 +177,7 @@ pub fn masquerade(m: &mut Batch) {
     expression(m, "masq", |_| {});
 }
 
-/// Sets a verdict: `drop` is 0; a jump is -3 with its chain.
+/// Sets a verdict, with the chain of a jump.
 pub fn verdict(m: &mut Batch, code: i32, chain: Option<&str>) {
     const NFTA_DATA_VERDICT: u16 = 2;
     expression(m, "immediate", |m| {

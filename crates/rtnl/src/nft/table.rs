@@ -9,6 +9,8 @@ pub enum Family {
     V4,
     /// IPv6 (`ip6`).
     V6,
+    /// IPv4 and IPv6 (`inet`).
+    Inet,
     /// Frames on bridges (`bridge`).
     Bridge,
 }
@@ -24,16 +26,17 @@ impl Family {
         match self {
             Self::V4 => 2,
             Self::V6 => 10,
+            Self::Inet => 1,
             Self::Bridge => 7,
         }
     }
 
     /// Returns the length of an address and the offsets of source and destination. For frames these are MAC addresses
-    /// in the link header.
+    /// in the link header; for `inet` those of IPv6.
     pub fn layout(self) -> (u32, u32, u32) {
         match self {
             Self::V4 => (4, 12, 16),
-            Self::V6 => (16, 8, 24),
+            Self::V6 | Self::Inet => (16, 8, 24),
             Self::Bridge => (6, 6, 0),
         }
     }
@@ -47,7 +50,7 @@ impl Family {
     pub fn address_type(self) -> u32 {
         match self {
             Self::V4 => 7,
-            Self::V6 => 8,
+            Self::V6 | Self::Inet => 8,
             Self::Bridge => 9,
         }
     }
@@ -67,6 +70,7 @@ impl fmt::Display for Table {
         let family = match self.family {
             Family::V4 => "ip",
             Family::V6 => "ip6",
+            Family::Inet => "inet",
             Family::Bridge => "bridge",
         };
         write!(f, "{family} {}", self.name)
