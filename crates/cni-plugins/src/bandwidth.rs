@@ -107,7 +107,8 @@ fn limit_egress(request: &Request, socket: &mut Socket, node_end: &Link, bucket:
     let name = block_name(request);
     let fail = |refusal| Error::of_module("create intermediate block", &name, "ifb", refusal);
     let mut batch = Batch::new();
-    NewLink { mtu: Some(node_end.mtu), up: true, ..NewLink::new(&name, Kind::Ifb) }.add(&mut batch);
+    NewLink { mtu: Some(node_end.mtu), transmit_queue: Some(0), up: true, ..NewLink::new(&name, Kind::Ifb) }
+        .add(&mut batch);
     socket.request(batch).map_err(fail)?;
     let block = rtnl::link_by_name(socket, &name).map_err(fail)?.ok_or_else(|| fail(Errno::NODEV.into()))?;
     let mut batch = Batch::new();

@@ -122,14 +122,14 @@ fn ensure_bridge(socket: &mut Socket, options: &Options) -> Result<Link, Error> 
             _ => {}
         }
         found = rtnl::link_by_name(socket, name).map_err(fail)?;
-        // The node's routes for this link are ours.
-        sysctl::write_if_present(&format!("ipv6/conf/{name}/accept_ra"), "0")?;
     }
     let bridge = found.ok_or_else(|| fail(Errno::NODEV.into()))?;
     if bridge.kind != "bridge" {
         let reason = format!("{name} exists and is of kind {:?}, not a bridge", bridge.kind);
         return Err(Error::config("bridge", reason));
     }
+    // The node's routes for this link are ours.
+    sysctl::ensure_if_present(&format!("ipv6/conf/{name}/accept_ra"), "0")?;
     let wanted = if options.is_promiscuous { UP | PROMISCUOUS } else { UP };
     if bridge.flags & wanted != wanted {
         let mut batch = Batch::new();

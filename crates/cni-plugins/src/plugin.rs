@@ -112,12 +112,12 @@ impl PluginType {
             }
     }
 
-    /// Adds the pod to the network.
+    /// Runs `ADD`: adds the pod to the network.
     ///
     /// # Errors
     /// What could not be done. What was done before that is undone.
-    pub fn add(self, request: &Request) -> Result<PluginResult, Error> {
-        let result = match self {
+    pub fn attach(self, request: &Request) -> Result<PluginResult, Error> {
+        match self {
             Self::Bandwidth => bandwidth::add(request),
             Self::Bridge => bridge::add(request),
             Self::Dummy => dummy::add(request),
@@ -135,15 +135,14 @@ impl PluginType {
             Self::Tuning => tuning::add(request),
             Self::Vlan => vlan::add(request),
             Self::Vrf => vrf::add(request),
-        }?;
-        Ok(result)
+        }
     }
 
-    /// Removes the pod from the network. Succeeds for what is gone.
+    /// Runs `DEL`: removes the pod from the network. Succeeds for what is gone.
     ///
     /// # Errors
     /// What could not be removed; call it again.
-    pub fn delete(self, request: &Request) -> Result<(), Error> {
+    pub fn detach(self, request: &Request) -> Result<(), Error> {
         match self {
             Self::Bandwidth => bandwidth::delete(request),
             Self::Bridge => bridge::delete(request),
@@ -161,7 +160,7 @@ impl PluginType {
         }
     }
 
-    /// Compares the pod's network with the configuration and the previous result.
+    /// Runs `CHECK`: compares the pod's network with the configuration and the previous result.
     ///
     /// # Errors
     /// [`Error::Differs`], or the kernel's error.
@@ -187,7 +186,7 @@ impl PluginType {
         }
     }
 
-    /// Reports an error if no pod can be added.
+    /// Runs `STATUS`: reports an error if no pod can be added.
     ///
     /// # Errors
     /// Why the plugin is not ready.
@@ -201,7 +200,7 @@ impl PluginType {
         }
     }
 
-    /// Removes what attachments left that are not valid.
+    /// Runs `GC`: removes what attachments left that are not valid.
     ///
     /// # Errors
     /// What could not be removed.

@@ -30,7 +30,7 @@ pub fn run(
         Ok(Some(value)) => (value, 0),
         Err(error) => (error.to_json(&version), 1),
     };
-    // An engine that does not read the result cannot be told.
+    // An engine that does not read the result is of no concern.
     let _ = writeln!(output, "{text:#}");
     code
 }
@@ -64,8 +64,8 @@ fn respond(
         request = request.with_arguments(&variable("CNI_ARGS").unwrap_or_default())?;
     }
     match command.as_str() {
-        "ADD" => return kind.add(&request).map(|result| Some(result.to_json(request.version()))),
-        "DEL" => kind.delete(&request)?,
+        "ADD" => return kind.attach(&request).map(|result| Some(result.to_json(request.version()))),
+        "DEL" => kind.detach(&request)?,
         "CHECK" => kind.check(&request)?,
         "STATUS" => kind.status(&request)?,
         "GC" => kind.collect(&request)?,

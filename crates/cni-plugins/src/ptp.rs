@@ -45,7 +45,8 @@ impl VethPair {
                 peer_up: false,
             };
             let mtu = (self.mtu > 0).then_some(self.mtu);
-            let new = NewLink { mtu, master: self.master, up: true, ..NewLink::new(&name, kind) };
+            let new =
+                NewLink { mtu, master: self.master, transmit_queue: Some(0), up: true, ..NewLink::new(&name, kind) };
             let mut batch = Batch::new();
             new.add(&mut batch);
             match socket.request(batch) {

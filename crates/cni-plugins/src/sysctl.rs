@@ -24,6 +24,14 @@ pub(crate) fn write_if_present(key: &str, value: &str) -> Result<(), Error> {
     }
 }
 
+/// Like [`ensure`], for a sysctl that kernels without IPv6 lack.
+pub(crate) fn ensure_if_present(key: &str, value: &str) -> Result<(), Error> {
+    match ensure(key, value) {
+        Err(Error::Kernel { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
+        ensured => ensured,
+    }
+}
+
 /// Writes a value unless the sysctl has it. Reading is free of side effects, writing may not be.
 pub(crate) fn ensure(key: &str, value: &str) -> Result<(), Error> {
     if fs::read_to_string(path(key)).is_ok_and(|current| current.trim() == value) {

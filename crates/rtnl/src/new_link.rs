@@ -14,6 +14,7 @@ const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
+const IFLA_TXQLEN: u16 = 13;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_INFO_KIND: u16 = 1;
@@ -31,6 +32,8 @@ pub struct NewLink<'a> {
     pub mac: Option<[u8; 6]>,
     /// Maximum transmission unit; `None` for the kernel's default.
     pub mtu: Option<u32>,
+    /// Length of the transmit queue; `None` for the kernel's default.
+    pub transmit_queue: Option<u32>,
     /// Index of the lower link, in the namespace of the socket.
     pub parent: Option<u32>,
     /// Index of the bridge or VRF that the link becomes a port of.
@@ -108,7 +111,17 @@ impl Kind<'_> {
 impl<'a> NewLink<'a> {
     /// Describes a link that is down, in the namespace of the socket.
     pub fn new(name: &'a str, kind: Kind<'a>) -> Self {
-        Self { name, kind, mac: None, mtu: None, parent: None, master: None, namespace: None, up: false }
+        Self {
+            name,
+            kind,
+            mac: None,
+            mtu: None,
+            transmit_queue: None,
+            parent: None,
+            master: None,
+            namespace: None,
+            up: false,
+        }
     }
 
     /// Appends the message that creates the link. The kernel refuses a name that exists (`EEXIST`) and a kind that it
@@ -118,11 +131,11 @@ impl<'a> NewLink<'a> {
         batch.message(RTM_NEWLINK, CREATE | EXCL, &link_header(0, flags, flags), |m| {
             m.text(IFLA_IFNAME, self.name);
             attributes(m, self.mac, self.mtu, self.namespace);
-            if let Some(parent) = self.parent {
-                m.number(IFLA_LINK, parent);
-            }
-            if let Some(master) = self.master {
-                m.number(IFLA_MASTER, master);
+            let numbers = [(IFLA_TXQLEN, self.transmit_queue), (IFLA_LINK, self.parent), (IFLA_MASTER, self.master)];
+            for (kind, number) in numbers {
+                if let Some(number) = number {
+                    m.number(kind, number);
+                }
             }
             m.nest(IFLA_LINKINFO, |m| {
                 m.text(IFLA_INFO_KIND, self.kind.name());

@@ -107,7 +107,7 @@ pub enum Variant {
 }
 
 impl Link {
-    /// Returns the MAC address as text; empty if the link has none.
+    /// Returns the MAC address as text; empty if there is none.
     pub fn mac_text(&self) -> String {
         self.mac.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
     }

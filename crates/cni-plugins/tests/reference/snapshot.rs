@@ -1,6 +1,10 @@
 //! The state of a node and its pod, without what differs by chance.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
+
+use testbed::wait_until;
 
 use crate::node::Node;
 
@@ -35,6 +39,12 @@ const COMMANDS: [(&str, &str); 5] = [
 
 /// Takes the state of a node and its pod.
 pub(crate) fn take(node: &Node) -> Value {
+    let is_settled = || {
+        let tentative = |text: String| text.trim().is_empty();
+        tentative(node.shell("ip -6 -o addr show tentative"))
+            && tentative(node.pod_shell("ip -6 -o addr show tentative"))
+    };
+    wait_until("duplicate address detection has ended", Duration::from_secs(10), is_settled);
     let mut state = Map::new();
     for (place, shell) in
         [("node", node.shell("ls /proc/sys/net/ipv4/conf")), ("pod", node.pod_shell("ls /proc/sys/net/ipv4/conf"))]
@@ -68,7 +78,9 @@ fn lines_of(text: &str) -> Vec<String> {
 /// Rules without the comments of tables and chains, which only the reference plugins have.
 fn rules(text: &str) -> Vec<String> {
     let is_of_object = |line: &String| line.starts_with("comment ") || line.is_empty();
-    lines_of(text).into_iter().filter(|line| !is_of_object(line)).collect()
+    // A mask of zero matches everything.
+    let everything = |line: String| line.replace("ip saddr 0.0.0.0/0 ", "");
+    lines_of(text).into_iter().filter(|line| !is_of_object(line)).map(everything).collect()
 }
 
 fn clean(value: Value) -> Value {

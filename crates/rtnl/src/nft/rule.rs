@@ -41,7 +41,7 @@ pub struct Hook {
 pub struct ListedRule {
     /// Number of the rule in its table.
     pub handle: u64,
-    /// Comment; empty if it has none.
+    /// Comment; empty if there is none.
     pub comment: String,
 }
 
