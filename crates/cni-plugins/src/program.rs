@@ -16,15 +16,17 @@ const CONFIG_MAX: u64 = 4 << 20;
 /// Version of error results of requests whose version is not known.
 const NEWEST: &str = VERSIONS[VERSIONS.len() - 1];
 
-/// Runs one command of the plugin and returns the exit code. `variable` returns environment variables.
+/// Runs one command of the plugin and returns the exit code. `variable` returns environment variables. `is_new` states
+/// that the container has no address of the network yet, so that existing leases need not be read.
 pub fn run(
     kind: PluginType,
+    is_new: bool,
     variable: &dyn Fn(&'static str) -> Option<String>,
     input: impl Read,
     mut output: impl Write,
 ) -> u8 {
     let mut version = NEWEST.to_owned();
-    let outcome = respond(kind, variable, input, &mut version);
+    let outcome = respond(kind, is_new, variable, input, &mut version);
     let (text, code) = match outcome {
         Ok(None) => return 0,
         Ok(Some(value)) => (value, 0),
@@ -37,6 +39,7 @@ pub fn run(
 
 fn respond(
     kind: PluginType,
+    is_new: bool,
     variable: &dyn Fn(&'static str) -> Option<String>,
     input: impl Read,
     version: &mut String,
@@ -51,6 +54,7 @@ fn respond(
     }
     let mut request = read(kind, input, version)?;
     let directories = variable("CNI_PATH").unwrap_or_default();
+    request.is_new = is_new;
     request.directories = std::env::split_paths(&directories).collect();
     must_have(&request, &command)?;
     let path = variable("CNI_NETNS").unwrap_or_default();

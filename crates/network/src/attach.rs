@@ -70,6 +70,7 @@ impl Network {
             addresses: Vec::new(),
             ports: mapped,
             all_ports: ports.to_vec(),
+            in_process: true,
             result: None,
         };
         let pending = ns.try_clone().map_err(Error::from).map(|ns| PendingAttach {
@@ -168,6 +169,7 @@ impl PendingAttach {
                     ns_path: Some(&self.record.ns_path),
                     interface: INTERFACE,
                     ports: &self.record.all_ports,
+                    in_process: true,
                 };
                 let result = self.inner.programs.call("ADD", &chain, plugin, call, previous.as_ref()).await?;
                 let addresses = cni::addresses(&result, INTERFACE);

@@ -5,6 +5,7 @@
 mod chain;
 mod directory;
 mod exec;
+mod in_process;
 mod kill;
 mod programs;
 mod progress;
@@ -13,6 +14,7 @@ mod result;
 pub(crate) use chain::{Chain, Element, Plugin};
 pub(crate) use directory::Directory;
 pub(crate) use exec::Call;
+pub(crate) use in_process::is_built_in;
 pub(crate) use kill::kill_all_of;
 pub(crate) use programs::{Limits, Programs};
 pub use progress::PluginCall;

@@ -66,7 +66,13 @@ impl Network {
 }
 
 fn call<'a>(record: &'a Record, ns_path: Option<&'a Path>) -> Call<'a> {
-    Call { pod: &record.pod, ns_path, interface: &record.interface, ports: &record.all_ports }
+    Call {
+        pod: &record.pod,
+        ns_path,
+        interface: &record.interface,
+        ports: &record.all_ports,
+        in_process: record.in_process,
+    }
 }
 
 /// Undoes an attachment after acquiring the sandbox's lock.

@@ -21,8 +21,8 @@ use super::Range;
 use crate::Error;
 use rtnl::subnet::{address, number};
 
-/// File with the id of the boot that the leases are of.
-const BOOT_ID: &str = "boot_id";
+/// File with the id of the boot that the leases are of. `GC` of the reference plugin keeps files with this prefix.
+const BOOT_ID: &str = "last_reserved_ip.boot_id";
 /// Longest lease that is read, in bytes.
 const LEASE_MAX: u64 = 1024;
 /// By how much file times and the clock may differ.
@@ -48,7 +48,7 @@ impl Leases {
         Ok(leases)
     }
 
-    /// Releases leases that are older than this boot, once per boot. The file `boot_id` shows that it has been done.
+    /// Releases leases that are older than this boot, once per boot. A file shows that it has been done.
     fn expire(&self) -> Result<(), Error> {
         let note = self.directory.join(BOOT_ID);
         let boot_id = boot_id()?;
