@@ -32,8 +32,8 @@ pub fn run(
         Ok(Some(value)) => (value, 0),
         Err(error) => (error.to_json(&version), 1),
     };
-    // An engine that does not read the result is of no concern.
-    let _ = writeln!(output, "{text:#}");
+    // In one call. An engine that does not read the result is of no concern.
+    let _ = output.write_all(format!("{text:#}\n").as_bytes());
     code
 }
 

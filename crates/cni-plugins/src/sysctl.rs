@@ -1,6 +1,10 @@
 //! Sysctls of network namespaces. A file under `/proc/sys/net` refers to the namespace of the thread that opens it.
 
-use std::{fs, io, path::PathBuf};
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    path::PathBuf,
+};
 
 use rtnl::subnet::Subnet;
 
@@ -13,7 +17,9 @@ fn path(key: &str) -> PathBuf {
 /// Writes a value, in the namespace of the calling thread.
 pub(crate) fn write(key: &str, value: &str) -> Result<(), Error> {
     let path = path(key);
-    fs::write(&path, value).map_err(|e| Error::path("write", &path, e))
+    // Without O_CREAT, so that a sysctl that the kernel lacks is `ENOENT`.
+    let file = OpenOptions::new().write(true).open(&path);
+    file.and_then(|mut file| file.write_all(value.as_bytes())).map_err(|e| Error::path("write", &path, e))
 }
 
 /// Like [`write`], for a sysctl that kernels without IPv6, or older ones, lack.

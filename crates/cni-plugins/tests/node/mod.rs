@@ -13,6 +13,11 @@ use testbed::shell;
 /// Directory with a link to the program under test for each type.
 const OWN_PROGRAMS: &str = "/run/programs";
 
+/// Container id of pods.
+const CONTAINER: &str = "0123456789abcdef";
+/// Name and container id of a node's second pod.
+pub(crate) const SECOND: &str = "second";
+
 /// A node and a pod of it.
 pub(crate) struct Node {
     /// Name, which is that of the node's namespace; the pod's is `<name>-pod`.
@@ -74,7 +79,7 @@ impl Node {
             .arg(format!("--net=/run/netns/{}", self.name))
             .arg(programs.join(kind))
             .env("CNI_COMMAND", command)
-            .env("CNI_CONTAINERID", "0123456789abcdef")
+            .env("CNI_CONTAINERID", if self.name == SECOND { SECOND } else { CONTAINER })
             .env("CNI_NETNS", self.pod_path())
             .env("CNI_IFNAME", "eth0")
             .env("CNI_ARGS", arguments)
