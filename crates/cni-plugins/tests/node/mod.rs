@@ -33,7 +33,10 @@ pub(crate) struct Failure {
 
 /// Makes the links to the program under test, and returns their directory.
 pub(crate) fn own_programs() -> PathBuf {
-    let program = env!("CARGO_BIN_EXE_pinion-cni");
+    // The static program if it was built, which also exists in a virtual machine.
+    let built = std::env::var_os("PINION_BIN").map(|directory| Path::new(&directory).join("pinion-cni"));
+    let program = built.unwrap_or_else(|| env!("CARGO_BIN_EXE_pinion-cni").into());
+    let program = program.display();
     shell(&format!(
         "mkdir -p {OWN_PROGRAMS}; for name in $({program} --list); do ln -sf {program} {OWN_PROGRAMS}/$name; done"
     ));
