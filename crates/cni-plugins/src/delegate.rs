@@ -1,14 +1,18 @@
 //! Runs a plugin program for a part of the work, as the specification describes delegation.
 
 use std::{
-    io::{Read, Write},
+    fs::File,
+    io::{Read, Seek, Write},
     path::PathBuf,
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{MemfdFlags, memfd_create},
+};
 use serde_json::Value;
 
 use crate::{Error, PluginResult, Request};
@@ -36,10 +40,10 @@ pub(crate) fn run(command: &'static str, kind: &str, request: &Request) -> Resul
     }
     let input = Value::Object(config).to_string();
     // The other parameters are those that this program was called with.
-    let spawned =
-        Command::new(&program).env("CNI_COMMAND", command).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let stdin = file_of(input.as_bytes()).map_err(|e| failed(kind, format!("pass its configuration: {e}")))?;
+    let spawned = Command::new(&program).env("CNI_COMMAND", command).stdin(stdin).stdout(Stdio::piped()).spawn();
     let mut child = spawned.map_err(|e| failed(kind, format!("start {}: {e}", program.display())))?;
-    let finished = converse(&mut child, input.as_bytes());
+    let finished = read_result(&mut child);
     if finished.is_err() {
         // It has failed already: what matters is that it ends.
         let _ = child.kill();
@@ -54,19 +58,25 @@ fn find(kind: &str, request: &Request) -> Result<PathBuf, Error> {
     paths.find(|path| path.is_file()).ok_or_else(|| failed(kind, "its program is not in CNI_PATH"))
 }
 
-fn converse(child: &mut Child, input: &[u8]) -> std::io::Result<(Vec<u8>, bool)> {
+/// Returns a file in memory with a content. Unlike a pipe it neither blocks nor breaks if the program does not read it.
+fn file_of(content: &[u8]) -> std::io::Result<File> {
+    let mut file = File::from(memfd_create("configuration", MemfdFlags::CLOEXEC)?);
+    file.write_all(content)?;
+    file.rewind()?;
+    Ok(file)
+}
+
+/// Reads the output of a program and waits for its end; returns the output, and whether it succeeded.
+fn read_result(child: &mut Child) -> std::io::Result<(Vec<u8>, bool)> {
     let deadline = Instant::now() + TIMEOUT;
     let timed_out = || std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no result within {TIMEOUT:?}"));
-    if let Some(mut stdin) = child.stdin.take() {
-        // A program that does not read its configuration shows that by its exit code.
-        let _ = stdin.write_all(input);
-    }
     let mut output = Vec::new();
     if let Some(mut stdout) = child.stdout.take() {
         let mut buffer = [0; 4096];
         loop {
             let left = deadline.checked_duration_since(Instant::now()).ok_or_else(timed_out)?;
-            let wait = Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: 0 };
+            let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
+            let wait = Timespec { tv_sec: seconds, tv_nsec: left.subsec_nanos().into() };
             let mut ready = [PollFd::new(&stdout, PollFlags::IN)];
             if poll(&mut ready, Some(&wait))? == 0 {
                 continue;

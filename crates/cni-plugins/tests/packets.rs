@@ -301,3 +301,31 @@ fn addresses_of_attachments_that_are_not_valid_are_released() {
         assert_eq!(collect(json!([])), 0);
     });
 }
+
+#[test]
+fn other_address_management_is_a_program() {
+    on_a_node(Namespaces::NETWORK, || {
+        let (node, programs) = (Node::new("first"), own_programs());
+        let program = |name: &str, script: &str| {
+            std::fs::write(programs.join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
+            shell(&format!("chmod 755 {}/{name}", programs.display()));
+        };
+        let chain =
+            |kind: &str| Chain::new(vec![json!({"type": "ptp", "ipam": {"type": kind, "x": "y".repeat(200_000)}})]);
+        let result = r#"{"cniVersion":"1.1.0","ips":[{"address":"10.7.0.5/24","gateway":"10.7.0.1"}]}"#;
+        program("lender", &format!("echo $CNI_COMMAND >> /run/calls; [ $CNI_COMMAND = DEL ] || echo '{result}'"));
+        // A configuration of 200 kB that the program does not read.
+        let results = chain("lender").add(&node, &programs).unwrap();
+        assert_eq!(results[0]["ips"][0]["address"], "10.7.0.5/24");
+        chain("lender").run(&node, &programs, "DEL", &results[0]).unwrap();
+        assert_eq!(std::fs::read_to_string("/run/calls").unwrap(), "ADD\nDEL\n");
+        program("refusing", r#"echo '{"code": 11, "msg": "later"}'; exit 1"#);
+        let failure = chain("refusing").add(&node, &programs).unwrap_err();
+        assert_eq!((failure.code, failure.message.contains("refusing: later")), (11, true), "{}", failure.message);
+        program("endless", "exec cat /dev/zero");
+        assert!(chain("endless").add(&node, &programs).unwrap_err().message.contains("longer than 1 MiB"));
+        assert_eq!(chain("absent").add(&node, &programs).unwrap_err().code, 999);
+        assert_eq!(chain("../../bin/sh").add(&node, &programs).unwrap_err().code, 7);
+        assert!(!node.shell("ip -o link").contains("veth"));
+    });
+}
