@@ -21,7 +21,6 @@ use crate::{
     listener,
     network::Inner,
     nft::Mapping,
-    rtnl,
 };
 
 /// Reason of the error that is returned when no element of the chain produced a result.
@@ -82,6 +81,7 @@ impl PendingAttach {
                     interface: &self.record.interface,
                     ports: &self.record.all_ports,
                     selection: self.record.selection.as_ref(),
+                    in_process: true,
                 };
                 let result = self.inner.programs.call("ADD", &chain, plugin, call, previous.as_ref()).await?;
                 let addresses = cni::addresses(&result, &self.record.interface);
@@ -217,8 +217,8 @@ impl Step {
     fn loopback(&self) -> Result<(), Error> {
         self.ns.enter(|| {
             let mut socket =
-                crate::netlink::Socket::route().map_err(|e| Error::kernel("open", "rtnetlink socket in the pod", e))?;
-            let mut batch = crate::netlink::Batch::new();
+                rtnl::netlink::Socket::route().map_err(|e| Error::kernel("open", "rtnetlink socket in the pod", e))?;
+            let mut batch = rtnl::netlink::Batch::new();
             rtnl::set_up(&mut batch, "lo");
             socket.request(batch).map_err(|e| Error::kernel("set up", "lo in the pod", e))
         })?

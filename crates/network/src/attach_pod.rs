@@ -178,6 +178,7 @@ fn record(
         addresses: Vec::new(),
         ports: if chain.maps_ports() { ports.to_vec() } else { Vec::new() },
         all_ports: ports.to_vec(),
+        in_process: true,
         result: None,
         position,
         selection: selection.clone(),

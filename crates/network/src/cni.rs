@@ -5,6 +5,7 @@
 mod chain;
 mod directory;
 mod exec;
+mod in_process;
 mod kill;
 mod load;
 mod programs;
@@ -14,6 +15,7 @@ mod result;
 
 pub(crate) use chain::{Chain, Element, Plugin};
 pub(crate) use directory::Directory;
+pub(crate) use in_process::is_built_in;
 pub(crate) use kill::kill_all_of;
 pub(crate) use programs::{Limits, Programs};
 pub use progress::PluginCall;

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::{Counters, Error, attachment_key::INTERFACE, bridge::host_link, netlink::Socket, rtnl};
+use crate::{Counters, Error, attachment_key::INTERFACE, bridge::host_link};
+use rtnl::netlink::Socket;
 
 /// Returns the counters of all links except `lo`. Opens a new socket for each call, because an open socket keeps its
 /// network namespace alive.

@@ -2,11 +2,9 @@
 
 use std::net::IpAddr;
 
-use crate::{
-    Error,
-    netlink::{Refusal, Socket},
-    rtnl,
-};
+use rtnl::netlink::{Batch, Refusal, Socket};
+
+use crate::Error;
 
 /// Replaces the pod's default routes, of the families that the gateways have, by routes through these gateways on an
 /// interface. Routes of other tables than the main one stay.
@@ -18,7 +16,7 @@ pub(crate) fn replace(ns: &netns::Namespace, interface: &str, gateways: &[IpAddr
         let link = rtnl::link_by_name(&mut socket, &interface).map_err(fail)?;
         let link = link.ok_or_else(|| fail(rustix::io::Errno::NODEV.into()))?;
         let defaults = rtnl::default_routes(&mut socket).map_err(fail)?;
-        let mut batch = crate::netlink::Batch::new();
+        let mut batch = Batch::new();
         for route in defaults.iter().filter(|route| gateways.iter().any(|ip| ip.is_ipv4() == route.is_ipv4)) {
             rtnl::delete_default_route(&mut batch, route);
         }

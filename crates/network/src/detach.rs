@@ -75,6 +75,7 @@ pub(crate) fn call<'a>(record: &'a Record, ns_path: Option<&'a Path>) -> Call<'a
         interface: &record.interface,
         ports: &record.all_ports,
         selection: record.selection.as_ref(),
+        in_process: record.in_process,
     }
 }
 

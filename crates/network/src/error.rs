@@ -122,6 +122,20 @@ pub enum Error {
     Namespace(#[from] netns::Error),
 }
 
+impl From<cni_plugins::Error> for Error {
+    fn from(error: cni_plugins::Error) -> Self {
+        match error {
+            cni_plugins::Error::Kernel { operation, object, cause } => Self::Kernel { operation, object, cause },
+            cni_plugins::Error::Config { object, reason } => Self::Config { object, reason },
+            cni_plugins::Error::Exhausted { network, ranges, leased } => {
+                Self::Exhausted { network, subnet: ranges, leased }
+            }
+            cni_plugins::Error::Namespace(error) => Self::Namespace(error),
+            other => Self::config("network", other.to_string()),
+        }
+    }
+}
+
 impl Error {
     /// Returns the category.
     pub fn kind(&self) -> ErrorKind {

@@ -15,8 +15,10 @@ use rustix::io::Errno;
 
 use crate::{
     Error, PortMapping, Protocol,
-    netlink::{Refusal, Socket},
     nft::{self, Element, Family, Mapping, Table, Transaction},
+};
+use rtnl::{
+    netlink::{Refusal, Socket},
     subnet::Subnet,
 };
 
@@ -113,7 +115,7 @@ impl Firewall {
     /// Opens the tables of the daemon with this state directory, in the network namespace of the calling thread.
     pub(crate) fn open(state: &Path) -> Result<Self, Error> {
         let socket = Socket::netfilter().map_err(|e| Error::kernel("open", "nftables socket", e))?;
-        let tables = FAMILIES.map(|family| Table::of(state, family));
+        let tables = FAMILIES.map(|family| nft::table_of(state, family));
         Ok(Self { state: Mutex::new(State { socket, tables, desired: DesiredState::default(), created: [false; 2] }) })
     }
 

@@ -34,6 +34,9 @@ pub(crate) struct Record {
     pub(crate) ports: Vec<PortMapping>,
     /// All ports, passed to plugins.
     pub(crate) all_ports: Vec<PortMapping>,
+    /// Whether built-in types ran in the daemon's process. Otherwise their programs attached the pod.
+    #[serde(default)]
+    pub(crate) in_process: bool,
     /// CNI result, passed to plugins' `DEL` and `CHECK`.
     pub(crate) result: Option<serde_json::Value>,
     /// Position among the pod's attachments; zero for the primary one.

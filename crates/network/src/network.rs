@@ -19,7 +19,7 @@ use crate::{
     activity::{Activity, Collected},
     attachment_key::AttachmentKey,
     bridge::{BridgeOptions, Bridges},
-    cni::{Chain, Directory, Element, Limits, PluginCall, Programs},
+    cni::{self, Chain, Directory, Element, Limits, PluginCall, Programs},
     counters::{self, NodeEnds},
     firewall::Firewall,
     ipam::Leases,
@@ -188,8 +188,9 @@ impl Network {
     pub fn ready(&self) -> Result<(), Error> {
         let chain = self.inner.chain()?;
         for plugin in chain.plugins() {
-            let program = self.inner.programs.find(&plugin.kind);
-            if program.map_err(|e| Error::plugin(&plugin.kind, "lookup", e))?.is_none() {
+            let is_built_in = cni::is_built_in(&plugin.kind, &plugin.config);
+            let program = || self.inner.programs.find(&plugin.kind);
+            if !is_built_in && program().map_err(|e| Error::plugin(&plugin.kind, "lookup", e))?.is_none() {
                 return Err(self.inner.programs.missing(&plugin.kind, "lookup"));
             }
             if let Some(reason) = lock(&self.inner.failed_status).get(&plugin.kind) {
@@ -339,7 +340,7 @@ impl Inner {
             (None, None) => self.leases_directory().join(".built-in"),
             (None, Some(_)) => self.leases_directory().join(&chain.name),
         };
-        Leases::open(&chain.name, &directory).map(Some)
+        Ok(Some(Leases::open(&chain.name, &directory)?))
     }
 
     pub(crate) fn leases_directory(&self) -> PathBuf {

@@ -16,7 +16,6 @@ use crate::{
     detach::undo,
     ipam::Leases,
     network::{Inner, lock},
-    rtnl,
 };
 
 /// How many attachments are undone at the same time, so that one slow plugin does not delay the others.

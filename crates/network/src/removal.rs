@@ -12,11 +12,8 @@ use std::{
 
 use rustix::io::Errno;
 
-use crate::{
-    Error,
-    netlink::{Batch, Refusal, Socket},
-    rtnl,
-};
+use crate::Error;
+use rtnl::netlink::{Batch, Refusal, Socket};
 
 /// Maximum links per request: other users of rtnetlink are blocked for 0.5 to 0.8 ms per link.
 const BATCH: usize = 64;

@@ -10,7 +10,9 @@ use std::{collections::BTreeMap, net::IpAddr};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::{PortMapping, subnet::Subnet};
+use rtnl::subnet::Subnet;
+
+use crate::PortMapping;
 
 pub(crate) use parse::parse;
 

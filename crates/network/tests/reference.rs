@@ -1,26 +1,30 @@
-//! Runs the CNI reference plugins as programs:
+//! Runs the CNI reference plugins as programs, by names that are not built in:
 //! `PINION_TEST_CNI_BIN=<directory> cargo test -p network --features reference-plugins`
 
 mod node;
 
-use std::{collections::HashSet, fs};
+use std::{collections::HashSet, fs, os::unix::fs::symlink, path::Path};
 
 use node::{attach, attach_pod, config, files, on_a_node, open, plugins::named_list, pod_with, request, serve};
 use testbed::shell;
 
 const LIST: &str = r#"{"cniVersion": "1.0.0", "name": "test", "plugins": [
-    {"type": "bridge", "bridge": "cni5", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true, "promiscMode": false,
+    {"type": "go-bridge", "bridge": "cni5", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
         "ipam": {"type": "host-local", "subnet": "10.5.0.0/24", "dataDir": "/run/cni"}},
-    {"type": "portmap", "capabilities": {"portMappings": true}},
-    {"type": "tuning", "sysctl": {"net.core.somaxconn": "77"}}]}"#;
+    {"type": "go-portmap", "capabilities": {"portMappings": true}},
+    {"type": "go-tuning", "sysctl": {"net.core.somaxconn": "77"}}]}"#;
 
 #[test]
 fn the_reference_plugins() {
     let directory = std::env::var_os("PINION_TEST_CNI_BIN").expect("PINION_TEST_CNI_BIN is set");
     on_a_node(|| async move {
-        let with = network::Config { cni_bin_dirs: vec![directory.into()], ..config() };
-        let network = open(with);
-        // `promiscMode` is not supported by the built-in bridge: it makes the plugins run as programs.
+        fs::create_dir_all("/run/bin").unwrap();
+        for (name, program) in
+            [("go-bridge", "bridge"), ("go-portmap", "portmap"), ("go-tuning", "tuning"), ("host-local", "host-local")]
+        {
+            symlink(Path::new(&directory).join(program), Path::new("/run/bin").join(name)).unwrap();
+        }
+        let network = open(config());
         fs::create_dir_all("/run/net.d").unwrap();
         fs::write("/run/net.d/10.conflist", LIST).unwrap();
         let pod = attach(&network, 1, &[]).await;

@@ -41,6 +41,7 @@ pub mod signal_fd;
 pub mod signals;
 pub mod socket_queue;
 pub mod spawn;
+pub mod tap;
 pub mod terminal_output;
 pub mod user_namespace;
 pub mod wait_usage;

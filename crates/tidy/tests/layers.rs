@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, process::Command};
 use tidy::workspace_root;
 
 /// Crate → the crates of this workspace that it may depend on. No other dependency between crates is allowed.
-const ALLOWED: [(&str, &[&str]); 34] = [
+const ALLOWED: [(&str, &[&str]); 36] = [
     ("telemetry", &[]),
     ("otlp", &["telemetry"]),
     ("doctor", &["syscall"]),
@@ -27,7 +27,9 @@ const ALLOWED: [(&str, &[&str]); 34] = [
     ("pinmon", &["monitor-api", "pod-init", "container", "cgroup", "seccomp", "oci", "syscall"]),
     ("pinrun", &["container", "cgroup", "seccomp", "oci", "syscall"]),
     ("image", &["telemetry", "oci", "syscall"]),
-    ("network", &["telemetry", "offload", "netns", "syscall"]),
+    ("rtnl", &["syscall"]),
+    ("cni-plugins", &["netns", "rtnl", "syscall"]),
+    ("network", &["telemetry", "offload", "netns", "rtnl", "cni-plugins", "syscall"]),
     (
         "pod",
         &[
@@ -68,13 +70,15 @@ const ALLOWED: [(&str, &[&str]); 34] = [
 const TESTBED: &str = "testbed";
 
 /// Crates that are linked into small, single-threaded, static programs; they must not depend on an async runtime.
-const SMALL: [&str; 11] = [
+const SMALL: [&str; 13] = [
     "telemetry",
     "syscall",
     "oci",
     "seccomp",
     "cgroup",
     "netns",
+    "rtnl",
+    "cni-plugins",
     "container",
     "monitor-api",
     "pod-init",

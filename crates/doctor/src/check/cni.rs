@@ -6,8 +6,25 @@ use serde_json::Value;
 
 use crate::{Node, finding::Verdict};
 
-/// Plugins that the daemon implements itself.
-const BUILT_IN: [&str; 4] = ["bridge", "loopback", "portmap", "host-local"];
+/// Types of plugins that the daemon implements itself. `firewall` is not among them: by default it needs its program.
+const BUILT_IN: [&str; 16] = [
+    "bandwidth",
+    "bridge",
+    "dummy",
+    "host-device",
+    "host-local",
+    "ipvlan",
+    "loopback",
+    "macvlan",
+    "portmap",
+    "ptp",
+    "sbr",
+    "static",
+    "tap",
+    "tuning",
+    "vlan",
+    "vrf",
+];
 /// Parts of the names of files that other engines' packages install.
 const OTHERS: [(&str, &str); 4] =
     [("crio", "CRI-O"), ("podman", "Podman"), ("containerd", "containerd"), ("docker", "Docker")];

@@ -14,8 +14,10 @@ use crate::{
     Error,
     firewall::Firewall,
     ipam::{Leases, Route},
+};
+use rtnl::{
+    BridgeLink, Veth,
     netlink::{Batch, Refusal, Socket},
-    rtnl::{self, BridgeLink, Veth},
     subnet::{Subnet, octets},
 };
 
@@ -125,7 +127,7 @@ impl Bridges {
                 Err(e) => {
                     let addresses: Vec<IpAddr> = taken.iter().map(|(s, _)| s.address).collect();
                     leases.release(&addresses, sandbox)?;
-                    return Err(e);
+                    return Err(e.into());
                 }
             }
         }

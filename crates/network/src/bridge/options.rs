@@ -6,9 +6,8 @@ use serde_json::Value;
 use crate::{
     Config, Error,
     ipam::{HostLocal, Range, Route},
-    rtnl,
-    subnet::Subnet,
 };
+use rtnl::subnet::Subnet;
 
 /// Options of a bridge network.
 #[derive(Clone, Debug, PartialEq, Eq)]

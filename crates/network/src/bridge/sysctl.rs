@@ -2,7 +2,8 @@
 
 use std::{fs, io, path::Path};
 
-use crate::{Error, subnet::Subnet};
+use crate::Error;
+use rtnl::subnet::Subnet;
 
 const FORWARD_V4: &str = "/proc/sys/net/ipv4/ip_forward";
 const FORWARD_V6: &str = "/proc/sys/net/ipv6/conf/all/forwarding";

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use cni_plugins::PluginType;
 use rustix::process::Pid;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -20,7 +21,7 @@ use tokio::{
 use tracing::{Instrument, debug_span};
 
 use super::{
-    Chain, Plugin,
+    Chain, Plugin, in_process,
     kill::kill,
     programs::{Invocation, Programs, StartError},
     request::{Call, collection, configuration},
@@ -64,7 +65,8 @@ impl Programs {
             ("CNI_NETNS", call.ns_path.map(Path::as_os_str).unwrap_or_default().to_owned()),
             ("CNI_ARGS", call.arguments().map_err(fail)?.into()),
         ];
-        let invocation = Invocation { environment, sandbox: Some(&call.pod.sandbox) };
+        let sandbox = Some(call.pod.sandbox.as_str());
+        let invocation = Invocation { environment, sandbox, is_of_program: !call.in_process };
         let running = self.progress.begin(&call.pod.sandbox, &plugin.kind, command);
         let outcome = self.run(command, &plugin.kind, &config, &invocation).await;
         running.end(outcome.as_ref().err().map(|error| self.text(error)).as_deref());
@@ -143,13 +145,33 @@ impl Programs {
         invocation: &Invocation<'_>,
     ) -> Result<Vec<u8>, RunError> {
         let (began, _running) = (Instant::now(), Gauge::hold(&self.metrics.plugins_running));
-        let work = self.run_program(command, kind, config, invocation);
+        let work = async {
+            match in_process::plugin_type(kind, config, invocation) {
+                Some(built_in) => self.run_in_process(built_in, command, config, invocation).await,
+                None => self.run_program(command, kind, config, invocation).await,
+            }
+        };
         let outcome = work.instrument(debug_span!("plugin", plugin = kind, command)).await;
         self.metrics.plugin_duration.observe(began.elapsed());
         if outcome.is_err() {
             self.metrics.plugin_failed.add(1);
         }
         outcome
+    }
+
+    async fn run_in_process(
+        &self,
+        kind: PluginType,
+        command: &'static str,
+        config: &Map<String, Value>,
+        invocation: &Invocation<'_>,
+    ) -> Result<Vec<u8>, RunError> {
+        let (is_success, output) = in_process::run(kind, command, config, invocation).await.map_err(RunError::Other)?;
+        if is_success {
+            return Ok(output);
+        }
+        let error = serde_json::from_slice::<PluginError>(&output);
+        Err(error.map_or_else(|e| RunError::Other(e.to_string()), RunError::Plugin))
     }
 
     async fn run_program(

@@ -50,6 +50,8 @@ pub(crate) struct Programs {
 pub(super) struct Invocation<'a> {
     pub(super) environment: Vec<(&'static str, std::ffi::OsString)>,
     pub(super) sandbox: Option<&'a str>,
+    /// Whether the pod was attached by the plugin's program, which may keep state of its own.
+    pub(super) is_of_program: bool,
 }
 
 /// Why a program could not be started.

@@ -20,6 +20,8 @@ pub(crate) struct Call<'a> {
     pub(crate) ports: &'a [PortMapping],
     /// What the pod requests of the network.
     pub(crate) selection: Option<&'a NetworkSelection>,
+    /// Whether built-in types run in this process.
+    pub(crate) in_process: bool,
 }
 
 impl Call<'_> {

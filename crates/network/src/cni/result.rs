@@ -5,7 +5,8 @@ use std::{net::IpAddr, path::Path};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Attachment, bridge::Endpoint, subnet::Subnet};
+use crate::{Attachment, bridge::Endpoint};
+use rtnl::subnet::Subnet;
 
 /// Maximum length of every list in a result.
 const LIST_MAX: usize = 64;

@@ -2,14 +2,11 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use super::{
-    expression::NAME,
-    table::Table,
-    transaction::{Transaction, header, kind},
-};
-use crate::{
+use super::{Table, Transaction};
+use crate::port_mapping::Protocol;
+use rtnl::nft::{expression::NAME, header, kind};
+use rtnl::{
     netlink::{Batch, Refusal, Socket, attributes, find},
-    port_mapping::Protocol,
     subnet::{Subnet, address, number, octets},
 };
 
@@ -88,7 +85,7 @@ pub(crate) fn bridge_elements<'a>(names: impl Iterator<Item = &'a str>) -> Vec<E
 
 /// Adds elements. The kernel refuses an element that exists with different data (`EEXIST`).
 pub(crate) fn add_elements(t: &mut Transaction, elements: &[Element]) {
-    change_elements(t, NEWSETELEM, crate::netlink::CREATE, elements);
+    change_elements(t, NEWSETELEM, rtnl::netlink::CREATE, elements);
 }
 
 /// Deletes elements. The kernel refuses to delete an element that does not exist (`ENOENT`).

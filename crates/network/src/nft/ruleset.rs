@@ -30,12 +30,11 @@
 //! (CVE-2020-8558). IPv6 has no `route_localnet`, hence no rules for loopback: a host port is not reachable on `::1`.
 
 use super::{
+    Family, Table, Transaction,
     element::{Element, add_elements},
-    expression::{self as e, FIRST},
-    table::{Family, Table},
-    transaction::Transaction,
 };
-use crate::netlink::Batch;
+use rtnl::netlink::Batch;
+use rtnl::nft::expression::{self as e, FIRST};
 
 const NEWTABLE: u16 = 0;
 const DELTABLE: u16 = 2;
@@ -137,7 +136,7 @@ fn chains(t: &mut Transaction) {
 }
 
 fn rule(t: &mut Transaction, chain: &str, expressions: impl FnOnce(&mut Batch)) {
-    t.add(NEWRULE, crate::netlink::CREATE | APPEND, |m| {
+    t.add(NEWRULE, rtnl::netlink::CREATE | APPEND, |m| {
         m.text(2, chain);
         m.nest(4, expressions);
     });
@@ -226,7 +225,7 @@ fn masquerade_rules(t: &mut Transaction, family: Family) {
     });
     let (multicast_mask, multicast) = match family {
         Family::V4 => (0xf0, 0xe0),
-        Family::V6 => (0xff, 0xff),
+        Family::V6 | Family::Inet | Family::Bridge => (0xff, 0xff),
     };
     let head = |byte: u8| {
         let mut bytes = vec![0; family.words() as usize * 4];

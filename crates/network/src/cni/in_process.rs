@@ -1,0 +1,43 @@
+//! Plugins that run in this process: the types of the reference plugins, with the parameters that their programs get.
+
+use cni_plugins::{PluginType, program};
+use serde_json::{Map, Value};
+
+use super::programs::Invocation;
+
+/// Returns the type whose functions replace the program of a plugin; `None` if the program is needed: for other types,
+/// for options that only the program has, and for pods that the program attached.
+pub(super) fn plugin_type(kind: &str, config: &Map<String, Value>, invocation: &Invocation<'_>) -> Option<PluginType> {
+    PluginType::from_name(kind).filter(|kind| !invocation.is_of_program && kind.supports(config))
+}
+
+/// Reports whether a plugin needs no program.
+pub(crate) fn is_built_in(kind: &str, config: &Map<String, Value>) -> bool {
+    plugin_type(kind, config, &Invocation::default()).is_some()
+}
+
+/// Runs a command on a blocking thread; returns whether it succeeded, and its output. Nothing that it waits for takes
+/// long: the kernel's answers, locks of leases, and at most five seconds for duplicate address detection.
+pub(super) async fn run(
+    kind: PluginType,
+    command: &'static str,
+    config: &Map<String, Value>,
+    invocation: &Invocation<'_>,
+) -> Result<(bool, Vec<u8>), String> {
+    let input = serde_json::to_vec(config).map_err(|e| e.to_string())?;
+    let environment: Vec<(&'static str, String)> = invocation
+        .environment
+        .iter()
+        .map(|(name, value)| (*name, value.to_string_lossy().into_owned()))
+        .chain([("CNI_COMMAND", command.to_owned())])
+        .collect();
+    let work = move || {
+        let variable =
+            |name: &'static str| environment.iter().find(|(key, _)| *key == name).map(|(_, value)| value.clone());
+        let mut output = Vec::new();
+        // The ledger permits one attachment of an interface of a sandbox only.
+        let code = program::run(kind, true, &variable, &input[..], &mut output);
+        (code == 0, output)
+    };
+    offload::blocking(work).await.map_err(|bug| bug.to_string())
+}

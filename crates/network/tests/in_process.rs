@@ -1,0 +1,143 @@
+//! Types of the reference plugins that run in the daemon's process: no program is in the plugin directory.
+
+mod node;
+
+use std::fs;
+
+use node::{
+    assert_clean, attach, config, ns_path, on_a_node, open, outside, request, request_from, serve, tcp, try_attach,
+};
+use testbed::shell;
+
+fn list(plugins: &str) {
+    let text = format!(r#"{{"cniVersion": "1.1.0", "name": "test", "plugins": [{plugins}]}}"#);
+    fs::create_dir_all("/run/net.d").unwrap();
+    fs::write("/run/net.d/10.conflist", text).unwrap();
+}
+
+const ADDRESSES: &str = r#""ipam": {"type": "host-local", "dataDir": "/run/leases", "ranges": [[{"subnet": "10.5.0.0/24"}],
+    [{"subnet": "fd05::/64"}]], "routes": [{"dst": "0.0.0.0/0"}]}"#;
+const PORTMAP: &str = r#"{"type": "portmap", "capabilities": {"portMappings": true}}"#;
+
+fn leases() -> String {
+    shell("ls /run/leases/test | grep -E \"^[0-9a-f]+[.:]\" || true")
+}
+
+#[test]
+fn a_routed_pod_with_ports_and_limits_needs_no_program() {
+    on_a_node(|| async {
+        list(&format!(
+            r#"{{"type": "ptp", "ipMasq": true, {ADDRESSES}}}, {{"type": "bandwidth", "ingressRate": 80000000,
+            "ingressBurst": 8000000, "egressRate": 80000000, "egressBurst": 8000000}},
+            {{"type": "tuning", "dataDir": "/run/tuning", "sysctl": {{"net.core.somaxconn": "77"}}, "mtu": 1300}}, {PORTMAP}"#
+        ));
+        let (network, outside) = (open(config()), outside());
+        network.ready().unwrap();
+        let pod = attach(&network, 1, &[tcp(8080, 80)]).await;
+        assert_eq!((pod.ip().to_string().as_str(), leases().lines().count()), ("10.5.0.2", 2));
+        serve(&pod.ns, "0.0.0.0:80");
+        // From the node, from its loopback address, and from another machine, which the pod sees as it is.
+        assert_eq!(request("10.5.0.2:80").unwrap(), "10.5.0.1");
+        assert!(request("127.0.0.1:8080").is_ok());
+        assert_eq!(request_from(&outside, "192.0.2.1:8080").unwrap(), "192.0.2.2");
+        // The other machine has no route to pods: it sees the node.
+        serve(&outside, "192.0.2.2:81");
+        assert_eq!(request_from(&pod.ns, "192.0.2.2:81").unwrap(), "192.0.2.1");
+        let inside = shell(
+            "ip netns exec pod-1 sh -c \"cat /proc/sys/net/core/somaxconn /sys/class/net/eth0/mtu; ip link show eth0\"",
+        );
+        assert!(inside.starts_with("77\n") && inside.contains("mtu 1300"), "{inside}");
+        assert_eq!(shell("tc qdisc show | grep -c tbf").trim(), "2");
+        let calls: Vec<String> = network.calls(&pod.id).into_iter().map(|call| call.plugin).collect();
+        assert_eq!(calls, ["ptp", "bandwidth", "tuning", "portmap"]);
+
+        network.check(&pod.id).await.unwrap();
+        shell("ip netns exec pod-1 ip link set eth0 mtu 1400");
+        assert!(network.check(&pod.id).await.unwrap_err().to_string().contains("mtu"));
+        network.detach(&pod.id).await.unwrap();
+        assert!(request("127.0.0.1:8080").is_err());
+        assert_eq!(leases(), "");
+        let left = shell("ip -o link; nft list ruleset; ls /run/tuning");
+        assert!(
+            !left.contains("veth") && !left.contains("ifb") && !left.contains("10.5.0.2") && !left.contains(".json"),
+            "{left}"
+        );
+        assert_clean();
+    });
+}
+
+#[test]
+fn macvlan_pods_reach_each_other() {
+    on_a_node(|| async {
+        shell("ip link add up0 type veth peer name up1 && ip link set up0 up && ip link set up1 up");
+        list(&format!(r#"{{"type": "macvlan", "master": "up0", {ADDRESSES}}}"#));
+        let network = open(config());
+        let (one, two) = (attach(&network, 1, &[]).await, attach(&network, 2, &[]).await);
+        serve(&one.ns, "0.0.0.0:80");
+        assert_eq!(request_from(&two.ns, "10.5.0.2:80").unwrap(), "10.5.0.3");
+        network.detach(&one.id).await.unwrap();
+        // The namespace is gone: the lease is released nevertheless.
+        shell("ip netns del pod-2");
+        drop(two.ns);
+        network.detach(&two.id).await.unwrap();
+        assert_eq!(leases(), "");
+        assert_clean();
+    });
+}
+
+#[test]
+fn a_failed_attachment_is_undone() {
+    on_a_node(|| async {
+        // The second plugin refuses the first one's result: a veth pair has no limit without a node's end.
+        list(&format!(r#"{{"type": "ptp", {ADDRESSES}}}, {{"type": "tuning", "sysctl": {{"kernel.panic": "1"}}}}"#));
+        let network = open(config());
+        let error = try_attach(&network, 1, &[]).await.err().unwrap().to_string();
+        assert!(error.contains("tuning ADD") && error.contains("not a sysctl of the network"), "{error}");
+        assert_eq!(leases(), "");
+        assert!(!shell("ip -o link").contains("veth"));
+        // An address that is taken, and a master that does not exist.
+        list(&format!(r#"{{"type": "macvlan", "master": "none0", {ADDRESSES}}}"#));
+        let error = try_attach(&network, 1, &[]).await.err().unwrap().to_string();
+        assert!(error.contains("find master none0: No such device"), "{error}");
+        assert_eq!(leases(), "");
+        assert_clean();
+    });
+}
+
+#[test]
+fn options_that_only_the_program_has_need_the_program() {
+    on_a_node(|| async {
+        for plugin in [
+            r#"{"type": "portmap", "conditionsV4": ["ip", "saddr", "10.0.0.0/8"]}"#,
+            r#"{"type": "macvlan", "master": "up0", "ipam": {"type": "dhcp"}}"#,
+            r#"{"type": "firewall"}"#,
+        ] {
+            list(plugin);
+            let error = open(config()).ready().unwrap_err().to_string();
+            assert!(error.contains("not found in /run/bin"), "{error}");
+        }
+        list(r#"{"type": "firewall", "backend": "nftables"}"#);
+        open(config()).ready().unwrap();
+    });
+}
+
+#[test]
+fn a_pod_that_a_program_attached_is_detached_by_the_program() {
+    on_a_node(|| async {
+        list(r#"{"type": "loopback", "x": 1}, {"type": "sbr"}"#);
+        fs::create_dir_all("/run/bin").unwrap();
+        fs::write("/run/bin/loopback", "#!/bin/sh\necho $CNI_COMMAND >> /run/calls\n").unwrap();
+        fs::copy("/run/bin/loopback", "/run/bin/sbr").unwrap();
+        shell("chmod 755 /run/bin/*");
+        // A record as a daemon that had no built-in types wrote it.
+        let list: serde_json::Value =
+            serde_json::from_str(&fs::read_to_string("/run/net.d/10.conflist").unwrap()).unwrap();
+        let record = serde_json::json!({"pod": {"sandbox": "old", "name": "", "namespace": "", "uid": ""},
+            "ns_path": ns_path(1), "interface": "eth0", "list": list, "addresses": [], "ports": [], "all_ports": [],
+            "result": {"cniVersion": "1.1.0"}});
+        fs::create_dir_all("/run/pinion/network/attachments").unwrap();
+        fs::write("/run/pinion/network/attachments/old.json", record.to_string()).unwrap();
+        open(config()).detach("old").await.unwrap();
+        assert_eq!(fs::read_to_string("/run/calls").unwrap(), "DEL\nDEL\n");
+    });
+}
