@@ -307,6 +307,82 @@ fn a_network_of_a_third_party_plugin() {
     node.end();
 }
 
+/// A plugin that reports addresses by interface. Its `CHECK` fails while the file `broken` is next to it.
+const ADDRESSES: &str = r#"#!/bin/sh
+here=$(dirname "$0")
+cat > /dev/null
+echo "$CNI_COMMAND $CNI_IFNAME" >> "$here/calls"
+case $CNI_COMMAND in
+ADD) echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "'$CNI_IFNAME'", "sandbox": "'$CNI_NETNS'", "mac": "02:00:00:00:00:01"}],
+    "ips": [{"address": "203.0.113.7/24", "interface": 0}]}' ;;
+CHECK) test ! -e "$here/broken" || { echo '{"cniVersion": "1.0.0", "code": 100, "msg": "the address is gone"}'; exit 1; } ;;
+esac
+"#;
+
+#[test]
+fn a_pod_of_several_networks_is_shown_and_checked() {
+    let plugins = tempfile::tempdir().unwrap();
+    let program = plugins.path().join("addresses");
+    fs::write(&program, ADDRESSES).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let list =
+        |name: &str| json!({"cniVersion": "1.0.0", "name": name, "plugins": [{"type": "addresses"}]}).to_string();
+    let mut node = Node::with(Options {
+        config: format!(
+            "network.cni_bin_dirs = [\"{}\"]\nnetwork.selectable = [\"storage\", \"pinion\"]",
+            plugins.path().display()
+        ),
+        cni: vec![
+            ("10-theirs.conflist".to_owned(), list("theirs")),
+            ("20-storage.conflist".to_owned(), list("storage")),
+        ],
+        ..Options::default()
+    });
+    let mut pod = PodSpec::named(&node, "several");
+    pod.0["annotations"] = json!({"k8s.v1.cni.cncf.io/networks": "storage@st0,pinion"});
+    let pod_id = node.run_pod(&pod);
+    let status = |node: &Node| node.crictl(&["inspectp", &pod_id]).json();
+    assert_eq!(status(&node)["status"]["network"]["ip"], "203.0.113.7");
+    assert_eq!(status(&node)["status"]["network"]["additionalIps"], json!([]), "addresses of the primary network only");
+    let networks = status(&node)["info"]["k8s.v1.cni.cncf.io/network-status"].clone();
+    let shown = |index: usize| (networks[index]["name"].clone(), networks[index]["interface"].clone());
+    assert_eq!(shown(0), (json!("theirs"), json!("eth0")), "{networks}");
+    let namespace = pod.0["metadata"]["namespace"].as_str().unwrap().to_owned();
+    assert_eq!(shown(1), (json!(format!("{namespace}/storage")), json!("st0")), "{networks}");
+    assert_eq!(shown(2), (json!(format!("{namespace}/pinion")), json!("net2")), "{networks}");
+
+    // A check on request, and of a new daemon.
+    let checked = node.pinion(&["inspect", "--check", &pod_id]);
+    assert_eq!((checked.code, checked.json()[0]["check"]["network"].clone()), (Some(0), json!("no problem")));
+    fs::write(plugins.path().join("broken"), "").unwrap();
+    let checked = node.pinion(&["inspect", "--check", &pod_id]);
+    assert_eq!(checked.code, Some(1), "{}", checked.stderr);
+    let shown: Value = serde_json::from_str(&checked.stdout).unwrap();
+    let problem = shown[0]["check"]["network"].as_str().unwrap_or_default();
+    assert!(problem.contains("the address is gone (code 100)"), "{shown}");
+    fs::remove_file(plugins.path().join("broken")).unwrap();
+    assert_eq!(node.pinion(&["inspect", "--check", &pod_id]).code, Some(0));
+    fs::write(plugins.path().join("broken"), "").unwrap();
+    node.kill_daemon();
+    node.start_daemon();
+    wait_until("the check of the new daemon", || status(&node)["info"]["networkCheck"].is_string());
+    assert!(node.pinion(&["why", &pod_id]).ok().contains("CNI plugin addresses CHECK"));
+    assert_eq!(status(&node)["status"]["state"], "SANDBOX_READY");
+
+    let refused = node.file("refused.json", &{
+        let mut pod = PodSpec::named(&node, "refused");
+        pod.0["annotations"] = json!({"k8s.v1.cni.cncf.io/networks": "theirs"});
+        pod.0
+    });
+    let error = node.crictl(&["runp", &refused]).error();
+    assert!(error.contains("InvalidArgument") && error.contains("network.selectable"), "{error}");
+    node.crictl(&["rmp", "-f", &pod_id]).ok();
+    let calls = fs::read_to_string(plugins.path().join("calls")).unwrap();
+    assert!(calls.ends_with("DEL st0\nDEL eth0\n"), "{calls}");
+    assert_nothing_left(&node);
+    node.end();
+}
+
 fn read_json(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
