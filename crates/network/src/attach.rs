@@ -51,7 +51,7 @@ impl PendingAttach {
         let Some(selection) = &self.record.selection else {
             return Ok(Attachment { network: name.clone(), ..attachment });
         };
-        selection.check(&attachment.raw).map_err(|e| Error::config(format!("network {name}"), e))?;
+        selection.check(&attachment.raw).map_err(|e| Error::selection(format!("network {name}"), e))?;
         if !selection.default_route.is_empty() {
             let work = || default_route::replace(&self.ns, &self.record.interface, &selection.default_route);
             offload::in_place(work)?;

@@ -32,8 +32,8 @@ impl Network {
     /// runs to completion even if the caller stops waiting.
     ///
     /// # Errors
-    /// [`Error::PortTaken`], [`Error::Exhausted`], [`Error::Attached`], [`Error::Plugin`], [`Error::Config`] for a network
-    /// that does not exist, or the kernel's error.
+    /// [`Error::PortTaken`], [`Error::Exhausted`], [`Error::Attached`], [`Error::Plugin`], [`Error::Selection`], or the
+    /// kernel's error.
     pub async fn attach(
         &self,
         pod: &PodRef,
@@ -121,7 +121,7 @@ fn select(inner: &Inner, value: &str, namespace: &str) -> Result<Vec<Selected>, 
         return Ok(Vec::new());
     }
     let selections = NetworkSelection::parse(value, namespace);
-    let selections = selections.map_err(|e| Error::config(format!("annotation {NETWORKS}"), e))?;
+    let selections = selections.map_err(|e| Error::selection(format!("annotation {NETWORKS}"), e))?;
     let chain = |selection: NetworkSelection| {
         let chain = inner.chain_named(&selection.name)?;
         require_selectable(inner, &chain)?;
@@ -135,7 +135,7 @@ fn require_selectable(inner: &Inner, chain: &Chain) -> Result<(), Error> {
         true => Ok(()),
         false => {
             let reason = "pods may not select it or request addresses of it; add it to network.selectable";
-            Err(Error::config(format!("network {}", chain.name), reason))
+            Err(Error::selection(format!("network {}", chain.name), reason))
         }
     }
 }

@@ -47,6 +47,14 @@ pub enum Error {
         /// Reason why it is invalid.
         reason: String,
     },
+    /// What a pod requests of networks by its annotations is invalid or not permitted, or was not honoured.
+    #[error("{object}: {reason}")]
+    Selection {
+        /// The annotation, or the network.
+        object: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// A host port belongs to another pod.
     #[error("host port {port}/{protocol}{} is taken by sandbox {owner}", address.as_deref().map(|a| format!(" on {a}")).unwrap_or_default())]
     PortTaken {
@@ -140,7 +148,7 @@ impl Error {
     /// Returns the category.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Config { .. } | Self::Sandbox(_) => ErrorKind::Invalid,
+            Self::Config { .. } | Self::Selection { .. } | Self::Sandbox(_) => ErrorKind::Invalid,
             Self::Attached(_) => ErrorKind::AlreadyExists,
             Self::PortTaken { .. } | Self::PortInUse { .. } => ErrorKind::InUse,
             Self::Exhausted { .. } => ErrorKind::Exhausted,
@@ -172,7 +180,7 @@ impl Error {
     /// `None` for a host port, which is a number.
     pub fn object(&self) -> Option<&str> {
         match self {
-            Self::Kernel { object, .. } | Self::Config { object, .. } => Some(object),
+            Self::Kernel { object, .. } | Self::Config { object, .. } | Self::Selection { object, .. } => Some(object),
             Self::Exhausted { network, .. } => Some(network),
             Self::Plugin { plugin, .. } | Self::PluginMissing { plugin, .. } => Some(plugin),
             Self::Attached(sandbox) | Self::Cancelled(sandbox) | Self::Sandbox(sandbox) => Some(sandbox),
@@ -201,6 +209,10 @@ impl Error {
 
     pub(crate) fn config(object: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Config { object: object.into(), reason: reason.into() }
+    }
+
+    pub(crate) fn selection(object: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Selection { object: object.into(), reason: reason.into() }
     }
 
     pub(crate) fn plugin(plugin: &str, command: &'static str, reason: impl Into<String>) -> Self {

@@ -319,7 +319,7 @@ impl Inner {
         match self.directory.named(name)? {
             Some(chain) => Ok(chain),
             None if name == self.built_in.name => Ok(Arc::clone(&self.built_in)),
-            None => Err(Error::config(
+            None => Err(Error::selection(
                 format!("network {name}"),
                 format!("no file of {} configures a network of this name", self.directory.path().display()),
             )),

@@ -286,6 +286,44 @@ mod tests {
     }
 
     #[test]
+    fn damaged_values_do_not_get_past_the_bounds() {
+        let seeds = [
+            "storage@st0, other/backup,a,b",
+            r#"[{"name": "a", "ips": ["10.0.0.5/24"], "mac": "02:00:00:00:00:01", "default-route": ["10.0.0.1"],
+                "portMappings": [{"hostPort": 80, "containerPort": 80}], "bandwidth": {"ingressRate": 5}}]"#,
+        ];
+        // xorshift64, so that every run has the same changes.
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as usize
+        };
+        let mut accepted = 0;
+        for round in 0..20_000 {
+            let mut bytes = seeds[round % seeds.len()].as_bytes().to_vec();
+            for _ in 0..=next() % 4 {
+                let at = next() % bytes.len();
+                match next() % 3 {
+                    0 => bytes[at] = (next() % 128) as u8,
+                    1 => drop(bytes.remove(at)),
+                    _ => bytes.extend_from_within(at..),
+                }
+            }
+            let Ok(selections) = parse(&String::from_utf8_lossy(&bytes), "default") else { continue };
+            accepted += 1;
+            let interfaces: HashSet<&str> = selections.iter().map(|one| one.interface.as_str()).collect();
+            assert!(selections.len() <= NETWORKS_MAX && interfaces.len() == selections.len(), "{selections:?}");
+            for one in &selections {
+                assert!(is_interface(&one.interface) && is_name(&one.name) && is_name(&one.namespace), "{one:?}");
+                assert!(one.ips.iter().all(|ip| is_address(ip)) && one.interface != INTERFACE, "{one:?}");
+            }
+        }
+        assert!(accepted > 100, "{accepted}");
+    }
+
+    #[test]
     fn the_primary_network_has_no_name() {
         let one = parse_primary(r#"{"ips": ["10.0.0.5"], "mac": "02:00:00:00:00:01"}"#).unwrap();
         assert_eq!((one.interface.as_str(), one.ips.len()), ("eth0", 1));

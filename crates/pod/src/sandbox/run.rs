@@ -224,10 +224,7 @@ impl<'a> Reserved<'a> {
             network::Error::Exhausted { .. } => {
                 Error::new(ErrorKind::ResourceExhausted, format!("attach to the network: {error}"))
             }
-            // An annotation, or a network that does not exist.
-            error if error.kind() == network::ErrorKind::Invalid => {
-                Error::invalid(format!("attach to the network: {error}"))
-            }
+            network::Error::Selection { .. } => Error::invalid(format!("attach to the network: {error}")),
             error => failed("attach to the network")(error),
         })
     }
