@@ -35,7 +35,13 @@ pub(crate) fn add(request: &Request) -> Result<PluginResult, Error> {
 }
 
 fn assign(request: &Request, options: &Options, leases: &Leases, result: &mut PluginResult) -> Result<(), Error> {
-    let mut requested = options.requested.clone();
+    // An engine passes the same address as a capability, in `args` and in `CNI_ARGS`.
+    let mut requested: Vec<IpAddr> = Vec::new();
+    for address in &options.requested {
+        if !requested.contains(address) {
+            requested.push(*address);
+        }
+    }
     for (set, ranges) in options.sets.iter().enumerate() {
         let wish = requested.iter().position(|address| ranges.iter().any(|range| range.contains(*address)));
         let (address, range) = match wish {

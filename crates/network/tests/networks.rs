@@ -340,6 +340,29 @@ fn a_hanging_network_is_killed_and_cancelled_like_the_primary_one() {
 }
 
 #[test]
+fn a_built_in_bridge_assigns_requested_addresses() {
+    on_a_node(|| async {
+        named_list("aa", "1.0.0", &bridge("br-a", "10.1.0.0/24"));
+        let plugin = r#"{"type": "bridge", "bridge": "br-s", "isGateway": true, "capabilities": {"ips": true, "mac": true},
+            "ipam": {"type": "host-local", "subnet": "10.2.0.0/24", "dataDir": "/run/cni"}}"#;
+        named_list("store", "1.0.0", plugin);
+        let network = open(config());
+        let annotation =
+            r#"[{"name": "store", "ips": ["10.2.0.50/24"], "mac": "02:00:00:00:00:50"}, {"name": "store"}]"#;
+        let pod = attach_pod(&network, 1, &pod_with(1, annotation), &[]).await.unwrap();
+        let status = pod.attachment.network_status();
+        assert_eq!((&status[1]["ips"][0], &status[1]["mac"]), (&json!("10.2.0.50"), &json!("02:00:00:00:00:50")));
+        let link = shell("ip -n pod-1 -o addr show net1 && ip -n pod-1 -o link show net1");
+        assert!(link.contains("10.2.0.50/24") && link.contains("02:00:00:00:00:50"), "{link}");
+        network.check(&pod.id).await.unwrap();
+        network.detach(&pod.id).await.unwrap();
+        network.settle().await;
+        assert_clean();
+        assert_eq!(shell("ls /run/cni/store | grep ^10 || true"), "", "the leases are released");
+    });
+}
+
+#[test]
 fn pods_of_several_networks_reach_each_other() {
     on_a_node(|| async {
         named_list("aa", "1.0.0", &bridge("br-a", "10.1.0.0/24"));
