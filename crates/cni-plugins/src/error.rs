@@ -129,7 +129,9 @@ impl Error {
     ) -> Self {
         let object = object.into();
         match refusal.errno {
-            Errno::OPNOTSUPP | Errno::PROTONOSUPPORT => Self::Unsupported { operation, object, module },
+            Errno::OPNOTSUPP | Errno::PROTONOSUPPORT | Errno::AFNOSUPPORT => {
+                Self::Unsupported { operation, object, module }
+            }
             _ => Self::kernel(operation, object, refusal),
         }
     }

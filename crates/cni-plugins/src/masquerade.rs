@@ -11,6 +11,8 @@ use rtnl::{
     subnet::{Subnet, bits, octets},
 };
 
+use rustix::io::Errno;
+
 use crate::{Error, Request, hash};
 
 const TABLE: &str = "cni_plugins_masquerade";
@@ -27,7 +29,12 @@ fn table() -> Table {
 
 /// Opens a socket for nftables in the namespace of the caller.
 pub(crate) fn socket() -> Result<Socket, Error> {
-    Socket::netfilter().map_err(|e| Error::kernel("open", "nftables socket", e))
+    Socket::netfilter().map_err(|cause| match Errno::from_io_error(&cause) {
+        Some(Errno::PROTONOSUPPORT) => {
+            Error::Unsupported { operation: "open", object: "nftables socket".into(), module: "nfnetlink" }
+        }
+        _ => Error::kernel("open", "nftables socket", cause),
+    })
 }
 
 fn instance(network: &str, interface: &str, container: &str) -> String {

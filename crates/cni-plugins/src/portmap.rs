@@ -4,7 +4,7 @@
 mod options;
 mod rules;
 
-use std::{net::IpAddr, path::Path};
+use std::net::IpAddr;
 
 pub(crate) use options::is_supported;
 
@@ -103,7 +103,8 @@ pub(crate) fn check(request: &Request) -> Result<(), Error> {
 /// Checks the configuration, and that the kernel has nftables.
 pub(crate) fn status(request: &Request) -> Result<(), Error> {
     Options::parse(request)?;
-    let supported = Path::new("/proc/sys/net/netfilter").exists();
-    let missing = || Error::Unsupported { operation: "map", object: "ports".into(), module: "nf_tables" };
-    if supported { Ok(()) } else { Err(missing()) }
+    // The kernel loads the modules for the request.
+    let table = rules::table(Family::V4);
+    let listed = rtnl::nft::rules(&mut masquerade::socket()?, &table, rules::CHAINS[0]);
+    listed.map(drop).map_err(|refusal| Error::of_module("list rules of", table.to_string(), "nf_tables", refusal))
 }

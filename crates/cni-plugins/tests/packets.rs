@@ -157,7 +157,9 @@ fn udp_clients_reach_the_pod_although_they_sent_before() {
                 json!({"type": "portmap", "capabilities": {"portMappings": true}}),
             ])
         };
-        // Tables that track connections exist from an earlier pod on.
+        // Chains that translate addresses exist from an earlier pod on, and a rule of the node that needs connections.
+        let input = "add chain ip node input { type filter hook input priority 0; }";
+        node.shell(&format!("nft add table ip node; nft \"{input}\"; nft add rule ip node input ct state new accept"));
         let results = chain.add(&node, &own_programs()).unwrap();
         chain.run(&node, &own_programs(), "DEL", results.last().unwrap()).unwrap();
         let bind = |name: &str, address: &'static str| {

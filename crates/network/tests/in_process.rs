@@ -2,7 +2,7 @@
 
 mod node;
 
-use std::fs;
+use std::{collections::HashSet, fs, net::IpAddr};
 
 use node::{
     assert_clean, attach, config, ns_path, on_a_node, open, outside, request, request_from, serve, tcp, try_attach,
@@ -139,5 +139,32 @@ fn a_pod_that_a_program_attached_is_detached_by_the_program() {
         fs::write("/run/pinion/network/attachments/old.json", record.to_string()).unwrap();
         open(config()).detach("old").await.unwrap();
         assert_eq!(fs::read_to_string("/run/calls").unwrap(), "DEL\nDEL\n");
+    });
+}
+
+#[test]
+fn attachments_of_a_killed_daemon_are_removed() {
+    on_a_node(|| async {
+        list(&format!(
+            r#"{{"type": "ptp", "ipMasq": true, {ADDRESSES}}}, {{"type": "bandwidth", "egressRate": 80000000, "egressBurst": 8000000}}, {PORTMAP}"#
+        ));
+        let network = open(config());
+        let pods = futures_util::future::join_all((1..=12).map(|number| attach(&network, number, &[])));
+        let pods = pods.await;
+        let ips: HashSet<IpAddr> = pods.iter().map(node::Pod::ip).collect();
+        assert_eq!((ips.len(), leases().lines().count()), (12, 24));
+        // Six of them end with their namespaces.
+        shell("for number in 1 2 3 4 5 6; do ip netns del pod-$number; done");
+        let ids: Vec<String> = pods.into_iter().map(|pod| pod.id).collect();
+        drop(network);
+        let network = open(config());
+        let living: HashSet<String> = ids[6..].iter().cloned().collect();
+        network.reconcile(&living).await.unwrap();
+        assert_eq!(leases().lines().count(), 12);
+        network.reconcile(&HashSet::new()).await.unwrap();
+        assert_eq!(leases(), "");
+        let left = shell("ip -o link; nft list ruleset");
+        assert!(!left.contains("veth") && !left.contains("bwp") && !left.contains("10.5.0."), "{left}");
+        assert_clean();
     });
 }
