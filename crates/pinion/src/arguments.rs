@@ -50,6 +50,8 @@ pub(crate) enum Command {
     Why(command::why::Args),
     /// Show details of a container, pod or image
     Inspect(command::inspect::Args),
+    /// List, inspect, pin and delete network namespaces, and execute programs in them
+    Netns(command::netns::Args),
     /// List images
     Images(command::images::Args),
     /// Pull an image from its registry

@@ -8,7 +8,7 @@ use crate::{
     client::Client,
     command::{
         attach, completions, config, doctor, exec, handlers, images, info, inspect, kill, load, logs, man, migrate,
-        pods, ps, pull, reset, rm, rmi, run, save, serve, start, stats, stop, upgrade, version, wait, why,
+        netns, pods, ps, pull, reset, rm, rmi, run, save, serve, start, stats, stop, upgrade, version, wait, why,
     },
 };
 
@@ -25,6 +25,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
             }
         },
         Command::Completions(args) => completions::run(&args, Arguments::command()),
+        Command::Netns(args) => netns::run(args, json),
         Command::Doctor(args) => {
             let examination = doctor::start(&args, socket).map_err(Failure::with_engine_code)?;
             on_runtime(doctor::run(examination, args, json)).map_err(Failure::with_engine_code)
@@ -81,6 +82,7 @@ async fn client_command(command: Command, socket: Option<std::path::PathBuf>, js
         | Command::Config(_)
         | Command::Doctor(_)
         | Command::Migrate(_)
+        | Command::Netns(_)
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Version(_) => Ok(0),

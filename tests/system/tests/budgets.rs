@@ -16,11 +16,11 @@ const PINMON_MAX: u64 = 3_300_000;
 const PINRUN_MAX: u64 = 3_000_000;
 const PINION_CNI_MAX: u64 = 2_200_000;
 /// Bytes of the daemon in a build with line tables (`scripts/build dev`) and in a release.
-const PINION_DEV_MAX: u64 = 165_000_000;
+const PINION_DEV_MAX: u64 = 185_000_000;
 const PINION_RELEASE_MAX: u64 = 47_000_000;
 
 /// What the daemon and the monitor of a node without pods may use.
-const DAEMON_AT_REST: Usage = Usage { descriptors: 66, threads: 18, resident: 62_000, anonymous: 4_500 };
+const DAEMON_AT_REST: Usage = Usage { descriptors: 66, threads: 18, resident: 68_000, anonymous: 4_900 };
 const MONITOR_AT_REST: Usage = Usage { descriptors: 22, threads: 1, resident: 2_900, anonymous: 100 };
 
 /// What each pod with a container may add. Memory is in KiB, without resident pages of the program.
