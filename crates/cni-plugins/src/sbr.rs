@@ -1,7 +1,7 @@
 //! `sbr`: source-based routing. Packets with an address of the interface use a table of their own, with the routes of the
 //! interface.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 use rtnl::{
     AddRoute, Route, Rule, TABLE_MAIN,
@@ -10,6 +10,7 @@ use rtnl::{
 };
 use rustix::fs::{FlockOperation, flock};
 use serde::Deserialize;
+use syscall::file_lock::lock_briefly_held;
 
 use crate::{Error, PluginResult, Request, pod, ptp::single};
 
@@ -40,13 +41,16 @@ impl Options {
     }
 }
 
+/// Longest wait for another plugin that changes the tables of the pod.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Runs work in the pod's namespace while no other plugin changes its tables.
 fn alone<T: Send + 'static>(
     request: &Request,
     work: impl FnOnce(&mut Socket) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     let namespace = request.namespace()?;
-    flock(namespace, FlockOperation::LockExclusive).map_err(|e| Error::kernel("lock", &request.namespace_path, e))?;
+    lock_briefly_held(namespace, LOCK_TIMEOUT).map_err(|e| Error::kernel("lock", &request.namespace_path, e))?;
     let outcome = pod::visit(namespace, work);
     // The lock ends with the descriptor in any case.
     let _ = flock(namespace, FlockOperation::Unlock);

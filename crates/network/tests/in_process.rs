@@ -4,8 +4,10 @@ mod node;
 
 use std::{collections::HashSet, fs, net::IpAddr};
 
+use network::{NetworkSelection, PodRef};
 use node::{
-    assert_clean, attach, config, ns_path, on_a_node, open, outside, request, request_from, serve, tcp, try_attach,
+    assert_clean, attach, attach_pod, config, files, ns_path, on_a_node, open, outside, pod_ref, request, request_from,
+    serve, tcp, try_attach,
 };
 use testbed::shell;
 
@@ -100,6 +102,40 @@ fn a_failed_attachment_is_undone() {
         let error = try_attach(&network, 1, &[]).await.err().unwrap().to_string();
         assert!(error.contains("find master none0: No such device"), "{error}");
         assert_eq!(leases(), "");
+        assert_clean();
+    });
+}
+
+/// What made ADD fail is part of the request, and DEL gets the same request.
+#[test]
+fn a_request_that_a_type_refuses_leaves_no_record() {
+    on_a_node(|| async {
+        list(&format!(r#"{{"type": "ptp", {ADDRESSES}}}, {{"type": "tuning", "dataDir": "/run/tuning"}}"#));
+        let network = open(config());
+        for request in [r#"{"cni-args": {"ips": ["x"]}}"#, r#"{"cni-args": {"mtu": "x"}}"#] {
+            let selection = Some(NetworkSelection::parse_primary(request).unwrap());
+            let pod = PodRef { selection, ..pod_ref(1) };
+            let error = attach_pod(&network, 1, &pod, &[]).await.err().expect("refused").to_string();
+            assert!(error.contains(" ADD") && error.contains('x'), "{error}");
+            assert_eq!(files("/run/pinion/network/attachments"), Vec::<String>::new(), "{request}");
+            assert_eq!(leases(), "");
+        }
+        let pod = attach(&network, 1, &[]).await;
+        // A process that keeps the lock of the leases: an error after ten seconds, and no thread that is stuck.
+        let arguments = ["--no-fork", "/run/leases/test/lock", "sleep", "1000"];
+        let mut holder = std::process::Command::new("flock").args(arguments).spawn().unwrap();
+        testbed::wait_until("the lock is held", std::time::Duration::from_secs(10), || {
+            !std::process::Command::new("flock")
+                .args(["-n", "/run/leases/test/lock", "true"])
+                .status()
+                .unwrap()
+                .success()
+        });
+        let error = network.detach(&pod.id).await.unwrap_err().to_string();
+        assert!(error.contains("lock /run/leases/test/lock"), "{error}");
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+        network.detach(&pod.id).await.unwrap();
         assert_clean();
     });
 }

@@ -28,6 +28,26 @@ pub fn lock_with_timeout(file: impl AsFd, timeout: Duration) -> io::Result<()> {
     }
 }
 
+/// Locks a file exclusively (flock(2)) that others lock for a short time: looks again after 0.1 ms, then less often, every
+/// 10 ms in the end. Waits up to `timeout`, unlike a blocking flock(2), so a process that never unlocks it stops nobody.
+///
+/// # Errors
+/// `EWOULDBLOCK` if it is still locked; else those of flock(2).
+pub fn lock_briefly_held(file: impl AsFd, timeout: Duration) -> io::Result<()> {
+    const LONGEST: Duration = Duration::from_millis(10);
+    let (start, mut pause) = (Instant::now(), Duration::from_micros(100));
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) if start.elapsed() < timeout => {
+                thread::sleep(pause);
+                pause = (pause * 2).min(LONGEST);
+            }
+            result => return Ok(result?),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -32,7 +32,8 @@ pub fn create(name: &str, selinux_context: &str, options: &TapOptions) -> io::Re
     let path = "/proc/thread-self/attr/sockcreate";
     std::fs::write(path, selinux_context)?;
     let created = create_device(name, options);
-    std::fs::write(path, "")?;
+    // An empty value ends it, which needs a call of write(2): `std::fs::write` makes none without data.
+    rustix::io::write(OpenOptions::new().write(true).open(path)?, b"\n")?;
     created
 }
 

@@ -34,6 +34,12 @@ fn namespaces_are_listed_pinned_entered_and_deleted() {
     let missing = node.pinion(&["netns", "exec", "copy", "/no/such"]);
     assert_eq!(missing.code, Some(127), "{missing:?}");
 
+    // The same name in another directory is another pin.
+    let elsewhere = ["netns", "--directory", "/run/elsewhere"];
+    node.pinion(&[&elsewhere[..], &["pin", "mine"]].concat()).ok();
+    node.pinion(&[&elsewhere[..], &["delete", "mine"]].concat()).ok();
+    node.pinion(&["netns", "exec", "mine", "true"]).ok();
+
     for (name, hint) in [(pod.as_str(), "belongs to a pod"), ("by-ip", "ip netns delete"), ("none", "is not pinned")] {
         let refused = node.pinion(&["netns", "delete", name]);
         assert!(refused.code == Some(1) && refused.stderr.contains(hint), "{refused:?}");

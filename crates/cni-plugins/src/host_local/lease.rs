@@ -15,7 +15,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use rustix::fs::{FlockOperation, flock};
+use syscall::file_lock::lock_briefly_held;
 
 use super::Range;
 use crate::Error;
@@ -25,6 +25,8 @@ use rtnl::subnet::{address, number};
 const BOOT_ID: &str = "last_reserved_ip.boot_id";
 /// Longest lease that is read, in bytes.
 const LEASE_MAX: u64 = 1024;
+/// Longest wait for another program that changes leases.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// By how much file times and the clock may differ.
 const CLOCK_ERROR: Duration = Duration::from_secs(2);
 
@@ -76,7 +78,7 @@ impl Leases {
         let path = self.directory.join("lock");
         let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let lock = open.map_err(|e| Error::path("open", &path, e))?;
-        flock(&lock, FlockOperation::LockExclusive).map_err(|e| Error::path("lock", &path, e))?;
+        lock_briefly_held(&lock, LOCK_TIMEOUT).map_err(|e| Error::path("lock", &path, e))?;
         Ok(lock)
     }
 

@@ -166,7 +166,18 @@ impl Programs {
         config: &Map<String, Value>,
         invocation: &Invocation<'_>,
     ) -> Result<Vec<u8>, RunError> {
-        let (is_success, output) = in_process::run(kind, command, config, invocation).await.map_err(RunError::Other)?;
+        let run = async |config: &Map<String, Value>, invocation: &Invocation<'_>| {
+            in_process::run(kind, command, config, invocation).await.map_err(RunError::Other)
+        };
+        let (mut is_success, mut output) = run(config, invocation).await?;
+        if !is_success && command == "DEL" {
+            // What the pod requested may be the reason: it failed to be attached for the same one, and must still go.
+            let (config, invocation) = in_process::without_requests(config, invocation);
+            let (is_deleted, second) = run(&config, &invocation).await?;
+            if is_deleted {
+                (is_success, output) = (true, second);
+            }
+        }
         if is_success {
             return Ok(output);
         }

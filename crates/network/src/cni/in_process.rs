@@ -16,8 +16,21 @@ pub(crate) fn is_built_in(kind: &str, config: &Map<String, Value>) -> bool {
     plugin_type(kind, config, &Invocation::default()).is_some()
 }
 
+/// Returns the parameters of a call without anything that the pod requested.
+pub(super) fn without_requests<'a>(
+    config: &Map<String, Value>,
+    invocation: &Invocation<'a>,
+) -> (Map<String, Value>, Invocation<'a>) {
+    let mut config = config.clone();
+    for key in ["args", "runtimeConfig"] {
+        config.remove(key);
+    }
+    let environment = invocation.environment.iter().filter(|(name, _)| *name != "CNI_ARGS").cloned().collect();
+    (config, Invocation { environment, ..*invocation })
+}
+
 /// Runs a command on a blocking thread; returns whether it succeeded, and its output. Nothing that it waits for takes
-/// long: the kernel's answers, locks of leases, and at most five seconds for duplicate address detection.
+/// long: the kernel's answers, at most ten seconds for locks of leases and five for duplicate address detection.
 pub(super) async fn run(
     kind: PluginType,
     command: &'static str,

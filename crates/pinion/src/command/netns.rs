@@ -23,8 +23,8 @@ use crate::{
 use inside::Inside;
 use processes::Processes;
 
-/// Where the namespaces of `pinion netns pin` are mounted. It is not below the directory that shows them, because ip(8)
-/// takes everything in there for a namespace.
+/// Where the namespaces of `pinion netns pin` are mounted, in a directory for each directory that shows them. It is not below
+/// that, because ip(8) takes everything in there for a namespace.
 const STORE: &str = "/run/pinion-netns";
 /// Number of addresses of a namespace in the list.
 const LISTED: usize = 4;
@@ -185,20 +185,28 @@ fn inspect(directory: &Path, names: &[String]) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// Opens the pins of a directory. Each has a store of its own: the same name may be pinned in several.
+fn pin_dir(directory: &Path) -> Result<PinDir, Failure> {
+    let fail = |e: std::io::Error| Failure::new(format!("open {}: {e}", directory.display()));
+    let absolute = std::path::absolute(directory).map_err(fail)?;
+    let name = absolute.to_string_lossy().replace('%', "%25").replace('/', "%");
+    Ok(PinDir::open(&Path::new(STORE).join(name), &absolute)?)
+}
+
 fn pin(directory: &Path, name: &str, pid: Option<u32>, path: Option<&Path>) -> Result<u8, Failure> {
     let namespace = match (pid, path) {
         (Some(pid), _) => Namespace::open(Path::new(&format!("/proc/{pid}/ns/net")))?,
         (None, Some(path)) => Namespace::open(path)?,
         (None, None) => Namespace::create()?,
     };
-    let path = PinDir::open(Path::new(STORE), directory)?.pin(name, &namespace)?;
+    let path = pin_dir(directory)?.pin(name, &namespace)?;
     output::line(&path.display().to_string())?;
     Ok(0)
 }
 
 /// Deletes all pins that it can delete, and fails if one was left.
 fn delete(directory: &Path, names: &[String]) -> Result<u8, Failure> {
-    let pins = PinDir::open(Path::new(STORE), directory)?;
+    let pins = pin_dir(directory)?;
     let mut failures = Vec::new();
     for name in names {
         let outcome = match pins.is_pinned(name) {
