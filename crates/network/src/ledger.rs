@@ -134,6 +134,9 @@ impl Ledger {
     fn replace(&self, record: &Record, path: &Path) -> Result<(), Error> {
         let temporary = self.directory.join(format!(".{}.new", record.key()));
         let text = serde_json::to_vec(record).map_err(|e| Error::path("encode", path, e))?;
+        // What pods request and plugins return may be nested more deeply than the decoder permits. A record that cannot be
+        // read would leave the plugins' work behind.
+        serde_json::from_slice::<Record>(&text).map_err(|e| Error::path("encode", path, e))?;
         let write = || {
             fs::write(&temporary, text).map_err(|e| Error::path("write", &temporary, e))?;
             fs::rename(&temporary, path).map_err(|e| Error::path("rename to", path, e))

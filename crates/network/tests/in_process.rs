@@ -120,6 +120,12 @@ fn a_request_that_a_type_refuses_leaves_no_record() {
             assert_eq!(files("/run/pinion/network/attachments"), Vec::<String>::new(), "{request}");
             assert_eq!(leases(), "");
         }
+        // More levels than a record that can be read again has.
+        let deep = format!(r#"{{"cni-args": {{"x": {}{}}}}}"#, "[".repeat(125), "]".repeat(125));
+        let pod = PodRef { selection: Some(NetworkSelection::parse_primary(&deep).unwrap()), ..pod_ref(1) };
+        let error = attach_pod(&network, 1, &pod, &[]).await.err().expect("refused").to_string();
+        assert!(error.contains("recursion limit"), "{error}");
+        assert_eq!((files("/run/pinion/network/attachments"), leases()), (Vec::new(), String::new()));
         let pod = attach(&network, 1, &[]).await;
         // A process that keeps the lock of the leases: an error after ten seconds, and no thread that is stuck.
         let arguments = ["--no-fork", "/run/leases/test/lock", "sleep", "1000"];

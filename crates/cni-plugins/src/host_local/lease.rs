@@ -50,27 +50,32 @@ impl Leases {
         Ok(leases)
     }
 
-    /// Releases leases that are older than this boot, once per boot. A file shows that it has been done.
+    /// Releases leases that are older than this boot, once per boot. A file shows that it has been done; without it this is
+    /// the first use of the directory, and its leases are those of other programs.
     fn expire(&self) -> Result<(), Error> {
         let note = self.directory.join(BOOT_ID);
         let boot_id = boot_id()?;
-        let is_current = || fs::read_to_string(&note).is_ok_and(|noted| noted == boot_id);
-        if is_current() {
+        let noted = || fs::read_to_string(&note).ok();
+        if noted().is_some_and(|noted| noted == boot_id) {
             return Ok(());
         }
         let _lock = self.lock()?;
-        if is_current() {
-            return Ok(());
-        }
+        let old = match noted() {
+            Some(noted) if noted == boot_id => return Ok(()),
+            Some(_) => self.addresses()?,
+            None => Vec::new(),
+        };
         let booted = boot_time();
-        for address in self.addresses()? {
+        for address in old {
             let path = self.directory.join(address.to_string());
             let modified = fs::metadata(&path).and_then(|data| data.modified());
             if modified.is_ok_and(|modified| modified + CLOCK_ERROR < booted) {
                 fs::remove_file(&path).map_err(|e| Error::path("remove", &path, e))?;
             }
         }
-        fs::write(&note, boot_id).map_err(|e| Error::path("write", &note, e))
+        // If it fails, as on a full disk, the next one does this again: nothing may depend on it, least of all a release.
+        let _ = fs::write(&note, boot_id);
+        Ok(())
     }
 
     /// Takes the file lock of the directory, which plugins in other processes respect too.
