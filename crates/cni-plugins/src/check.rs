@@ -52,7 +52,7 @@ fn routes(socket: &mut Socket, previous: &PluginResult) -> Result<(), Error> {
                 && (route.gw.is_none() || route.dst.prefix == 0 || found.gateway == route.gw)
         };
         if !all.iter().any(is_same) {
-            return Err(Error::differs("routes", format!("there is no route to {}", route.dst)));
+            return Err(Error::differs("routes", format!("the route to {} does not exist", route.dst)));
         }
     }
     Ok(())

@@ -25,7 +25,7 @@ fn parse(request: &Request) -> Result<Options, Error> {
     Ok(options)
 }
 
-/// Returns the VRF with its table; `None` if there is no link of its name.
+/// Returns the VRF with its table; `None` if a link of its name does not exist.
 fn find(socket: &mut Socket, name: &str) -> Result<Option<(Link, u32)>, Error> {
     let found = rtnl::link_by_name(socket, name).map_err(|e| Error::kernel("find", name, e))?;
     match found {

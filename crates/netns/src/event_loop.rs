@@ -169,7 +169,7 @@ impl<S: AsFd> EventLoop<S> {
         self.slots.len() - self.free.len()
     }
 
-    /// Reports whether there is no socket.
+    /// Reports whether the loop has no sockets.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

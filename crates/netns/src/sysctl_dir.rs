@@ -48,7 +48,7 @@ impl SysctlDir {
     /// Returns a value without the line's end.
     ///
     /// # Errors
-    /// `ENOENT` if there is no such value, or the namespace is gone.
+    /// `ENOENT` if the value does not exist, or the namespace is gone.
     pub fn read(&self, name: &str) -> Result<String, Error> {
         let fail = |e: io::Error| Error::kernel("read", format!("{}/{name}", self.path), e);
         let mut text = String::new();
@@ -60,7 +60,7 @@ impl SysctlDir {
     /// Writes a value.
     ///
     /// # Errors
-    /// `ENOENT` if there is no such value, or the namespace is gone; `EINVAL` if the kernel refuses the value.
+    /// `ENOENT` if the value does not exist, or the namespace is gone; `EINVAL` if the kernel refuses the value.
     pub fn write(&self, name: &str, value: &str) -> Result<(), Error> {
         let fail = |e: io::Error| Error::kernel("write", format!("{}/{name}", self.path), e);
         // The kernel takes a value from one call only.

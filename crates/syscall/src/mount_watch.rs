@@ -119,7 +119,7 @@ fn number(bytes: &[u8], at: usize, size: usize) -> u64 {
 /// Returns where a mount of the calling thread's mount namespace is mounted, as an absolute path below its root.
 ///
 /// # Errors
-/// `ENOENT` if there is no such mount (anymore), `ENOSYS` before Linux 6.8, `EOVERFLOW` if the path is longer than 4096
+/// `ENOENT` if the mount does not exist (anymore), `ENOSYS` before Linux 6.8, `EOVERFLOW` if the path is longer than 4096
 /// bytes.
 pub fn mount_point(mount: u64) -> io::Result<PathBuf> {
     /// The number of statmount(2), the same on all architectures.

@@ -12,7 +12,7 @@ use rustix::{fd::AsFd, io::Errno};
 /// once for 40000 processes.)
 ///
 /// # Errors
-/// `EAGAIN` if the master does not block and there is no output yet; `EINTR`.
+/// `EAGAIN` if the master does not block and output has not arrived yet; `EINTR`.
 pub fn read_terminal(master: impl AsFd, buffer: &mut [u8]) -> rustix::io::Result<usize> {
     match rustix::io::read(&master, &mut *buffer) {
         Err(Errno::IO) => {}

@@ -2,7 +2,7 @@
 //! twice, even by different programs.
 //!
 //! Format, lock and `last_reserved_ip.<n>` are those of CNI's `host-local`, so its plugin can use the same directory.
-//! Nothing is synced: leases of another boot are free.
+//! Nothing is synced: leases of another boot are free, in directories that this crate used before it.
 
 use std::{
     collections::HashSet,
@@ -39,7 +39,7 @@ pub struct Leases {
 
 impl Leases {
     /// Opens the directory of a network's leases, and creates it if it does not exist. Releases the leases of another
-    /// boot: no container has outlived it.
+    /// boot that this crate noted in the directory: no container has outlived it.
     ///
     /// # Errors
     /// The kernel's error.

@@ -64,8 +64,8 @@ impl Directory {
         &self.path
     }
 
-    /// Returns the network of a name; `None` if there is no such network. Files that are not valid are skipped with a
-    /// warning, unless there is no valid one of that name.
+    /// Returns the network of a name; `None` if it does not exist. Files that are not valid are skipped with a
+    /// warning, unless a valid one of that name is missing.
     pub(crate) fn named(&self, name: &str) -> Result<Option<Arc<Chain>>, Error> {
         let files = files(&self.path, &EXTENSIONS).map_err(|e| Error::path("read", &self.path, e))?;
         let mut invalid = None;

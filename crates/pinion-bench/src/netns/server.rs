@@ -139,7 +139,7 @@ fn start(serve: impl FnOnce() -> Result<(), Failure> + Send + 'static) -> Result
     builder.spawn(report).map(drop).map_err(|e| Failure(format!("start a thread: {e}")))
 }
 
-/// Listens in all namespaces: on one thread, which switches, so that there is no hop to a helper thread for each.
+/// Listens in all namespaces: on one thread, which switches, without a hop to a helper thread for each.
 fn listen(namespaces: &[Namespace]) -> Result<Vec<(NsId, TcpListener)>, Failure> {
     let fail = |e: std::io::Error| Failure(format!("listen: {e}"));
     let guard = ThreadGuard::new()?;
