@@ -5,7 +5,7 @@
 //! that it was opened in, whatever namespace its user is in later.
 //!
 //! Sources: netlink(7), rtnetlink(7), `linux/if_link.h`, `linux/if_addr.h`, `linux/rtnetlink.h`,
-//! `linux/netfilter/nf_tables.h`.
+//! `linux/neighbour.h`, `linux/netfilter/nf_tables.h`.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -13,6 +13,7 @@ mod address;
 mod change;
 mod conntrack;
 mod link;
+mod neighbor;
 pub mod netlink;
 mod new_link;
 pub mod nft;
@@ -20,6 +21,7 @@ mod query;
 mod route;
 pub mod subnet;
 mod traffic;
+mod vxlan;
 
 pub use address::{Address, add_address, add_route, add_tentative_address, addresses, delete_address};
 pub use change::{BridgePort, Change, PortVlan, delete_by_index, flags};
@@ -27,6 +29,7 @@ pub use conntrack::forget_udp;
 pub use link::{
     BridgeLink, Veth, add_bridge, add_veth, delete, delete_many, disable_ipv6_address_generation, set_hairpin, set_up,
 };
+pub use neighbor::{Neighbor, neighbors};
 pub use new_link::{Kind, NewLink};
 pub use query::{
     Counters, DefaultRoute, Link, Variant, counters, default_routes, delete_default_route, link_by_index, link_by_name,
@@ -34,9 +37,10 @@ pub use query::{
 };
 pub use route::{
     AddRoute, PROTOCOL_BOOT, PROTOCOL_KERNEL, PROTOCOL_RA, Route, Rule, SCOPE_HOST, SCOPE_LINK, SCOPE_NOWHERE,
-    SCOPE_UNIVERSE, TABLE_LOCAL, TABLE_MAIN, link_to, routes, rules,
+    SCOPE_UNIVERSE, TABLE_LOCAL, TABLE_MAIN, UNREACHABLE, link_to, routes, rules,
 };
 pub use traffic::{TokenBucket, redirect, token_bucket};
+pub use vxlan::Vxlan;
 
 /// Maximum length of a link name (`IFNAMSIZ` without the final zero).
 pub const NAME_MAX: usize = 15;

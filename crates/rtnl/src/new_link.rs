@@ -1,10 +1,13 @@
 //! Creates links of any kind in one message each, in another network namespace if requested.
 
+use std::net::IpAddr;
+
 use rustix::fd::{AsRawFd, BorrowedFd};
 
 use crate::{
     link_header,
     netlink::{Batch, CREATE, EXCL},
+    vxlan,
 };
 
 const RTM_NEWLINK: u16 = 16;
@@ -89,6 +92,16 @@ pub enum Kind<'a> {
         /// Routing table of its ports.
         table: u32,
     },
+    /// VXLAN tunnel endpoint (RFC 7348) that learns no addresses and floods nothing: frames leave only to the endpoints of
+    /// [`Neighbor::Forwarding`](crate::Neighbor::Forwarding) entries.
+    Vxlan {
+        /// Network identifier, less than 2^24.
+        id: u32,
+        /// Address of this endpoint, from which tunnel packets are sent.
+        local: IpAddr,
+        /// UDP port of all endpoints.
+        port: u16,
+    },
 }
 
 impl Kind<'_> {
@@ -104,6 +117,7 @@ impl Kind<'_> {
             Self::Dummy => "dummy",
             Self::Ifb => "ifb",
             Self::Vrf { .. } => "vrf",
+            Self::Vxlan { .. } => "vxlan",
         }
     }
 }
@@ -173,6 +187,7 @@ impl<'a> NewLink<'a> {
             }
             Kind::Vlan { id } => m.nest(IFLA_INFO_DATA, |m| m.bytes(IFLA_VLAN_ID, &id.to_ne_bytes())),
             Kind::Vrf { table } => m.nest(IFLA_INFO_DATA, |m| m.number(IFLA_VRF_TABLE, *table)),
+            Kind::Vxlan { id, local, port } => m.nest(IFLA_INFO_DATA, |m| vxlan::attributes(m, *id, *local, *port)),
             Kind::Bridge { .. } | Kind::Dummy | Kind::Ifb => {}
         }
     }

@@ -6,6 +6,7 @@ use super::link_header;
 use crate::{
     netlink::{Batch, Refusal, Socket, attributes, find, text},
     subnet::Subnet,
+    vxlan::Vxlan,
 };
 
 const RTM_GETLINK: u16 = 18;
@@ -105,6 +106,8 @@ pub enum Variant {
     Vlan(u16),
     /// Table of a VRF.
     Vrf(u32),
+    /// Endpoint of a VXLAN.
+    Vxlan(Vxlan),
 }
 
 impl Link {
@@ -294,8 +297,9 @@ fn parse_kind(information: &[u8]) -> (String, Variant) {
     const IFLA_INFO_KIND: u16 = 1;
     const IFLA_INFO_DATA: u16 = 2;
     let kind = find(information, IFLA_INFO_KIND).map(text).unwrap_or_default();
-    // What distinguishes links of these kinds is the first attribute of each.
-    let first = find(information, IFLA_INFO_DATA).and_then(|data| find(data, 1)).unwrap_or_default();
+    let data = find(information, IFLA_INFO_DATA).unwrap_or_default();
+    // What distinguishes links of most kinds is the first attribute of each.
+    let first = find(data, 1).unwrap_or_default();
     let long = first.try_into().map(u32::from_ne_bytes);
     let short = first.try_into().map(u16::from_ne_bytes);
     let variant = match (kind.as_str(), long, short) {
@@ -303,6 +307,7 @@ fn parse_kind(information: &[u8]) -> (String, Variant) {
         ("vrf", Ok(table), _) => Variant::Vrf(table),
         ("ipvlan", _, Ok(mode)) => Variant::Ipvlan(mode),
         ("vlan", _, Ok(id)) => Variant::Vlan(id),
+        ("vxlan", ..) => Vxlan::parse(data).map_or(Variant::None, Variant::Vxlan),
         _ => Variant::None,
     };
     (kind, variant)

@@ -43,6 +43,12 @@ pub const PROTOCOL_KERNEL: u8 = 2;
 pub const PROTOCOL_BOOT: u8 = 3;
 /// Protocol of routes of router advertisements.
 pub const PROTOCOL_RA: u8 = 9;
+/// Type of routes through a link.
+const UNICAST: u8 = 1;
+/// Type of routes whose packets are answered with "destination unreachable".
+pub const UNREACHABLE: u8 = 7;
+/// Flag of a route with a gateway that counts as on the link (`RTNH_F_ONLINK`).
+const ON_LINK: u8 = 4;
 
 /// A route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +69,10 @@ pub struct Route {
     pub scope: u8,
     /// Origin (`RTPROT_*`).
     pub protocol: u8,
-    /// Type (`RTN_*`), 1 for unicast.
+    /// Type (`RTN_*`), 1 for unicast, 7 for unreachable.
     pub kind: u8,
+    /// Whether the gateway is on the link although no address of the link has it in its subnet.
+    pub is_on_link: bool,
     /// Maximum transmission unit of the path; zero if it is that of the link.
     pub mtu: u32,
     /// Maximum segment size that is advertised for TCP; zero for the kernel's default.
@@ -94,7 +102,8 @@ impl Route {
             table: TABLE_MAIN,
             scope: SCOPE_UNIVERSE,
             protocol: PROTOCOL_BOOT,
-            kind: 1,
+            kind: UNICAST,
+            is_on_link: false,
             mtu: 0,
             advertised_mss: 0,
         }
@@ -127,6 +136,7 @@ impl Route {
         // A table beyond 255 is only in its attribute.
         header[4] = u8::try_from(self.table).unwrap_or(0);
         header[5..8].copy_from_slice(&[self.protocol, self.scope, self.kind]);
+        header[8] = if self.is_on_link { ON_LINK } else { 0 };
         batch.message(kind, flags, &header, |m| {
             if self.to.prefix > 0 {
                 m.bytes(RTA_DST, &octets(self.to.network()));
@@ -161,6 +171,7 @@ impl Route {
         let mut route = Self::new(Subnet { address: any, prefix: *body.get(1)? }, None, 0);
         route.table = u32::from(*body.get(4)?);
         [route.protocol, route.scope, route.kind] = body.get(5..8)?.try_into().ok()?;
+        route.is_on_link = *body.get(8)? & ON_LINK != 0;
         let number = |value: &[u8]| value.try_into().map(u32::from_ne_bytes).ok();
         for (kind, value) in attributes(body.get(12..)?) {
             match kind {

@@ -1,0 +1,182 @@
+//! Makes the kernel's configuration that of an overlay and its peers.
+
+use std::{collections::HashSet, hash::Hash, net::IpAddr};
+
+use rtnl::{
+    AddRoute, Neighbor, Route, SCOPE_UNIVERSE, TABLE_MAIN, UNREACHABLE, add_address, addresses, delete_address,
+    netlink::{Batch, Refusal, Socket},
+    subnet::{Subnet, bits},
+};
+use rustix::io::Errno;
+
+use crate::{
+    Error, Overlay, Peers,
+    endpoint::{self, endpoint_mac, endpoint_name},
+    masquerade,
+};
+
+/// Protocol number of our routes, which the kernel does not use and iproute2 does not name.
+const PROTOCOL: u8 = 80;
+/// Priority of the route that answers packets for unknown subnets: after every other route. The identifier of the network
+/// is added, so that the route is found again.
+const UNREACHABLE_PRIORITY: u32 = 0xff00_0000;
+
+/// State of an overlay after [`converge`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Converged {
+    /// MTU of pods.
+    pub mtu: u32,
+    /// Number of kernel entries that were added, replaced or deleted.
+    pub changes: usize,
+}
+
+/// Compares endpoint, addresses, routes, neighbours and forwarding entries of this node with those that the overlay needs,
+/// and changes the difference. Connections over entries that are right already are not disturbed. The socket and the
+/// calling thread must be in the network namespace of the node.
+///
+/// # Errors
+/// [`Error::Unsupported`] if the kernel has no VXLAN, [`Error::Config`] for an address that is not one of this node and for an
+/// MTU that is too large, [`Error::Kernel`]. The entries of other peers are correct even if one is refused.
+pub fn converge(socket: &mut Socket, overlay: &Overlay, peers: &Peers) -> Result<Converged, Error> {
+    let link = endpoint::ensure(socket, overlay)?;
+    let mut changes = set_addresses(socket, overlay, link.index)?;
+    endpoint::set_up(socket, &link)?;
+    changes += set_routes(socket, overlay, peers, link.index)?;
+    changes += set_neighbors(socket, overlay, peers, link.index)?;
+    changes += masquerade::set(overlay)?;
+    Ok(Converged { mtu: link.mtu, changes })
+}
+
+/// Removes an overlay from this node. Succeeds if it is gone.
+///
+/// # Errors
+/// [`Error::Kernel`]; call it again.
+pub fn remove(socket: &mut Socket, id: u32) -> Result<(), Error> {
+    if let Some(link) = endpoint::find(socket, &endpoint_name(id))?.filter(|link| link.kind == "vxlan") {
+        endpoint::delete(socket, &link)?;
+    }
+    let mut batch = Batch::new();
+    for route in routes(socket)?.iter().filter(|route| is_unreachable_of(route, id)) {
+        route.delete(&mut batch);
+    }
+    apply(socket, batch, "delete routes of", &endpoint_name(id))?;
+    masquerade::remove(id)
+}
+
+/// The address of an endpoint, which is also the gateway of its subnet: the first address of the subnet.
+fn address_of(subnet: &Subnet) -> IpAddr {
+    subnet.network()
+}
+
+fn host(address: IpAddr) -> Subnet {
+    Subnet { address, prefix: bits(address) }
+}
+
+fn set_addresses(socket: &mut Socket, overlay: &Overlay, link: u32) -> Result<usize, Error> {
+    let fail = |refusal| Error::kernel("list", "addresses of the node", refusal);
+    let needed: HashSet<Subnet> = overlay.subnets.iter().map(|subnet| host(address_of(subnet))).collect();
+    let present = addresses(socket).map_err(fail)?;
+    let present = present.iter().filter(|a| a.link == link && a.scope == SCOPE_UNIVERSE).map(|a| a.address).collect();
+    let mut batch = Batch::new();
+    let (stale, missing) = differences(&present, &needed);
+    for address in stale {
+        delete_address(&mut batch, link, *address);
+    }
+    for address in missing {
+        add_address(&mut batch, link, *address);
+    }
+    apply(socket, batch, "set addresses of", &endpoint_name(overlay.id))
+}
+
+fn routes(socket: &mut Socket) -> Result<Vec<Route>, Error> {
+    rtnl::routes(socket).map_err(|refusal| Error::kernel("list", "routes of the node", refusal))
+}
+
+/// What distinguishes our routes from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct RouteKey {
+    to: Subnet,
+    gateway: Option<IpAddr>,
+}
+
+fn set_routes(socket: &mut Socket, overlay: &Overlay, peers: &Peers, link: u32) -> Result<usize, Error> {
+    let subnets = peers.iter().flat_map(|peer| &peer.subnets);
+    let mut needed: HashSet<RouteKey> =
+        subnets.map(|subnet| RouteKey { to: *subnet, gateway: Some(address_of(subnet)) }).collect();
+    needed.extend(overlay.networks.iter().map(|network| RouteKey { to: *network, gateway: None }));
+    let is_ours = |route: &&Route| {
+        let is_to_peer = route.link == link && route.protocol == PROTOCOL && route.table == TABLE_MAIN;
+        is_to_peer && route.kind != UNREACHABLE || is_unreachable_of(route, overlay.id)
+    };
+    let all = routes(socket)?;
+    let present = all.iter().filter(is_ours).map(|route| RouteKey { to: route.to, gateway: route.gateway }).collect();
+    let mut batch = Batch::new();
+    let (stale, missing) = differences(&present, &needed);
+    for key in stale {
+        key.route(overlay, link).delete(&mut batch);
+    }
+    for key in missing {
+        key.route(overlay, link).add(&mut batch, AddRoute::Replace);
+    }
+    apply(socket, batch, "set routes of", &endpoint_name(overlay.id))
+}
+
+impl RouteKey {
+    fn route(self, overlay: &Overlay, link: u32) -> Route {
+        let route = Route { protocol: PROTOCOL, is_on_link: true, ..Route::new(self.to, self.gateway, link) };
+        match self.gateway {
+            Some(_) => route,
+            None => Route {
+                link: 0,
+                is_on_link: false,
+                kind: UNREACHABLE,
+                priority: UNREACHABLE_PRIORITY + overlay.id,
+                ..route
+            },
+        }
+    }
+}
+
+fn is_unreachable_of(route: &Route, id: u32) -> bool {
+    route.protocol == PROTOCOL && route.kind == UNREACHABLE && route.priority == UNREACHABLE_PRIORITY + id
+}
+
+fn set_neighbors(socket: &mut Socket, overlay: &Overlay, peers: &Peers, link: u32) -> Result<usize, Error> {
+    let mut needed = HashSet::new();
+    for peer in peers.iter() {
+        let mac = endpoint_mac(overlay.id, peer.node);
+        needed.insert(Neighbor::Forwarding { mac, endpoint: peer.node });
+        needed.extend(peer.subnets.iter().map(|subnet| Neighbor::Address { address: address_of(subnet), mac }));
+    }
+    let present = rtnl::neighbors(socket, link);
+    let present = present.map_err(|refusal| Error::kernel("list", "neighbours of the node", refusal))?;
+    let present = present.into_iter().collect();
+    let mut batch = Batch::new();
+    let (stale, missing) = differences(&present, &needed);
+    // Of a replaced entry the old one is deleted first: its key may be that of the new one.
+    for entry in stale {
+        entry.delete(&mut batch, link);
+    }
+    for entry in missing {
+        entry.set(&mut batch, link);
+    }
+    apply(socket, batch, "set neighbours of", &endpoint_name(overlay.id))
+}
+
+/// Returns what only the first set has, and what only the second has.
+fn differences<'a, T: Eq + Hash>(present: &'a HashSet<T>, needed: &'a HashSet<T>) -> (Vec<&'a T>, Vec<&'a T>) {
+    (present.difference(needed).collect(), needed.difference(present).collect())
+}
+
+/// Sends all messages; returns their number. What is gone already need not be deleted.
+fn apply(socket: &mut Socket, batch: Batch, operation: &'static str, object: &str) -> Result<usize, Error> {
+    if batch.is_empty() {
+        return Ok(0);
+    }
+    let count = batch.len();
+    let fail = |refusal: Refusal| Error::kernel(operation, object, refusal);
+    let refusals = socket.request_each(batch).map_err(fail)?;
+    let is_failure =
+        |refusal: &Refusal| !matches!(refusal.errno, Errno::NOENT | Errno::SRCH | Errno::ADDRNOTAVAIL | Errno::EXIST);
+    refusals.into_iter().find(is_failure).map_or(Ok(count), |refusal| Err(fail(refusal)))
+}

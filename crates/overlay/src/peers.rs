@@ -1,0 +1,120 @@
+//! The other nodes of an overlay.
+
+use std::net::IpAddr;
+
+use rtnl::subnet::Subnet;
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Overlay, definition::check_subnets};
+
+/// Largest number of peers.
+pub const PEERS_MAX: usize = 5000;
+
+/// Another node of the network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Address of the node.
+    pub node: IpAddr,
+    /// Subnets of the node, one within each range of the network, in the same order.
+    pub subnets: Vec<Subnet>,
+}
+
+/// Peers that fit to an overlay and to each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peers(Vec<Peer>);
+
+impl Peers {
+    /// Checks peers, which may include this node itself. Returns those that are valid, and why each of the others is not:
+    /// one node with a wrong configuration must not disconnect the rest. Of two nodes with one subnet the first has it.
+    #[must_use]
+    pub fn select(overlay: &Overlay, peers: impl IntoIterator<Item = Peer>) -> (Self, Vec<Error>) {
+        let (mut selected, mut refused) = (Vec::new(), Vec::new());
+        for peer in peers.into_iter().filter(|peer| peer.node != overlay.node) {
+            match check(overlay, &selected, &peer) {
+                Ok(()) => selected.push(peer),
+                Err(error) => refused.push(error),
+            }
+        }
+        (Self(selected), refused)
+    }
+
+    /// Iterates over the peers.
+    pub fn iter(&self) -> impl Iterator<Item = &Peer> {
+        self.0.iter()
+    }
+
+    /// Returns the number of peers.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Reports whether there is no peer.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+fn check(overlay: &Overlay, selected: &[Peer], peer: &Peer) -> Result<(), Error> {
+    let node = peer.node;
+    let refused = |reason: String| Err(Error::config(format!("node {node}"), reason));
+    if selected.len() >= PEERS_MAX {
+        return refused(format!("there are {PEERS_MAX} nodes already"));
+    }
+    if node.is_ipv4() != overlay.node.is_ipv4() {
+        return refused(format!("its address is not of the family of this node's, {}", overlay.node));
+    }
+    if node.is_unspecified() || node.is_multicast() || node.is_loopback() {
+        return refused("its address is not one that other nodes can reach".into());
+    }
+    if let Some(network) = overlay.networks.iter().find(|network| network.contains(node)) {
+        return refused(format!("its address is within the network {network}"));
+    }
+    check_subnets(&overlay.networks, &peer.subnets)?;
+    if selected.iter().any(|other| other.node == node) {
+        return refused("the node is listed twice".into());
+    }
+    let others = selected.iter().map(|other| (other.node, &other.subnets)).chain([(overlay.node, &overlay.subnets)]);
+    for (other, subnets) in others {
+        for (own, theirs) in peer.subnets.iter().zip(subnets) {
+            if own.overlaps(*theirs) {
+                return refused(format!("its subnet {own} overlaps {theirs} of node {other}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::tests::definition;
+
+    fn peer(node: &str, subnets: &[&str]) -> Peer {
+        Peer { node: node.parse().unwrap(), subnets: subnets.iter().map(|s| s.parse().unwrap()).collect() }
+    }
+
+    #[test]
+    fn a_wrong_peer_does_not_disconnect_the_others() {
+        let overlay = Overlay::new(definition()).unwrap();
+        let good = peer("192.0.2.2", &["10.244.2.0/24", "fd44:0:0:2::/64"]);
+        let last = peer("192.0.2.3", &["10.244.3.0/24", "fd44:0:0:3::/64"]);
+        let own = peer("192.0.2.1", &["10.244.1.0/24", "fd44:0:0:1::/64"]);
+        let wrong = [
+            peer("192.0.2.2", &["10.244.9.0/24", "fd44:0:0:9::/64"]),
+            peer("fd00::1", &["10.244.9.0/24", "fd44:0:0:9::/64"]),
+            peer("10.244.9.9", &["10.244.9.0/24", "fd44:0:0:9::/64"]),
+            peer("224.0.0.1", &["10.244.9.0/24", "fd44:0:0:9::/64"]),
+            peer("192.0.2.9", &["10.244.1.128/25", "fd44:0:0:9::/64"]),
+            peer("192.0.2.9", &["10.244.9.0/24", "fd44:0:0:2::/64"]),
+            peer("192.0.2.9", &["0.0.0.0/0", "fd44:0:0:9::/64"]),
+            peer("192.0.2.9", &["10.244.9.0/24"]),
+        ];
+        let count = wrong.len();
+        let all = [good.clone()].into_iter().chain(wrong).chain([own, last.clone()]);
+        let (peers, refused) = Peers::select(&overlay, all);
+        assert_eq!(peers.iter().collect::<Vec<_>>(), [&good, &last]);
+        assert_eq!(refused.len(), count, "{refused:?}");
+    }
+}
