@@ -84,6 +84,9 @@ pub enum Error {
         /// Message that it returned, or how running it failed.
         reason: String,
     },
+    /// An overlay cannot be configured.
+    #[error(transparent)]
+    Overlay(#[from] overlay::Error),
     /// The pod's network namespace cannot be used.
     #[error(transparent)]
     Namespace(#[from] netns::Error),
@@ -98,11 +101,13 @@ impl Error {
             Self::Environment { .. } => 4,
             Self::Decode(_) => 6,
             Self::Config { .. } => 7,
-            Self::Exhausted { .. } => 11,
+            Self::Exhausted { .. } | Self::Overlay(overlay::Error::NotReady { .. }) => 11,
+            Self::Overlay(overlay::Error::Config { .. }) => 7,
+            Self::Overlay(overlay::Error::Unsupported { .. }) => 103,
             Self::Delegate { code: Some(code), .. } => *code,
             Self::Differs { .. } => 102,
             Self::Unsupported { .. } => 103,
-            Self::Kernel { .. } | Self::Delegate { .. } | Self::Namespace(_) => 999,
+            Self::Kernel { .. } | Self::Delegate { .. } | Self::Namespace(_) | Self::Overlay(_) => 999,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The types of the CNI reference plugins: bridge, macvlan, ipvlan, vlan, ptp, host-device, tap, dummy, loopback; the
 //! address management types host-local and static; and portmap, bandwidth, tuning, sbr, vrf and firewall, which change
-//! what another plugin made.
+//! what another plugin made. And two that connect several nodes: overlay, which has no counterpart among the reference
+//! plugins, and flannel, which is that of flannel's own plugin.
 //!
 //! The daemon calls a [`PluginType`] in its own process. The program `pinion-cni` calls the same functions as a plugin
 //! program of the name that it is called by, for engines that run programs.
@@ -29,6 +30,7 @@ mod delegate;
 mod dummy;
 mod error;
 mod firewall;
+mod flannel;
 mod hash;
 mod host_device;
 pub mod host_local;
@@ -37,6 +39,7 @@ mod link;
 mod loopback;
 mod macvlan;
 mod masquerade;
+mod overlay;
 mod plugin;
 mod pod;
 mod portmap;

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value};
 
 use crate::{
-    Error, PluginResult, Request, address_management, bandwidth, bridge, dummy, firewall, host_device, host_local,
-    ipvlan, link, loopback, macvlan, portmap, ptp, sbr, static_addresses, tap, tuning, vlan, vrf,
+    Error, PluginResult, Request, address_management, bandwidth, bridge, dummy, firewall, flannel, host_device,
+    host_local, ipvlan, link, loopback, macvlan, overlay, portmap, ptp, sbr, static_addresses, tap, tuning, vlan, vrf,
 };
 
 /// A type of plugin.
@@ -18,6 +18,8 @@ pub enum PluginType {
     Dummy,
     /// Rules that accept packets of the pod.
     Firewall,
+    /// What flannel's daemon describes, as configuration of another plugin.
+    Flannel,
     /// A link of the node, moved to the pod.
     HostDevice,
     /// Addresses from ranges of this host.
@@ -28,6 +30,8 @@ pub enum PluginType {
     Loopback,
     /// MAC-based VLAN.
     Macvlan,
+    /// Bridge in the node's subnet of a network that several nodes have.
+    Overlay,
     /// Ports of the node that lead to the pod.
     Portmap,
     /// Veth pair that the node routes to.
@@ -48,16 +52,18 @@ pub enum PluginType {
 
 impl PluginType {
     /// All types.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Bandwidth,
         Self::Bridge,
         Self::Dummy,
         Self::Firewall,
+        Self::Flannel,
         Self::HostDevice,
         Self::HostLocal,
         Self::Ipvlan,
         Self::Loopback,
         Self::Macvlan,
+        Self::Overlay,
         Self::Portmap,
         Self::Ptp,
         Self::Sbr,
@@ -76,11 +82,13 @@ impl PluginType {
             Self::Bridge => "bridge",
             Self::Dummy => "dummy",
             Self::Firewall => "firewall",
+            Self::Flannel => "flannel",
             Self::HostDevice => "host-device",
             Self::HostLocal => "host-local",
             Self::Ipvlan => "ipvlan",
             Self::Loopback => "loopback",
             Self::Macvlan => "macvlan",
+            Self::Overlay => "overlay",
             Self::Portmap => "portmap",
             Self::Ptp => "ptp",
             Self::Sbr => "sbr",
@@ -108,6 +116,7 @@ impl PluginType {
             && match self {
                 Self::Portmap => portmap::is_supported(config),
                 Self::Firewall => matches!(text("backend"), "nftables"),
+                Self::Flannel => flannel::is_supported(config),
                 _ => true,
             }
     }
@@ -122,11 +131,13 @@ impl PluginType {
             Self::Bridge => bridge::add(request),
             Self::Dummy => dummy::add(request),
             Self::Firewall => firewall::add(request),
+            Self::Flannel => flannel::add(request),
             Self::HostDevice => host_device::add(request),
             Self::HostLocal => host_local::add(request),
             Self::Ipvlan => ipvlan::add(request),
             Self::Loopback => loopback::add(request),
             Self::Macvlan => macvlan::add(request),
+            Self::Overlay => overlay::add(request),
             Self::Portmap => portmap::add(request),
             Self::Ptp => ptp::add(request),
             Self::Sbr => sbr::add(request),
@@ -147,10 +158,12 @@ impl PluginType {
             Self::Bandwidth => bandwidth::delete(request),
             Self::Bridge => bridge::delete(request),
             Self::Firewall => firewall::delete(request),
+            Self::Flannel => flannel::delete(request),
             Self::HostDevice => host_device::delete(request),
             Self::HostLocal => host_local::delete(request),
             Self::Dummy | Self::Ipvlan | Self::Macvlan | Self::Tap | Self::Vlan => link::delete(request),
             Self::Loopback => loopback::delete(request),
+            Self::Overlay => overlay::delete(request),
             Self::Portmap => portmap::delete(request),
             Self::Ptp => ptp::delete(request),
             Self::Sbr => sbr::delete(request),
@@ -170,11 +183,13 @@ impl PluginType {
             Self::Bridge => bridge::check(request),
             Self::Dummy => dummy::check(request),
             Self::Firewall => firewall::check(request),
+            Self::Flannel => flannel::check(request),
             Self::HostDevice => host_device::check(request),
             Self::HostLocal => host_local::check(request),
             Self::Ipvlan => ipvlan::check(request),
             Self::Loopback => loopback::check(request),
             Self::Macvlan => macvlan::check(request),
+            Self::Overlay => overlay::check(request),
             Self::Portmap => portmap::check(request),
             Self::Ptp => ptp::check(request),
             Self::Sbr => sbr::check(request),
@@ -195,6 +210,8 @@ impl PluginType {
             Self::HostLocal => host_local::status(request),
             Self::Static => static_addresses::status(request),
             Self::Portmap => portmap::status(request),
+            Self::Flannel => flannel::status(request),
+            Self::Overlay => overlay::status(request),
             Self::Bandwidth | Self::Firewall | Self::Loopback | Self::Sbr | Self::Tuning | Self::Vrf => Ok(()),
             _ => address_management::status(request),
         }
@@ -209,6 +226,8 @@ impl PluginType {
             Self::Bridge => bridge::collect(request),
             Self::Ptp => ptp::collect(request),
             Self::HostLocal => host_local::collect(request),
+            Self::Flannel => flannel::collect(request),
+            Self::Overlay => overlay::collect(request),
             Self::Dummy | Self::HostDevice | Self::Ipvlan | Self::Macvlan | Self::Tap | Self::Vlan => {
                 address_management::collect(request)
             }

@@ -39,12 +39,28 @@ pub struct Converged {
 /// MTU that is too large, [`Error::Kernel`]. The entries of other peers are correct even if one is refused.
 pub fn converge(socket: &mut Socket, overlay: &Overlay, peers: &Peers) -> Result<Converged, Error> {
     let link = endpoint::ensure(socket, overlay)?;
-    let mut changes = set_addresses(socket, overlay, link.index)?;
+    let name = endpoint_name(overlay.id);
+    let addresses = address_changes(socket, overlay, link.index)?;
+    let mut changes = apply(socket, addresses, "set addresses of", &name)?;
     endpoint::set_up(socket, &link)?;
-    changes += set_routes(socket, overlay, peers, link.index)?;
-    changes += set_neighbors(socket, overlay, peers, link.index)?;
+    let routes = route_changes(socket, overlay, peers, link.index)?;
+    changes += apply(socket, routes, "set routes of", &name)?;
+    let neighbors = neighbor_changes(socket, overlay, peers, link.index)?;
+    changes += apply(socket, neighbors, "set neighbours of", &name)?;
     changes += masquerade::set(overlay)?;
     Ok(Converged { mtu: link.mtu, changes })
+}
+
+/// Returns the number of kernel entries that [`converge`] would change, and changes nothing.
+///
+/// # Errors
+/// [`Error::Kernel`].
+pub fn differences(socket: &mut Socket, overlay: &Overlay, peers: &Peers) -> Result<usize, Error> {
+    let Some(link) = endpoint::current(socket, overlay)? else { return Ok(1) };
+    let addresses = address_changes(socket, overlay, link.index)?.len();
+    let routes = route_changes(socket, overlay, peers, link.index)?.len();
+    let neighbors = neighbor_changes(socket, overlay, peers, link.index)?.len();
+    Ok(addresses + routes + neighbors + usize::from(!masquerade::is_current(overlay)?))
 }
 
 /// Removes an overlay from this node. Succeeds if it is gone.
@@ -72,20 +88,20 @@ fn host(address: IpAddr) -> Subnet {
     Subnet { address, prefix: bits(address) }
 }
 
-fn set_addresses(socket: &mut Socket, overlay: &Overlay, link: u32) -> Result<usize, Error> {
+fn address_changes(socket: &mut Socket, overlay: &Overlay, link: u32) -> Result<Batch, Error> {
     let fail = |refusal| Error::kernel("list", "addresses of the node", refusal);
     let needed: HashSet<Subnet> = overlay.subnets.iter().map(|subnet| host(address_of(subnet))).collect();
     let present = addresses(socket).map_err(fail)?;
     let present = present.iter().filter(|a| a.link == link && a.scope == SCOPE_UNIVERSE).map(|a| a.address).collect();
     let mut batch = Batch::new();
-    let (stale, missing) = differences(&present, &needed);
+    let (stale, missing) = compare(&present, &needed);
     for address in stale {
         delete_address(&mut batch, link, *address);
     }
     for address in missing {
         add_address(&mut batch, link, *address);
     }
-    apply(socket, batch, "set addresses of", &endpoint_name(overlay.id))
+    Ok(batch)
 }
 
 fn routes(socket: &mut Socket) -> Result<Vec<Route>, Error> {
@@ -99,7 +115,7 @@ struct RouteKey {
     gateway: Option<IpAddr>,
 }
 
-fn set_routes(socket: &mut Socket, overlay: &Overlay, peers: &Peers, link: u32) -> Result<usize, Error> {
+fn route_changes(socket: &mut Socket, overlay: &Overlay, peers: &Peers, link: u32) -> Result<Batch, Error> {
     let subnets = peers.iter().flat_map(|peer| &peer.subnets);
     let mut needed: HashSet<RouteKey> =
         subnets.map(|subnet| RouteKey { to: *subnet, gateway: Some(address_of(subnet)) }).collect();
@@ -111,14 +127,14 @@ fn set_routes(socket: &mut Socket, overlay: &Overlay, peers: &Peers, link: u32) 
     let all = routes(socket)?;
     let present = all.iter().filter(is_ours).map(|route| RouteKey { to: route.to, gateway: route.gateway }).collect();
     let mut batch = Batch::new();
-    let (stale, missing) = differences(&present, &needed);
+    let (stale, missing) = compare(&present, &needed);
     for key in stale {
         key.route(overlay, link).delete(&mut batch);
     }
     for key in missing {
         key.route(overlay, link).add(&mut batch, AddRoute::Replace);
     }
-    apply(socket, batch, "set routes of", &endpoint_name(overlay.id))
+    Ok(batch)
 }
 
 impl RouteKey {
@@ -141,7 +157,7 @@ fn is_unreachable_of(route: &Route, id: u32) -> bool {
     route.protocol == PROTOCOL && route.kind == UNREACHABLE && route.priority == UNREACHABLE_PRIORITY + id
 }
 
-fn set_neighbors(socket: &mut Socket, overlay: &Overlay, peers: &Peers, link: u32) -> Result<usize, Error> {
+fn neighbor_changes(socket: &mut Socket, overlay: &Overlay, peers: &Peers, link: u32) -> Result<Batch, Error> {
     let mut needed = HashSet::new();
     for peer in peers.iter() {
         let mac = endpoint_mac(overlay.id, peer.node);
@@ -152,7 +168,7 @@ fn set_neighbors(socket: &mut Socket, overlay: &Overlay, peers: &Peers, link: u3
     let present = present.map_err(|refusal| Error::kernel("list", "neighbours of the node", refusal))?;
     let present = present.into_iter().collect();
     let mut batch = Batch::new();
-    let (stale, missing) = differences(&present, &needed);
+    let (stale, missing) = compare(&present, &needed);
     // Of a replaced entry the old one is deleted first: its key may be that of the new one.
     for entry in stale {
         entry.delete(&mut batch, link);
@@ -160,11 +176,11 @@ fn set_neighbors(socket: &mut Socket, overlay: &Overlay, peers: &Peers, link: u3
     for entry in missing {
         entry.set(&mut batch, link);
     }
-    apply(socket, batch, "set neighbours of", &endpoint_name(overlay.id))
+    Ok(batch)
 }
 
 /// Returns what only the first set has, and what only the second has.
-fn differences<'a, T: Eq + Hash>(present: &'a HashSet<T>, needed: &'a HashSet<T>) -> (Vec<&'a T>, Vec<&'a T>) {
+fn compare<'a, T: Eq + Hash>(present: &'a HashSet<T>, needed: &'a HashSet<T>) -> (Vec<&'a T>, Vec<&'a T>) {
     (present.difference(needed).collect(), needed.difference(present).collect())
 }
 

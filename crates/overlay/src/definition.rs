@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use rtnl::subnet::{Subnet, bits};
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
@@ -15,7 +16,7 @@ const MTU_MIN: u32 = 1280;
 const MTU_MAX: u32 = 65_535;
 
 /// Parts of an overlay before they are checked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Definition {
     /// VXLAN network identifier.
     pub id: u32,

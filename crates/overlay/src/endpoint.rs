@@ -52,6 +52,17 @@ pub(crate) fn ensure(socket: &mut Socket, overlay: &Overlay) -> Result<Link, Err
     find(socket, &name)?.ok_or_else(|| Error::kernel("find", name, Errno::NODEV))
 }
 
+/// Returns the endpoint if it is what it must be.
+pub(crate) fn current(socket: &mut Socket, overlay: &Overlay) -> Result<Option<Link>, Error> {
+    let mtu = mtu(socket, overlay)?;
+    let is_current = |link: &Link| {
+        let mac = endpoint_mac(overlay.id, overlay.node);
+        let is_ours = link.kind == "vxlan" && link.variant == Variant::Vxlan(wanted(overlay));
+        is_ours && link.mac == mac && link.mtu == mtu && link.flags & UP != 0
+    };
+    Ok(find(socket, &endpoint_name(overlay.id))?.filter(is_current))
+}
+
 fn wanted(overlay: &Overlay) -> Vxlan {
     Vxlan { id: overlay.id, local: Some(overlay.node), port: overlay.port, is_learning: false }
 }

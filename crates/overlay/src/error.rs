@@ -13,6 +13,12 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
+    /// The daemon has not recorded the subnet of this node yet.
+    #[error("overlay {network}: this node has no subnet yet; the daemon gets one from etcd, see its log if this lasts")]
+    NotReady {
+        /// Name of the network.
+        network: String,
+    },
     /// The kernel lacks a feature.
     #[error("{operation} {object}: this kernel has no {module}; load the module {module}, or build the kernel with it")]
     Unsupported {

@@ -33,11 +33,15 @@ mod flannel;
 mod masquerade;
 mod node_address;
 mod peers;
+mod record;
+mod settings;
 
-pub use converge::{Converged, converge, remove};
+pub use converge::{Converged, converge, differences, remove};
 pub use definition::{Definition, Overlay, PORT};
 pub use endpoint::{endpoint_mac, endpoint_name};
 pub use error::Error;
 pub use flannel::FlannelEnvironment;
 pub use node_address::{local_addresses, node_address};
 pub use peers::{PEERS_MAX, Peer, Peers};
+pub use record::{Record, lock};
+pub use settings::{EtcdSettings, Settings, Source};

@@ -84,25 +84,51 @@ fn skip_multicast(m: &mut Batch, family: Family) {
     e::verdict(m, e::RETURN, None);
 }
 
+/// The rules of an overlay in the kernel.
+struct Present {
+    /// Comments of the rules of the overlay's chain.
+    comments: Vec<String>,
+    /// Whether a rule leads to the chain.
+    has_jump: bool,
+}
+
+impl Present {
+    fn read(socket: &mut Socket, id: u32) -> Result<Self, Error> {
+        let (table, chain) = (table(), chain(id));
+        let fail = |refusal| Error::kernel("list rules of", table.to_string(), refusal);
+        let present = rules(socket, &table, &chain).map_err(fail)?;
+        let jumps = rules(socket, &table, POSTROUTING).map_err(fail)?;
+        let comments = present.into_iter().map(|rule| rule.comment).filter(|comment| !comment.is_empty()).collect();
+        Ok(Self { comments, has_jump: jumps.iter().any(|rule| rule.comment == chain) })
+    }
+
+    fn is(&self, needed: &[Rule]) -> bool {
+        self.has_jump != needed.is_empty() && self.comments == needed.iter().map(Rule::comment).collect::<Vec<_>>()
+    }
+}
+
+fn needed(overlay: &Overlay) -> Vec<Rule> {
+    let pairs = overlay.subnets.iter().zip(&overlay.networks).filter(|_| overlay.masquerades);
+    pairs.map(|(subnet, network)| Rule { subnet: *subnet, network: *network }).collect()
+}
+
+/// Reports whether the rules are those of the overlay.
+pub(crate) fn is_current(overlay: &Overlay) -> Result<bool, Error> {
+    Ok(Present::read(&mut open()?, overlay.id)?.is(&needed(overlay)))
+}
+
 /// Makes the rules those of the overlay; returns how many were changed.
 pub(crate) fn set(overlay: &Overlay) -> Result<usize, Error> {
-    let needed: Vec<Rule> = match overlay.masquerades {
-        true => overlay.subnets.iter().zip(&overlay.networks).map(|(s, n)| Rule { subnet: *s, network: *n }).collect(),
-        false => Vec::new(),
-    };
-    let (table, chain) = (table(), chain(overlay.id));
-    let fail = |refusal| Error::kernel("list rules of", table.to_string(), refusal);
+    let needed = needed(overlay);
     let mut socket = open()?;
-    let present = rules(&mut socket, &table, &chain).map_err(fail)?;
-    let jumps = rules(&mut socket, &table, POSTROUTING).map_err(fail)?;
-    let has_jump = jumps.iter().any(|rule| rule.comment == chain);
-    let comments: Vec<&str> = present.iter().map(|rule| rule.comment.as_str()).filter(|c| !c.is_empty()).collect();
-    if comments == needed.iter().map(Rule::comment).collect::<Vec<_>>() && (has_jump || needed.is_empty()) {
+    let present = Present::read(&mut socket, overlay.id)?;
+    if present.is(&needed) {
         return Ok(0);
     }
     if needed.is_empty() {
-        return remove(overlay.id).map(|()| comments.len());
+        return remove(overlay.id).map(|()| present.comments.len());
     }
+    let (table, chain) = (table(), chain(overlay.id));
     let mut t = Transaction::new(&table);
     t.create_table();
     t.create_chain(POSTROUTING, Some(Hook { kind: "nat", number: NF_INET_POST_ROUTING, priority: SOURCE_NAT }));
@@ -114,7 +140,7 @@ pub(crate) fn set(overlay: &Overlay) -> Result<usize, Error> {
     for rule in &needed {
         t.append_rule(&chain, &rule.comment(), |m| rule.append(m));
     }
-    if !has_jump {
+    if !present.has_jump {
         t.append_rule(POSTROUTING, &chain, |m| e::verdict(m, e::JUMP, Some(&chain)));
     }
     t.commit(&mut socket).map_err(|refusal| match refusal.errno {

@@ -28,7 +28,7 @@ const ALLOWED: [(&str, &[&str]); 37] = [
     ("pinrun", &["container", "cgroup", "seccomp", "oci", "syscall"]),
     ("image", &["telemetry", "oci", "syscall"]),
     ("rtnl", &["syscall"]),
-    ("overlay", &["rtnl"]),
+    ("overlay", &["rtnl", "syscall"]),
     ("cni-plugins", &["netns", "overlay", "rtnl", "syscall"]),
     ("network", &["telemetry", "offload", "netns", "rtnl", "cni-plugins", "syscall"]),
     (
