@@ -52,6 +52,7 @@ mod listener;
 mod metrics;
 mod network;
 mod nft;
+mod overlay;
 mod port_mapping;
 mod reconcile;
 mod removal;

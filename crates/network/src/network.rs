@@ -24,6 +24,7 @@ use crate::{
     firewall::Firewall,
     ipam::Leases,
     ledger::Ledger,
+    overlay::AgentStates,
     removal::Removal,
     sandbox_lock::SandboxLocks,
 };
@@ -76,6 +77,8 @@ pub(crate) struct Inner {
     pub(crate) locks: SandboxLocks,
     /// Reason of the last failed `STATUS` call, by plugin type; cleared when `STATUS` succeeds.
     pub(crate) failed_status: Mutex<HashMap<String, String>>,
+    /// What the agents of overlays report.
+    pub(crate) agent_states: AgentStates,
     /// Has a socket of its own, so that reading counters does not delay attaching pods.
     pub(crate) ends: Mutex<NodeEnds>,
     /// Set when an attachment could not be undone.
@@ -170,6 +173,7 @@ impl Network {
             failed_checks: Mutex::default(),
             locks: SandboxLocks::default(),
             failed_status: Mutex::default(),
+            agent_states: AgentStates::default(),
             unfinished: AtomicBool::new(false),
             skips_missing: AtomicBool::new(false),
             config_reads: Arc::new(Semaphore::new(CONFIG_READS_MAX)),
@@ -205,13 +209,15 @@ impl Network {
         Ok(())
     }
 
-    /// Returns the network that pods get: `bridge pinion0 10.85.0.0/16 (built in)`, or `cni: 10-flannel.conflist`.
+    /// Returns the network that pods get: `bridge pinion0 10.85.0.0/16 (built in)`, or `cni: 10-flannel.conflist`; and why
+    /// overlays cannot follow their nodes.
     #[must_use]
     pub fn describe(&self) -> String {
-        match self.inner.chain() {
+        let network = match self.inner.chain() {
             Ok(chain) => chain.describe(),
             Err(e) => format!("none: {e}"),
-        }
+        };
+        [network].into_iter().chain(self.inner.failed_overlays()).collect::<Vec<_>>().join("; ")
     }
 
     /// Returns the metrics of this network.

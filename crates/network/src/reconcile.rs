@@ -142,7 +142,7 @@ impl Inner {
     }
 
     /// Runs `STATUS` of the plugins (CNI 1.1.0 and later).
-    async fn query_plugins(&self) {
+    pub(crate) async fn query_plugins(&self) {
         let Ok(chain) = self.chain() else { return };
         if !chain.is_at_least("1.1.0") {
             return;

@@ -23,6 +23,16 @@ const TICK: Duration = Duration::from_millis(50);
 pub(crate) struct Directory {
     path: PathBuf,
     read: Mutex<Option<Read>>,
+    all: Mutex<Option<All>>,
+}
+
+/// All networks of the directory, for those who look at them periodically.
+#[derive(Debug)]
+struct All {
+    stamp: Stamp,
+    trusted: bool,
+    paths: Vec<PathBuf>,
+    chains: Vec<Arc<Chain>>,
 }
 
 #[derive(Debug)]
@@ -47,7 +57,7 @@ fn stamp(path: &Path) -> Option<(u64, u64, u64, SystemTime)> {
 
 impl Directory {
     pub(crate) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), read: Mutex::new(None) }
+        Self { path: path.to_owned(), read: Mutex::new(None), all: Mutex::new(None) }
     }
 
     /// Returns the network of the directory, or `None` if it has no configuration. Reads it again if it changed.
@@ -88,6 +98,26 @@ impl Directory {
         }
     }
 
+    /// Returns the valid networks of the directory. Reads files only if one of them has changed. What is not valid is
+    /// reported where it is used.
+    pub(crate) fn all(&self) -> Vec<Arc<Chain>> {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(all) = all.as_ref().filter(|all| all.trusted && all.stamp == stamps(&all.paths)) {
+            return all.chains.clone();
+        }
+        let now = SystemTime::now();
+        let (mut paths, mut chains) = (vec![self.path.clone()], Vec::new());
+        for file in files(&self.path, &EXTENSIONS).unwrap_or_default() {
+            let loaded = load(&file);
+            paths.push(file);
+            paths.extend(loaded.parts);
+            chains.extend(loaded.chain.ok().map(Arc::new));
+        }
+        let stamp = stamps(&paths);
+        *all = Some(All { trusted: is_settled(&stamp, now), stamp, paths, chains: chains.clone() });
+        chains
+    }
+
     fn read(&self) -> Read {
         let now = SystemTime::now();
         let mut paths = vec![self.path.clone()];
@@ -102,10 +132,14 @@ impl Directory {
             Err(e) => Err((format!("CNI directory {}", self.path.display()), e.to_string())),
         };
         let stamp = stamps(&paths);
-        let settled = |modified: SystemTime| now.duration_since(modified).is_ok_and(|age| age > TICK);
-        let trusted = stamp.iter().flatten().all(|s| settled(s.3));
-        Read { stamp, trusted, paths, chain }
+        Read { trusted: is_settled(&stamp, now), stamp, paths, chain }
     }
+}
+
+/// Reports whether no file was modified so recently that it may change again without a new time stamp.
+fn is_settled(stamp: &Stamp, now: SystemTime) -> bool {
+    let settled = |modified: SystemTime| now.duration_since(modified).is_ok_and(|age| age > TICK);
+    stamp.iter().flatten().all(|s| settled(s.3))
 }
 
 fn stamps(paths: &[PathBuf]) -> Stamp {
