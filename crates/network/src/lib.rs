@@ -53,6 +53,7 @@ mod metrics;
 mod network;
 mod nft;
 mod overlay;
+mod overlay_states;
 mod port_mapping;
 mod reconcile;
 mod removal;

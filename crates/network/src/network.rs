@@ -24,7 +24,7 @@ use crate::{
     firewall::Firewall,
     ipam::Leases,
     ledger::Ledger,
-    overlay::AgentStates,
+    overlay_states::AgentStates,
     removal::Removal,
     sandbox_lock::SandboxLocks,
 };
@@ -217,7 +217,7 @@ impl Network {
             Ok(chain) => chain.describe(),
             Err(e) => format!("none: {e}"),
         };
-        [network].into_iter().chain(self.inner.failed_overlays()).collect::<Vec<_>>().join("; ")
+        [network].into_iter().chain(self.inner.agent_states.failures()).collect::<Vec<_>>().join("; ")
     }
 
     /// Returns the metrics of this network.

@@ -6,7 +6,6 @@
 
 mod agent;
 mod keys;
-mod state;
 mod subnet;
 
 use std::{
@@ -19,8 +18,6 @@ use ::overlay::Settings;
 use tokio::task::JoinHandle;
 
 use crate::{Network, network::Inner};
-
-pub(crate) use state::AgentStates;
 
 /// Interval at which the configurations of networks are compared with the agents.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -66,6 +63,18 @@ impl Inner {
             }
         }
         all
+    }
+}
+
+impl Inner {
+    /// Notes the outcome of an attempt of an agent. After the first success the plugins' `STATUS` is not left to the next
+    /// reconciliation: pods may wait for it.
+    async fn note(&self, network: &str, outcome: Result<(), String>) {
+        match outcome {
+            Err(reason) => self.agent_states.fail(network, &reason),
+            Ok(()) if self.agent_states.succeed(network) => self.query_plugins().await,
+            Ok(()) => {}
+        }
     }
 }
 

@@ -20,7 +20,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn of(command: &mut Command) -> Self {
+    /// Runs a command and returns what it printed and its exit code.
+    pub fn of(command: &mut Command) -> Self {
         let line = format!("{command:?}");
         let output: Output = command.output().unwrap_or_else(|error| panic!("run {line}: {error}"));
         Self {

@@ -131,8 +131,12 @@ impl Agent {
         }
         let last = self.last().await?;
         let own = subnet::claim(client, &self.keys, node, last).await?;
-        let subnets = self.keys.subnets_of(own.index);
-        tracing::info!(network = self.settings.name, ?subnets, "this node has subnets of the overlay");
+        let subnets: Vec<String> = self.keys.subnets_of(own.index).iter().map(ToString::to_string).collect();
+        tracing::info!(
+            network = self.settings.name,
+            subnets = subnets.join(" "),
+            "this node has subnets of the overlay"
+        );
         self.own = Some(own);
         Ok(())
     }
