@@ -1,12 +1,13 @@
 //! Measures container engines on the local machine, two or more in one interleaved run.
 //!
 //! `pinion-bench pods` drives the life cycle of pods over any CRI socket, `pinion-bench oci` measures OCI runtimes,
-//! `pinion-bench netns` ways to serve many network namespaces. It uses only the public CRI and `/proc`, so that no engine is
-//! favoured.
+//! `pinion-bench netns` ways to serve many network namespaces, `pinion-bench cni` network plugins. Engines are measured by the
+//! public CRI and `/proc` only, so that none is favoured.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod cni;
 mod engine;
 mod lists;
 mod machine;
@@ -49,6 +50,11 @@ enum Scenario {
     Runtimes(runtimes::Arguments),
     /// Servers in many network namespaces, built in each of the possible ways.
     Netns(netns::Arguments),
+    /// Attaching pods to networks and detaching them, next to the programs of CNI plugins.
+    Cni(cni::Arguments),
+    /// A node (used internally by `cni`).
+    #[command(hide = true)]
+    CniWorker(cni::WorkerArguments),
     /// An echo server (used internally by `netns`).
     #[command(hide = true)]
     NetnsServer(netns::ServerArguments),
@@ -68,6 +74,8 @@ fn main() -> ExitCode {
         Scenario::Restart(arguments) => block_on(restart::run(arguments)),
         Scenario::Runtimes(arguments) => block_on(runtimes::run(arguments)),
         Scenario::Netns(arguments) => netns::run(&arguments),
+        Scenario::Cni(arguments) => cni::run(&arguments),
+        Scenario::CniWorker(arguments) => cni::run_worker(&arguments),
         Scenario::NetnsServer(arguments) => netns::run_server(&arguments),
         Scenario::NetnsClient(arguments) => netns::run_client(&arguments),
         Scenario::Oci(arguments) => oci::run(&arguments),

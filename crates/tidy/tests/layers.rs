@@ -72,7 +72,7 @@ const ALLOWED: [(&str, &[&str]); 38] = [
             "syscall",
         ],
     ),
-    ("pinion-bench", &["cri-proto", "netns", "oci", "seccomp", "syscall"]),
+    ("pinion-bench", &["cri-proto", "netns", "network", "oci", "seccomp", "syscall"]),
     ("floor", &["syscall"]),
     ("testbed", &["syscall"]),
     ("oci-tests", &[TESTBED]),

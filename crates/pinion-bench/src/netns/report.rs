@@ -9,6 +9,7 @@ use super::{Arguments, client::Measured, plan::Strategy};
 use crate::{
     machine::Machine,
     plot::{Chart, Line},
+    statistics::median,
 };
 
 /// All measurements.
@@ -74,16 +75,6 @@ pub(super) struct Run {
 impl Run {
     fn rate(&self) -> f64 {
         self.measured.requests as f64 / self.measured.seconds.max(f64::MIN_POSITIVE)
-    }
-}
-
-fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    let mut sorted: Vec<f64> = values.into_iter().collect();
-    sorted.sort_by(f64::total_cmp);
-    match sorted.len() {
-        0 => f64::NAN,
-        length if length % 2 == 1 => sorted[length / 2],
-        length => f64::midpoint(sorted[length / 2 - 1], sorted[length / 2]),
     }
 }
 
