@@ -1,9 +1,12 @@
-//! `flannel`: what flannel's daemon describes in `subnet.env`, as configuration of another plugin, which is `bridge` unless
+//! `flannel`: the description of `subnet.env`, which flannel's daemon writes, as configuration of another plugin, which is `bridge` unless
 //! configured. Files and configuration are those of flannel's own plugin.
 
 mod scratch;
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use ::overlay::FlannelEnvironment;
 use rtnl::subnet::Subnet;
@@ -63,7 +66,13 @@ pub(crate) fn status(request: &Request) -> Result<(), Error> {
 }
 
 pub(crate) fn collect(request: &Request) -> Result<(), Error> {
-    let mut config = delegated(request)?;
+    let mut config = match delegated(request) {
+        // Flannel's daemon is gone: the configuration of the delegate is not known.
+        Err(Error::Overlay(::overlay::Error::Kernel { cause, .. })) if cause.kind() == io::ErrorKind::NotFound => {
+            return Ok(());
+        }
+        delegated => delegated?,
+    };
     for (key, value) in &request.config {
         if key.starts_with("cni.dev/") {
             config.insert(key.clone(), value.clone());

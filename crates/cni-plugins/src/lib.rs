@@ -56,6 +56,7 @@ mod vlan;
 mod vrf;
 
 pub use error::Error;
+pub use overlay::bridge_name as overlay_bridge;
 pub use plugin::PluginType;
 pub use request::{Attachment, Request};
 pub use result::{Dns, Interface, Ip, PluginResult, Route, VERSIONS};

@@ -1,15 +1,21 @@
 //! `overlay`: a port of a bridge in the node's subnet of a network that several nodes have, connected by VXLAN. The bridge is
 //! that of `bridge`; what connects the nodes is in the crate `overlay`.
 
-use ::overlay::{Overlay, Peers, Settings};
+use ::overlay::{Settings, Source};
 use netns::Namespace;
-use rtnl::{netlink::Socket, subnet::Subnet};
+use rtnl::subnet::Subnet;
 use serde_json::{Map, Value, json};
 
 use crate::{Error, PluginResult, Request, bridge, sysctl};
 
 /// Members of the configuration that are those of the overlay, not of the bridge.
 const MEMBERS: [&str; 9] = ["vni", "port", "network", "node", "nodes", "etcd", "stateDir", "ipMasq", "mtu"];
+
+/// Returns the name of the bridge of an overlay, unless its configuration has another one.
+#[must_use]
+pub fn bridge_name(id: u32) -> String {
+    format!("pinbr.{id}")
+}
 
 pub(crate) fn add(request: &Request) -> Result<PluginResult, Error> {
     let settings = Settings::parse(&request.config)?;
@@ -28,13 +34,17 @@ fn configure(settings: &Settings) -> Result<Node, Error> {
     let _lock = ::overlay::lock(&settings.state_directory, &settings.name)?;
     let mut socket = Request::node_socket()?;
     let (overlay, peers) = settings.resolve(&mut socket)?;
-    let converged = converge(&mut socket, &overlay, &peers)?;
-    Ok(Node { subnets: overlay.subnets().to_vec(), mtu: converged })
-}
-
-fn converge(socket: &mut Socket, overlay: &Overlay, peers: &Peers) -> Result<u32, Error> {
     sysctl::forward(overlay.subnets())?;
-    Ok(::overlay::converge(socket, overlay, peers)?.mtu)
+    // The daemon keeps the entries of peers current; a pod needs the endpoint only.
+    let mtu = match settings.source {
+        Source::Etcd(_) => ::overlay::endpoint_mtu(&mut socket, &overlay)?,
+        Source::Nodes(_) => None,
+    };
+    let mtu = match mtu {
+        Some(mtu) => mtu,
+        None => ::overlay::converge(&mut socket, &overlay, &peers)?.mtu,
+    };
+    Ok(Node { subnets: overlay.subnets().to_vec(), mtu })
 }
 
 impl Node {
@@ -42,8 +52,8 @@ impl Node {
     fn request(&self, request: &Request, settings: &Settings) -> Result<Request, Error> {
         let mut config = request.config.clone();
         config.retain(|key, _| !MEMBERS.contains(&key.as_str()));
-        let defaults =
-            json!({"bridge": format!("pinbr.{}", settings.id), "isDefaultGateway": true, "hairpinMode": true});
+        let defaults = json!({"bridge": bridge_name(settings.id), "isDefaultGateway": true, "hairpinMode": true});
+        config.insert(bridge::KEEP_ADDRESSES.into(), true.into());
         for (key, value) in defaults.as_object().into_iter().flatten() {
             config.entry(key.clone()).or_insert_with(|| value.clone());
         }

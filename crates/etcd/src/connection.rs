@@ -27,6 +27,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
 /// Idle time after which a connection is probed, so that a watch notices that its member is gone.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+/// Codes of requests without a valid token (`google.rpc.Code`).
+const UNAUTHENTICATED: i64 = 16;
+const INVALID_ARGUMENT: i64 = 3;
+/// Beginning of the messages of the cluster's errors, unlike those of the gateway and of other services.
+const OF_CLUSTER: &str = "etcdserver: ";
 /// Longest response in bytes.
 const RESPONSE_MAX: usize = 32 << 20;
 /// Longest file of the configuration in bytes.
@@ -92,22 +97,19 @@ impl Connection {
         path: &str,
         body: &Value,
     ) -> Result<T, Error> {
-        let request = async {
-            let response = self.open(operation, path, body).await?;
-            read_body(response).await.map_err(|reason| Error::Unavailable { operation, reason })
-        };
-        let late = || Error::Unavailable { operation, reason: format!("no response within {REQUEST_TIMEOUT:?}") };
-        let limit = REQUEST_TIMEOUT * u32::try_from(self.endpoints.len()).unwrap_or(1);
-        let text = tokio::time::timeout(limit, request).await.map_err(|_| late())??;
-        serde_json::from_slice(&text)
-            .map_err(|error| Error::Unavailable { operation, reason: format!("its response: {error}") })
+        match self.call_once(operation, path, body).await {
+            Err(error) if self.must_authenticate(&error) => {
+                self.authenticate().await?;
+                self.call_once(operation, path, body).await
+            }
+            outcome => outcome,
+        }
     }
 
-    /// Sends a request; returns the response of the first member that responds.
+    /// Sends a request; returns the response of the first member that responds, of which the body is a stream.
     pub(crate) async fn open(&self, operation: &'static str, path: &str, body: &Value) -> Result<Response, Error> {
         match self.open_once(operation, path, body).await {
-            // The token has expired, or there is none yet.
-            Err(Error::Refused { code: 16 | 3, .. }) if self.user.is_some() => {
+            Err(error) if self.must_authenticate(&error) => {
                 self.authenticate().await?;
                 self.open_once(operation, path, body).await
             }
@@ -115,26 +117,61 @@ impl Connection {
         }
     }
 
+    /// Reports whether a request was refused because there is no token, or because it has expired.
+    fn must_authenticate(&self, error: &Error) -> bool {
+        self.user.is_some() && matches!(error, Error::Refused { code: UNAUTHENTICATED | INVALID_ARGUMENT, .. })
+    }
+
+    async fn call_once<T: DeserializeOwned>(
+        &self,
+        operation: &'static str,
+        path: &str,
+        body: &Value,
+    ) -> Result<T, Error> {
+        self.any(operation, path, body, async |response| {
+            let late = |_| format!("no response within {REQUEST_TIMEOUT:?}");
+            let text = tokio::time::timeout(REQUEST_TIMEOUT, read_body(response)).await.map_err(late)??;
+            serde_json::from_slice(&text).map_err(|error| format!("its response: {error}"))
+        })
+        .await
+    }
+
     async fn open_once(&self, operation: &'static str, path: &str, body: &Value) -> Result<Response, Error> {
+        self.any(operation, path, body, async |response| Ok(response)).await
+    }
+
+    /// Sends a request to the members in turn, beginning with the one that responded last, until one responds as etcd does.
+    async fn any<T>(
+        &self,
+        operation: &'static str,
+        path: &str,
+        body: &Value,
+        read: impl AsyncFn(Response) -> Result<T, String>,
+    ) -> Result<T, Error> {
         let first = self.preferred.load(Ordering::Relaxed);
         let mut failures = Vec::new();
         for offset in 0..self.endpoints.len() {
             let index = (first + offset) % self.endpoints.len();
             let endpoint = &self.endpoints[index];
-            match self.send(&format!("{endpoint}{path}"), body).await {
-                Ok(response) if response.status().is_success() => {
-                    self.preferred.store(index, Ordering::Relaxed);
-                    return Ok(response);
-                }
+            let outcome = match self.send(&format!("{endpoint}{path}"), body).await {
+                Ok(response) if response.status().is_success() => read(response).await,
                 Ok(response) => {
                     let status = response.status();
-                    match (refusal(response).await, status) {
-                        (Some(failure), _) if !is_of_member(status) => {
-                            return Err(Error::Refused { operation, code: failure.code, message: failure.message });
+                    match refusal(response).await {
+                        // Every member would refuse it.
+                        Some(Failure { code, message }) if message.starts_with(OF_CLUSTER) && !is_of_member(status) => {
+                            return Err(Error::Refused { operation, code, message });
                         }
-                        (Some(failure), _) => failures.push(format!("{endpoint}: {}", failure.message)),
-                        (None, status) => failures.push(format!("{endpoint}: status {status}")),
+                        Some(failure) if !failure.message.is_empty() => Err(failure.message),
+                        _ => Err(format!("status {status}")),
                     }
+                }
+                Err(reason) => Err(reason),
+            };
+            match outcome {
+                Ok(value) => {
+                    self.preferred.store(index, Ordering::Relaxed);
+                    return Ok(value);
                 }
                 Err(reason) => failures.push(format!("{endpoint}: {reason}")),
             }
@@ -159,10 +196,7 @@ impl Connection {
         let password = String::from_utf8_lossy(&read(file)?).trim_end_matches('\n').to_owned();
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let body = json!({"name": name, "password": password});
-        let response = self.open_once(OPERATION, "/v3/auth/authenticate", &body).await?;
-        let text = read_body(response).await.map_err(|reason| Error::Unavailable { operation: OPERATION, reason })?;
-        let response: AuthenticateResponse = serde_json::from_slice(&text)
-            .map_err(|error| Error::Unavailable { operation: OPERATION, reason: format!("its response: {error}") })?;
+        let response: AuthenticateResponse = self.call_once(OPERATION, "/v3/auth/authenticate", &body).await?;
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(response.token);
         Ok(())
     }

@@ -20,7 +20,7 @@ impl Client {
     pub async fn wait_for_change(&self, prefix: &str, revision: i64) -> Result<(), Error> {
         const OPERATION: &str = "watch keys";
         let request = json!({"create_request": {"key": encode(prefix), "range_end": encode(end_of(prefix)),
-            "start_revision": (revision + 1).to_string()}});
+            "start_revision": revision.saturating_add(1).to_string()}});
         let unavailable = |reason: String| Error::Unavailable { operation: OPERATION, reason };
         let mut response = self.connection.open(OPERATION, "/v3/watch", &request).await?;
         let mut buffer: Vec<u8> = Vec::new();

@@ -5,16 +5,21 @@
 //! does not respond, everything stays as it is.
 
 mod agent;
+mod kernel;
 mod keys;
 mod subnet;
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Weak},
+    collections::{BTreeMap, HashSet},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use ::overlay::Settings;
+use ::overlay::{Settings, Source};
+use etcd::Lease;
 use tokio::task::JoinHandle;
 
 use crate::{Network, network::Inner};
@@ -24,13 +29,29 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// Type of the plugin.
 const TYPE: &str = "overlay";
 
-/// The agents that run, by the settings that they were started with.
+/// The agents, by the names of networks.
 #[derive(Default)]
-struct Agents(HashMap<String, (Settings, JoinHandle<()>)>);
+struct Agents {
+    running: BTreeMap<String, Agent>,
+    /// Networks without a configuration, which are removed when no pod uses them.
+    retired: BTreeMap<String, Settings>,
+}
+
+struct Agent {
+    settings: Settings,
+    task: JoinHandle<()>,
+    stopped: Arc<AtomicBool>,
+}
+
+/// The overlays of all configurations.
+struct Configured {
+    overlays: Vec<Settings>,
+    /// Whether all configurations could be read. If not, an overlay that is missing may be in one that could not.
+    is_complete: bool,
+}
 
 impl Network {
-    /// Runs an agent for every overlay of the configurations, for as long as the network exists.
-    /// Spawn it once.
+    /// Runs an agent for every overlay of the configurations, for as long as the network exists. Spawn it once.
     pub fn run_overlays(&self) -> impl Future<Output = ()> + Send + 'static {
         let network = Arc::downgrade(&self.inner);
         async move {
@@ -38,9 +59,10 @@ impl Network {
             while let Some(inner) = network.upgrade() {
                 let all = Arc::clone(&inner);
                 // The files are read again only if they have changed.
-                if let Ok(settings) = offload::blocking(move || all.overlays()).await {
-                    agents.update(&network, settings);
+                if let Ok(configured) = offload::blocking(move || all.overlays()).await {
+                    agents.update(&network, &inner, configured);
                 }
+                agents.remove_unused(&inner).await;
                 drop(inner);
                 tokio::time::sleep(INTERVAL).await;
             }
@@ -49,24 +71,34 @@ impl Network {
 }
 
 impl Inner {
-    /// Returns the overlays of all configurations.
-    fn overlays(&self) -> Vec<Settings> {
-        let mut all = Vec::new();
-        for chain in self.directory.all() {
+    /// Returns the overlays of all configurations. Of two with one name or identifier the first one counts.
+    fn overlays(&self) -> Configured {
+        let (chains, is_complete) = self.directory.all();
+        let mut configured = Configured { overlays: Vec::new(), is_complete };
+        for chain in chains {
             for plugin in chain.plugins().filter(|plugin| plugin.kind == TYPE) {
                 let mut config = plugin.config.clone();
                 config.insert("name".into(), chain.name.as_str().into());
                 match Settings::parse(&config) {
-                    Ok(settings) => all.push(settings),
+                    Ok(settings) => self.add_overlay(&mut configured.overlays, settings),
                     Err(error) => self.agent_states.fail(&chain.name, &error.to_string()),
                 }
             }
         }
-        all
+        configured
     }
-}
 
-impl Inner {
+    fn add_overlay(&self, overlays: &mut Vec<Settings>, settings: Settings) {
+        match overlays.iter().find(|other| other.name == settings.name || other.id == settings.id) {
+            Some(other) if *other == settings => {}
+            Some(other) => {
+                let reason = format!("vni {} or the name is also that of the network {}", settings.id, other.name);
+                self.agent_states.fail(&format!("{} (another one)", settings.name), &reason);
+            }
+            None => overlays.push(settings),
+        }
+    }
+
     /// Notes the outcome of an attempt of an agent. After the first success the plugins' `STATUS` is not left to the next
     /// reconciliation: pods may wait for it.
     async fn note(&self, network: &str, outcome: Result<(), String>) {
@@ -79,31 +111,109 @@ impl Inner {
 }
 
 impl Agents {
-    /// Starts agents of new networks, restarts those whose settings have changed, and stops those whose network is gone. What
-    /// they configured stays: pods may use it.
-    fn update(&mut self, network: &Weak<Inner>, settings: Vec<Settings>) {
-        let wanted: HashMap<String, Settings> =
-            settings.into_iter().map(|settings| (settings.name.clone(), settings)).collect();
-        self.0.retain(|name, (settings, task)| {
-            let is_current = wanted.get(name).is_some_and(|wanted| wanted == settings);
-            if !is_current {
-                tracing::info!(network = name, "the overlay's configuration has changed or is gone; its agent stops");
-                task.abort();
-            }
-            is_current
+    /// Starts agents of new networks, and restarts those whose settings have changed or that ended. Agents whose network is
+    /// gone are stopped.
+    fn update(&mut self, network: &Weak<Inner>, inner: &Inner, configured: Configured) {
+        let required: BTreeMap<String, Settings> =
+            configured.overlays.into_iter().map(|settings| (settings.name.clone(), settings)).collect();
+        let obsolete = self.running.extract_if(.., |name, agent| match required.get(name) {
+            Some(settings) => *settings != agent.settings || agent.task.is_finished(),
+            None => configured.is_complete,
         });
-        for (name, settings) in wanted {
-            let start = || {
-                let task = offload::spawn(agent::run(network.clone(), settings.clone()));
-                (settings, task)
-            };
-            self.0.entry(name).or_insert_with(start);
+        for (name, agent) in obsolete.collect::<Vec<_>>() {
+            agent.stop();
+            inner.agent_states.forget(&name);
+            match required.get(&name) {
+                Some(settings) if settings.id == agent.settings.id => {}
+                _ => {
+                    tracing::info!(network = name, "the overlay is not configured any longer");
+                    self.retired.insert(format!("{name} {}", agent.settings.id), agent.settings.clone());
+                }
+            }
         }
+        for (name, settings) in required {
+            self.retired.retain(|_, retired| retired.id != settings.id);
+            self.running.entry(name).or_insert_with(|| Agent::start(network, settings));
+        }
+    }
+
+    /// Removes what overlays without a configuration left, if no pod uses them.
+    async fn remove_unused(&mut self, inner: &Arc<Inner>) {
+        if self.retired.is_empty() {
+            return;
+        }
+        let ledger = Arc::clone(inner);
+        let names = offload::blocking(move || ledger.attached_networks()).await;
+        let Ok(Ok(used)) = names else { return };
+        let unused: Vec<String> = self
+            .retired
+            .iter()
+            .filter(|(_, settings)| !used.contains(&settings.name))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in unused {
+            let Some(settings) = self.retired.get(&key).cloned() else { continue };
+            match remove(&settings).await {
+                Ok(()) => drop(self.retired.remove(&key)),
+                Err(reason) => tracing::warn!(network = settings.name, reason, "remove the overlay; trying again"),
+            }
+        }
+    }
+}
+
+/// Removes an overlay from the kernel, and its claim from etcd, which expires in any case.
+async fn remove(settings: &Settings) -> Result<(), String> {
+    let of_kernel = settings.clone();
+    let lease = kernel::in_kernel(move |socket| kernel::clean_up(socket, &of_kernel)).await?;
+    if let Source::Etcd(etcd) = &settings.source
+        && lease != 0
+        && let Ok(client) = agent::client(etcd).await
+    {
+        let lease = Lease { id: lease, ttl: ::overlay::LEASE_TTL };
+        let revoked = client.revoke(lease).await;
+        if let Err(error) = revoked.map_err(|error| error.to_string()) {
+            tracing::info!(
+                network = settings.name,
+                error,
+                "the subnet of this node stays claimed until its lease expires"
+            );
+        }
+    }
+    tracing::info!(network = settings.name, "the overlay is removed from this node");
+    Ok(())
+}
+
+impl Agent {
+    fn start(network: &Weak<Inner>, settings: Settings) -> Self {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let task = offload::spawn(agent::run(network.clone(), settings.clone(), Arc::clone(&stopped)));
+        Self { settings, task, stopped }
+    }
+
+    /// Stops the agent. Work on a thread that has begun ends without an effect.
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.task.abort();
     }
 }
 
 impl Drop for Agents {
     fn drop(&mut self) {
-        self.0.values().for_each(|(_, task)| task.abort());
+        self.running.values().for_each(Agent::stop);
+    }
+}
+
+impl Inner {
+    /// Returns the names of networks with an attachment.
+    fn attached_networks(&self) -> Result<HashSet<String>, crate::Error> {
+        let mut names = HashSet::new();
+        for entry in self.ledger.all()? {
+            match entry.record {
+                Some(record) => names.extend(record.network().map(str::to_owned)),
+                // A damaged record may be one of any network.
+                None => return Err(crate::Error::config("network", "a record of an attachment is damaged")),
+            }
+        }
+        Ok(names)
     }
 }

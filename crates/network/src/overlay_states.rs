@@ -1,4 +1,4 @@
-//! What the agents of overlays report.
+//! States of the agents of overlays.
 
 use std::{
     collections::HashMap,
@@ -32,6 +32,11 @@ impl AgentStates {
             tracing::info!(network, "the overlay follows the other nodes again");
         }
         !matches!(previous, Some(None))
+    }
+
+    /// Forgets a network.
+    pub(crate) fn forget(&self, network: &str) {
+        self.lock().remove(network);
     }
 
     /// Returns why overlays cannot follow their nodes.

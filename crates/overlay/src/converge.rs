@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::{
     Error, Overlay, Peers,
     endpoint::{self, endpoint_mac, endpoint_name},
-    masquerade,
+    rules,
 };
 
 /// Protocol number of our routes, which the kernel does not use and iproute2 does not name.
@@ -20,6 +20,9 @@ const PROTOCOL: u8 = 80;
 /// Priority of the route that answers packets for unknown subnets: after every other route. The identifier of the network
 /// is added, so that the route is found again.
 const UNREACHABLE_PRIORITY: u32 = 0xff00_0000;
+
+/// Most messages of a batch: a socket's send buffer has 208 KiB by default.
+const BATCH_MAX: usize = 256;
 
 /// State of an overlay after [`converge`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +50,7 @@ pub fn converge(socket: &mut Socket, overlay: &Overlay, peers: &Peers) -> Result
     changes += apply(socket, routes, "set routes of", &name)?;
     let neighbors = neighbor_changes(socket, overlay, peers, link.index)?;
     changes += apply(socket, neighbors, "set neighbours of", &name)?;
-    changes += masquerade::set(overlay)?;
+    changes += rules::set(socket, overlay)?;
     Ok(Converged { mtu: link.mtu, changes })
 }
 
@@ -60,7 +63,16 @@ pub fn differences(socket: &mut Socket, overlay: &Overlay, peers: &Peers) -> Res
     let addresses = address_changes(socket, overlay, link.index)?.len();
     let routes = route_changes(socket, overlay, peers, link.index)?.len();
     let neighbors = neighbor_changes(socket, overlay, peers, link.index)?.len();
-    Ok(addresses + routes + neighbors + usize::from(!masquerade::is_current(overlay)?))
+    Ok(addresses + routes + neighbors + usize::from(!rules::is_current(socket, overlay)?))
+}
+
+/// Reports whether this node has the endpoint that the overlay needs, and returns the MTU of pods. It costs a few calls, however
+/// many peers there are; it does not compare their entries.
+///
+/// # Errors
+/// [`Error::Kernel`].
+pub fn endpoint_mtu(socket: &mut Socket, overlay: &Overlay) -> Result<Option<u32>, Error> {
+    Ok(endpoint::current(socket, overlay)?.map(|link| link.mtu))
 }
 
 /// Removes an overlay from this node. Succeeds if it is gone.
@@ -71,12 +83,12 @@ pub fn remove(socket: &mut Socket, id: u32) -> Result<(), Error> {
     if let Some(link) = endpoint::find(socket, &endpoint_name(id))?.filter(|link| link.kind == "vxlan") {
         endpoint::delete(socket, &link)?;
     }
-    let mut batch = Batch::new();
+    let mut changes = Changes::default();
     for route in routes(socket)?.iter().filter(|route| is_unreachable_of(route, id)) {
-        route.delete(&mut batch);
+        route.delete(changes.next());
     }
-    apply(socket, batch, "delete routes of", &endpoint_name(id))?;
-    masquerade::remove(id)
+    apply(socket, changes, "delete routes of", &endpoint_name(id))?;
+    rules::remove(id)
 }
 
 /// The address of an endpoint, which is also the gateway of its subnet: the first address of the subnet.
@@ -88,20 +100,20 @@ fn host(address: IpAddr) -> Subnet {
     Subnet { address, prefix: bits(address) }
 }
 
-fn address_changes(socket: &mut Socket, overlay: &Overlay, link: u32) -> Result<Batch, Error> {
+fn address_changes(socket: &mut Socket, overlay: &Overlay, link: u32) -> Result<Changes, Error> {
     let fail = |refusal| Error::kernel("list", "addresses of the node", refusal);
     let needed: HashSet<Subnet> = overlay.subnets.iter().map(|subnet| host(address_of(subnet))).collect();
     let present = addresses(socket).map_err(fail)?;
     let present = present.iter().filter(|a| a.link == link && a.scope == SCOPE_UNIVERSE).map(|a| a.address).collect();
-    let mut batch = Batch::new();
+    let mut changes = Changes::default();
     let (stale, missing) = compare(&present, &needed);
     for address in stale {
-        delete_address(&mut batch, link, *address);
+        delete_address(changes.next(), link, *address);
     }
     for address in missing {
-        add_address(&mut batch, link, *address);
+        add_address(changes.next(), link, *address);
     }
-    Ok(batch)
+    Ok(changes)
 }
 
 fn routes(socket: &mut Socket) -> Result<Vec<Route>, Error> {
@@ -115,7 +127,7 @@ struct RouteKey {
     gateway: Option<IpAddr>,
 }
 
-fn route_changes(socket: &mut Socket, overlay: &Overlay, peers: &Peers, link: u32) -> Result<Batch, Error> {
+fn route_changes(socket: &mut Socket, overlay: &Overlay, peers: &Peers, link: u32) -> Result<Changes, Error> {
     let subnets = peers.iter().flat_map(|peer| &peer.subnets);
     let mut needed: HashSet<RouteKey> =
         subnets.map(|subnet| RouteKey { to: *subnet, gateway: Some(address_of(subnet)) }).collect();
@@ -126,15 +138,15 @@ fn route_changes(socket: &mut Socket, overlay: &Overlay, peers: &Peers, link: u3
     };
     let all = routes(socket)?;
     let present = all.iter().filter(is_ours).map(|route| RouteKey { to: route.to, gateway: route.gateway }).collect();
-    let mut batch = Batch::new();
+    let mut changes = Changes::default();
     let (stale, missing) = compare(&present, &needed);
     for key in stale {
-        key.route(overlay, link).delete(&mut batch);
+        key.route(overlay, link).delete(changes.next());
     }
     for key in missing {
-        key.route(overlay, link).add(&mut batch, AddRoute::Replace);
+        key.route(overlay, link).add(changes.next(), AddRoute::Replace);
     }
-    Ok(batch)
+    Ok(changes)
 }
 
 impl RouteKey {
@@ -157,7 +169,7 @@ fn is_unreachable_of(route: &Route, id: u32) -> bool {
     route.protocol == PROTOCOL && route.kind == UNREACHABLE && route.priority == UNREACHABLE_PRIORITY + id
 }
 
-fn neighbor_changes(socket: &mut Socket, overlay: &Overlay, peers: &Peers, link: u32) -> Result<Batch, Error> {
+fn neighbor_changes(socket: &mut Socket, overlay: &Overlay, peers: &Peers, link: u32) -> Result<Changes, Error> {
     let mut needed = HashSet::new();
     for peer in peers.iter() {
         let mac = endpoint_mac(overlay.id, peer.node);
@@ -167,16 +179,16 @@ fn neighbor_changes(socket: &mut Socket, overlay: &Overlay, peers: &Peers, link:
     let present = rtnl::neighbors(socket, link);
     let present = present.map_err(|refusal| Error::kernel("list", "neighbours of the node", refusal))?;
     let present = present.into_iter().collect();
-    let mut batch = Batch::new();
+    let mut changes = Changes::default();
     let (stale, missing) = compare(&present, &needed);
-    // Of a replaced entry the old one is deleted first: its key may be that of the new one.
+    // Stale entries are deleted first: the key of one may be that of a missing one.
     for entry in stale {
-        entry.delete(&mut batch, link);
+        entry.delete(changes.next(), link);
     }
     for entry in missing {
-        entry.set(&mut batch, link);
+        entry.set(changes.next(), link);
     }
-    Ok(batch)
+    Ok(changes)
 }
 
 /// Returns what only the first set has, and what only the second has.
@@ -184,15 +196,34 @@ fn compare<'a, T: Eq + Hash>(present: &'a HashSet<T>, needed: &'a HashSet<T>) ->
     (present.difference(needed).collect(), needed.difference(present).collect())
 }
 
-/// Sends all messages; returns their number. What is gone already need not be deleted.
-fn apply(socket: &mut Socket, batch: Batch, operation: &'static str, object: &str) -> Result<usize, Error> {
-    if batch.is_empty() {
-        return Ok(0);
+/// Messages that change entries, in batches that the kernel accepts as one datagram.
+#[derive(Default)]
+struct Changes(Vec<Batch>);
+
+impl Changes {
+    /// Returns the batch for the next message.
+    fn next(&mut self) -> &mut Batch {
+        if self.0.last().is_none_or(|batch| batch.len() >= BATCH_MAX) {
+            self.0.push(Batch::new());
+        }
+        self.0.last_mut().expect("there is a batch")
     }
-    let count = batch.len();
+
+    fn len(&self) -> usize {
+        self.0.iter().map(Batch::len).sum()
+    }
+}
+
+/// Sends all messages; returns their number. Entries that are gone already need not be deleted.
+fn apply(socket: &mut Socket, changes: Changes, operation: &'static str, object: &str) -> Result<usize, Error> {
+    let count = changes.len();
     let fail = |refusal: Refusal| Error::kernel(operation, object, refusal);
-    let refusals = socket.request_each(batch).map_err(fail)?;
     let is_failure =
         |refusal: &Refusal| !matches!(refusal.errno, Errno::NOENT | Errno::SRCH | Errno::ADDRNOTAVAIL | Errno::EXIST);
-    refusals.into_iter().find(is_failure).map_or(Ok(count), |refusal| Err(fail(refusal)))
+    let mut first = None;
+    for batch in changes.0 {
+        let refusals = socket.request_each(batch).map_err(fail)?;
+        first = first.or_else(|| refusals.into_iter().find(is_failure));
+    }
+    first.map_or(Ok(count), |refusal| Err(fail(refusal)))
 }

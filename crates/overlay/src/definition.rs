@@ -1,4 +1,4 @@
-//! What an overlay is on one node: identifier, port, address ranges, and the node's own part of them.
+//! The definition of an overlay on one node: identifier, port, address ranges, and the node's own part of them.
 
 use std::net::IpAddr;
 
@@ -12,12 +12,14 @@ pub const PORT: u16 = 4789;
 /// VXLAN network identifiers have 24 bits.
 const ID_MAX: u32 = (1 << 24) - 1;
 /// Shortest MTU that IPv6 permits on a link (RFC 8200, section 5), and the shortest here for both families.
-const MTU_MIN: u32 = 1280;
+pub(crate) const MTU_MIN: u32 = 1280;
 const MTU_MAX: u32 = 65_535;
 
 /// Parts of an overlay before they are checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Definition {
+    /// Name of the network.
+    pub name: String,
     /// VXLAN network identifier.
     pub id: u32,
     /// UDP port of all nodes.
@@ -37,6 +39,7 @@ pub struct Definition {
 /// An overlay on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overlay {
+    pub(crate) name: String,
     pub(crate) id: u32,
     pub(crate) port: u16,
     pub(crate) node: IpAddr,
@@ -52,7 +55,7 @@ impl Overlay {
     /// # Errors
     /// [`Error::Config`] with the value that is not valid.
     pub fn new(definition: Definition) -> Result<Self, Error> {
-        let Definition { id, port, node, networks, subnets, mtu, masquerades } = definition;
+        let Definition { name, id, port, node, networks, subnets, mtu, masquerades } = definition;
         if id == 0 || id > ID_MAX {
             return Err(Error::config("vni", format!("{id} is not from 1 to {ID_MAX}")));
         }
@@ -70,7 +73,7 @@ impl Overlay {
         if let Some(network) = networks.iter().find(|network| network.contains(node)) {
             return Err(Error::config("network", format!("{network} contains the address of the node, {node}")));
         }
-        Ok(Self { id, port, node, networks, subnets, mtu, masquerades })
+        Ok(Self { name, id, port, node, networks, subnets, mtu, masquerades })
     }
 
     /// Returns the address ranges of the whole network.
@@ -148,6 +151,7 @@ pub(crate) mod tests {
 
     pub(crate) fn definition() -> Definition {
         Definition {
+            name: "n".into(),
             id: 7,
             port: PORT,
             node: "192.0.2.1".parse().unwrap(),

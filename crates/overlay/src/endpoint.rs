@@ -11,7 +11,7 @@ use rtnl::{
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use crate::{Error, Overlay, node_address};
+use crate::{Error, Overlay, definition::MTU_MIN, node_address};
 
 /// Returns the name of the tunnel endpoint of a network.
 #[must_use]
@@ -43,13 +43,19 @@ pub(crate) fn ensure(socket: &mut Socket, overlay: &Overlay) -> Result<Link, Err
             let reason = format!("a link of this name exists and is of kind {:?}, not vxlan; rename it", link.kind);
             return Err(Error::config(name, reason));
         }
-        if link.variant == Variant::Vxlan(wanted(overlay)) {
+        if !link.alias.is_empty() && link.alias != overlay.name {
+            let reason =
+                format!("{} is that of the network {}; every network needs one of its own", overlay.id, link.alias);
+            return Err(Error::config("vni", reason));
+        }
+        if link.variant == Variant::Vxlan(required(overlay)) {
             return adapt(socket, overlay, link, mtu);
         }
         delete(socket, &link)?;
     }
     create(socket, overlay, &name, mtu)?;
-    find(socket, &name)?.ok_or_else(|| Error::kernel("find", name, Errno::NODEV))
+    let link = find(socket, &name)?.ok_or_else(|| Error::kernel("find", name, Errno::NODEV))?;
+    adapt(socket, overlay, link, mtu)
 }
 
 /// Returns the endpoint if it is what it must be.
@@ -57,13 +63,13 @@ pub(crate) fn current(socket: &mut Socket, overlay: &Overlay) -> Result<Option<L
     let mtu = mtu(socket, overlay)?;
     let is_current = |link: &Link| {
         let mac = endpoint_mac(overlay.id, overlay.node);
-        let is_ours = link.kind == "vxlan" && link.variant == Variant::Vxlan(wanted(overlay));
-        is_ours && link.mac == mac && link.mtu == mtu && link.flags & UP != 0
+        let is_ours = link.kind == "vxlan" && link.variant == Variant::Vxlan(required(overlay));
+        is_ours && link.mac == mac && link.mtu == mtu && link.alias == overlay.name && link.flags & UP != 0
     };
     Ok(find(socket, &endpoint_name(overlay.id))?.filter(is_current))
 }
 
-fn wanted(overlay: &Overlay) -> Vxlan {
+fn required(overlay: &Overlay) -> Vxlan {
     Vxlan { id: overlay.id, local: Some(overlay.node), port: overlay.port, is_learning: false }
 }
 
@@ -71,6 +77,10 @@ fn wanted(overlay: &Overlay) -> Vxlan {
 fn mtu(socket: &mut Socket, overlay: &Overlay) -> Result<u32, Error> {
     let link = node_address::link_of(socket, overlay.node)?;
     let largest = link.mtu.saturating_sub(overlay.overhead());
+    if largest < MTU_MIN {
+        let reason = format!("{largest} is left of the MTU of {}; {MTU_MIN} is the least", link.name);
+        return Err(Error::config("mtu", reason));
+    }
     match overlay.mtu {
         Some(mtu) if mtu > largest => {
             let reason = format!("{mtu} is more than {largest}, the MTU of {} without the tunnel's headers", link.name);
@@ -107,14 +117,15 @@ fn create(socket: &mut Socket, overlay: &Overlay, name: &str, mtu: u32) -> Resul
     Ok(())
 }
 
-/// Corrects MAC address and MTU of an endpoint, which both can be changed while it is in use.
+/// Corrects the name of the network, MAC address and MTU of an endpoint, which can be changed while it is in use.
 fn adapt(socket: &mut Socket, overlay: &Overlay, mut link: Link, mtu: u32) -> Result<Link, Error> {
     let mac = endpoint_mac(overlay.id, overlay.node);
-    if link.mac == mac && link.mtu == mtu {
+    if link.mac == mac && link.mtu == mtu && link.alias == overlay.name {
         return Ok(link);
     }
     let mut batch = Batch::new();
-    Change { mac: Some(&mac), mtu: Some(mtu), ..Change::default() }.of(&mut batch, link.index);
+    Change { alias: Some(&overlay.name), mac: Some(&mac), mtu: Some(mtu), ..Change::default() }
+        .of(&mut batch, link.index);
     socket.request(batch).map_err(|refusal| Error::kernel("change", &link.name, refusal))?;
     (link.mac, link.mtu) = (mac.to_vec(), mtu);
     Ok(link)

@@ -1,4 +1,4 @@
-//! The file in which flannel's daemon describes the subnet of a node.
+//! `subnet.env`, in which flannel's daemon describes the subnet of a node.
 
 use std::{fs, io::Read, path::Path};
 
@@ -40,7 +40,7 @@ impl FlannelEnvironment {
 
     fn parse(text: &str) -> Result<Self, String> {
         let mut environment = Self::default();
-        let (mut networks6, mut subnets6) = (Vec::new(), Vec::new());
+        let (mut networks6, mut subnets6, mut masquerades) = (Vec::new(), Vec::new(), None);
         for line in text.lines().map(str::trim) {
             let Some((key, value)) = line.split_once('=') else { continue };
             let invalid = |reason: String| format!("{key}: {reason}");
@@ -50,9 +50,7 @@ impl FlannelEnvironment {
                 "FLANNEL_SUBNET" => environment.subnets = list(value).map_err(invalid)?,
                 "FLANNEL_IPV6_SUBNET" => subnets6 = list(value).map_err(invalid)?,
                 "FLANNEL_MTU" => environment.mtu = Some(value.parse().map_err(|_| invalid(format!("{value:?}")))?),
-                "FLANNEL_IPMASQ" => {
-                    environment.masquerades = value.parse().map_err(|_| invalid(format!("{value:?}")))?
-                }
+                "FLANNEL_IPMASQ" => masquerades = Some(value == "true"),
                 _ => {}
             }
         }
@@ -63,7 +61,10 @@ impl FlannelEnvironment {
             ([], ..) => missing("FLANNEL_NETWORK"),
             (_, [], _) => missing("FLANNEL_SUBNET"),
             (_, _, None) => missing("FLANNEL_MTU"),
-            _ => Ok(environment),
+            _ => match masquerades {
+                None => missing("FLANNEL_IPMASQ"),
+                Some(masquerades) => Ok(Self { masquerades, ..environment }),
+            },
         }
     }
 }
@@ -89,12 +90,14 @@ mod tests {
 
     #[test]
     fn what_is_missing_or_not_valid_is_named() {
-        let full = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\n";
+        let full =
+            "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n";
         assert!(FlannelEnvironment::parse(full).is_ok());
         for (from, to, expected) in [
             ("FLANNEL_NETWORK=10.244.0.0/16", "", "FLANNEL_NETWORK is missing"),
             ("FLANNEL_SUBNET=10.244.1.1/24", "", "FLANNEL_SUBNET is missing"),
             ("1450", "", "FLANNEL_MTU"),
+            ("FLANNEL_IPMASQ=false", "", "FLANNEL_IPMASQ is missing"),
             ("10.244.1.1/24", "10.244.1.1", "FLANNEL_SUBNET: \"10.244.1.1\""),
         ] {
             let error = FlannelEnvironment::parse(&full.replace(from, to)).unwrap_err();

@@ -21,7 +21,7 @@
 //! of its own: what it owns is recognized by the name of the endpoint and by the protocol and priority of routes.
 //!
 //! # Kernel
-//! Linux 3.7 for VXLAN, 4.3 for endpoints with IPv6; `nf_tables` for masquerading.
+//! Linux 3.7 for VXLAN, 4.3 for endpoints with IPv6, 5.2 for `nf_tables` with address translation for both families.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -30,18 +30,18 @@ mod definition;
 mod endpoint;
 mod error;
 mod flannel;
-mod masquerade;
 mod node_address;
 mod peers;
 mod record;
+mod rules;
 mod settings;
 
-pub use converge::{Converged, converge, differences, remove};
+pub use converge::{Converged, converge, differences, endpoint_mtu, remove};
 pub use definition::{Definition, Overlay, PORT};
 pub use endpoint::{endpoint_mac, endpoint_name};
 pub use error::Error;
 pub use flannel::FlannelEnvironment;
 pub use node_address::{local_addresses, node_address};
 pub use peers::{PEERS_MAX, Peer, Peers};
-pub use record::{Record, lock};
+pub use record::{LEASE_TTL, Record, boot_time, lock};
 pub use settings::{EtcdSettings, Settings, Source};

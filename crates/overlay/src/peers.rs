@@ -1,8 +1,8 @@
 //! The other nodes of an overlay.
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
-use rtnl::subnet::Subnet;
+use rtnl::subnet::{Subnet, number};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Overlay, definition::check_subnets};
@@ -25,17 +25,29 @@ pub struct Peers(Vec<Peer>);
 
 impl Peers {
     /// Checks peers, which may include this node itself. Returns those that are valid, and why each of the others is not:
-    /// one node with a wrong configuration must not disconnect the rest. Of two nodes with one subnet the first has it.
+    /// one node with a wrong configuration must not disconnect the rest. Of two nodes with one subnet the first has it. A
+    /// node may be there several times, with different subnets.
     #[must_use]
     pub fn select(overlay: &Overlay, peers: impl IntoIterator<Item = Peer>) -> (Self, Vec<Error>) {
         let (mut selected, mut refused) = (Vec::new(), Vec::new());
+        let mut taken = Taken::default();
+        overlay.subnets.iter().for_each(|subnet| taken.add(*subnet, overlay.node));
         for peer in peers.into_iter().filter(|peer| peer.node != overlay.node) {
-            match check(overlay, &selected, &peer) {
-                Ok(()) => selected.push(peer),
+            match check(overlay, selected.len(), &taken, &peer) {
+                Ok(()) => {
+                    peer.subnets.iter().for_each(|subnet| taken.add(*subnet, peer.node));
+                    selected.push(peer);
+                }
                 Err(error) => refused.push(error),
             }
         }
         (Self(selected), refused)
+    }
+
+    /// Returns the peers.
+    #[must_use]
+    pub fn into_vec(self) -> Vec<Peer> {
+        self.0
     }
 
     /// Iterates over the peers.
@@ -56,10 +68,33 @@ impl Peers {
     }
 }
 
-fn check(overlay: &Overlay, selected: &[Peer], peer: &Peer) -> Result<(), Error> {
+/// Subnets that have a node, by their family and first address.
+#[derive(Default)]
+struct Taken(BTreeMap<(bool, u128), (Subnet, IpAddr)>);
+
+impl Taken {
+    fn key(subnet: Subnet) -> (bool, u128) {
+        (subnet.address.is_ipv4(), number(subnet.network()))
+    }
+
+    fn add(&mut self, subnet: Subnet, node: IpAddr) {
+        self.0.insert(Self::key(subnet), (subnet, node));
+    }
+
+    /// Returns a subnet that has addresses in common with another one. Those that are there have none in common, so only
+    /// the neighbours need to be compared.
+    fn overlapping(&self, subnet: Subnet) -> Option<(Subnet, IpAddr)> {
+        let key = Self::key(subnet);
+        let before = self.0.range(..=key).next_back();
+        let after = self.0.range(key..).next();
+        before.into_iter().chain(after).map(|(_, taken)| *taken).find(|(taken, _)| taken.overlaps(subnet))
+    }
+}
+
+fn check(overlay: &Overlay, selected: usize, taken: &Taken, peer: &Peer) -> Result<(), Error> {
     let node = peer.node;
     let refused = |reason: String| Err(Error::config(format!("node {node}"), reason));
-    if selected.len() >= PEERS_MAX {
+    if selected >= PEERS_MAX {
         return refused(format!("there are {PEERS_MAX} nodes already"));
     }
     if node.is_ipv4() != overlay.node.is_ipv4() {
@@ -71,16 +106,12 @@ fn check(overlay: &Overlay, selected: &[Peer], peer: &Peer) -> Result<(), Error>
     if let Some(network) = overlay.networks.iter().find(|network| network.contains(node)) {
         return refused(format!("its address is within the network {network}"));
     }
-    check_subnets(&overlay.networks, &peer.subnets)?;
-    if selected.iter().any(|other| other.node == node) {
-        return refused("the node is listed twice".into());
+    if let Err(error) = check_subnets(&overlay.networks, &peer.subnets) {
+        return refused(error.to_string());
     }
-    let others = selected.iter().map(|other| (other.node, &other.subnets)).chain([(overlay.node, &overlay.subnets)]);
-    for (other, subnets) in others {
-        for (own, theirs) in peer.subnets.iter().zip(subnets) {
-            if own.overlaps(*theirs) {
-                return refused(format!("its subnet {own} overlaps {theirs} of node {other}"));
-            }
+    for own in &peer.subnets {
+        if let Some((theirs, other)) = taken.overlapping(*own) {
+            return refused(format!("its subnet {own} overlaps {theirs} of node {other}"));
         }
     }
     Ok(())
@@ -102,7 +133,8 @@ mod tests {
         let last = peer("192.0.2.3", &["10.244.3.0/24", "fd44:0:0:3::/64"]);
         let own = peer("192.0.2.1", &["10.244.1.0/24", "fd44:0:0:1::/64"]);
         let wrong = [
-            peer("192.0.2.2", &["10.244.9.0/24", "fd44:0:0:9::/64"]),
+            peer("192.0.2.2", &["10.244.2.0/24", "fd44:0:0:9::/64"]),
+            peer("192.0.2.9", &["10.244.0.0/22", "fd44:0:0:9::/64"]),
             peer("fd00::1", &["10.244.9.0/24", "fd44:0:0:9::/64"]),
             peer("10.244.9.9", &["10.244.9.0/24", "fd44:0:0:9::/64"]),
             peer("224.0.0.1", &["10.244.9.0/24", "fd44:0:0:9::/64"]),
@@ -116,5 +148,7 @@ mod tests {
         let (peers, refused) = Peers::select(&overlay, all);
         assert_eq!(peers.iter().collect::<Vec<_>>(), [&good, &last]);
         assert_eq!(refused.len(), count, "{refused:?}");
+        let twice = [good, peer("192.0.2.2", &["10.244.9.0/24", "fd44:0:0:9::/64"])];
+        assert_eq!(Peers::select(&overlay, twice).0.len(), 2);
     }
 }

@@ -1,13 +1,15 @@
-//! What the daemon found out about an overlay, for plugins: the subnets of this node and its peers. And the lock that keeps
-//! those apart who configure the kernel.
+//! The record of an overlay, which the daemon writes for plugins: the subnets of this node and its peers. And the lock that
+//! keeps processes apart that configure the kernel.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use syscall::file_lock::lock_briefly_held;
 
@@ -23,8 +25,23 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Record {
     /// The overlay on this node.
     pub definition: Definition,
-    /// Other nodes; they are checked when they are used.
+    /// Other nodes.
     pub peers: Vec<Peer>,
+    /// Lease of the subnets in etcd.
+    pub lease: i64,
+    /// When the lease was renewed last, as [`boot_time`].
+    pub renewed: u64,
+}
+
+/// Time for which a node that is gone keeps its subnets. Its daemon may be down for as long without any effect; after that
+/// another node may get them, and no pod gets an address of them.
+pub const LEASE_TTL: Duration = Duration::from_secs(24 * 3600);
+
+/// Returns the seconds since the machine was started, with the time that it was suspended (`CLOCK_BOOTTIME`): a change of the
+/// wall clock does not matter, and neither does a restart of the daemon.
+#[must_use]
+pub fn boot_time() -> u64 {
+    u64::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or_default()
 }
 
 fn path(directory: &Path, network: &str, extension: &str) -> PathBuf {
@@ -60,8 +77,12 @@ impl Record {
         let (path, new) = (path(directory, network, "json"), path(directory, network, "new"));
         let write = || {
             let text = serde_json::to_vec(self)?;
-            fs::create_dir_all(directory)?;
-            File::create(&new)?.write_all(&text)?;
+            if u64::try_from(text.len()).unwrap_or(u64::MAX) > RECORD_MAX {
+                return Err(io::Error::other("it would be longer than 4 MiB"));
+            }
+            create(directory)?;
+            let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+            file.write_all(&text)?;
             fs::rename(&new, &path)
         };
         write().map_err(|cause: io::Error| Error::kernel("write", path.display().to_string(), cause))
@@ -82,6 +103,11 @@ impl Record {
     }
 }
 
+/// Creates the directory. Only root may enter it: every process that can open a lock can keep it.
+fn create(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
 /// Locks an overlay of this node while its configuration is read and applied. The lock ends with the returned file.
 ///
 /// # Errors
@@ -89,8 +115,8 @@ impl Record {
 pub fn lock(directory: &Path, network: &str) -> Result<File, Error> {
     let path = path(directory, network, "lock");
     let open = || {
-        fs::create_dir_all(directory)?;
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
+        create(directory)?;
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
         lock_briefly_held(&file, LOCK_TIMEOUT)?;
         Ok(file)
     };
@@ -108,7 +134,7 @@ mod tests {
         let directory = directory.path().join("overlay");
         assert!(Record::read(&directory, "n").unwrap().is_none());
         let peer = Peer { node: "192.0.2.2".parse().unwrap(), subnets: vec!["10.244.2.0/24".parse().unwrap()] };
-        let record = Record { definition: definition(), peers: vec![peer] };
+        let record = Record { definition: definition(), peers: vec![peer], lease: 7, renewed: boot_time() };
         record.write(&directory, "n").unwrap();
         assert_eq!(Record::read(&directory, "n").unwrap(), Some(record));
         fs::write(directory.join("n.json"), "{\"definition\":").unwrap();

@@ -14,7 +14,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::{
-    Definition, Error, Overlay, PORT, Peer, Peers, local_addresses, node_address, peers::PEERS_MAX, record::Record,
+    Definition, Error, Overlay, PORT, Peer, Peers, local_addresses, node_address,
+    peers::PEERS_MAX,
+    record::{LEASE_TTL, Record, boot_time},
 };
 
 /// Directory of records unless configured.
@@ -169,12 +171,20 @@ impl Settings {
             Source::Nodes(nodes) => self.resolve_static(socket, nodes),
             Source::Etcd(_) => {
                 let record = Record::read(&self.state_directory, &self.name)?;
+                let record = record.filter(|record| self.is_current(record));
                 let record = record.ok_or_else(|| Error::NotReady { network: self.name.clone() })?;
                 let overlay = Overlay::new(record.definition)?;
                 let peers = Peers::select(&overlay, record.peers).0;
                 Ok((overlay, peers))
             }
         }
+    }
+
+    /// Reports whether a record is one of these settings, and its subnets are still those of this node.
+    fn is_current(&self, record: &Record) -> bool {
+        let Definition { node, subnets, .. } = record.definition.clone();
+        let age = boot_time().saturating_sub(record.renewed);
+        record.definition == self.definition(node, subnets) && age < LEASE_TTL.as_secs()
     }
 
     fn resolve_static(
@@ -199,6 +209,7 @@ impl Settings {
     #[must_use]
     pub fn definition(&self, node: IpAddr, subnets: Vec<Subnet>) -> Definition {
         Definition {
+            name: self.name.clone(),
             id: self.id,
             port: self.port,
             node,

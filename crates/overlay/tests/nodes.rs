@@ -2,14 +2,14 @@
 
 use std::{
     io::{Read, Write},
-    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     path::Path,
     thread,
     time::Duration,
 };
 
 use netns::Namespace;
-use overlay::{Converged, Definition, Error, Overlay, PORT, Peer, Peers, converge, remove};
+use overlay::{Converged, Definition, Error, Overlay, PEERS_MAX, PORT, Peer, Peers, converge, remove};
 use rtnl::netlink::Socket;
 use testbed::{Namespaces, on_a_node, shell};
 
@@ -43,6 +43,7 @@ fn nodes(count: u8) {
 
 fn definition(node: u8) -> Definition {
     Definition {
+        name: "cluster".into(),
         id: ID,
         port: PORT,
         node: IpAddr::from([192, 0, 2, node]),
@@ -163,6 +164,7 @@ fn removal_leaves_nothing_and_spares_other_networks() {
             )
         };
         let other = Definition {
+            name: "other".into(),
             id: 8,
             networks: vec!["10.9.0.0/16".parse().unwrap()],
             subnets: vec!["10.9.1.0/24".parse().unwrap()],
@@ -199,6 +201,70 @@ fn what_cannot_be_is_refused() {
         let error = configure(1, definition(1), &[]).unwrap_err().to_string();
         assert!(error.contains("of kind \"bridge\", not vxlan"), "{error}");
         assert!(shell("ip -n n1 link").contains("pinion.7"));
+    });
+}
+
+#[test]
+fn as_many_peers_as_there_may_be() {
+    on_a_node(Namespaces::NETWORK, || {
+        nodes(1);
+        let peers: Vec<Peer> = (0..u32::try_from(PEERS_MAX).unwrap())
+            .map(|n| Peer {
+                node: IpAddr::from((0xc612_0000 + n).to_be_bytes()),
+                subnets: vec![format!("10.{}.{}.0/28", 128 + n / 256, n % 256).parse().unwrap()],
+            })
+            .collect();
+        let definition = Definition {
+            networks: vec!["10.128.0.0/9".parse().unwrap()],
+            subnets: vec!["10.255.0.0/28".parse().unwrap()],
+            ..definition(1)
+        };
+        let changes = inside("n1", move || {
+            let overlay = Overlay::new(definition).unwrap();
+            let (peers, refused) = Peers::select(&overlay, peers);
+            assert!(refused.is_empty(), "{refused:?}");
+            let mut socket = Socket::route().unwrap();
+            [(); 2].map(|()| converge(&mut socket, &overlay, &peers).unwrap().changes)
+        });
+        assert!(changes[0] > 3 * PEERS_MAX && changes[1] == 0, "{changes:?}");
+    });
+}
+
+#[test]
+fn no_pod_sends_frames_to_endpoints_of_other_nodes() {
+    on_a_node(Namespaces::NETWORK, || {
+        nodes(2);
+        configure(1, definition(1), &[2]).unwrap();
+        let receiver = inside("n2", || UdpSocket::bind("192.0.2.2:4789").unwrap());
+        let other = inside("n2", || UdpSocket::bind("192.0.2.2:4790").unwrap());
+        for socket in [&receiver, &other] {
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        }
+        inside("p1", || {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            for port in [4789, 4790] {
+                socket.send_to(b"frame", ("192.0.2.2", port)).unwrap();
+            }
+        });
+        assert!(other.recv(&mut [0; 16]).is_ok(), "the next port is open");
+        receiver.set_read_timeout(Some(NEVER)).unwrap();
+        assert!(receiver.recv(&mut [0; 16]).is_err(), "the tunnel port is not");
+        // The node itself can send to it.
+        inside("n1", || UdpSocket::bind("0.0.0.0:0").unwrap().send_to(b"frame", "192.0.2.2:4789").unwrap());
+        receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!(receiver.recv(&mut [0; 16]).is_ok());
+    });
+}
+
+#[test]
+fn two_networks_with_one_identifier_do_not_disturb_each_other() {
+    on_a_node(Namespaces::NETWORK, || {
+        nodes(1);
+        configure(1, definition(1), &[2]).unwrap();
+        let other = Definition { name: "other".into(), port: 4790, ..definition(1) };
+        let error = configure(1, other, &[]).unwrap_err().to_string();
+        assert!(error.contains("vni: 7 is that of the network cluster"), "{error}");
+        assert_eq!(configure(1, definition(1), &[2]).unwrap().changes, 0);
     });
 }
 

@@ -81,11 +81,22 @@ impl Wire {
         let entries = response["kvs"].as_array().cloned().unwrap_or_default();
         let claim = |entry: &Value| {
             let key = decode(&entry["key"]);
-            let value: Value = serde_json::from_str(&decode(&entry["value"])).expect("a peer");
+            let value: Value = serde_json::from_str(&decode(&entry["value"])).ok()?;
             let number = key.rsplit('/').next().unwrap_or_default().to_owned();
-            (number, value["node"].as_str().unwrap().to_owned(), entry["lease"].as_str().unwrap().to_owned())
+            Some((number, value["node"].as_str()?.to_owned(), entry["lease"].as_str()?.to_owned()))
         };
-        entries.iter().map(claim).collect()
+        entries.iter().filter_map(claim).collect()
+    }
+
+    /// Writes a key.
+    fn put(&self, key: &str, value: &str) {
+        let file = self.directory.path().join("value");
+        std::fs::write(&file, value).expect("write the value");
+        let file = file.display();
+        self.shell(&format!(
+            "printf '{{\"key\": \"%s\", \"value\": \"%s\"}}' $(printf %s {key} | base64 -w0) $(base64 -w0 {file}) > {file}.json; \
+             curl -fs http://192.0.2.9:2379/v3/kv/put -d @{file}.json"
+        ));
     }
 
     /// Connects a node, which gets the address 192.0.2.NUMBER.
@@ -190,15 +201,16 @@ fn nodes_find_each_other_and_survive_each_other() {
 
     // The daemon of a node is killed: its pods stay connected; the new daemon has the same subnet.
     let claims = |wire: &Wire| wire.claims().into_iter().map(|(number, node, _)| (number, node)).collect::<Vec<_>>();
-    let before = claims(&wire);
-    let old = wire.claims().into_iter().find(|(_, node, _)| node == "192.0.2.2").map(|claim| claim.2);
+    let (before, leases) = (claims(&wire), wire.claims());
+    // What is not of a node, or is nonsense, disturbs no node.
+    wire.put("/pinion/overlay/cluster/subnets/x", "x");
+    wire.put("/pinion/overlay/cluster/subnets/256", &"x".repeat(2000));
     members[1].node.kill_daemon();
     members[1].node.reap_daemon();
     members[0].must_reach(&members[1]);
     members[1].node.start_daemon();
-    let lease = |wire: &Wire| wire.claims().into_iter().find(|(_, node, _)| node == "192.0.2.2").map(|claim| claim.2);
-    wait_until("the new daemon has renewed the claim", || lease(&wire) != old);
-    assert_eq!(claims(&wire), before);
+    wait_until("the new daemon is ready for pods", || is_ready(&members[1].node));
+    assert_eq!(wire.claims(), leases, "not even the lease has changed");
 
     // etcd is killed: pods stay connected, and new ones are attached. It returns with its data.
     wire.kill_etcd();
@@ -226,8 +238,16 @@ fn nodes_find_each_other_and_survive_each_other() {
     members[0].node.run("ip", &["link", "del", "pinion.7"]).ok();
     serve(&members[0].node, "third");
     members[0].must_reach(&members[1]);
-    for member in members {
+    for member in &members {
         member.node.remove_all_pods();
+    }
+    // A network that is not configured any longer is removed.
+    std::fs::remove_file(members[0].node.dir.path().join("cni/10-overlay.conflist")).expect("remove the file");
+    wait_until("the node gives up its subnet", || wire.claims().iter().all(|(_, node, _)| node != "192.0.2.1"));
+    let left = "ip -o link; ip route; nft list ruleset; ls /run/pinion/overlay/*.json 2>/dev/null || true";
+    let left = members[0].node.run("sh", &["-c", left]).ok();
+    assert!(["pinion.7", "pinbr.7", "10.244", "overlay_7", ".json"].iter().all(|name| !left.contains(name)), "{left}");
+    for member in members {
         let links = "ip -o link | grep -c veth || true";
         wait_until("no link of a pod exists", || member.node.run("sh", &["-c", links]).stdout.trim() == "0");
         assert_eq!(member.node.run("sh", &["-c", "ls /run/leases/cluster | grep -c ^10 || true"]).ok(), "0");

@@ -50,7 +50,7 @@ pub(super) fn serve(
         vlan => Some(vlan_interface(socket, bridge, vlan, options)?),
     };
     for gateway in &gateways {
-        ensure_address(socket, of_vlan.as_ref().unwrap_or(bridge), *gateway, options.replaces_address)?;
+        ensure_address(socket, of_vlan.as_ref().unwrap_or(bridge), *gateway, options)?;
     }
     sysctl::forward(&gateways)?;
     Ok(of_vlan)
@@ -82,7 +82,7 @@ fn vlan_interface(socket: &mut Socket, bridge: &Link, vlan: u16, options: &Optio
 
 /// Gives a link an address unless it has it. Another IPv4 address, or one of the same IPv6 subnet, is an error unless it
 /// is to be replaced. The MAC address is fixed, because that of a bridge would change with its ports.
-fn ensure_address(socket: &mut Socket, link: &Link, address: Subnet, replaces: bool) -> Result<(), Error> {
+fn ensure_address(socket: &mut Socket, link: &Link, address: Subnet, options: &Options) -> Result<(), Error> {
     let fail = |refusal| Error::kernel("add address to", &link.name, refusal);
     let all = rtnl::addresses(socket).map_err(fail)?;
     let ipv4 = address.address.is_ipv4();
@@ -92,8 +92,9 @@ fn ensure_address(socket: &mut Socket, link: &Link, address: Subnet, replaces: b
         return Ok(());
     }
     let mut batch = Batch::new();
-    for other in present.into_iter().filter(|other| ipv4 || other.overlaps(address)) {
-        if !replaces {
+    let is_in_the_way = |other: &Subnet| other.overlaps(address) || ipv4 && !options.keeps_addresses;
+    for other in present.into_iter().filter(is_in_the_way) {
+        if !options.replaces_address && !options.keeps_addresses {
             let reason =
                 format!("{} has the address {other}, not {address}; set forceAddress to replace it", link.name);
             return Err(Error::config("bridge", reason));

@@ -14,6 +14,8 @@ pub(super) struct Options {
     pub(super) is_gateway: bool,
     pub(super) is_default_gateway: bool,
     pub(super) replaces_address: bool,
+    /// Whether the bridge may have gateways of several subnets.
+    pub(super) keeps_addresses: bool,
     pub(super) masquerades: bool,
     pub(super) mtu: u32,
     pub(super) hairpin: bool,
@@ -41,6 +43,8 @@ struct Raw {
     is_default_gateway: bool,
     #[serde(rename = "forceAddress")]
     replaces_address: bool,
+    #[serde(rename = "io.pinion.keepAddresses")]
+    keeps_addresses: bool,
     #[serde(rename = "ipMasq")]
     masquerades: bool,
     #[serde(rename = "ipMasqBackend")]
@@ -103,6 +107,7 @@ impl Options {
             is_gateway: raw.is_gateway || raw.is_default_gateway,
             is_default_gateway: raw.is_default_gateway,
             replaces_address: raw.replaces_address,
+            keeps_addresses: raw.keeps_addresses,
             masquerades: raw.masquerades,
             mtu: raw.mtu,
             hairpin: raw.hairpin,

@@ -26,13 +26,14 @@ pub(crate) struct Directory {
     all: Mutex<Option<All>>,
 }
 
-/// All networks of the directory, for those who look at them periodically.
+/// All networks of the directory, which are compared periodically with what runs.
 #[derive(Debug)]
 struct All {
     stamp: Stamp,
     trusted: bool,
     paths: Vec<PathBuf>,
     chains: Vec<Arc<Chain>>,
+    is_complete: bool,
 }
 
 #[derive(Debug)]
@@ -98,24 +99,28 @@ impl Directory {
         }
     }
 
-    /// Returns the valid networks of the directory. Reads files only if one of them has changed. What is not valid is
-    /// reported where it is used.
-    pub(crate) fn all(&self) -> Vec<Arc<Chain>> {
+    /// Returns the valid networks of the directory, and whether there are no others: all files could be read. Reads files
+    /// only if one of them has changed. Files that are not valid are reported where they are used.
+    pub(crate) fn all(&self) -> (Vec<Arc<Chain>>, bool) {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(all) = all.as_ref().filter(|all| all.trusted && all.stamp == stamps(&all.paths)) {
-            return all.chains.clone();
+            return (all.chains.clone(), all.is_complete);
         }
         let now = SystemTime::now();
         let (mut paths, mut chains) = (vec![self.path.clone()], Vec::new());
-        for file in files(&self.path, &EXTENSIONS).unwrap_or_default() {
+        let Ok(files) = files(&self.path, &EXTENSIONS) else { return (chains, false) };
+        let mut is_complete = true;
+        for file in files {
             let loaded = load(&file);
             paths.push(file);
             paths.extend(loaded.parts);
+            is_complete &= loaded.chain.is_ok();
             chains.extend(loaded.chain.ok().map(Arc::new));
         }
         let stamp = stamps(&paths);
-        *all = Some(All { trusted: is_settled(&stamp, now), stamp, paths, chains: chains.clone() });
-        chains
+        let trusted = is_complete && is_settled(&stamp, now);
+        *all = Some(All { trusted, stamp, paths, chains: chains.clone(), is_complete });
+        (chains, is_complete)
     }
 
     fn read(&self) -> Read {

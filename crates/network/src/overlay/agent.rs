@@ -5,48 +5,68 @@
 //!                  └───────────────────────────────────────────────────────────────────┘
 //! ```
 
-use std::{net::IpAddr, sync::Weak, time::Duration};
+use std::{
+    net::IpAddr,
+    sync::{Arc, Weak, atomic::AtomicBool},
+    time::Duration,
+};
 
-use ::overlay::{EtcdSettings, Overlay, Peer, Peers, Record, Settings, Source, converge};
+use ::overlay::{EtcdSettings, LEASE_TTL, Peer, Record, Settings, Source, boot_time, local_addresses};
 use etcd::{Client, Options};
-use rtnl::netlink::Socket;
 use tokio::time::Instant;
 
 use super::{
-    keys::{Claim, Keys},
-    subnet::{self, LEASE_TTL, Own},
+    kernel::{self, in_kernel},
+    keys::Keys,
+    subnet::{self, Claims, Last, Own},
 };
 use crate::network::Inner;
 
 /// Longest time between two comparisons of all nodes with the kernel: a change that a watch missed takes effect then, and
 /// what an administrator deleted returns.
 const RESCAN: Duration = Duration::from_secs(30);
-/// Time after a change in which further changes are waited for.
-const SETTLE: Duration = Duration::from_millis(50);
-/// Time between two attempts while etcd does not respond, at first and later.
+/// Shortest time between two of them, however often nodes change their keys.
+const INTERVAL_MIN: Duration = Duration::from_millis(500);
+/// Time between two attempts after a failure, at first and later.
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(15);
+/// Time until a node claims again whose address another machine has, too.
+const DUPLICATE_DELAY: Duration = Duration::from_secs(60);
 /// Interval at which the lease is renewed.
 const RENEWAL: Duration = Duration::from_secs(LEASE_TTL.as_secs() / 24);
 
-/// Runs the agent until the network is gone, or the task is aborted.
-pub(super) async fn run(network: Weak<Inner>, settings: Settings) {
+/// An agent's failure.
+struct Failure {
+    reason: String,
+    /// Time until the next attempt, if it is not that of other failures.
+    delay: Option<Duration>,
+}
+
+impl From<String> for Failure {
+    fn from(reason: String) -> Self {
+        Self { reason, delay: None }
+    }
+}
+
+impl From<etcd::Error> for Failure {
+    fn from(error: etcd::Error) -> Self {
+        error.to_string().into()
+    }
+}
+
+/// Runs the agent until the network is gone, or the task is aborted. `stopped` is set before the latter.
+pub(super) async fn run(network: Weak<Inner>, settings: Settings, stopped: Arc<AtomicBool>) {
     match settings.source.clone() {
-        Source::Nodes(_) => keep(network, settings).await,
-        Source::Etcd(etcd) => follow(network, settings, etcd).await,
+        Source::Nodes(_) => keep(network, settings, stopped).await,
+        Source::Etcd(etcd) => follow(network, settings, etcd, stopped).await,
     }
 }
 
 /// Keeps the kernel's configuration that of the nodes in the configuration.
-async fn keep(network: Weak<Inner>, settings: Settings) {
+async fn keep(network: Weak<Inner>, settings: Settings, stopped: Arc<AtomicBool>) {
     loop {
-        let of_kernel = settings.clone();
-        let outcome = in_kernel(move |socket| {
-            let _lock = ::overlay::lock(&of_kernel.state_directory, &of_kernel.name)?;
-            let (overlay, peers) = of_kernel.resolve(socket)?;
-            converge(socket, &overlay, &peers)
-        });
-        let outcome = outcome.await.map(drop);
+        let (of_kernel, stopped) = (settings.clone(), Arc::clone(&stopped));
+        let outcome = in_kernel(move |socket| kernel::keep(socket, &of_kernel, &stopped)).await;
         let Some(inner) = network.upgrade() else { return };
         inner.note(&settings.name, outcome).await;
         drop(inner);
@@ -55,15 +75,16 @@ async fn keep(network: Weak<Inner>, settings: Settings) {
 }
 
 /// Follows the nodes in etcd.
-async fn follow(network: Weak<Inner>, settings: Settings, etcd: EtcdSettings) {
-    let mut agent = Agent { keys: Keys::new(&settings, &etcd), settings, own: None, refused: String::new() };
+async fn follow(network: Weak<Inner>, settings: Settings, etcd: EtcdSettings, stopped: Arc<AtomicBool>) {
+    let keys = Keys::new(&settings, &etcd);
+    let mut agent = Agent { settings, keys, own: None, renewed: 0, refused: String::new(), stopped };
     let mut delay = RETRY_MIN;
     loop {
-        let Err(reason) = agent.follow(&network, &etcd, &mut delay).await else { return };
+        let Err(failure) = agent.follow(&network, &etcd, &mut delay).await else { return };
         let Some(inner) = network.upgrade() else { return };
-        inner.note(&agent.settings.name, Err(reason)).await;
+        inner.note(&agent.settings.name, Err(failure.reason)).await;
         drop(inner);
-        tokio::time::sleep(delay).await;
+        tokio::time::sleep(failure.delay.unwrap_or(delay)).await;
         delay = (2 * delay).min(RETRY_MAX);
     }
 }
@@ -72,61 +93,89 @@ struct Agent {
     settings: Settings,
     keys: Keys,
     own: Option<Own>,
+    /// When the lease was renewed last, as `boot_time`.
+    renewed: u64,
     /// Nodes that were refused last, for the log.
     refused: String,
+    stopped: Arc<AtomicBool>,
 }
 
 impl Agent {
     /// Follows the nodes until something fails, or the network is gone.
-    async fn follow(&mut self, network: &Weak<Inner>, etcd: &EtcdSettings, delay: &mut Duration) -> Result<(), String> {
-        let options = Options {
-            endpoints: etcd.endpoints.clone(),
-            ca_file: etcd.ca_file.clone(),
-            client_files: etcd.client_files.clone(),
-            user: etcd.user.clone(),
-        };
-        let client = offload::blocking(move || Client::new(options)).await.map_err(|bug| bug.to_string())?;
-        let client = client.map_err(|error| error.to_string())?;
+    async fn follow(
+        &mut self,
+        network: &Weak<Inner>,
+        etcd: &EtcdSettings,
+        delay: &mut Duration,
+    ) -> Result<(), Failure> {
+        let client = client(etcd).await?;
         let node = self.node().await?;
         let mut renewal = Instant::now();
         loop {
-            if renewal <= Instant::now() {
+            let start = Instant::now();
+            if renewal <= start {
                 self.renew(&client, node).await?;
-                renewal = Instant::now() + RENEWAL;
+                renewal = start + RENEWAL;
             }
-            let (claims, revision) = subnet::read(&client, &self.keys).await.map_err(|error| error.to_string())?;
-            match self.own.filter(|own| has_claim(&claims, *own, node)) {
-                Some(own) => self.configure(node, own, claims).await?,
-                // Deleted, or claimed by another node while this one was cut off for longer than the lease.
-                None => {
-                    self.own = None;
-                    renewal = Instant::now();
-                    continue;
-                }
-            }
+            let claims = Claims::read(&client, &self.keys).await?;
+            let own = self.own(&claims, node)?;
+            let revision = claims.revision;
+            self.configure(node, own, claims).await?;
             let Some(inner) = network.upgrade() else { return Ok(()) };
             inner.note(&self.settings.name, Ok(())).await;
             drop(inner);
             *delay = RETRY_MIN;
             let wait = RESCAN.min(renewal.saturating_duration_since(Instant::now()));
-            match tokio::time::timeout(wait, client.wait_for_change(self.keys.subnets(), revision)).await {
-                Ok(Ok(())) => tokio::time::sleep(SETTLE).await,
-                Ok(Err(error)) => return Err(error.to_string()),
-                Err(_) => {}
+            let changed = client.wait_for_change(self.keys.subnets(), revision);
+            if let Ok(changed) = tokio::time::timeout(wait, changed).await {
+                changed?;
+            }
+            tokio::time::sleep_until(start + INTERVAL_MIN).await;
+        }
+    }
+
+    /// Returns the address of this node, which one of its links has: no other node's claim is taken by a wrong setting.
+    async fn node(&self) -> Result<IpAddr, String> {
+        let settings = self.settings.clone();
+        in_kernel(move |socket| {
+            let node = settings.node(socket)?;
+            match local_addresses(socket)?.contains(&node) {
+                true => Ok(node),
+                false => Err(::overlay::Error::Config {
+                    object: "node".into(),
+                    reason: format!("{node} is not an address of this node"),
+                }),
+            }
+        })
+        .await
+    }
+
+    /// Returns the claim of this node if it still has it.
+    fn own(&mut self, claims: &Claims, node: IpAddr) -> Result<Own, Failure> {
+        let own = self.own.take().ok_or_else(|| Failure::from("this node has no subnet".to_owned()))?;
+        let holder = claims.all.iter().find(|claim| claim.index == own.index);
+        match holder {
+            Some(claim) if claim.lease == own.lease.id && claim.node == node => {
+                self.own = Some(own);
+                Ok(own)
+            }
+            Some(claim) if claim.node == node => Err(Failure {
+                reason: format!("another machine with the address {node} of this node took its subnet; change one"),
+                delay: Some(DUPLICATE_DELAY),
+            }),
+            Some(claim) => Err(format!("node {} took the subnet of this node", claim.node).into()),
+            None => {
+                Err("the subnet of this node was deleted, or its lease has expired; claiming again".to_owned().into())
             }
         }
     }
 
-    async fn node(&self) -> Result<IpAddr, String> {
-        let settings = self.settings.clone();
-        in_kernel(move |socket| settings.node(socket)).await
-    }
-
     /// Renews the lease of the claim, or claims subnets.
-    async fn renew(&mut self, client: &Client, node: IpAddr) -> Result<(), String> {
+    async fn renew(&mut self, client: &Client, node: IpAddr) -> Result<(), Failure> {
         if let Some(own) = self.own
-            && client.renew(own.lease).await.map_err(|error| error.to_string())?
+            && client.renew(own.lease).await?
         {
+            self.renewed = boot_time();
             return Ok(());
         }
         let last = self.last().await?;
@@ -137,28 +186,29 @@ impl Agent {
             subnets = subnets.join(" "),
             "this node has subnets of the overlay"
         );
-        self.own = Some(own);
+        (self.own, self.renewed) = (Some(own), boot_time());
         Ok(())
     }
 
-    /// Returns the number of the subnets that this node had last, according to its record.
-    async fn last(&self) -> Result<Option<u32>, String> {
-        let (settings, keys) = (self.settings.clone(), self.keys.clone());
+    /// Returns the claim that this node had last, according to its record.
+    async fn last(&self) -> Result<Last, String> {
+        let settings = self.settings.clone();
         let read = offload::blocking(move || Record::read(&settings.state_directory, &settings.name));
         // A damaged record is written again.
         let record = read.await.map_err(|bug| bug.to_string())?.ok().flatten();
-        let subnets = record.map(|record| record.definition.subnets);
-        Ok(subnets.and_then(|subnets| (0..keys.count()).find(|index| keys.subnets_of(*index) == subnets)))
+        let Some(record) = record else { return Ok(Last::default()) };
+        let is_of_record = |index: &u32| self.keys.subnets_of(*index) == record.definition.subnets;
+        Ok(Last { index: (0..self.keys.count()).find(is_of_record), lease: record.lease })
     }
 
     /// Records the nodes for plugins, and configures the kernel.
-    async fn configure(&mut self, node: IpAddr, own: Own, claims: Vec<Claim>) -> Result<(), String> {
+    async fn configure(&mut self, node: IpAddr, own: Own, claims: Claims) -> Result<(), String> {
         let definition = self.settings.definition(node, self.keys.subnets_of(own.index));
-        let peers = claims.into_iter().filter(|claim| claim.node != node);
-        let peers = peers.map(|claim| Peer { node: claim.node, subnets: claim.subnets }).collect();
-        let record = Record { definition, peers };
-        let settings = self.settings.clone();
-        let refused = in_kernel(move |socket| apply(socket, &settings, record)).await?;
+        let peers = claims.all.iter().filter(|claim| claim.node != node);
+        let peers = peers.map(|claim| Peer { node: claim.node, subnets: self.keys.subnets_of(claim.index) }).collect();
+        let record = Record { definition, peers, lease: own.lease.id, renewed: self.renewed };
+        let (settings, stopped) = (self.settings.clone(), Arc::clone(&self.stopped));
+        let refused = in_kernel(move |socket| kernel::apply(socket, &settings, record, &stopped)).await?;
         if refused != self.refused {
             if !refused.is_empty() {
                 tracing::warn!(
@@ -173,31 +223,14 @@ impl Agent {
     }
 }
 
-/// Reports whether the claims contain that of this node.
-fn has_claim(claims: &[Claim], own: Own, node: IpAddr) -> bool {
-    claims.iter().any(|claim| claim.index == own.index && claim.node == node && claim.lease == own.lease.id)
-}
-
-/// Writes the record if it has changed, and configures the kernel; returns which nodes were refused, and why.
-fn apply(socket: &mut Socket, settings: &Settings, record: Record) -> Result<String, ::overlay::Error> {
-    let (directory, name) = (&settings.state_directory, &settings.name);
-    let overlay = Overlay::new(record.definition.clone())?;
-    let _lock = ::overlay::lock(directory, name)?;
-    if !Record::read(directory, name).is_ok_and(|current| current.as_ref() == Some(&record)) {
-        record.write(directory, name)?;
-    }
-    let (peers, refused) = Peers::select(&overlay, record.peers);
-    converge(socket, &overlay, &peers)?;
-    Ok(refused.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
-}
-
-/// Runs work with a netlink socket of the node.
-async fn in_kernel<T: Send + 'static>(
-    work: impl FnOnce(&mut Socket) -> Result<T, ::overlay::Error> + Send + 'static,
-) -> Result<T, String> {
-    let run = || {
-        let mut socket = Socket::route().map_err(|error| format!("open rtnetlink socket: {error}"))?;
-        work(&mut socket).map_err(|error| error.to_string())
+/// Returns a client of the cluster; reads its files.
+pub(super) async fn client(etcd: &EtcdSettings) -> Result<Client, String> {
+    let options = Options {
+        endpoints: etcd.endpoints.clone(),
+        ca_file: etcd.ca_file.clone(),
+        client_files: etcd.client_files.clone(),
+        user: etcd.user.clone(),
     };
-    offload::blocking(run).await.map_err(|bug| bug.to_string())?
+    let client = offload::blocking(move || Client::new(options)).await.map_err(|bug| bug.to_string())?;
+    client.map_err(|error| error.to_string())
 }

@@ -9,6 +9,9 @@ use ::overlay::{EtcdSettings, Peer, Settings};
 use etcd::Entry;
 use rtnl::subnet::{Subnet, address, number};
 
+/// Longest value of a key in bytes.
+const VALUE_MAX: usize = 1024;
+
 /// Names of the keys of one overlay.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
@@ -52,13 +55,22 @@ impl Keys {
         self.networks.iter().zip(&self.prefixes).map(subnet).collect()
     }
 
-    /// Parses a key and its value; `None` for what no node of this network wrote, and for a number beyond the network.
-    pub(super) fn parse(&self, entry: &Entry) -> Option<Claim> {
+    /// Returns the number of a key, whatever its value is; `None` for a key that no node of this network creates.
+    pub(super) fn index(&self, entry: &Entry) -> Option<u32> {
         let key = std::str::from_utf8(&entry.key).ok()?;
         let text = key.strip_prefix(&self.subnets)?;
-        let index: u32 = text.parse().ok().filter(|index: &u32| *index < self.count() && text == index.to_string())?;
+        text.parse().ok().filter(|index: &u32| *index < self.count() && text == index.to_string())
+    }
+
+    /// Parses a key and its value; `None` unless a node of this network wrote it, with the same ranges and lengths.
+    pub(super) fn parse(&self, entry: &Entry) -> Option<Claim> {
+        let index = self.index(entry)?;
+        if entry.value.len() > VALUE_MAX {
+            return None;
+        }
         let peer: Peer = serde_json::from_slice(&entry.value).ok()?;
-        Some(Claim { index, node: peer.node, subnets: peer.subnets, revision: entry.mod_revision, lease: entry.lease })
+        let is_of_key = peer.subnets == self.subnets_of(index);
+        is_of_key.then_some(Claim { index, node: peer.node, revision: entry.mod_revision, lease: entry.lease })
     }
 
     /// Returns the value of a key.
@@ -68,12 +80,11 @@ impl Keys {
     }
 }
 
-/// A node's claim of subnets, as it is in etcd.
-#[derive(Clone, Debug)]
+/// A node's claim of the subnets with a number, as it is in etcd.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
     pub(super) index: u32,
     pub(super) node: IpAddr,
-    pub(super) subnets: Vec<Subnet>,
     pub(super) revision: i64,
     pub(super) lease: i64,
 }
@@ -111,13 +122,14 @@ mod tests {
             lease: 5,
         };
         let claim = keys.parse(&entry(&keys.subnet(3), &keys.value(3, node))).unwrap();
-        assert_eq!((claim.index, claim.node, claim.subnets), (3, node, keys.subnets_of(3)));
+        assert_eq!((claim.index, claim.node), (3, node));
         let value = keys.value(3, node);
         for (key, value) in [
             ("/pinion/overlay/n/subnets/256", &value[..]),
             ("/pinion/overlay/n/subnets/03", &value),
             ("/pinion/overlay/n/subnets/x", &value),
             ("/pinion/overlay/other/3", &value),
+            ("/pinion/overlay/n/subnets/4", &value),
             ("/pinion/overlay/n/subnets/3", b"{}"),
             ("/pinion/overlay/n/subnets/3", b"\xff"),
         ] {

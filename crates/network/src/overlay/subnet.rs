@@ -1,14 +1,13 @@
-//! The subnet of this node: claimed in etcd, the same again after a restart.
+//! The subnets of this node: claimed in etcd, the same again after a restart.
 
-use std::{collections::HashSet, net::IpAddr, time::Duration};
+use std::{collections::HashSet, net::IpAddr};
 
 use etcd::{Client, Error, Lease};
+use overlay::LEASE_TTL;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::keys::{Claim, Keys};
 
-/// Time for which a node that is gone keeps its subnet. Its daemon may be down for as long without any effect.
-pub(super) const LEASE_TTL: Duration = Duration::from_secs(24 * 3600);
 /// How often claiming is tried while other nodes claim, too.
 const ATTEMPTS: usize = 32;
 
@@ -19,62 +18,93 @@ pub(super) struct Own {
     pub(super) lease: Lease,
 }
 
-/// Outcome of an attempt.
-enum Attempt {
-    Claimed(u32),
-    /// Another node was faster.
-    Lost,
+/// What this node knows of its claim from before, according to its record.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Last {
+    /// Number of its subnets.
+    pub(super) index: Option<u32>,
+    /// Lease of its claim; zero if it is not known.
+    pub(super) lease: i64,
 }
 
-/// Returns the claim of this node: the one that it has already, else that of the number that it had last, else any free one.
+/// The claims of all nodes.
+#[derive(Debug)]
+pub(super) struct Claims {
+    pub(super) all: Vec<Claim>,
+    /// Numbers that have a key, whatever its value is.
+    taken: HashSet<u32>,
+    /// Revision of the cluster.
+    pub(super) revision: i64,
+}
+
+impl Claims {
+    /// Reads the claims.
+    pub(super) async fn read(client: &Client, keys: &Keys) -> Result<Self, Error> {
+        let range = client.range(keys.subnets()).await?;
+        Ok(Self {
+            all: range.entries.iter().filter_map(|entry| keys.parse(entry)).collect(),
+            taken: range.entries.iter().filter_map(|entry| keys.index(entry)).collect(),
+            revision: range.revision,
+        })
+    }
+
+    /// Returns the claim of this node: one with its lease, else one with its address, of its last boot. A node whose address
+    /// has changed keeps its claim.
+    fn of_node(&self, node: IpAddr, last: Last) -> Option<&Claim> {
+        let of_lease = self.all.iter().find(|claim| last.lease != 0 && claim.lease == last.lease);
+        // An earlier request may have taken effect although it failed: of two claims the one used last counts.
+        let of_address = || {
+            let mut all: Vec<&Claim> = self.all.iter().filter(|claim| claim.node == node).collect();
+            all.sort_by_key(|claim| Some(claim.index) != last.index);
+            all.first().copied()
+        };
+        of_lease.or_else(of_address)
+    }
+}
+
+/// Claims subnets for this node: those that it has already, else those that it had last, else any. Returns the claim.
+///
 /// The number is random, so that one that became free recently is not likely to be taken: pods of a node that was lost for
 /// long may still have addresses of it.
-pub(super) async fn claim(client: &Client, keys: &Keys, node: IpAddr, last: Option<u32>) -> Result<Own, String> {
-    let lease = client.grant(LEASE_TTL).await.map_err(text)?;
-    for _ in 0..ATTEMPTS {
-        match attempt(client, keys, node, last, lease).await {
-            Ok(Attempt::Claimed(index)) => return Ok(Own { index, lease }),
-            Ok(Attempt::Lost) => {}
-            Err(reason) => {
-                // It expires in any case.
-                let _ = client.revoke(lease).await;
-                return Err(reason);
-            }
+pub(super) async fn claim(client: &Client, keys: &Keys, node: IpAddr, last: Last) -> Result<Own, String> {
+    let lease = lease(client, last).await.map_err(text)?;
+    for number in 0..ATTEMPTS {
+        // The number of the last time is tried once: what has its key may be anything.
+        let last = Last { index: last.index.filter(|_| number == 0), ..last };
+        if let Some(index) = attempt(client, keys, node, last, lease).await? {
+            return Ok(Own { index, lease });
         }
     }
-    let _ = client.revoke(lease).await;
-    Err(format!("another node took the subnet each of {ATTEMPTS} times"))
+    Err(format!("other nodes took the subnet each of {ATTEMPTS} times"))
 }
 
-async fn attempt(
-    client: &Client,
-    keys: &Keys,
-    node: IpAddr,
-    last: Option<u32>,
-    lease: Lease,
-) -> Result<Attempt, String> {
-    let claims = read(client, keys).await.map_err(text)?.0;
-    let done = |index: u32, is_done: bool| if is_done { Attempt::Claimed(index) } else { Attempt::Lost };
-    // One node may have two claims if an earlier request took effect although it failed: the last one it used counts.
-    let mut own: Vec<&Claim> = claims.iter().filter(|claim| claim.node == node).collect();
-    own.sort_by_key(|claim| Some(claim.index) != last);
-    if let Some(claim) = own.first() {
-        let value = keys.value(claim.index, node);
-        let key = keys.subnet(claim.index);
-        let is_replaced = client.replace(&key, &value, lease, claim.revision).await.map_err(text)?;
-        if is_replaced && claim.lease != 0 && claim.lease != lease.id {
-            // The lease of the daemon before this one, which keeps further claims if there are any.
-            let _ = client.revoke(Lease { id: claim.lease, ttl: LEASE_TTL }).await;
-        }
-        return Ok(done(claim.index, is_replaced));
+/// Renews the lease of the record, so that the claim does not change when the daemon is started again; creates one if it has
+/// expired.
+async fn lease(client: &Client, last: Last) -> Result<Lease, Error> {
+    let known = Lease { id: last.lease, ttl: LEASE_TTL };
+    if last.lease != 0 && client.renew(known).await? {
+        return Ok(known);
     }
-    let taken: HashSet<u32> = claims.iter().map(|claim| claim.index).collect();
-    let index = match last.filter(|last| *last < keys.count() && !taken.contains(last)) {
-        Some(last) => last,
-        None => free(keys.count(), &taken)?,
+    client.grant(LEASE_TTL).await
+}
+
+/// Returns the number of the claim; `None` if another node was faster.
+async fn attempt(client: &Client, keys: &Keys, node: IpAddr, last: Last, lease: Lease) -> Result<Option<u32>, String> {
+    let claims = Claims::read(client, keys).await.map_err(text)?;
+    if let Some(claim) = claims.of_node(node, last) {
+        if claim.lease == lease.id && claim.node == node {
+            return Ok(Some(claim.index));
+        }
+        let (key, value) = (keys.subnet(claim.index), keys.value(claim.index, node));
+        let is_replaced = client.replace(&key, &value, lease, claim.revision).await.map_err(text)?;
+        return Ok(is_replaced.then_some(claim.index));
+    }
+    let index = match last.index.filter(|index| *index < keys.count() && !claims.taken.contains(index)) {
+        Some(index) => index,
+        None => free(keys.count(), &claims.taken)?,
     };
     let is_created = client.create(&keys.subnet(index), &keys.value(index, node), lease).await.map_err(text)?;
-    Ok(done(index, is_created))
+    Ok(is_created.then_some(index))
 }
 
 fn free(count: u32, taken: &HashSet<u32>) -> Result<u32, String> {
@@ -85,12 +115,6 @@ fn free(count: u32, taken: &HashSet<u32>) -> Result<u32, String> {
     all.find(|index| !taken.contains(index)).ok_or_else(|| {
         format!("all {count} subnets of the network are taken; use a larger network, or a longer subnetLength")
     })
-}
-
-/// Returns the claims of all nodes, with the revision of the cluster.
-pub(super) async fn read(client: &Client, keys: &Keys) -> Result<(Vec<Claim>, i64), Error> {
-    let range = client.range(keys.subnets()).await?;
-    Ok((range.entries.iter().filter_map(|entry| keys.parse(entry)).collect(), range.revision))
 }
 
 fn text(error: Error) -> String {
@@ -108,5 +132,18 @@ mod tests {
             assert_eq!(free(16, &taken), Ok(11));
         }
         assert!(free(16, &(0..16).collect()).unwrap_err().contains("all 16 subnets"));
+    }
+
+    #[test]
+    fn a_claim_is_found_by_its_lease_then_by_the_address() {
+        let node = |n: u8| IpAddr::from([192, 0, 2, n]);
+        let claim = |index, n, lease| Claim { index, node: node(n), revision: 1, lease };
+        let claims =
+            Claims { all: vec![claim(1, 1, 11), claim(2, 2, 22), claim(3, 2, 33)], taken: HashSet::new(), revision: 1 };
+        let found = |n, index, lease| claims.of_node(node(n), Last { index, lease }).map(|claim| claim.index);
+        assert_eq!(found(9, Some(1), 11), Some(1), "the address has changed");
+        assert_eq!(found(2, Some(3), 0), Some(3), "the record does not have the lease");
+        assert_eq!(found(2, None, 99), Some(2), "after a reboot");
+        assert_eq!(found(9, Some(1), 99), None, "another node has the number now");
     }
 }
