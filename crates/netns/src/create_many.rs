@@ -26,10 +26,11 @@ const BETWEEN_MEMORY_READS: usize = 32;
 /// while the kernel destroys many namespaces, and stop when the reserved memory is reached. Dropping the iterator ends
 /// them, and drops what was not taken.
 ///
-/// After an error the iterator ends.
+/// After an error the iterator ends, and drops what was created in advance.
 #[derive(Debug)]
 pub struct CreateMany {
-    ready: Receiver<Result<Namespace, Error>>,
+    /// `None` after the last item: threads that wait for room in the queue end, and what is in it is dropped.
+    ready: Option<Receiver<Result<Namespace, Error>>>,
     shared: Arc<Shared>,
     remaining: usize,
 }
@@ -64,7 +65,7 @@ impl Namespace {
                 Err(error) => return Err(Error::kernel("start", "thread netns-create", error)),
             }
         }
-        Ok(CreateMany { ready, shared, remaining: count })
+        Ok(CreateMany { ready: Some(ready), shared, remaining: count })
     }
 }
 
@@ -76,8 +77,11 @@ impl Iterator for CreateMany {
             return None;
         }
         // It fails when all threads have ended, which they do after an error.
-        let item = self.ready.recv().ok();
+        let item = self.ready.as_ref()?.recv().ok();
         self.remaining = if matches!(item, Some(Ok(_))) { self.remaining - 1 } else { 0 };
+        if self.remaining == 0 {
+            self.ready = None;
+        }
         item
     }
 
@@ -111,4 +115,23 @@ fn create(shared: &Shared, ready: &SyncSender<Result<Namespace, Error>>) {
 fn check_memory(reserve: u64) -> Result<(), Error> {
     let available = Memory::now()?.available;
     if available < reserve { Err(Error::Memory { available, reserve }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One thread fails while another waits for room in the queue.
+    #[test]
+    fn nothing_is_kept_after_an_error() {
+        let (sender, ready) = sync_channel(2);
+        let stopped = AtomicBool::new(true);
+        let shared = Arc::new(Shared { begun: AtomicUsize::new(3), count: 9, stopped, reserve: 0 });
+        let mut many = CreateMany { ready: Some(ready), shared, remaining: 9 };
+        let error = || Err(Error::Memory { available: 0, reserve: 0 });
+        sender.send(error()).expect("there is room");
+        assert!(many.next().expect("an item").is_err());
+        assert!(sender.send(error()).is_err(), "nobody takes it");
+        assert!(many.next().is_none());
+    }
 }

@@ -102,6 +102,14 @@ impl Error {
         }
     }
 
+    /// Returns the error number of the system call that failed.
+    pub(crate) fn errno(&self) -> Option<rustix::io::Errno> {
+        match self {
+            Self::Kernel { cause, .. } => rustix::io::Errno::from_io_error(cause),
+            _ => None,
+        }
+    }
+
     pub(crate) fn kernel(operation: &'static str, object: impl Into<String>, cause: impl Into<io::Error>) -> Self {
         Self::Kernel { operation, object: object.into(), cause: cause.into() }
     }

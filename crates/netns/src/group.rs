@@ -7,10 +7,10 @@ use rustix::{
     mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount},
 };
 
-use crate::{Error, PinDir, teardown};
+use crate::{Error, PinDir, pin::StoreLock, teardown};
 
-/// `TMPFS_MAGIC` of linux/magic.h.
-const TMPFS_MAGIC: u64 = 0x0102_1994;
+/// What /proc/self/mountinfo shows as the source of a group's tmpfs: no tmpfs of another program has it.
+const SOURCE: &str = "netns";
 
 /// A directory of pins with a store that is a mount of its own: all its pins are removed by one umount(2), which waits
 /// once for the kernel instead of once for each pin.
@@ -24,13 +24,14 @@ impl PinGroup {
     /// alone; the public directory may show pins of other groups too.
     ///
     /// # Errors
-    /// When a directory cannot be created, a path is not absolute, the store is a file system of another kind, or cannot
-    /// be mounted.
+    /// When a directory cannot be created, a path is not absolute, something else is mounted on the store, or it cannot be
+    /// mounted.
     pub fn open(store: &Path, public: &Path) -> Result<Self, Error> {
         let pins = PinDir::open(store, public)?;
+        let _store_lock = StoreLock::acquire(store)?;
         if !is_group(store)? {
             let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-            mount("netns", store, "tmpfs", flags, Some(c"mode=0755"))
+            mount(SOURCE, store, "tmpfs", flags, Some(c"mode=0755"))
                 .map_err(|e| Error::path("mount tmpfs on", store, e))?;
         }
         // Pins must not appear in the copies of this mount that other mount namespaces have.
@@ -51,6 +52,7 @@ impl PinGroup {
     /// The kernel's error, when a link, the store or its mounts could not be removed.
     pub fn delete(self) -> Result<usize, Error> {
         let store = self.pins.store();
+        let _store_lock = StoreLock::acquire(store)?;
         let names = self.pins.list()?;
         for name in &names {
             self.pins.unpublish(name)?;
@@ -70,7 +72,7 @@ impl PinGroup {
     }
 }
 
-/// Reports whether the store is a mount point with a tmpfs.
+/// Reports whether the tmpfs of a group is mounted on the store; it is an error if anything else is: `delete` unmounts it.
 fn is_group(store: &Path) -> Result<bool, Error> {
     let fail = |e: Errno| Error::path("inspect", store, e);
     let parent = store.parent().unwrap_or(store);
@@ -78,16 +80,37 @@ fn is_group(store: &Path) -> Result<bool, Error> {
         let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
         rustix::fs::statx(rustix::fs::CWD, path, flags, rustix::fs::StatxFlags::MNT_ID).map(|stat| stat.stx_mnt_id)
     };
-    if mount_of(store).map_err(fail)? == mount_of(parent).map_err(fail)? {
+    let mounted = mount_of(store).map_err(fail)?;
+    if mounted == mount_of(parent).map_err(fail)? {
         return Ok(false);
     }
-    let kind = rustix::fs::statfs(store).map_err(fail)?.f_type as u64;
-    if kind == TMPFS_MAGIC {
+    let path = "/proc/thread-self/mountinfo";
+    let mounts = fs::read_to_string(path).map_err(|e| Error::kernel("read", path, e))?;
+    if mounts.lines().any(|line| is_tmpfs_of_a_group(line, mounted)) {
         return Ok(true);
     }
-    Err(Error::path(
-        "open group of pins",
-        store,
-        io::Error::other("it is a mount point of a file system other than tmpfs"),
-    ))
+    let cause = io::Error::other("it is a mount point of another file system than the tmpfs of a group");
+    Err(Error::path("open group of pins", store, cause))
+}
+
+/// Reports whether a line of /proc/self/mountinfo (proc_pid_mountinfo(5)) is that of a mount, and this one of a group.
+fn is_tmpfs_of_a_group(line: &str, mount: u64) -> bool {
+    let Some((before, after)) = line.split_once(" - ") else { return false };
+    let id = before.split(' ').next().and_then(|id| id.parse().ok());
+    id == Some(mount) && after.split(' ').take(2).eq(["tmpfs", SOURCE])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_tmpfs_of_a_group;
+
+    #[test]
+    fn only_a_tmpfs_of_a_group_is_one() {
+        let line = |kind, source| format!("77 30 0:52 / /run/netns/.store rw,nosuid - {kind} {source} rw,mode=755");
+        assert!(is_tmpfs_of_a_group(&line("tmpfs", "netns"), 77));
+        assert!(!is_tmpfs_of_a_group(&line("tmpfs", "netns"), 7));
+        assert!(!is_tmpfs_of_a_group(&line("tmpfs", "tmpfs"), 77));
+        assert!(!is_tmpfs_of_a_group(&line("proc", "netns"), 77));
+        assert!(!is_tmpfs_of_a_group("77", 77));
+    }
 }

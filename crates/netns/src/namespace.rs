@@ -1,10 +1,10 @@
 //! Network namespaces that are referred to by a descriptor.
 
-use std::{fs::File, path::Path, sync::OnceLock};
+use std::{fs::File, io, path::Path, sync::OnceLock};
 
 use rustix::{
-    fd::{AsFd, BorrowedFd, OwnedFd},
-    fs::{CWD, Mode, OFlags, openat},
+    fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    fs::{CWD, Mode, OFlags, fstatfs, openat},
     net::{AddressFamily, SocketFlags, SocketType},
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
@@ -14,6 +14,9 @@ use syscall::{
 };
 
 use crate::{Error, Identity, NsId, identity, worker};
+
+/// `NSFS_MAGIC` of linux/magic.h, the magic number of the file system of namespaces.
+pub(crate) const NSFS_MAGIC: u64 = 0x6e73_6673;
 
 /// A network namespace. It exists as long as this descriptor, a pin, a process or a socket in it.
 #[derive(Debug)]
@@ -39,15 +42,15 @@ impl Namespace {
         })?
     }
 
-    /// Opens a pin or a `/proc/<pid>/ns/net`.
+    /// Opens a pin or a `/proc/<pid>/ns/net`. Nothing but a namespace is opened, so a FIFO or a device in its place notices
+    /// nothing.
     ///
     /// # Errors
     /// When the path cannot be opened or is not a network namespace.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let fd = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
-            .map_err(|e| Error::path("open network namespace", path, e))?;
-        let namespace = Self::unchecked(fd);
-        namespace.must_be_network().map_err(|e| Error::path("open network namespace", path, e))?;
+        let fail = |e: io::Error| Error::path("open network namespace", path, e);
+        let namespace = Self::unchecked(open_nsfs(path)?.ok_or_else(|| fail(not_a_network_namespace()))?);
+        namespace.must_be_network().map_err(fail)?;
         Ok(namespace)
     }
 
@@ -124,12 +127,27 @@ impl Namespace {
         Self { fd, id: OnceLock::new() }
     }
 
-    fn must_be_network(&self) -> std::io::Result<()> {
+    fn must_be_network(&self) -> io::Result<()> {
         const CLONE_NEWNET: u32 = 0x4000_0000;
         let is_network = syscall::namespace::namespace_kind(&self.fd).is_ok_and(|kind| kind == CLONE_NEWNET);
-        let invalid = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a network namespace");
-        is_network.then_some(()).ok_or_else(invalid)
+        is_network.then_some(()).ok_or_else(not_a_network_namespace)
     }
+}
+
+fn not_a_network_namespace() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "not a network namespace")
+}
+
+/// Opens a file for reading if it is a namespace; returns `None` for other files, which are not opened but looked up
+/// only (`O_PATH`).
+pub(crate) fn open_nsfs(path: &Path) -> Result<Option<OwnedFd>, Error> {
+    let fail = |e| Error::path("open network namespace", path, e);
+    let found = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(fail)?;
+    if fstatfs(&found).map_err(fail)?.f_type as u64 != NSFS_MAGIC {
+        return Ok(None);
+    }
+    let reopen = format!("/proc/thread-self/fd/{}", found.as_raw_fd());
+    openat(CWD, reopen, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map(Some).map_err(fail)
 }
 
 impl AsFd for Namespace {

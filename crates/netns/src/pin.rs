@@ -9,7 +9,9 @@
 //! unpin:  public/<name> unlinked                     store/<name> detached, then unlinked
 //! ```
 //! A crash can happen after each step: [`PinDir::pin`] removes leftovers of its name, and [`PinDir::unpin`] removes
-//! whatever exists.
+//! whatever exists. A lock on the store keeps the steps of one call, of any process, apart from those of others.
+
+mod store_lock;
 
 use std::{
     fs, io,
@@ -19,15 +21,13 @@ use std::{
 
 use rustix::{
     fd::{AsFd, AsRawFd},
-    fs::{CWD, Mode, OFlags, openat, symlink, unlink},
+    fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with, symlink, unlink},
     io::Errno,
     mount::{UnmountFlags, mount_bind, unmount},
 };
 
-use crate::{Error, Namespace, teardown};
-
-/// `NSFS_MAGIC` of linux/magic.h, the magic number of the file system of namespaces.
-const NSFS_MAGIC: u64 = 0x6e73_6673;
+use crate::{Error, Namespace, namespace::NSFS_MAGIC, teardown};
+pub(crate) use store_lock::StoreLock;
 
 /// A directory of pins, and the public directory that shows them.
 ///
@@ -56,12 +56,15 @@ impl PinDir {
         Ok(Self { store: store.to_owned(), public: public.to_owned(), target })
     }
 
-    /// Pins a namespace and publishes the pin; returns the public path. Takes 15 to 30 µs.
+    /// Pins a namespace and publishes the pin; returns the public path. Takes 15 to 30 µs. Of two calls with one name, in
+    /// any processes, the first succeeds.
     ///
     /// # Errors
     /// [`Error::Exists`] if the name is in use; otherwise the kernel's error. In both cases nothing is left behind.
+    /// `EWOULDBLOCK` if another process has held the lock of the store for ten seconds.
     pub fn pin(&self, name: &str, ns: &Namespace) -> Result<PathBuf, Error> {
         valid(name)?;
+        let _store_lock = StoreLock::acquire(&self.store)?;
         let public = self.public.join(name);
         if fs::symlink_metadata(&public).is_ok() {
             return Err(Error::Exists(name.to_owned()));
@@ -71,7 +74,7 @@ impl PinDir {
         let outcome = self.mount(&hidden, ns).and_then(|()| self.publish(name, &public));
         if outcome.is_err() {
             // The first error is the one to return.
-            let _ = self.unpin(name);
+            let _ = self.unpublish(name).and_then(|()| self.unpin_store(name));
         }
         outcome.map(|()| public)
     }
@@ -87,15 +90,21 @@ impl PinDir {
         let temporary = self.public.join(format!(".{name}.new"));
         ignore_missing(unlink(&temporary)).map_err(|e| Error::path("remove", &temporary, e))?;
         symlink(self.target.join(name), &temporary).map_err(|e| Error::path("create link", &temporary, e))?;
-        fs::rename(&temporary, public).map_err(|e| Error::path("publish", public, e))
+        // Another program, which does not know of the lock, may have created the name in the meantime.
+        match renameat_with(CWD, &temporary, CWD, public, RenameFlags::NOREPLACE) {
+            Err(Errno::EXIST) => Err(Error::Exists(name.to_owned())),
+            renamed => renamed.map_err(|e| Error::path("publish", public, e)),
+        }
     }
 
     /// Removes a pin; succeeds if the name is not pinned.
     ///
     /// # Errors
-    /// The kernel's error, when a mount or file could not be removed.
+    /// The kernel's error, when a mount or file could not be removed. `EWOULDBLOCK` if another process has held the lock of
+    /// the store for ten seconds.
     pub fn unpin(&self, name: &str) -> Result<(), Error> {
         valid(name)?;
+        let _store_lock = StoreLock::acquire(&self.store)?;
         self.unpublish(name)?;
         self.unpin_store(name)
     }

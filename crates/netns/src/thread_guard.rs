@@ -12,7 +12,7 @@ use rustix::{
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 
-use crate::{Error, Namespace, NsId};
+use crate::{Error, Namespace, NsId, worker::OriginalNamespaces};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ThreadState {
@@ -56,6 +56,8 @@ impl ThreadGuard {
             ThreadState::Held => return Err(Error::Poisoned("it has a guard already")),
             ThreadState::Poisoned => return Err(Error::Poisoned("it could not return to its original namespace")),
         }
+        // Helper threads that are started while this one is elsewhere must return to where it was before.
+        OriginalNamespaces::of_this_process()?;
         let original = Namespace::open(Path::new("/proc/thread-self/ns/net"))?;
         let original_id = original.id()?;
         STATE.set(ThreadState::Held);

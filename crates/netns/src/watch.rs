@@ -13,21 +13,22 @@
 mod hints;
 
 use std::{
-    collections::{HashMap, VecDeque, hash_map::Entry},
+    collections::{BTreeSet, HashMap, VecDeque, hash_map::Entry},
     path::Path,
     time::{Duration, Instant},
 };
 
 use rustix::{
     fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
-    fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx},
+    fs::{AtFlags, StatxFlags, statx},
     io::Errno,
 };
 
-use crate::{Error, Namespace, NsId, PinDir};
+use crate::{Error, Namespace, NsId, PinDir, namespace::open_nsfs};
 use hints::{Hint, Hints};
 
-/// How often files that are not yet namespaces are looked at on kernels that do not report mounts.
+/// How often files that are not yet namespaces are looked at on kernels that do not report mounts, and whatever could not be
+/// looked at because of an error.
 const RECHECK: Duration = Duration::from_millis(20);
 
 /// A change of a pin.
@@ -72,9 +73,13 @@ enum Pin {
 pub struct Watch {
     hints: Hints,
     pins: HashMap<String, Pin>,
-    names_by_mount: HashMap<u64, String>,
+    /// Several names may be links to one mount.
+    names_by_mount: HashMap<u64, BTreeSet<String>>,
+    /// Hints that were read and not followed yet.
+    unfollowed: VecDeque<Hint>,
     pending: VecDeque<WatchEvent>,
     rechecked: Instant,
+    is_directory_gone: bool,
 }
 
 impl PinDir {
@@ -97,8 +102,15 @@ impl Watch {
     }
 
     fn open(hints: Hints) -> Result<Self, Error> {
-        let (pins, names_by_mount, pending) = (HashMap::new(), HashMap::new(), VecDeque::new());
-        let mut watch = Self { hints, pins, names_by_mount, pending, rechecked: Instant::now() };
+        let mut watch = Self {
+            hints,
+            pins: HashMap::new(),
+            names_by_mount: HashMap::new(),
+            unfollowed: VecDeque::new(),
+            pending: VecDeque::new(),
+            rechecked: Instant::now(),
+            is_directory_gone: false,
+        };
         watch.scan()?;
         Ok(watch)
     }
@@ -106,19 +118,29 @@ impl Watch {
     /// Returns the next change; `None` if there is none yet. Never waits.
     ///
     /// # Errors
-    /// When the directory cannot be read, for example because it was removed: after the events that its pins are gone.
+    /// `EMFILE`, `ENOMEM` and other momentary errors: nothing is lost, and a later call continues. `ENOENT` when the directory
+    /// was removed or moved, after the events that its pins are gone; it stays so.
     pub fn try_next(&mut self) -> Result<Option<WatchEvent>, Error> {
         loop {
             if let Some(event) = self.pending.pop_front() {
                 return Ok(Some(event));
             }
+            if self.is_directory_gone {
+                return Err(Error::path("watch", self.hints.path(), Errno::NOENT));
+            }
             self.recheck()?;
-            let hints = self.hints.read()?;
-            if hints.is_empty() {
+            if self.unfollowed.is_empty() {
+                self.hints.read(&mut self.unfollowed)?;
+            }
+            if self.unfollowed.is_empty() {
                 return Ok(self.pending.pop_front());
             }
-            for hint in hints {
-                self.follow(hint)?;
+            while let Some(hint) = self.unfollowed.pop_front() {
+                if let Err((hint, error)) = self.follow(hint) {
+                    self.unfollowed.push_front(hint);
+                    self.rechecked = Instant::now();
+                    return Err(error);
+                }
             }
         }
     }
@@ -128,10 +150,11 @@ impl Watch {
     /// # Errors
     /// See [`Watch::try_next`].
     pub fn next_within(&mut self, timeout: Duration) -> Result<Option<WatchEvent>, Error> {
-        let end = Instant::now() + timeout;
+        // `None`: later than the clock can show.
+        let end = Instant::now().checked_add(timeout);
         loop {
             let event = self.try_next()?;
-            let remaining = end.saturating_duration_since(Instant::now());
+            let remaining = end.map_or(timeout, |end| end.saturating_duration_since(Instant::now()));
             if event.is_some() || remaining.is_zero() {
                 return Ok(event);
             }
@@ -143,54 +166,70 @@ impl Watch {
     /// need not be.
     #[must_use]
     pub fn recheck_within(&self) -> Option<Duration> {
-        let is_unready = |pin: &Pin| matches!(pin, Pin::Unready { .. });
-        let needed = !self.hints.reports_mounts() && self.pins.values().any(is_unready);
+        let needed = self.has_unreported_mounts() || !self.unfollowed.is_empty();
         needed.then(|| RECHECK.saturating_sub(self.rechecked.elapsed()))
     }
 
+    /// Reports whether pins may become ready without a hint.
+    fn has_unreported_mounts(&self) -> bool {
+        !self.hints.reports_mounts() && self.pins.values().any(|pin| matches!(pin, Pin::Unready { .. }))
+    }
+
     fn recheck(&mut self) -> Result<(), Error> {
-        if self.recheck_within().is_none_or(|remaining| !remaining.is_zero()) {
+        if !self.has_unreported_mounts() || self.recheck_within().is_none_or(|remaining| !remaining.is_zero()) {
             return Ok(());
         }
         self.rechecked = Instant::now();
         let unready = self.pins.iter().filter(|(_, pin)| matches!(pin, Pin::Unready { .. }));
         for name in unready.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-            self.look_at(name)?;
+            self.look_at(&name)?;
         }
         Ok(())
     }
 
-    fn follow(&mut self, hint: Hint) -> Result<(), Error> {
+    /// Looks at what a hint is about. Returns the hint with the error if it must be followed again.
+    fn follow(&mut self, hint: Hint) -> Result<(), (Hint, Error)> {
         match hint {
-            Hint::Name(name) => self.look_at(name),
-            Hint::Detached(mount) => match self.names_by_mount.remove(&mount) {
-                Some(name) => self.look_at(name),
-                None => Ok(()),
-            },
+            Hint::Name(name) => self.look_at(&name).map_err(|error| (Hint::Name(name), error)),
+            Hint::Detached(mount) => {
+                let names = self.names_by_mount.get(&mount).cloned().unwrap_or_default();
+                let looked = names.iter().try_for_each(|name| self.look_at(name));
+                looked.map_err(|error| (Hint::Detached(mount), error))
+            }
             Hint::Lost => {
                 self.pending.push_back(WatchEvent::Rescanned);
-                self.scan()
+                self.follow(Hint::Unknown)
             }
-            Hint::DirectoryGone => self.scan(),
+            Hint::Unknown => self.scan().map_err(|error| (Hint::Unknown, error)),
+            Hint::DirectoryGone => {
+                self.forget_all();
+                Ok(())
+            }
         }
     }
 
     /// Looks at every name that is in the directory or was.
     fn scan(&mut self) -> Result<(), Error> {
-        let present = self.hints.names();
-        let mut names: Vec<String> = self.pins.keys().cloned().collect();
-        names.extend(present.as_ref().map(Clone::clone).unwrap_or_default());
+        let mut names = self.hints.names()?;
+        names.extend(self.pins.keys().cloned());
         names.sort();
         names.dedup();
-        for name in names {
-            self.look_at(name)?;
-        }
-        present.map(drop)
+        names.iter().try_for_each(|name| self.look_at(name))
     }
 
-    fn look_at(&mut self, name: String) -> Result<(), Error> {
-        let now = look(&self.hints.path().join(&name))?;
-        let before = match self.pins.entry(name.clone()) {
+    /// Reports all pins as gone: what is at their paths now is not in the directory that is watched.
+    fn forget_all(&mut self) {
+        self.is_directory_gone = true;
+        self.unfollowed.clear();
+        self.names_by_mount.clear();
+        let mut pins: Vec<(String, Pin)> = self.pins.drain().collect();
+        pins.sort_by(|(one, _), (other, _)| one.cmp(other));
+        self.pending.extend(pins.iter().flat_map(|(name, pin)| changes(name, Some(*pin), None)));
+    }
+
+    fn look_at(&mut self, name: &str) -> Result<(), Error> {
+        let now = look(&self.hints.path().join(name))?;
+        let before = match self.pins.entry(name.to_owned()) {
             Entry::Occupied(entry) => Some(entry.remove()),
             Entry::Vacant(_) => None,
         };
@@ -199,21 +238,30 @@ impl Watch {
             (_, Some(Pin::Unready { .. })) => before.is_none(),
             _ => false,
         };
-        self.pending.extend(changes(&name, before, now));
+        self.pending.extend(changes(name, before, now));
+        if let Some(Pin::Ready { mount: Some(mount), .. }) = before {
+            self.forget_mount(mount, name);
+        }
         match now {
-            Some(Pin::Ready { mount, .. }) => {
-                self.names_by_mount.extend(mount.map(|mount| (mount, name.clone())));
-                self.pins.extend(now.map(|pin| (name, pin)));
+            Some(pin @ Pin::Ready { mount, .. }) => {
+                if let Some(mount) = mount {
+                    self.names_by_mount.entry(mount).or_default().insert(name.to_owned());
+                }
+                self.pins.insert(name.to_owned(), pin);
             }
-            Some(Pin::Unready { .. }) => drop(self.pins.insert(name, Pin::Unready { announced })),
+            Some(Pin::Unready { .. }) => drop(self.pins.insert(name.to_owned(), Pin::Unready { announced })),
             None => {}
         }
-        if let Some(Pin::Ready { mount: Some(old), .. }) = before
-            && !matches!(now, Some(Pin::Ready { mount: Some(mount), .. }) if mount == old)
-        {
-            self.names_by_mount.remove(&old);
-        }
         Ok(())
+    }
+
+    fn forget_mount(&mut self, mount: u64, name: &str) {
+        if let Some(names) = self.names_by_mount.get_mut(&mount) {
+            names.remove(name);
+            if names.is_empty() {
+                self.names_by_mount.remove(&mount);
+            }
+        }
     }
 }
 
@@ -256,15 +304,18 @@ fn changes(name: &str, before: Option<Pin>, now: Option<Pin>) -> Vec<WatchEvent>
 /// Returns what a pin is now; `None` if it does not exist. It is opened by its path: ip(8) mounts the directory on itself
 /// before it creates its first pin, and a descriptor of the directory below does not show the mounts of the one above.
 fn look(path: &Path) -> Result<Option<Pin>, Error> {
-    // Not blocking: the name may be that of a FIFO.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let unready = Ok(Some(Pin::Unready { announced: false }));
-    let file = match openat(CWD, path, flags, Mode::empty()) {
-        Ok(file) => file,
-        // A link to nothing, too: a pin that is being removed.
-        Err(Errno::NOENT | Errno::STALE) => return Ok(None),
-        Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(Error::path("open pin", path, errno)),
-        Err(_) => return unready,
+    let file = match open_nsfs(path) {
+        Ok(Some(file)) => file,
+        Ok(None) => return unready,
+        Err(error) => {
+            return match error.errno() {
+                // A link to nothing, too: a pin that is being removed.
+                Some(Errno::NOENT | Errno::STALE) => Ok(None),
+                Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Err(error),
+                _ => unready,
+            };
+        }
     };
     let mount = unique_mount_id(&file);
     match Namespace::from_fd(file) {

@@ -1,7 +1,7 @@
 //! Helper threads that enter namespaces, so that no other thread of the program has to.
 //!
-//! A helper thread returns to its original namespaces after each job: otherwise it would keep the namespace, and all
-//! links in it, alive. Idle helpers are kept: handing a job to one takes about 10 µs, starting a thread 30 µs. A slow
+//! A helper thread returns to the original namespaces of the process after each job: otherwise it would keep the namespace,
+//! and all links in it, alive. Idle helpers are kept: handing a job to one takes about 10 µs, starting a thread 30 µs. A slow
 //! job never delays another one, because a new helper is started if none is idle.
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
     fs::File,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Mutex, PoisonError, mpsc},
+    sync::{Mutex, OnceLock, PoisonError, mpsc},
 };
 
 use rustix::{
@@ -34,7 +34,9 @@ pub(crate) enum HelperState {
     Lost,
 }
 
-/// The original namespaces of a helper, which are those of the thread that started it.
+/// The namespaces that helpers are in between jobs: those that the first thread of the process was in when this crate was
+/// first used. The namespaces of the thread that starts a helper would not do: it may be another helper, or a thread with
+/// a [`ThreadGuard`](crate::ThreadGuard), or have been started by one.
 pub(crate) struct OriginalNamespaces {
     net: File,
     ipc: File,
@@ -42,8 +44,20 @@ pub(crate) struct OriginalNamespaces {
 }
 
 impl OriginalNamespaces {
-    fn current() -> io::Result<Self> {
-        let open = |name: &str| File::open(format!("/proc/thread-self/ns/{name}"));
+    /// Returns those of this process; opens them at the first call, which must be made before a thread is switched.
+    pub(crate) fn of_this_process() -> Result<&'static Self, Error> {
+        static ORIGINAL: OnceLock<OriginalNamespaces> = OnceLock::new();
+        if let Some(original) = ORIGINAL.get() {
+            return Ok(original);
+        }
+        // The first thread has no namespaces anymore if it has ended before the process.
+        let opened = Self::open("self").or_else(|_| Self::open("thread-self"));
+        let opened = opened.map_err(|e| Error::kernel("open", "/proc/thread-self/ns", e))?;
+        Ok(ORIGINAL.get_or_init(|| opened))
+    }
+
+    fn open(thread: &str) -> io::Result<Self> {
+        let open = |name: &str| File::open(format!("/proc/{thread}/ns/{name}"));
         Ok(Self { net: open("net")?, ipc: open("ipc")?, uts: open("uts")? })
     }
 
@@ -107,10 +121,10 @@ fn dispatch(mut job: Job) -> Result<(), Error> {
 }
 
 fn spawn(first: Job) -> Result<(), Error> {
-    let original = OriginalNamespaces::current().map_err(|e| Error::kernel("open", "/proc/thread-self/ns", e))?;
+    let original = OriginalNamespaces::of_this_process()?;
     std::thread::Builder::new()
         .name("netns-helper".into())
-        .spawn(move || serve(&original, first))
+        .spawn(move || serve(original, first))
         .map_err(|e| Error::kernel("start", "thread netns-helper", e))?;
     Ok(())
 }

@@ -107,6 +107,32 @@ fn a_guard_switches_its_thread_and_returns_it() {
     });
 }
 
+/// More helper threads are started from within a namespace than are idle: all of them leave it.
+#[test]
+fn helper_threads_do_not_keep_the_namespace_of_the_thread_that_started_them() {
+    on_a_node(Namespaces::NETWORK, || {
+        let guard = ThreadGuard::new().unwrap();
+        let (red, blue) = (Namespace::create().unwrap(), Namespace::create().unwrap());
+        let weak = red.downgrade().ok();
+        guard.switch(&red).unwrap();
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| blue.enter(|| thread::sleep(Duration::from_millis(50))).unwrap());
+            }
+        });
+        // In a helper thread, too.
+        red.enter({
+            let blue = blue.try_clone().unwrap();
+            move || blue.enter(|| ()).unwrap()
+        })
+        .unwrap();
+        drop((guard, red));
+        if let Some(weak) = weak {
+            wait_until("the namespace is gone", LIMIT, || weak.upgrade().is_err());
+        }
+    });
+}
+
 /// A thread that may not return to its namespace: it gave up the privilege.
 #[test]
 fn a_thread_that_cannot_return_is_poisoned() {

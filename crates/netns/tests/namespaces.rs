@@ -101,6 +101,35 @@ fn files_of_other_programs_are_not_removed() {
     });
 }
 
+/// Each thread has a namespace of its own: one of them gets the name, and keeps it.
+#[test]
+fn one_of_many_pins_of_a_name_succeeds() {
+    on_a_node(Namespaces::NETWORK, || {
+        let pins = pins();
+        let namespaces: Vec<Namespace> = (0..4).map(|_| Namespace::create().unwrap()).collect();
+        let barrier = std::sync::Barrier::new(namespaces.len());
+        for _ in 0..50 {
+            let outcomes: Vec<Result<_, Error>> = std::thread::scope(|scope| {
+                let pin = |namespace| {
+                    barrier.wait();
+                    pins.pin("blue", namespace)
+                };
+                let threads: Vec<_> = namespaces.iter().map(|namespace| scope.spawn(move || pin(namespace))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            let winners: Vec<usize> = (0..outcomes.len()).filter(|number| outcomes[*number].is_ok()).collect();
+            assert!(
+                outcomes.iter().flat_map(|it| it.as_ref().err()).all(|e| matches!(e, Error::Exists(_))),
+                "{outcomes:?}"
+            );
+            assert_eq!((winners.len(), mounts()), (1, 1), "{outcomes:?}");
+            let pinned = Namespace::open(Path::new("/run/netns/blue")).unwrap().id().unwrap();
+            assert_eq!(pinned, namespaces[winners[0]].id().unwrap());
+            pins.unpin("blue").unwrap();
+        }
+    });
+}
+
 #[test]
 fn a_visible_pin_is_ready() {
     on_a_node(Namespaces::NETWORK, || {

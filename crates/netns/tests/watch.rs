@@ -10,6 +10,10 @@ use std::{
 };
 
 use netns::{Namespace, NsId, PinDir, PinGroup, Watch, WatchEvent};
+use rustix::{
+    mount::{UnmountFlags, unmount},
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
 use testbed::{Namespaces, on_a_node, run};
 
 const PUBLIC: &str = "/run/netns";
@@ -53,7 +57,119 @@ fn pins_are_reported_when_they_are_ready_and_when_they_are_gone() {
         assert_eq!(watch.next_within(SHORT).unwrap(), None);
         fs::remove_dir_all("/run/netns/none").unwrap_err();
         fs::rename(PUBLIC, "/run/moved").unwrap();
-        assert_eq!(watch.next_within(LONG).unwrap_err().operation(), Some("read"));
+        // Another directory takes its place, with a pin of the same name.
+        pins.pin("blue", &first).unwrap_err();
+        let elsewhere = PinDir::open(Path::new("/run/store"), Path::new(PUBLIC)).unwrap();
+        elsewhere.pin("blue", &first).unwrap();
+        let mut next = || watch.next_within(LONG);
+        assert_eq!(next().unwrap(), Some(gone("blue", three)), "first the pins are gone, then the directory");
+        for _ in 0..2 {
+            let error = next().unwrap_err();
+            assert!(error.to_string().starts_with("watch /run/netns: No such file"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn a_removed_directory_is_reported_after_its_pins() {
+    on_a_node(Namespaces::NETWORK, || {
+        let pins = PinDir::open(Path::new("/run/store"), Path::new(PUBLIC)).unwrap();
+        let namespace = Namespace::create().unwrap();
+        let id = namespace.id().unwrap();
+        for name in ["red", "blue"] {
+            pins.pin(name, &namespace).unwrap();
+        }
+        let mut watch = pins.watch().unwrap();
+        let mut next = || watch.next_within(LONG).unwrap();
+        assert_eq!([next(), next()], [Some(ready("blue", id)), Some(ready("red", id))]);
+        fs::remove_dir_all(PUBLIC).unwrap();
+        let mut seen = [next().unwrap(), next().unwrap()];
+        seen.sort_by_key(|event| format!("{event:?}"));
+        assert_eq!(seen, [gone("blue", id), gone("red", id)]);
+        watch.next_within(LONG).unwrap_err();
+    });
+}
+
+/// At the limit of descriptors no pin can be looked at.
+#[test]
+fn a_momentary_error_loses_no_change() {
+    on_a_node(Namespaces::NETWORK, || {
+        let (pins, namespace) = (pins(), Namespace::create().unwrap());
+        let id = namespace.id().unwrap();
+        let mut watch = pins.watch().unwrap();
+        for name in ["one", "two", "three"] {
+            pins.pin(name, &namespace).unwrap();
+        }
+        let before = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).unwrap();
+        let errors = [watch.try_next().unwrap_err(), watch.try_next().unwrap_err()];
+        let recheck = watch.recheck_within();
+        setrlimit(Resource::Nofile, before).unwrap();
+        assert!(errors.iter().all(|error| error.to_string().contains("Too many open files")), "{errors:?}");
+        assert!(recheck.is_some(), "the descriptor does not become readable again");
+        for name in ["one", "two", "three"] {
+            assert_eq!(watch.next_within(SHORT).unwrap(), Some(ready(name, id)));
+        }
+    });
+}
+
+/// The mount behind two names is unmounted.
+#[test]
+fn every_name_of_a_mount_is_gone_with_it() {
+    on_a_node(Namespaces::NETWORK, || {
+        let (pins, namespace) = (pins(), Namespace::create().unwrap());
+        let id = namespace.id().unwrap();
+        pins.pin("blue", &namespace).unwrap();
+        std::os::unix::fs::symlink(".store/blue", "/run/netns/alias").unwrap();
+        let mut watch = pins.watch().unwrap();
+        let mut next = || watch.next_within(LONG).unwrap();
+        assert_eq!([next(), next()], [Some(ready("alias", id)), Some(ready("blue", id))]);
+        unmount("/run/netns/.store/blue", UnmountFlags::DETACH).unwrap();
+        if reports_unmounts() {
+            assert_eq!([next(), next()], [Some(gone("alias", id)), Some(gone("blue", id))]);
+        }
+    });
+}
+
+#[test]
+fn a_wait_without_end_is_possible() {
+    on_a_node(Namespaces::NETWORK, || {
+        let (pins, namespace) = (pins(), Namespace::create().unwrap());
+        let mut watch = pins.watch().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(SHORT);
+                pins.pin("blue", &namespace).unwrap();
+            });
+            let event = watch.next_within(Duration::MAX).unwrap();
+            assert_eq!(event, Some(ready("blue", namespace.id().unwrap())));
+        });
+    });
+}
+
+/// A program that opens a FIFO to write to it waits for a reader, which a watch must not be.
+#[test]
+fn only_namespaces_are_opened() {
+    on_a_node(Namespaces::NETWORK, || {
+        fs::create_dir_all(PUBLIC).unwrap();
+        let fifo = Path::new("/run/netns/fifo");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let is_opened = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                fs::File::options().write(true).open(fifo).unwrap();
+                is_opened.store(true, Ordering::Relaxed);
+            });
+            thread::sleep(SHORT);
+            let mut watch = Watch::directory(Path::new(PUBLIC)).unwrap();
+            assert_eq!(watch.try_next().unwrap(), Some(WatchEvent::Created { name: "fifo".into() }));
+            let error = Namespace::open(fifo).unwrap_err().to_string();
+            assert_eq!(error, "open network namespace /run/netns/fifo: not a network namespace");
+            thread::sleep(SHORT);
+            assert!(!is_opened.load(Ordering::Relaxed));
+            fs::File::open(fifo).unwrap();
+        });
     });
 }
 
@@ -73,8 +189,8 @@ fn pins_of_other_programs_are_ready_when_they_are_mounted() {
             format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&std::os::fd::AsFd::as_fd(&namespace)));
         rustix::mount::mount_bind(source.as_str(), "/run/netns/half").unwrap();
         assert_eq!(watch.next_within(LONG).unwrap(), Some(ready("half", id)));
-        rustix::mount::unmount("/run/netns/half", rustix::mount::UnmountFlags::DETACH).unwrap();
-        if rustix_reports_unmounts() {
+        unmount("/run/netns/half", UnmountFlags::DETACH).unwrap();
+        if reports_unmounts() {
             assert_eq!(watch.next_within(LONG).unwrap(), Some(gone("half", id)));
             fs::remove_file("/run/netns/half").unwrap();
         } else {
@@ -95,7 +211,7 @@ fn pins_of_other_programs_are_ready_when_they_are_mounted() {
 }
 
 /// Reports whether the kernel has `FAN_REPORT_MNT` (Linux 6.15).
-fn rustix_reports_unmounts() -> bool {
+fn reports_unmounts() -> bool {
     syscall::mount_watch::MountWatch::of_this_thread().is_ok()
 }
 
@@ -203,8 +319,12 @@ fn a_group_is_removed_at_once() {
         // A store with something else mounted on it is not touched.
         fs::create_dir("/run/netns/.proc").unwrap();
         rustix::mount::mount("proc", "/run/netns/.proc", "proc", rustix::mount::MountFlags::empty(), None).unwrap();
-        let error = PinGroup::open(Path::new("/run/netns/.proc"), public).unwrap_err();
-        assert!(error.to_string().contains("other than tmpfs"), "{error}");
-        rustix::mount::unmount("/run/netns/.proc", rustix::mount::UnmountFlags::empty()).unwrap();
+        let refused = || PinGroup::open(Path::new("/run/netns/.proc"), public).unwrap_err().to_string();
+        assert!(refused().contains("of another file system"), "{}", refused());
+        unmount("/run/netns/.proc", UnmountFlags::empty()).unwrap();
+        // A tmpfs of another program, too.
+        rustix::mount::mount("tmpfs", "/run/netns/.proc", "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
+        assert!(refused().contains("of another file system"), "{}", refused());
+        unmount("/run/netns/.proc", UnmountFlags::empty()).unwrap();
     });
 }

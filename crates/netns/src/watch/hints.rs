@@ -1,6 +1,7 @@
 //! The kernel's events about a directory: names by inotify(7), mounts by fanotify(7).
 
 use std::{
+    collections::VecDeque,
     fs,
     mem::MaybeUninit,
     path::{Path, PathBuf},
@@ -30,6 +31,8 @@ pub(super) enum Hint {
     Detached(u64),
     /// Anything: events were dropped.
     Lost,
+    /// Anything, after the loss was reported.
+    Unknown,
     /// The directory was removed or moved.
     DirectoryGone,
 }
@@ -90,9 +93,8 @@ impl Hints {
         Ok(names)
     }
 
-    /// Returns the hints that are there; none if there are none yet.
-    pub(super) fn read(&self) -> Result<Vec<Hint>, Error> {
-        let mut hints = Vec::new();
+    /// Adds the hints that are there to `hints`; none if there are none yet. After an error, those that were read are in it.
+    pub(super) fn read(&self, hints: &mut VecDeque<Hint>) -> Result<(), Error> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = inotify::Reader::new(&self.names, &mut buffer);
         loop {
@@ -110,7 +112,7 @@ impl Hints {
             let events = mounts.read().map_err(|e| Error::path("watch mounts in", &self.path, e))?;
             hints.extend(events.into_iter().filter_map(|event| self.mounted(event)));
         }
-        Ok(hints)
+        Ok(())
     }
 
     fn mounted(&self, event: MountEvent) -> Option<Hint> {
@@ -118,8 +120,12 @@ impl Hints {
             MountEvent::Overflow => Some(Hint::Lost),
             MountEvent::Detached(mount) => Some(Hint::Detached(mount)),
             MountEvent::Attached(mount) => {
-                // It fails if the mount is gone already.
-                let point = mount_point(mount).ok()?;
+                let point = match mount_point(mount) {
+                    Ok(point) => point,
+                    Err(error) if error.kind() == std::io::ErrorKind::OutOfMemory => return Some(Hint::Unknown),
+                    // The mount is gone already, or its path is longer than that of a pin.
+                    Err(_) => return None,
+                };
                 let is_pin_of_ours = self.mounted_in.iter().any(|directory| point.parent() == Some(directory));
                 let name = point.file_name()?.to_str()?;
                 (is_pin_of_ours && is_pin(name)).then(|| Hint::Name(name.to_owned()))

@@ -1,0 +1,49 @@
+//! The lock of a store: pins of one directory are made and removed one after the other, by whichever threads and
+//! processes.
+
+use std::{path::Path, time::Duration};
+
+use rustix::{
+    fd::OwnedFd,
+    fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx},
+    io::Errno,
+};
+use syscall::file_lock::lock_briefly_held;
+
+use crate::Error;
+
+/// The lock is held for less than a millisecond; a process that was stopped may hold it forever.
+const HELD_MAX: Duration = Duration::from_secs(10);
+
+/// Holds the lock of a store until it is dropped. The lock is one of the open directory, so it ends with its holder.
+#[derive(Debug)]
+pub(crate) struct StoreLock {
+    _directory: OwnedFd,
+}
+
+impl StoreLock {
+    /// Locks the directory that a path leads to.
+    ///
+    /// # Errors
+    /// `ENOENT` if the store does not exist (anymore), `EWOULDBLOCK` if it was locked for ten seconds.
+    pub(crate) fn acquire(store: &Path) -> Result<Self, Error> {
+        let fail = |e: Errno| Error::path("lock", store, e);
+        loop {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let directory = openat(CWD, store, flags, Mode::empty()).map_err(fail)?;
+            lock_briefly_held(&directory, HELD_MAX).map_err(|e| Error::path("lock", store, e))?;
+            // A group may have been mounted on the store or removed from it while this call waited.
+            let locked = place(&directory, "", AtFlags::EMPTY_PATH).map_err(fail)?;
+            if place(CWD, store, AtFlags::empty()).map_err(fail)? == locked {
+                return Ok(Self { _directory: directory });
+            }
+        }
+    }
+}
+
+/// Returns the mount and the inode of a directory.
+fn place(at: impl rustix::fd::AsFd, path: impl rustix::path::Arg, flags: AtFlags) -> rustix::io::Result<(u64, u64)> {
+    // The id of a mount: Linux 5.8.
+    let stat = statx(at, path, flags, StatxFlags::INO | StatxFlags::MNT_ID)?;
+    Ok((stat.stx_mnt_id, stat.stx_ino))
+}
