@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt, time::Duration};
 
 use rustix::{
     event::{Timespec, epoll},
-    fd::{AsFd, OwnedFd},
+    fd::{AsFd, BorrowedFd, OwnedFd},
     io::Errno,
 };
 
@@ -18,7 +18,8 @@ const EVENTS_MAX: usize = 1024;
 /// Waiting and handling an event need no switch. All sockets of a namespace can be closed at once
 /// ([`EventLoop::remove_namespace`]).
 ///
-/// For several threads, use a loop for each, and distribute the namespaces among them.
+/// For several threads, use a loop for each, and distribute the namespaces among them. A loop is itself a source that
+/// another one can wait for: it can be read from while a socket of it is ready.
 pub struct EventLoop<S> {
     epoll: OwnedFd,
     slots: Vec<Slot<S>>,
@@ -163,6 +164,15 @@ impl<S: AsFd> EventLoop<S> {
         Some((source.namespace, &mut source.socket))
     }
 
+    /// Returns the sockets of a namespace, in no particular order.
+    pub fn of_namespace(&self, namespace: NsId) -> impl Iterator<Item = (Key, &S)> {
+        self.namespaces.get(&namespace).into_iter().flatten().filter_map(|index| {
+            let slot = &self.slots[*index as usize];
+            let key = Key { index: *index, generation: slot.generation };
+            slot.source.as_ref().map(|source| (key, &source.socket))
+        })
+    }
+
     /// Returns the number of sockets.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -239,6 +249,13 @@ impl<S: AsFd> EventLoop<S> {
     }
 }
 
+impl<S> AsFd for EventLoop<S> {
+    /// Returns a descriptor that is readable while a socket is ready.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
 fn timespec(duration: Duration) -> Timespec {
     let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     Timespec { tv_sec: seconds, tv_nsec: duration.subsec_nanos().into() }
@@ -276,6 +293,19 @@ mod tests {
     }
 
     #[test]
+    fn a_loop_can_wait_for_another() {
+        let (mut outer, mut inner) = (EventLoop::new().unwrap(), EventLoop::new().unwrap());
+        let (mut writer, reader) = UnixStream::pair().unwrap();
+        let in_inner = inner.add(NsId(1), reader, Interest::Read).unwrap();
+        let in_outer = outer.add(NsId(0), inner.as_fd().try_clone_to_owned().unwrap(), Interest::Read).unwrap();
+        assert!(keys(&mut outer).is_empty());
+        writer.write_all(b"x").unwrap();
+        assert_eq!((keys(&mut outer), keys(&mut inner)), (vec![in_outer], vec![in_inner]));
+        inner.remove_namespace(NsId(1));
+        assert!(keys(&mut outer).is_empty());
+    }
+
+    #[test]
     fn all_sockets_of_a_namespace_are_removed_at_once() {
         let mut events = EventLoop::new().unwrap();
         let mut keys = Vec::new();
@@ -287,6 +317,10 @@ mod tests {
         for number in [3, 4, 9, 27] {
             events.remove(keys[number]).unwrap();
         }
+        let mut of_one: Vec<Key> = events.of_namespace(NsId(1)).map(|(key, _)| key).collect();
+        of_one.sort_by_key(|key| key.index);
+        assert_eq!(of_one, [1, 7, 10, 13, 16, 19, 22, 25, 28].map(|number| keys[number]));
+        assert_eq!(events.of_namespace(NsId(9)).count(), 0);
         assert_eq!((events.len(), events.remove_namespace(NsId(0))), (26, 7));
         assert_eq!(events.remove_namespace(NsId(0)), 0);
         assert_eq!((events.remove_namespace(NsId(1)), events.remove_namespace(NsId(2))), (9, 10));
