@@ -11,6 +11,7 @@
 //! ```
 
 mod hints;
+mod look;
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque, hash_map::Entry},
@@ -19,13 +20,13 @@ use std::{
 };
 
 use rustix::{
-    fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
-    fs::{AtFlags, StatxFlags, statx},
+    fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
     io::Errno,
 };
 
-use crate::{Error, Namespace, NsId, PinDir, namespace::open_nsfs};
+use crate::{Error, NsId, PinDir};
 use hints::{Hint, Hints};
+use look::look;
 
 /// How often files that are not yet namespaces are looked at on kernels that do not report mounts, and whatever could not be
 /// looked at because of an error.
@@ -299,36 +300,6 @@ fn changes(name: &str, before: Option<Pin>, now: Option<Pin>) -> Vec<WatchEvent>
         _ => {}
     }
     events
-}
-
-/// Returns what a pin is now; `None` if it does not exist. It is opened by its path: ip(8) mounts the directory on itself
-/// before it creates its first pin, and a descriptor of the directory below does not show the mounts of the one above.
-fn look(path: &Path) -> Result<Option<Pin>, Error> {
-    let unready = Ok(Some(Pin::Unready { announced: false }));
-    let file = match open_nsfs(path) {
-        Ok(Some(file)) => file,
-        Ok(None) => return unready,
-        Err(error) => {
-            return match error.errno() {
-                // A link to nothing, too: a pin that is being removed.
-                Some(Errno::NOENT | Errno::STALE) => Ok(None),
-                Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Err(error),
-                _ => unready,
-            };
-        }
-    };
-    let mount = unique_mount_id(&file);
-    match Namespace::from_fd(file) {
-        Ok(namespace) => Ok(Some(Pin::Ready { id: namespace.id()?, mount })),
-        Err(_) => unready,
-    }
-}
-
-/// Returns the id of the mount that a file is on, which is not reused until the next boot (Linux 6.8).
-fn unique_mount_id(file: &OwnedFd) -> Option<u64> {
-    const STATX_MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
-    let stat = statx(file, "", AtFlags::EMPTY_PATH, STATX_MNT_ID_UNIQUE).ok()?;
-    (stat.stx_mask & STATX_MNT_ID_UNIQUE.bits() != 0).then_some(stat.stx_mnt_id)
 }
 
 #[cfg(test)]
