@@ -13,6 +13,7 @@ mod plan;
 mod report;
 mod rounds;
 mod server;
+mod vrf;
 
 use std::path::PathBuf;
 
@@ -36,8 +37,8 @@ pub(crate) struct Arguments {
     /// Ways to serve them. `one` is one namespace with as many connections as all the others, which the ratios refer to.
     #[arg(long, short = 's', value_delimiter = ',', value_enum, default_values_t = Strategy::ALL)]
     strategies: Vec<Strategy>,
-    /// Another server to measure: a program that is started with the arguments `--pins DIRECTORY`, and that answers on
-    /// 127.0.0.1:7 in each namespace that is pinned there.
+    /// Another server to measure: a program that is started with the arguments `--pins DIRECTORY`, prints a line that begins
+    /// with `listening`, answers on 127.0.0.1:7 in each namespace that is pinned there, and is ended by SIGTERM.
     #[arg(long)]
     server: Option<PathBuf>,
     /// Duration of each measurement in seconds, after a warm-up of a quarter of it.

@@ -39,6 +39,7 @@ pub mod shared_word;
 pub mod signal;
 pub mod signal_fd;
 pub mod signals;
+pub mod socket_device;
 pub mod socket_queue;
 pub mod spawn;
 pub mod tap;

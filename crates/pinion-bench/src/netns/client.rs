@@ -9,7 +9,10 @@ use std::{
 use netns::{EventLoop, Interest, ThreadGuard};
 use serde::{Deserialize, Serialize};
 
-use super::plan::{PORT, REQUEST, name, pins, use_processors};
+use super::{
+    plan::{PORT, REQUEST, name, pins, use_processors},
+    vrf,
+};
 use crate::engine::Failure;
 
 /// Arguments of `pinion-bench netns-client`.
@@ -23,6 +26,9 @@ pub(crate) struct ClientArguments {
     connections: usize,
     #[arg(long)]
     seconds: f64,
+    /// The tenants are VRFs of one namespace.
+    #[arg(long)]
+    vrf: bool,
 }
 
 /// What the client measured.
@@ -79,10 +85,13 @@ fn connect(arguments: &ClientArguments) -> Result<EventLoop<Connection>, Failure
     let fail = |e: std::io::Error| Failure(format!("connect: {e}"));
     let (pins, guard, mut events) = (pins()?, ThreadGuard::new()?, EventLoop::new()?);
     for number in 0..arguments.count {
-        let namespace = pins.pins().get(&name(number))?;
+        let pin = if arguments.vrf { vrf::NAMESPACE.to_owned() } else { name(number) };
+        let namespace = pins.pins().get(&pin)?;
         guard.switch(&namespace)?;
         for _ in 0..arguments.connections {
-            let stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))).map_err(fail)?;
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
+            let connected = if arguments.vrf { vrf::stream(number) } else { TcpStream::connect(address) };
+            let stream = connected.map_err(fail)?;
             stream.set_nodelay(true).map_err(fail)?;
             let mut connection = Connection { stream, sent: Instant::now(), number: 0 };
             connection.send().map_err(fail)?;

@@ -34,11 +34,21 @@ pub(crate) enum Strategy {
     Threads,
     /// A process for each namespace.
     Processes,
+    /// One namespace with a VRF device for each tenant; one event loop.
+    Vrf,
 }
 
 impl Strategy {
-    pub(super) const ALL: [Self; 7] =
-        [Self::One, Self::Setns, Self::Cached, Self::NoSwitch, Self::Sharded, Self::Threads, Self::Processes];
+    pub(super) const ALL: [Self; 8] = [
+        Self::One,
+        Self::Setns,
+        Self::Cached,
+        Self::NoSwitch,
+        Self::Sharded,
+        Self::Threads,
+        Self::Processes,
+        Self::Vrf,
+    ];
 
     /// Reports whether this way is measured with so many namespaces.
     pub(super) fn is_possible(self, namespaces: usize) -> bool {
@@ -54,6 +64,7 @@ impl Strategy {
             Self::Sharded => "sharded",
             Self::Threads => "threads",
             Self::Processes => "processes",
+            Self::Vrf => "vrf",
         }
     }
 }

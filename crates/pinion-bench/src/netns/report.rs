@@ -54,6 +54,8 @@ pub(super) struct Case {
 #[derive(Debug, Serialize)]
 pub(super) struct Series {
     pub(super) server: String,
+    /// Why it was not measured.
+    pub(super) not_measured: Option<String>,
     pub(super) runs: Vec<Run>,
 }
 
@@ -79,6 +81,11 @@ impl Run {
 }
 
 impl Series {
+    /// Creates a series without runs.
+    pub(super) fn new(server: String) -> Self {
+        Self { server, not_measured: None, runs: Vec::new() }
+    }
+
     fn median(&self, value: impl Fn(&Run) -> f64) -> f64 {
         median(self.runs.iter().map(value))
     }
@@ -145,7 +152,7 @@ impl Report {
         let mut lines: Vec<Line> = Vec::new();
         for case in self.cases.iter().filter(|case| case.connections == connections) {
             let Some(base) = case.base() else { continue };
-            for series in &case.series {
+            for series in case.series.iter().filter(|series| !series.runs.is_empty()) {
                 let point = (case.namespaces as f64, series.ratio(base));
                 match lines.iter_mut().find(|line| line.name == series.server) {
                     Some(line) => line.points.push(point),
@@ -177,6 +184,10 @@ impl Case {
             "errors",
         ];
         let rows = self.series.iter().map(|series| {
+            if series.runs.is_empty() {
+                let cause = series.not_measured.as_deref().unwrap_or("no runs");
+                return vec![series.server.clone(), format!("not measured: {cause}")];
+            }
             let ratio = self.base().map_or_else(String::new, |base| format!("{:.2}", series.ratio(base)));
             let cell = |digits: usize, value: f64| format!("{value:.digits$}");
             vec![
@@ -211,6 +222,7 @@ mod tests {
     fn ratios_are_of_runs_of_the_same_round() {
         let series = |rates: [u64; 3]| Series {
             server: String::new(),
+            not_measured: None,
             runs: rates
                 .map(|requests| Run {
                     measured: Measured { requests, seconds: 1.0, ..Measured::default() },

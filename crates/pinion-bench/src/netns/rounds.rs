@@ -7,12 +7,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Signal};
+
 use super::{
     Arguments,
     client::Measured,
     plan::{PINS, Strategy, name, pins},
     report::{Case, Run, Series},
     server::memory,
+    vrf,
 };
 use crate::{engine::Failure, process::cpu_time};
 
@@ -43,10 +46,17 @@ pub(super) fn measure(arguments: &Arguments, namespaces: usize, connections: usi
     let possible = arguments.strategies.iter().copied().filter(|strategy| strategy.is_possible(namespaces));
     let mut contestants: Vec<Contestant<'_>> = possible.map(Contestant::Strategy).collect();
     contestants.extend(arguments.server.as_deref().map(Contestant::Program));
-    let mut series: Vec<Series> =
-        contestants.iter().map(|contestant| Series { server: contestant.name(), runs: Vec::new() }).collect();
+    let mut series: Vec<Series> = contestants.iter().map(|contestant| Series::new(contestant.name())).collect();
+    for (series, contestant) in series.iter_mut().zip(&contestants) {
+        if matches!(contestant, Contestant::Strategy(Strategy::Vrf)) {
+            series.not_measured = vrf::create(&group, namespaces).err().map(|failure| failure.0);
+        }
+    }
     for round in 0..arguments.rounds {
         for (series, contestant) in series.iter_mut().zip(&contestants) {
+            if series.not_measured.is_some() {
+                continue;
+            }
             eprintln!("{namespaces} namespaces × {connections}, round {}: {}", round + 1, series.server);
             series.runs.push(measure_one(contestant, namespaces, connections, arguments.seconds)?);
         }
@@ -67,7 +77,8 @@ fn measure_one(
         Contestant::Strategy(Strategy::One) => (1, namespaces * connections),
         _ => (namespaces, connections),
     };
-    let measured = server.measure(count, each, seconds);
+    let is_vrf = matches!(contestant, Contestant::Strategy(Strategy::Vrf));
+    let measured = server.measure(count, each, seconds, is_vrf);
     let run = measured.map(|(measured, cpu)| server.result(measured, cpu));
     server.end()?;
     run
@@ -78,6 +89,8 @@ struct Server {
     /// It and its children.
     pids: Vec<u32>,
     listening: Duration,
+    /// It does not end with its input.
+    is_program: bool,
 }
 
 impl Server {
@@ -108,7 +121,8 @@ impl Server {
         }
         let mut pids = vec![process.id()];
         pids.extend(words.iter().skip(2).filter_map(|pid| pid.parse::<u32>().ok()));
-        Ok(Self { process, pids, listening })
+        let is_program = matches!(contestant, Contestant::Program(_));
+        Ok(Self { process, pids, listening, is_program })
     }
 
     fn cpu(&self) -> Result<Duration, Failure> {
@@ -116,11 +130,17 @@ impl Server {
     }
 
     /// Runs the client, and returns what it measured together with the processor time of the server.
-    fn measure(&self, count: usize, connections: usize, seconds: f64) -> Result<(Measured, Duration), Failure> {
+    fn measure(
+        &self,
+        count: usize,
+        connections: usize,
+        seconds: f64,
+        is_vrf: bool,
+    ) -> Result<(Measured, Duration), Failure> {
         let fail = |e: std::io::Error| Failure(format!("run the client: {e}"));
         let mut command = Command::new("/proc/self/exe");
         command.args(["netns-client", "--count", &count.to_string(), "--connections", &connections.to_string()]);
-        command.args(["--seconds", &seconds.to_string()]);
+        command.args(["--seconds", &seconds.to_string()]).args(is_vrf.then_some("--vrf"));
         let mut client = command.stdout(Stdio::piped()).spawn().map_err(fail)?;
         let output = client.stdout.take().ok_or_else(|| Failure("the client has no output".to_owned()))?;
         let mut lines = BufReader::new(output.take(4096)).lines();
@@ -151,6 +171,10 @@ impl Server {
 
     fn end(mut self) -> Result<(), Failure> {
         drop(self.process.stdin.take());
+        if self.is_program {
+            let fail = |e: rustix::io::Errno| Failure(format!("end the server: {e}"));
+            rustix::process::kill_process(Pid::from_child(&self.process), Signal::TERM).map_err(fail)?;
+        }
         let end = Instant::now() + START;
         while Instant::now() < end {
             match self.process.try_wait() {

@@ -15,7 +15,10 @@ use rustix::{
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 
-use super::plan::{PORT, Strategy, name, pins, use_processors};
+use super::{
+    plan::{PORT, Strategy, name, pins, use_processors},
+    vrf,
+};
 use crate::engine::Failure;
 
 /// Arguments of `pinion-bench netns-server`.
@@ -66,6 +69,13 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
         return run_processes(begin, count);
     }
     let pins = pins()?;
+    if arguments.strategy == Strategy::Vrf {
+        let listeners = listen_in_vrfs(&pins.pins().get(vrf::NAMESPACE)?, count)?;
+        println!("listening {}", begin.elapsed().as_micros());
+        start(move || serve(listeners, &Switch::None))?;
+        wait_for_the_end();
+        return Ok(());
+    }
     let numbers = arguments.first..arguments.first + count;
     let open = numbers.map(|number| pins.pins().get(&name(number))).collect::<Result<Vec<Namespace>, _>>();
     let namespaces = open?;
@@ -91,7 +101,9 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
                 start(move || serve(shard, &Switch::None))?;
             }
         }
-        Strategy::One | Strategy::NoSwitch | Strategy::Processes => start(move || serve(listeners, &Switch::None))?,
+        Strategy::One | Strategy::NoSwitch | Strategy::Processes | Strategy::Vrf => {
+            start(move || serve(listeners, &Switch::None))?
+        }
     }
     wait_for_the_end();
     Ok(())
@@ -149,6 +161,19 @@ fn listen(namespaces: &[Namespace]) -> Result<Vec<(NsId, TcpListener)>, Failure>
         let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))).map_err(fail)?;
         listener.set_nonblocking(true).map_err(fail)?;
         listeners.push((namespace.id()?, listener));
+    }
+    Ok(listeners)
+}
+
+fn listen_in_vrfs(namespace: &Namespace, count: usize) -> Result<Vec<(NsId, TcpListener)>, Failure> {
+    let fail = |e: std::io::Error| Failure(format!("listen in a VRF: {e}"));
+    let (guard, id) = (ThreadGuard::new()?, namespace.id()?);
+    guard.switch(namespace)?;
+    let mut listeners = Vec::with_capacity(count);
+    for number in 0..count {
+        let listener = vrf::listener(number).map_err(fail)?;
+        listener.set_nonblocking(true).map_err(fail)?;
+        listeners.push((id, listener));
     }
     Ok(listeners)
 }
