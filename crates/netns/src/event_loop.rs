@@ -1,6 +1,8 @@
 //! One event loop over the sockets of many namespaces: epoll(7), which knows no namespaces.
 
-use std::{collections::HashMap, fmt, time::Duration};
+mod members;
+
+use std::{fmt, time::Duration};
 
 use rustix::{
     event::{Timespec, epoll},
@@ -9,9 +11,11 @@ use rustix::{
 };
 
 use crate::{Error, NsId};
+use members::Members;
 
-/// Most events that one [`EventLoop::wait`] returns.
-const EVENTS_MAX: usize = 1024;
+/// Most events that one [`EventLoop::wait`] returns. Many, so that those of one namespace are together: what the kernel
+/// has of a namespace is then in the processor's caches for all of them but the first.
+const EVENTS_MAX: usize = 4096;
 
 /// Sockets of many namespaces that one thread waits for. `S` is a socket together with what the program knows of it.
 ///
@@ -24,7 +28,7 @@ pub struct EventLoop<S> {
     epoll: OwnedFd,
     slots: Vec<Slot<S>>,
     free: Vec<u32>,
-    namespaces: HashMap<NsId, Vec<u32>>,
+    members: Members,
     buffer: Vec<epoll::Event>,
 }
 
@@ -46,7 +50,8 @@ struct Slot<S> {
 struct Source<S> {
     socket: S,
     namespace: NsId,
-    /// Position in the list of its namespace.
+    /// Number of its namespace in this loop, and position among its sockets.
+    group: u32,
     position: usize,
 }
 
@@ -112,7 +117,7 @@ impl<S: AsFd> EventLoop<S> {
             epoll,
             slots: Vec::new(),
             free: Vec::new(),
-            namespaces: HashMap::new(),
+            members: Members::default(),
             buffer: Vec::with_capacity(EVENTS_MAX),
         })
     }
@@ -131,9 +136,8 @@ impl<S: AsFd> EventLoop<S> {
         let key = Key { index, generation };
         epoll::add(&self.epoll, &socket, key.data(), interest.into())
             .map_err(|e| Error::kernel("add", "socket to the event loop", e))?;
-        let list = self.namespaces.entry(namespace).or_default();
-        let source = Some(Source { socket, namespace, position: list.len() });
-        list.push(index);
+        let (group, position) = self.members.join(namespace, index);
+        let source = Some(Source { socket, namespace, group, position });
         if self.free.pop().is_some() {
             self.slots[index as usize].source = source;
         } else {
@@ -166,7 +170,7 @@ impl<S: AsFd> EventLoop<S> {
 
     /// Returns the sockets of a namespace, in no particular order.
     pub fn of_namespace(&self, namespace: NsId) -> impl Iterator<Item = (Key, &S)> {
-        self.namespaces.get(&namespace).into_iter().flatten().filter_map(|index| {
+        self.members.of(namespace).iter().filter_map(|index| {
             let slot = &self.slots[*index as usize];
             let key = Key { index: *index, generation: slot.generation };
             slot.source.as_ref().map(|source| (key, &source.socket))
@@ -190,23 +194,16 @@ impl<S: AsFd> EventLoop<S> {
     pub fn remove(&mut self, key: Key) -> Option<S> {
         self.source(key)?;
         let source = self.take(key.index)?;
-        let list = self.namespaces.get_mut(&source.namespace)?;
-        list.swap_remove(source.position);
-        match list.get(source.position) {
-            Some(moved) => {
-                if let Some(moved) = self.slots[*moved as usize].source.as_mut() {
-                    moved.position = source.position;
-                }
-            }
-            None if list.is_empty() => drop(self.namespaces.remove(&source.namespace)),
-            None => {}
+        let moved = self.members.leave(source.namespace, source.group, source.position);
+        if let Some(moved) = moved.and_then(|moved| self.slots[moved as usize].source.as_mut()) {
+            moved.position = source.position;
         }
         Some(source.socket)
     }
 
     /// Removes all sockets of a namespace and closes them, so that they do not keep it alive. Returns how many there were.
     pub fn remove_namespace(&mut self, namespace: NsId) -> usize {
-        let indexes = self.namespaces.remove(&namespace).unwrap_or_default();
+        let indexes = self.members.dissolve(namespace);
         for index in &indexes {
             drop(self.take(*index));
         }
@@ -224,7 +221,8 @@ impl<S: AsFd> EventLoop<S> {
     }
 
     /// Waits until sockets are ready, at most for `timeout` (`None`: without a limit), and puts them into `ready`, at most
-    /// 1024. Returns without any when the time is over or a signal interrupted it.
+    /// 4096, those of one namespace after those of another. Returns without any when the time is over or a signal
+    /// interrupted it.
     ///
     /// # Errors
     /// The kernel's error.
@@ -236,16 +234,26 @@ impl<S: AsFd> EventLoop<S> {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(Error::kernel("wait for", "sockets of the event loop", errno)),
         }
-        ready.extend(self.buffer.iter().map(|event| {
-            let flags = event.flags;
-            let broken = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
-            Ready {
-                key: Key::from_data(event.data),
-                read: broken || flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP),
-                write: broken || flags.contains(epoll::EventFlags::OUT),
-            }
-        }));
+        self.members.begin();
+        for event in &self.buffer {
+            let key = Key::from_data(event.data);
+            let slot = self.slots.get(key.index as usize).filter(|slot| slot.generation == key.generation);
+            self.members.add_event(slot.and_then(|slot| slot.source.as_ref()).map(|source| source.group));
+        }
+        ready.extend(self.members.in_order().map(|number| Ready::from_event(self.buffer[number])));
         Ok(())
+    }
+}
+
+impl Ready {
+    fn from_event(event: epoll::Event) -> Self {
+        let (flags, data) = (event.flags, event.data);
+        let is_broken = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
+        Self {
+            key: Key::from_data(data),
+            read: is_broken || flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP),
+            write: is_broken || flags.contains(epoll::EventFlags::OUT),
+        }
     }
 }
 
@@ -293,6 +301,22 @@ mod tests {
     }
 
     #[test]
+    fn sockets_of_one_namespace_are_returned_together() {
+        let mut events = EventLoop::new().unwrap();
+        let (mut keys, mut writers) = (Vec::new(), Vec::new());
+        for number in 0..9 {
+            let (mut writer, reader) = UnixStream::pair().unwrap();
+            keys.push(events.add(NsId(number % 3), reader, Interest::Read).unwrap());
+            writer.write_all(b"x").unwrap();
+            writers.push(writer);
+        }
+        let mut ready = Vec::new();
+        events.wait(&mut ready, None).unwrap();
+        let order: Vec<Key> = ready.iter().map(|ready| ready.key).collect();
+        assert_eq!(order, [0, 3, 6, 1, 4, 7, 2, 5, 8].map(|number: usize| keys[number]));
+    }
+
+    #[test]
     fn a_loop_can_wait_for_another() {
         let (mut outer, mut inner) = (EventLoop::new().unwrap(), EventLoop::new().unwrap());
         let (mut writer, reader) = UnixStream::pair().unwrap();
@@ -324,6 +348,6 @@ mod tests {
         assert_eq!((events.len(), events.remove_namespace(NsId(0))), (26, 7));
         assert_eq!(events.remove_namespace(NsId(0)), 0);
         assert_eq!((events.remove_namespace(NsId(1)), events.remove_namespace(NsId(2))), (9, 10));
-        assert!(events.is_empty() && events.namespaces.is_empty());
+        assert!(events.is_empty() && events.members.is_empty());
     }
 }

@@ -94,7 +94,7 @@ fn connect(arguments: &ClientArguments) -> Result<EventLoop<Connection>, Failure
             let stream = connected.map_err(fail)?;
             stream.set_nodelay(true).map_err(fail)?;
             let mut connection = Connection { stream, sent: Instant::now(), number: 0 };
-            connection.send().map_err(fail)?;
+            connection.send(Instant::now()).map_err(fail)?;
             events.add(namespace.id()?, connection, Interest::Read)?;
         }
     }
@@ -108,9 +108,9 @@ impl Connection {
         request
     }
 
-    fn send(&mut self) -> std::io::Result<()> {
+    fn send(&mut self, now: Instant) -> std::io::Result<()> {
         self.number += 1;
-        self.sent = Instant::now();
+        self.sent = now;
         self.stream.write_all(&self.request())
     }
 
@@ -130,8 +130,10 @@ fn exchange(events: &mut EventLoop<Connection>, seconds: f64, samples: &mut Vec<
         for ready in &ready {
             let Some((_, connection)) = events.get_mut(ready.key) else { continue };
             let is_answered = connection.receive();
-            let nanoseconds = connection.sent.elapsed().as_nanos();
-            if is_answered && connection.send().is_ok() {
+            // The clock is read once for an answer and the next request: the client takes as much time as the server.
+            let now = Instant::now();
+            let nanoseconds = now.duration_since(connection.sent).as_nanos();
+            if is_answered && connection.send(now).is_ok() {
                 samples.push(u32::try_from(nanoseconds).unwrap_or(u32::MAX));
             } else {
                 errors += 1;
