@@ -1,5 +1,5 @@
 //! Uses the same address and port in many namespaces of one process. Run it as root:
-//! `cargo run -p netns --example many -- 64`
+//! `cargo run -p pinion-netns --example many -- 64`
 
 use std::{
     io::{Read, Write},

@@ -34,6 +34,7 @@
 //!
 //! Requires Linux 4.11; [`Namespace::id`] requires 5.14 and is cheaper from 6.18 on. Requires `CAP_SYS_ADMIN`.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod create_many;

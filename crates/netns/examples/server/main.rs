@@ -2,7 +2,7 @@
 //! one process. Tenants are the pins of a directory, and may come and go. Run it as root:
 //!
 //! ```console
-//! # cargo run --release -p netns --example server -- --pins /run/netns --metrics 127.0.0.1:9464
+//! # cargo run --release -p pinion-netns --example server -- --pins /run/netns --metrics 127.0.0.1:9464
 //! # ip netns add blue && ip -n blue link set lo up && ip netns exec blue curl http://127.0.0.1/
 //! tenant blue
 //! ```
