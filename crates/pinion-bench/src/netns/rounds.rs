@@ -4,15 +4,17 @@ use std::{
     io::{BufRead, BufReader, Read},
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal};
+use netns::SysctlDir;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use super::{
     Arguments,
     client::Measured,
-    plan::{PINS, Strategy, name, pins},
+    plan::{PINS, Strategy, name, pins, use_processors},
     report::{Case, Run, Series},
     server::memory,
     vrf,
@@ -40,15 +42,25 @@ impl Contestant<'_> {
 /// Measures all servers with so many namespaces, and so many connections in each.
 pub(super) fn measure(arguments: &Arguments, namespaces: usize, connections: usize) -> Result<Case, Failure> {
     let group = pins()?;
-    for (number, namespace) in netns::Namespace::create_many(namespaces, 0)?.enumerate() {
-        group.pins().pin(&name(number), &namespace?)?;
+    let too_many = too_many_descriptors(namespaces, connections);
+    // Nothing is created for what cannot be measured.
+    let created = if too_many.is_some() { 0 } else { namespaces };
+    for (number, namespace) in netns::Namespace::create_many(created, 0)?.enumerate() {
+        let namespace = namespace?;
+        if number == 0 {
+            // One namespace has the connections of all: more than there are ports by default.
+            SysctlDir::open(&namespace, "ipv4")?.write("ip_local_port_range", "1024 65535")?;
+        }
+        group.pins().pin(&name(number), &namespace)?;
     }
     let possible = arguments.strategies.iter().copied().filter(|strategy| strategy.is_possible(namespaces));
     let mut contestants: Vec<Contestant<'_>> = possible.map(Contestant::Strategy).collect();
     contestants.extend(arguments.server.as_deref().map(Contestant::Program));
     let mut series: Vec<Series> = contestants.iter().map(|contestant| Series::new(contestant.name())).collect();
     for (series, contestant) in series.iter_mut().zip(&contestants) {
-        if matches!(contestant, Contestant::Strategy(Strategy::Vrf)) {
+        if too_many.is_some() {
+            series.not_measured.clone_from(&too_many);
+        } else if matches!(contestant, Contestant::Strategy(Strategy::Vrf)) {
             series.not_measured = vrf::create(&group, namespaces).err().map(|failure| failure.0);
         }
     }
@@ -63,6 +75,18 @@ pub(super) fn measure(arguments: &Arguments, namespaces: usize, connections: usi
     }
     group.delete()?;
     Ok(Case { namespaces, connections, series })
+}
+
+/// Raises the limit of descriptors to the maximum; returns why so many sockets are not possible, if they are not.
+fn too_many_descriptors(namespaces: usize, connections: usize) -> Option<String> {
+    /// Descriptors of a server that are not sockets.
+    const OTHERS: usize = 64;
+    let limit = getrlimit(Resource::Nofile);
+    // A process may always raise its limit to the maximum, and its children inherit it.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let needed = namespaces.saturating_mul(connections + 1).saturating_add(OTHERS);
+    let maximum = limit.maximum.unwrap_or(u64::MAX);
+    (needed as u64 > maximum).then(|| format!("needs {needed} descriptors, the limit is {maximum}"))
 }
 
 fn measure_one(
@@ -109,7 +133,8 @@ impl Server {
         };
         let fail = |e: std::io::Error| Failure(format!("start the server {}: {e}", contestant.name()));
         let begin = Instant::now();
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(fail)?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = on_the_servers_processors(|| command.spawn().map_err(fail))?;
         let output = process.stdout.take().ok_or_else(|| Failure("the server has no output".to_owned()))?;
         let line = first_line(output, &mut process).map_err(fail)?;
         let listening = begin.elapsed();
@@ -119,9 +144,11 @@ impl Server {
             let _ = process.wait();
             return Err(Failure(format!("the server {} did not start: {line:?}", contestant.name())));
         }
-        let mut pids = vec![process.id()];
-        pids.extend(words.iter().skip(2).filter_map(|pid| pid.parse::<u32>().ok()));
         let is_program = matches!(contestant, Contestant::Program(_));
+        let mut pids = vec![process.id()];
+        if !is_program {
+            pids.extend(words.iter().skip(2).filter_map(|pid| pid.parse::<u32>().ok()));
+        }
         Ok(Self { process, pids, listening, is_program })
     }
 
@@ -178,7 +205,7 @@ impl Server {
         let end = Instant::now() + START;
         while Instant::now() < end {
             match self.process.try_wait() {
-                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+                Ok(None) => thread::sleep(Duration::from_millis(5)),
                 Ok(Some(_)) => return Ok(()),
                 Err(error) => return Err(Failure(format!("wait for the server: {error}"))),
             }
@@ -188,10 +215,20 @@ impl Server {
     }
 }
 
+/// Runs work on a thread that uses the processors of the server, as do the processes that it starts.
+fn on_the_servers_processors<T: Send>(work: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
+    thread::scope(|scope| {
+        let restricted = || use_processors(true).and_then(|_| work());
+        let started = thread::Builder::new().spawn_scoped(scope, restricted);
+        let started = started.map_err(|e| Failure(format!("start a thread: {e}")))?;
+        started.join().unwrap_or_else(|_| Err(Failure("the thread that starts the server panicked".to_owned())))
+    })
+}
+
 /// Returns the first line that the server prints; kills it if it prints none in time.
 fn first_line(output: ChildStdout, process: &mut Child) -> std::io::Result<String> {
     let (sender, line) = std::sync::mpsc::sync_channel(1);
-    std::thread::Builder::new().spawn(move || {
+    thread::Builder::new().spawn(move || {
         let mut line = String::new();
         let read = BufReader::new(output.take(65536)).read_line(&mut line);
         // The receiver may have stopped waiting.
