@@ -17,6 +17,10 @@ pub use connect::{MESSAGE_MAX, connect};
 /// messages.
 pub const REPORT_FORMAT: u32 = 1;
 
+/// Metadata of a `RunPodSandbox` request: the named networks of the pod, as a JSON object. It is not part of the message,
+/// all of which the kubelet fills from objects of the cluster's users.
+pub const NETWORK_METADATA: &str = "pinion-network-bin";
+
 /// Package `runtime.v1`: the Container Runtime Interface.
 #[allow(missing_docs, unreachable_pub, clippy::all, rustdoc::all)]
 pub mod v1 {

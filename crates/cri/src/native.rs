@@ -7,6 +7,7 @@ mod exec;
 mod info;
 mod kill;
 mod load;
+mod networks;
 mod pull;
 mod reload;
 mod save;
@@ -97,6 +98,48 @@ impl Pinion for Native {
 
     async fn check_pod(&self, request: Request<proto::CheckPodRequest>) -> RpcResult<proto::CheckPodResponse> {
         handle_cancellable(Rpc::NativeCheckPod, &self.0, request, check_pod::handle).await
+    }
+
+    async fn create_network(
+        &self,
+        request: Request<proto::CreateNetworkRequest>,
+    ) -> RpcResult<proto::CreateNetworkResponse> {
+        handle_to_completion(Rpc::NativeCreateNetwork, &self.0, request, networks::create).await
+    }
+
+    async fn list_networks(
+        &self,
+        request: Request<proto::ListNetworksRequest>,
+    ) -> RpcResult<proto::ListNetworksResponse> {
+        handle_cancellable(Rpc::NativeListNetworks, &self.0, request, networks::list).await
+    }
+
+    async fn inspect_network(
+        &self,
+        request: Request<proto::InspectNetworkRequest>,
+    ) -> RpcResult<proto::InspectNetworkResponse> {
+        handle_cancellable(Rpc::NativeInspectNetwork, &self.0, request, networks::inspect).await
+    }
+
+    async fn remove_network(
+        &self,
+        request: Request<proto::RemoveNetworkRequest>,
+    ) -> RpcResult<proto::RemoveNetworkResponse> {
+        handle_to_completion(Rpc::NativeRemoveNetwork, &self.0, request, networks::remove).await
+    }
+
+    async fn connect_network(
+        &self,
+        request: Request<proto::ConnectNetworkRequest>,
+    ) -> RpcResult<proto::ConnectNetworkResponse> {
+        handle_to_completion(Rpc::NativeConnectNetwork, &self.0, request, networks::connect).await
+    }
+
+    async fn disconnect_network(
+        &self,
+        request: Request<proto::DisconnectNetworkRequest>,
+    ) -> RpcResult<proto::DisconnectNetworkResponse> {
+        handle_to_completion(Rpc::NativeDisconnectNetwork, &self.0, request, networks::disconnect).await
     }
 
     async fn why(&self, request: Request<proto::WhyRequest>) -> RpcResult<proto::WhyResponse> {

@@ -80,6 +80,12 @@ rpcs! {
     NativeInfo: Pinion "Info",
     NativeCheckPod: Pinion "CheckPod",
     NativeWhy: Pinion "Why",
+    NativeCreateNetwork: Pinion "CreateNetwork",
+    NativeListNetworks: Pinion "ListNetworks",
+    NativeInspectNetwork: Pinion "InspectNetwork",
+    NativeRemoveNetwork: Pinion "RemoveNetwork",
+    NativeConnectNetwork: Pinion "ConnectNetwork",
+    NativeDisconnectNetwork: Pinion "DisconnectNetwork",
 }
 
 impl Rpc {
@@ -172,7 +178,7 @@ mod tests {
     fn each_rpc_has_its_row_in_the_table() {
         assert_eq!((Rpc::Version.method(), Rpc::Version.service()), ("Version", "runtime.v1.RuntimeService"));
         assert_eq!((Rpc::NativeInfo.method(), Rpc::NativeInfo.service()), ("Info", "pinion.v1.Pinion"));
-        assert_eq!(Rpc::NativeWhy as usize + 1, TABLE.len());
+        assert_eq!(Rpc::NativeDisconnectNetwork as usize + 1, TABLE.len());
     }
 
     #[test]

@@ -70,7 +70,9 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<v1::RunPodSandboxRequest>,
     ) -> RpcResult<v1::RunPodSandboxResponse> {
-        handle_to_completion(Rpc::RunPodSandbox, &self.0, request, run_pod_sandbox::handle).await
+        let networks = run_pod_sandbox::networks(request.metadata());
+        let work = |state, message| run_pod_sandbox::handle(state, message, networks);
+        handle_to_completion(Rpc::RunPodSandbox, &self.0, request, work).await
     }
     async fn stop_pod_sandbox(
         &self,

@@ -107,6 +107,8 @@ of_sandboxes! {
     v1::UpdatePodSandboxResourcesRequest,
     v1::CheckpointPodRequest,
     pinion::CheckPodRequest,
+    pinion::ConnectNetworkRequest,
+    pinion::DisconnectNetworkRequest,
 }
 
 of_images! {
@@ -143,6 +145,10 @@ of_nothing! {
     pinion::ReloadRequest,
     pinion::UpgradeMonitorRequest,
     pinion::UpgradeDaemonRequest,
+    pinion::CreateNetworkRequest,
+    pinion::ListNetworksRequest,
+    pinion::InspectNetworkRequest,
+    pinion::RemoveNetworkRequest,
 }
 
 impl<T> HasSubject for Streaming<T> {}

@@ -51,6 +51,8 @@ fn config(plugins: Option<PathBuf>) -> Config {
         subnet: "10.85.0.0/16".into(),
         subnet6: None,
         selectable: Vec::new(),
+        definitions_dir: "/run/pinion-networks".into(),
+        address_pools: network::DEFAULT_POOLS.map(str::to_owned).into(),
     }
 }
 

@@ -8,7 +8,7 @@
 //! from the record, in the same way as [`detach`](crate::detach) does it.
 //! [`attach_pod`](crate::attach_pod) does this for all networks of a pod.
 
-use std::{io, sync::Arc};
+use std::{io, net::IpAddr, sync::Arc};
 
 use serde_json::Value;
 
@@ -19,6 +19,7 @@ use crate::{
     default_route,
     ledger::Record,
     listener,
+    named::parse_mac,
     network::Inner,
     nft::Mapping,
 };
@@ -47,16 +48,16 @@ impl PendingAttach {
         let result = self.run_chain().await?;
         let attachment =
             cni::attachment(result, &self.record.interface).map_err(|e| Error::plugin(self.last_plugin(), "ADD", e))?;
-        let name = &self.chain.name;
+        let name = self.chain.title();
         let Some(selection) = &self.record.selection else {
-            return Ok(Attachment { network: name.clone(), ..attachment });
+            return Ok(Attachment { network: name.to_owned(), ..attachment });
         };
         selection.check(&attachment.raw).map_err(|e| Error::selection(format!("network {name}"), e))?;
         if !selection.default_route.is_empty() {
             let work = || default_route::replace(&self.ns, &self.record.interface, &selection.default_route);
             offload::in_place(work)?;
         }
-        let network = if self.record.position > 0 { selection.qualified_name() } else { name.clone() };
+        let network = if self.record.position > 0 { selection.qualified_name() } else { name.to_owned() };
         Ok(Attachment { network, ..attachment })
     }
 
@@ -192,7 +193,11 @@ impl Step {
             // through the record.
             self.inner.ledger.write(record)?;
         }
-        let lease = || Bridges::lease(options, &leases, &sandbox, &interface);
+        let selection = record.selection.as_ref().filter(|_| options.named.is_some());
+        let requested: Vec<IpAddr> =
+            selection.iter().flat_map(|selection| &selection.ips).filter_map(|ip| ip.parse().ok()).collect();
+        let mac = selection.and_then(|selection| parse_mac(selection.mac.as_deref()?));
+        let lease = || Bridges::lease(options, &leases, (&sandbox, &interface), &requested);
         let addresses = match lease() {
             // The links of pods that are being detached may free their addresses within milliseconds.
             Err(Error::Exhausted { .. }) if self.inner.removal.is_busy() => {
@@ -209,6 +214,7 @@ impl Step {
             is_primary: key.is_primary(),
             namespace: &self.ns,
             addresses: &addresses,
+            mac,
         };
         let endpoint = self.inner.bridges.connect(options, &self.inner.firewall, &pod)?;
         Ok(cni::from_endpoint(&endpoint, &self.chain.version, &interface, &record.ns_path))

@@ -11,12 +11,13 @@ use std::{
 use tracing::Instrument;
 
 use crate::{
-    Attachment, Error, Network, NetworkSelection, PodRef, PortMapping,
+    Attachment, Error, Network, NetworkChoice, NetworkSelection, PodRef, PortMapping,
     attach::PendingAttach,
     attachment_key::{AttachmentKey, INTERFACE, valid_sandbox},
     cni::Chain,
     detach,
     ledger::Record,
+    named::{self, InUse},
     network::{Inner, lock},
 };
 
@@ -43,6 +44,9 @@ impl Network {
     ) -> Result<Attachment, Error> {
         valid_sandbox(&pod.sandbox)?;
         let inner = Arc::clone(&self.inner);
+        if let Some([]) = pod.named.as_deref() {
+            return Ok(Attachment { interface: "lo".to_owned(), ..Attachment::default() });
+        }
         let mut plan = read_plan(&inner, pod).await?;
         if plan.is_leaving {
             inner.settle().await;
@@ -60,8 +64,12 @@ impl Network {
             PendingAttach { inner, chain, ns, record, is_begun: false }
         });
         let pending: Vec<_> = pending.collect();
-        let (began, sandbox) = (Instant::now(), pod.sandbox.clone());
-        let finished = tokio::spawn(async move { run(&inner, &sandbox, pending).await }.in_current_span()).await;
+        let (began, sandbox, in_use) = (Instant::now(), pod.sandbox.clone(), plan.in_use);
+        let attach = async move {
+            let _in_use = in_use;
+            run(&inner, &sandbox, pending).await
+        };
+        let finished = tokio::spawn(attach.in_current_span()).await;
         let metrics = &self.inner.metrics;
         metrics.attach_duration.observe(began.elapsed());
         if !matches!(&finished, Ok(Ok(_))) {
@@ -72,7 +80,7 @@ impl Network {
 }
 
 /// A network, and what the pod requests of it.
-type Selected = (Arc<Chain>, Option<NetworkSelection>);
+pub(crate) type Selected = (Arc<Chain>, Option<NetworkSelection>);
 
 /// The networks of a pod, and what the ledger has of it already.
 struct Plan {
@@ -80,6 +88,8 @@ struct Plan {
     networks: Vec<Selected>,
     is_attached: bool,
     is_leaving: bool,
+    /// Keeps named networks from being removed until the records exist.
+    in_use: Vec<InUse>,
 }
 
 /// Reads the configuration of the pod's networks. It may be on a disk that hangs: then the number of blocked threads is
@@ -88,11 +98,20 @@ async fn read_plan(inner: &Arc<Inner>, pod: &PodRef) -> Result<Plan, Error> {
     let failed = |cause| Error::kernel("read", "the network's configuration", cause);
     let (shared, id) = (Arc::clone(inner), pod.sandbox.clone());
     let (primary, annotation, namespace) = (pod.selection.clone(), pod.networks.clone(), pod.namespace.clone());
+    let named = pod.named.clone();
     let read = async move {
         let permit = Arc::clone(&shared.config_reads).acquire_owned().await.map_err(io::Error::other)?;
         let read = move || {
             let _permit = permit;
             let attachments = shared.ledger.of_sandbox(&id)?;
+            let is_attached = attachments.iter().any(|(_, is_leaving)| !is_leaving);
+            let is_leaving = attachments.iter().any(|(_, is_leaving)| *is_leaving);
+            if let Some(choices) = named {
+                let choose = |(position, choice)| shared.choose(choice, position);
+                let chosen = choices.iter().enumerate().map(choose).collect::<Result<Vec<_>, _>>()?;
+                let (networks, in_use) = chosen.into_iter().unzip();
+                return Ok(Plan { networks, is_attached, is_leaving, in_use });
+            }
             let chain = shared.chain()?;
             if primary.is_some() {
                 require_selectable(&shared, &chain)?;
@@ -102,8 +121,9 @@ async fn read_plan(inner: &Arc<Inner>, pod: &PodRef) -> Result<Plan, Error> {
             let primary = (chain, primary);
             Ok(Plan {
                 networks: std::iter::once(primary).chain(selected.unwrap_or_default()).collect(),
-                is_attached: attachments.iter().any(|(_, is_leaving)| !is_leaving),
-                is_leaving: attachments.iter().any(|(_, is_leaving)| *is_leaving),
+                is_attached,
+                is_leaving,
+                in_use: Vec::new(),
             })
         };
         offload::blocking(read).await.map_err(io::Error::other)
@@ -111,6 +131,19 @@ async fn read_plan(inner: &Arc<Inner>, pod: &PodRef) -> Result<Plan, Error> {
     match tokio::time::timeout(READ_TIMEOUT, read).await {
         Ok(outcome) => outcome.map_err(failed)?,
         Err(_) => Err(failed(io::ErrorKind::TimedOut.into())),
+    }
+}
+
+impl Inner {
+    /// Returns a named network as the one of this position of a pod, and keeps it from being removed.
+    pub(crate) fn choose(&self, choice: &NetworkChoice, position: usize) -> Result<(Selected, InUse), Error> {
+        let in_use = self.named.enter(&choice.network)?;
+        let definition = &in_use.definition;
+        let selection = named::selection(definition, choice, position)?;
+        let wrong = |reason| Error::config(format!("network {}", definition.name), reason);
+        let list = named::list(definition, position == 0, &self.leases_directory()).map_err(wrong)?;
+        let chain = Chain::parse(list).map_err(wrong)?;
+        Ok(((Arc::new(chain), Some(selection)), in_use))
     }
 }
 
@@ -154,7 +187,7 @@ fn begin_session(inner: &Inner, keys: &[AttachmentKey]) -> bool {
 }
 
 /// Returns the record of an attachment that has not begun.
-fn record(
+pub(crate) fn record(
     pod: &PodRef,
     ns_path: &Path,
     ports: &[PortMapping],
@@ -194,7 +227,10 @@ async fn run(inner: &Arc<Inner>, sandbox: &str, mut pending: Vec<PendingAttach>)
     let (mut attachments, mut failure) = (Vec::new(), None);
     for one in &mut pending {
         match one.run().await {
-            Ok(attachment) => attachments.push(attachment),
+            Ok(attachment) => {
+                inner.names.attach(&one.record);
+                attachments.push(attachment);
+            }
             Err(error) => {
                 failure = Some(error);
                 break;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::NetworkSelection;
+use crate::{NetworkChoice, NetworkSelection};
 
 /// The pod that is attached.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -29,11 +29,23 @@ pub struct PodRef {
     /// primary network evaluates it: such a plugin may know more keys.
     #[serde(skip)]
     pub networks: Option<String>,
+    /// Named networks that the pod is attached to instead of the network of all pods; empty: loopback only.
+    #[serde(skip)]
+    pub named: Option<Vec<NetworkChoice>>,
     /// Whether a host port that a process of the node listens on is refused. If false, such a port is mapped to the pod
     /// anyway, as the `portmap` plugin does, and a warning is logged. Only evaluated by
     /// [`Network::attach`](crate::Network::attach), hence not stored.
     #[serde(skip)]
     pub require_free_ports: bool,
+}
+
+impl Attachment {
+    /// Returns the gateway of the first address of the result that has one.
+    #[must_use]
+    pub fn gateway(&self) -> Option<IpAddr> {
+        let ips = self.raw.get("ips")?.as_array()?;
+        ips.iter().find_map(|ip| ip.get("gateway")?.as_str()?.parse().ok())
+    }
 }
 
 /// The result of attaching a pod.

@@ -20,4 +20,9 @@ pub struct Config {
     /// Names of networks that pods may select, and of which they may request addresses; `*` is every network of
     /// `cni_conf_dir`. If it is empty, the annotation that selects networks has no effect.
     pub selectable: Vec<String>,
+    /// Directory of the definitions of named networks. It is kept over a reboot, and need not exist.
+    pub definitions_dir: PathBuf,
+    /// Pools that subnets of named networks are chosen from, as `172.18.0.0/15:16`: a base, and the prefix length of the
+    /// subnets.
+    pub address_pools: Vec<String>,
 }

@@ -39,6 +39,7 @@ impl Network {
         valid_sandbox(sandbox)?;
         let (inner, id) = (Arc::clone(&self.inner), sandbox.to_owned());
         inner.programs.progress.cancel_check(sandbox);
+        self.stop_names(sandbox);
         let work = async move {
             let keys = offload::in_place(|| keys_in_reverse(&inner, &id))?;
             undo(&inner, &keys).await
@@ -112,6 +113,7 @@ async fn undo_once(inner: &Arc<Inner>, key: &AttachmentKey, partial: Option<&Rec
         }
         // The entry is in the ledger from here on, so the reconciler can retry what fails below.
         lock(&inner.session).remove(key);
+        inner.names.detach(key);
         // Ports are unmapped first, so that no packet reaches an address that another pod may get.
         inner.firewall.remove_ports(key.as_str())?;
         Ok::<_, Error>(entry)

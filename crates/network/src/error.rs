@@ -1,6 +1,6 @@
 //! Errors of network operations.
 
-use std::{io, path::Path};
+use std::{io, net::IpAddr, path::Path};
 
 use crate::Protocol;
 
@@ -113,6 +113,26 @@ pub enum Error {
         /// Directories of plugins.
         directories: String,
     },
+    /// A pod requested an address that another pod has.
+    #[error("address {0} is in use by another pod; choose another one")]
+    AddressTaken(IpAddr),
+    /// A named network does not exist.
+    #[error("network {0:?} does not exist; `pinion network ls` lists all")]
+    NetworkMissing(String),
+    /// A network of this name exists.
+    #[error("network {0} exists already; choose another name, or remove it: pinion network rm {0}")]
+    NetworkExists(String),
+    /// A named network has pods.
+    #[error(
+        "network {network} is in use{}; disconnect or remove them first",
+        if pods.is_empty() { ": a pod is being attached".to_owned() } else { format!(" by pods {}", pods.join(", ")) }
+    )]
+    NetworkInUse {
+        /// Name of the network.
+        network: String,
+        /// Names of the pods; empty if one is being attached.
+        pods: Vec<String>,
+    },
     /// Several operations failed.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Several(Vec<Error>),
@@ -149,8 +169,11 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Config { .. } | Self::Selection { .. } | Self::Sandbox(_) => ErrorKind::Invalid,
-            Self::Attached(_) => ErrorKind::AlreadyExists,
-            Self::PortTaken { .. } | Self::PortInUse { .. } => ErrorKind::InUse,
+            Self::Attached(_) | Self::NetworkExists(_) => ErrorKind::AlreadyExists,
+            Self::NetworkMissing(_) => ErrorKind::NotFound,
+            Self::PortTaken { .. } | Self::PortInUse { .. } | Self::AddressTaken(_) | Self::NetworkInUse { .. } => {
+                ErrorKind::InUse
+            }
             Self::Exhausted { .. } => ErrorKind::Exhausted,
             Self::Cancelled(_) => ErrorKind::Cancelled,
             Self::Plugin { .. } | Self::PluginMissing { .. } => ErrorKind::Plugin,
@@ -184,9 +207,12 @@ impl Error {
             Self::Exhausted { network, .. } => Some(network),
             Self::Plugin { plugin, .. } | Self::PluginMissing { plugin, .. } => Some(plugin),
             Self::Attached(sandbox) | Self::Cancelled(sandbox) | Self::Sandbox(sandbox) => Some(sandbox),
+            Self::NetworkMissing(network) | Self::NetworkExists(network) | Self::NetworkInUse { network, .. } => {
+                Some(network)
+            }
             Self::Namespace(error) => error.object(),
             Self::Several(errors) => errors.first()?.object(),
-            Self::PortTaken { .. } | Self::PortInUse { .. } => None,
+            Self::PortTaken { .. } | Self::PortInUse { .. } | Self::AddressTaken(_) => None,
         }
     }
 

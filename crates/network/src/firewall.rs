@@ -37,9 +37,22 @@ struct State {
     created: [bool; 2],
 }
 
+/// What a bridge exchanges with other bridges of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Everything.
+    Shared,
+    /// Only connections to published ports.
+    Named,
+    /// Nothing, also with other machines.
+    Internal,
+}
+
 #[derive(Debug, Default)]
 struct DesiredState {
     bridges: BTreeSet<String>,
+    named: BTreeSet<String>,
+    internal: BTreeSet<String>,
     pods: Vec<Subnet>,
     masquerade: Vec<Subnet>,
     ports: BTreeMap<String, Vec<Mapping>>,
@@ -58,7 +71,10 @@ impl DesiredState {
         let in_family = |subnets: &[Subnet]| -> Vec<Subnet> {
             subnets.iter().copied().filter(|s| Family::of(s.address) == family).collect()
         };
-        let mut elements = nft::bridge_elements(self.bridges.iter().map(String::as_str));
+        let mut elements = nft::bridge_elements("bridges", self.bridges.iter().map(String::as_str));
+        elements.extend(nft::bridge_elements("named", self.named.iter().map(String::as_str)));
+        elements.extend(nft::bridge_elements("internal", self.internal.iter().map(String::as_str)));
+        elements.extend(nft::same_bridge_elements(self.named.iter().map(String::as_str)));
         elements.extend(nft::subnet_elements("pods", &in_family(&self.pods)));
         elements.extend(nft::subnet_elements("masquerade", &in_family(&self.masquerade)));
         for mappings in self.ports.values() {
@@ -68,8 +84,14 @@ impl DesiredState {
     }
 
     /// Reports whether something was added.
-    fn add_network(&mut self, bridge: &str, subnets: &[Subnet], masquerade: bool) -> bool {
+    fn add_network(&mut self, bridge: &str, subnets: &[Subnet], masquerade: bool, scope: Scope) -> bool {
         let mut changed = self.bridges.insert(bridge.to_owned());
+        if scope != Scope::Shared {
+            changed |= self.named.insert(bridge.to_owned());
+        }
+        if scope == Scope::Internal {
+            changed |= self.internal.insert(bridge.to_owned());
+        }
         let mut add = |list: &mut Vec<Subnet>| {
             for subnet in subnets.iter().map(|s| s.masked()) {
                 if !list.contains(&subnet) {
@@ -83,6 +105,15 @@ impl DesiredState {
             add(&mut self.masquerade);
         }
         changed
+    }
+
+    fn remove_network(&mut self, bridge: &str, subnets: &[Subnet]) {
+        for set in [&mut self.bridges, &mut self.named, &mut self.internal] {
+            set.remove(bridge);
+        }
+        for list in [&mut self.pods, &mut self.masquerade] {
+            list.retain(|subnet| !subnets.contains(subnet));
+        }
     }
 
     fn needs(&self, family: Family) -> bool {
@@ -124,15 +155,31 @@ impl Firewall {
     }
 
     /// Adds a bridge and its subnets. `masquerade` applies to packets that leave these subnets.
-    pub(crate) fn add_network(&self, bridge: &str, subnets: &[Subnet], masquerade: bool) -> Result<(), Error> {
+    pub(crate) fn add_network(
+        &self,
+        bridge: &str,
+        subnets: &[Subnet],
+        masquerade: bool,
+        scope: Scope,
+    ) -> Result<(), Error> {
         let mut state = self.lock();
-        if state.desired.add_network(bridge, subnets, masquerade) { state.replace() } else { Ok(()) }
+        if state.desired.add_network(bridge, subnets, masquerade, scope) { state.replace() } else { Ok(()) }
+    }
+
+    /// Removes a bridge and its subnets. No pod may be connected to it.
+    pub(crate) fn remove_network(&self, bridge: &str, subnets: &[Subnet]) -> Result<(), Error> {
+        let mut state = self.lock();
+        if !state.desired.bridges.contains(bridge) {
+            return Ok(());
+        }
+        state.desired.remove_network(bridge, subnets);
+        FAMILIES.into_iter().try_for_each(|family| state.replace_family(family))
     }
 
     /// Restores the network of an attachment from the ledger. The kernel's tables have it already; without this they
     /// would be replaced by tables that lack it.
-    pub(crate) fn remember_network(&self, bridge: &str, subnets: &[Subnet], masquerade: bool) {
-        self.lock().desired.add_network(bridge, subnets, masquerade);
+    pub(crate) fn remember_network(&self, bridge: &str, subnets: &[Subnet], masquerade: bool, scope: Scope) {
+        self.lock().desired.add_network(bridge, subnets, masquerade, scope);
     }
 
     /// Reserves ports for a sandbox unless another one has them. Does not change the kernel's tables.

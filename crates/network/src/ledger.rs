@@ -18,7 +18,9 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, NetworkSelection, PodRef, PortMapping, attachment_key::AttachmentKey, nft::Mapping};
+use crate::{
+    Error, NetworkSelection, PodRef, PortMapping, attachment_key::AttachmentKey, named::NAME_KEY, nft::Mapping,
+};
 
 /// The record of an attachment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -58,6 +60,11 @@ impl Record {
     /// Returns the name of the network; `None` for the built-in one.
     pub(crate) fn network(&self) -> Option<&str> {
         self.list.as_ref()?.get("name")?.as_str()
+    }
+
+    /// Reports whether it is an attachment to a network that people created.
+    pub(crate) fn is_named(&self) -> bool {
+        self.list.as_ref().is_some_and(|list| list.get(NAME_KEY).is_some())
     }
 
     /// Returns the mappings of this pod for the firewall: for each port the first address of each family.

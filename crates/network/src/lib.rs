@@ -27,7 +27,8 @@
 //!
 //! # Vocabulary
 //! A *chain* is a network's list of elements (CNI: plugins). An *attachment* connects a pod to a network: the *primary* one
-//! with `eth0`, and *secondary* ones that a [`NetworkSelection`] describes. A *lease* is an address that is assigned to a pod. A [`PortMapping`] maps a port of the node to one of a pod.
+//! with `eth0`, and *secondary* ones that a [`NetworkSelection`] describes. A *named network* is one that people created
+//! ([`NetworkDefinition`]); pods join it by a request of the daemon's clients only. A *lease* is an address that is assigned to a pod. A [`PortMapping`] maps a port of the node to one of a pod.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -50,13 +51,17 @@ mod ipam;
 mod ledger;
 mod listener;
 mod metrics;
+mod named;
+mod names;
 mod network;
+mod networks;
 mod nft;
 mod overlay;
 mod overlay_states;
 mod port_mapping;
 mod reconcile;
 mod removal;
+mod resolving;
 mod sandbox_lock;
 mod selection;
 mod status;
@@ -66,7 +71,14 @@ pub use cni::PluginCall;
 pub use config::Config;
 pub use error::{Error, ErrorKind};
 pub use metrics::Metrics;
+pub use named::{
+    AddressPool, DEFAULT_POOLS, Driver, HostEntry, NetworkChoice, NetworkDefinition, NetworkRequest, PodNetworks,
+    SubnetRequest,
+};
+pub use names::{Endpoint, NameTable};
 pub use network::Network;
+pub use networks::NetworkEndpoint;
 pub use port_mapping::{PortMapping, Protocol};
+pub use resolver::{ADDRESS as RESOLVER_ADDRESS, NodeFile};
 pub use rtnl::Counters;
 pub use selection::NetworkSelection;

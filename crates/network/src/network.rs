@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use resolver::{Resolver, Shared};
 use syscall::file_lock::lock_with_timeout;
 use tokio::sync::Semaphore;
 
@@ -24,6 +25,8 @@ use crate::{
     firewall::Firewall,
     ipam::Leases,
     ledger::Ledger,
+    named::{Pools, Store},
+    names::NameTable,
     overlay_states::AgentStates,
     removal::Removal,
     sandbox_lock::SandboxLocks,
@@ -41,6 +44,8 @@ const COLLECT_LIMIT: Duration = Duration::from_secs(30);
 /// How long the detachment of a pod fails because the program of a plugin is missing. After that the pod is detached
 /// without that plugin. Upgrades of plugins replace their programs within seconds.
 const MISSING_LIMIT: Duration = Duration::from_secs(30);
+/// The list of the node's resolvers.
+const NODE_RESOLVERS: &str = "/etc/resolv.conf";
 /// How many tasks may read the configuration at the same time.
 const CONFIG_READS_MAX: usize = 8;
 
@@ -57,6 +62,15 @@ pub(crate) struct Inner {
     pub(crate) directory: Directory,
     /// Names of networks that pods may select; `*` is every one of the directory.
     pub(crate) selectable: Vec<String>,
+    /// Networks that people created.
+    pub(crate) named: Arc<Store>,
+    /// What subnets of named networks are chosen from.
+    pub(crate) pools: Pools,
+    /// Names of pods in named networks.
+    pub(crate) names: Arc<NameTable>,
+    /// Resolvers of pods, by sandbox.
+    pub(crate) resolvers: Mutex<HashMap<String, Resolver>>,
+    pub(crate) shared_resolver: Shared,
     pub(crate) programs: Programs,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) ledger: Ledger,
@@ -146,14 +160,21 @@ impl Network {
             firewall.remember(record.key().as_str(), &record.ports, record.mappings());
             let chain = recorded_chain(&built_in, record.list.as_ref());
             if let Some(options) = chain.ok().as_ref().and_then(|chain| chain.bridge()) {
-                firewall.remember_network(&options.bridge, &options.subnets(), options.masquerade);
+                firewall.remember_network(&options.bridge, &options.subnets(), options.masquerade, options.scope());
             }
         }
+        let names = Arc::new(NameTable::default());
+        names.restore(&ledger)?;
         let metrics = Arc::new(Metrics::default());
         let inner = Inner {
             built_in,
             directory: Directory::new(&config.cni_conf_dir),
             selectable: config.selectable,
+            named: Arc::new(Store::open(&config.definitions_dir)?),
+            pools: Pools::parse(&config.address_pools)?,
+            names,
+            resolvers: Mutex::default(),
+            shared_resolver: Shared::new(PathBuf::from(NODE_RESOLVERS)),
             programs: Programs {
                 directories: config.cni_bin_dirs,
                 limits,

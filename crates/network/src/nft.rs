@@ -6,7 +6,8 @@ mod ruleset;
 use std::{path::Path, sync::Arc};
 
 pub(crate) use element::{
-    Element, Mapping, add_elements, bridge_elements, delete_elements, dump, port_elements, subnet_elements,
+    Element, Mapping, add_elements, bridge_elements, delete_elements, dump, port_elements, same_bridge_elements,
+    subnet_elements,
 };
 pub(crate) use rtnl::nft::{Family, Table, Transaction};
 pub(crate) use ruleset::{create, delete_table};

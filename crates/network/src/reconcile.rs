@@ -118,11 +118,13 @@ impl Inner {
     /// Deletes links on our bridges that have a name of ours but no living sandbox.
     fn sweep_links(&self, living: &HashSet<String>) -> Result<(), Error> {
         let chain = self.chain().ok();
+        let named: Vec<String> = self.named.list().iter().filter_map(|definition| definition.bridge()).collect();
         let bridges: BTreeSet<&str> = [Some(&self.built_in), chain.as_ref()]
             .into_iter()
             .flatten()
             .filter_map(|chain: &Arc<Chain>| chain.bridge())
             .map(|options| options.bridge.as_str())
+            .chain(named.iter().map(String::as_str))
             .collect();
         let links = self.bridges.with_socket(rtnl::links).map_err(|e| Error::kernel("list", "links", e))?;
         let masters: HashSet<u32> =

@@ -52,6 +52,8 @@ pub(crate) enum Command {
     Inspect(command::inspect::Args),
     /// List, inspect, pin and delete network namespaces, and execute programs in them
     Netns(command::netns::Args),
+    /// Create, list, inspect and remove networks, and connect pods to them
+    Network(command::network::Args),
     /// List images
     Images(command::images::Args),
     /// Pull an image from its registry

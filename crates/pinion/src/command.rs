@@ -15,6 +15,7 @@ pub(crate) mod logs;
 pub(crate) mod man;
 pub(crate) mod migrate;
 pub(crate) mod netns;
+pub(crate) mod network;
 pub(crate) mod pods;
 pub(crate) mod ps;
 pub(crate) mod pull;

@@ -8,7 +8,8 @@ use crate::{
     client::Client,
     command::{
         attach, completions, config, doctor, exec, handlers, images, info, inspect, kill, load, logs, man, migrate,
-        netns, pods, ps, pull, reset, rm, rmi, run, save, serve, start, stats, stop, upgrade, version, wait, why,
+        netns, network, pods, ps, pull, reset, rm, rmi, run, save, serve, start, stats, stop, upgrade, version, wait,
+        why,
     },
 };
 
@@ -67,6 +68,7 @@ async fn client_command(command: Command, socket: Option<std::path::PathBuf>, js
         Command::Wait(args) => wait::run(client, args).await,
         Command::Rm(args) => rm::run(client, args).await,
         Command::Stats(args) => stats::run(client, args).await,
+        Command::Network(args) => network::run(client, args).await,
         Command::Inspect(args) => inspect::run(client, args).await,
         Command::Images(args) => images::run(client, args).await,
         Command::Pull(args) => pull::run(client, args).await,

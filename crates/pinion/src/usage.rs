@@ -18,7 +18,7 @@ const NEVER_SUGGESTED: [&str; 1] = ["reset"];
 /// that return the code of a container's program, as Docker's do, and `doctor`, which returns how bad its findings are.
 const WITH_PROGRAM: [&str; 4] = ["run", "exec", "attach", "doctor"];
 /// Docker commands that pinion does not have, and what to use instead.
-const DOCKER_COMMANDS: [(&str, &str); 36] = [
+const DOCKER_COMMANDS: [(&str, &str); 35] = [
     ("build", "build the image with another program (buildah, docker build) and import it: pinion load -i FILE"),
     ("builder", "build images with another program (buildah, docker build): pinion load -i FILE"),
     ("buildx", "build images with another program (buildah, docker build): pinion load -i FILE"),
@@ -38,7 +38,6 @@ const DOCKER_COMMANDS: [(&str, &str); 36] = [
     ("login", "credentials are read from registries.auth_file in the configuration: pinion config default"),
     ("logout", "credentials are read from registries.auth_file in the configuration: pinion config default"),
     ("manifest", "pinion inspect IMAGE shows the details of an image"),
-    ("network", "networks are CNI configurations (/etc/cni/net.d) or the built-in bridge: pinion config show"),
     ("pause", "pinion kill -s STOP --all NAME"),
     ("plugin", "plugins are CNI programs and CDI specifications in directories: pinion config show"),
     ("port", "pinion ps shows published ports"),

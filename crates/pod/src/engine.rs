@@ -2,6 +2,7 @@
 
 mod containers;
 mod info;
+mod networks;
 mod sandboxes;
 mod statistics;
 mod status;

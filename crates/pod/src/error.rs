@@ -80,6 +80,20 @@ pub(crate) fn failed<E: Display>(operation: impl Display) -> impl FnOnce(E) -> E
     move |cause| Error::internal(format!("{operation}: {cause}"))
 }
 
+impl From<network::Error> for Error {
+    fn from(error: network::Error) -> Self {
+        let kind = match error.kind() {
+            network::ErrorKind::Invalid => ErrorKind::InvalidArgument,
+            network::ErrorKind::NotFound => ErrorKind::NotFound,
+            network::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
+            network::ErrorKind::InUse | network::ErrorKind::Cancelled => ErrorKind::FailedPrecondition,
+            network::ErrorKind::Exhausted => ErrorKind::ResourceExhausted,
+            network::ErrorKind::Plugin | network::ErrorKind::System => ErrorKind::Internal,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
 impl From<image::Error> for Error {
     fn from(error: image::Error) -> Self {
         let kind = match error.kind {

@@ -74,7 +74,11 @@ pub use image::{
 pub use monitor::{MONITOR_REQUESTS, MonitorMetrics};
 pub use monitor_api::{CommandError, MOUNTS_MAX, UserMappings};
 pub use netns::PoolMetrics;
-pub use network::{Config as NetworkConfig, Counters, Metrics as NetworkMetrics, PortMapping, Protocol};
+pub use network::{
+    AddressPool, Config as NetworkConfig, Counters, DEFAULT_POOLS, Driver as NetworkDriver, HostEntry,
+    Metrics as NetworkMetrics, NetworkChoice, NetworkDefinition, NetworkEndpoint, NetworkRequest, PodNetworks,
+    PortMapping, Protocol, SubnetRequest,
+};
 pub use node::{HandlerInfo, HandlerKind};
 pub use nri::{Config as PluginConfig, PluginInfo, Restrictions as PluginRestrictions};
 pub use observe::{

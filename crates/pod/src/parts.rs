@@ -1,5 +1,7 @@
 //! The parts of the engine, which operations work with.
 
+mod names;
+
 use std::sync::{Arc, atomic::AtomicBool};
 
 use tokio::sync::RwLock;
@@ -96,6 +98,8 @@ impl Parts {
     /// Forgets a container: the last step of its removal.
     pub(crate) fn forget_container(&self, container: &Container) {
         self.registry.forget_container(container);
+        let (sandbox, id) = (container.metadata.sandbox.as_str(), container.id().as_str());
+        self.node.network.names().set_container(sandbox, id, Vec::new());
         self.observe.stats.forget_container(container.id());
     }
 }

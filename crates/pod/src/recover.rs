@@ -27,7 +27,7 @@ use crate::{
     observe::health,
     operation::blocking,
     parts::Parts,
-    sandbox::check_network,
+    sandbox::{check_network, connect},
     stdio::PipeRecord,
     store::{Container, Registry, StateDirectory},
 };
@@ -105,6 +105,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
     health::watch(&parts.observe.health);
     let handlers = Arc::clone(&parts.node.handlers);
     tokio::spawn(async move { handlers.examine().await });
+    connect::undo_unrecorded(&parts).await;
     let (first, first_done) = tokio::sync::oneshot::channel();
     offload::spawn(reconcile::run(Arc::downgrade(&parts), first));
     let _ = tokio::time::timeout(SETTLE_TIMEOUT, first_done).await;

@@ -10,6 +10,7 @@ pub(crate) mod after_exit;
 mod capability_args;
 mod check_handler;
 pub(crate) mod check_network;
+pub(crate) mod connect;
 mod logs;
 pub(crate) mod parent_cgroup;
 pub(crate) mod port_forward;

@@ -6,9 +6,9 @@ mod node;
 
 use std::time::Duration;
 
-use node::{Node, container, exit_code, on_a_node};
-use pod::Engine;
-use testbed::shell;
+use node::{Node, TIMEOUT, container, exit_code, on_a_node};
+use pod::{Engine, NetworkChoice, NetworkRequest};
+use testbed::{shell, wait_until};
 
 const FAILPOINTS: [&str; 15] = [
     "sandbox.reserved",
@@ -82,6 +82,46 @@ fn a_daemon_and_its_monitor_killed_anywhere_leave_nothing_behind() {
             lifecycle(&node, &engine).await;
             node.assert_nothing_left(engine).await;
         }
+    });
+}
+
+/// Failpoints of a connection, and whether the pod is connected afterwards.
+const CONNECTION_FAILPOINTS: [(&str, bool); 3] =
+    [("connect.attached", false), ("connect.recorded", true), ("disconnect.recorded", false)];
+
+#[test]
+fn a_daemon_killed_while_it_connects_a_pod_leaves_the_pod_as_its_record_says() {
+    on_a_node(|node| async move {
+        let choice = || NetworkChoice { network: "shop".into(), ..NetworkChoice::default() };
+        let engine = node.open().await;
+        if std::env::var_os("PINION_CRASH_AT").is_some() {
+            let pod = engine.sandboxes().remove(0).id;
+            engine.connect_network(&pod, choice()).await.expect("connect");
+            engine.disconnect_network(&pod, "shop".into(), false).await.expect("disconnect");
+            return;
+        }
+        engine.create_network(NetworkRequest { name: "shop".into(), ..Default::default() }).await.expect("create");
+        let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
+        drop(engine);
+        let links = || shell(&format!("nsenter --net=/run/netns/{pod} ip -o link | cut -d: -f2 | cut -d@ -f1"));
+        for (failpoint, is_connected) in CONNECTION_FAILPOINTS {
+            assert!(node.crash(failpoint), "{failpoint} is not reached");
+            let engine = node.open().await;
+            let secondary = engine.inspect_sandbox(&pod).expect("the pod")["attachment"]["secondary"].clone();
+            let recorded = secondary.as_array().is_some_and(|all| !all.is_empty());
+            assert_eq!(recorded, is_connected, "{failpoint}: {secondary}");
+            wait_until("the links are those on record", TIMEOUT, || links().contains("eth1") == is_connected);
+            let endpoints = engine.network("shop").expect("the network").1;
+            assert_eq!(!endpoints.is_empty(), is_connected, "{failpoint}: {endpoints:?}");
+            engine.disconnect_network(&pod, "shop".into(), true).await.expect(failpoint);
+            assert!(!links().contains("eth1"), "{failpoint}");
+            drop(engine);
+        }
+        let engine = node.open().await;
+        engine.remove_sandbox(&pod).await.expect("remove");
+        engine.remove_network("shop").await.expect("remove");
+        assert!(!shell("ip -o link").contains("br-"));
+        node.assert_nothing_left(engine).await;
     });
 }
 

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use cri_proto::v1;
-use pod::{Dns, Name, SandboxConfig};
+use pod::{Dns, Name, PodNetworks, SandboxConfig};
 
 use super::{field, limits, namespace, port};
 use crate::Failure;
@@ -41,6 +41,7 @@ pub(crate) fn sandbox(message: v1::PodSandboxConfig, runtime_handler: String) ->
         },
         sysctls: sysctls(linux.sysctls)?,
         network: namespaces.network,
+        named: PodNetworks::default(),
         ipc: namespaces.ipc,
         pid: namespaces.pid,
         user_namespace: namespaces.user,

@@ -73,6 +73,11 @@ fn mac(address: IpAddr) -> [u8; 6] {
     [0x0a, 0x58, tail[0], tail[1], tail[2], tail[3]]
 }
 
+/// Returns the MAC address that a pod with this first address gets unless it requests another one.
+pub(crate) fn default_mac(address: IpAddr) -> String {
+    mac_text(mac(address))
+}
+
 fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
@@ -104,7 +109,7 @@ impl Bridges {
         if options.gateway {
             sysctl::forwarding(&subnets, &self.state)?;
         }
-        firewall.add_network(name, &subnets, options.masquerade)?;
+        firewall.add_network(name, &subnets, options.masquerade, options.scope())?;
         ready.insert(name.clone(), (index, options.clone()));
         Ok(index)
     }
@@ -113,25 +118,60 @@ impl Bridges {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
-    /// Leases addresses for a pod, one from each set of ranges.
+    /// Leases addresses for a pod, one from each set of ranges: the requested one, if there is one in its subnet.
     pub(crate) fn lease(
         options: &BridgeOptions,
         leases: &Leases,
-        sandbox: &str,
-        interface: &str,
+        (sandbox, interface): (&str, &str),
+        requested: &[IpAddr],
     ) -> Result<Vec<(Subnet, IpAddr)>, Error> {
         let mut taken: Vec<(Subnet, IpAddr)> = Vec::new();
         for (index, set) in options.ipam.sets.iter().enumerate() {
-            match leases.take(index, set, sandbox, interface) {
+            let requested = set.first().and_then(|range| {
+                let address = requested.iter().find(|address| range.subnet.contains(**address))?;
+                Some((*address, *range))
+            });
+            let leased = match requested {
+                None => leases.take(index, set, sandbox, interface).map_err(Error::from),
+                Some((address, range)) => match leases.take_one(index, address, sandbox, interface) {
+                    Ok(true) => Ok((address, range)),
+                    Ok(false) => Err(Error::AddressTaken(address)),
+                    Err(error) => Err(error.into()),
+                },
+            };
+            match leased {
                 Ok((address, range)) => taken.push((range.subnet.with(address), range.gateway)),
-                Err(e) => {
+                Err(error) => {
                     let addresses: Vec<IpAddr> = taken.iter().map(|(s, _)| s.address).collect();
                     leases.release(&addresses, sandbox)?;
-                    return Err(e.into());
+                    return Err(error);
                 }
             }
         }
         Ok(taken)
+    }
+
+    /// Reports whether the node has a link of a name.
+    pub(crate) fn has_link(&self, name: &str) -> Result<bool, Error> {
+        let link = self.with_socket(|socket| rtnl::link_by_name(socket, name));
+        link.map(|link| link.is_some()).map_err(|e| Error::kernel("look for link", name, e))
+    }
+
+    /// Returns the subnets that the node has routes to, without default routes.
+    pub(crate) fn routes(&self) -> Result<Vec<Subnet>, Error> {
+        let routes = self.with_socket(rtnl::subnets_of_routes).map_err(|e| Error::kernel("list", "routes", e))?;
+        Ok(routes.into_iter().map(|(subnet, _)| subnet).filter(|subnet| subnet.prefix > 0).collect())
+    }
+
+    /// Has the port of a pod exchange no frames with other ports of this kind.
+    fn isolate(&self, options: &BridgeOptions, host: &str) -> Result<(), Error> {
+        let isolate = |socket: &mut Socket| {
+            let link = rtnl::link_by_name(socket, host)?.ok_or(Refusal::from(Errno::NODEV))?;
+            let mut batch = Batch::new();
+            rtnl::BridgePort { hairpin: options.hairpin, isolated: true }.set(&mut batch, link.index);
+            socket.request(batch)
+        };
+        self.with_socket(isolate).map_err(|e| Error::kernel("isolate", format!("bridge port {host}"), e))
     }
 
     /// Creates the pod's link and configures both ends. The addresses are leased and the intent is on record.
@@ -143,7 +183,8 @@ impl Bridges {
     ) -> Result<Endpoint, Error> {
         let host = host_link(pod.sandbox);
         let first = pod.addresses.first().map(|(subnet, _)| subnet.address);
-        let mac = mac(first.ok_or_else(|| Error::config(&options.bridge, "no address ranges are configured"))?);
+        let first = first.ok_or_else(|| Error::config(&options.bridge, "no address ranges are configured"))?;
+        let mac = pod.mac.unwrap_or_else(|| mac(first));
         let ipv6 = pod.addresses.iter().any(|(subnet, _)| subnet.address.is_ipv6());
         let veth = |bridge| Veth {
             host: &host,
@@ -172,6 +213,9 @@ impl Bridges {
             created = make(self.ensure(options, firewall)?);
         }
         created.map_err(|e| Error::kernel("create link", format!("{host} on bridge {}", options.bridge), e))?;
+        if options.named.is_some_and(|named| named.isolated) {
+            self.isolate(options, &host)?;
+        }
         let gateways: Vec<IpAddr> = pod.addresses.iter().map(|(_, gateway)| *gateway).collect();
         let mut routes = options.routes(&gateways);
         // Another network of the pod has the default routes; a second one of the same destination would be refused.
@@ -230,6 +274,8 @@ pub(crate) struct Pod<'a> {
     pub(crate) is_primary: bool,
     pub(crate) namespace: &'a netns::Namespace,
     pub(crate) addresses: &'a [(Subnet, IpAddr)],
+    /// Requested MAC address.
+    pub(crate) mac: Option<[u8; 6]>,
 }
 
 fn bridge_mac(options: &BridgeOptions) -> [u8; 6] {

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::{
     Config, Error,
+    firewall::Scope,
     ipam::{HostLocal, Range, Route},
 };
 use rtnl::subnet::Subnet;
@@ -22,6 +23,18 @@ pub(crate) struct BridgeOptions {
     pub(crate) hairpin: bool,
     pub(crate) mtu: Option<u32>,
     pub(crate) ipam: HostLocal,
+    /// Absent for the built-in network and those of the CNI directory.
+    pub(crate) named: Option<NamedBridge>,
+}
+
+/// Options of the bridge of a named network, whose pods may request addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NamedBridge {
+    /// Whether pods cannot reach other networks, nor be reached from there.
+    pub(crate) internal: bool,
+    /// Whether pods exchange no frames with each other.
+    pub(crate) isolated: bool,
 }
 
 /// Options of CNI's `bridge` plugin that the built-in bridge supports. With any other option the configuration is left
@@ -50,6 +63,8 @@ struct Raw {
     #[serde(default)]
     mtu: u32,
     ipam: Value,
+    #[serde(rename = "io.pinion.named")]
+    named: Option<NamedBridge>,
 }
 
 impl BridgeOptions {
@@ -77,6 +92,7 @@ impl BridgeOptions {
             hairpin: true,
             mtu: None,
             ipam: HostLocal { sets, routes: Vec::new(), data_dir: None },
+            named: None,
         })
     }
 
@@ -102,7 +118,17 @@ impl BridgeOptions {
             hairpin: raw.hairpin_mode,
             mtu: (raw.mtu > 0).then_some(raw.mtu),
             ipam,
+            named: raw.named,
         }))
+    }
+
+    /// Returns what other networks of the node may exchange with this one.
+    pub(crate) fn scope(&self) -> Scope {
+        match self.named {
+            None => Scope::Shared,
+            Some(NamedBridge { internal: false, .. }) => Scope::Named,
+            Some(NamedBridge { internal: true, .. }) => Scope::Internal,
+        }
     }
 
     /// Returns all ranges of all sets.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::{Config, Error, bridge::BridgeOptions};
+use crate::{Config, Error, bridge::BridgeOptions, named::NAME_KEY};
 
 /// Supported versions of the CNI specification.
 const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
@@ -94,6 +94,12 @@ impl Chain {
     pub(crate) fn of_file(mut self, file: &Path) -> Self {
         self.file = Some(file.to_owned());
         self
+    }
+
+    /// Returns the name that people know the network by.
+    pub(crate) fn title(&self) -> &str {
+        let named = self.list.as_ref().and_then(|list| list.get(NAME_KEY)).and_then(Value::as_str);
+        named.unwrap_or(&self.name)
     }
 
     /// Reports whether a plugin attaches pods to the networks that they select, so that the engine must not.

@@ -16,7 +16,7 @@ const DELSETELEM: u16 = 14;
 
 /// Maximum elements per message: the length of a nested list has 16 bits.
 const CHUNK: usize = 256;
-const SETS: [&str; 5] = ["bridges", "pods", "masquerade", "ports", "ports_at"];
+const SETS: [&str; 8] = ["bridges", "named", "internal", "same", "pods", "masquerade", "ports", "ports_at"];
 
 /// A port of the node that is mapped to a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,14 +73,21 @@ pub(crate) fn subnet_elements(set: &'static str, subnets: &[Subnet]) -> Vec<Elem
     elements
 }
 
-/// Returns the elements of the set of bridges.
-pub(crate) fn bridge_elements<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Element> {
-    let padded = |name: &str| {
-        let mut key = name.as_bytes().to_vec();
-        key.resize(NAME, 0);
-        Element { set: "bridges", end: false, key, data: Vec::new() }
-    };
-    names.map(padded).collect()
+fn padded_name(name: &str) -> Vec<u8> {
+    let mut key = name.as_bytes().to_vec();
+    key.resize(NAME, 0);
+    key
+}
+
+/// Returns the elements of a set of bridges.
+pub(crate) fn bridge_elements<'a>(set: &'static str, names: impl Iterator<Item = &'a str>) -> Vec<Element> {
+    names.map(|name| Element { set, end: false, key: padded_name(name), data: Vec::new() }).collect()
+}
+
+/// Returns the elements of the set that has each bridge as incoming and outgoing link.
+pub(crate) fn same_bridge_elements<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Element> {
+    let pair = |name| [padded_name(name), padded_name(name)].concat();
+    names.map(|name| Element { set: "same", end: false, key: pair(name), data: Vec::new() }).collect()
 }
 
 /// Adds elements. The kernel refuses an element that exists with different data (`EEXIST`).

@@ -3,6 +3,9 @@
 //! ```text
 //! table ip pinion {
 //!     set bridges      { type ifname; }                      # bridges of pods
+//!     set named        { type ifname; }                      # those of named networks
+//!     set internal     { type ifname; }                      # those without connections to anything else
+//!     set same         { type ifname . ifname; }             # each of `named`, twice
 //!     set pods         { type ipv4_addr; flags interval; }   # their subnets
 //!     set masquerade   { type ipv4_addr; flags interval; }   # subnets whose outgoing packets are masqueraded
 //!     map ports        { type inet_proto . inet_service : ipv4_addr . inet_service; }
@@ -10,6 +13,13 @@
 //!
 //!     chain martians   { type filter hook prerouting priority -300; policy accept;
 //!         iifname @bridges ip daddr & 255.0.0.0 == 127.0.0.0 drop }
+//!     chain forward    { type filter hook forward priority 0; policy accept;
+//!         iifname . oifname @same accept
+//!         iifname @internal drop
+//!         oifname @internal drop
+//!         ct status & dnat != 0 accept
+//!         iifname @named oifname @bridges drop
+//!         iifname @bridges oifname @named drop }
 //!     chain node_ports {
 //!         dnat ip to ip daddr . meta l4proto . th dport map @ports_at
 //!         dnat ip to meta l4proto . th dport map @ports }
@@ -85,6 +95,9 @@ fn sets(t: &mut Transaction, family: Family) {
     let name_length = u32::try_from(e::NAME).expect("16");
     let all = [
         Set { name: "bridges", flags: 0, key: (IFNAME, name_length), data: None },
+        Set { name: "named", flags: 0, key: (IFNAME, name_length), data: None },
+        Set { name: "internal", flags: 0, key: (IFNAME, name_length), data: None },
+        Set { name: "same", flags: 0, key: ((IFNAME << 6) | IFNAME, 2 * name_length), data: None },
         Set { name: "pods", flags: INTERVAL, key: address, data: None },
         Set { name: "masquerade", flags: INTERVAL, key: address, data: None },
         Set { name: "ports", flags: MAP, key: ((PROTOCOL << 6) | PORT, 8), data: target },
@@ -112,10 +125,12 @@ fn sets(t: &mut Transaction, family: Family) {
 
 fn chains(t: &mut Transaction) {
     const PREROUTING: u32 = 0;
+    const FORWARD: u32 = 2;
     const OUTPUT: u32 = 3;
     const POSTROUTING: u32 = 4;
     let hooked = [
         ("martians", "filter", PREROUTING, -300),
+        ("forward", "filter", FORWARD, 0),
         ("prerouting", "nat", PREROUTING, -100),
         ("output", "nat", OUTPUT, -100),
         ("postrouting", "nat", POSTROUTING, 100),
@@ -161,8 +176,41 @@ fn rules(t: &mut Transaction, family: Family) {
     if family == Family::V4 {
         loopback_rules(t);
     }
+    forward_rules(t);
     node_port_rules(t, family);
     masquerade_rules(t, family);
+}
+
+/// Separates named networks from other networks of pods. Connections to published ports are translated, and pass.
+fn forward_rules(t: &mut Transaction) {
+    /// Registers of an interface's name.
+    const NAME_WORDS: u32 = 4;
+    rule(t, "forward", |m| {
+        e::meta(m, e::META_IIFNAME, FIRST);
+        e::meta(m, e::META_OIFNAME, FIRST + NAME_WORDS);
+        e::is_in(m, "same");
+        e::verdict(m, e::ACCEPT, None);
+    });
+    for key in [e::META_IIFNAME, e::META_OIFNAME] {
+        rule(t, "forward", |m| {
+            e::meta(m, key, FIRST);
+            e::is_in(m, "internal");
+            e::verdict(m, e::DROP, None);
+        });
+    }
+    rule(t, "forward", |m| {
+        e::destination_translated(m);
+        e::verdict(m, e::ACCEPT, None);
+    });
+    for (incoming, outgoing) in [("named", "bridges"), ("bridges", "named")] {
+        rule(t, "forward", |m| {
+            e::meta(m, e::META_IIFNAME, FIRST);
+            e::is_in(m, incoming);
+            e::meta(m, e::META_OIFNAME, FIRST);
+            e::is_in(m, outgoing);
+            e::verdict(m, e::DROP, None);
+        });
+    }
 }
 
 fn loopback_rules(t: &mut Transaction) {

@@ -35,6 +35,8 @@ pub(crate) fn config() -> Config {
         subnet: "10.85.0.0/16".into(),
         subnet6: None,
         selectable: vec!["*".into(), "pinion".into()],
+        definitions_dir: "/run/pinion-networks".into(),
+        address_pools: network::DEFAULT_POOLS.map(str::to_owned).into(),
     }
 }
 

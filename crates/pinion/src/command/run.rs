@@ -9,6 +9,8 @@
 mod arguments;
 mod foreground;
 mod messages;
+mod network_request;
+mod networks;
 
 use std::{collections::HashMap, path::Path};
 
@@ -29,9 +31,9 @@ use crate::{
     session::{End, Kind, Session},
     terminal,
 };
-use arguments::Network;
 pub(crate) use arguments::{Args, Pull};
 use foreground::Signals;
+use networks::Network;
 
 /// Runs the container and returns its exit code, or 125 to 127 as Docker does.
 pub(crate) async fn run(client: Client, args: Args) -> Result<u8, Failure> {
@@ -42,7 +44,7 @@ async fn run_container(mut client: Client, args: Args) -> Result<u8, Failure> {
     if args.tty && args.interactive && !args.detach && !terminal::is_input() {
         return Err(Failure::usage("run -it: standard input is not a terminal"));
     }
-    if args.network == Network::Host && !args.publish.is_empty() {
+    if args.network.contains(&Network::Host) && !args.publish.is_empty() {
         return Err(Failure::usage(
             "run -p: ports cannot be published with --network host, where the program listens on the node itself; \
              remove -p",
@@ -183,6 +185,12 @@ async fn pod(client: &mut Client, args: &Args, messages: &messages::Messages, na
     if let Some(pod_name) = &args.pod
         && let Some(pod) = lookup::find_pod(client, pod_name).await?
     {
+        if messages.networks.is_requested() {
+            return Err(Failure::usage(format!(
+                "run: pod {pod_name:?} already exists, and its networks are chosen when it is created; see: pinion network \
+                 connect"
+            )));
+        }
         if !args.publish.is_empty() {
             return Err(Failure::usage(format!(
                 "run -p: pod {pod_name:?} already exists, and ports are published when a pod is created"
@@ -208,6 +216,7 @@ async fn pod(client: &mut Client, args: &Args, messages: &messages::Messages, na
         ..messages.pod(args, args.pod.as_deref().unwrap_or(name), uid)
     };
     let request = v1::RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: args.runtime.clone() };
+    let request = messages.networks.add_to(request).map_err(Failure::new)?;
     match client.runtime.run_pod_sandbox(request).await {
         Ok(response) => Ok(Pod { id: response.into_inner().pod_sandbox_id, config, is_new: true }),
         Err(status) => {

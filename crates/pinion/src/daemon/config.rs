@@ -113,6 +113,7 @@ pub(crate) struct Network {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) subnet6: Option<String>,
     pub(crate) selectable: Vec<String>,
+    pub(crate) address_pools: Vec<String>,
     pub(crate) pool: usize,
 }
 
@@ -302,6 +303,7 @@ impl Network {
             subnet: from.value("network.subnet", |v| value::subnet(v, false))?,
             subnet6: from.optional("network.subnet6", |v| value::subnet(v, true)),
             selectable: from.list("network.selectable", value::network_name)?,
+            address_pools: from.list("network.address_pools", value::address_pool)?,
             pool: from.value("network.pool", value::pool)?,
         })
     }

@@ -32,6 +32,8 @@ pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
             subnet: network.subnet.clone(),
             subnet6: network.subnet6.clone(),
             selectable: network.selectable.clone(),
+            definitions_dir: config.data_dir.join("networks"),
+            address_pools: network.address_pools.clone(),
         },
         netns_pool,
         default_runtime_handler: String::new(),

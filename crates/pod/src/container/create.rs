@@ -145,6 +145,9 @@ async fn create_or_retry(
     {
         created = try_create(parts, sandbox, &image, config, &required).await;
     }
+    if let Ok(container) = created.as_ref().map_err(drop).and_then(|id| parts.registry.container(id).map_err(drop)) {
+        parts.add_container_name(sandbox, &container);
+    }
     created.map_err(|CreateFailure { error, container, .. }| {
         container.iter().for_each(|container| parts.observe.failures.add_container(container, &error));
         error

@@ -6,11 +6,11 @@
 use std::{
     fs::{self, File},
     io::{Read, Write},
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     os::unix::fs::{PermissionsExt, fchown},
 };
 
-use network::Attachment;
+use network::{Attachment, NodeFile};
 use rustix::{
     fd::{AsFd, OwnedFd},
     fs::{Mode, OFlags, openat},
@@ -50,13 +50,21 @@ pub(crate) fn write(
     config: &SandboxConfig,
     hostname: &str,
     attachment: Option<&Attachment>,
+    has_resolver: bool,
 ) -> Result<(), Error> {
-    let hosts = match attachment {
+    let mut hosts = match attachment {
+        Some(attachment) if has_resolver => hosts(&all_addresses(attachment), hostname),
         Some(attachment) => hosts(&attachment.ips, hostname),
         None => node_file(NODE_FILES[0]).unwrap_or_else(|| LOCAL.to_owned()),
     };
+    hosts.push_str(&requested_hosts(config, attachment)?);
     let resolver = match (&config.dns, attachment) {
-        (Some(dns), _) if *dns != Dns::default() => resolv_conf(dns),
+        (dns, _) if has_resolver => resolv_conf(&own_resolver(dns.as_ref())),
+        (Some(dns), _) if *dns != Dns::default() && !dns.servers.is_empty() => resolv_conf(dns),
+        // Only the other settings were requested.
+        (Some(dns), _) if *dns != Dns::default() && attachment.is_none_or(|a| a.dns_servers.is_empty()) => {
+            resolv_conf(&with_node_servers(dns))
+        }
         (_, Some(attachment)) if config.network == SharedMode::Pod && !attachment.dns_servers.is_empty() => {
             resolv_conf(&Dns {
                 servers: attachment.dns_servers.clone(),
@@ -79,6 +87,47 @@ pub(crate) fn write(
         }
     }
     Ok(())
+}
+
+/// Returns the addresses of a pod in all of its networks.
+fn all_addresses(attachment: &Attachment) -> Vec<IpAddr> {
+    attachment.ips.iter().chain(attachment.secondary.iter().flat_map(|one| &one.ips)).copied().collect()
+}
+
+/// Returns the requested lines of `/etc/hosts`.
+fn requested_hosts(config: &SandboxConfig, attachment: Option<&Attachment>) -> Result<String, Error> {
+    let gateway = match config.network {
+        SharedMode::Node => Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        SharedMode::Pod => attachment.and_then(Attachment::gateway),
+    };
+    let line = |entry: &network::HostEntry| match entry.resolve(gateway) {
+        Some(address) => Ok(format!("{address}\t{}\n", entry.name)),
+        None => Err(Error::invalid(format!("host {}: the pod's first network has no gateway", entry.name))),
+    };
+    config.named.hosts.iter().map(line).collect()
+}
+
+/// Returns the settings of a pod whose names the daemon resolves. Names without a period are names of its networks, so
+/// they are looked up as they are first, as in Docker.
+fn own_resolver(requested: Option<&Dns>) -> Dns {
+    let node = NodeFile::parse(&node_file(NODE_FILES[1]).unwrap_or_default());
+    let requested = requested.cloned().unwrap_or_default();
+    let or_node = |requested: Vec<String>, node| if requested.is_empty() { node } else { requested };
+    let mut options = or_node(requested.options, node.options);
+    if !options.iter().any(|option| option.starts_with("ndots:")) {
+        options.push("ndots:0".to_owned());
+    }
+    Dns {
+        servers: vec![network::RESOLVER_ADDRESS.to_string()],
+        searches: or_node(requested.searches, node.searches),
+        options,
+    }
+}
+
+/// Adds the servers of the node to settings without servers.
+fn with_node_servers(dns: &Dns) -> Dns {
+    let node = NodeFile::parse(&node_file(NODE_FILES[1]).unwrap_or_default());
+    Dns { servers: node.servers.iter().map(ToString::to_string).collect(), ..dns.clone() }
 }
 
 fn node_file(path: &str) -> Option<String> {

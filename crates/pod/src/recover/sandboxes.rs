@@ -118,6 +118,9 @@ async fn restore_ready(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<(),
             record.enter("its network namespace is gone; remove the pod and create it again");
         });
     }
+    if sandbox.has_resolver() {
+        parts.restore_names(sandbox);
+    }
     let (shared, key) = (SharedResource::of(sandbox.config()), SharedResource::key(sandbox.id()));
     let custody = parts.monitor.custody();
     let key_files = custody.key_file_count(&key);
@@ -139,7 +142,7 @@ async fn restore_ready(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<(),
         let task_sandbox = Arc::clone(sandbox);
         let write = move || {
             let (config, record) = (task_sandbox.config(), task_sandbox.record());
-            files::write(tmpfs, config, &hostname(config), record.attachment.as_ref())
+            files::write(tmpfs, config, &hostname(config), record.attachment.as_ref(), task_sandbox.has_resolver())
         };
         blocking(write).await?;
     }

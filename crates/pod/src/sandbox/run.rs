@@ -141,6 +141,9 @@ impl<'a> Reserved<'a> {
         cgroup_result?;
         let attachment = attachment?;
         failpoint::reach("sandbox.attached");
+        if let Some((namespace, _)) = netns.as_ref().filter(|_| sandbox.has_resolver()) {
+            parts.serve_names(sandbox, namespace)?;
+        }
         let attachment = self.write_files(attachment).await?;
         self.write_sysctls(netns.as_ref().map(|(namespace, _)| namespace))?;
         parts.registry.update_sandbox(sandbox, |record| {
@@ -218,8 +221,12 @@ impl<'a> Reserved<'a> {
             error if self.sandbox.is_cancelled() => {
                 Error::state(format!("it was stopped while it was being created: attach to the network: {error}"))
             }
-            network::Error::PortTaken { .. } | network::Error::PortInUse { .. } | network::Error::Cancelled(_) => {
-                Error::state(format!("attach to the network: {error}"))
+            network::Error::PortTaken { .. }
+            | network::Error::PortInUse { .. }
+            | network::Error::AddressTaken(_)
+            | network::Error::Cancelled(_) => Error::state(format!("attach to the network: {error}")),
+            network::Error::NetworkMissing(_) => {
+                Error::new(ErrorKind::NotFound, format!("attach to the network: {error}"))
             }
             network::Error::Exhausted { .. } => {
                 Error::new(ErrorKind::ResourceExhausted, format!("attach to the network: {error}"))
@@ -251,7 +258,7 @@ impl<'a> Reserved<'a> {
         let (parts, sandbox, hostname) = (Arc::clone(self.parts), Arc::clone(&self.sandbox), self.hostname.clone());
         let write = move || {
             if let Some(tmpfs) = SharedResource::Files.file(&parts.monitor, &sandbox)? {
-                files::write(tmpfs, sandbox.config(), &hostname, attachment.as_ref())?;
+                files::write(tmpfs, sandbox.config(), &hostname, attachment.as_ref(), sandbox.has_resolver())?;
             }
             Ok(attachment)
         };
@@ -307,7 +314,7 @@ impl Networked<'_> {
     }
 }
 
-fn pod_ref(sandbox: &Sandbox) -> Result<PodRef, Error> {
+pub(super) fn pod_ref(sandbox: &Sandbox) -> Result<PodRef, Error> {
     let name = sandbox.config().name.clone();
     Ok(PodRef {
         sandbox: sandbox.id().to_string(),
@@ -316,6 +323,7 @@ fn pod_ref(sandbox: &Sandbox) -> Result<PodRef, Error> {
         uid: name.uid,
         capability_args: capability_args(sandbox.config())?,
         selection: primary_network(sandbox.config())?,
+        named: sandbox.config().named.networks.clone(),
         networks: sandbox.config().annotations.get(annotation::NETWORKS).cloned(),
         require_free_ports: annotation::is_set(&sandbox.config().annotations, annotation::FREE_PORTS),
     })

@@ -146,6 +146,13 @@ impl Sandbox {
         self.creation.is_in_progress() && self.record.borrow().phase.is_early()
     }
 
+    /// Reports whether the daemon resolves the names of its networks.
+    pub(crate) fn has_resolver(&self) -> bool {
+        let config = self.config();
+        let is_requested = config.named.networks.as_ref().is_some_and(|networks| !networks.is_empty());
+        config.network == SharedMode::Pod && (is_requested || self.record.borrow().has_resolver)
+    }
+
     pub(crate) fn is_ready(&self) -> bool {
         self.record.borrow().phase == SandboxPhase::Ready
     }

@@ -1,7 +1,8 @@
-use std::path::PathBuf;
+use std::{net::IpAddr, path::PathBuf};
 
 use clap::ValueEnum;
 
+use super::networks::{self, Network};
 use crate::{ports::Publish, quantity, signal_name, volume::Bind};
 
 /// When to pull the image.
@@ -10,15 +11,6 @@ pub(crate) enum Pull {
     Always,
     Missing,
     Never,
-}
-
-/// The network namespace of the container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Network {
-    // A new namespace with an address in the pod network.
-    Default,
-    // The namespace of the host.
-    Host,
 }
 
 /// Arguments of `pinion run`.
@@ -76,9 +68,31 @@ pub(crate) struct Args {
     /// Program to run instead of the entrypoint of the image; "" runs the command without an entrypoint
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) entrypoint: Option<String>,
-    /// Network: a pod address, or the interfaces of the host
-    #[arg(long, value_enum, default_value_t = Network::Default)]
-    pub(crate) network: Network,
+    /// Network: default, host, none, or NAME[:ip=ADDRESS,mac=MAC,alias=NAME] of `pinion network create`; several times:
+    /// several networks, the first one with the default route
+    #[arg(long, visible_alias = "net", value_name = "NETWORK")]
+    pub(crate) network: Vec<Network>,
+    /// Address in the first network of --network
+    #[arg(long, visible_alias = "ip6", value_name = "ADDRESS")]
+    pub(crate) ip: Vec<IpAddr>,
+    /// MAC address in the first network of --network
+    #[arg(long, value_name = "MAC")]
+    pub(crate) mac_address: Option<String>,
+    /// Further name in the first network of --network
+    #[arg(long, value_name = "NAME")]
+    pub(crate) network_alias: Vec<String>,
+    /// DNS server [default: those of the host]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) dns: Vec<IpAddr>,
+    /// DNS search domain [default: those of the host]
+    #[arg(long, value_name = "DOMAIN")]
+    pub(crate) dns_search: Vec<String>,
+    /// DNS option, such as ndots:2
+    #[arg(long, visible_alias = "dns-opt", value_name = "OPTION")]
+    pub(crate) dns_option: Vec<String>,
+    /// Line of /etc/hosts: NAME:ADDRESS; host-gateway is the address of the host in the first network
+    #[arg(long, value_name = "NAME:ADDRESS", value_parser = networks::host)]
+    pub(crate) add_host: Vec<(String, String)>,
     /// Grant all capabilities and devices, without filters, as for a process of the host
     #[arg(long)]
     pub(crate) privileged: bool,

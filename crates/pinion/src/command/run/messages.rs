@@ -8,7 +8,7 @@ use pod::{
     oci::{DEFAULT_MASKED_PATHS, DEFAULT_READONLY_PATHS},
 };
 
-use super::arguments::{Args, Network};
+use super::{arguments::Args, network_request::Networks};
 use crate::{Failure, environment, lookup::PORTS, ports::Publish};
 
 /// CPU quota period of `--cpus`, in microseconds.
@@ -21,6 +21,7 @@ pub(super) struct Messages {
     envs: Vec<v1::KeyValue>,
     labels: HashMap<String, String>,
     mounts: Vec<v1::Mount>,
+    pub(super) networks: Networks,
 }
 
 impl Messages {
@@ -40,6 +41,7 @@ impl Messages {
         Ok(Self {
             envs: env.into_iter().map(|(key, value)| v1::KeyValue { key, value: value.into_bytes() }).collect(),
             labels: args.label.iter().map(label).collect::<Result<_, _>>()?,
+            networks: Networks::new(args)?,
             mounts: args.volume.iter().map(|bind| bind.mount()).collect::<Result<_, _>>()?,
         })
     }
@@ -53,14 +55,15 @@ impl Messages {
                 namespace: "default".to_owned(),
                 attempt: 0,
             }),
-            hostname: match args.network {
-                Network::Host => String::new(),
-                Network::Default => args.hostname.clone().unwrap_or_else(|| hostname(name)),
+            dns_config: self.networks.dns(),
+            hostname: match self.networks.is_host {
+                true => String::new(),
+                false => args.hostname.clone().unwrap_or_else(|| hostname(name)),
             },
             port_mappings: args.publish.iter().flat_map(Publish::mappings).collect(),
             linux: Some(v1::LinuxPodSandboxConfig {
                 security_context: Some(v1::LinuxSandboxSecurityContext {
-                    namespace_options: Some(namespaces(args)),
+                    namespace_options: Some(namespaces(self.networks.is_host)),
                     privileged: args.privileged,
                     ..Default::default()
                 }),
@@ -99,7 +102,7 @@ impl Messages {
             tty: args.tty,
             linux: Some(v1::LinuxContainerConfig {
                 resources: Some(resources(args)),
-                security_context: Some(security(args)),
+                security_context: Some(security(args, self.networks.is_host)),
             }),
             stop_signal: args.stop_signal.map_or(v1::Signal::RuntimeDefault, signal).into(),
             ..Default::default()
@@ -121,11 +124,8 @@ fn program(args: &Args) -> (Vec<String>, Vec<String>) {
     }
 }
 
-fn namespaces(args: &Args) -> v1::NamespaceOption {
-    let network = match args.network {
-        Network::Default => v1::NamespaceMode::Pod,
-        Network::Host => v1::NamespaceMode::Node,
-    };
+fn namespaces(is_host: bool) -> v1::NamespaceOption {
+    let network = if is_host { v1::NamespaceMode::Node } else { v1::NamespaceMode::Pod };
     v1::NamespaceOption { network: network.into(), pid: v1::NamespaceMode::Container.into(), ..Default::default() }
 }
 
@@ -139,7 +139,7 @@ fn resources(args: &Args) -> v1::LinuxContainerResources {
     }
 }
 
-fn security(args: &Args) -> v1::LinuxContainerSecurityContext {
+fn security(args: &Args, is_host: bool) -> v1::LinuxContainerSecurityContext {
     let paths =
         |list: &[&str]| if args.privileged { Vec::new() } else { list.iter().map(|path| (*path).to_owned()).collect() };
     let mut security = v1::LinuxContainerSecurityContext {
@@ -149,7 +149,7 @@ fn security(args: &Args) -> v1::LinuxContainerSecurityContext {
             add_ambient_capabilities: Vec::new(),
         }),
         privileged: args.privileged,
-        namespace_options: Some(namespaces(args)),
+        namespace_options: Some(namespaces(is_host)),
         readonly_rootfs: args.read_only,
         masked_paths: paths(&DEFAULT_MASKED_PATHS),
         readonly_paths: paths(&DEFAULT_READONLY_PATHS),

@@ -134,6 +134,23 @@ pub(super) fn subnet(value: &Value, six: bool) -> Result<String, String> {
 }
 
 /// Checks that an integer is within bounds.
+/// Returns a pool such as `172.18.0.0/15:16`: a subnet, and the prefix length of its parts.
+pub(super) fn address_pool(value: &Value) -> Result<String, String> {
+    let text = value.text()?;
+    let parts = text.rsplit_once('/').and_then(|(_, bits)| bits.split_once(':'));
+    let pool = parts.and_then(|(_, size)| {
+        let (address, bits) = network(text.get(..text.len() - size.len() - 1)?)?;
+        let longest = if address.is_ipv4() { 30 } else { 126 };
+        size.parse::<u8>().ok().filter(|size| (bits..=longest).contains(size))
+    });
+    match pool {
+        Some(_) => Ok(text.to_owned()),
+        None => {
+            Err(format!("{text:?} is not a pool such as \"172.18.0.0/15:16\": a subnet, and the bits of its parts"))
+        }
+    }
+}
+
 pub(super) fn number(value: &Value, range: std::ops::RangeInclusive<u64>) -> Result<u64, String> {
     value.number(range)
 }

@@ -23,6 +23,7 @@ fn sandbox() -> SandboxConfig {
         cgroup_parent: None,
         sysctls: BTreeMap::new(),
         network: SharedMode::Pod,
+        named: Default::default(),
         ipc: SharedMode::Pod,
         pid: PidMode::Container,
         user_namespace: None,

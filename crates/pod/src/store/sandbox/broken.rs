@@ -3,6 +3,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use network::PodNetworks;
+
 use crate::{
     CgroupDriver, CgroupNames, Error, Name, PidMode, SandboxConfig, SandboxId, SharedMode, clock,
     store::{SandboxMetadata, SandboxPhase, SandboxRecord},
@@ -25,6 +27,7 @@ pub(crate) fn broken(id: &SandboxId, why: &Error, cgroup_driver: CgroupDriver) -
         cgroup_parent: None,
         sysctls: BTreeMap::new(),
         network: SharedMode::Pod,
+        named: PodNetworks::default(),
         ipc: SharedMode::Pod,
         pid: PidMode::Pod,
         user_namespace: None,

@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use monitor_api::UserMappings;
-use network::PortMapping;
+use network::{PodNetworks, PortMapping};
 use serde::{Deserialize, Serialize};
 
 /// Which PID namespace a container uses.
@@ -71,6 +71,9 @@ pub struct SandboxConfig {
     pub sysctls: BTreeMap<String, String>,
     /// Network namespace.
     pub network: SharedMode,
+    /// Named networks and additional host names. A client of the daemon's socket requests them; no annotation can.
+    #[serde(default)]
+    pub named: PodNetworks,
     /// IPC namespace and `/dev/shm`.
     pub ipc: SharedMode,
     /// Default PID namespace of its containers.

@@ -45,6 +45,9 @@ pub(crate) struct SandboxRecord {
     pub(crate) stage: String,
     pub(crate) netns: Option<PathBuf>,
     pub(crate) attachment: Option<Attachment>,
+    /// Whether it got a resolver when it joined a named network while it was running.
+    #[serde(default)]
+    pub(crate) has_resolver: bool,
     /// Limits of the pod after the last update; `None` means those of the original request.
     #[serde(default)]
     pub(crate) resources: Option<oci::Resources>,
@@ -66,6 +69,7 @@ impl SandboxRecord {
             stage: String::new(),
             netns: None,
             attachment: None,
+            has_resolver: false,
             resources: None,
             overhead: None,
             timeline: Timeline::default(),

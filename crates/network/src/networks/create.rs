@@ -1,0 +1,142 @@
+//! Creates networks.
+
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use rtnl::subnet::Subnet;
+
+use crate::{
+    AddressPool, Driver, Error, Network, NetworkDefinition, NetworkRequest,
+    ipam::Range,
+    named::{self, Options, Plan, random, unique_local},
+    network::Inner,
+};
+
+/// Attempts to find a random IPv6 subnet that is free. The first one nearly always is.
+const ATTEMPTS: usize = 8;
+
+impl Network {
+    /// Creates a named network: chooses the subnets that the request does not have, and stores the definition. No kernel
+    /// object is created. It survives a reboot once this returns.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an invalid request or a subnet that is in use, [`Error::NetworkExists`], or the error of
+    /// the disk.
+    pub async fn create_network(&self, request: NetworkRequest) -> Result<NetworkDefinition, Error> {
+        let plan = request.parse()?;
+        let inner = Arc::clone(&self.inner);
+        let changes = Arc::clone(&inner.named.changes).lock_owned().await;
+        let work = move || {
+            let _changes = changes;
+            create(&inner, plan, request)
+        };
+        let created = offload::blocking(work).await;
+        created.map_err(|e| Error::kernel("create", "network", std::io::Error::other(e)))?
+    }
+}
+
+fn create(inner: &Inner, plan: Plan, request: NetworkRequest) -> Result<NetworkDefinition, Error> {
+    let named = inner.named.list();
+    if named.iter().any(|other| other.name == plan.name) {
+        return Err(Error::NetworkExists(plan.name));
+    }
+    let wrong = |reason: String| Error::config(format!("create network {}", plan.name), reason);
+    check_link(inner, &plan)?;
+    let mut taken: Vec<Subnet> = named.iter().flat_map(|other| other.subnets.iter().map(|pool| pool.subnet)).collect();
+    taken.extend(inner.built_in.bridge().map(|options| options.subnets()).unwrap_or_default());
+    let routes = inner.bridges.routes()?;
+    for pool in &plan.subnets {
+        if let Some(other) = taken.iter().find(|other| other.overlaps(pool.subnet)) {
+            return Err(wrong(format!(
+                "subnet {} overlaps with {other}, which another network of pods has",
+                pool.subnet
+            )));
+        }
+        // The subnet of a macvlan or ipvlan is that of a network that the node is in.
+        let takes = |route: &&Subnet| pool.subnet.overlaps(**route) && route.prefix >= pool.subnet.prefix;
+        if let Some(route) = routes.iter().find(takes).filter(|_| plan.driver == Driver::Bridge) {
+            return Err(wrong(format!("the node has a route to {route}, which subnet {} would take", pool.subnet)));
+        }
+    }
+    taken.extend(plan.subnets.iter().map(|pool| pool.subnet));
+    taken.extend(routes);
+    let mut subnets = plan.subnets.clone();
+    let has = |subnets: &[AddressPool], ipv6: bool| subnets.iter().any(|pool| pool.subnet.address.is_ipv6() == ipv6);
+    if !has(&subnets, false) && !has(&subnets, true) || plan.needs_ipv6 && !has(&subnets, false) {
+        let subnet = inner.pools.choose(false, &taken).ok_or_else(|| {
+            wrong("every subnet of network.address_pools is in use; add a pool, or use --subnet".to_owned())
+        })?;
+        subnets.insert(0, whole(subnet).map_err(wrong)?);
+    }
+    if plan.needs_ipv6 {
+        subnets.push(whole(free_ipv6(inner, &taken)?).map_err(wrong)?);
+    }
+    let definition = NetworkDefinition {
+        id: new_id()?,
+        name: plan.name,
+        created_at: now(),
+        driver: plan.driver,
+        subnets,
+        internal: request.internal,
+        attachable: request.attachable,
+        labels: request.labels,
+        options: request.options,
+    };
+    if definition.subnets.iter().any(|pool| named::parts(pool).is_empty()) {
+        let reason = "its ranges have no address for a pod; use a larger subnet or ip-range";
+        return Err(Error::config(format!("create network {}", definition.name), reason));
+    }
+    inner.named.add(definition).map(|definition| NetworkDefinition::clone(&definition))
+}
+
+/// Refuses a bridge whose name a link has, and a parent that does not exist.
+fn check_link(inner: &Inner, plan: &Plan) -> Result<(), Error> {
+    let wrong = |reason: String| Error::config(format!("create network {}", plan.name), reason);
+    let exists = |name: &str| inner.bridges.has_link(name);
+    match &plan.options {
+        Options::Bridge(options) => {
+            let Some(name) = &options.name else { return Ok(()) };
+            let is_taken = inner.named.list().iter().any(|other| other.bridge().as_ref() == Some(name));
+            let is_built_in = inner.built_in.bridge().is_some_and(|built_in| built_in.bridge == *name);
+            match is_taken || is_built_in || exists(name)? {
+                true => Err(wrong(format!("a link {name} exists already; choose another bridge name"))),
+                false => Ok(()),
+            }
+        }
+        Options::Child(options) => match exists(&options.parent)? {
+            true => Ok(()),
+            false => Err(wrong(format!("parent {} is not a link of this node; see: ip link", options.parent))),
+        },
+    }
+}
+
+fn whole(subnet: Subnet) -> Result<AddressPool, String> {
+    let gateway = Range::whole(subnet)?.gateway;
+    Ok(AddressPool { subnet, gateway, ip_range: None, reserved: Default::default() })
+}
+
+fn free_ipv6(inner: &Inner, taken: &[Subnet]) -> Result<Subnet, Error> {
+    if let Some(subnet) = inner.pools.choose(true, taken) {
+        return Ok(subnet);
+    }
+    for _ in 0..ATTEMPTS {
+        let subnet = unique_local()?;
+        if !taken.iter().any(|other| other.overlaps(subnet)) {
+            return Ok(subnet);
+        }
+    }
+    Err(Error::config("IPv6 subnet", "no free unique local subnet was found; use --subnet"))
+}
+
+fn new_id() -> Result<String, Error> {
+    let mut bytes = [0; 32];
+    random(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
