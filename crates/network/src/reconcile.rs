@@ -68,7 +68,7 @@ impl Network {
         self.inner.unfinished.load(Ordering::Relaxed)
     }
 
-    /// Removes the built-in bridge and our nftables tables, and turns forwarding off if we turned it on. For tests and
+    /// Removes the bridges of the built-in network and of named ones, and our nftables tables, and turns forwarding off if we turned it on. For tests and
     /// uninstallation.
     ///
     /// # Errors
@@ -83,6 +83,9 @@ impl Network {
         let work = move || {
             if let Some(options) = inner.built_in.bridge() {
                 inner.bridges.delete(&options.bridge)?;
+            }
+            for bridge in inner.named.list().iter().filter_map(|definition| definition.bridge()) {
+                inner.bridges.delete(&bridge)?;
             }
             inner.firewall.delete()?;
             bridge::restore_forwarding(&inner.state)

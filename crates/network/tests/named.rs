@@ -15,7 +15,7 @@ use std::{
 
 use netns::Namespace;
 use network::{Driver, Error, Network, NetworkChoice, NetworkRequest, PodRef, SubnetRequest};
-use node::{Pod, attach_pod, config, ns_path, on_a_node, open, pod_ref};
+use node::{Pod, attach_pod, config, ns_path, on_a_node, open, pod_ref, serve, tcp};
 use testbed::shell;
 
 const RESOLVER: &str = "127.0.0.11:53";
@@ -265,6 +265,53 @@ fn macvlan_networks_connect_pods_through_a_link_of_the_node() {
             network.detach(&pod.id).await.expect("detach");
         }
         network.remove_network("lan").await.expect("remove");
+        network.settle().await;
+    });
+}
+
+/// Reports whether a pod reaches a port within half a second.
+fn reaches(pod: &Pod, address: &str) -> bool {
+    let address: SocketAddr = address.parse().expect("address");
+    let connected = pod.ns.enter(move || TcpStream::connect_timeout(&address, Duration::from_millis(500)));
+    // The server responds at once, and ends with a broken pipe otherwise.
+    connected.expect("enter").is_ok_and(|mut stream| stream.read_to_string(&mut String::new()).is_ok())
+}
+
+#[test]
+fn named_networks_are_separated_except_for_published_ports() {
+    on_a_node(|| async {
+        shell("ip link add up0 type bridge && ip addr add 192.0.2.1/24 dev up0 && ip link set up0 up");
+        let network = open(config());
+        create(&network, "shop", "10.91.0.0/24", false).await;
+        create(&network, "vault", "10.92.0.0/24", true).await;
+        let options = [("com.docker.network.bridge.enable_icc".to_owned(), "false".to_owned())];
+        let request = NetworkRequest { name: "quiet".into(), options: options.into(), ..NetworkRequest::default() };
+        network.create_network(request).await.expect("create");
+        let reference = PodRef { named: Some(vec![choice("shop")]), ..pod_ref(1) };
+        let shop = attach_pod(&network, 1, &reference, &[tcp(8080, 80)]).await.expect("attach");
+        let other = attach(&network, 2, vec![choice("shop")]).await.expect("attach");
+        let vault = attach(&network, 3, vec![choice("vault")]).await.expect("attach");
+        let inner = attach(&network, 4, vec![choice("vault")]).await.expect("attach");
+        let quiet = attach(&network, 5, vec![choice("quiet")]).await.expect("attach");
+        let mute = attach(&network, 6, vec![choice("quiet")]).await.expect("attach");
+        let plain = node::attach(&network, 7, &[]).await;
+        for pod in [&shop, &vault, &mute, &plain] {
+            serve(&pod.ns, "0.0.0.0:80");
+        }
+        let web = |pod: &Pod| format!("{}:80", pod.ip());
+        assert!(reaches(&other, &web(&shop)), "in one network");
+        assert!(reaches(&inner, &web(&vault)), "in an internal network");
+        assert!(!reaches(&quiet, &web(&mute)), "without inter-container communication");
+        for (from, to) in [(&plain, &shop), (&shop, &plain), (&quiet, &shop), (&other, &vault), (&vault, &shop)] {
+            assert!(!reaches(from, &web(to)), "{} → {}", from.ip(), to.ip());
+        }
+        // A published port is open to all, except to pods without a way out.
+        for (pod, is_open) in [(&plain, true), (&quiet, true), (&other, true), (&vault, false)] {
+            assert_eq!(reaches(pod, "192.0.2.1:8080"), is_open, "{}", pod.ip());
+        }
+        for pod in [&shop, &other, &vault, &inner, &quiet, &mute, &plain] {
+            network.detach(&pod.id).await.expect("detach");
+        }
         network.settle().await;
     });
 }

@@ -143,3 +143,61 @@ fn requests_that_are_not_valid_are_refused() {
     node.remove_all_pods();
     node.end();
 }
+
+#[test]
+fn a_pod_has_several_networks_and_joins_and_leaves_them_while_it_runs() {
+    let mut node = node();
+    for (name, subnet) in [("front", "10.96.0.0/24"), ("back", "10.97.0.0/24")] {
+        node.pinion(&["network", "create", "--subnet", subnet, name]).ok();
+    }
+    let hosts = ["--add-host", "gate:host-gateway", "--add-host", "six=[fd00::9]", "--dns", "10.96.0.53"];
+    run(&node, "both", &[&["--network", "front", "--network", "back:alias=b", "-p", "8080:80"][..], &hosts].concat())
+        .ok();
+    run(&node, "plain", &["--dns-search", "example.test"]).ok();
+    run(&node, "alone", &["--network", "none"]).ok();
+    let routes = exec(&node, "both", "ip route; cat /etc/hosts").ok();
+    assert!(routes.contains("default via 10.96.0.1 dev eth0") && routes.contains("10.97.0.0/24 dev eth1"), "{routes}");
+    for line in ["10.96.0.1\tgate", "fd00::9\tsix", "10.97.0.2\tboth"] {
+        assert!(routes.contains(line), "{line}: {routes}");
+    }
+    assert_eq!(exec(&node, "alone", "ip -o link | cut -d: -f2").ok().trim(), "lo");
+    let plain = exec(&node, "plain", "cat /etc/resolv.conf").ok();
+    assert!(plain.contains("search example.test") && !plain.contains("127.0.0.11"), "{plain}");
+    // A published port of the first network; the node has no other address than loopback.
+    node.pinion(&["exec", "both", "sh", "-c", "httpd -p 80 -h /www"]).ok();
+    wait_until("the published port responds", || {
+        node.run("curl", &["-fsS", "-m", "2", "http://127.0.0.1:8080/"]).stdout.contains("hello from a pod")
+    });
+    let taken = run(&node, "taken", &["--network", "back", "-p", "8080:80"]);
+    assert!(taken.code == Some(125) && taken.stderr.contains("8080"), "{taken:?}");
+
+    // A pod of the default network joins one, and is found there.
+    assert_ne!(exec(&node, "both", "nslookup plain").code, Some(0));
+    node.pinion(&["network", "connect", "--ip", "10.97.0.40", "--alias", "db", "back", "plain"]).ok();
+    assert!(exec(&node, "both", "nslookup db && ping -c 1 -w 5 plain").ok().contains("10.97.0.40"));
+    assert!(exec(&node, "plain", "ping -c 1 -w 5 both").ok().contains("10.97.0.2"));
+    let again = node.pinion(&["network", "connect", "back", "plain"]);
+    assert!(again.stderr.contains("connected to it already"), "{again:?}");
+    for (pod, reason) in [("alone", "--network none"), ("nothing", "no pod or container")] {
+        let refused = node.pinion(&["network", "connect", "back", pod]);
+        assert!(refused.code == Some(1) && refused.stderr.contains(reason), "{refused:?}");
+    }
+    node.kill_daemon();
+    node.start_daemon();
+    wait_until("names are resolved again", || exec(&node, "both", "nslookup db").code == Some(0));
+    node.pinion(&["network", "disconnect", "back", "plain"]).ok();
+    assert!(!exec(&node, "plain", "ip -o link").ok().contains("eth1"));
+    assert_ne!(exec(&node, "both", "nslookup db").code, Some(0));
+    let not_connected = node.pinion(&["network", "disconnect", "back", "plain"]);
+    assert!(not_connected.stderr.contains("is not connected"), "{not_connected:?}");
+    node.pinion(&["network", "disconnect", "-f", "back", "plain"]).ok();
+    // The default route follows when the first network is left.
+    node.pinion(&["network", "disconnect", "front", "both"]).ok();
+    let routes = exec(&node, "both", "ip route").ok();
+    assert!(routes.contains("default via 10.97.0.1 dev eth1"), "{routes}");
+    let listed = node.pinion(&["--json", "pods"]).json().to_string();
+    assert!(listed.contains("10.97.0.2") && !listed.contains("10.96.0.2"), "{listed}");
+    node.remove_all_pods();
+    assert_eq!(node.pinion(&["network", "prune"]).ok().lines().count(), 2);
+    node.end();
+}

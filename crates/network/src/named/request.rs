@@ -28,7 +28,7 @@ pub struct NetworkRequest {
     pub name: String,
     /// Name of the driver; empty: `bridge`.
     pub driver: String,
-    /// Requested subnets; without one of a family that the network has, a free one is chosen.
+    /// Requested subnets; without one of IPv4 a free one is chosen.
     pub subnets: Vec<SubnetRequest>,
     /// Whether the network has an IPv6 subnet, too.
     pub ipv6: bool,
@@ -86,11 +86,7 @@ impl NetworkRequest {
         let driver: Driver = if self.driver.is_empty() { Driver::Bridge } else { self.driver.parse()? };
         let options = Options::parse(driver, &self.options)?;
         let subnets = self.pools()?;
-        let has = |ipv6: bool| subnets.iter().any(|pool| pool.subnet.address.is_ipv6() == ipv6);
-        if has(true) && !has(false) && driver != Driver::Bridge {
-            return Err("a subnet of IPv4 is missing; add --subnet".into());
-        }
-        let needs_ipv6 = self.ipv6 && !has(true);
+        let needs_ipv6 = self.ipv6 && !subnets.iter().any(|pool| pool.subnet.address.is_ipv6());
         Ok(Plan { name: self.name.clone(), driver, options, subnets, needs_ipv6 })
     }
 

@@ -59,9 +59,14 @@ impl Store {
             entries => entries.map_err(|e| Error::path("read", directory, e))?.flatten().collect(),
         };
         for path in entries.into_iter().map(|entry| entry.path()) {
-            let is_definition = path.extension().is_some_and(|extension| extension == "json");
-            if !is_definition {
-                continue;
+            match path.extension().and_then(|extension| extension.to_str()) {
+                Some("json") => {}
+                // A daemon was killed before the network was created. If the removal fails, the file is harmless.
+                Some("new") => {
+                    let _ = fs::remove_file(&path);
+                    continue;
+                }
+                _ => continue,
             }
             match read(&path) {
                 Ok(definition) => {

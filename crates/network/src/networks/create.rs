@@ -63,8 +63,7 @@ fn create(inner: &Inner, plan: Plan, request: NetworkRequest) -> Result<NetworkD
     taken.extend(plan.subnets.iter().map(|pool| pool.subnet));
     taken.extend(routes);
     let mut subnets = plan.subnets.clone();
-    let has = |subnets: &[AddressPool], ipv6: bool| subnets.iter().any(|pool| pool.subnet.address.is_ipv6() == ipv6);
-    if !has(&subnets, false) && !has(&subnets, true) || plan.needs_ipv6 && !has(&subnets, false) {
+    if !subnets.iter().any(|pool| pool.subnet.address.is_ipv4()) {
         let subnet = inner.pools.choose(false, &taken).ok_or_else(|| {
             wrong("every subnet of network.address_pools is in use; add a pool, or use --subnet".to_owned())
         })?;

@@ -15,7 +15,7 @@ use crate::{
     Error, SharedMode,
     error::failed,
     namespaces::{SharedResource, files, hostname},
-    operation::{blocking, failpoint, to_completion, with_timeout},
+    operation::{blocking, failpoint, to_completion, with_timeout, with_undo},
     parts::Parts,
     store::{Sandbox, SandboxPhase},
 };
@@ -48,21 +48,32 @@ async fn connect_locked(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>, choice: &Net
     let attachment = network.connect(&pod_ref(sandbox)?, &namespace, &path, choice).await?;
     failpoint::reach("connect.attached");
     let interface = attachment.interface.clone();
+    let finished = finish(parts, sandbox, &namespace, attachment).await;
+    let Err(error) = finished else { return Ok(()) };
+    let unrecorded = parts.registry.update_sandbox(sandbox, |record| remove(&mut record.attachment, &interface));
+    let undone = network.undo_unrecorded(sandbox.id().as_str(), &interface).await.map_err(Error::from);
+    Err(with_undo(error, unrecorded.and(undone)))
+}
+
+/// Records an attachment that was made, and does what follows from it.
+async fn finish(
+    parts: &Arc<Parts>,
+    sandbox: &Arc<Sandbox>,
+    namespace: &netns::Namespace,
+    attachment: Attachment,
+) -> Result<(), Error> {
     let is_first = !sandbox.has_resolver();
-    let recorded = parts.registry.update_sandbox(sandbox, |record| {
+    if is_first {
+        // A process of the pod may have its port.
+        parts.serve_names(sandbox, namespace)?;
+    }
+    parts.registry.update_sandbox(sandbox, |record| {
         record.has_resolver = true;
         add(&mut record.attachment, attachment);
-    });
-    if let Err(error) = recorded {
-        return Err(match network.undo_unrecorded(sandbox.id().as_str(), &interface).await {
-            Ok(()) => error,
-            Err(undo) => Error { message: format!("{}; rolling back: {undo}", error.message), ..error },
-        });
-    }
+    })?;
     failpoint::reach("connect.recorded");
-    network.ensure_default_routes(sandbox.id().as_str(), &namespace)?;
+    parts.node.network.ensure_default_routes(sandbox.id().as_str(), namespace)?;
     if is_first {
-        parts.serve_names(sandbox, &namespace)?;
         write_files(parts, sandbox).await?;
         for container in parts.registry.containers_of(sandbox.id()) {
             parts.add_container_name(sandbox, &container);
