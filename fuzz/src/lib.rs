@@ -7,6 +7,7 @@
 //! ```text
 //! spec.rs         bytes → oci::Spec → container::Plan: an error or a plan; serialising loses nothing
 //! seccomp.rs      bytes → a profile → a filter that agrees with the reference evaluation of the profile
+//! dns.rs          bytes → a query of DNS: refused, or answered within 512 bytes
 //! spdy.rs         bytes → frames: bounded and deterministic
 //! websocket.rs    bytes → data of channels: independent of how the bytes are split
 //! reference.rs    a simple evaluation of seccomp profiles
@@ -16,12 +17,14 @@
 #![forbid(unsafe_code)]
 
 mod bpf;
+mod dns;
 mod reference;
 mod seccomp;
 mod spdy;
 mod spec;
 mod websocket;
 
+pub use dns::dns;
 pub use seccomp::seccomp;
 pub use spdy::spdy;
 pub use spec::spec;

@@ -87,3 +87,8 @@ fn spdy() {
 fn websocket() {
     replay("websocket", fuzz::websocket);
 }
+
+#[test]
+fn dns() {
+    replay("dns", fuzz::dns);
+}
