@@ -14,6 +14,8 @@ use crate::{
     network::Inner,
 };
 
+/// Prefix of a route whose destinations are not the Internet, in bits.
+const ROUTE_BITS_MIN: u8 = 8;
 /// Attempts to find a random IPv6 subnet that is free. The first one nearly always is.
 const ATTEMPTS: usize = 8;
 
@@ -61,7 +63,8 @@ fn create(inner: &Inner, plan: Plan, request: NetworkRequest) -> Result<NetworkD
         }
     }
     taken.extend(plan.subnets.iter().map(|pool| pool.subnet));
-    taken.extend(routes);
+    // Routes to a large part of the address space lead to the Internet, as those of a VPN do.
+    taken.extend(routes.into_iter().filter(|route| route.prefix >= ROUTE_BITS_MIN));
     let mut subnets = plan.subnets.clone();
     if !subnets.iter().any(|pool| pool.subnet.address.is_ipv4()) {
         let subnet = inner.pools.choose(false, &taken).ok_or_else(|| {

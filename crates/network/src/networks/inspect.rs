@@ -41,7 +41,7 @@ impl Network {
     /// # Errors
     /// When a record cannot be read.
     pub fn endpoints(&self, definition: &NetworkDefinition) -> Result<Vec<NetworkEndpoint>, Error> {
-        offload::in_place(|| self.inner.endpoints_of(definition))
+        offload::hand_over(|| self.inner.endpoints_of(definition))
     }
 }
 

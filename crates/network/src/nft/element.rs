@@ -37,6 +37,13 @@ pub(crate) struct Element {
     data: Vec<u8>,
 }
 
+impl Element {
+    /// Reports whether it is an element of a set.
+    pub(crate) fn is_in(&self, set: &str) -> bool {
+        self.set == set
+    }
+}
+
 fn padded_port(port: u16) -> [u8; 4] {
     let bytes = port.to_be_bytes();
     [bytes[0], bytes[1], 0, 0]

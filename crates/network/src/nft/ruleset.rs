@@ -13,7 +13,7 @@
 //!
 //!     chain martians   { type filter hook prerouting priority -300; policy accept;
 //!         iifname @bridges ip daddr & 255.0.0.0 == 127.0.0.0 drop }
-//!     chain forward    { type filter hook forward priority 0; policy accept;
+//!     chain forward    { type filter hook forward priority 0; policy accept;   # only with named networks
 //!         iifname . oifname @same accept
 //!         iifname @internal drop
 //!         oifname @internal drop
@@ -61,6 +61,11 @@ pub(crate) fn create(table: &Table, elements: &[Element]) -> Transaction {
     sets(&mut t, table.family);
     chains(&mut t);
     rules(&mut t, table.family);
+    // Packets of nodes without named networks do not pass through this chain.
+    if elements.iter().any(|element| element.is_in("named")) {
+        forward_chain(&mut t);
+        forward_rules(&mut t);
+    }
     add_elements(&mut t, elements);
     t
 }
@@ -125,12 +130,10 @@ fn sets(t: &mut Transaction, family: Family) {
 
 fn chains(t: &mut Transaction) {
     const PREROUTING: u32 = 0;
-    const FORWARD: u32 = 2;
     const OUTPUT: u32 = 3;
     const POSTROUTING: u32 = 4;
     let hooked = [
         ("martians", "filter", PREROUTING, -300),
-        ("forward", "filter", FORWARD, 0),
         ("prerouting", "nat", PREROUTING, -100),
         ("output", "nat", OUTPUT, -100),
         ("postrouting", "nat", POSTROUTING, 100),
@@ -139,15 +142,24 @@ fn chains(t: &mut Transaction) {
         m.text(3, "node_ports");
     });
     for (name, kind, hook, priority) in hooked {
-        t.create(NEWCHAIN, |m| {
-            m.text(3, name);
-            m.nest(4, |m| {
-                m.big_endian(1, hook);
-                m.big_endian(2, i32::cast_unsigned(priority));
-            });
-            m.text(7, kind);
-        });
+        hooked_chain(t, name, kind, hook, priority);
     }
+}
+
+fn hooked_chain(t: &mut Transaction, name: &str, kind: &str, hook: u32, priority: i32) {
+    t.create(NEWCHAIN, |m| {
+        m.text(3, name);
+        m.nest(4, |m| {
+            m.big_endian(1, hook);
+            m.big_endian(2, i32::cast_unsigned(priority));
+        });
+        m.text(7, kind);
+    });
+}
+
+fn forward_chain(t: &mut Transaction) {
+    const FORWARD: u32 = 2;
+    hooked_chain(t, "forward", "filter", FORWARD, 0);
 }
 
 fn rule(t: &mut Transaction, chain: &str, expressions: impl FnOnce(&mut Batch)) {
@@ -176,7 +188,6 @@ fn rules(t: &mut Transaction, family: Family) {
     if family == Family::V4 {
         loopback_rules(t);
     }
-    forward_rules(t);
     node_port_rules(t, family);
     masquerade_rules(t, family);
 }

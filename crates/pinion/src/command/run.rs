@@ -16,7 +16,7 @@ use std::{collections::HashMap, path::Path};
 
 use cri_proto::{
     REPORT_FORMAT,
-    pinion::{InfoRequest, PullRequest},
+    pinion::{InfoRequest, ListNetworksRequest, PullRequest},
     v1,
 };
 use pod::{START_ERROR, annotation};
@@ -51,6 +51,10 @@ async fn run_container(mut client: Client, args: Args) -> Result<u8, Failure> {
         ));
     }
     let messages = messages::Messages::new(&args).map_err(Failure::usage)?;
+    if messages.networks.has_metadata() {
+        // An older daemon ignores the metadata, and would use the network of all pods.
+        client.native.list_networks(ListNetworksRequest {}).await?;
+    }
     let image = image(&mut client, &args).await?;
     // From here on a signal must not end this program before it has removed what it created.
     let signals = Signals::catch()?;

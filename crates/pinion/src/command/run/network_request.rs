@@ -66,7 +66,12 @@ impl Networks {
 
     /// Whether anything was requested that only a new pod can get.
     pub(super) fn is_requested(&self) -> bool {
-        self.request != PodNetworks::default() || self.dns.is_some()
+        self.has_metadata() || self.dns.is_some()
+    }
+
+    /// Whether the daemon has to know named networks.
+    pub(super) fn has_metadata(&self) -> bool {
+        self.request != PodNetworks::default()
     }
 
     pub(super) fn dns(&self) -> Option<v1::DnsConfig> {
@@ -76,7 +81,7 @@ impl Networks {
     /// Adds what was requested to the metadata of a request.
     pub(super) fn add_to<T>(&self, message: T) -> Result<Request<T>, String> {
         let mut request = Request::new(message);
-        if self.request != PodNetworks::default() {
+        if self.has_metadata() {
             let text = serde_json::to_vec(&self.request).map_err(|error| error.to_string())?;
             request.metadata_mut().insert_bin(NETWORK_METADATA, MetadataValue::from_bytes(&text));
         }

@@ -33,8 +33,11 @@ impl FromStr for Network {
             None => (text, String::new()),
         };
         let mut choice = NetworkChoice { network: name.to_owned(), ..NetworkChoice::default() };
-        for setting in settings.split(',').filter(|setting| !setting.is_empty()) {
+        for setting in settings.split(',').filter(|_| name != "container").filter(|setting| !setting.is_empty()) {
             set(&mut choice, setting)?;
+        }
+        if name == "container" {
+            return Err("containers share a network in a pod; use --pod NAME for both".to_owned());
         }
         let is_plain = choice == NetworkChoice { network: name.to_owned(), ..NetworkChoice::default() };
         match name {
