@@ -33,6 +33,8 @@ impl Engine {
             subnet: "10.85.0.0/16".into(),
             subnet6: None,
             selectable: Vec::new(),
+            definitions_dir: "/run/pinion/definitions".into(),
+            address_pools: Vec::new(),
         };
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.map_err(|e| Failure(format!("start the async runtime: {e}")))?;
