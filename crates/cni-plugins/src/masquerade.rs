@@ -18,6 +18,8 @@ use crate::{Error, Request, hash};
 const TABLE: &str = "cni_plugins_masquerade";
 const CHAIN: &str = "masq_checks";
 const POSTROUTING: &str = "postrouting";
+/// Number of rules of the base chain: two for multicast, and one that leads to the rules of pods.
+const POSTROUTING_RULES: usize = 3;
 /// Digits of the hash of a network.
 const DIGITS: usize = 16;
 const NFPROTO_IPV4: u8 = 2;
@@ -57,13 +59,18 @@ pub(crate) fn add(request: &Request, addresses: &[Subnet]) -> Result<(), Error> 
     let comment = comment(&request.network, &request.interface, &request.container);
     let hash = instance(&request.network, &request.interface, &request.container);
     let old = rules(&mut socket, &table, CHAIN).map_err(fail)?;
+    let base = rules(&mut socket, &table, POSTROUTING).map_err(fail)?;
     let mut t = Transaction::new(&table);
     t.create_table();
     t.create_chain(CHAIN, None);
-    t.create_chain(POSTROUTING, Some(Hook { kind: "nat", number: 4, priority: 100 }));
-    t.flush_chain(POSTROUTING);
-    multicast_rules(&mut t);
-    t.append_rule(POSTROUTING, "", |m| e::verdict(m, e::GOTO, Some(CHAIN)));
+    // The reference plugin makes these rules again for each pod. Deleting rules makes the close of the socket wait for all
+    // processors.
+    if base.len() != POSTROUTING_RULES {
+        t.create_chain(POSTROUTING, Some(Hook { kind: "nat", number: 4, priority: 100 }));
+        t.flush_chain(POSTROUTING);
+        multicast_rules(&mut t);
+        t.append_rule(POSTROUTING, "", |m| e::verdict(m, e::GOTO, Some(CHAIN)));
+    }
     for rule in old.iter().filter(|rule| rule.comment.starts_with(&hash)) {
         t.delete_rule(CHAIN, rule.handle);
     }

@@ -41,8 +41,10 @@ impl Network {
         inner.programs.progress.cancel_check(sandbox);
         self.stop_names(sandbox);
         let work = async move {
+            // Under the lock: an attachment that is being made is one of them.
+            let _lock = inner.locks.acquire(&id).await;
             let keys = offload::in_place(|| keys_in_reverse(&inner, &id))?;
-            undo(&inner, &keys).await
+            undo_all(&inner, &keys).await
         };
         let began = Instant::now();
         let finished = tokio::spawn(work.in_current_span()).await;
@@ -80,10 +82,16 @@ pub(crate) fn call<'a>(record: &'a Record, ns_path: Option<&'a Path>) -> Call<'a
     }
 }
 
-/// Undoes attachments of one sandbox after acquiring its lock.
+/// Undoes attachments of one sandbox after acquiring its lock, except those that were made (again) in the meantime.
 pub(crate) async fn undo(inner: &Arc<Inner>, keys: &[AttachmentKey]) -> Result<(), Error> {
     let Some(first) = keys.first() else { return Ok(()) };
     let _lock = inner.locks.acquire(first.sandbox()).await;
+    let is_left = |key: &&AttachmentKey| !lock(&inner.session).contains(*key);
+    let keys: Vec<AttachmentKey> = keys.iter().filter(is_left).cloned().collect();
+    undo_all(inner, &keys).await
+}
+
+async fn undo_all(inner: &Arc<Inner>, keys: &[AttachmentKey]) -> Result<(), Error> {
     let mut failures = Vec::new();
     for key in keys {
         failures.extend(undo_locked(inner, key, None).await.err());

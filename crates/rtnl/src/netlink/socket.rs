@@ -95,6 +95,9 @@ impl Socket {
     /// Sends all messages at once and waits until the kernel has processed them; returns the first error. Messages
     /// after a failed one are processed too, except within an nftables transaction.
     pub fn request(&mut self, batch: Batch) -> Result<(), Refusal> {
+        if batch.is_empty() {
+            return Ok(());
+        }
         let last = batch.len().saturating_sub(1);
         self.request_acknowledged(batch, last)
     }
@@ -109,6 +112,9 @@ impl Socket {
 
     /// Like `request`, but returns every error, for requests of which some may fail.
     pub fn request_each(&mut self, mut batch: Batch) -> Result<Vec<Refusal>, Refusal> {
+        if batch.is_empty() {
+            return Ok(Vec::new());
+        }
         let last = batch.len().saturating_sub(1);
         batch.flag(last, ACK);
         let mut refusals = Vec::new();
