@@ -170,7 +170,7 @@ impl Programs {
             in_process::run(kind, command, config, invocation).await.map_err(RunError::Other)
         };
         let (mut is_success, mut output) = run(config, invocation).await?;
-        if !is_success && command == "DEL" {
+        if !is_success && command == "DEL" && !is_of_system(&output) {
             // What the pod requested may be the reason: it failed to be attached for the same one, and must still go.
             let (config, invocation) = in_process::without_requests(config, invocation);
             let (is_deleted, second) = run(&config, &invocation).await?;
@@ -376,4 +376,9 @@ fn excerpt(bytes: &[u8]) -> String {
     let escaped: String =
         text.trim().chars().flat_map(|c| if c == '"' { vec!['"'] } else { c.escape_debug().collect() }).collect();
     if escaped.is_empty() { "nothing".into() } else { format!("{escaped}{more}") }
+}
+/// Reports whether the error of a built-in type is one of the kernel or of a file, which no request of the pod causes.
+fn is_of_system(output: &[u8]) -> bool {
+    const SYSTEM: u32 = 999;
+    serde_json::from_slice::<PluginError>(output).is_ok_and(|error| error.code == SYSTEM)
 }
