@@ -32,7 +32,7 @@
 //!
 //! Do not create sockets on io_uring's worker threads (`IOSQE_ASYNC`): such a thread may still be in another namespace.
 //!
-//! Requires Linux 4.11; [`Namespace::id`] requires 5.14 and is cheaper from 6.18 on. Requires `CAP_SYS_ADMIN`.
+//! Requires Linux 5.14 and `CAP_SYS_ADMIN`; [`Namespace::id`] is cheaper from 6.18 on.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]

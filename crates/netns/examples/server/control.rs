@@ -1,7 +1,7 @@
 //! Follows the pins, opens the listeners of each tenant, and serves the metrics page.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     io,
     net::{SocketAddr, TcpListener},
     path::PathBuf,
@@ -24,7 +24,7 @@ use super::{
 
 /// Most events of the watch that are handled at a time, so that the arrival of many tenants does not delay the others.
 const EVENTS: usize = 16;
-/// Most connections to the metrics page.
+/// Most descriptors of the control, most of which are connections to the metrics page.
 const SCRAPES_MAX: usize = 16;
 /// When a listener that could not be opened is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -70,7 +70,11 @@ pub(crate) struct Control {
     loads: Vec<usize>,
     /// The watch has more events.
     has_more: bool,
+    /// Tenants whose listeners could not be opened, and when they are tried again.
+    failed: VecDeque<NsId>,
     retry: Option<Instant>,
+    /// Number of connections to the metrics page so far.
+    scrapes: u64,
 }
 
 impl Control {
@@ -93,7 +97,9 @@ impl Control {
             loads: vec![0; mailboxes.len()],
             mailboxes,
             has_more: true,
+            failed: VecDeque::new(),
             retry: None,
+            scrapes: 0,
         })
     }
 
@@ -192,7 +198,8 @@ impl Control {
 
     /// Opens the listeners of a tenant and hands them to its shard; tries it again later if that fails.
     fn open(&mut self, id: NsId) {
-        let Some(known) = self.known.get_mut(&id) else { return };
+        // It may have been opened since it failed, by another name.
+        let Some(known) = self.known.get_mut(&id).filter(|known| known.counters.is_none()) else { return };
         let Some(name) = known.names.first().cloned() else { return };
         match listeners(&self.pins.join(&name), id, self.echo, self.http) {
             Ok(Some((echo, http))) => {
@@ -204,34 +211,44 @@ impl Control {
             // The name leads to another namespace by now: events follow.
             Ok(None) => {}
             Err(error) => {
-                // Once: the time of the next attempt is set for all that failed.
+                // Not for each attempt.
                 if self.retry.is_none() {
-                    eprintln!("server: tenant {name}: {error}");
+                    eprintln!("server: tenant {name}: {error}; trying again each second");
                 }
-                self.retry = Some(Instant::now() + RETRY);
+                self.failed.push_back(id);
+                self.retry.get_or_insert_with(|| Instant::now() + RETRY);
             }
         }
     }
 
+    /// Tries some of those that failed again, the others next time.
     fn retry_failed(&mut self) {
-        let failed: Vec<NsId> =
-            self.known.iter().filter(|(_, known)| known.counters.is_none()).map(|(id, _)| *id).take(EVENTS).collect();
-        let repeated = self.retry.take();
-        for id in &failed {
-            self.retry = self.retry.or(repeated);
-            self.open(*id);
+        self.retry = Some(Instant::now() + RETRY);
+        for _ in 0..self.failed.len().min(EVENTS) {
+            let id = self.failed.pop_front();
+            // It may be gone in the meantime.
+            id.into_iter().for_each(|id| self.open(id));
         }
-        let is_left = self.known.values().any(|known| known.counters.is_none());
-        self.retry = is_left.then(|| Instant::now() + RETRY);
+        if self.failed.is_empty() {
+            self.retry = None;
+        }
     }
 
     fn accept(&mut self, listener: netns::Key) -> Result<(), Error> {
         let Some((_, Source::Metrics(socket))) = self.events.get_mut(listener) else { return Ok(()) };
         // It fails if the client is gone again.
         let Ok(accepted) = accept_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) else { return Ok(()) };
-        if self.events.len() < SCRAPES_MAX {
-            self.events.add(OWN, Source::Scrape(Scrape::new(accepted)), Interest::Read)?;
+        self.scrapes += 1;
+        if self.events.len() >= SCRAPES_MAX {
+            let scrapes = self.events.of_namespace(OWN).filter_map(|(key, source)| match source {
+                Source::Scrape(scrape) => Some((scrape.number(), key)),
+                _ => None,
+            });
+            // The oldest one: a client that never reads its page must not keep others from theirs.
+            let oldest = scrapes.min_by_key(|(number, _)| *number);
+            oldest.into_iter().for_each(|(_, key)| drop(self.events.remove(key)));
         }
+        self.events.add(OWN, Source::Scrape(Scrape::new(accepted, self.scrapes)), Interest::Read)?;
         Ok(())
     }
 }

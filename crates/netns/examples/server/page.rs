@@ -25,6 +25,7 @@ pub(crate) struct Scrape {
     /// What is left of the page after that: the tenants, and the position of the next line.
     page: Option<(Vec<Arc<Counters>>, usize, usize)>,
     is_answered: bool,
+    number: u64,
 }
 
 impl AsFd for Scrape {
@@ -34,8 +35,14 @@ impl AsFd for Scrape {
 }
 
 impl Scrape {
-    pub(crate) fn new(socket: OwnedFd) -> Self {
-        Self { socket, input: Vec::new(), unsent: Vec::new(), page: None, is_answered: false }
+    /// `number` is that of the connection.
+    pub(crate) fn new(socket: OwnedFd, number: u64) -> Self {
+        Self { socket, input: Vec::new(), unsent: Vec::new(), page: None, is_answered: false, number }
+    }
+
+    /// Returns the number of the connection: a later one has a higher number.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Reads or writes once; returns what to wait for, or `None` at the end.

@@ -16,10 +16,10 @@ use super::{
     client::Measured,
     plan::{PINS, Strategy, name, pins, use_processors},
     report::{Case, Run, Series},
-    server::memory,
+    server::{memory, processor_time},
     vrf,
 };
-use crate::{engine::Failure, process::cpu_time};
+use crate::engine::Failure;
 
 /// A server that does not listen by then has failed.
 const START: Duration = Duration::from_secs(60);
@@ -152,8 +152,8 @@ impl Server {
         Ok(Self { process, pids, listening, is_program })
     }
 
-    fn cpu(&self) -> Result<Duration, Failure> {
-        self.pids.iter().map(|pid| cpu_time(pid.cast_signed())).sum()
+    fn cpu(&self) -> Duration {
+        self.pids.iter().map(|pid| processor_time(*pid)).sum()
     }
 
     /// Runs the client, and returns what it measured together with the processor time of the server.
@@ -173,9 +173,9 @@ impl Server {
         let mut lines = BufReader::new(output.take(4096)).lines();
         let mut line = || lines.next().transpose().map(Option::unwrap_or_default);
         let (_connected, _begin) = (line().map_err(fail)?, line().map_err(fail)?);
-        let before = self.cpu()?;
+        let before = self.cpu();
         let result = line().map_err(fail)?;
-        let cpu = self.cpu()?.saturating_sub(before);
+        let cpu = self.cpu().saturating_sub(before);
         let status = client.wait().map_err(fail)?;
         if !status.success() {
             return Err(Failure(format!("the client failed: {status}")));

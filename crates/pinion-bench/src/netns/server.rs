@@ -6,7 +6,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     process::{Child, Command, Stdio},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use netns::{EventLoop, Interest, Key, Namespace, NsId, ThreadGuard};
@@ -237,4 +237,15 @@ pub(super) fn memory(pid: u32) -> (u64, u64) {
         line.split_whitespace().next().and_then(|value| value.parse().ok()).unwrap_or(0)
     };
     (field("smaps_rollup", "Pss:"), field("status", "Threads:"))
+}
+
+/// Returns the time that the threads of a process were on a processor, to the nanosecond: the ticks of `/proc/<pid>/stat` are
+/// coarser than what each of many processes takes in a second.
+pub(super) fn processor_time(pid: u32) -> Duration {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let nanoseconds = tasks.filter_map(|task| {
+        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(nanoseconds.sum())
 }
