@@ -30,7 +30,9 @@ fn device(number: usize) -> String {
 /// When the kernel does not have VRF devices (`CONFIG_NET_VRF`), or ip(8) is not installed.
 pub(super) fn create(group: &PinGroup, tenants: usize) -> Result<(), Failure> {
     let namespace = Namespace::create()?;
-    let mut batch = String::new();
+    // Addresses of the VRFs must be found before that of `lo`: the rule of the table `local` comes after that of the VRFs
+    // (Documentation/networking/vrf.rst of the kernel).
+    let mut batch = "rule add pref 32765 lookup local\nrule del pref 0\n".to_owned();
     for number in 0..tenants {
         let (device, table) = (device(number), FIRST_TABLE + number);
         let _ = writeln!(batch, "link add {device} type vrf table {table}");
