@@ -65,6 +65,9 @@ fn leftovers_of_a_crash_are_removed() {
         }
         assert_eq!((pins.list().unwrap().len(), mounts()), (0, 0));
         assert_eq!(fs::read_dir(PUBLIC).unwrap().count(), 1, "only the store remains");
+        fs::remove_dir(STORE).unwrap();
+        pins.unpin("late").expect("nothing is pinned without a store");
+        assert!(pins.pin("late", &namespace).unwrap_err().to_string().starts_with("create pin "));
     });
 }
 

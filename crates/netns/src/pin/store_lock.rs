@@ -22,20 +22,25 @@ pub(crate) struct StoreLock {
 }
 
 impl StoreLock {
-    /// Locks the directory that a path leads to.
+    /// Locks the directory that a path leads to; returns `None` if it does not exist (anymore).
     ///
     /// # Errors
-    /// `ENOENT` if the store does not exist (anymore), `EWOULDBLOCK` if it was locked for ten seconds.
-    pub(crate) fn acquire(store: &Path) -> Result<Self, Error> {
+    /// `EWOULDBLOCK` if it was locked for ten seconds.
+    pub(crate) fn acquire(store: &Path) -> Result<Option<Self>, Error> {
         let fail = |e: Errno| Error::path("lock", store, e);
         loop {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let directory = openat(CWD, store, flags, Mode::empty()).map_err(fail)?;
+            let directory = match openat(CWD, store, flags, Mode::empty()) {
+                Err(Errno::NOENT) => return Ok(None),
+                opened => opened.map_err(fail)?,
+            };
             lock_briefly_held(&directory, HELD_MAX).map_err(|e| Error::path("lock", store, e))?;
             // A group may have been mounted on the store or removed from it while this call waited.
             let locked = place(&directory, "", AtFlags::EMPTY_PATH).map_err(fail)?;
-            if place(CWD, store, AtFlags::empty()).map_err(fail)? == locked {
-                return Ok(Self { _directory: directory });
+            match place(CWD, store, AtFlags::empty()) {
+                Ok(present) if present == locked => return Ok(Some(Self { _directory: directory })),
+                Ok(_) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(fail(errno)),
             }
         }
     }
