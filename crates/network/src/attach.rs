@@ -200,7 +200,7 @@ impl Step {
         let lease = || Bridges::lease(options, &leases, (&sandbox, &interface), &requested);
         let addresses = match lease() {
             // The links of pods that are being detached may free their addresses within milliseconds.
-            Err(Error::Exhausted { .. }) if self.inner.removal.is_busy() => {
+            Err(Error::Exhausted { .. } | Error::AddressTaken(_)) if self.inner.removal.is_busy() => {
                 self.inner.removal.settle()();
                 lease()?
             }

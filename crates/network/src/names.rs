@@ -11,9 +11,8 @@ use std::{
 };
 
 use crate::{
-    Error,
     attachment_key::AttachmentKey,
-    ledger::{Ledger, Record},
+    ledger::Record,
     named::{INTERNAL_KEY, NAME_KEY},
 };
 
@@ -160,16 +159,6 @@ impl NameTable {
         if let Some(network) = network {
             tables.remove(&network, LOCAL, key.as_str());
         }
-    }
-
-    /// Adds all attachments on record that are not leaving.
-    pub(crate) fn restore(&self, ledger: &Ledger) -> Result<(), Error> {
-        for (key, _) in ledger.names()?.into_iter().filter(|(_, is_leaving)| !is_leaving) {
-            if let Some(record) = ledger.get(&key)?.and_then(|entry| entry.record) {
-                self.attach(&record);
-            }
-        }
-        Ok(())
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Tables> {

@@ -156,15 +156,18 @@ impl Network {
         let secondary = ledger.names()?.into_iter().filter(|(key, _)| !key.is_primary());
         let multihomed = secondary.map(|(key, _)| key.sandbox().to_owned()).collect();
         let firewall = Firewall::open(&config.state_dir)?;
-        for record in ledger.all()?.into_iter().filter_map(|entry| entry.record) {
+        let names = Arc::new(NameTable::default());
+        for (key, is_leaving) in ledger.names()? {
+            let Some(record) = ledger.get(&key)?.and_then(|entry| entry.record) else { continue };
+            if !is_leaving {
+                names.attach(&record);
+            }
             firewall.remember(record.key().as_str(), &record.ports, record.mappings());
             let chain = recorded_chain(&built_in, record.list.as_ref());
             if let Some(options) = chain.ok().as_ref().and_then(|chain| chain.bridge()) {
                 firewall.remember_network(&options.bridge, &options.subnets(), options.masquerade, options.scope());
             }
         }
-        let names = Arc::new(NameTable::default());
-        names.restore(&ledger)?;
         let metrics = Arc::new(Metrics::default());
         let inner = Inner {
             built_in,

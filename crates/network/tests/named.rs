@@ -15,7 +15,7 @@ use std::{
 
 use netns::Namespace;
 use network::{Driver, Error, Network, NetworkChoice, NetworkRequest, PodRef, SubnetRequest};
-use node::{Pod, attach_pod, config, ns_path, on_a_node, open, pod_ref, serve, tcp};
+use node::{Pod, attach_pod, config, ns_path, on_a_node, open, pod_ref, pod_with, serve, tcp};
 use testbed::shell;
 
 const RESOLVER: &str = "127.0.0.11:53";
@@ -205,6 +205,9 @@ fn a_pod_joins_and_leaves_networks_while_it_runs() {
         let routes = || shell("nsenter --net=/run/netns/pod-1 ip -4 route");
         assert!(!routes().contains("default"), "an internal network has no default route: {}", routes());
         let reference = pod_ref(1);
+        // Every network is selectable on this node, but by an annotation only those of its CNI directory.
+        let annotated = attach_pod(&network, 9, &pod_with(9, "shop"), &[]).await.map(|pod| pod.id);
+        assert!(matches!(annotated, Err(Error::Selection { .. })), "{annotated:?}");
         let requested = NetworkChoice { ips: vec!["10.91.0.77".parse().expect("address")], ..choice("shop") };
         let attachment = network.connect(&reference, &pod.ns, &ns_path(1), &requested).await.expect("connect");
         assert_eq!((attachment.interface.as_str(), attachment.network.as_str()), ("eth1", "shop"));
@@ -212,12 +215,17 @@ fn a_pod_joins_and_leaves_networks_while_it_runs() {
         assert!(routes().contains("default via 10.91.0.1 dev eth1"), "{}", routes());
         let again = network.connect(&reference, &pod.ns, &ns_path(1), &choice("shop")).await;
         assert!(again.expect_err("twice").to_string().contains("connected to it already"));
-        let taken = attach(&network, 2, vec![requested]).await.map(|pod| pod.id);
+        let taken = attach(&network, 2, vec![requested.clone()]).await.map(|pod| pod.id);
         assert!(matches!(taken, Err(Error::AddressTaken(_))), "{taken:?}");
         let shop = network.network("shop").expect("the network");
         assert!(matches!(network.remove_network("shop").await, Err(Error::NetworkInUse { .. })));
         network.disconnect(&pod.id, &shop).await.expect("disconnect");
         assert!(!shell("nsenter --net=/run/netns/pod-1 ip -o link").contains("eth1"));
+        // An address is free as soon as its pod was removed, although its link is deleted in the background.
+        for _ in 0..2 {
+            let again = attach(&network, 2, vec![requested.clone()]).await.expect("attach");
+            network.detach(&again.id).await.expect("detach");
+        }
         network.remove_network(&shop.id[..12]).await.expect("remove");
         // The subnet, its bridge and its rules are free for another network.
         create(&network, "next", "10.91.0.0/25", false).await;

@@ -1,9 +1,6 @@
 //! Creates networks.
 
-use std::{
-    sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rtnl::subnet::Subnet;
 
@@ -28,14 +25,8 @@ impl Network {
     /// the disk.
     pub async fn create_network(&self, request: NetworkRequest) -> Result<NetworkDefinition, Error> {
         let plan = request.parse()?;
-        let inner = Arc::clone(&self.inner);
-        let changes = Arc::clone(&inner.named.changes).lock_owned().await;
-        let work = move || {
-            let _changes = changes;
-            create(&inner, plan, request)
-        };
-        let created = offload::blocking(work).await;
-        created.map_err(|e| Error::kernel("create", "network", std::io::Error::other(e)))?
+        let name = plan.name.clone();
+        self.inner.change("create", &name, move |inner| create(inner, plan, request)).await
     }
 }
 

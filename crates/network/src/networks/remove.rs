@@ -1,6 +1,6 @@
 //! Removes networks.
 
-use std::{fs, io, sync::Arc};
+use std::{fs, io};
 
 use crate::{Error, Network, NetworkDefinition, network::Inner};
 
@@ -10,17 +10,11 @@ impl Network {
     /// # Errors
     /// [`Error::NetworkMissing`], [`Error::NetworkInUse`], or the error of the kernel or the disk; then call again.
     pub async fn remove_network(&self, query: &str) -> Result<(), Error> {
-        let inner = Arc::clone(&self.inner);
-        let changes = Arc::clone(&inner.named.changes).lock_owned().await;
-        let definition = inner.named.get(query)?;
+        let id = self.inner.named.get(query)?.id.clone();
         // Links that pods left, and their addresses, are removed in the background.
-        inner.settle().await;
-        let work = move || {
-            let _changes = changes;
-            remove(&inner, &definition)
-        };
-        let removed = offload::blocking(work).await;
-        removed.map_err(|e| Error::kernel("remove", "network", io::Error::other(e)))?
+        self.inner.settle().await;
+        // Another request may remove it first.
+        self.inner.change("remove", query, move |inner| remove(inner, &*inner.named.get(&id)?)).await
     }
 }
 
