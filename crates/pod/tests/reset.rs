@@ -5,6 +5,7 @@ mod node;
 use std::fs;
 
 use node::{on_a_node, script};
+use pod::{NetworkChoice, NetworkRequest, PodNetworks, SandboxConfig};
 use testbed::shell;
 
 #[test]
@@ -16,6 +17,11 @@ fn reset_removes_everything_but_a_mounted_disk() {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         node.run(&engine, &pod, script("c", "exec sleep 1000")).await;
+        engine.create_network(NetworkRequest { name: "shop".into(), ..Default::default() }).await.expect("create");
+        let shop = NetworkChoice { network: "shop".into(), ..NetworkChoice::default() };
+        let named = PodNetworks { networks: Some(vec![shop]), ..PodNetworks::default() };
+        engine.run_sandbox(SandboxConfig { named, ..node.sandbox("n") }).await.expect("run");
+        assert!(shell("ip -o link").contains("br-"));
         engine.reset(true).await.expect("reset");
         assert!(!node.config.state_dir.exists());
         assert_eq!(shell("nft list tables; ip -o link | grep -v ': lo:' || true"), "");

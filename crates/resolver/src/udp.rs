@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{net::UdpSocket, time::sleep};
+use tokio::{net::UdpSocket, task::JoinSet, time::sleep};
 
 use crate::{
     answer::{Answer, answer},
@@ -13,11 +13,13 @@ use crate::{
 /// Pause after an error of the socket, which may repeat.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves queries until the task is aborted.
+/// Serves queries until the task is aborted, which ends the forwarded ones, too: a socket keeps its namespace alive.
 pub(crate) async fn serve(socket: Arc<UdpSocket>, state: Arc<State>) {
     // A longer message is cut off at one byte more than is permitted.
     let mut buffer = vec![0; QUERY_MAX + 1];
+    let mut forwarded = JoinSet::new();
     loop {
+        while forwarded.try_join_next().is_some() {}
         state.pace.wait().await;
         let (length, client) = match socket.recv_from(&mut buffer).await {
             Ok(received) => received,
@@ -36,7 +38,7 @@ pub(crate) async fn serve(socket: Arc<UdpSocket>, state: Arc<State>) {
             Answer::Forward(query) => {
                 let Some(permit) = state.permit() else { continue };
                 let (socket, state, message) = (Arc::clone(&socket), Arc::clone(&state), buffer[..length].to_vec());
-                tokio::spawn(async move {
+                forwarded.spawn(async move {
                     let _permit = permit;
                     let servers = state.servers().await;
                     let response = forward(&query, &message, &servers, Transport::Udp).await;

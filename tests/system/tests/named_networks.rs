@@ -174,7 +174,13 @@ fn a_pod_has_several_networks_and_joins_and_leaves_them_while_it_runs() {
 
     // A pod of the default network joins one, and is found there.
     assert_ne!(exec(&node, "both", "nslookup plain").code, Some(0));
-    node.pinion(&["network", "connect", "--ip", "10.97.0.40", "--alias", "db", "back", "plain"]).ok();
+    // A pod whose resolver cannot be started does not join.
+    exec(&node, "plain", "httpd -p 53").ok();
+    let connect = ["network", "connect", "--ip", "10.97.0.40", "--alias", "db", "back", "plain"];
+    let refused = node.pinion(&connect);
+    assert!(refused.code == Some(1) && refused.stderr.contains("127.0.0.11:53"), "{refused:?}");
+    assert!(!exec(&node, "plain", "killall httpd; ip -o link").ok().contains("eth1"));
+    wait_until("the port is free, and the pod joins", || node.pinion(&connect).code == Some(0));
     assert!(exec(&node, "both", "nslookup db && ping -c 1 -w 5 plain").ok().contains("10.97.0.40"));
     assert!(exec(&node, "plain", "ping -c 1 -w 5 both").ok().contains("10.97.0.2"));
     let again = node.pinion(&["network", "connect", "back", "plain"]);
