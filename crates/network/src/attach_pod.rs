@@ -45,12 +45,17 @@ impl Network {
         valid_sandbox(&pod.sandbox)?;
         let inner = Arc::clone(&self.inner);
         if let Some([]) = pod.named.as_deref() {
+            require_no_ports("none", ports)?;
             return Ok(Attachment { interface: "lo".to_owned(), ..Attachment::default() });
         }
         let mut plan = read_plan(&inner, pod).await?;
         if plan.is_leaving {
             inner.settle().await;
             plan = read_plan(&inner, pod).await?;
+        }
+        if let Some((chain, _)) = plan.networks.first().filter(|(chain, _)| pod.named.is_some() && !chain.maps_ports())
+        {
+            require_no_ports(chain.title(), ports)?;
         }
         let ns = Arc::new(ns.try_clone()?);
         let records = plan.networks.iter().enumerate().map(|network| record(pod, ns_path, ports, network));
@@ -76,6 +81,18 @@ impl Network {
             metrics.attach_failed.add(1);
         }
         finished.map_err(|e| Error::kernel("attach", pod.sandbox.clone(), io::Error::other(e)))?
+    }
+}
+
+/// Refuses published ports in a network that has no way to map them.
+fn require_no_ports(network: &str, ports: &[PortMapping]) -> Result<(), Error> {
+    match ports.iter().any(|port| port.host_port != 0) {
+        false => Ok(()),
+        true => {
+            let reason =
+                "ports of the node cannot be mapped to it; publish none, or use a network of the driver bridge first";
+            Err(Error::selection(format!("network {network}"), reason))
+        }
     }
 }
 

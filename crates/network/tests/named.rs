@@ -262,6 +262,9 @@ fn macvlan_networks_connect_pods_through_a_link_of_the_node() {
             mac: Some("02:00:00:00:00:50".into()),
             ..choice("lan")
         };
+        let reference = PodRef { named: Some(vec![choice("lan")]), ..pod_ref(9) };
+        let published = attach_pod(&network, 9, &reference, &[tcp(8080, 80)]).await.map(|pod| pod.id);
+        assert!(matches!(published, Err(Error::Selection { .. })), "{published:?}");
         let one = attach(&network, 1, vec![requested]).await.expect("attach");
         let two = attach(&network, 2, vec![choice("lan")]).await.expect("attach");
         assert_eq!(one.ip().to_string(), "10.93.0.50");

@@ -131,6 +131,7 @@ fn requests_that_are_not_valid_are_refused() {
         (&["--network", "net", "--mac-address", "01:00:00:00:00:01"], "MAC address"),
         (&["--network", "net:colour=1"], "is unknown; use ip"),
         (&["--network", "container:first"], "use --pod NAME"),
+        (&["--network", "none", "-p", "8080:80"], "cannot be mapped"),
         (&["--add-host", "a b:1.2.3.4"], "not a host name"),
         (&["--add-host", "a:b"], "neither an IP address"),
     ] {
