@@ -43,9 +43,15 @@ pub(crate) enum Scope {
     /// Everything.
     Shared,
     /// Only connections to published ports.
-    Named,
+    Named {
+        /// Whether its pods exchange nothing with each other.
+        isolated: bool,
+    },
     /// Nothing, also with other machines.
-    Internal,
+    Internal {
+        /// Whether its pods exchange nothing with each other.
+        isolated: bool,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +59,7 @@ struct DesiredState {
     bridges: BTreeSet<String>,
     named: BTreeSet<String>,
     internal: BTreeSet<String>,
+    isolated: BTreeSet<String>,
     pods: Vec<Subnet>,
     masquerade: Vec<Subnet>,
     ports: BTreeMap<String, Vec<Mapping>>,
@@ -74,7 +81,9 @@ impl DesiredState {
         let mut elements = nft::bridge_elements("bridges", self.bridges.iter().map(String::as_str));
         elements.extend(nft::bridge_elements("named", self.named.iter().map(String::as_str)));
         elements.extend(nft::bridge_elements("internal", self.internal.iter().map(String::as_str)));
-        elements.extend(nft::same_bridge_elements(self.named.iter().map(String::as_str)));
+        // What a pod of an isolated bridge sends to the node for another pod of the same bridge passes no isolation of ports.
+        let same = self.named.iter().filter(|bridge| !self.isolated.contains(*bridge));
+        elements.extend(nft::same_bridge_elements(same.map(String::as_str)));
         elements.extend(nft::subnet_elements("pods", &in_family(&self.pods)));
         elements.extend(nft::subnet_elements("masquerade", &in_family(&self.masquerade)));
         for mappings in self.ports.values() {
@@ -89,8 +98,11 @@ impl DesiredState {
         if scope != Scope::Shared {
             changed |= self.named.insert(bridge.to_owned());
         }
-        if scope == Scope::Internal {
+        if matches!(scope, Scope::Internal { .. }) {
             changed |= self.internal.insert(bridge.to_owned());
+        }
+        if matches!(scope, Scope::Named { isolated: true } | Scope::Internal { isolated: true }) {
+            changed |= self.isolated.insert(bridge.to_owned());
         }
         let mut add = |list: &mut Vec<Subnet>| {
             for subnet in subnets.iter().map(|s| s.masked()) {
@@ -108,7 +120,7 @@ impl DesiredState {
     }
 
     fn remove_network(&mut self, bridge: &str, subnets: &[Subnet]) {
-        for set in [&mut self.bridges, &mut self.named, &mut self.internal] {
+        for set in [&mut self.bridges, &mut self.named, &mut self.internal, &mut self.isolated] {
             set.remove(bridge);
         }
         for list in [&mut self.pods, &mut self.masquerade] {

@@ -103,7 +103,8 @@ impl NameTable {
         let tables = self.read();
         let name = name.trim_end_matches('.').to_ascii_lowercase();
         tables.of_pod(sandbox).find_map(|table| {
-            let within = name.strip_suffix(&table.title).and_then(|name| name.strip_suffix('.'));
+            let title = table.title.to_ascii_lowercase();
+            let within = name.strip_suffix(&title).and_then(|name| name.strip_suffix('.'));
             table.by_name.get(&name).or_else(|| table.by_name.get(within?)).cloned()
         })
     }
@@ -115,13 +116,13 @@ impl NameTable {
         tables.of_pod(sandbox).find_map(|table| Some(format!("{}.{}", table.by_address.get(&address)?, table.title)))
     }
 
-    /// Reports whether a pod may look up other names. False if all of its networks are internal.
+    /// Reports whether a pod may look up other names. False if all of its networks are internal, and without any network.
     #[must_use]
     pub fn is_forwarding(&self, sandbox: &str) -> bool {
         let tables = self.read();
         let networks = tables.attachments.get(sandbox);
         let is_open = |network: &String| tables.networks.get(network).is_none_or(|table| !table.is_internal);
-        networks.is_none_or(|networks| networks.values().any(is_open))
+        networks.is_some_and(|networks| networks.values().any(is_open))
     }
 
     /// Adds an attachment that was made, if it is one to a named network.

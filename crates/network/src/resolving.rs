@@ -50,6 +50,12 @@ impl Network {
         Ok(())
     }
 
+    /// Reports whether the resolver of a pod is running.
+    #[must_use]
+    pub fn is_serving_names(&self, sandbox: &str) -> bool {
+        lock(&self.inner.resolvers).contains_key(sandbox)
+    }
+
     /// Ends the resolver of a pod, if it has one.
     pub fn stop_names(&self, sandbox: &str) {
         let resolver = lock(&self.inner.resolvers).remove(sandbox);

@@ -106,6 +106,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
     let handlers = Arc::clone(&parts.node.handlers);
     tokio::spawn(async move { handlers.examine().await });
     connect::undo_unrecorded(&parts).await;
+    connect::complete(&parts).await;
     let (first, first_done) = tokio::sync::oneshot::channel();
     offload::spawn(reconcile::run(Arc::downgrade(&parts), first));
     let _ = tokio::time::timeout(SETTLE_TIMEOUT, first_done).await;

@@ -12,6 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio::sync::Notify;
+
 use crate::PORT;
 
 /// Number of bytes that are read of the file.
@@ -68,11 +70,13 @@ pub(crate) struct NodeServers {
     path: PathBuf,
     known: Mutex<Option<(Instant, Vec<SocketAddr>)>>,
     is_reading: AtomicBool,
+    /// Notified at the end of a read.
+    is_read: Notify,
 }
 
 impl NodeServers {
     pub(crate) fn new(path: PathBuf) -> Arc<Self> {
-        Arc::new(Self { path, known: Mutex::default(), is_reading: AtomicBool::new(false) })
+        Arc::new(Self { path, known: Mutex::default(), is_reading: AtomicBool::new(false), is_read: Notify::new() })
     }
 
     fn known(&self) -> Option<(Instant, Vec<SocketAddr>)> {
@@ -83,12 +87,16 @@ impl NodeServers {
     pub(crate) async fn get(self: &Arc<Self>) -> Vec<SocketAddr> {
         let known = self.known();
         let is_fresh = known.as_ref().is_some_and(|(read, _)| read.elapsed() < FRESH);
+        // Before the file is looked at, so that the end of a read in progress is not missed.
+        let is_read = self.is_read.notified();
+        tokio::pin!(is_read);
+        is_read.as_mut().enable();
         if !is_fresh && !self.is_reading.swap(true, Ordering::AcqRel) {
             let this = Arc::clone(self);
-            let reading = offload::blocking(move || this.read());
-            if known.is_none() {
-                let _ = tokio::time::timeout(FRESH, reading).await;
-            }
+            drop(offload::blocking(move || this.read()));
+        }
+        if known.is_none() && self.known().is_none() {
+            let _ = tokio::time::timeout(FRESH, is_read).await;
         }
         self.known().map(|(_, servers)| servers).unwrap_or_default()
     }
@@ -99,6 +107,7 @@ impl NodeServers {
             *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), servers));
         }
         self.is_reading.store(false, Ordering::Release);
+        self.is_read.notify_waiters();
     }
 }
 

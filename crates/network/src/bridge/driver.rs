@@ -250,6 +250,19 @@ impl Bridges {
         }
     }
 
+    /// Deletes a bridge of a named network, unless the link of its name is no bridge or has ports: then others use it.
+    pub(crate) fn delete_unused(&self, name: &str) -> Result<(), Error> {
+        let fail = |refusal| Error::kernel("list", "links", refusal);
+        let links = self.with_socket(rtnl::links).map_err(fail)?;
+        let Some(link) = links.iter().find(|link| link.name == name) else { return Ok(()) };
+        if link.kind == "bridge" && !links.iter().any(|port| port.master == link.index) {
+            return self.delete(name);
+        }
+        tracing::warn!(link = name, "a link with the name of a network's bridge is used by others; it stays");
+        self.forget(name);
+        Ok(())
+    }
+
     /// Returns a route whose packets the network would take, and its link; `None` without such a conflict.
     pub(crate) fn conflicting_route(&self, options: &BridgeOptions) -> Result<Option<(Subnet, String)>, Error> {
         let fail = |refusal| Error::kernel("list", "routes", refusal);

@@ -126,8 +126,8 @@ impl BridgeOptions {
     pub(crate) fn scope(&self) -> Scope {
         match self.named {
             None => Scope::Shared,
-            Some(NamedBridge { internal: false, .. }) => Scope::Named,
-            Some(NamedBridge { internal: true, .. }) => Scope::Internal,
+            Some(NamedBridge { internal: false, isolated }) => Scope::Named { isolated },
+            Some(NamedBridge { internal: true, isolated }) => Scope::Internal { isolated },
         }
     }
 

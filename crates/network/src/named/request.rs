@@ -63,6 +63,7 @@ pub(crate) struct Plan {
     pub(crate) options: Options,
     pub(crate) subnets: Vec<AddressPool>,
     pub(crate) needs_ipv6: bool,
+    pub(crate) is_internal: bool,
 }
 
 impl NetworkRequest {
@@ -87,7 +88,7 @@ impl NetworkRequest {
         let options = Options::parse(driver, &self.options)?;
         let subnets = self.pools()?;
         let needs_ipv6 = self.ipv6 && !subnets.iter().any(|pool| pool.subnet.address.is_ipv6());
-        Ok(Plan { name: self.name.clone(), driver, options, subnets, needs_ipv6 })
+        Ok(Plan { name: self.name.clone(), driver, options, subnets, needs_ipv6, is_internal: self.internal })
     }
 
     fn pools(&self) -> Result<Vec<AddressPool>, String> {

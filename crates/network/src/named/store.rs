@@ -153,7 +153,8 @@ impl Store {
         };
         write().map_err(|e| {
             // The error of the write is the one to return. A network that was not created must not exist after a restart.
-            let _ = fs::remove_file(&temporary).or_else(|_| fs::remove_file(&path));
+            let _ = fs::remove_file(&temporary);
+            let _ = fs::remove_file(&path);
             Error::path("write", &path, e)
         })?;
         let definition = Arc::new(definition);

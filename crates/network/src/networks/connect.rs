@@ -128,7 +128,8 @@ async fn connect(
     let keys = offload::in_place(|| inner.ledger.of_sandbox(sandbox))?;
     let is_free = |position: &usize| !keys.iter().any(|(key, _)| key.interface() == interface(*position));
     let wrong = |reason: String| Error::selection(format!("network {}", choice.network), reason);
-    let position = (0..NETWORKS_MAX).find(is_free);
+    // The first position is that of the network that the pod was created with, which is rendered with default routes.
+    let position = (1..=NETWORKS_MAX).find(is_free);
     let position =
         position.ok_or_else(|| wrong(format!("the pod has {NETWORKS_MAX} networks; disconnect one first")))?;
     let (selected, _in_use) = inner.choose(choice, position)?;

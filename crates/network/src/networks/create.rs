@@ -98,6 +98,9 @@ fn check_link(inner: &Inner, plan: &Plan) -> Result<(), Error> {
                 false => Ok(()),
             }
         }
+        Options::Child(_) if plan.is_internal => {
+            Err(wrong("its pods would reach the network of the parent all the same; use an internal bridge".to_owned()))
+        }
         Options::Child(options) => match exists(&options.parent)? {
             true => Ok(()),
             false => Err(wrong(format!("parent {} is not a link of this node; see: ip link", options.parent))),

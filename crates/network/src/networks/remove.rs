@@ -40,7 +40,7 @@ fn remove_objects(inner: &Inner, definition: &NetworkDefinition) -> Result<(), E
     if let Some(bridge) = definition.bridge() {
         let subnets: Vec<_> = definition.subnets.iter().map(|pool| pool.subnet).collect();
         inner.firewall.remove_network(&bridge, &subnets)?;
-        inner.bridges.delete(&bridge)?;
+        inner.bridges.delete_unused(&bridge)?;
     }
     let leases = inner.leases_directory().join(definition.list_name());
     match fs::remove_dir_all(&leases) {

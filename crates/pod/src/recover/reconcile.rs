@@ -74,6 +74,7 @@ pub(crate) async fn once(parts: &Arc<Parts>) {
     roll_back_unfinished(parts).await;
     remove_pins(parts).await;
     remove_attachments(parts).await;
+    parts.retry_names();
     remove_snapshots(parts).await;
     remove_compiled_code(parts).await;
     release_keys(parts).await;

@@ -4,7 +4,8 @@
 //! connect:    attachment made, and on record of crate `network` → the pod's record → resolver, files, routes
 //! disconnect: the pod's record → attachment undone → routes
 //! ```
-//! The pod's record decides: after a crash, [`undo_unrecorded`] removes an attachment that it does not have.
+//! The pod's record decides: after a crash, [`undo_unrecorded`] removes an attachment that it does not have, and [`complete`]
+//! does what follows from the others.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -167,6 +168,24 @@ pub(crate) async fn undo_unrecorded(parts: &Arc<Parts>) {
         }
         if let Err(error) = network.undo_unrecorded(&id, &interface).await {
             tracing::warn!("undo the attachment of {interface} of pod {id}: {error}; retrying");
+        }
+    }
+}
+
+/// Completes connections and disconnections of ready pods in named networks that a killed daemon recorded: default routes, and
+/// the files that name the resolver.
+pub(crate) async fn complete(parts: &Arc<Parts>) {
+    let is_resolving =
+        |sandbox: &&Arc<Sandbox>| sandbox.record().phase == SandboxPhase::Ready && sandbox.has_resolver();
+    for sandbox in parts.registry.sandboxes().iter().filter(is_resolving) {
+        let completed = async {
+            let namespace = offload::in_place(|| parts.node.pins.get(sandbox.id().as_str()));
+            let namespace = namespace.map_err(failed("open its network namespace"))?;
+            parts.node.network.ensure_default_routes(sandbox.id().as_str(), &namespace)?;
+            write_files(parts, sandbox).await
+        };
+        if let Err(error) = completed.await {
+            tracing::warn!("complete the networks of pod {}: {error}", sandbox.id());
         }
     }
 }
