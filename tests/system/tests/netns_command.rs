@@ -39,6 +39,11 @@ fn namespaces_are_listed_pinned_entered_and_deleted() {
     node.pinion(&[&elsewhere[..], &["pin", "mine"]].concat()).ok();
     node.pinion(&[&elsewhere[..], &["delete", "mine"]].concat()).ok();
     node.pinion(&["netns", "exec", "mine", "true"]).ok();
+    // Only namespaces are opened: a FIFO would wait for a writer, or end its wait.
+    node.run("mkfifo", &["/run/elsewhere/fifo"]).ok();
+    assert!(!node.pinion(&[&elsewhere[..], &["ls"]].concat()).ok().contains("fifo"));
+    let refused = node.pinion(&[&elsewhere[..], &["inspect", "fifo"]].concat());
+    assert!(refused.code == Some(1) && refused.stderr.contains("not a network namespace"), "{refused:?}");
 
     for (name, hint) in [(pod.as_str(), "belongs to a pod"), ("by-ip", "ip netns delete"), ("none", "is not pinned")] {
         let refused = node.pinion(&["netns", "delete", name]);
