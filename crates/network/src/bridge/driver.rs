@@ -250,7 +250,7 @@ impl Bridges {
         }
     }
 
-    /// Deletes a bridge of a named network, unless the link of its name is no bridge or has ports: then others use it.
+    /// Deletes a bridge of a named network, unless the link of its name is not a bridge or has ports: then others use it.
     pub(crate) fn delete_unused(&self, name: &str) -> Result<(), Error> {
         let fail = |refusal| Error::kernel("list", "links", refusal);
         let links = self.with_socket(rtnl::links).map_err(fail)?;
