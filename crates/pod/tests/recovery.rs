@@ -55,7 +55,9 @@ fn a_restarted_daemon_knows_all_pods_and_containers() {
         let mut more = script("more", "exec sleep 1000");
         more.security.pid = PidMode::Pod;
         let more = node.run(&engine, &pod, more).await;
-        assert_eq!(exec(&engine, &more, "ps -o args | grep -c '^sleep 1000'; true").await.trim(), "2");
+        // Its shell may not have executed the program yet.
+        let both = "for i in $(seq 100); do n=$(ps -o args | grep -c '^sleep 1000'); [ $n = 2 ] && break; sleep 0.05; done; echo $n";
+        assert_eq!(exec(&engine, &more, both).await.trim(), "2");
         wait_until("the log is continued", TIMEOUT, || node.log("counter").lines().count() > lines + 10);
         assert_eq!(
             engine
