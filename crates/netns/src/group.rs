@@ -52,7 +52,8 @@ impl PinGroup {
     /// The kernel's error, when a link, the store or its mounts could not be removed.
     pub fn delete(self) -> Result<usize, Error> {
         let store = self.pins.store();
-        let _store_lock = StoreLock::acquire(store)?;
+        // Without the store another process deleted the group.
+        let Some(_store_lock) = StoreLock::acquire(store)? else { return Ok(0) };
         let names = self.pins.list()?;
         for name in &names {
             self.pins.unpublish(name)?;

@@ -87,7 +87,7 @@ impl PinDir {
     }
 
     fn publish(&self, name: &str, public: &Path) -> Result<(), Error> {
-        let temporary = self.public.join(format!(".{name}.new"));
+        let temporary = self.temporary(name);
         ignore_missing(unlink(&temporary)).map_err(|e| Error::path("remove", &temporary, e))?;
         symlink(self.target.join(name), &temporary).map_err(|e| Error::path("create link", &temporary, e))?;
         // Another program, which does not know of the lock, may have created the name in the meantime.
@@ -111,13 +111,21 @@ impl PinDir {
 
     /// Removes the public link of a pin, and leftovers of its publication.
     pub(crate) fn unpublish(&self, name: &str) -> Result<(), Error> {
-        for path in [self.public.join(name), self.public.join(format!(".{name}.new"))] {
+        for path in [self.public.join(name), self.temporary(name)] {
             // Only remove links of ours: another program may have created a file with this name.
             if self.is_ours(&path, name).map_err(|e| Error::path("read link", &path, e))? {
                 ignore_missing(unlink(&path)).map_err(|e| Error::path("remove", &path, e))?;
             }
         }
         Ok(())
+    }
+
+    /// Returns the path of a link that is not published yet. Stores with one public directory have different ones.
+    fn temporary(&self, name: &str) -> PathBuf {
+        // FNV-1a.
+        let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+        let store = self.target.as_os_str().as_encoded_bytes().iter().fold(0x811c_9dc5, step);
+        self.public.join(format!(".{name}.{store:08x}.new"))
     }
 
     pub(crate) fn store(&self) -> &Path {

@@ -8,8 +8,12 @@ use rustix::fd::{AsFd, AsRawFd};
 /// and accepted connections are in it, too.
 ///
 /// # Errors
-/// `ENODEV` if there is no device of this name.
+/// `ENODEV` if there is no device of this name. [`io::ErrorKind::InvalidInput`] for one that no device can have: the kernel
+/// would truncate it, or remove the restriction.
 pub fn bind_to_device(socket: impl AsFd, device: &str) -> io::Result<()> {
+    if device.is_empty() || device.len() >= libc::IFNAMSIZ || device.contains('\0') {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
     let length = libc::socklen_t::try_from(device.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the descriptor is open for the call, and the kernel reads `length` bytes of the name, which outlives it.
     let result = unsafe {
@@ -36,5 +40,9 @@ mod tests {
         bind_to_device(&socket, "lo").expect("every network namespace has this device");
         let error = bind_to_device(&socket, "none0").expect_err("there is no such device");
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+        for name in ["", "lo\0", "a-name-of-16-byte"] {
+            let error = bind_to_device(&socket, name).expect_err("no device can have this name");
+            assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{name:?}");
+        }
     }
 }

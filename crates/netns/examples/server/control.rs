@@ -156,7 +156,12 @@ impl Control {
 
     fn follow(&mut self) -> Result<(), Error> {
         for _ in 0..EVENTS {
-            match self.watch.try_next()? {
+            let event = match self.watch.try_next() {
+                // Descriptors or memory are short for the moment. The watch looks again, and so do we.
+                Err(Error::Kernel { cause, .. }) if cause.kind() != std::io::ErrorKind::NotFound => None,
+                event => event?,
+            };
+            match event {
                 Some(WatchEvent::Ready { name, id }) => self.arrive(name, id),
                 Some(WatchEvent::Gone { name, id: Some(id) }) => self.leave(&name, id),
                 Some(_) => {}

@@ -270,7 +270,12 @@ impl Shard {
     fn change_tenants(&mut self) -> Result<(), Error> {
         for change in self.mailbox.take() {
             match change {
-                Change::Add(arrival) => self.add(arrival)?,
+                Change::Add(arrival) => {
+                    // Its listeners are closed: clients are refused. The others are served.
+                    if let Err(error) = self.add(arrival) {
+                        eprintln!("server: add a tenant: {error}");
+                    }
+                }
                 Change::Remove(id) => drop(self.events.remove_namespace(id)),
             }
         }

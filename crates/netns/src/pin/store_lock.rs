@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 
 use rustix::{
     fd::OwnedFd,
-    fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx},
+    fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, StatxFlags, flock, openat, statx},
     io::Errno,
 };
 use syscall::file_lock::lock_briefly_held;
@@ -15,10 +15,18 @@ use crate::Error;
 /// The lock is held for less than a millisecond; a process that was stopped may hold it forever.
 const HELD_MAX: Duration = Duration::from_secs(10);
 
-/// Holds the lock of a store until it is dropped. The lock is one of the open directory, so it ends with its holder.
+/// Holds the lock of a store until it is dropped. The lock is one of the open directory, so it ends with its holder, and
+/// the processes that it forked and that have not executed a program.
 #[derive(Debug)]
 pub(crate) struct StoreLock {
-    _directory: OwnedFd,
+    directory: OwnedFd,
+}
+
+impl Drop for StoreLock {
+    fn drop(&mut self) {
+        // Closing the descriptor is not enough: a process that another thread forked in the meantime has it, too.
+        let _ = flock(&self.directory, FlockOperation::Unlock);
+    }
 }
 
 impl StoreLock {
@@ -38,7 +46,7 @@ impl StoreLock {
             // A group may have been mounted on the store or removed from it while this call waited.
             let locked = place(&directory, "", AtFlags::EMPTY_PATH).map_err(fail)?;
             match place(CWD, store, AtFlags::empty()) {
-                Ok(present) if present == locked => return Ok(Some(Self { _directory: directory })),
+                Ok(present) if present == locked => return Ok(Some(Self { directory })),
                 Ok(_) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(fail(errno)),
             }

@@ -22,6 +22,9 @@ use syscall::mount_watch::{MountEvent, MountWatch, mount_point};
 
 use crate::Error;
 
+/// Most pieces of the queues that are read for one hint; after that changes may have been missed.
+const READS_MAX: usize = 64;
+
 /// What may have changed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Hint {
@@ -95,24 +98,42 @@ impl Hints {
 
     /// Adds the hints that are there to `hints`; none if there are none yet. After an error, those that were read are in it.
     pub(super) fn read(&self, hints: &mut VecDeque<Hint>) -> Result<(), Error> {
+        let before = hints.len();
+        // Events of other directories must not hide those after them: a waiter may be woken once for all of them.
+        for _ in 0..READS_MAX {
+            let is_drained = self.read_names(hints)? & self.read_mounts(hints)?;
+            if is_drained || hints.len() > before {
+                return Ok(());
+            }
+        }
+        hints.push_back(Hint::Lost);
+        Ok(())
+    }
+
+    /// Reads one piece of the queue of names; returns whether it was the last one.
+    fn read_names(&self, hints: &mut VecDeque<Hint>) -> Result<bool, Error> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = inotify::Reader::new(&self.names, &mut buffer);
         loop {
             match reader.next() {
                 Ok(event) => hints.extend(named(event.events(), event.file_name())),
-                Err(Errno::AGAIN) => break,
+                Err(Errno::AGAIN) => return Ok(true),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(Error::path("watch", &self.path, errno)),
             }
             if reader.is_buffer_empty() {
-                break;
+                return Ok(false);
             }
         }
-        if let Some(mounts) = &self.mounts {
-            let events = mounts.read().map_err(|e| Error::path("watch mounts in", &self.path, e))?;
-            hints.extend(events.into_iter().filter_map(|event| self.mounted(event)));
-        }
-        Ok(())
+    }
+
+    /// Reads one piece of the queue of mounts; returns whether it was empty.
+    fn read_mounts(&self, hints: &mut VecDeque<Hint>) -> Result<bool, Error> {
+        let Some(mounts) = &self.mounts else { return Ok(true) };
+        let events = mounts.read().map_err(|e| Error::path("watch mounts in", &self.path, e))?;
+        let is_empty = events.is_empty();
+        hints.extend(events.into_iter().filter_map(|event| self.mounted(event)));
+        Ok(is_empty)
     }
 
     fn mounted(&self, event: MountEvent) -> Option<Hint> {
