@@ -58,8 +58,9 @@ impl Network {
             let mut agents = Agents::default();
             while let Some(inner) = network.upgrade() {
                 let all = Arc::clone(&inner);
+                let running: HashSet<String> = agents.running.keys().cloned().collect();
                 // The files are read again only if they have changed.
-                if let Ok(configured) = offload::blocking(move || all.overlays()).await {
+                if let Ok(configured) = offload::blocking(move || all.overlays(&running)).await {
                     agents.update(&network, &inner, configured);
                 }
                 agents.remove_unused(&inner).await;
@@ -71,9 +72,11 @@ impl Network {
 }
 
 impl Inner {
-    /// Returns the overlays of all configurations. Of two with one name or identifier the first one counts.
-    fn overlays(&self) -> Configured {
-        let (chains, is_complete) = self.directory.all();
+    /// Returns the overlays of all configurations. Of two with one name or identifier the one that runs already counts, else
+    /// the first one.
+    fn overlays(&self, running: &HashSet<String>) -> Configured {
+        let (mut chains, is_complete) = self.directory.all();
+        chains.sort_by_key(|chain| !running.contains(&chain.name));
         let mut configured = Configured { overlays: Vec::new(), is_complete };
         for chain in chains {
             for plugin in chain.plugins().filter(|plugin| plugin.kind == TYPE) {
@@ -81,7 +84,10 @@ impl Inner {
                 config.insert("name".into(), chain.name.as_str().into());
                 match Settings::parse(&config) {
                     Ok(settings) => self.add_overlay(&mut configured.overlays, settings),
-                    Err(error) => self.agent_states.fail(&chain.name, &error.to_string()),
+                    Err(error) => {
+                        self.agent_states.fail(&chain.name, &error.to_string());
+                        configured.is_complete = false;
+                    }
                 }
             }
         }
@@ -132,39 +138,36 @@ impl Agents {
             }
         }
         for (name, settings) in required {
-            self.retired.retain(|_, retired| retired.id != settings.id);
+            self.retired.retain(|_, retired| (&retired.name, retired.id) != (&settings.name, settings.id));
+            if let Some(other) = self.retired.values().find(|retired| retired.id == settings.id) {
+                let reason = format!("vni {} is that of the network {}, which pods still use", settings.id, other.name);
+                inner.agent_states.fail(&name, &reason);
+                continue;
+            }
             self.running.entry(name).or_insert_with(|| Agent::start(network, settings));
         }
     }
 
     /// Removes what overlays without a configuration left, if no pod uses them.
     async fn remove_unused(&mut self, inner: &Arc<Inner>) {
-        if self.retired.is_empty() {
-            return;
-        }
-        let ledger = Arc::clone(inner);
-        let names = offload::blocking(move || ledger.attached_networks()).await;
-        let Ok(Ok(used)) = names else { return };
-        let unused: Vec<String> = self
-            .retired
-            .iter()
-            .filter(|(_, settings)| !used.contains(&settings.name))
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in unused {
-            let Some(settings) = self.retired.get(&key).cloned() else { continue };
-            match remove(&settings).await {
-                Ok(()) => drop(self.retired.remove(&key)),
+        let all: Vec<(String, Settings)> =
+            self.retired.iter().map(|(key, settings)| (key.clone(), settings.clone())).collect();
+        for (key, settings) in all {
+            match remove(inner, &settings).await {
+                Ok(true) => drop(self.retired.remove(&key)),
+                Ok(false) => {}
                 Err(reason) => tracing::warn!(network = settings.name, reason, "remove the overlay; trying again"),
             }
         }
     }
 }
 
-/// Removes an overlay from the kernel, and its claim from etcd, which expires in any case.
-async fn remove(settings: &Settings) -> Result<(), String> {
-    let of_kernel = settings.clone();
-    let lease = kernel::in_kernel(move |socket| kernel::clean_up(socket, &of_kernel)).await?;
+/// Removes an overlay from the kernel, and its claim from etcd, which expires in any case. Returns false if a pod uses it.
+async fn remove(inner: &Arc<Inner>, settings: &Settings) -> Result<bool, String> {
+    let (of_kernel, inner) = (settings.clone(), Arc::clone(inner));
+    let is_used = move |name: &str| inner.attached_networks().map_or(true, |used| used.contains(name));
+    let removed = kernel::in_kernel(move |socket| kernel::clean_up(socket, &of_kernel, is_used)).await?;
+    let Some(lease) = removed else { return Ok(false) };
     if let Source::Etcd(etcd) = &settings.source
         && lease != 0
         && let Ok(client) = agent::client(etcd).await
@@ -180,7 +183,7 @@ async fn remove(settings: &Settings) -> Result<(), String> {
         }
     }
     tracing::info!(network = settings.name, "the overlay is removed from this node");
-    Ok(())
+    Ok(true)
 }
 
 impl Agent {

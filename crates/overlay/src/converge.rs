@@ -66,21 +66,26 @@ pub fn differences(socket: &mut Socket, overlay: &Overlay, peers: &Peers) -> Res
     Ok(addresses + routes + neighbors + usize::from(!rules::is_current(socket, overlay)?))
 }
 
-/// Reports whether this node has the endpoint that the overlay needs, and returns the MTU of pods. It costs a few calls, however
+/// Reports whether this node has the endpoint and the rules that the overlay needs, and returns the MTU of pods. It costs a few calls, however
 /// many peers there are; it does not compare their entries.
 ///
 /// # Errors
 /// [`Error::Kernel`].
 pub fn endpoint_mtu(socket: &mut Socket, overlay: &Overlay) -> Result<Option<u32>, Error> {
-    Ok(endpoint::current(socket, overlay)?.map(|link| link.mtu))
+    let Some(link) = endpoint::current(socket, overlay)? else { return Ok(None) };
+    // Rules are the last that is made, so an endpoint with rules is complete.
+    Ok(rules::is_current(socket, overlay)?.then_some(link.mtu))
 }
 
-/// Removes an overlay from this node. Succeeds if it is gone.
+/// Removes an overlay from this node. Succeeds if it is gone, and if its identifier is that of another network now.
 ///
 /// # Errors
 /// [`Error::Kernel`]; call it again.
-pub fn remove(socket: &mut Socket, id: u32) -> Result<(), Error> {
+pub fn remove(socket: &mut Socket, id: u32, name: &str) -> Result<(), Error> {
     if let Some(link) = endpoint::find(socket, &endpoint_name(id))?.filter(|link| link.kind == "vxlan") {
+        if !link.alias.is_empty() && link.alias != name {
+            return Ok(());
+        }
         endpoint::delete(socket, &link)?;
     }
     let mut changes = Changes::default();

@@ -76,6 +76,11 @@ fn required(overlay: &Overlay) -> Vxlan {
 /// Returns the MTU of pods: that of the link of the node's address without the headers of the tunnel, unless configured.
 fn mtu(socket: &mut Socket, overlay: &Overlay) -> Result<u32, Error> {
     let link = node_address::link_of(socket, overlay.node)?;
+    if link.loopback && overlay.mtu.is_none() {
+        let reason =
+            format!("the address {} of the node is on lo, and it has no single default route; set mtu", overlay.node);
+        return Err(Error::config("mtu", reason));
+    }
     let largest = link.mtu.saturating_sub(overlay.overhead());
     if largest < MTU_MIN {
         let reason = format!("{largest} is left of the MTU of {}; {MTU_MIN} is the least", link.name);

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use crate::{Error, Overlay, endpoint_name, node_address};
 
+const NF_INET_LOCAL_IN: u32 = 1;
 const NF_INET_FORWARD: u32 = 2;
 const NF_INET_POST_ROUTING: u32 = 4;
 const FILTER: i32 = 0;
@@ -22,13 +23,18 @@ const SOURCE_NAT: i32 = 100;
 const IPPROTO_UDP: u8 = 17;
 
 /// The kinds of chains.
-const CHAINS: [Kind; 2] = [
+const CHAINS: [Kind; 3] = [
     Kind {
         base: "postrouting",
         prefix: "overlay",
         hook: Hook { kind: "nat", number: NF_INET_POST_ROUTING, priority: SOURCE_NAT },
     },
     Kind { base: "forward", prefix: "guard", hook: Hook { kind: "filter", number: NF_INET_FORWARD, priority: FILTER } },
+    Kind {
+        base: "input",
+        prefix: "inner_guard",
+        hook: Hook { kind: "filter", number: NF_INET_LOCAL_IN, priority: FILTER },
+    },
 ];
 
 /// A base chain, and the chains of overlays that it jumps to.
@@ -64,8 +70,8 @@ enum Rule {
     /// Packets of the node, or of others, that enter the tunnel get the address of the endpoint: else the response would take
     /// another way.
     Enters { network: Subnet, endpoint: String },
-    /// Packets that the node forwards to a tunnel port through its own link are dropped, unless they arrived by that link:
-    /// no pod can send frames to endpoints of other nodes.
+    /// Packets for a tunnel port are dropped unless they arrived by the link of the node's address: no pod can send frames to
+    /// endpoints of other nodes, or of its own.
     Guard { link: String, port: u16 },
 }
 
@@ -97,9 +103,8 @@ impl Rule {
                 e::differs(m, &octets(network.network()));
                 e::masquerade(m);
             }
-            // oifname LINK iifname != LINK udp dport PORT drop
+            // iifname != LINK udp dport PORT drop
             Self::Guard { link, port } => {
-                name(m, e::META_OIFNAME, link, true);
                 name(m, e::META_IIFNAME, link, false);
                 e::meta(m, e::META_L4PROTO, FIRST);
                 e::equals(m, &[IPPROTO_UDP]);
@@ -154,13 +159,13 @@ fn skip_multicast(m: &mut Batch, family: Family) {
 }
 
 /// Returns the rules of each kind of chain.
-fn required(overlay: &Overlay, link: &Link) -> [Vec<Rule>; 2] {
+fn required(overlay: &Overlay, link: &Link) -> [Vec<Rule>; 3] {
     let endpoint = endpoint_name(overlay.id);
     let leaves = overlay.networks.iter().filter(|_| overlay.masquerades).map(|network| Rule::Leaves(*network));
     let enters = overlay.networks.iter().map(|network| Rule::Enters { network: *network, endpoint: endpoint.clone() });
     // An address on lo names no link that packets leave through.
-    let guard = (!link.loopback).then(|| Rule::Guard { link: link.name.clone(), port: overlay.port });
-    [leaves.chain(enters).collect(), guard.into_iter().collect()]
+    let guard = || (!link.loopback).then(|| Rule::Guard { link: link.name.clone(), port: overlay.port });
+    [leaves.chain(enters).collect(), guard().into_iter().collect(), guard().into_iter().collect()]
 }
 
 /// Reports whether a chain has the rules, and whether its base chain jumps to it.

@@ -175,7 +175,7 @@ fn removal_leaves_nothing_and_spares_other_networks() {
         configure(1, definition(1), &[2]).unwrap();
         assert_ne!(state(), before);
         for _ in 0..2 {
-            inside("n1", || remove(&mut Socket::route().unwrap(), ID)).unwrap();
+            inside("n1", || remove(&mut Socket::route().unwrap(), ID, "cluster")).unwrap();
             assert_eq!(state(), before);
         }
         assert_eq!(configure(1, other, &[]).unwrap().changes, 0);

@@ -121,6 +121,12 @@ impl Drop for Wire {
     }
 }
 
+/// The configuration of a network, the same on all nodes.
+fn list(name: &str, vni: u32) -> Value {
+    json!({"cniVersion": "1.1.0", "name": name, "plugins": [{"type": "overlay", "vni": vni, "network": "10.244.0.0/16",
+        "etcd": {"endpoints": ["http://192.0.2.9:2379"]}, "ipam": {"dataDir": "/run/leases"}}]})
+}
+
 /// A node with one pod that serves its name.
 struct Member {
     node: Node,
@@ -130,9 +136,7 @@ struct Member {
 
 impl Member {
     fn start(wire: &Wire, number: u8) -> Self {
-        let list = json!({"cniVersion": "1.1.0", "name": "cluster", "plugins": [{"type": "overlay", "vni": 7,
-            "network": "10.244.0.0/16", "etcd": {"endpoints": ["http://192.0.2.9:2379"]},
-            "ipam": {"dataDir": "/run/leases"}}]});
+        let list = list("cluster", 7);
         let mut node =
             Node::new(Options { cni: vec![("10-overlay.conflist".into(), list.to_string())], ..Options::default() });
         wire.connect(&node, number);
@@ -241,12 +245,27 @@ fn nodes_find_each_other_and_survive_each_other() {
     for member in &members {
         member.node.remove_all_pods();
     }
+    // Another identifier: the same subnet, and nothing is left of the old one.
+    let file = members[0].node.dir.path().join("cni/10-overlay.conflist");
+    let links = || members[0].node.run("ip", &["link"]).ok();
+    let claims = wire.claims();
+    std::fs::write(&file, list("cluster", 8).to_string()).expect("write the file");
+    wait_until("the network has another identifier", || {
+        links().contains("pinion.8:") && !links().contains("pinion.7:")
+    });
+    assert_eq!(wire.claims(), claims);
+    // Another name with the same identifier: another network, which gets it when the old one is gone.
+    std::fs::write(&file, list("renamed", 8).to_string()).expect("write the file");
+    wait_until("the network has another name", || links().contains("alias renamed"));
     // A network that is not configured any longer is removed.
-    std::fs::remove_file(members[0].node.dir.path().join("cni/10-overlay.conflist")).expect("remove the file");
+    std::fs::remove_file(&file).expect("remove the file");
     wait_until("the node gives up its subnet", || wire.claims().iter().all(|(_, node, _)| node != "192.0.2.1"));
     let left = "ip -o link; ip route; nft list ruleset; ls /run/pinion/overlay/*.json 2>/dev/null || true";
     let left = members[0].node.run("sh", &["-c", left]).ok();
-    assert!(["pinion.7", "pinbr.7", "10.244", "overlay_7", ".json"].iter().all(|name| !left.contains(name)), "{left}");
+    assert!(
+        ["pinion.", "pinbr.", "10.244", "overlay_", "guard_", ".json"].iter().all(|name| !left.contains(name)),
+        "{left}"
+    );
     for member in members {
         let links = "ip -o link | grep -c veth || true";
         wait_until("no link of a pod exists", || member.node.run("sh", &["-c", links]).stdout.trim() == "0");

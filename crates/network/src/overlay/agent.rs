@@ -84,6 +84,11 @@ async fn follow(network: Weak<Inner>, settings: Settings, etcd: EtcdSettings, st
         let Some(inner) = network.upgrade() else { return };
         inner.note(&agent.settings.name, Err(failure.reason)).await;
         drop(inner);
+        // What an administrator deleted, or a killed daemon did not complete, does not wait for etcd.
+        let (settings, stopped) = (agent.settings.clone(), Arc::clone(&agent.stopped));
+        if let Err(reason) = in_kernel(move |socket| kernel::keep(socket, &settings, &stopped)).await {
+            tracing::debug!(network = agent.settings.name, reason, "keep the overlay as it is recorded");
+        }
         tokio::time::sleep(failure.delay.unwrap_or(delay)).await;
         delay = (2 * delay).min(RETRY_MAX);
     }

@@ -45,30 +45,40 @@ pub(super) fn apply(
     Ok(reasons.join("; "))
 }
 
-/// Removes an overlay that no pod uses: endpoint, routes, rules, bridge and record; returns the lease of its record.
-pub(super) fn clean_up(socket: &mut Socket, settings: &Settings) -> Result<i64, Error> {
+/// Removes an overlay that no pod uses: endpoint, routes, rules, bridge and record; returns the lease of its record, or zero.
+/// `None` if a pod uses it: one on record, or a port of the bridge.
+pub(super) fn clean_up(
+    socket: &mut Socket,
+    settings: &Settings,
+    is_used: impl FnOnce(&str) -> bool,
+) -> Result<Option<i64>, Error> {
     let (directory, name) = (&settings.state_directory, &settings.name);
     let _lock = lock(directory, name)?;
-    let lease = Record::read(directory, name).ok().flatten().map_or(0, |record| record.lease);
-    remove(socket, settings.id)?;
-    delete_bridge(socket, settings.id)?;
-    Record::remove(directory, name)?;
-    Ok(lease)
+    if is_used(name) || !delete_bridge(socket, settings.id)? {
+        return Ok(None);
+    }
+    remove(socket, settings.id, name)?;
+    // With another identifier it is that of an overlay of the same name, which is in use.
+    let record = Record::read(directory, name).ok().flatten();
+    match record.filter(|record| record.definition.id == settings.id) {
+        Some(record) => Record::remove(directory, name).map(|()| Some(record.lease)),
+        None => Ok(Some(0)),
+    }
 }
 
-/// Deletes the bridge of an overlay, unless it has another name or a port.
-fn delete_bridge(socket: &mut Socket, id: u32) -> Result<(), Error> {
+/// Deletes the bridge of an overlay, unless it has another name; returns false if it has a port.
+fn delete_bridge(socket: &mut Socket, id: u32) -> Result<bool, Error> {
     let name = cni_plugins::overlay_bridge(id);
     let fail =
         |refusal| Error::Kernel { operation: "delete", object: name.clone(), cause: std::io::Error::from(refusal) };
     let links = rtnl::links(socket).map_err(fail)?;
-    let Some(bridge) = links.iter().find(|link| link.name == name && link.kind == "bridge") else { return Ok(()) };
+    let Some(bridge) = links.iter().find(|link| link.name == name && link.kind == "bridge") else { return Ok(true) };
     if links.iter().any(|link| link.master == bridge.index) {
-        return Ok(());
+        return Ok(false);
     }
     let mut batch = Batch::new();
     rtnl::delete_by_index(&mut batch, bridge.index);
-    socket.request(batch).map_err(fail)
+    socket.request(batch).map(|()| true).map_err(fail)
 }
 
 /// Runs work with a netlink socket of the node.

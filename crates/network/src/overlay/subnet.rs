@@ -67,25 +67,39 @@ impl Claims {
 /// The number is random, so that one that became free recently is not likely to be taken: pods of a node that was lost for
 /// long may still have addresses of it.
 pub(super) async fn claim(client: &Client, keys: &Keys, node: IpAddr, last: Last) -> Result<Own, String> {
-    let lease = lease(client, last).await.map_err(text)?;
+    let (lease, is_new) = lease(client, keys, last).await.map_err(text)?;
+    let claimed = claim_with(client, keys, node, last, lease).await;
+    if claimed.is_err() && is_new {
+        // It would be one more with every attempt.
+        let _ = client.revoke(lease).await;
+    }
+    claimed.map(|index| Own { index, lease })
+}
+
+async fn claim_with(client: &Client, keys: &Keys, node: IpAddr, last: Last, lease: Lease) -> Result<u32, String> {
     for number in 0..ATTEMPTS {
         // The number of the last time is tried once: what has its key may be anything.
         let last = Last { index: last.index.filter(|_| number == 0), ..last };
         if let Some(index) = attempt(client, keys, node, last, lease).await? {
-            return Ok(Own { index, lease });
+            return Ok(index);
         }
     }
     Err(format!("other nodes took the subnet each of {ATTEMPTS} times"))
 }
 
-/// Renews the lease of the record, so that the claim does not change when the daemon is started again; creates one if it has
-/// expired.
-async fn lease(client: &Client, last: Last) -> Result<Lease, Error> {
+/// Returns the lease of the record if a claim has it, so that the claim does not change when the daemon is started again; else
+/// a new one. Reports whether it is new. Keys of other settings, which are not claims any longer, end with the old lease.
+async fn lease(client: &Client, keys: &Keys, last: Last) -> Result<(Lease, bool), Error> {
     let known = Lease { id: last.lease, ttl: LEASE_TTL };
-    if last.lease != 0 && client.renew(known).await? {
-        return Ok(known);
+    if last.lease != 0 {
+        let is_of_claim = Claims::read(client, keys).await?.all.iter().any(|claim| claim.lease == last.lease);
+        if is_of_claim && client.renew(known).await? {
+            return Ok((known, false));
+        }
+        // It may have expired.
+        let _ = client.revoke(known).await;
     }
-    client.grant(LEASE_TTL).await
+    Ok((client.grant(LEASE_TTL).await?, true))
 }
 
 /// Returns the number of the claim; `None` if another node was faster.
