@@ -153,7 +153,8 @@ impl Agents {
         let all: Vec<(String, Settings)> =
             self.retired.iter().map(|(key, settings)| (key.clone(), settings.clone())).collect();
         for (key, settings) in all {
-            match remove(inner, &settings).await {
+            let has_successor = self.running.contains_key(&settings.name);
+            match remove(inner, &settings, has_successor).await {
                 Ok(true) => drop(self.retired.remove(&key)),
                 Ok(false) => {}
                 Err(reason) => tracing::warn!(network = settings.name, reason, "remove the overlay; trying again"),
@@ -163,10 +164,11 @@ impl Agents {
 }
 
 /// Removes an overlay from the kernel, and its claim from etcd, which expires in any case. Returns false if a pod uses it.
-async fn remove(inner: &Arc<Inner>, settings: &Settings) -> Result<bool, String> {
+/// `has_successor` states that the network has another identifier now: record and claim are those of its agent.
+async fn remove(inner: &Arc<Inner>, settings: &Settings, has_successor: bool) -> Result<bool, String> {
     let (of_kernel, inner) = (settings.clone(), Arc::clone(inner));
     let is_used = move |name: &str| inner.attached_networks().map_or(true, |used| used.contains(name));
-    let removed = kernel::in_kernel(move |socket| kernel::clean_up(socket, &of_kernel, is_used)).await?;
+    let removed = kernel::in_kernel(move |socket| kernel::clean_up(socket, &of_kernel, has_successor, is_used)).await?;
     let Some(lease) = removed else { return Ok(false) };
     if let Source::Etcd(etcd) = &settings.source
         && lease != 0

@@ -46,10 +46,11 @@ pub(super) fn apply(
 }
 
 /// Removes an overlay that no pod uses: endpoint, routes, rules, bridge and record; returns the lease of its record, or zero.
-/// `None` if a pod uses it: one on record, or a port of the bridge.
+/// `None` if a pod uses it: one on record, or a port of the bridge. With a successor of the same name the record is its.
 pub(super) fn clean_up(
     socket: &mut Socket,
     settings: &Settings,
+    has_successor: bool,
     is_used: impl FnOnce(&str) -> bool,
 ) -> Result<Option<i64>, Error> {
     let (directory, name) = (&settings.state_directory, &settings.name);
@@ -58,12 +59,12 @@ pub(super) fn clean_up(
         return Ok(None);
     }
     remove(socket, settings.id, name)?;
-    // With another identifier it is that of an overlay of the same name, which is in use.
-    let record = Record::read(directory, name).ok().flatten();
-    match record.filter(|record| record.definition.id == settings.id) {
-        Some(record) => Record::remove(directory, name).map(|()| Some(record.lease)),
-        None => Ok(Some(0)),
+    if has_successor {
+        return Ok(Some(0));
     }
+    let lease = Record::read(directory, name).ok().flatten().map_or(0, |record| record.lease);
+    Record::remove(directory, name)?;
+    Ok(Some(lease))
 }
 
 /// Deletes the bridge of an overlay, unless it has another name; returns false if it has a port.
