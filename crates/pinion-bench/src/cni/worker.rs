@@ -92,7 +92,8 @@ fn prepare<T>(
     let name = format!("pod-{number}");
     let path = pins.pin(&name, &namespace)?;
     let port = list.maps_ports().then(|| 10_000 + u16::try_from(number).unwrap_or(0));
-    let pod = Pod { id: format!("{number:064x}"), namespace: &namespace, path: &path, port };
+    // The names of links begin with the first digits of the id, as random ids differ in them.
+    let pod = Pod { id: format!("{number:08x}{:056x}", 0), namespace: &namespace, path: &path, port };
     let done = work(&pod)?;
     if is_removed {
         pins.unpin(&name)?;
