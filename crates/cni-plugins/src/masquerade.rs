@@ -63,8 +63,7 @@ pub(crate) fn add(request: &Request, addresses: &[Subnet]) -> Result<(), Error> 
     let mut t = Transaction::new(&table);
     t.create_table();
     t.create_chain(CHAIN, None);
-    // The reference plugin makes these rules again for each pod. Deleting rules makes the close of the socket wait for all
-    // processors.
+    // The reference plugin makes these rules again for each pod.
     if base.len() != POSTROUTING_RULES {
         t.create_chain(POSTROUTING, Some(Hook { kind: "nat", number: 4, priority: 100 }));
         t.flush_chain(POSTROUTING);
