@@ -117,7 +117,7 @@ impl Connection {
         }
     }
 
-    /// Reports whether a request was refused because there is no token, or because it has expired.
+    /// Reports whether a request was refused because a token is missing, or has expired.
     fn must_authenticate(&self, error: &Error) -> bool {
         self.user.is_some() && matches!(error, Error::Refused { code: UNAUTHENTICATED | INVALID_ARGUMENT, .. })
     }

@@ -19,7 +19,7 @@ pub fn local_addresses(socket: &mut Socket) -> Result<Vec<IpAddr>, Error> {
 /// Returns the address of this node that packets of its default route have: an IPv4 address, if there is one.
 ///
 /// # Errors
-/// [`Error::Config`] if there is no default route; [`Error::Kernel`].
+/// [`Error::Config`] without a default route; [`Error::Kernel`].
 pub fn node_address(socket: &mut Socket) -> Result<IpAddr, Error> {
     let fail = |refusal| Error::kernel("list", "routes of the node", refusal);
     let routes = rtnl::routes(socket).map_err(fail)?;

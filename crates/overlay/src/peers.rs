@@ -61,7 +61,7 @@ impl Peers {
         self.0.len()
     }
 
-    /// Reports whether there is no peer.
+    /// Reports whether the node is alone: it has zero peers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

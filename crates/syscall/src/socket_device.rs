@@ -8,7 +8,7 @@ use rustix::fd::{AsFd, AsRawFd};
 /// and accepted connections are in it, too.
 ///
 /// # Errors
-/// `ENODEV` if there is no device of this name. [`io::ErrorKind::InvalidInput`] for one that no device can have: the kernel
+/// `ENODEV` if the device does not exist. [`io::ErrorKind::InvalidInput`] for one that no device can have: the kernel
 /// would truncate it, or remove the restriction.
 pub fn bind_to_device(socket: impl AsFd, device: &str) -> io::Result<()> {
     if device.is_empty() || device.len() >= libc::IFNAMSIZ || device.contains('\0') {
@@ -38,7 +38,7 @@ mod tests {
     fn only_devices_that_exist_are_accepted() {
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("socket");
         bind_to_device(&socket, "lo").expect("every network namespace has this device");
-        let error = bind_to_device(&socket, "none0").expect_err("there is no such device");
+        let error = bind_to_device(&socket, "none0").expect_err("the device does not exist");
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
         for name in ["", "lo\0", "a-name-of-16-byte"] {
             let error = bind_to_device(&socket, name).expect_err("no device can have this name");

@@ -56,7 +56,7 @@ pub(crate) fn serve(options: &Options) -> Result<(), Box<dyn Error>> {
     let count = control.open_present()?;
     let mut mailboxes = mailboxes.into_iter();
     if options.shards == 0 {
-        let mailbox = mailboxes.next().ok_or("there is no shard")?;
+        let mailbox = mailboxes.next().ok_or("a shard is missing")?;
         let mut shard = Shard::new(mailbox, content, options.connections)?;
         println!("listening in {count} namespaces");
         return Ok(shard.run(Some(&mut control))?);

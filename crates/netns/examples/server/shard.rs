@@ -256,7 +256,7 @@ impl Shard {
         }
     }
 
-    /// Closes a connection that waits to be accepted, although there is no descriptor left: otherwise it would be reported
+    /// Closes a connection that waits to be accepted, although descriptors are used up: otherwise it would be reported
     /// forever.
     fn refuse(&mut self, listener: Key, tenant: &Tenant) {
         tenant.counters.refused.add(1);
