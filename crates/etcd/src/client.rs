@@ -5,13 +5,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::{
-    Error, Options, Range,
+    Entry, Error, Options, Range,
     connection::Connection,
     message::{LeaseResponse, RangeResponse, Streamed, TransactionResponse, encode, end_of},
 };
 
 /// Most keys that are read; a range with more is an error.
-const KEYS_MAX: usize = 100_000;
+pub(crate) const KEYS_MAX: usize = 100_000;
 
 /// A client of one cluster.
 #[derive(Debug)]
@@ -61,6 +61,26 @@ impl Client {
         let absent = json!({"key": encode(key), "target": "CREATE", "result": "EQUAL", "create_revision": "0"});
         let put = json!({"request_put": {"key": encode(key), "value": encode(value), "lease": lease.id.to_string()}});
         self.transact("create key", &absent, &put).await
+    }
+
+    /// Creates or replaces a key.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], [`Error::Refused`], also for a lease that has expired. With the former the key may have been
+    /// written.
+    pub async fn put(&self, key: &str, value: &[u8], lease: Lease) -> Result<(), Error> {
+        let body = json!({"key": encode(key), "value": encode(value), "lease": lease.id.to_string()});
+        self.connection.call::<Value>("write key", "/v3/kv/put", &body).await.map(drop)
+    }
+
+    /// Returns one key; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], [`Error::Refused`].
+    pub async fn get(&self, key: &str) -> Result<Option<Entry>, Error> {
+        let response: RangeResponse =
+            self.connection.call("read key", "/v3/kv/range", &json!({"key": encode(key)})).await?;
+        Ok(response.kvs.into_iter().next())
     }
 
     /// Replaces a key's value and lease if the key has not been changed since a revision; returns whether it was replaced.

@@ -12,9 +12,11 @@ mod client;
 mod connection;
 mod error;
 mod message;
+mod transaction;
 mod watch;
 
 pub use client::{Client, Lease};
 pub use connection::Options;
 pub use error::Error;
 pub use message::{Entry, Range};
+pub use transaction::{Change, Changed, Condition};

@@ -47,10 +47,26 @@ pub(crate) struct RangeResponse {
 
 #[derive(Deserialize)]
 pub(crate) struct TransactionResponse {
-    #[serde(rename = "header")]
-    _header: Header,
+    pub(crate) header: Header,
     #[serde(default)]
     pub(crate) succeeded: bool,
+    #[serde(default)]
+    pub(crate) responses: Vec<OperationResponse>,
+}
+
+/// The response to one operation of a transaction.
+#[derive(Deserialize)]
+pub(crate) struct OperationResponse {
+    #[serde(rename = "response_range")]
+    pub(crate) range: Option<OperationRange>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct OperationRange {
+    #[serde(default)]
+    pub(crate) kvs: Vec<Entry>,
+    #[serde(default)]
+    pub(crate) more: bool,
 }
 
 #[derive(Deserialize)]

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use etcd::{Client, Error, Lease, Options};
+use etcd::{Change, Client, Condition, Error, Lease, Options};
 
 /// A running server.
 struct Server {
@@ -233,4 +233,35 @@ async fn what_is_not_etcd_is_an_error() {
         client_files: None,
     };
     assert!(matches!(Client::new(missing), Err(Error::File { .. })));
+}
+
+#[tokio::test]
+async fn transactions_change_all_or_nothing_and_changes_are_found_by_revision() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), 0);
+    let client = client(vec![server.url.clone()]).await;
+    let lease = client.grant(Duration::from_secs(60)).await.unwrap();
+    let both = [Change::Put("/t/name", b"n", None), Change::Put("/t/members/1", b"", Some(lease))];
+    assert!(client.change(&[Condition::Absent("/t/name"), Condition::NoneBelow("/t/members/")], &both).await.unwrap());
+    assert!(!client.change(&[Condition::Absent("/t/name")], &[Change::Put("/t/x", b"", None)]).await.unwrap());
+    assert_eq!(client.get("/t/x").await.unwrap(), None);
+    let name = client.get("/t/name").await.unwrap().unwrap();
+    assert_eq!((&name.value[..], name.lease), (&b"n"[..], 0));
+    let delete = [Change::Delete("/t/name")];
+    let unchanged = Condition::Unchanged("/t/name", name.mod_revision);
+    assert!(!client.change(&[unchanged, Condition::NoneBelow("/t/members/")], &delete).await.unwrap());
+    let all = client.changed("/t/", 0).await.unwrap();
+    assert_eq!((all.keys.len(), all.entries.len()), (2, 2));
+    client.put("/t/name", b"other", lease).await.unwrap();
+    client.revoke(lease).await.unwrap();
+    client.create("/t/new", b"", client.grant(Duration::from_secs(60)).await.unwrap()).await.unwrap();
+    let changed = client.changed("/t/", all.revision).await.unwrap();
+    assert_eq!(changed.keys, [b"/t/new".to_vec()]);
+    assert_eq!(changed.entries.len(), 1);
+    assert!(!client.change(&[unchanged], &delete).await.unwrap());
+    let below = |revision| [Condition::UnchangedBelow("/t/", revision)];
+    assert!(!client.change(&below(all.revision), &delete).await.unwrap());
+    assert!(client.change(&below(changed.revision), &[]).await.unwrap());
+    assert!(client.change(&[Condition::UnchangedBelow("/none/", 0)], &[]).await.unwrap());
+    assert!(client.change(&[Condition::NoneBelow("/t/members/")], &delete).await.unwrap());
 }

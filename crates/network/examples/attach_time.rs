@@ -53,6 +53,7 @@ fn config(plugins: Option<PathBuf>) -> Config {
         selectable: Vec::new(),
         definitions_dir: "/run/pinion-networks".into(),
         address_pools: network::DEFAULT_POOLS.map(str::to_owned).into(),
+        overlay: None,
     }
 }
 

@@ -11,13 +11,13 @@ use std::{
 use tracing::Instrument;
 
 use crate::{
-    Attachment, Error, Network, NetworkChoice, NetworkSelection, PodRef, PortMapping,
+    Attachment, Error, Network, NetworkChoice, NetworkDefinition, NetworkSelection, PodRef, PortMapping,
     attach::PendingAttach,
     attachment_key::{AttachmentKey, INTERFACE, valid_sandbox},
     cni::Chain,
     detach,
     ledger::Record,
-    named::{self, InUse},
+    named::{self, InUse, Surroundings},
     network::{Inner, lock},
 };
 
@@ -48,12 +48,14 @@ impl Network {
             require_no_ports("none", ports)?;
             return Ok(Attachment { interface: "lo".to_owned(), ..Attachment::default() });
         }
+        inner.prepare_overlays(pod.named.as_deref().unwrap_or_default()).await?;
         let mut plan = read_plan(&inner, pod).await?;
         if plan.is_leaving {
             inner.settle().await;
             plan = read_plan(&inner, pod).await?;
         }
-        if let Some((chain, _)) = plan.networks.first().filter(|(chain, _)| pod.named.is_some() && !chain.maps_ports())
+        if let Some((chain, _)) =
+            plan.networks.first().filter(|(chain, _)| pod.named.is_some() && !chain.publishes_ports())
         {
             require_no_ports(chain.title(), ports)?;
         }
@@ -158,7 +160,7 @@ impl Inner {
         let definition = &in_use.definition;
         let selection = named::selection(definition, choice, position)?;
         let wrong = |reason| Error::config(format!("network {}", definition.name), reason);
-        let list = named::list(definition, position == 0, &self.leases_directory()).map_err(wrong)?;
+        let list = self.list_of(definition, position == 0).map_err(wrong)?;
         let chain = Chain::parse(list).map_err(wrong)?;
         Ok(((Arc::new(chain), Some(selection)), in_use))
     }
@@ -201,6 +203,19 @@ fn begin_session(inner: &Inner, keys: &[AttachmentKey]) -> bool {
         lock(&inner.multihomed).insert(first.sandbox().to_owned());
     }
     true
+}
+
+impl Inner {
+    /// Returns the CNI list of a named network.
+    pub(crate) fn list_of(
+        &self,
+        definition: &NetworkDefinition,
+        is_primary: bool,
+    ) -> Result<serde_json::Value, String> {
+        let leases = self.leases_directory();
+        let from = Surroundings { leases: &leases, overlays: self.overlay_store.as_ref() };
+        named::list(definition, is_primary, &from)
+    }
 }
 
 /// Returns the record of an attachment that has not begun.

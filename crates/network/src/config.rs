@@ -1,6 +1,6 @@
 //! The daemon's network configuration.
 
-use std::path::PathBuf;
+use std::{net::IpAddr, path::PathBuf};
 
 /// The `[network]` section of the daemon's configuration.
 #[derive(Clone, Debug)]
@@ -24,5 +24,30 @@ pub struct Config {
     pub definitions_dir: PathBuf,
     /// Pools that subnets of named networks are chosen from, as `172.18.0.0/15:16`: a base, and the prefix length of the
     /// subnets.
+    pub address_pools: Vec<String>,
+    /// Where overlays that people create are kept; `None` if they cannot be created.
+    pub overlay: Option<OverlayConfig>,
+}
+
+/// The etcd cluster that the nodes of overlays share, as in the plugin type `overlay`.
+#[derive(Clone, Debug, Default)]
+pub struct OverlayConfig {
+    /// Base addresses of members, such as `https://192.0.2.9:2379`.
+    pub endpoints: Vec<String>,
+    /// Prefix of keys.
+    pub prefix: String,
+    /// File with certificates of authorities in PEM; `None` for those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// File with a client certificate in PEM.
+    pub cert_file: Option<PathBuf>,
+    /// File with its key in PEM.
+    pub key_file: Option<PathBuf>,
+    /// User.
+    pub username: Option<String>,
+    /// File with the password.
+    pub password_file: Option<PathBuf>,
+    /// Address of this node; `None` for the source address of the default route.
+    pub node: Option<IpAddr>,
+    /// Pools that subnets of overlays are chosen from.
     pub address_pools: Vec<String>,
 }

@@ -57,6 +57,7 @@ mod network;
 mod networks;
 mod nft;
 mod overlay;
+mod overlay_passes;
 mod overlay_states;
 mod port_mapping;
 mod reconcile;
@@ -68,7 +69,7 @@ mod status;
 
 pub use attachment::{Attachment, PodRef};
 pub use cni::PluginCall;
-pub use config::Config;
+pub use config::{Config, OverlayConfig};
 pub use error::{Error, ErrorKind};
 pub use metrics::Metrics;
 pub use named::{

@@ -5,10 +5,12 @@
 //! instructions, and never wait for anything else.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
     sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
+
+use tokio::sync::watch;
 
 use crate::{
     attachment_key::AttachmentKey,
@@ -36,7 +38,11 @@ pub struct Endpoint {
 
 /// Names and addresses by network. The key of a network is [`NetworkDefinition::list_name`](crate::NetworkDefinition).
 #[derive(Debug, Default)]
-pub struct NameTable(RwLock<Tables>);
+pub struct NameTable {
+    tables: RwLock<Tables>,
+    /// Number of changes by this node.
+    changes: watch::Sender<u64>,
+}
 
 #[derive(Debug, Default)]
 struct Tables {
@@ -82,6 +88,46 @@ impl NameTable {
         tables.index(network);
     }
 
+    /// Replaces the pods of several sources, and removes those of sources that are neither this node nor listed.
+    pub(crate) fn update(&self, network: &str, changed: Vec<(String, Vec<Endpoint>)>, sources: &BTreeSet<String>) {
+        let replaced: BTreeSet<String> = changed.iter().map(|(source, _)| source.clone()).collect();
+        let stays = |source: &String| source == LOCAL || (sources.contains(source) && !replaced.contains(source));
+        let mut tables = self.write();
+        let table = tables.networks.entry(network.to_owned()).or_default();
+        table.endpoints.retain(|(source, _), _| stays(source));
+        for (source, endpoints) in changed {
+            let numbered = endpoints.into_iter().enumerate();
+            table.endpoints.extend(numbered.map(|(n, endpoint)| ((source.clone(), n.to_string()), endpoint)));
+        }
+        tables.index(network);
+    }
+
+    /// Removes a network with the pods of all sources.
+    pub(crate) fn forget(&self, network: &str) {
+        self.write().networks.remove(network);
+    }
+
+    /// Returns a receiver that is notified of changes by this node.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Returns the pods of this node in a network, with the names of their containers.
+    pub(crate) fn local(&self, network: &str) -> Vec<Endpoint> {
+        let tables = self.read();
+        let endpoints = tables.networks.get(network).into_iter().flat_map(|table| &table.endpoints);
+        let local = endpoints.filter(|((source, _), _)| source == LOCAL).map(|((_, key), endpoint)| {
+            let mut endpoint = endpoint.clone();
+            endpoint.names.extend(tables.names_of_containers(key).cloned());
+            endpoint
+        });
+        local.collect()
+    }
+
+    fn note_change(&self) {
+        self.changes.send_modify(|number| *number = number.wrapping_add(1));
+    }
+
     /// Sets the names of a container of a pod; without a name they are removed.
     pub fn set_container(&self, sandbox: &str, container: &str, names: Vec<String>) {
         let mut tables = self.write();
@@ -94,6 +140,8 @@ impl NameTable {
             tables.containers.remove(sandbox);
         }
         tables.index_pod(sandbox);
+        drop(tables);
+        self.note_change();
     }
 
     /// Returns the addresses that a pod of this node gets for a name: those in the first of its networks that has the
@@ -147,6 +195,8 @@ impl NameTable {
         let attachments = tables.attachments.entry(sandbox.to_owned()).or_default();
         attachments.insert(key.interface().to_owned(), network);
         tables.index_pod(sandbox);
+        drop(tables);
+        self.note_change();
     }
 
     /// Removes an attachment.
@@ -159,15 +209,17 @@ impl NameTable {
         }
         if let Some(network) = network {
             tables.remove(&network, LOCAL, key.as_str());
+            drop(tables);
+            self.note_change();
         }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Tables> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.tables.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Tables> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.tables.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -182,6 +234,19 @@ impl Tables {
     fn of_pod(&self, sandbox: &str) -> impl Iterator<Item = &Table> {
         let networks = self.attachments.get(sandbox).into_iter().flat_map(BTreeMap::values);
         networks.filter_map(|network| self.networks.get(network))
+    }
+
+    /// Returns the names of the containers of a pod of this node, by the key of an attachment.
+    fn names_of_containers(&self, key: &str) -> impl Iterator<Item = &String> {
+        Self::names_of_containers_in(&self.containers, key)
+    }
+
+    fn names_of_containers_in<'a>(
+        containers: &'a HashMap<String, BTreeMap<String, Vec<String>>>,
+        key: &str,
+    ) -> impl Iterator<Item = &'a String> + use<'a> {
+        let sandbox = key.split('@').next().unwrap_or_default();
+        containers.get(sandbox).into_iter().flat_map(BTreeMap::values).flatten()
     }
 
     fn remove(&mut self, network: &str, source: &str, key: &str) {
@@ -205,8 +270,7 @@ impl Tables {
         let local = table.endpoints.iter().filter(|((source, _), _)| source == LOCAL);
         let mut additional = Vec::new();
         for ((_, key), endpoint) in local {
-            let sandbox = key.split('@').next().unwrap_or_default();
-            let names = self.containers.get(sandbox).into_iter().flat_map(BTreeMap::values).flatten();
+            let names = Self::names_of_containers_in(&self.containers, key);
             additional.extend(names.map(|name| (name.clone(), endpoint.addresses.clone())));
         }
         additional.into_iter().for_each(|(name, addresses)| add(&mut table.by_name, &name, &addresses));

@@ -25,8 +25,9 @@ use crate::{
     firewall::Firewall,
     ipam::Leases,
     ledger::Ledger,
-    named::{Pools, Store},
+    named::{OverlayStore, Pools, Store},
     names::NameTable,
+    overlay_passes::Passes,
     overlay_states::AgentStates,
     removal::Removal,
     sandbox_lock::SandboxLocks,
@@ -66,6 +67,8 @@ pub(crate) struct Inner {
     pub(crate) named: Arc<Store>,
     /// What subnets of named networks are chosen from.
     pub(crate) pools: Pools,
+    /// Where overlays that people create are kept.
+    pub(crate) overlay_store: Option<OverlayStore>,
     /// Names of pods in named networks.
     pub(crate) names: Arc<NameTable>,
     /// Resolvers of pods, by sandbox.
@@ -93,6 +96,7 @@ pub(crate) struct Inner {
     pub(crate) failed_status: Mutex<HashMap<String, String>>,
     /// What the agents of overlays report.
     pub(crate) agent_states: AgentStates,
+    pub(crate) overlay_passes: Arc<Passes>,
     /// Has a socket of its own, so that reading counters does not delay attaching pods.
     pub(crate) ends: Mutex<NodeEnds>,
     /// Set when an attachment could not be undone.
@@ -175,6 +179,10 @@ impl Network {
             selectable: config.selectable,
             named: Arc::new(Store::open(&config.definitions_dir)?),
             pools: Pools::parse(&config.address_pools)?,
+            overlay_store: match &config.overlay {
+                Some(overlay) => OverlayStore::parse(overlay, &config.state_dir)?,
+                None => None,
+            },
             names,
             resolvers: Mutex::default(),
             shared_resolver: Shared::new(PathBuf::from(NODE_RESOLVERS)),
@@ -198,6 +206,7 @@ impl Network {
             locks: SandboxLocks::default(),
             failed_status: Mutex::default(),
             agent_states: AgentStates::default(),
+            overlay_passes: Arc::default(),
             unfinished: AtomicBool::new(false),
             skips_missing: AtomicBool::new(false),
             config_reads: Arc::new(Semaphore::new(CONFIG_READS_MAX)),

@@ -2,8 +2,11 @@
 
 mod connect;
 mod create;
+mod create_overlay;
 mod inspect;
+mod join;
 mod remove;
+mod subnets;
 
 use std::{io, sync::Arc, time::Duration};
 

@@ -3,14 +3,20 @@
 //!
 //! Pods are attached by the plugin type `overlay`, which reads what the agent recorded, so no pod waits for etcd. If etcd
 //! does not respond, everything stays as it is.
+//!
+//! Overlays are those of CNI configurations, and those that people create by name. The nodes share definitions of the latter,
+//! and names of pods, in etcd, too ([`shared`], [`names`]).
 
-mod agent;
+pub(crate) mod agent;
 mod kernel;
 mod keys;
+mod names;
+pub(crate) mod shared;
 mod subnet;
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
+    net::IpAddr,
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering},
@@ -18,14 +24,17 @@ use std::{
     time::Duration,
 };
 
-use ::overlay::{Settings, Source};
-use etcd::Lease;
+use ::overlay::{EtcdSettings, Overlay, Settings, Source};
+use etcd::{Change, Lease};
 use tokio::task::JoinHandle;
 
-use crate::{Network, network::Inner};
+use self::{keys::Keys, shared::Definitions, subnet::Claims};
+use crate::{Driver, Network, NetworkDefinition, cni::Chain, network::Inner};
 
 /// Interval at which the configurations of networks are compared with the agents.
 const INTERVAL: Duration = Duration::from_secs(2);
+/// Longest time that requests to etcd may take when a network is removed.
+const WITHDRAWAL_TIMEOUT: Duration = Duration::from_secs(15);
 /// Type of the plugin.
 const TYPE: &str = "overlay";
 
@@ -40,6 +49,8 @@ struct Agents {
 struct Agent {
     settings: Settings,
     task: JoinHandle<()>,
+    /// Exchanges names of pods, if people created the network.
+    names: Option<JoinHandle<()>>,
     stopped: Arc<AtomicBool>,
 }
 
@@ -57,15 +68,16 @@ impl Network {
         async move {
             let mut agents = Agents::default();
             while let Some(inner) = network.upgrade() {
-                let all = Arc::clone(&inner);
                 let running: HashSet<String> = agents.running.keys().cloned().collect();
-                // The files are read again only if they have changed.
-                if let Ok(configured) = offload::blocking(move || all.overlays(&running)).await {
-                    agents.update(&network, &inner, configured);
-                }
+                // The files are read again only if they have changed: nearly always this is one system call for each, which
+                // does not need a thread.
+                let configured = offload::in_place(|| inner.overlays(&running));
+                agents.update(&network, &inner, configured);
                 agents.remove_unused(&inner).await;
+                inner.overlay_passes.complete(agents.networks());
+                let passes = Arc::clone(&inner.overlay_passes);
                 drop(inner);
-                tokio::time::sleep(INTERVAL).await;
+                passes.requested(INTERVAL).await;
             }
         }
     }
@@ -76,6 +88,7 @@ impl Inner {
     /// the first one.
     fn overlays(&self, running: &HashSet<String>) -> Configured {
         let (mut chains, is_complete) = self.directory.all();
+        chains.extend(self.named_overlays());
         chains.sort_by_key(|chain| !running.contains(&chain.name));
         let mut configured = Configured { overlays: Vec::new(), is_complete };
         for chain in chains {
@@ -92,6 +105,24 @@ impl Inner {
             }
         }
         configured
+    }
+
+    /// Returns the overlays that people remove.
+    fn leaving_overlays(&self) -> Vec<Settings> {
+        let leaving = self.named.leaving().into_iter().filter(|definition| definition.driver == Driver::Overlay);
+        leaving.filter_map(|definition| self.settings_of(&definition).ok()).collect()
+    }
+
+    /// Returns the overlays that people created.
+    fn named_overlays(&self) -> Vec<Arc<Chain>> {
+        let mut chains = Vec::new();
+        for definition in self.named.staying().iter().filter(|definition| definition.driver == Driver::Overlay) {
+            match self.list_of(definition, true).and_then(Chain::parse) {
+                Ok(chain) => chains.push(Arc::new(chain)),
+                Err(reason) => self.agent_states.fail(&definition.list_name(), &reason),
+            }
+        }
+        chains
     }
 
     fn add_overlay(&self, overlays: &mut Vec<Settings>, settings: Settings) {
@@ -116,15 +147,38 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// Returns the settings of an overlay that people created.
+    pub(crate) fn settings_of(&self, definition: &NetworkDefinition) -> Result<Settings, String> {
+        let list = self.list_of(definition, true)?;
+        let mut config = list["plugins"][0].as_object().cloned().unwrap_or_default();
+        config.insert("name".into(), list["name"].clone());
+        Settings::parse(&config).map_err(|error| error.to_string())
+    }
+
+    /// Refuses settings with which the agent of a node with this address could not start.
+    pub(crate) fn check_overlay(&self, settings: &Settings, node: IpAddr) -> Result<(), String> {
+        let Source::Etcd(etcd) = &settings.source else { return Ok(()) };
+        let subnets = Keys::new(settings, etcd).subnets_of(0);
+        Overlay::new(settings.definition(node, subnets)).map_err(|error| error.to_string())?;
+        let others = self.overlays(&HashSet::new()).overlays;
+        match others.iter().find(|other| other.id == settings.id && other.name != settings.name) {
+            None => Ok(()),
+            Some(other) => Err(format!("vni {} is that of the network {} of this node", settings.id, other.name)),
+        }
+    }
+}
+
 impl Agents {
     /// Starts agents of new networks, and restarts those whose settings have changed or that ended. Agents whose network is
     /// gone are stopped.
     fn update(&mut self, network: &Weak<Inner>, inner: &Inner, configured: Configured) {
+        let leaving = inner.leaving_overlays();
         let required: BTreeMap<String, Settings> =
             configured.overlays.into_iter().map(|settings| (settings.name.clone(), settings)).collect();
         let obsolete = self.running.extract_if(.., |name, agent| match required.get(name) {
             Some(settings) => *settings != agent.settings || agent.task.is_finished(),
-            None => configured.is_complete,
+            None => configured.is_complete || leaving.iter().any(|settings| settings.name == *name),
         });
         for (name, agent) in obsolete.collect::<Vec<_>>() {
             agent.stop();
@@ -137,6 +191,10 @@ impl Agents {
                 }
             }
         }
+        // Also what an agent of an earlier daemon left, or one that had not claimed a subnet yet.
+        for settings in leaving {
+            self.retired.entry(format!("{} {}", settings.name, settings.id)).or_insert(settings);
+        }
         for (name, settings) in required {
             self.retired.retain(|_, retired| (&retired.name, retired.id) != (&settings.name, settings.id));
             if let Some(other) = self.retired.values().find(|retired| retired.id == settings.id) {
@@ -144,8 +202,13 @@ impl Agents {
                 inner.agent_states.fail(&name, &reason);
                 continue;
             }
-            self.running.entry(name).or_insert_with(|| Agent::start(network, settings));
+            self.running.entry(name).or_insert_with(|| Agent::start(network, inner, settings));
         }
+    }
+
+    /// Returns the names of networks that the node has, also of those that are being removed.
+    fn networks(&self) -> BTreeSet<String> {
+        self.running.keys().cloned().chain(self.retired.values().map(|settings| settings.name.clone())).collect()
     }
 
     /// Removes what overlays without a configuration left, if no pod uses them.
@@ -166,39 +229,76 @@ impl Agents {
 /// Removes an overlay from the kernel, and its claim from etcd, which expires in any case. Returns false if a pod uses it.
 /// `has_successor` states that the network has another identifier now: record and claim are those of its agent.
 async fn remove(inner: &Arc<Inner>, settings: &Settings, has_successor: bool) -> Result<bool, String> {
-    let (of_kernel, inner) = (settings.clone(), Arc::clone(inner));
-    let is_used = move |name: &str| inner.attached_networks().map_or(true, |used| used.contains(name));
+    let (of_kernel, of_ledger) = (settings.clone(), Arc::clone(inner));
+    let is_used = move |name: &str| of_ledger.attached_networks().map_or(true, |used| used.contains(name));
     let removed = kernel::in_kernel(move |socket| kernel::clean_up(socket, &of_kernel, has_successor, is_used)).await?;
     let Some(lease) = removed else { return Ok(false) };
-    if let Source::Etcd(etcd) = &settings.source
-        && lease != 0
-        && let Ok(client) = agent::client(etcd).await
-    {
-        let lease = Lease { id: lease, ttl: ::overlay::LEASE_TTL };
-        let revoked = client.revoke(lease).await;
-        if let Err(error) = revoked.map_err(|error| error.to_string()) {
-            tracing::info!(
+    if let Source::Etcd(etcd) = &settings.source {
+        let withdrawn = withdraw(inner, settings, etcd, lease);
+        let withdrawn = tokio::time::timeout(WITHDRAWAL_TIMEOUT, withdrawn).await;
+        if let Err(reason) = withdrawn.unwrap_or_else(|_| Err("etcd does not respond".to_owned())) {
+            tracing::warn!(
                 network = settings.name,
-                error,
-                "the subnet of this node stays claimed until its lease expires"
+                reason,
+                "claims of this node stay in etcd until they expire; a definition without nodes is removed by creating and \
+                 removing the network again"
             );
         }
     }
+    inner.names.forget(&settings.name);
     tracing::info!(network = settings.name, "the overlay is removed from this node");
     Ok(true)
 }
 
+/// Withdraws what this node has in etcd for an overlay: its claim, and for one that people created everything that it may
+/// have written, and the definition if this was the last node that had it.
+async fn withdraw(inner: &Inner, settings: &Settings, etcd: &EtcdSettings, lease: i64) -> Result<(), String> {
+    let definition = inner.named.list().into_iter().find(|definition| definition.list_name() == settings.name);
+    if lease == 0 && definition.is_none() {
+        return Ok(());
+    }
+    let client = agent::client(etcd).await?;
+    let text = |error: etcd::Error| error.to_string();
+    if lease != 0 {
+        client.revoke(Lease { id: lease, ttl: ::overlay::LEASE_TTL }).await.map_err(text)?;
+    }
+    let Some(definition) = definition else { return Ok(()) };
+    let node = agent::node(settings.node).await?;
+    let keys = Keys::new(settings, etcd);
+    let (joining, names) = (shared::joining_key(keys.subnets(), node), names::key(etcd, &settings.name, node));
+    client.change(&[], &[Change::Delete(&joining), Change::Delete(&names)]).await.map_err(text)?;
+    // A daemon that was killed may have claimed without a record.
+    for claim in Claims::read(&client, &keys).await.map_err(text)?.all {
+        if claim.node == node {
+            client.delete(&keys.subnet(claim.index), claim.revision).await.map_err(text)?;
+        }
+    }
+    let deleted = Definitions::new(&client, etcd, node).delete_unused(&definition.name, &definition.id).await;
+    if !deleted.map_err(|error| error.to_string())? {
+        tracing::info!(network = definition.name, "other nodes have the network, so it stays in etcd");
+    }
+    Ok(())
+}
+
 impl Agent {
-    fn start(network: &Weak<Inner>, settings: Settings) -> Self {
+    fn start(network: &Weak<Inner>, inner: &Inner, settings: Settings) -> Self {
         let stopped = Arc::new(AtomicBool::new(false));
+        let is_named = inner.named.staying().iter().any(|definition| definition.list_name() == settings.name);
+        let names = match &settings.source {
+            Source::Etcd(etcd) if is_named => {
+                Some(tokio::spawn(names::run(network.clone(), settings.clone(), etcd.clone())))
+            }
+            _ => None,
+        };
         let task = offload::spawn(agent::run(network.clone(), settings.clone(), Arc::clone(&stopped)));
-        Self { settings, task, stopped }
+        Self { settings, task, names, stopped }
     }
 
     /// Stops the agent. Work on a thread that has begun ends without an effect.
     fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.task.abort();
+        self.names.iter().for_each(JoinHandle::abort);
     }
 }
 

@@ -69,6 +69,12 @@ impl Record {
             .map_err(|error| Error::config(object, format!("{error}; restart the daemon to write it again")))
     }
 
+    /// Reports whether there is a record of a network.
+    #[must_use]
+    pub fn exists(directory: &Path, network: &str) -> bool {
+        path(directory, network, "json").exists()
+    }
+
     /// Writes the record; readers see it as a whole or not at all.
     ///
     /// # Errors

@@ -76,8 +76,8 @@ pub use monitor_api::{CommandError, MOUNTS_MAX, UserMappings};
 pub use netns::PoolMetrics;
 pub use network::{
     AddressPool, Config as NetworkConfig, Counters, DEFAULT_POOLS, Driver as NetworkDriver, HostEntry,
-    Metrics as NetworkMetrics, NetworkChoice, NetworkDefinition, NetworkEndpoint, NetworkRequest, PodNetworks,
-    PortMapping, Protocol, SubnetRequest,
+    Metrics as NetworkMetrics, NetworkChoice, NetworkDefinition, NetworkEndpoint, NetworkRequest, OverlayConfig,
+    PodNetworks, PortMapping, Protocol, SubnetRequest,
 };
 pub use node::{HandlerInfo, HandlerKind};
 pub use nri::{Config as PluginConfig, PluginInfo, Restrictions as PluginRestrictions};

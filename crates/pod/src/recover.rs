@@ -114,7 +114,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
     plugin_host::start(&parts).await?;
     offload::spawn(exec_processes::kill_orphaned(Arc::downgrade(&parts)));
     offload::spawn(check_network::check_recovered(Arc::downgrade(&parts)));
-    offload::spawn(parts.node.network.run_overlays());
+    tokio::spawn(parts.node.network.run_overlays());
     Ok(parts)
 }
 

@@ -15,6 +15,7 @@ mod node;
 mod process;
 mod programs;
 mod run;
+mod wire;
 
 pub use crictl::{ContainerSpec, PodSpec};
 pub use image::Registry;
@@ -22,3 +23,4 @@ pub use node::{Node, Options};
 pub use process::Process;
 pub use programs::{CRUN, install_program};
 pub use run::{Outcome, wait_until};
+pub use wire::Wire;

@@ -117,6 +117,11 @@ impl Chain {
         self.elements.iter().any(|element| matches!(element, Element::Portmap))
     }
 
+    /// Reports whether our firewall or a plugin maps ports for the chain.
+    pub(crate) fn publishes_ports(&self) -> bool {
+        self.maps_ports() || self.plugins().any(|plugin| plugin.has_capability("portMappings"))
+    }
+
     /// Returns the plugins that are run as programs.
     pub(crate) fn plugins(&self) -> impl DoubleEndedIterator<Item = &Plugin> {
         self.elements.iter().filter_map(|element| match element {

@@ -44,12 +44,9 @@ impl Driver {
     /// The reason, with what to do.
     pub(crate) fn creatable(self) -> Result<(), &'static str> {
         match self {
-            Self::Bridge | Self::Macvlan | Self::Ipvlan => Ok(()),
+            Self::Bridge | Self::Macvlan | Self::Ipvlan | Self::Overlay => Ok(()),
             Self::Host => Err("the network of the node exists already; use: pinion run --network host"),
             Self::None => Err("a pod without a network needs no definition; use: pinion run --network none"),
-            Self::Overlay => {
-                Err("overlay networks cannot be created by this command yet; use bridge, macvlan or ipvlan")
-            }
         }
     }
 }

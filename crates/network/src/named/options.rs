@@ -18,6 +18,14 @@ const BRIDGE: [&str; 5] = [
 ];
 const MACVLAN: [&str; 4] = ["parent", "macvlan_mode", "com.docker.network.driver.mtu", "mtu"];
 const IPVLAN: [&str; 4] = ["parent", "ipvlan_mode", "com.docker.network.driver.mtu", "mtu"];
+const OVERLAY: [&str; 5] =
+    [VNI, "com.docker.network.driver.overlay.vxlanid_list", SUBNET_LENGTH, "com.docker.network.driver.mtu", "mtu"];
+/// Option of overlays: the VXLAN network identifier.
+pub(crate) const VNI: &str = "vni";
+/// Option of overlays: the length of the prefix of a node's subnet, for each subnet of the network.
+pub(crate) const SUBNET_LENGTH: &str = "subnet_length";
+/// Largest VXLAN network identifier (RFC 7348).
+const VNI_MAX: u32 = (1 << 24) - 1;
 
 /// The parsed options of a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +33,7 @@ pub(crate) enum Options {
     Bridge(BridgeSettings),
     /// `macvlan` and `ipvlan`.
     Child(ChildSettings),
+    Overlay(OverlaySettings),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +52,15 @@ pub(crate) struct ChildSettings {
     pub(crate) mtu: Option<u32>,
 }
 
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OverlaySettings {
+    /// VXLAN network identifier; `None` to choose a free one.
+    pub(crate) vni: Option<u32>,
+    /// Length of the prefix of a node's subnet, for each subnet of the network; empty to derive it.
+    pub(crate) subnet_lengths: Vec<u8>,
+    pub(crate) mtu: Option<u32>,
+}
+
 impl Options {
     /// Parses the options of a driver.
     ///
@@ -53,7 +71,8 @@ impl Options {
         match driver {
             Driver::Macvlan => child(options, &MACVLAN, "macvlan_mode", &["bridge", "private", "vepa", "passthru"]),
             Driver::Ipvlan => child(options, &IPVLAN, "ipvlan_mode", &["l2", "l3", "l3s"]),
-            Driver::Bridge | Driver::Overlay | Driver::Host | Driver::None => bridge(options),
+            Driver::Overlay => overlay(options),
+            Driver::Bridge | Driver::Host | Driver::None => bridge(options),
         }
     }
 }
@@ -93,6 +112,31 @@ fn child(options: &BTreeMap<String, String>, known: &[&str], mode: &str, modes: 
         return Err(format!("{mode} {value:?} is unknown; use one of {}", modes.join(", ")));
     }
     Ok(Options::Child(ChildSettings { parent: parent.clone(), mode: value.to_owned(), mtu: mtu(options)? }))
+}
+
+fn overlay(options: &BTreeMap<String, String>) -> Result<Options, String> {
+    if options.contains_key("encrypted") {
+        return Err(
+            "overlays are not encrypted; connect the nodes by a network that you trust, without this option".into()
+        );
+    }
+    refuse_unknown(options, &OVERLAY)?;
+    let vni = match OVERLAY.iter().take(2).find_map(|key| options.get(*key)) {
+        None => None,
+        Some(text) => {
+            let vni = text.parse().ok().filter(|vni| (1..=VNI_MAX).contains(vni));
+            Some(vni.ok_or_else(|| format!("{VNI} {text:?} is not a number from 1 to {VNI_MAX}"))?)
+        }
+    };
+    let lengths = options.get(SUBNET_LENGTH).map(|text| text.split(',').map(str::parse).collect::<Result<_, _>>());
+    let subnet_lengths = lengths.transpose().map_err(|_| {
+        format!("{SUBNET_LENGTH} {:?} is not a number of bits for each subnet, such as 24", options[SUBNET_LENGTH])
+    })?;
+    Ok(Options::Overlay(OverlaySettings {
+        vni,
+        subnet_lengths: subnet_lengths.unwrap_or_default(),
+        mtu: mtu(options)?,
+    }))
 }
 
 fn is_link_name(name: &str) -> bool {

@@ -10,9 +10,6 @@ use crate::Error;
 pub const DEFAULT_POOLS: [&str; 5] =
     ["172.17.0.0/16:16", "172.18.0.0/15:16", "172.20.0.0/14:16", "172.24.0.0/13:16", "192.168.0.0/16:20"];
 
-/// Prefix of a chosen IPv6 subnet, in bits.
-const IPV6_BITS: u8 = 64;
-
 /// Pools of addresses, in the order in which they are used.
 #[derive(Clone, Debug)]
 pub(crate) struct Pools(Vec<Pool>);
@@ -70,12 +67,12 @@ impl Pool {
     }
 }
 
-/// Returns a random subnet of unique local addresses (RFC 4193).
-pub(crate) fn unique_local() -> Result<Subnet, Error> {
+/// Returns a random subnet of unique local addresses (RFC 4193), with a prefix of 48 or more bits.
+pub(crate) fn unique_local(prefix: u8) -> Result<Subnet, Error> {
     let mut bytes = [0u8; 16];
     random(&mut bytes[1..6])?;
     bytes[0] = 0xfd;
-    Ok(Subnet { address: IpAddr::V6(Ipv6Addr::from(bytes)), prefix: IPV6_BITS })
+    Ok(Subnet { address: IpAddr::V6(Ipv6Addr::from(bytes)), prefix })
 }
 
 /// Fills a buffer with random bytes.

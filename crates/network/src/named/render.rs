@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::{
     definition::{AddressPool, NetworkDefinition},
     driver::Driver,
-    options::{BridgeSettings, ChildSettings, Options},
+    options::{BridgeSettings, ChildSettings, Options, OverlaySettings},
+    overlay_store::OverlayStore,
 };
 
 /// Member of the list: the name that people gave the network.
@@ -18,12 +19,19 @@ pub(crate) const INTERNAL_KEY: &str = "io.pinion.internal";
 /// Member of the plugin `bridge`: makes it one of a named network.
 const NAMED_KEY: &str = "io.pinion.named";
 
-/// Returns the list. The first network of a pod has its default routes. `leases` is the directory of leases, which is
-/// emptied at boot.
-pub(crate) fn list(definition: &NetworkDefinition, is_primary: bool, leases: &Path) -> Result<Value, String> {
+/// What lists have from the configuration of the daemon.
+pub(crate) struct Surroundings<'a> {
+    /// Directory of leases, which is emptied at boot.
+    pub(crate) leases: &'a Path,
+    pub(crate) overlays: Option<&'a OverlayStore>,
+}
+
+/// Returns the list. The first network of a pod has its default routes.
+pub(crate) fn list(definition: &NetworkDefinition, is_primary: bool, from: &Surroundings<'_>) -> Result<Value, String> {
     let plugins = match definition.parsed_options()? {
         Options::Bridge(options) => bridge(definition, &options),
-        Options::Child(options) => child(definition, &options, is_primary, leases),
+        Options::Child(options) => child(definition, &options, is_primary, from.leases),
+        Options::Overlay(options) => overlay(definition, &options, is_primary, from)?,
     };
     Ok(json!({
         "cniVersion": "1.1.0",
@@ -77,6 +85,34 @@ fn child(definition: &NetworkDefinition, options: &ChildSettings, is_primary: bo
         plugin["capabilities"]["mac"] = json!(true);
     }
     json!([plugin])
+}
+
+fn overlay(
+    definition: &NetworkDefinition,
+    options: &OverlaySettings,
+    is_primary: bool,
+    from: &Surroundings<'_>,
+) -> Result<Value, String> {
+    let store = from.overlays.ok_or("overlays need an etcd cluster; set network.overlay.endpoints")?;
+    let subnets: Vec<Subnet> = definition.subnets.iter().map(|pool| pool.subnet).collect();
+    let mut etcd = store.section.clone();
+    etcd["subnetLength"] = json!(options.subnet_lengths);
+    let mut plugin = json!({
+        "type": "overlay",
+        "vni": options.vni.ok_or("option vni is missing")?,
+        "network": subnets,
+        "etcd": etcd,
+        "mtu": options.mtu.unwrap_or(0),
+        "stateDir": store.state_directory,
+        "isGateway": true,
+        "isDefaultGateway": is_primary,
+        "ipam": {"type": "host-local", "dataDir": from.leases},
+        "capabilities": {"ips": true, "mac": true},
+    });
+    if let Some(node) = store.node {
+        plugin["node"] = json!(node);
+    }
+    Ok(json!([plugin, {"type": "portmap", "capabilities": {"portMappings": true}}]))
 }
 
 /// Returns a set of ranges for each subnet: what is left of it without the reserved addresses.

@@ -164,7 +164,7 @@ fn bounded(kind: &str, map: &BTreeMap<String, String>) -> Result<(), String> {
 }
 
 /// Reports whether a text may be the name of a network, of a reserved address or an alias.
-pub(super) fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     name.len() <= NAME_MAX && name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric) && name.bytes().all(plain)
 }

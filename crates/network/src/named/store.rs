@@ -8,7 +8,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::{definition::NetworkDefinition, request::is_name};
+use super::{
+    definition::{NetworkDefinition, is_hex_id},
+    request::is_name,
+};
 use crate::Error;
 
 /// Largest file of a definition, in bytes. Requests are bounded below that.
@@ -92,6 +95,16 @@ impl Store {
         drop(all);
         list.sort_by(|a, b| a.name.cmp(&b.name));
         list
+    }
+
+    /// Returns the networks that are not being removed.
+    pub(crate) fn staying(&self) -> Vec<Arc<NetworkDefinition>> {
+        self.lock().values().filter(|entry| !entry.is_leaving).map(|entry| Arc::clone(&entry.definition)).collect()
+    }
+
+    /// Returns the networks that are being removed.
+    pub(crate) fn leaving(&self) -> Vec<Arc<NetworkDefinition>> {
+        self.lock().values().filter(|entry| entry.is_leaving).map(|entry| Arc::clone(&entry.definition)).collect()
     }
 
     /// Returns the network of a name, an id, or an unambiguous beginning of an id.
@@ -190,9 +203,8 @@ fn read(path: &Path) -> Result<NetworkDefinition, String> {
     }
     let text = fs::read(path).map_err(|e| e.to_string())?;
     let definition: NetworkDefinition = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
-    let is_id = definition.id.len() == 64 && definition.id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     let is_named = path.file_stem().is_some_and(|stem| stem == definition.id.as_str());
-    if !is_id || !is_named || !is_name(&definition.name) || definition.subnets.is_empty() {
+    if !is_hex_id(&definition.id) || !is_named || !is_name(&definition.name) || definition.subnets.is_empty() {
         return Err("its id, name or subnets are not valid".into());
     }
     definition.parsed_options()?;

@@ -107,8 +107,9 @@ impl Network {
                     continue;
                 };
                 let has = |ipv4: bool| record.addresses.iter().any(|ip| ip.is_ipv4() == ipv4);
-                let gateways = definition.subnets.iter().map(|pool| pool.gateway).filter(|ip| has(ip.is_ipv4()));
-                return default_route::ensure(ns, &record.interface, &gateways.collect::<Vec<_>>());
+                let mut gateways = inner.gateways(definition)?;
+                gateways.retain(|gateway| has(gateway.is_ipv4()));
+                return default_route::ensure(ns, &record.interface, &gateways);
             }
             Ok(())
         };
@@ -124,6 +125,7 @@ async fn connect(
     choice: &NetworkChoice,
 ) -> Result<Attachment, Error> {
     let sandbox = pod.sandbox.as_str();
+    inner.prepare_overlays(std::slice::from_ref(choice)).await?;
     let _lock = inner.locks.acquire(sandbox).await;
     let keys = offload::in_place(|| inner.ledger.of_sandbox(sandbox))?;
     let is_free = |position: &usize| !keys.iter().any(|(key, _)| key.interface() == interface(*position));

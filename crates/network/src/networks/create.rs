@@ -1,18 +1,19 @@
 //! Creates networks.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{io, sync::Arc};
 
 use rtnl::subnet::Subnet;
+use tracing::Instrument;
 
+use super::{create_overlay, subnets::taken};
 use crate::{
     AddressPool, Driver, Error, Network, NetworkDefinition, NetworkRequest,
-    ipam::Range,
-    named::{self, Options, Plan, random, unique_local},
+    named::{self, Options, Plan, new_id, now, unique_local},
     network::Inner,
 };
 
-/// Prefix of a route whose destinations are not the Internet, in bits.
-const ROUTE_BITS_MIN: u8 = 8;
+/// Prefix of a chosen IPv6 subnet, in bits.
+const IPV6_BITS: u8 = 64;
 /// Attempts to find a random IPv6 subnet that is free. The first one nearly always is.
 const ATTEMPTS: usize = 8;
 
@@ -25,6 +26,13 @@ impl Network {
     /// the disk.
     pub async fn create_network(&self, request: NetworkRequest) -> Result<NetworkDefinition, Error> {
         let plan = request.parse()?;
+        if plan.driver == Driver::Overlay {
+            let inner = Arc::clone(&self.inner);
+            // It runs to completion even if the caller stops waiting: a definition in etcd needs a node that has it.
+            let create = async move { create_overlay::create(&inner, plan, request).await };
+            let finished = tokio::spawn(create.in_current_span()).await;
+            return finished.map_err(|e| Error::kernel("create", "network", io::Error::other(e)))?;
+        }
         let name = plan.name.clone();
         self.inner.change("create", &name, move |inner| create(inner, plan, request)).await
     }
@@ -37,34 +45,17 @@ fn create(inner: &Inner, plan: Plan, request: NetworkRequest) -> Result<NetworkD
     }
     let wrong = |reason: String| Error::config(format!("create network {}", plan.name), reason);
     check_link(inner, &plan)?;
-    let mut taken: Vec<Subnet> = named.iter().flat_map(|other| other.subnets.iter().map(|pool| pool.subnet)).collect();
-    taken.extend(inner.built_in.bridge().map(|options| options.subnets()).unwrap_or_default());
-    let routes = inner.bridges.routes()?;
-    for pool in &plan.subnets {
-        if let Some(other) = taken.iter().find(|other| other.overlaps(pool.subnet)) {
-            return Err(wrong(format!(
-                "subnet {} overlaps with {other}, which another network of pods has",
-                pool.subnet
-            )));
-        }
-        // The subnet of a macvlan or ipvlan is that of a network that the node is in.
-        let takes = |route: &&Subnet| pool.subnet.overlaps(**route) && route.prefix >= pool.subnet.prefix;
-        if let Some(route) = routes.iter().find(takes).filter(|_| plan.driver == Driver::Bridge) {
-            return Err(wrong(format!("the node has a route to {route}, which subnet {} would take", pool.subnet)));
-        }
-    }
-    taken.extend(plan.subnets.iter().map(|pool| pool.subnet));
-    // Routes to a large part of the address space lead to the Internet, as those of a VPN do.
-    taken.extend(routes.into_iter().filter(|route| route.prefix >= ROUTE_BITS_MIN));
+    let requested: Vec<Subnet> = plan.subnets.iter().map(|pool| pool.subnet).collect();
+    let taken = taken(inner, plan.driver, &requested).map_err(|error| error.of_network(&plan.name))?;
     let mut subnets = plan.subnets.clone();
     if !subnets.iter().any(|pool| pool.subnet.address.is_ipv4()) {
         let subnet = inner.pools.choose(false, &taken).ok_or_else(|| {
             wrong("every subnet of network.address_pools is in use; add a pool, or use --subnet".to_owned())
         })?;
-        subnets.insert(0, whole(subnet).map_err(wrong)?);
+        subnets.insert(0, AddressPool::whole(subnet).map_err(wrong)?);
     }
     if plan.needs_ipv6 {
-        subnets.push(whole(free_ipv6(inner, &taken)?).map_err(wrong)?);
+        subnets.push(AddressPool::whole(free_ipv6(inner, &taken)?).map_err(wrong)?);
     }
     let definition = NetworkDefinition {
         id: new_id()?,
@@ -98,6 +89,7 @@ fn check_link(inner: &Inner, plan: &Plan) -> Result<(), Error> {
                 false => Ok(()),
             }
         }
+        Options::Overlay(_) => Ok(()),
         Options::Child(_) if plan.is_internal => {
             Err(wrong("its pods would reach the network of the parent all the same; use an internal bridge".to_owned()))
         }
@@ -108,31 +100,15 @@ fn check_link(inner: &Inner, plan: &Plan) -> Result<(), Error> {
     }
 }
 
-fn whole(subnet: Subnet) -> Result<AddressPool, String> {
-    let gateway = Range::whole(subnet)?.gateway;
-    Ok(AddressPool { subnet, gateway, ip_range: None, reserved: Default::default() })
-}
-
 fn free_ipv6(inner: &Inner, taken: &[Subnet]) -> Result<Subnet, Error> {
     if let Some(subnet) = inner.pools.choose(true, taken) {
         return Ok(subnet);
     }
     for _ in 0..ATTEMPTS {
-        let subnet = unique_local()?;
+        let subnet = unique_local(IPV6_BITS)?;
         if !taken.iter().any(|other| other.overlaps(subnet)) {
             return Ok(subnet);
         }
     }
     Err(Error::config("IPv6 subnet", "no free unique local subnet was found; use --subnet"))
-}
-
-fn new_id() -> Result<String, Error> {
-    let mut bytes = [0; 32];
-    random(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }

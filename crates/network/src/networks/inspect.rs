@@ -25,7 +25,7 @@ impl Network {
     /// Returns the named networks by name.
     #[must_use]
     pub fn networks(&self) -> Vec<NetworkDefinition> {
-        self.inner.named.list().iter().map(|definition| NetworkDefinition::clone(definition)).collect()
+        self.inner.named.list().iter().map(|definition| self.inner.on_this_node(definition)).collect()
     }
 
     /// Returns a named network by its name, its id or the beginning of its id.
@@ -33,7 +33,7 @@ impl Network {
     /// # Errors
     /// [`Error::NetworkMissing`].
     pub fn network(&self, query: &str) -> Result<NetworkDefinition, Error> {
-        self.inner.named.get(query).map(|definition| NetworkDefinition::clone(&definition))
+        self.inner.named.get(query).map(|definition| self.inner.on_this_node(&definition))
     }
 
     /// Returns the pods that are attached to a network. Reads the records, so it may block.
@@ -53,6 +53,32 @@ fn mac(definition: &NetworkDefinition, record: &Record) -> Option<String> {
 }
 
 impl Inner {
+    /// Returns the gateways of pods of this node. An overlay does not have any until the node has a subnet.
+    pub(crate) fn gateways(&self, definition: &NetworkDefinition) -> Result<Vec<IpAddr>, Error> {
+        let store = match (definition.driver, &self.overlay_store) {
+            (Driver::Overlay, Some(store)) => store,
+            _ => return Ok(definition.subnets.iter().map(|pool| pool.gateway).collect()),
+        };
+        let record = overlay::Record::read(&store.state_directory, &definition.list_name());
+        let record =
+            record.map_err(|error| Error::config(format!("network {}", definition.name), error.to_string()))?;
+        let subnets = record.map(|record| record.definition.subnets).unwrap_or_default();
+        Ok(subnets.into_iter().map(rtnl::subnet::Subnet::first_usable).collect())
+    }
+
+    /// Returns a definition with the gateways of this node.
+    fn on_this_node(&self, definition: &NetworkDefinition) -> NetworkDefinition {
+        let mut definition = definition.clone();
+        if definition.driver == Driver::Overlay {
+            for gateway in offload::in_place(|| self.gateways(&definition)).unwrap_or_default() {
+                if let Some(pool) = definition.subnets.iter_mut().find(|pool| pool.subnet.contains(gateway)) {
+                    pool.gateway = gateway;
+                }
+            }
+        }
+        definition
+    }
+
     pub(crate) fn endpoints_of(&self, definition: &NetworkDefinition) -> Result<Vec<NetworkEndpoint>, Error> {
         let name = definition.list_name();
         let records = self.ledger.all()?.into_iter().filter_map(|entry| entry.record);

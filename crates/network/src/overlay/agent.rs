@@ -12,12 +12,13 @@ use std::{
 };
 
 use ::overlay::{EtcdSettings, LEASE_TTL, Peer, Record, Settings, Source, boot_time, local_addresses};
-use etcd::{Client, Options};
+use etcd::{Change, Client, Options};
 use tokio::time::Instant;
 
 use super::{
     kernel::{self, in_kernel},
     keys::Keys,
+    shared::{self, Definitions, Shared},
     subnet::{self, Claims, Last, Own},
 };
 use crate::network::Inner;
@@ -114,12 +115,12 @@ impl Agent {
         delay: &mut Duration,
     ) -> Result<(), Failure> {
         let client = client(etcd).await?;
-        let node = self.node().await?;
+        let node = node(self.settings.node).await?;
         let mut renewal = Instant::now();
         loop {
             let start = Instant::now();
             if renewal <= start {
-                self.renew(&client, node).await?;
+                self.renew(network, &client, node).await?;
                 renewal = start + RENEWAL;
             }
             let claims = Claims::read(&client, &self.keys).await?;
@@ -137,22 +138,6 @@ impl Agent {
             }
             tokio::time::sleep_until(start + INTERVAL_MIN).await;
         }
-    }
-
-    /// Returns the address of this node, which one of its links has: no other node's claim is taken by a wrong setting.
-    async fn node(&self) -> Result<IpAddr, String> {
-        let settings = self.settings.clone();
-        in_kernel(move |socket| {
-            let node = settings.node(socket)?;
-            match local_addresses(socket)?.contains(&node) {
-                true => Ok(node),
-                false => Err(::overlay::Error::Config {
-                    object: "node".into(),
-                    reason: format!("{node} is not an address of this node"),
-                }),
-            }
-        })
-        .await
     }
 
     /// Returns the claim of this node if it still has it.
@@ -176,7 +161,7 @@ impl Agent {
     }
 
     /// Renews the lease of the claim, or claims subnets.
-    async fn renew(&mut self, client: &Client, node: IpAddr) -> Result<(), Failure> {
+    async fn renew(&mut self, network: &Weak<Inner>, client: &Client, node: IpAddr) -> Result<(), Failure> {
         if let Some(own) = self.own
             && client.renew(own.lease).await?
         {
@@ -185,14 +170,30 @@ impl Agent {
         }
         let last = self.last().await?;
         let own = subnet::claim(client, &self.keys, node, last).await?;
+        if let Err(reason) = self.ensure_definition(network, client, node).await {
+            let _ = client.revoke(own.lease).await;
+            return Err(reason.into());
+        }
         let subnets: Vec<String> = self.keys.subnets_of(own.index).iter().map(ToString::to_string).collect();
         tracing::info!(
             network = self.settings.name,
             subnets = subnets.join(" "),
             "this node has subnets of the overlay"
         );
+        // The claim takes its place. If this fails, it expires.
+        let joining = shared::joining_key(self.keys.subnets(), node);
+        let _ = client.change(&[], &[Change::Delete(&joining)]).await;
         (self.own, self.renewed) = (Some(own), boot_time());
         Ok(())
+    }
+
+    /// Ensures that the definition of a network that people created is in etcd. The claim keeps other nodes from deleting it.
+    async fn ensure_definition(&self, network: &Weak<Inner>, client: &Client, node: IpAddr) -> Result<(), String> {
+        let (Some(inner), Source::Etcd(etcd)) = (network.upgrade(), &self.settings.source) else { return Ok(()) };
+        let all = inner.named.staying();
+        let definition = all.iter().find(|definition| definition.list_name() == self.settings.name);
+        let Some(definition) = definition else { return Ok(()) };
+        Definitions::new(client, etcd, node).ensure(&Shared::of(definition)?).await
     }
 
     /// Returns the claim that this node had last, according to its record.
@@ -228,8 +229,24 @@ impl Agent {
     }
 }
 
+/// Returns the configured address of this node, or the one that it finds. A link has it: no other node's claim is taken by a
+/// wrong setting.
+pub(crate) async fn node(configured: Option<IpAddr>) -> Result<IpAddr, String> {
+    in_kernel(move |socket| {
+        let node = configured.map_or_else(|| ::overlay::node_address(socket), Ok)?;
+        match local_addresses(socket)?.contains(&node) {
+            true => Ok(node),
+            false => Err(::overlay::Error::Config {
+                object: "node".into(),
+                reason: format!("{node} is not an address of this node"),
+            }),
+        }
+    })
+    .await
+}
+
 /// Returns a client of the cluster; reads its files.
-pub(super) async fn client(etcd: &EtcdSettings) -> Result<Client, String> {
+pub(crate) async fn client(etcd: &EtcdSettings) -> Result<Client, String> {
     let options = Options {
         endpoints: etcd.endpoints.clone(),
         ca_file: etcd.ca_file.clone(),

@@ -37,6 +37,7 @@ pub(crate) fn config() -> Config {
         selectable: vec!["*".into(), "pinion".into()],
         definitions_dir: "/run/pinion-networks".into(),
         address_pools: network::DEFAULT_POOLS.map(str::to_owned).into(),
+        overlay: None,
     }
 }
 

@@ -35,6 +35,7 @@ impl Engine {
             selectable: Vec::new(),
             definitions_dir: "/run/pinion/definitions".into(),
             address_pools: Vec::new(),
+            overlay: None,
         };
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.map_err(|e| Failure(format!("start the async runtime: {e}")))?;

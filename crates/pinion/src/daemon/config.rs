@@ -24,7 +24,7 @@ mod value;
 
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -115,6 +115,27 @@ pub(crate) struct Network {
     pub(crate) selectable: Vec<String>,
     pub(crate) address_pools: Vec<String>,
     pub(crate) pool: usize,
+    pub(crate) overlay: Overlay,
+}
+
+/// The table `[network.overlay]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Overlay {
+    pub(crate) endpoints: Vec<String>,
+    pub(crate) prefix: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ca_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cert_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) username: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) password_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<IpAddr>,
+    pub(crate) address_pools: Vec<String>,
 }
 
 /// The table `[containers]`.
@@ -305,6 +326,23 @@ impl Network {
             selectable: from.list("network.selectable", value::network_name)?,
             address_pools: from.list("network.address_pools", value::address_pool)?,
             pool: from.value("network.pool", value::pool)?,
+            overlay: Overlay::read(from)?,
+        })
+    }
+}
+
+impl Overlay {
+    fn read(from: &mut Reader) -> Result<Self, ConfigError> {
+        Ok(Self {
+            endpoints: from.list("network.overlay.endpoints", value::url)?,
+            prefix: from.value("network.overlay.prefix", value::key_prefix)?,
+            ca_file: from.optional("network.overlay.ca_file", value::absolute),
+            cert_file: from.optional("network.overlay.cert_file", value::absolute),
+            key_file: from.optional("network.overlay.key_file", value::absolute),
+            username: from.optional("network.overlay.username", value::name),
+            password_file: from.optional("network.overlay.password_file", value::absolute),
+            node: from.optional("network.overlay.node", value::ip),
+            address_pools: from.list("network.overlay.address_pools", value::address_pool)?,
         })
     }
 }

@@ -34,6 +34,7 @@ pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
             selectable: network.selectable.clone(),
             definitions_dir: config.data_dir.join("networks"),
             address_pools: network.address_pools.clone(),
+            overlay: overlay(&network.overlay),
         },
         netns_pool,
         default_runtime_handler: String::new(),
@@ -49,6 +50,22 @@ pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
         log_size_max: (config.containers.log_size_max > 0).then_some(config.containers.log_size_max),
         exec_sync_output_max: config.containers.exec_sync_output_max,
     }
+}
+
+/// Returns where overlays are kept, if there is an etcd cluster.
+fn overlay(overlay: &super::config::Overlay) -> Option<pod::OverlayConfig> {
+    let has_cluster = !overlay.endpoints.is_empty();
+    has_cluster.then(|| pod::OverlayConfig {
+        endpoints: overlay.endpoints.clone(),
+        prefix: overlay.prefix.clone(),
+        ca_file: overlay.ca_file.clone(),
+        cert_file: overlay.cert_file.clone(),
+        key_file: overlay.key_file.clone(),
+        username: overlay.username.clone(),
+        password_file: overlay.password_file.clone(),
+        node: overlay.node,
+        address_pools: overlay.address_pools.clone(),
+    })
 }
 
 /// Returns the OCI runtimes.

@@ -107,6 +107,7 @@ impl Node {
                 selectable: vec!["*".into(), "pinion".into()],
                 definitions_dir: "/run/pinion-networks".into(),
                 address_pools: network::DEFAULT_POOLS.map(str::to_owned).into(),
+                overlay: None,
             },
             state_dir,
             data_dir: dir.join("data"),

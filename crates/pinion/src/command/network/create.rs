@@ -8,7 +8,7 @@ use crate::{Client, Failure, output};
 /// Arguments of `pinion network create`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Driver: bridge, macvlan or ipvlan
+    /// Driver: bridge, macvlan, ipvlan or overlay
     #[arg(short, long, value_name = "DRIVER", default_value = "bridge")]
     driver: String,
     /// Subnet: ADDRESS/BITS, at most one of IPv4 and one of IPv6 [default: one that is free]

@@ -8,6 +8,7 @@ use super::{Config, reader::Reader, value::network};
 pub(super) fn check(config: &Config, from: &mut Reader) {
     directories(config, from);
     addresses(config, from);
+    overlay(config, from);
     subnets(config, from);
 }
 
@@ -42,6 +43,18 @@ fn addresses(config: &Config, from: &mut Reader) {
     if metrics.port() == streaming.port() && metrics.port() != 0 && overlap {
         let cause = format!("{metrics} conflicts with streaming.address; use different ports");
         from.conflict(&["metrics.address", "streaming.address"], &cause);
+    }
+}
+
+fn overlay(config: &Config, from: &mut Reader) {
+    let overlay = &config.network.overlay;
+    if overlay.cert_file.is_some() != overlay.key_file.is_some() {
+        let keys = ["network.overlay.cert_file", "network.overlay.key_file"];
+        from.conflict(&keys, "cert_file and key_file belong together");
+    }
+    if overlay.username.is_some() != overlay.password_file.is_some() {
+        let keys = ["network.overlay.username", "network.overlay.password_file"];
+        from.conflict(&keys, "username and password_file belong together");
     }
 }
 

@@ -133,7 +133,6 @@ pub(super) fn subnet(value: &Value, six: bool) -> Result<String, String> {
     }
 }
 
-/// Checks that an integer is within bounds.
 /// Returns a pool such as `172.18.0.0/15:16`: a subnet, and the prefix length of its parts.
 pub(super) fn address_pool(value: &Value) -> Result<String, String> {
     let text = value.text()?;
@@ -151,6 +150,21 @@ pub(super) fn address_pool(value: &Value) -> Result<String, String> {
     }
 }
 
+pub(super) fn ip(value: &Value) -> Result<IpAddr, String> {
+    let text = value.text()?;
+    text.parse().map_err(|_| format!("{text:?} is not an IP address"))
+}
+
+/// Returns a prefix of keys in etcd.
+pub(super) fn key_prefix(value: &Value) -> Result<String, String> {
+    let text = value.text()?;
+    match text.starts_with('/') && !text.trim_end_matches('/').is_empty() && !text.chars().any(char::is_control) {
+        true => Ok(text.trim_end_matches('/').to_owned()),
+        false => Err(format!("{text:?} is not a path such as \"/pinion/overlay\"")),
+    }
+}
+
+/// Checks that an integer is within bounds.
 pub(super) fn number(value: &Value, range: std::ops::RangeInclusive<u64>) -> Result<u64, String> {
     value.number(range)
 }
