@@ -1,7 +1,8 @@
 //! Measures container engines on the local machine, two or more in one interleaved run.
 //!
 //! `pinion-bench pods` drives the life cycle of pods over any CRI socket, `pinion-bench oci` measures OCI runtimes,
-//! `pinion-bench netns` ways to serve many network namespaces, `pinion-bench cni` network plugins. Engines are measured by the
+//! `pinion-bench netns` ways to serve many network namespaces, `pinion-bench cni` network plugins,
+//! `pinion-bench network` network drivers. Engines are measured by the
 //! public CRI and `/proc` only, so that none is favoured.
 
 #![forbid(unsafe_code)]
@@ -12,6 +13,7 @@ mod engine;
 mod lists;
 mod machine;
 mod netns;
+mod network;
 mod oci;
 mod output;
 mod plot;
@@ -52,6 +54,8 @@ enum Scenario {
     Netns(netns::Arguments),
     /// Attaching pods to networks and detaching them, next to the programs of CNI plugins.
     Cni(cni::Arguments),
+    /// Throughput and latency between containers, for the network drivers of Pinion and Docker.
+    Network(network::Arguments),
     /// A node (used internally by `cni`).
     #[command(hide = true)]
     CniWorker(cni::WorkerArguments),
@@ -75,6 +79,7 @@ fn main() -> ExitCode {
         Scenario::Runtimes(arguments) => block_on(runtimes::run(arguments)),
         Scenario::Netns(arguments) => netns::run(&arguments),
         Scenario::Cni(arguments) => cni::run(&arguments),
+        Scenario::Network(arguments) => network::run(&arguments),
         Scenario::CniWorker(arguments) => cni::run_worker(&arguments),
         Scenario::NetnsServer(arguments) => netns::run_server(&arguments),
         Scenario::NetnsClient(arguments) => netns::run_client(&arguments),

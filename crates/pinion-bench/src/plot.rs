@@ -1,6 +1,10 @@
-//! Line charts as SVG, without scripts, readable on light and dark backgrounds.
+//! Charts as SVG, without scripts, readable on light and dark backgrounds.
+
+mod ranges;
 
 use std::fmt::Write;
+
+pub(crate) use ranges::{Range, RangeChart, ranges};
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 440.0;
@@ -57,18 +61,23 @@ impl Scale {
 /// Draws a chart.
 pub(crate) fn svg(chart: &Chart) -> String {
     let scale = Scale::of(chart);
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" font-family=\"sans-serif\" \
-         font-size=\"12\">\n<style>text{{fill:#222}}.g{{stroke:#ccc}}@media(prefers-color-scheme:dark){{text{{fill:#ddd}}\
-         .g{{stroke:#444}}}}</style>\n<title>{0}</title>\n<text x=\"{LEFT}\" y=\"20\" font-size=\"14\">{0}</text>\n",
-        escape(&chart.title)
-    );
+    let mut text = head(&chart.title, HEIGHT);
     axes(&mut text, chart, &scale);
     for (number, line) in chart.lines.iter().enumerate() {
         draw(&mut text, line, COLORS[number % COLORS.len()], number, &scale);
     }
     text.push_str("</svg>\n");
     text
+}
+
+/// Returns the begin of an image of a height, with its title.
+fn head(title: &str, height: f64) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" font-family=\"sans-serif\" \
+         font-size=\"12\">\n<style>text{{fill:#222}}.g{{stroke:#ccc}}@media(prefers-color-scheme:dark){{text{{fill:#ddd}}\
+         .g{{stroke:#444}}}}</style>\n<title>{0}</title>\n<text x=\"{LEFT}\" y=\"20\" font-size=\"14\">{0}</text>\n",
+        escape(title)
+    )
 }
 
 fn axes(text: &mut String, chart: &Chart, scale: &Scale) {

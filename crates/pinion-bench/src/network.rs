@@ -1,0 +1,185 @@
+//! `pinion-bench network`: throughput and latency between two containers, for the network drivers of container engines.
+//!
+//! ```text
+//! for each pair of drivers
+//!   pinion ─ node(s) ─ daemon(s) ─ two containers ─┐
+//!   docker ─ node(s) ─ daemon(s) ─ two containers ─┴─▶ rounds: iperf3, sockperf over TCP, sockperf over UDP; idle and stressed
+//! ```
+//! A node has a mount, a network and a PID namespace, and everything that a daemon writes is on a tmpfs there. So nothing but empty
+//! cgroups is left, even if this process is killed; the next run removes those. The meters are the same for all engines: an
+//! engine returns two places, each a network namespace and a cgroup, and the server's address.
+
+mod bed;
+mod docker;
+mod image;
+mod meters;
+mod node;
+mod pinion;
+mod place;
+mod report;
+mod rounds;
+
+use std::{path::PathBuf, time::Duration};
+
+use serde::Serialize;
+
+use crate::{engine::Failure, machine::Machine, output, plot};
+
+/// Arguments of `pinion-bench network`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Engines to measure; ratios are those of the first one to each other one.
+    #[arg(long, short = 'e', value_delimiter = ',', value_enum, default_values_t = Engine::ALL)]
+    engine: Vec<Engine>,
+    /// Drivers of the client and the server.
+    #[arg(long, short = 'p', value_delimiter = ',', value_enum, default_values_t = Pair::ALL)]
+    pair: Vec<Pair>,
+    /// Number of rounds. The engines take turns in each, and neither is always the first.
+    #[arg(long, default_value_t = 15)]
+    runs: usize,
+    /// Duration of each measurement in seconds.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
+    seconds: u64,
+    /// Measure only with idle processors, without stress-ng.
+    #[arg(long)]
+    only_idle: bool,
+    /// Pinion's program.
+    #[arg(long, default_value = "pinion")]
+    pinion: PathBuf,
+    /// Docker's daemon.
+    #[arg(long, default_value = "dockerd")]
+    dockerd: PathBuf,
+    /// Docker's command line.
+    #[arg(long, default_value = "docker")]
+    docker: PathBuf,
+    /// A static busybox, the only file of the containers' image.
+    #[arg(long, default_value = "/bin/busybox")]
+    busybox: PathBuf,
+    /// Write all measurements to this file as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Write plots of throughput and latency to PREFIX-throughput.svg, PREFIX-tcp.svg and PREFIX-udp.svg.
+    #[arg(long, value_name = "PREFIX")]
+    svg: Option<PathBuf>,
+}
+
+/// A container engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Engine {
+    /// Pinion.
+    Pinion,
+    /// Docker.
+    Docker,
+}
+
+/// The networks of the client and the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Pair {
+    /// Two containers of the engine's default network.
+    Bridge,
+    /// A client of the node itself, and a container of the default network, by its own address.
+    Host,
+    /// Two containers with macvlan links on one link of the node.
+    Macvlan,
+    /// Containers of two nodes.
+    Overlay,
+}
+
+/// What else runs during a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Load {
+    /// Nothing.
+    Idle,
+    /// `stress-ng` in the server's container, with a worker for each processor.
+    Stressed,
+}
+
+/// Runs all measurements and prints the tables.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if arguments.runs == 0 {
+        return Err(Failure("--runs must be at least 1".to_owned()));
+    }
+    node::remove_leftover_cgroups();
+    let loads: &[Load] = if arguments.only_idle { &[Load::Idle] } else { &[Load::Idle, Load::Stressed] };
+    let mut report = report::Report::new(Machine::here(), arguments);
+    for pair in &arguments.pair {
+        report.cases.extend(rounds::measure(arguments, *pair, loads)?);
+    }
+    if let Some(prefix) = &arguments.svg {
+        for (name, chart) in report.charts() {
+            let path = format!("{}-{name}.svg", prefix.display());
+            std::fs::write(&path, plot::ranges(&chart)).map_err(|e| Failure(format!("write {path}: {e}")))?;
+        }
+    }
+    output::write(&report.tables(), &report, arguments.json.as_deref())
+}
+
+/// Repeats an operation until it succeeds; returns its last error if it does not in time.
+fn retry<T>(limit: Duration, mut operation: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+    let end = std::time::Instant::now() + limit;
+    loop {
+        match operation() {
+            Err(_) if std::time::Instant::now() < end => std::thread::sleep(Duration::from_millis(100)),
+            result => return result,
+        }
+    }
+}
+
+impl Engine {
+    const ALL: [Self; 2] = [Self::Pinion, Self::Docker];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pinion => "pinion",
+            Self::Docker => "docker",
+        }
+    }
+}
+
+impl std::fmt::Display for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Pair {
+    const ALL: [Self; 4] = [Self::Bridge, Self::Host, Self::Macvlan, Self::Overlay];
+
+    /// Returns the value of `--pair`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Bridge => "bridge",
+            Self::Host => "host",
+            Self::Macvlan => "macvlan",
+            Self::Overlay => "overlay",
+        }
+    }
+
+    /// Returns the drivers of the client and of the server.
+    fn drivers(self) -> &'static str {
+        match self {
+            Self::Bridge => "bridge, bridge",
+            Self::Host => "host, bridge",
+            Self::Macvlan => "macvlan, macvlan",
+            Self::Overlay => "overlay, overlay",
+        }
+    }
+}
+
+impl std::fmt::Display for Pair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Load {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Stressed => "stressed",
+        }
+    }
+}
