@@ -107,14 +107,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut report = report::Report::new(Machine::here(), arguments);
     for pair in &arguments.pair {
         report.cases.extend(rounds::measure(arguments, *pair, loads)?);
+        // A run takes long: what was measured is not lost when it is interrupted.
+        save(arguments, &report)?;
     }
+    output::write(&report.tables(), &report, arguments.json.as_deref())
+}
+
+/// Writes the report and the plots.
+fn save(arguments: &Arguments, report: &report::Report) -> Result<(), Failure> {
     if let Some(prefix) = &arguments.svg {
         for (name, chart) in report.charts() {
             let path = format!("{}-{name}.svg", prefix.display());
             std::fs::write(&path, plot::ranges(&chart)).map_err(|e| Failure(format!("write {path}: {e}")))?;
         }
     }
-    output::write(&report.tables(), &report, arguments.json.as_deref())
+    output::save(report, arguments.json.as_deref())
 }
 
 /// Repeats an operation until it succeeds; returns its last error if it does not in time.

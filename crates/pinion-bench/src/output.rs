@@ -9,6 +9,11 @@ use crate::engine::Failure;
 /// Prints the tables, and writes the report to a file if one is named.
 pub(crate) fn write(tables: &str, report: &impl Serialize, json: Option<&Path>) -> Result<(), Failure> {
     println!("{}", tables.trim_end());
+    save(report, json)
+}
+
+/// Writes the report to a file if one is named.
+pub(crate) fn save(report: &impl Serialize, json: Option<&Path>) -> Result<(), Failure> {
     let Some(path) = json else { return Ok(()) };
     let text = serde_json::to_string_pretty(report).map_err(|e| Failure(format!("encode the report: {e}")))?;
     std::fs::write(path, text).map_err(|e| Failure(format!("write {}: {e}", path.display())))

@@ -70,7 +70,7 @@ pub(crate) fn svg(chart: &Chart) -> String {
     text
 }
 
-/// Returns the begin of an image of a height, with its title.
+/// Returns the first elements of an image of this height: its styles and its title.
 fn head(title: &str, height: f64) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" font-family=\"sans-serif\" \

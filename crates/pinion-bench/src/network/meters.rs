@@ -128,6 +128,11 @@ fn parse_throughput(text: &str) -> Result<Throughput, Failure> {
     struct Received {
         bits_per_second: f64,
     }
+    // Its exit code does not show every error.
+    let error = serde_json::from_str::<serde_json::Value>(text).ok();
+    if let Some(error) = error.as_ref().and_then(|report| report["error"].as_str()) {
+        return Err(Failure(format!("iperf3: {error}")));
+    }
     let report: Report =
         serde_json::from_str(text).map_err(|e| Failure(format!("iperf3 printed something unexpected: {e}")))?;
     let gbits = report.end.sum_received.bits_per_second / 1e9;
@@ -143,6 +148,9 @@ fn parse_latency(text: &str) -> Result<Latency, Failure> {
         let rest = text.lines().find_map(|line| Some(line.split_once(label)?.1))?;
         rest.trim_start_matches([' ', '=']).split([' ', ';']).next()
     };
+    if let Some(line) = text.lines().find(|line| line.contains("No messages were received")) {
+        return Err(Failure(line.trim().to_owned()));
+    }
     let time = |label: &str| after(label).and_then(|value| value.parse::<f64>().ok()).ok_or_else(|| missing(label));
     let dropped = "dropped messages";
     let latency = Latency {
@@ -208,7 +216,8 @@ sockperf: ---> <MIN> observation =   74.058
 
     #[test]
     fn output_without_a_result_is_a_failure() {
-        assert!(parse_throughput(r#"{"end": {}, "error": "unable to connect to server"}"#).is_err());
+        let error = parse_throughput(r#"{"end": {}, "error": "unable to connect to server"}"#).unwrap_err();
+        assert_eq!(error.0, "iperf3: unable to connect to server");
         assert!(parse_throughput(&IPERF3.replace("2993275028.2337728", "0")).is_err());
         let cut = SOCKPERF.split("---> percentile 99.000").next().unwrap();
         assert_eq!(parse_latency(cut).unwrap_err().0, "sockperf printed no <MIN> observation");

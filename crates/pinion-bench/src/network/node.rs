@@ -13,7 +13,7 @@ use std::{
 
 use crate::engine::Failure;
 
-/// Begin of the names of cgroups.
+/// Prefix of the names of cgroups.
 const CGROUP: &str = "pinion-bench-network-";
 /// The highest priority, so that other processes of the machine disturb the measurement as little as possible.
 const SHARES: &str = "262144";

@@ -107,7 +107,7 @@ impl Running {
         let Some(child) = self.child.as_mut() else { return Ok(()) };
         let path = format!("/proc/{}/net/{protocol}", child.id());
         let local = format!(":{port:04X}");
-        retry(std::time::Duration::from_secs(5), || {
+        retry(std::time::Duration::from_secs(20), || {
             let table = fs::read_to_string(&path).unwrap_or_default();
             let mut rows = table.lines().skip(1).map(|row| row.split_whitespace().collect::<Vec<_>>());
             // 0A is LISTEN, 07 is what UDP shows.
