@@ -11,6 +11,7 @@
 
 mod bed;
 mod docker;
+mod driver;
 mod image;
 mod meters;
 mod node;

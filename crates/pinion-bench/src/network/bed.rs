@@ -2,17 +2,16 @@
 
 use std::net::Ipv4Addr;
 
-use super::{Arguments, Engine, Pair, docker, image::Image, node::Node, pinion, place::Place, retry};
+use super::{
+    Arguments, Engine, Pair, docker,
+    driver::{Driver, PARENT},
+    image::Image,
+    node::Node,
+    pinion,
+    place::Place,
+    retry,
+};
 use crate::engine::Failure;
-
-/// Name and link of the network with macvlan links.
-pub(super) const MACVLAN: &str = "lan";
-pub(super) const PARENT: &str = "parent0";
-pub(super) const MACVLAN_SUBNET: &str = "198.51.100.0/24";
-/// Name of the network of two nodes.
-pub(super) const OVERLAY: &str = "cluster";
-/// What the containers run.
-pub(super) const COMMAND: [&str; 2] = ["/bin/sleep", "1000000"];
 
 /// The two ends of a measurement. Dropping it ends the engine.
 pub(super) struct Bed {
@@ -21,18 +20,6 @@ pub(super) struct Bed {
     /// Address of the server, as the client uses it.
     pub(super) address: Ipv4Addr,
     _nodes: Vec<Node>,
-}
-
-/// What an engine does on its nodes.
-pub(super) trait Driver {
-    /// Starts the engine's daemon on a node, and loads the image.
-    fn start(&self, node: &mut Node, image: &Image, pair: Pair) -> Result<(), Failure>;
-
-    /// Joins the nodes and creates the network of a pair, if it is not a default one. Returns the network's name.
-    fn create_network(&self, nodes: &[Node], pair: Pair) -> Result<String, Failure>;
-
-    /// Runs a container and returns its id.
-    fn run(&self, node: &Node, network: &str, name: &str) -> Result<String, Failure>;
 }
 
 /// Starts an engine and its containers.

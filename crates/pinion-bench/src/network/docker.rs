@@ -4,7 +4,7 @@ use std::{path::Path, process::Command, time::Duration};
 
 use super::{
     Pair,
-    bed::{COMMAND, Driver, MACVLAN, MACVLAN_SUBNET, OVERLAY, PARENT},
+    driver::{COMMAND, Driver, MACVLAN, MACVLAN_SUBNET, OVERLAY, PARENT},
     image::{Image, NAME},
     node::{Node, output},
     retry,
