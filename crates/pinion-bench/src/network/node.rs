@@ -175,7 +175,7 @@ impl Drop for Node {
             let _ = process.wait();
         }
         for _ in 0..100 {
-            if remove_cgroups(&self.cgroup) {
+            if remove_cgroups(|name| name == self.cgroup) {
                 return;
             }
             thread::sleep(Duration::from_millis(50));
@@ -184,17 +184,20 @@ impl Drop for Node {
     }
 }
 
-/// Removes cgroups of runs that were killed.
+/// Removes cgroups of runs that were killed; those of a run in progress stay.
 pub(super) fn remove_leftover_cgroups() {
-    remove_cgroups(CGROUP);
+    remove_cgroups(|name| {
+        let pid = name.strip_prefix(CGROUP).and_then(|rest| rest.split('-').next());
+        pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists())
+    });
 }
 
-/// Removes the cgroups whose names have this prefix, in all hierarchies; those with processes stay. Returns whether none is left.
-fn remove_cgroups(prefix: &str) -> bool {
+/// Removes the cgroups whose names are selected, in all hierarchies; those with processes stay. Returns whether none is left.
+fn remove_cgroups(is_selected: impl Fn(&str) -> bool) -> bool {
     let root = Path::new("/sys/fs/cgroup");
     let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
     let groups = entries(root).flat_map(|tree| entries(&tree).collect::<Vec<_>>()).chain(entries(root));
-    let is_ours = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix));
+    let is_ours = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).is_some_and(&is_selected);
     // All are removed, also behind one that fails.
     groups.filter(is_ours).filter(|group| !remove_tree(group)).count() == 0
 }
