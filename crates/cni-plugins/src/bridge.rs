@@ -163,11 +163,14 @@ fn wait_for_port(socket: &mut Socket, name: &str) -> Result<Link, Error> {
 pub(crate) fn delete(request: &Request) -> Result<(), Error> {
     let options = Options::parse(request)?;
     pod::delete_link(request)?;
-    address_management::delete(request)?;
     if options.checks_mac {
         spoof_check::delete(request)?;
     }
-    if options.masquerades { masquerade::delete(request) } else { Ok(()) }
+    if options.masquerades {
+        masquerade::delete(request)?;
+    }
+    // Last: another pod may get the addresses at once.
+    address_management::delete(request)
 }
 
 pub(crate) fn check(request: &Request) -> Result<(), Error> {

@@ -89,7 +89,6 @@ pub(crate) fn add(request: &Request) -> Result<PluginResult, Error> {
     if policy != Policy::Open && !rtnl::valid_name(bridge) {
         return Err(Error::config("prevResult", "has no interface, which the ingress policy needs"));
     }
-    let mut socket = masquerade::socket()?;
     for family in [Family::V4, Family::V6] {
         let addresses = addresses(&result, family);
         if addresses.is_empty() {
@@ -97,7 +96,7 @@ pub(crate) fn add(request: &Request) -> Result<PluginResult, Error> {
         }
         let table = table(family);
         let fail = |refusal| Error::of_module("add rules to", table.to_string(), "nf_tables", refusal);
-        let mut list = |chain: &str| rules(&mut socket, &table, chain).map_err(fail);
+        let list = |chain: &str| request.nft.with(|socket| rules(socket, &table, chain).map_err(fail));
         let has = |rules: &[rtnl::nft::ListedRule], comment: &str| rules.iter().any(|rule| rule.comment == comment);
         let (forward, own) = (list(FORWARD)?, list(OWN)?);
         let (stage_1, stage_2) = (list(STAGE_1)?, list(STAGE_2)?);
@@ -128,7 +127,7 @@ pub(crate) fn add(request: &Request) -> Result<PluginResult, Error> {
                 _ => has(&stage_2, comment),
             });
         }
-        t.commit(&mut socket).map_err(fail)?;
+        request.nft.with(|socket| t.commit(socket).map_err(fail))?;
     }
     Ok(result)
 }
@@ -191,7 +190,7 @@ pub(crate) fn delete(request: &Request) -> Result<(), Error> {
     Options::parse(request)?;
     let comment = comment(request);
     for family in [Family::V4, Family::V6] {
-        masquerade::delete_rules(&table(family), &[OWN], |found| found == comment)?;
+        masquerade::delete_rules(&request.nft, &table(family), &[OWN], |found| found == comment)?;
     }
     Ok(())
 }
@@ -199,13 +198,11 @@ pub(crate) fn delete(request: &Request) -> Result<(), Error> {
 pub(crate) fn check(request: &Request) -> Result<(), Error> {
     Options::parse(request)?;
     let (result, comment) = (request.required_previous()?, comment(request));
-    let mut socket = masquerade::socket()?;
     for family in [Family::V4, Family::V6] {
         let expected = addresses(&result, family).len() * 2;
         let table = table(family);
-        let mut list = |chain: &str| {
-            rules(&mut socket, &table, chain).map_err(|e| Error::kernel("list rules of", table.to_string(), e))
-        };
+        let fail = |refusal| Error::kernel("list rules of", table.to_string(), refusal);
+        let list = |chain: &str| request.nft.with(|socket| rules(socket, &table, chain).map_err(fail));
         let has_jump = expected == 0 || list(FORWARD)?.iter().any(|rule| rule.comment == JUMP_COMMENT);
         let found = list(OWN)?.iter().filter(|rule| rule.comment == comment).count();
         if found < expected || !has_jump {

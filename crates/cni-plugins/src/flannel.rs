@@ -36,6 +36,14 @@ pub(crate) fn is_supported(config: &Map<String, Value>) -> bool {
     kind.is_some_and(|kind| kind != PluginType::Flannel && kind.supports(delegate))
 }
 
+/// Reports whether `DEL` of the plugin that does the work may run later.
+pub(crate) fn is_deferrable(config: &Map<String, Value>) -> bool {
+    let empty = Map::new();
+    let delegate = config.get("delegate").and_then(Value::as_object).unwrap_or(&empty);
+    let kind = PluginType::from_name(text(delegate, "type").unwrap_or("bridge"));
+    kind.is_some_and(|kind| kind != PluginType::Flannel && kind.is_deferrable(delegate))
+}
+
 pub(crate) fn add(request: &Request) -> Result<PluginResult, Error> {
     let delegated = request.with_config(delegated(request)?)?;
     // Before the pod is attached, so that it can be detached in any case.

@@ -39,6 +39,7 @@ mod link;
 mod loopback;
 mod macvlan;
 mod masquerade;
+mod nft_socket;
 mod overlay;
 mod plugin;
 mod pod;
@@ -56,6 +57,7 @@ mod vlan;
 mod vrf;
 
 pub use error::Error;
+pub use nft_socket::NftSocket;
 pub use overlay::bridge_name as overlay_bridge;
 pub use plugin::PluginType;
 pub use request::{Attachment, Request};

@@ -104,10 +104,10 @@ pub(crate) fn pod_interface(request: &Request, link: &Link) -> Interface {
     }
 }
 
-/// Releases the addresses and deletes the pod's link.
+/// Deletes the pod's link, then releases its addresses: another pod may get them at once.
 pub(crate) fn delete(request: &Request) -> Result<(), Error> {
-    address_management::delete(request)?;
-    pod::delete_link(request).map(drop)
+    pod::delete_link(request)?;
+    address_management::delete(request)
 }
 
 /// Returns the name of the link that the first default route leaves through.

@@ -26,7 +26,7 @@ fn run() -> u8 {
         Some(kind) => {
             let variable =
                 |name: &'static str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-            program::run(kind, false, &variable, io::stdin().lock(), io::stdout().lock())
+            program::run(kind, program::Context::default(), &variable, io::stdin().lock(), io::stdout().lock())
         }
         None => usage(first.as_ref()),
     }

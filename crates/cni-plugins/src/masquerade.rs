@@ -2,7 +2,7 @@
 //! and comments are those of the nftables backend of the reference plugins.
 
 use rtnl::{
-    netlink::{Batch, Socket},
+    netlink::Batch,
     nft::{
         COMMENT_MAX, Family, Hook, Table, Transaction,
         expression::{self as e, FIRST},
@@ -11,9 +11,7 @@ use rtnl::{
     subnet::{Subnet, bits, octets},
 };
 
-use rustix::io::Errno;
-
-use crate::{Error, Request, hash};
+use crate::{Error, NftSocket, Request, hash};
 
 const TABLE: &str = "cni_plugins_masquerade";
 const CHAIN: &str = "masq_checks";
@@ -27,16 +25,6 @@ const NFPROTO_IPV6: u8 = 10;
 
 fn table() -> Table {
     Table { family: Family::Inet, name: TABLE.into() }
-}
-
-/// Opens a socket for nftables in the namespace of the caller.
-pub(crate) fn socket() -> Result<Socket, Error> {
-    Socket::netfilter().map_err(|cause| match Errno::from_io_error(&cause) {
-        Some(Errno::PROTONOSUPPORT) => {
-            Error::Unsupported { operation: "open", object: "nftables socket".into(), module: "nfnetlink" }
-        }
-        _ => Error::kernel("open", "nftables socket", cause),
-    })
 }
 
 fn instance(network: &str, interface: &str, container: &str) -> String {
@@ -53,30 +41,32 @@ fn comment(network: &str, interface: &str, container: &str) -> String {
 
 /// Adds rules for the addresses, and replaces those of an earlier attachment of the interface.
 pub(crate) fn add(request: &Request, addresses: &[Subnet]) -> Result<(), Error> {
-    let mut socket = socket()?;
     let table = table();
     let fail = |refusal| Error::of_module("add rule to", table.to_string(), "nf_tables", refusal);
     let comment = comment(&request.network, &request.interface, &request.container);
     let hash = instance(&request.network, &request.interface, &request.container);
-    let old = rules(&mut socket, &table, CHAIN).map_err(fail)?;
-    let base = rules(&mut socket, &table, POSTROUTING).map_err(fail)?;
-    let mut t = Transaction::new(&table);
-    t.create_table();
-    t.create_chain(CHAIN, None);
-    // The reference plugin makes these rules again for each pod.
-    if base.len() != POSTROUTING_RULES {
-        t.create_chain(POSTROUTING, Some(Hook { kind: "nat", number: 4, priority: 100 }));
-        t.flush_chain(POSTROUTING);
-        multicast_rules(&mut t);
-        t.append_rule(POSTROUTING, "", |m| e::verdict(m, e::GOTO, Some(CHAIN)));
-    }
-    for rule in old.iter().filter(|rule| rule.comment.starts_with(&hash)) {
-        t.delete_rule(CHAIN, rule.handle);
-    }
-    for address in addresses {
-        t.append_rule(CHAIN, &comment, |m| leaves_subnet(m, *address));
-    }
-    t.commit(&mut socket).map_err(fail)
+    request.nft.with(|socket| {
+        // The time to list the rules grows with the number of pods.
+        let old = if request.is_new { Vec::new() } else { rules(socket, &table, CHAIN).map_err(fail)? };
+        let base = rules(socket, &table, POSTROUTING).map_err(fail)?;
+        let mut t = Transaction::new(&table);
+        t.create_table();
+        t.create_chain(CHAIN, None);
+        // The reference plugin makes these rules again for each pod.
+        if base.len() != POSTROUTING_RULES {
+            t.create_chain(POSTROUTING, Some(Hook { kind: "nat", number: 4, priority: 100 }));
+            t.flush_chain(POSTROUTING);
+            multicast_rules(&mut t);
+            t.append_rule(POSTROUTING, "", |m| e::verdict(m, e::GOTO, Some(CHAIN)));
+        }
+        for rule in old.iter().filter(|rule| rule.comment.starts_with(&hash)) {
+            t.delete_rule(CHAIN, rule.handle);
+        }
+        for address in addresses {
+            t.append_rule(CHAIN, &comment, |m| leaves_subnet(m, *address));
+        }
+        t.commit(socket).map_err(fail)
+    })
 }
 
 fn multicast_rules(t: &mut Transaction) {
@@ -121,7 +111,7 @@ fn leaves_subnet(m: &mut Batch, address: Subnet) {
 /// Deletes the rules of the interface.
 pub(crate) fn delete(request: &Request) -> Result<(), Error> {
     let hash = instance(&request.network, &request.interface, &request.container);
-    delete_if(|comment| comment.starts_with(&hash))
+    delete_if(&request.nft, |comment| comment.starts_with(&hash))
 }
 
 /// Deletes the rules of the network's attachments that are not valid.
@@ -129,24 +119,31 @@ pub(crate) fn collect(request: &Request) -> Result<(), Error> {
     let valid = request.valid_attachments()?;
     let hashes: Vec<String> = valid.iter().map(|a| instance(&request.network, &a.interface, &a.container)).collect();
     let network = hash::name(DIGITS, "", &request.network);
-    delete_if(|comment| comment.starts_with(&network) && !hashes.iter().any(|hash| comment.starts_with(hash)))
+    let is_valid = |comment: &str| hashes.iter().any(|hash| comment.starts_with(hash));
+    delete_if(&request.nft, |comment| comment.starts_with(&network) && !is_valid(comment))
 }
 
-fn delete_if(is_stale: impl Fn(&str) -> bool) -> Result<(), Error> {
-    delete_rules(&table(), &[CHAIN], is_stale)
+fn delete_if(nft: &NftSocket, is_stale: impl Fn(&str) -> bool) -> Result<(), Error> {
+    delete_rules(nft, &table(), &[CHAIN], is_stale)
 }
 
 /// Deletes the rules of chains whose comments satisfy a condition. Chains that do not exist have no rules.
-pub(crate) fn delete_rules(table: &Table, chains: &[&str], is_stale: impl Fn(&str) -> bool) -> Result<(), Error> {
-    let mut socket = socket()?;
+pub(crate) fn delete_rules(
+    nft: &NftSocket,
+    table: &Table,
+    chains: &[&str],
+    is_stale: impl Fn(&str) -> bool,
+) -> Result<(), Error> {
     let fail = |refusal| Error::kernel("delete rules of", table.to_string(), refusal);
-    let mut t = Transaction::new(table);
-    for chain in chains {
-        for rule in rules(&mut socket, table, chain).map_err(fail)? {
-            if is_stale(&rule.comment) {
-                t.delete_rule(chain, rule.handle);
+    nft.with(|socket| {
+        let mut t = Transaction::new(table);
+        for chain in chains {
+            for rule in rules(socket, table, chain).map_err(fail)? {
+                if is_stale(&rule.comment) {
+                    t.delete_rule(chain, rule.handle);
+                }
             }
         }
-    }
-    t.commit(&mut socket).map_err(fail)
+        t.commit(socket).map_err(fail)
+    })
 }

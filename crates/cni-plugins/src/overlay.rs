@@ -140,6 +140,7 @@ impl Request {
             namespace_path: self.namespace_path.clone(),
             directories: self.directories.clone(),
             is_new: self.is_new,
+            nft: self.nft.clone(),
             arguments: self.arguments.clone(),
             config,
             version: self.version.clone(),

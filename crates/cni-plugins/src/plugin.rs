@@ -121,6 +121,25 @@ impl PluginType {
             }
     }
 
+    /// Reports whether `DEL` may run some time after the pod's removal was reported: no other pod can get in conflict with
+    /// what is left until then, except by an `ADD` that fails. So types that have something that exists only once on the
+    /// node are not among them, and no addresses that are not leased.
+    #[must_use]
+    pub fn is_deferrable(self, config: &Map<String, Value>) -> bool {
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+        let manager = text(config.get("ipam").and_then(|ipam| ipam.get("type")));
+        self.supports(config)
+            && matches!(manager.as_str(), "" | "host-local")
+            && match self {
+                // A device, a VLAN of a link, or all frames of a link.
+                Self::HostDevice | Self::Vlan => false,
+                Self::Macvlan => text(config.get("mode")) != "passthru",
+                Self::Static => false,
+                Self::Flannel => flannel::is_deferrable(config),
+                _ => true,
+            }
+    }
+
     /// Runs `ADD`: adds the pod to the network.
     ///
     /// # Errors

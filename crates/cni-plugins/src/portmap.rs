@@ -11,7 +11,7 @@ pub(crate) use options::is_supported;
 use options::Options;
 use rtnl::nft::{Family, Transaction};
 
-use crate::{Error, PluginResult, Request, masquerade, sysctl};
+use crate::{Error, PluginResult, Request, masquerade, nft_socket, sysctl};
 
 /// Returns the pod's first address of each family, which ports lead to.
 fn targets(request: &Request) -> Vec<IpAddr> {
@@ -33,14 +33,13 @@ pub(crate) fn add(request: &Request) -> Result<PluginResult, Error> {
     if options.ports.is_empty() {
         return Ok(result);
     }
-    let mut socket = masquerade::socket()?;
     for target in targets(request) {
         let table = rules::table(Family::of(target));
+        let fail = |refusal| Error::of_module("map ports in", table.to_string(), "nf_tables", refusal);
         let mut t = Transaction::new(&table);
         rules::create(&mut t, &options);
         rules::map(&mut t, &options, target, &request.container);
-        t.commit(&mut socket)
-            .map_err(|refusal| Error::of_module("map ports in", table.to_string(), "nf_tables", refusal))?;
+        request.nft.with(|socket| t.commit(socket).map_err(fail))?;
         if options.masquerades && target.is_ipv4() {
             route_loopback(target)?;
         }
@@ -63,7 +62,7 @@ fn route_loopback(target: IpAddr) -> Result<(), Error> {
 
 /// Forgets UDP flows to the ports. Best effort: it only helps clients that keep their port.
 fn forget(options: &Options, family: Family) {
-    if let Ok(mut socket) = masquerade::socket() {
+    if let Ok(mut socket) = nft_socket::open() {
         let _ = rtnl::forget_udp(&mut socket, family, &options.udp_ports());
     }
 }
@@ -72,7 +71,7 @@ pub(crate) fn delete(request: &Request) -> Result<(), Error> {
     // Rules are found by the container's id: the engine need not know the ports any longer.
     for family in [Family::V4, Family::V6] {
         let is_own = |comment: &str| comment == rules::comment(&request.container);
-        masquerade::delete_rules(&rules::table(family), &rules::CHAINS, is_own)?;
+        masquerade::delete_rules(&request.nft, &rules::table(family), &rules::CHAINS, is_own)?;
     }
     if let Ok(options) = Options::parse(request) {
         forget(&options, Family::V4);
@@ -84,12 +83,11 @@ pub(crate) fn delete(request: &Request) -> Result<(), Error> {
 pub(crate) fn check(request: &Request) -> Result<(), Error> {
     let options = Options::parse(request)?;
     request.required_previous()?;
-    let mut socket = masquerade::socket()?;
     for target in targets(request).into_iter().filter(|_| !options.ports.is_empty()) {
         let table = rules::table(Family::of(target));
         for (chain, expected) in rules::expected(&options, target) {
-            let listed = rtnl::nft::rules(&mut socket, &table, chain)
-                .map_err(|refusal| Error::kernel("list rules of", table.to_string(), refusal))?;
+            let fail = |refusal| Error::kernel("list rules of", table.to_string(), refusal);
+            let listed = request.nft.with(|socket| rtnl::nft::rules(socket, &table, chain).map_err(fail))?;
             let comment = rules::comment(&request.container);
             let found = listed.iter().filter(|rule| rule.comment == comment).count();
             if found < expected {
@@ -105,6 +103,6 @@ pub(crate) fn status(request: &Request) -> Result<(), Error> {
     Options::parse(request)?;
     // The kernel loads the modules for the request.
     let table = rules::table(Family::V4);
-    let listed = rtnl::nft::rules(&mut masquerade::socket()?, &table, rules::CHAINS[0]);
-    listed.map(drop).map_err(|refusal| Error::of_module("list rules of", table.to_string(), "nf_tables", refusal))
+    let fail = |refusal| Error::of_module("list rules of", table.to_string(), "nf_tables", refusal);
+    request.nft.with(|socket| rtnl::nft::rules(socket, &table, rules::CHAINS[0]).map(drop).map_err(fail))
 }

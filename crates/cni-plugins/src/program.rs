@@ -9,24 +9,35 @@ use std::{
 use netns::Namespace;
 use serde_json::{Value, json};
 
-use crate::{Error, PluginType, Request, VERSIONS};
+use crate::{Error, NftSocket, PluginType, Request, VERSIONS};
 
 /// Longest configuration that is read, in bytes.
 const CONFIG_MAX: u64 = 4 << 20;
 /// Version of error results of requests whose version is not known.
 const NEWEST: &str = VERSIONS[VERSIONS.len() - 1];
 
-/// Runs one command of the plugin and returns the exit code. `variable` returns environment variables. `is_new` states
-/// that the container has no address of the network yet, so that existing leases need not be read.
+/// What an engine that runs plugins in its process knows besides the parameters of the specification. A program uses the
+/// default.
+#[derive(Debug, Default)]
+pub struct Context {
+    /// Whether the container has no address and no rule of the network yet, so that existing ones need not be read.
+    pub is_new: bool,
+    /// The pod's namespace, for a `DEL` after its path was removed; otherwise `CNI_NETNS` is opened.
+    pub namespace: Option<Namespace>,
+    /// Socket for nftables in the node's namespace.
+    pub nft: NftSocket,
+}
+
+/// Runs one command of the plugin and returns the exit code. `variable` returns environment variables.
 pub fn run(
     kind: PluginType,
-    is_new: bool,
+    context: Context,
     variable: &dyn Fn(&'static str) -> Option<String>,
     input: impl Read,
     mut output: impl Write,
 ) -> u8 {
     let mut version = NEWEST.to_owned();
-    let outcome = respond(kind, is_new, variable, input, &mut version);
+    let outcome = respond(kind, context, variable, input, &mut version);
     let (text, code) = match outcome {
         Ok(None) => return 0,
         Ok(Some(value)) => (value, 0),
@@ -39,7 +50,7 @@ pub fn run(
 
 fn respond(
     kind: PluginType,
-    is_new: bool,
+    context: Context,
     variable: &dyn Fn(&'static str) -> Option<String>,
     input: impl Read,
     version: &mut String,
@@ -54,12 +65,13 @@ fn respond(
     }
     let mut request = read(kind, input, version)?;
     let directories = variable("CNI_PATH").unwrap_or_default();
-    request.is_new = is_new;
+    (request.is_new, request.nft) = (context.is_new, context.nft);
     request.directories = std::env::split_paths(&directories).collect();
     must_have(&request, &command)?;
     let path = variable("CNI_NETNS").unwrap_or_default();
     if matches!(command.as_str(), "ADD" | "DEL" | "CHECK") {
-        let namespace = match open(&path, command == "DEL")? {
+        let opened = context.namespace.map_or_else(|| open(&path, command == "DEL"), |namespace| Ok(Some(namespace)));
+        let namespace = match opened? {
             Some(namespace) if !is_overridden(variable) => Some(not_own(namespace)?),
             namespace => namespace,
         };

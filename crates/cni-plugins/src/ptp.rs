@@ -160,9 +160,12 @@ fn configure(
 
 pub(crate) fn delete(request: &Request) -> Result<(), Error> {
     let options: Options = request.options()?;
-    address_management::delete(request)?;
     pod::delete_link(request)?;
-    if options.masquerades { masquerade::delete(request) } else { Ok(()) }
+    if options.masquerades {
+        masquerade::delete(request)?;
+    }
+    // Last: another pod may get the addresses at once.
+    address_management::delete(request)
 }
 
 pub(crate) fn check(request: &Request) -> Result<(), Error> {

@@ -7,7 +7,7 @@ use rtnl::netlink::Socket;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use crate::{Error, PluginResult, VERSIONS, arguments::Arguments};
+use crate::{Error, NftSocket, PluginResult, VERSIONS, arguments::Arguments};
 
 /// Longest container id and network name in bytes.
 const NAME_MAX: usize = 255;
@@ -27,6 +27,8 @@ pub struct Request {
     pub directories: Vec<PathBuf>,
     /// Whether the caller knows that the container has no address of the network yet.
     pub is_new: bool,
+    /// Socket for nftables in the node's namespace.
+    pub nft: NftSocket,
     pub(crate) arguments: Arguments,
     pub(crate) config: Map<String, Value>,
     pub(crate) version: String,
@@ -71,6 +73,7 @@ impl Request {
             namespace_path: String::new(),
             directories: Vec::new(),
             is_new: false,
+            nft: NftSocket::default(),
             arguments: Arguments::default(),
             config,
             version,

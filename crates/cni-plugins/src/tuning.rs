@@ -143,7 +143,8 @@ pub(crate) fn delete(request: &Request) -> Result<(), Error> {
     let options = Options::parse(request)?;
     let path = backup::path(&options.directory(), &request.container, &request.interface);
     let Some(namespace) = &request.namespace else { return backup::remove(&path) };
-    let Some(saved) = Backup::read(&path)? else { return Ok(()) };
+    // A process that was killed while it wrote a backup changed nothing of the interface.
+    let Some(saved) = Backup::read(&path)? else { return backup::remove(&path) };
     let name = request.interface.clone();
     pod::visit(namespace, move |socket| {
         let found = rtnl::link_by_name(socket, &name).map_err(|e| Error::kernel("find", &name, e))?;

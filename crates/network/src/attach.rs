@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::{
     Attachment, Error, PodRef,
     bridge::{BridgeOptions, Bridges, Pod},
-    cni::{self, Call, Chain, Element},
+    cni::{self, Call, Chain, Element, Plugin},
     default_route,
     ledger::Record,
     listener,
@@ -42,7 +42,16 @@ impl PendingAttach {
     pub(crate) async fn run(&mut self) -> Result<Attachment, Error> {
         let inner = Arc::clone(&self.inner);
         let key = self.record.key();
-        offload::in_place(|| inner.firewall.reserve(key.as_str(), &self.record.ports))?;
+        let is_removing = inner.is_removing();
+        let reserve = || inner.firewall.reserve(key.as_str(), self.chain.reserved(&self.record.all_ports));
+        match offload::in_place(reserve) {
+            // A pod that is being detached in the background may have it.
+            Err(Error::PortTaken { .. }) if is_removing => {
+                inner.settle().await;
+                offload::in_place(reserve)?;
+            }
+            reserved => reserved?,
+        }
         self.is_begun = true;
         let _no_collection = inner.activity.enter(&self.chain).await;
         let result = self.run_chain().await?;
@@ -76,15 +85,7 @@ impl PendingAttach {
         while let Some(element) = rest.first() {
             let built_in = rest.iter().take_while(|element| Inner::is_built_in(element)).count();
             if let Element::Exec(plugin) = element {
-                let call = Call {
-                    pod: &self.record.pod,
-                    ns_path: Some(&self.record.ns_path),
-                    interface: &self.record.interface,
-                    ports: &self.record.all_ports,
-                    selection: self.record.selection.as_ref(),
-                    in_process: true,
-                };
-                let result = self.inner.programs.call("ADD", &chain, plugin, call, previous.as_ref()).await?;
+                let result = self.run_plugin(plugin, previous.as_ref()).await?;
                 let addresses = cni::addresses(&result, &self.record.interface);
                 self.record.addresses = addresses.map_err(|e| Error::plugin(&plugin.kind, "ADD", e))?;
                 previous = Some(result);
@@ -101,6 +102,27 @@ impl PendingAttach {
             self.inner.ledger.write(&self.record)?;
         }
         Ok(result)
+    }
+
+    /// Runs `ADD` of a plugin. If it fails in this process while detached pods' networks are being removed in the
+    /// background, that may be the reason, and it runs again afterwards.
+    async fn run_plugin(&self, plugin: &Plugin, previous: Option<&Value>) -> Result<Value, Error> {
+        let call = Call {
+            pod: &self.record.pod,
+            ns_path: Some(&self.record.ns_path),
+            interface: &self.record.interface,
+            ports: &self.record.all_ports,
+            selection: self.record.selection.as_ref(),
+            in_process: true,
+            namespace: None,
+        };
+        let is_removing = self.inner.is_removing();
+        let added = self.inner.programs.call("ADD", &self.chain, plugin, call, previous).await;
+        if added.is_ok() || !is_removing || !cni::is_built_in(&plugin.kind, &plugin.config) {
+            return added;
+        }
+        self.inner.settle().await;
+        self.inner.programs.call("ADD", &self.chain, plugin, call, previous).await
     }
 
     async fn run_built_in(
@@ -197,11 +219,12 @@ impl Step {
         let requested: Vec<IpAddr> =
             selection.iter().flat_map(|selection| &selection.ips).filter_map(|ip| ip.parse().ok()).collect();
         let mac = selection.and_then(|selection| parse_mac(selection.mac.as_deref()?));
+        let is_removing = self.inner.is_removing();
         let lease = || Bridges::lease(options, &leases, (&sandbox, &interface), &requested);
         let addresses = match lease() {
             // The links of pods that are being detached may free their addresses within milliseconds.
-            Err(Error::Exhausted { .. } | Error::AddressTaken(_)) if self.inner.removal.is_busy() => {
-                self.inner.removal.settle()();
+            Err(Error::Exhausted { .. } | Error::AddressTaken(_)) if is_removing => {
+                self.inner.settling()();
                 lease()?
             }
             leased => leased?,

@@ -15,7 +15,7 @@ mod result;
 
 pub(crate) use chain::{Chain, Element, Plugin};
 pub(crate) use directory::Directory;
-pub(crate) use in_process::is_built_in;
+pub(crate) use in_process::{is_built_in, is_deferrable};
 pub(crate) use kill::kill_all_of;
 pub(crate) use programs::{Limits, Programs};
 pub use progress::PluginCall;

@@ -12,63 +12,16 @@
 use std::{
     path::Path,
     sync::{Arc, atomic::Ordering},
-    time::Instant,
 };
 
-use tracing::Instrument;
-
 use crate::{
-    Error, Network,
-    attachment_key::{AttachmentKey, valid_sandbox},
+    Error,
+    attachment_key::AttachmentKey,
     bridge::host_link,
     cni::{Call, Chain, Element, Plugin, kill_all_of},
     ledger::Record,
     network::{Inner, lock},
 };
-
-impl Network {
-    /// Detaches a pod from all of its networks. Succeeds for unknown pods and for pods whose namespace is gone. The ports
-    /// are free when it returns. The link and its address are removed within about 50 ms in the background, while the
-    /// ledger keeps the intent ([`Network::settle`] waits for it). The operation runs to completion even if the caller
-    /// stops waiting.
-    ///
-    /// # Errors
-    /// When a plugin's `DEL` fails; call again. Steps that succeeded are not reverted. A plugin whose program is missing
-    /// fails for 30 s, and is skipped after that.
-    pub async fn detach(&self, sandbox: &str) -> Result<(), Error> {
-        valid_sandbox(sandbox)?;
-        let (inner, id) = (Arc::clone(&self.inner), sandbox.to_owned());
-        inner.programs.progress.cancel_check(sandbox);
-        self.stop_names(sandbox);
-        let work = async move {
-            // Under the lock: an attachment that is being made is one of them.
-            let _lock = inner.locks.acquire(&id).await;
-            let keys = offload::in_place(|| keys_in_reverse(&inner, &id))?;
-            undo_all(&inner, &keys).await
-        };
-        let began = Instant::now();
-        let finished = tokio::spawn(work.in_current_span()).await;
-        let metrics = &self.inner.metrics;
-        metrics.detach_duration.observe(began.elapsed());
-        if !matches!(&finished, Ok(Ok(()))) {
-            metrics.detach_failed.add(1);
-        }
-        finished.map_err(|e| Error::kernel("detach", sandbox, std::io::Error::other(e)))?
-    }
-}
-
-/// Returns the attachments of a sandbox in the reverse order of their creation. The primary one is always among them:
-/// an unknown sandbox is cleaned up, too.
-fn keys_in_reverse(inner: &Inner, sandbox: &str) -> Result<Vec<AttachmentKey>, Error> {
-    let mut keys = Vec::new();
-    for (key, _) in inner.ledger.of_sandbox(sandbox)?.into_iter().filter(|(key, _)| !key.is_primary()) {
-        let record = inner.ledger.get(&key)?.and_then(|entry| entry.record);
-        keys.push((record.map_or(usize::MAX, |record| record.position), key));
-    }
-    keys.push((0, AttachmentKey::primary(sandbox)));
-    keys.sort();
-    Ok(keys.into_iter().rev().map(|(_, key)| key).collect())
-}
 
 /// Returns the pod and the parameters of an attachment's plugin calls.
 pub(crate) fn call<'a>(record: &'a Record, ns_path: Option<&'a Path>) -> Call<'a> {
@@ -79,6 +32,7 @@ pub(crate) fn call<'a>(record: &'a Record, ns_path: Option<&'a Path>) -> Call<'a
         ports: &record.all_ports,
         selection: record.selection.as_ref(),
         in_process: record.in_process,
+        namespace: None,
     }
 }
 
@@ -86,12 +40,12 @@ pub(crate) fn call<'a>(record: &'a Record, ns_path: Option<&'a Path>) -> Call<'a
 pub(crate) async fn undo(inner: &Arc<Inner>, keys: &[AttachmentKey]) -> Result<(), Error> {
     let Some(first) = keys.first() else { return Ok(()) };
     let _lock = inner.locks.acquire(first.sandbox()).await;
-    let is_left = |key: &&AttachmentKey| !lock(&inner.session).contains(*key);
+    let is_left = |key: &&AttachmentKey| !lock(&inner.session).contains(*key) && !inner.deferred.contains(key);
     let keys: Vec<AttachmentKey> = keys.iter().filter(is_left).cloned().collect();
     undo_all(inner, &keys).await
 }
 
-async fn undo_all(inner: &Arc<Inner>, keys: &[AttachmentKey]) -> Result<(), Error> {
+pub(crate) async fn undo_all(inner: &Arc<Inner>, keys: &[AttachmentKey]) -> Result<(), Error> {
     let mut failures = Vec::new();
     for key in keys {
         failures.extend(undo_locked(inner, key, None).await.err());
@@ -114,41 +68,77 @@ pub(crate) async fn undo_locked(
 }
 
 async fn undo_once(inner: &Arc<Inner>, key: &AttachmentKey, partial: Option<&Record>) -> Result<(), Error> {
-    let entry = offload::in_place(|| {
-        let entry = inner.ledger.get(key)?;
-        if entry.is_some() {
-            inner.ledger.mark_leaving(key)?;
-        }
-        // The entry is in the ledger from here on, so the reconciler can retry what fails below.
-        lock(&inner.session).remove(key);
-        inner.names.detach(key);
-        // Ports are unmapped first, so that no packet reaches an address that another pod may get.
-        inner.firewall.remove_ports(key.as_str())?;
-        Ok::<_, Error>(entry)
-    })?;
-    let known = partial.cloned().or_else(|| entry.as_ref().and_then(|entry| entry.record.clone()));
-    let chain = match &known {
+    let leaving = offload::in_place(|| begin(inner, key, partial))?;
+    complete(inner, leaving).await
+}
+
+/// An attachment that is marked as leaving.
+pub(crate) struct Leaving {
+    pub(crate) key: AttachmentKey,
+    chain: Arc<Chain>,
+    record: Option<Record>,
+    is_on_record: bool,
+    /// Its namespace, if the path may be removed before it is detached.
+    namespace: Option<netns::Namespace>,
+}
+
+impl Leaving {
+    /// Has the plugins use this namespace instead of the one at the recorded path.
+    pub(crate) fn with_namespace(self, namespace: netns::Namespace) -> Self {
+        Self { namespace: Some(namespace), ..self }
+    }
+}
+
+/// Marks an attachment as leaving, and releases its names and the ports that our firewall maps.
+pub(crate) fn begin(inner: &Inner, key: &AttachmentKey, partial: Option<&Record>) -> Result<Leaving, Error> {
+    let entry = inner.ledger.get(key)?;
+    let is_on_record = entry.is_some();
+    if is_on_record {
+        inner.ledger.mark_leaving(key)?;
+    }
+    // The entry is in the ledger from here on, so the reconciler can retry what fails below.
+    lock(&inner.session).remove(key);
+    inner.names.detach(key);
+    let record = partial.cloned().or_else(|| entry.and_then(|entry| entry.record));
+    let chain = match &record {
         Some(record) => inner.chain_of(record.list.as_ref())?,
         // Never attached, or the record is unreadable: remove whatever the built-in network may have created.
         None => Arc::clone(&inner.built_in),
     };
-    let has_addresses = known.as_ref().is_some_and(|record| !record.addresses.is_empty());
-    if let Some(record) = known {
+    if !chain.has_portmap_plugin() {
+        // Ports are unmapped first, so that no packet reaches an address that another pod may get.
+        inner.firewall.remove_ports(key.as_str())?;
+    }
+    Ok(Leaving { key: key.clone(), chain, record, is_on_record, namespace: None })
+}
+
+/// Undoes an attachment that is marked as leaving.
+pub(crate) async fn complete(inner: &Arc<Inner>, leaving: Leaving) -> Result<(), Error> {
+    let Leaving { key, chain, record, is_on_record, namespace } = leaving;
+    let has_addresses = record.as_ref().is_some_and(|record| !record.addresses.is_empty());
+    if let Some(record) = record {
         if record.result.is_none() && chain.plugins().next().is_some() {
             // A killed daemon may have left its plugin running. What that plugin creates after its DEL would leak.
             let id = key.sandbox().to_owned();
             let _ = offload::blocking(move || kill_all_of(&id)).await;
         }
-        delete(inner, &chain, record, entry.is_some()).await?;
+        delete(inner, &chain, record, is_on_record, namespace.as_ref()).await?;
     }
-    if entry.is_some() || has_addresses {
-        delete_link(inner, &chain, key);
+    if is_on_record || has_addresses {
+        delete_link(inner, &chain, &key);
+        return Ok(());
     }
-    Ok(())
+    offload::in_place(|| inner.firewall.remove_ports(key.as_str()))
 }
 
 /// Runs `DEL` of the plugins in reverse order. If some of them fail, the record remembers those that succeeded.
-async fn delete(inner: &Arc<Inner>, chain: &Chain, mut record: Record, is_on_record: bool) -> Result<(), Error> {
+async fn delete(
+    inner: &Arc<Inner>,
+    chain: &Chain,
+    mut record: Record,
+    is_on_record: bool,
+    namespace: Option<&netns::Namespace>,
+) -> Result<(), Error> {
     let _no_collection = inner.activity.enter(chain).await;
     let exists = offload::in_place(|| record.ns_path.try_exists());
     let exists = exists.map_err(|e| Error::path("look for", &record.ns_path, e));
@@ -156,7 +146,8 @@ async fn delete(inner: &Arc<Inner>, chain: &Chain, mut record: Record, is_on_rec
     let (mut failures, mut deleted) = (Vec::new(), record.deleted.clone());
     let plugins = chain.plugins().enumerate().filter(|(position, _)| !record.deleted.contains(position));
     for (position, plugin) in plugins.collect::<Vec<_>>().into_iter().rev() {
-        match delete_one(inner, chain, plugin, (&record, ns_path.as_deref())).await {
+        let call = Call { namespace, ..call(&record, ns_path.as_deref()) };
+        match delete_one(inner, chain, plugin, (&record, call)).await {
             Ok(()) => drop(deleted.insert(position)),
             Err(error) => failures.push(error),
         }
@@ -172,11 +163,11 @@ async fn delete_one(
     inner: &Arc<Inner>,
     chain: &Chain,
     plugin: &Plugin,
-    (record, ns_path): (&Record, Option<&Path>),
+    (record, call): (&Record, Call<'_>),
 ) -> Result<(), Error> {
     // CNI versions before 0.4.0 do not pass the result to DEL.
     let previous = record.result.as_ref().filter(|_| chain.is_at_least("0.4.0"));
-    match inner.programs.call("DEL", chain, plugin, call(record, ns_path), previous).await {
+    match inner.programs.call("DEL", chain, plugin, call, previous).await {
         Ok(_) => Ok(()),
         Err(error @ Error::PluginMissing { .. }) if inner.skips_missing(&record.key()) => {
             tracing::warn!(
@@ -227,6 +218,7 @@ fn finish(inner: &Inner, chain: &Chain, key: &AttachmentKey) -> Result<(), Error
             None => leases.release_unless(|owner, interface| owner != key.sandbox() || interface != key.interface())?,
         }
     }
+    inner.firewall.remove_ports(key.as_str())?;
     inner.ledger.remove(key)?;
     if inner.ledger.of_sandbox(key.sandbox())?.is_empty() {
         inner.programs.progress.forget(key.sandbox());
@@ -237,7 +229,7 @@ fn finish(inner: &Inner, chain: &Chain, key: &AttachmentKey) -> Result<(), Error
 }
 
 /// Logs an error: no caller waits for this outcome, and the reconciler tries again.
-fn report(inner: &Inner, key: &AttachmentKey, outcome: Result<(), Error>) {
+pub(crate) fn report(inner: &Inner, key: &AttachmentKey, outcome: Result<(), Error>) {
     if let Err(error) = outcome {
         inner.unfinished.store(true, Ordering::Relaxed);
         let (sandbox, interface) = (key.sandbox(), key.interface());

@@ -15,7 +15,8 @@
 //! Before any kernel object is created its intent is in the ledger (`<state>/network/attachments`), and every object
 //! can be found again from a sandbox's id: the link's name is derived from it, and a lease contains it. So
 //! [`Network::reconcile`] removes whatever a crash leaked, at whatever step it happened. Deleting a link takes the
-//! kernel 16 to 29 ms, so links are deleted in batches in the background; their addresses are free only after that.
+//! kernel 16 to 29 ms, so links are deleted in batches in the background; their addresses are free only after that. The
+//! `DEL` of plugins that run in this process is left to the background, too.
 //!
 //! # The node
 //! - Forwarding (`net.ipv4.ip_forward`, and IPv6's with an IPv6 subnet) is turned on, and this is logged.
@@ -44,7 +45,9 @@ mod collect;
 mod config;
 mod counters;
 mod default_route;
+mod deferred;
 mod detach;
+mod detach_pod;
 mod error;
 mod firewall;
 mod ipam;

@@ -22,6 +22,7 @@ use crate::{
     bridge::{BridgeOptions, Bridges},
     cni::{self, Chain, Directory, Element, Limits, PluginCall, Programs},
     counters::{self, NodeEnds},
+    deferred::Deferred,
     firewall::Firewall,
     ipam::Leases,
     ledger::Ledger,
@@ -80,6 +81,7 @@ pub(crate) struct Inner {
     pub(crate) firewall: Firewall,
     pub(crate) bridges: Bridges,
     pub(crate) removal: Removal,
+    pub(crate) deferred: Deferred,
     /// Attachments made since the start. The reconciler treats them as living even if its list of living sandboxes was
     /// made before they were attached.
     pub(crate) session: Mutex<BTreeSet<AttachmentKey>>,
@@ -166,9 +168,10 @@ impl Network {
             if !is_leaving {
                 names.attach(&record);
             }
-            firewall.remember(record.key().as_str(), &record.ports, record.mappings());
-            let chain = recorded_chain(&built_in, record.list.as_ref());
-            if let Some(options) = chain.ok().as_ref().and_then(|chain| chain.bridge()) {
+            let chain = recorded_chain(&built_in, record.list.as_ref()).ok();
+            let reserved = chain.as_ref().map_or(&record.ports[..], |chain| chain.reserved(&record.all_ports));
+            firewall.remember(record.key().as_str(), reserved, record.mappings());
+            if let Some(options) = chain.as_ref().and_then(|chain| chain.bridge()) {
                 firewall.remember_network(&options.bridge, &options.subnets(), options.masquerade, options.scope());
             }
         }
@@ -192,12 +195,14 @@ impl Network {
                 progress: Arc::default(),
                 metrics: Arc::clone(&metrics),
                 start_limit: Default::default(),
+                nft: Default::default(),
             },
             metrics,
             ledger,
             firewall,
             bridges: Bridges::open(&state)?,
             removal: Removal::open()?,
+            deferred: Deferred::default(),
             session: Mutex::default(),
             multihomed: Mutex::new(multihomed),
             activity: Activity::default(),
@@ -398,9 +403,24 @@ impl Inner {
     }
 
     pub(crate) async fn settle(&self) {
-        let wait = self.removal.settle();
+        let wait = self.settling();
         // It fails only while the runtime shuts down; then no caller waits.
         let _ = offload::blocking(wait).await;
+    }
+
+    /// Returns a closure that blocks until no attachment is being undone in the background and no link is queued.
+    pub(crate) fn settling(&self) -> impl FnOnce() + Send + 'static {
+        let (deferred, removal) = (self.deferred.settle(), self.removal.settle());
+        move || {
+            // The first leaves links to the second.
+            deferred();
+            removal();
+        }
+    }
+
+    /// Reports whether what detached pods had is being removed in the background.
+    pub(crate) fn is_removing(&self) -> bool {
+        self.deferred.is_busy() || self.removal.is_busy()
     }
 
     /// Reports whether an element is built in.

@@ -44,7 +44,12 @@ impl Network {
             // A sandbox in the session was attached (again) after the ledger was read.
             let again = lock(&inner.session).contains(&key);
             // A locked sandbox is already being undone by its caller; do not wait here for that caller's plugin.
-            if !again && !inner.locks.is_locked(key.sandbox()) && (is_leaving || !living.contains(key.sandbox())) {
+            let is_pending = inner.deferred.contains(&key);
+            if !again
+                && !is_pending
+                && !inner.locks.is_locked(key.sandbox())
+                && (is_leaving || !living.contains(key.sandbox()))
+            {
                 leftovers.entry(key.sandbox().to_owned()).or_default().push(key);
             }
         }
@@ -103,7 +108,8 @@ impl Inner {
     fn sweep(&self, living: &HashSet<String>) -> Result<(), Error> {
         for owner in self.firewall.sandboxes() {
             let key = AttachmentKey::parse(&owner)?;
-            if !self.lives(living, key.sandbox()) {
+            // A plugin may still map the ports of an attachment whose `DEL` has failed.
+            if !self.lives(living, key.sandbox()) && self.ledger.get(&key)?.is_none() {
                 self.firewall.remove_ports(&owner)?;
             }
         }

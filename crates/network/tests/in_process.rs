@@ -57,6 +57,7 @@ fn a_routed_pod_with_ports_and_limits_needs_no_program() {
         shell("ip netns exec pod-1 ip link set eth0 mtu 1400");
         assert!(network.check(&pod.id).await.unwrap_err().to_string().contains("mtu"));
         network.detach(&pod.id).await.unwrap();
+        network.settle().await;
         assert!(request("127.0.0.1:8080").is_err());
         assert_eq!(leases(), "");
         let left = shell("ip -o link; nft list ruleset; ls /run/tuning");
@@ -82,6 +83,7 @@ fn macvlan_pods_reach_each_other() {
         shell("ip netns del pod-2");
         drop(two.ns);
         network.detach(&two.id).await.unwrap();
+        network.settle().await;
         assert_eq!(leases(), "");
         assert_clean();
     });
@@ -137,10 +139,14 @@ fn a_request_that_a_type_refuses_leaves_no_record() {
                 .unwrap()
                 .success()
         });
-        let error = network.detach(&pod.id).await.unwrap_err().to_string();
-        assert!(error.contains("lock /run/leases/test/lock"), "{error}");
+        // The first one ends in the background; the next one reports the failure.
+        network.detach(&pod.id).await.unwrap();
+        network.settle().await;
+        let (is_unfinished, error) = (network.is_unfinished(), network.detach(&pod.id).await.err());
         holder.kill().unwrap();
         holder.wait().unwrap();
+        let error = error.map(|error| error.to_string()).unwrap_or_default();
+        assert!(is_unfinished && error.contains("lock /run/leases/test/lock"), "{error}");
         network.detach(&pod.id).await.unwrap();
         assert_clean();
     });
@@ -207,6 +213,79 @@ fn attachments_of_a_killed_daemon_are_removed() {
         assert_eq!(leases(), "");
         let left = shell("ip -o link; nft list ruleset");
         assert!(!left.contains("veth") && !left.contains("bwp") && !left.contains("10.5.0."), "{left}");
+        assert_clean();
+    });
+}
+
+/// What a detached pod had is taken by others at once: its address, its MAC address, its port, and by the pod itself.
+#[test]
+fn pods_follow_each_other_at_once() {
+    on_a_node(|| async {
+        let one = r#""ipam": {"type": "host-local", "dataDir": "/run/leases", "ranges": [[{"subnet": "10.5.0.0/24",
+            "rangeStart": "10.5.0.7", "rangeEnd": "10.5.0.7"}]]}"#;
+        list(&format!(r#"{{"type": "ptp", "ipMasq": true, {one}}}, {PORTMAP}"#));
+        let network = open(config());
+        for number in 1..=6 {
+            let pod = attach(&network, number, &[tcp(8080, 80)]).await;
+            assert_eq!(pod.ip().to_string(), "10.5.0.7");
+            serve(&pod.ns, "0.0.0.0:80");
+            assert!(request("127.0.0.1:8080").is_ok(), "pod {number}");
+            network.detach(&pod.id).await.unwrap();
+            // As the engine does: the path of the namespace is gone before the link is.
+            shell(&format!("ip netns del pod-{number}"));
+        }
+        let (first, again) = (attach(&network, 1, &[tcp(8080, 80)]).await, pod_ref(1));
+        let error = try_attach(&network, 2, &[tcp(8080, 81)]).await.err().unwrap().to_string();
+        assert!(error.contains("8080/tcp is taken by sandbox"), "{error}");
+        network.detach(&first.id).await.unwrap();
+        attach_pod(&network, 1, &again, &[]).await.unwrap();
+        network.detach(&first.id).await.unwrap();
+        network.settle().await;
+        assert_eq!(leases(), "");
+        assert_clean();
+
+        shell("ip link add up0 type veth peer name up1 && ip link set up0 up && ip link set up1 up");
+        list(&format!(r#"{{"type": "macvlan", "master": "up0", "mac": "0a:00:00:00:00:07", {one}}}"#));
+        for number in 1..=6 {
+            let pod = attach(&network, number, &[]).await;
+            assert!(shell(&format!("ip -n pod-{number} link show eth0")).contains("0a:00:00:00:00:07"));
+            network.detach(&pod.id).await.unwrap();
+        }
+        network.settle().await;
+        assert_eq!(leases(), "");
+        assert_clean();
+    });
+}
+
+/// The engine is killed before the background has done its part.
+#[test]
+fn a_detachment_that_a_killed_daemon_reported_is_completed() {
+    on_a_node(|| async {
+        list(&format!(r#"{{"type": "ptp", "ipMasq": true, {ADDRESSES}}}, {PORTMAP}"#));
+        // A runtime of its own, which ends with all of its tasks.
+        let ids: Vec<String> = std::thread::spawn(|| {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            let ids = runtime.block_on(async {
+                let network = open(config());
+                let attached = (1..=8).map(|number| attach(&network, number, &[]));
+                let pods = futures_util::future::join_all(attached).await;
+                for pod in &pods {
+                    network.detach(&pod.id).await.unwrap();
+                }
+                shell("for number in 1 2 3 4 5 6 7 8; do ip netns del pod-$number; done");
+                pods.into_iter().map(|pod| pod.id).collect()
+            });
+            runtime.shutdown_background();
+            ids
+        })
+        .join()
+        .unwrap();
+        let network = open(config());
+        // Leaving attachments are undone even if the pods are listed as living.
+        network.reconcile(&ids.into_iter().collect()).await.unwrap();
+        assert_eq!((leases().as_str(), network.is_unfinished()), ("", false));
+        let left = shell("ip -o link; nft list ruleset");
+        assert!(!left.contains("veth") && !left.contains("10.5.0."), "{left}");
         assert_clean();
     });
 }

@@ -8,7 +8,7 @@ use rtnl::nft::{
 };
 use rustix::io::Errno;
 
-use crate::{Error, Request, masquerade};
+use crate::{Error, Request};
 
 const PREROUTING: &str = "PREROUTING";
 /// Offset of the source in an Ethernet header.
@@ -36,10 +36,9 @@ impl Chains {
 
 /// Permits only frames with a MAC address through the node's end.
 pub(super) fn add(request: &Request, port: &str, mac: &[u8]) -> Result<(), Error> {
-    let mut socket = masquerade::socket()?;
     let (table, chains) = (table(), Chains::of(request));
     let fail = |refusal| Error::of_module("add rule to", table.to_string(), "nf_tables", refusal);
-    let old = rules(&mut socket, &table, PREROUTING).map_err(fail)?;
+    let old = request.nft.with(|socket| rules(socket, &table, PREROUTING).map_err(fail))?;
     let mut t = Transaction::new(&table);
     t.create_table();
     t.create_chain(PREROUTING, Some(Hook { kind: "filter", number: 0, priority: -300 }));
@@ -64,15 +63,14 @@ pub(super) fn add(request: &Request, port: &str, mac: &[u8]) -> Result<(), Error
         e::verdict(m, e::RETURN, None);
     });
     t.append_rule(&chains.of_mac, &chains.comment, |m| e::verdict(m, e::DROP, None));
-    t.commit(&mut socket).map_err(fail)
+    request.nft.with(|socket| t.commit(socket).map_err(fail))
 }
 
 /// Removes the rules of the pod's interface.
 pub(super) fn delete(request: &Request) -> Result<(), Error> {
-    let mut socket = masquerade::socket()?;
     let (table, chains) = (table(), Chains::of(request));
     let fail = |refusal| Error::kernel("delete rules of", table.to_string(), refusal);
-    let listed = rules(&mut socket, &table, PREROUTING).map_err(fail)?;
+    let listed = request.nft.with(|socket| rules(socket, &table, PREROUTING).map_err(fail))?;
     let stale: Vec<u64> = listed.iter().filter(|rule| rule.comment == chains.comment).map(|rule| rule.handle).collect();
     let mut t = Transaction::new(&table);
     for handle in &stale {
@@ -84,8 +82,8 @@ pub(super) fn delete(request: &Request) -> Result<(), Error> {
     for chain in [&chains.of_interface, &chains.of_mac] {
         t.delete_chain(chain);
     }
-    match t.commit(&mut socket) {
+    request.nft.with(|socket| match t.commit(socket) {
         Err(refusal) if refusal.errno == Errno::NOENT && stale.is_empty() => Ok(()),
         committed => committed.map_err(fail),
-    }
+    })
 }

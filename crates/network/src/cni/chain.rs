@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::{Config, Error, bridge::BridgeOptions, named::NAME_KEY};
+use crate::{Config, Error, PortMapping, bridge::BridgeOptions, named::NAME_KEY};
 
 /// Supported versions of the CNI specification.
 const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
@@ -120,6 +120,16 @@ impl Chain {
     /// Reports whether our firewall or a plugin maps ports for the chain.
     pub(crate) fn publishes_ports(&self) -> bool {
         self.maps_ports() || self.plugins().any(|plugin| plugin.has_capability("portMappings"))
+    }
+
+    /// Reports whether a plugin maps ports, and not our firewall.
+    pub(crate) fn has_portmap_plugin(&self) -> bool {
+        self.plugins().any(|plugin| plugin.kind == "portmap" && plugin.has_capability("portMappings"))
+    }
+
+    /// Returns those of a pod's ports that no other pod of the node may have at the same time.
+    pub(crate) fn reserved<'a>(&self, ports: &'a [PortMapping]) -> &'a [PortMapping] {
+        if self.maps_ports() || self.has_portmap_plugin() { ports } else { &[] }
     }
 
     /// Returns the plugins that are run as programs.

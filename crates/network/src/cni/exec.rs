@@ -66,7 +66,8 @@ impl Programs {
             ("CNI_ARGS", call.arguments().map_err(fail)?.into()),
         ];
         let sandbox = Some(call.pod.sandbox.as_str());
-        let invocation = Invocation { environment, sandbox, is_of_program: !call.in_process };
+        let invocation =
+            Invocation { environment, sandbox, is_of_program: !call.in_process, namespace: call.namespace };
         let running = self.progress.begin(&call.pod.sandbox, &plugin.kind, command);
         let outcome = self.run(command, &plugin.kind, &config, &invocation).await;
         running.end(outcome.as_ref().err().map(|error| self.text(error)).as_deref());
@@ -167,7 +168,7 @@ impl Programs {
         invocation: &Invocation<'_>,
     ) -> Result<Vec<u8>, RunError> {
         let run = async |config: &Map<String, Value>, invocation: &Invocation<'_>| {
-            in_process::run(kind, command, config, invocation).await.map_err(RunError::Other)
+            in_process::run(kind, command, config, invocation, &self.nft).await.map_err(RunError::Other)
         };
         let (mut is_success, mut output) = run(config, invocation).await?;
         if !is_success && command == "DEL" && !is_of_system(&output) {

@@ -1,6 +1,6 @@
 //! Plugins that run in this process: the types of the reference plugins, with the parameters that their programs get.
 
-use cni_plugins::{PluginType, program};
+use cni_plugins::{NftSocket, PluginType, program};
 use serde_json::{Map, Value};
 
 use super::programs::Invocation;
@@ -14,6 +14,11 @@ pub(super) fn plugin_type(kind: &str, config: &Map<String, Value>, invocation: &
 /// Reports whether a plugin needs no program.
 pub(crate) fn is_built_in(kind: &str, config: &Map<String, Value>) -> bool {
     plugin_type(kind, config, &Invocation::default()).is_some()
+}
+
+/// Reports whether `DEL` of a plugin needs no program and may run after the pod's removal was reported.
+pub(crate) fn is_deferrable(kind: &str, config: &Map<String, Value>) -> bool {
+    plugin_type(kind, config, &Invocation::default()).is_some_and(|kind| kind.is_deferrable(config))
 }
 
 /// Returns the parameters of a call without anything that the pod requested.
@@ -36,6 +41,7 @@ pub(super) async fn run(
     command: &'static str,
     config: &Map<String, Value>,
     invocation: &Invocation<'_>,
+    nft: &NftSocket,
 ) -> Result<(bool, Vec<u8>), String> {
     let input = serde_json::to_vec(config).map_err(|e| e.to_string())?;
     let environment: Vec<(&'static str, String)> = invocation
@@ -44,12 +50,14 @@ pub(super) async fn run(
         .map(|(name, value)| (*name, value.to_string_lossy().into_owned()))
         .chain([("CNI_COMMAND", command.to_owned())])
         .collect();
+    let namespace = invocation.namespace.map(netns::Namespace::try_clone).transpose().map_err(|e| e.to_string())?;
+    // The ledger permits one attachment of an interface of a sandbox only.
+    let context = program::Context { is_new: true, namespace, nft: nft.clone() };
     let work = move || {
         let variable =
             |name: &'static str| environment.iter().find(|(key, _)| *key == name).map(|(_, value)| value.clone());
         let mut output = Vec::new();
-        // The ledger permits one attachment of an interface of a sandbox only.
-        let code = program::run(kind, true, &variable, &input[..], &mut output);
+        let code = program::run(kind, context, &variable, &input[..], &mut output);
         (code == 0, output)
     };
     offload::blocking(work).await.map_err(|bug| bug.to_string())

@@ -14,6 +14,8 @@ use tokio::{
     sync::Semaphore,
 };
 
+use cni_plugins::NftSocket;
+
 use super::Progress;
 use crate::Metrics;
 
@@ -43,6 +45,8 @@ pub(crate) struct Programs {
     pub(crate) progress: Arc<Progress>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) start_limit: StartLimit,
+    /// What types that run in this process use.
+    pub(crate) nft: NftSocket,
 }
 
 /// Environment and sandbox of one run of a plugin.
@@ -52,6 +56,8 @@ pub(super) struct Invocation<'a> {
     pub(super) sandbox: Option<&'a str>,
     /// Whether the pod was attached by the plugin's program, which may keep state of its own.
     pub(super) is_of_program: bool,
+    /// The pod's namespace, if its path may be gone.
+    pub(super) namespace: Option<&'a netns::Namespace>,
 }
 
 /// Why a program could not be started.

@@ -22,6 +22,8 @@ pub(crate) struct Call<'a> {
     pub(crate) selection: Option<&'a NetworkSelection>,
     /// Whether built-in types run in this process.
     pub(crate) in_process: bool,
+    /// The namespace, if its path may be gone although links of the pod exist.
+    pub(crate) namespace: Option<&'a netns::Namespace>,
 }
 
 impl Call<'_> {
