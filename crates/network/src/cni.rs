@@ -20,5 +20,5 @@ pub(crate) use kill::kill_all_of;
 pub(crate) use programs::{Limits, Programs};
 pub use progress::PluginCall;
 pub(crate) use progress::Progress;
-pub(crate) use request::Call;
+pub(crate) use request::{Call, configuration};
 pub(crate) use result::{addresses, attachment, from_endpoint};

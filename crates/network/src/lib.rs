@@ -62,6 +62,7 @@ mod nft;
 mod overlay;
 mod overlay_passes;
 mod overlay_states;
+mod plugin_status;
 mod port_mapping;
 mod reconcile;
 mod removal;

@@ -30,6 +30,7 @@ use crate::{
     names::NameTable,
     overlay_passes::Passes,
     overlay_states::AgentStates,
+    plugin_status::PluginStatus,
     removal::Removal,
     sandbox_lock::SandboxLocks,
 };
@@ -94,8 +95,7 @@ pub(crate) struct Inner {
     pub(crate) failed_checks: Mutex<HashMap<String, String>>,
     /// Serializes plugin calls for the same sandbox.
     pub(crate) locks: SandboxLocks,
-    /// Reason of the last failed `STATUS` call, by plugin type; cleared when `STATUS` succeeds.
-    pub(crate) failed_status: Mutex<HashMap<String, String>>,
+    pub(crate) plugin_status: PluginStatus,
     /// What the agents of overlays report.
     pub(crate) agent_states: AgentStates,
     pub(crate) overlay_passes: Arc<Passes>,
@@ -209,7 +209,7 @@ impl Network {
             collected: Collected::default(),
             failed_checks: Mutex::default(),
             locks: SandboxLocks::default(),
-            failed_status: Mutex::default(),
+            plugin_status: PluginStatus::default(),
             agent_states: AgentStates::default(),
             overlay_passes: Arc::default(),
             unfinished: AtomicBool::new(false),
@@ -235,8 +235,8 @@ impl Network {
             if !is_built_in && program().map_err(|e| Error::plugin(&plugin.kind, "lookup", e))?.is_none() {
                 return Err(self.inner.programs.missing(&plugin.kind, "lookup"));
             }
-            if let Some(reason) = lock(&self.inner.failed_status).get(&plugin.kind) {
-                return Err(Error::plugin(&plugin.kind, "STATUS", reason.clone()));
+            if let Some(failure) = self.inner.plugin_status.failure(&chain, plugin) {
+                return Err(failure);
             }
         }
         if chain.list.is_none()

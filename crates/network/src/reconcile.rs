@@ -156,20 +156,11 @@ impl Inner {
     pub(crate) async fn query_plugins(&self) {
         let Ok(chain) = self.chain() else { return };
         if !chain.is_at_least("1.1.0") {
-            return;
+            return self.plugin_status.clear();
         }
         for plugin in chain.plugins() {
             let status = self.programs.status(&chain, plugin).await;
-            self.note_status(&plugin.kind, status);
-        }
-    }
-
-    fn note_status(&self, plugin: &str, status: Result<(), Error>) {
-        let mut failed_status = lock(&self.failed_status);
-        match status {
-            Ok(()) => drop(failed_status.remove(plugin)),
-            Err(Error::Plugin { reason, .. }) => drop(failed_status.insert(plugin.to_owned(), reason)),
-            Err(e) => drop(failed_status.insert(plugin.to_owned(), e.to_string())),
+            self.plugin_status.note(&chain, plugin, status);
         }
     }
 }

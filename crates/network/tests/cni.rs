@@ -337,6 +337,14 @@ fn ready_names_the_cause_and_follows_the_directory() {
         plugin("absent", "[ $CNI_COMMAND != STATUS ] || { echo '{\"code\": 50, \"msg\": \"no agent\"}'; exit 1; }");
         network.reconcile(&HashSet::new()).await.unwrap();
         assert!(network.ready().unwrap_err().to_string().contains("no agent (code 50)"));
+        // The failure is that of another configuration, and 1.0.0 has no STATUS that could clear it.
+        list("10-x.conflist", "1.0.0", r#"{"type": "absent"}"#);
+        network.ready().unwrap();
+        network.reconcile(&HashSet::new()).await.unwrap();
+        list("10-x.conflist", "1.1.0", r#"{"type": "absent"}"#);
+        network.ready().unwrap();
+        network.reconcile(&HashSet::new()).await.unwrap();
+        assert!(network.ready().unwrap_err().to_string().contains("no agent (code 50)"));
         plugin("absent", "true");
         network.reconcile(&HashSet::new()).await.unwrap();
         network.ready().unwrap();

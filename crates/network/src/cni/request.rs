@@ -85,7 +85,7 @@ pub(super) fn collection(chain: &Chain, plugin: &Plugin, attachments: &[Attachme
 }
 
 /// Returns the configuration of a plugin for every command.
-pub(super) fn configuration(chain: &Chain, plugin: &Plugin) -> Map<String, Value> {
+pub(crate) fn configuration(chain: &Chain, plugin: &Plugin) -> Map<String, Value> {
     let mut config = plugin.config.clone();
     config.insert("name".into(), chain.name.clone().into());
     config.insert("cniVersion".into(), chain.version.clone().into());
