@@ -1,8 +1,10 @@
 //! Masquerading of packets that leave a pod's subnet: a rule for each address, found again by its comment. Table, chains
 //! and comments are those of the nftables backend of the reference plugins.
 
+use std::io;
+
 use rtnl::{
-    netlink::Batch,
+    netlink::{Batch, Socket},
     nft::{
         COMMENT_MAX, Family, Hook, Table, Transaction,
         expression::{self as e, FIRST},
@@ -13,6 +15,8 @@ use rtnl::{
 
 use crate::{Error, NftSocket, Request, hash};
 
+/// How often rules are deleted while other processes delete rules, too.
+const ATTEMPTS: usize = 8;
 const TABLE: &str = "cni_plugins_masquerade";
 const CHAIN: &str = "masq_checks";
 const POSTROUTING: &str = "postrouting";
@@ -135,7 +139,7 @@ pub(crate) fn delete_rules(
     is_stale: impl Fn(&str) -> bool,
 ) -> Result<(), Error> {
     let fail = |refusal| Error::kernel("delete rules of", table.to_string(), refusal);
-    nft.with(|socket| {
+    let attempt = |socket: &mut Socket| {
         let mut t = Transaction::new(table);
         for chain in chains {
             for rule in rules(socket, table, chain).map_err(fail)? {
@@ -145,5 +149,15 @@ pub(crate) fn delete_rules(
             }
         }
         t.commit(socket).map_err(fail)
-    })
+    };
+    // Another process, such as one that collects, may delete a rule between the list and the transaction, which has no
+    // effect then.
+    let mut outcome = nft.with(attempt);
+    for _ in 1..ATTEMPTS {
+        match &outcome {
+            Err(Error::Kernel { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => outcome = nft.with(attempt),
+            _ => break,
+        }
+    }
+    outcome
 }
