@@ -205,6 +205,25 @@ fn a_start_is_waited_for_although_the_created_process_has_the_descriptors_of_cre
 }
 
 #[test]
+fn a_program_that_appears_after_the_end_of_a_start_is_not_started_again() {
+    on_a_node(|mut node| async move {
+        let (binary, starts) = (node.dir.join("early-runc"), node.dir.join("starts"));
+        // As with runc and crun on a machine with much to do: `start` ends before the program is executed.
+        let script = format!(
+            "#!/bin/sh\ncase \" $* \" in\n*' start '*) echo >> {starts}; {KILL_MONITOR}\n\
+             setsid sh -c 'sleep 0.3; exec {RUNC} \"$0\" \"$@\"' \"$@\" & exit 0;;\nesac\nexec {RUNC} \"$@\"\n",
+            starts = starts.display()
+        );
+        install(&binary, &script);
+        with_runc(&mut node, &binary);
+        let engine = node.open_with_image().await;
+        lifecycle(&node, &engine).await.expect("the lifecycle");
+        assert_eq!(fs::read_to_string(&starts).expect("started"), "\n", "it was started once");
+        node.assert_nothing_left(engine).await;
+    });
+}
+
+#[test]
 fn a_monitor_that_is_killed_while_a_runtime_deletes_leaves_nothing_behind() {
     on_a_node(|node| kill_runtime(node, "delete", KILL_MONITOR, Outcome::MayFail));
 }

@@ -67,7 +67,7 @@ pub(crate) async fn start(parts: &Arc<Parts>, container: &Arc<Container>) -> Res
         Driver::Monitor => {
             let has_started = || {
                 let container = Arc::clone(container);
-                async move { runtime::ended_started(&container).await }
+                async move { runtime::has_started(&container, runtime::START_PATIENCE).await }
             };
             parts.monitor.start(container.id().as_str(), has_started).await
         }

@@ -5,6 +5,7 @@
 
 mod base_spec;
 mod bundle;
+mod interrupted_start;
 mod leftover_command;
 mod message;
 mod privileges;
@@ -24,17 +25,17 @@ use crate::{
     node::PATH,
     operation::blocking,
     parts::Parts,
-    process,
-    store::{Container, ContainerRecord, ContainerRuntime},
+    store::{Container, ContainerRuntime},
 };
 
 pub(crate) use bundle::{LOG, write_bundle, write_shim_bundle};
+pub(crate) use interrupted_start::has_started;
 pub(crate) use message::add_message;
 pub(crate) use privileges::limit_to_own;
 pub(crate) use specification::BundleInputs;
 
 /// How long a runtime that outlived its monitor may take to start a container.
-const START_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const START_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a runtime is executed to delete a container if the monitor dies each time.
 const DELETE_TRIES: u32 = 3;
 
@@ -83,12 +84,6 @@ pub(crate) async fn end_command(container: &Container, patience: Duration) -> Re
     }
 }
 
-/// Waits until a `start` that outlived the monitor has ended, and reports whether it has started the container.
-pub(crate) async fn ended_started(container: &Container) -> bool {
-    let ended = end_command(container, START_PATIENCE).await;
-    ended.is_ok() && offload::in_place(|| has_started(&container.record()).unwrap_or(false))
-}
-
 async fn end_command_of(runtime: &ContainerRuntime, patience: Duration) -> Result<(), Error> {
     let bundle = PathBuf::from(&runtime.command.bundle);
     blocking(move || {
@@ -96,15 +91,6 @@ async fn end_command_of(runtime: &ContainerRuntime, patience: Duration) -> Resul
         Ok(())
     })
     .await
-}
-
-/// Reports whether a container that its runtime has created executes its own program by now. A runtime may be killed
-/// after it has started the container, and before it reports that.
-pub(crate) fn has_started(record: &ContainerRecord) -> io::Result<bool> {
-    let program = process::program(record.pid)?;
-    // Reused pids have another start time.
-    let is_same = process::start_time(record.pid) == Some(record.start_time);
-    Ok(is_same && program.is_some() && record.created_program.is_some() && program != record.created_program)
 }
 
 /// Removes the state of a container that its runtime has not deleted, because a process was killed in the meantime.

@@ -266,10 +266,7 @@ async fn open_log(parts: &Parts, container: &Arc<Container>) -> Result<Option<At
 /// Determines whether the interrupted start of an OCI runtime has started the container. If not, it can be started
 /// again.
 async fn finish_start(parts: &Parts, container: &Container) {
-    if let Err(error) = runtime::end_command(container, START_PATIENCE).await {
-        tracing::warn!(container = container.id().as_str(), "{error}");
-    }
-    let has_started = offload::in_place(|| runtime::has_started(&container.record()).unwrap_or(false));
+    let has_started = runtime::has_started(container, START_PATIENCE).await;
     parts.registry.update_container_anyway(container, |record| {
         match has_started {
             true => mark_running(record),
