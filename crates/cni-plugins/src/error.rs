@@ -1,6 +1,6 @@
 //! Errors, and their codes in the CNI specification.
 
-use std::{io, path::Path};
+use std::{io, net::IpAddr, path::Path};
 
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -74,6 +74,9 @@ pub enum Error {
         /// Number of leased addresses.
         leased: usize,
     },
+    /// Another interface has a requested address.
+    #[error("ips: {0} is leased already")]
+    Leased(IpAddr),
     /// A plugin program that this plugin calls failed.
     #[error("plugin {plugin}: {reason}")]
     Delegate {
@@ -101,7 +104,7 @@ impl Error {
             Self::Environment { .. } => 4,
             Self::Decode(_) => 6,
             Self::Config { .. } => 7,
-            Self::Exhausted { .. } | Self::Overlay(overlay::Error::NotReady { .. }) => 11,
+            Self::Exhausted { .. } | Self::Leased(_) | Self::Overlay(overlay::Error::NotReady { .. }) => 11,
             Self::Overlay(overlay::Error::Config { .. }) => 7,
             Self::Overlay(overlay::Error::Unsupported { .. }) => 103,
             Self::Delegate { code: Some(code), .. } => *code,

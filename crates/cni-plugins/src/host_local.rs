@@ -70,7 +70,7 @@ fn take_requested(
         return Err(refused("is the gateway"));
     }
     if !leases.take_one(set, address, &request.container, &request.interface)? {
-        return Err(refused("is leased already"));
+        return Err(Error::Leased(address));
     }
     Ok((address, *range))
 }

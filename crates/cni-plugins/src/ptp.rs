@@ -148,7 +148,8 @@ fn configure(
     for (address, gateway) in gateways {
         rtnl::add_tentative_address(&mut batch, node_end.index, single(*gateway));
         let route = Route { scope: rtnl::SCOPE_HOST, ..Route::new(single(address.address), None, node_end.index) };
-        route.add(&mut batch, AddRoute::New);
+        // The link of a pod that had the address before may still exist, with its namespace.
+        route.add(&mut batch, AddRoute::Replace);
     }
     let fail = |refusal| Error::kernel("set up", &node_end.name, refusal);
     let refusals = socket.request_each(batch).map_err(fail)?;

@@ -17,6 +17,7 @@ use crate::{
     bridge::{BridgeOptions, Bridges, Pod},
     cni::{self, Call, Chain, Element, Plugin},
     default_route,
+    deferred::CONFLICT,
     ledger::Record,
     listener,
     named::parse_mac,
@@ -47,7 +48,7 @@ impl PendingAttach {
         match offload::in_place(reserve) {
             // A pod that is being detached in the background may have it.
             Err(Error::PortTaken { .. }) if is_removing => {
-                inner.settle().await;
+                inner.settle(CONFLICT).await;
                 offload::in_place(reserve)?;
             }
             reserved => reserved?,
@@ -104,7 +105,7 @@ impl PendingAttach {
         Ok(result)
     }
 
-    /// Runs `ADD` of a plugin. If it fails in this process while detached pods' networks are being removed in the
+    /// Runs `ADD` of a plugin. If something is taken that it needs, while detached pods' networks are being removed in the
     /// background, that may be the reason, and it runs again afterwards.
     async fn run_plugin(&self, plugin: &Plugin, previous: Option<&Value>) -> Result<Value, Error> {
         let call = Call {
@@ -116,13 +117,20 @@ impl PendingAttach {
             in_process: true,
             namespace: None,
         };
-        let is_removing = self.inner.is_removing();
-        let added = self.inner.programs.call("ADD", &self.chain, plugin, call, previous).await;
-        if added.is_ok() || !is_removing || !cni::is_built_in(&plugin.kind, &plugin.config) {
-            return added;
+        let (programs, is_removing) = (&self.inner.programs, self.inner.is_removing());
+        let error = match programs.call("ADD", &self.chain, plugin, call, previous).await {
+            Err(error) if is_removing && error.may_be_conflict() && cni::is_built_in(&plugin.kind, &plugin.config) => {
+                error
+            }
+            outcome => return outcome,
+        };
+        tokio::select! {
+            () = self.inner.settle(CONFLICT) => {}
+            () = programs.progress.cancelled(&self.record.pod.sandbox) => return Err(error),
         }
-        self.inner.settle().await;
-        self.inner.programs.call("ADD", &self.chain, plugin, call, previous).await
+        // What the first one has made would be in the way of the second.
+        programs.call("DEL", &self.chain, plugin, call, previous).await?;
+        programs.call("ADD", &self.chain, plugin, call, previous).await
     }
 
     async fn run_built_in(
@@ -224,7 +232,7 @@ impl Step {
         let addresses = match lease() {
             // The links of pods that are being detached may free their addresses within milliseconds.
             Err(Error::Exhausted { .. } | Error::AddressTaken(_)) if is_removing => {
-                self.inner.settling()();
+                self.inner.settle_blocking(CONFLICT);
                 lease()?
             }
             leased => leased?,

@@ -15,6 +15,7 @@ use crate::{
     attach::PendingAttach,
     attachment_key::{AttachmentKey, INTERFACE, valid_sandbox},
     cni::Chain,
+    deferred::CONFLICT,
     detach,
     ledger::Record,
     named::{self, InUse, Surroundings},
@@ -51,7 +52,7 @@ impl Network {
         inner.prepare_overlays(pod.named.as_deref().unwrap_or_default()).await?;
         let mut plan = read_plan(&inner, pod).await?;
         if plan.is_leaving {
-            inner.settle().await;
+            inner.settle(CONFLICT).await;
             plan = read_plan(&inner, pod).await?;
         }
         if let Some((chain, _)) =

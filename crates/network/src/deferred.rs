@@ -8,14 +8,16 @@
 //! pod's addresses and ports are reserved, and the ledger has its records as leaving: the reconciler continues the job of a
 //! daemon that was killed. The job has the namespace open, whose path is removed in the meantime.
 //!
-//! An `ADD` that fails while there are jobs is repeated when they have ended: the reason may be what they remove.
+//! An `ADD` that finds an address, a port or a link taken while there are jobs is repeated when those have ended, or after
+//! [`CONFLICT`]: the reason may be what they remove.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::attachment_key::AttachmentKey;
 
@@ -23,23 +25,51 @@ use crate::attachment_key::AttachmentKey;
 const PODS_MAX: usize = 64;
 /// How many jobs run at the same time. The kernel deletes one link at a time; the other job prepares.
 const AT_ONCE: usize = 2;
+/// How long an attachment waits for jobs that may have what it needs.
+pub(crate) const CONFLICT: Duration = Duration::from_secs(5);
+/// After this time a job does not count as running, so that what it waits for does not delay the others.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// The attachments that are being undone in the background.
 #[derive(Debug)]
 pub(crate) struct Deferred {
     pods: Arc<Semaphore>,
     running: Semaphore,
-    keys: Arc<Keys>,
+    jobs: Arc<Jobs>,
 }
 
 #[derive(Debug, Default)]
-struct Keys {
-    pending: Mutex<BTreeSet<AttachmentKey>>,
+struct Jobs {
+    pending: Mutex<Pending>,
     changed: Condvar,
+    notify: Notify,
 }
 
-impl Keys {
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<AttachmentKey>> {
+#[derive(Debug, Default)]
+struct Pending {
+    /// Number of the newest job.
+    newest: u64,
+    jobs: BTreeMap<u64, (Owner, Vec<AttachmentKey>)>,
+}
+
+/// Who undoes an attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A job in the background: nobody else does it.
+    Job,
+    /// The reconciler, under the lock of the sandbox.
+    Reconciler,
+}
+
+impl Pending {
+    /// Reports whether a job up to this number is pending.
+    fn has(&self, newest: u64) -> bool {
+        self.jobs.first_key_value().is_some_and(|(number, _)| *number <= newest)
+    }
+}
+
+impl Jobs {
+    fn lock(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -47,7 +77,7 @@ impl Keys {
 impl Default for Deferred {
     fn default() -> Self {
         let (pods, running) = (Arc::new(Semaphore::new(PODS_MAX)), Semaphore::new(AT_ONCE));
-        Self { pods, running, keys: Arc::default() }
+        Self { pods, running, jobs: Arc::default() }
     }
 }
 
@@ -57,52 +87,127 @@ impl Deferred {
         Arc::clone(&self.pods).try_acquire_owned().ok()
     }
 
-    /// Notes that attachments are being undone in the background until the returned value is dropped.
-    pub(crate) fn begin(&self, keys: &[AttachmentKey]) -> Pending {
-        self.keys.lock().extend(keys.iter().cloned());
-        Pending { all: Arc::clone(&self.keys), keys: keys.to_vec() }
+    /// Notes that attachments are being undone until the returned value is dropped.
+    pub(crate) fn begin(&self, owner: Owner, keys: &[AttachmentKey]) -> Job {
+        let mut pending = self.jobs.lock();
+        pending.newest += 1;
+        let number = pending.newest;
+        pending.jobs.insert(number, (owner, keys.to_vec()));
+        Job { all: Arc::clone(&self.jobs), number }
     }
 
-    /// Waits for the turn of a job. The queue is never closed.
-    pub(crate) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        self.running.acquire().await.ok()
+    /// Runs the work of a job when it is its turn. The queue is never closed.
+    pub(crate) async fn in_turn<T>(&self, work: impl Future<Output = T>) -> T {
+        let turn: Option<SemaphorePermit<'_>> = self.running.acquire().await.ok();
+        let mut work = std::pin::pin!(work);
+        if let Ok(done) = tokio::time::timeout(SLOW, &mut work).await {
+            return done;
+        }
+        drop(turn);
+        work.await
     }
 
-    /// Reports whether an attachment is being undone in the background.
+    /// Reports whether an attachment is being undone by a job in the background.
     pub(crate) fn contains(&self, key: &AttachmentKey) -> bool {
-        self.keys.lock().contains(key)
+        self.jobs.lock().jobs.values().any(|(owner, keys)| *owner == Owner::Job && keys.contains(key))
     }
 
-    /// Reports whether any attachment is being undone in the background.
+    /// Reports whether any attachment is being undone.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.keys.lock().is_empty()
+        !self.jobs.lock().jobs.is_empty()
     }
 
-    /// Returns a closure that blocks until no attachment is being undone in the background.
-    pub(crate) fn settle(&self) -> impl FnOnce() + Send + 'static {
-        let keys = Arc::clone(&self.keys);
-        move || {
-            let mut pending = keys.lock();
-            while !pending.is_empty() {
-                pending = keys.changed.wait(pending).unwrap_or_else(PoisonError::into_inner);
+    /// Waits until what is being undone now has been undone, or the patience ends.
+    pub(crate) async fn settle(&self, patience: Duration) {
+        let newest = self.jobs.lock().newest;
+        let deadline = tokio::time::Instant::now() + patience;
+        loop {
+            let mut changed = std::pin::pin!(self.jobs.notify.notified());
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            if !self.jobs.lock().has(newest) || tokio::time::timeout_at(deadline, changed).await.is_err() {
+                return;
             }
         }
     }
-}
 
-/// Attachments of one job. They are not pending any longer when it is dropped, also if the job panics or the runtime ends.
-pub(crate) struct Pending {
-    all: Arc<Keys>,
-    keys: Vec<AttachmentKey>,
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        let mut pending = self.all.lock();
-        for key in &self.keys {
-            pending.remove(key);
+    /// Like [`Deferred::settle`], on a thread that may block.
+    pub(crate) fn settle_blocking(&self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        let mut pending = self.jobs.lock();
+        let newest = pending.newest;
+        while pending.has(newest) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left == Duration::ZERO {
+                return;
+            }
+            (pending, _) = self.jobs.changed.wait_timeout(pending, left).unwrap_or_else(PoisonError::into_inner);
         }
-        drop(pending);
+    }
+}
+
+/// Attachments that are being undone. They are not pending any longer when it is dropped, also if the task panics or the
+/// runtime ends.
+pub(crate) struct Job {
+    all: Arc<Jobs>,
+    number: u64,
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.all.lock().jobs.remove(&self.number);
         self.all.changed.notify_all();
+        self.all.notify.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn keys(sandbox: &str) -> Vec<AttachmentKey> {
+        vec![AttachmentKey::primary(sandbox)]
+    }
+
+    #[tokio::test]
+    async fn only_what_began_before_is_waited_for_and_not_without_end() {
+        let deferred = Deferred::default();
+        let old = deferred.begin(Owner::Job, &keys("old"));
+        deferred.settle(Duration::from_millis(1)).await;
+        let mut wait = std::pin::pin!(deferred.settle(LONG));
+        assert!(tokio::time::timeout(Duration::from_millis(20), &mut wait).await.is_err(), "the job is waited for");
+        let _new = deferred.begin(Owner::Job, &keys("new"));
+        drop(old);
+        let waited = tokio::time::timeout(LONG / 2, wait).await;
+        assert!(waited.is_ok(), "the newer one is not waited for");
+        assert!(deferred.is_busy() && !deferred.contains(&keys("old")[0]) && deferred.contains(&keys("new")[0]));
+    }
+
+    #[tokio::test]
+    async fn jobs_that_hang_do_not_keep_others_from_running() {
+        let deferred = Deferred::default();
+        let hanging = || deferred.in_turn(std::future::pending::<()>());
+        let other = async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            deferred.in_turn(async {}).await;
+        };
+        let all = async { tokio::join!(hanging(), hanging(), hanging()) };
+        tokio::select! {
+            () = other => {}
+            _ = all => panic!("they hang"),
+        }
+    }
+
+    #[test]
+    fn what_the_reconciler_undoes_is_waited_for_but_is_not_a_job() {
+        let deferred = Deferred::default();
+        let job = deferred.begin(Owner::Reconciler, &keys("a"));
+        assert!(deferred.is_busy() && !deferred.contains(&keys("a")[0]));
+        deferred.settle_blocking(Duration::from_millis(1));
+        drop(job);
+        assert!(!deferred.is_busy());
+        deferred.settle_blocking(LONG);
     }
 }

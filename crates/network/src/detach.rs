@@ -169,7 +169,7 @@ async fn delete_one(
     let previous = record.result.as_ref().filter(|_| chain.is_at_least("0.4.0"));
     match inner.programs.call("DEL", chain, plugin, call, previous).await {
         Ok(_) => Ok(()),
-        Err(error @ Error::PluginMissing { .. }) if inner.skips_missing(&record.key()) => {
+        Err(error) if error.is_of_missing_program() && inner.skips_missing(&record.key()) => {
             tracing::warn!(
                 sandbox = record.pod.sandbox,
                 interface = record.interface,
@@ -184,7 +184,7 @@ async fn delete_one(
 }
 
 impl Inner {
-    /// Whether plugins whose programs are missing are skipped when an attachment is undone. Until then it fails, because
+    /// Whether plugins whose programs are missing, or too old, are skipped when an attachment is undone. Until then it fails, because
     /// the program may be in the middle of an upgrade.
     fn skips_missing(&self, key: &AttachmentKey) -> bool {
         let is_expired = || self.ledger.leaving_for(key).is_none_or(|time| time >= self.programs.limits.missing);

@@ -12,6 +12,7 @@ use crate::{
     Error, Network,
     attachment_key::{AttachmentKey, valid_sandbox},
     cni::{self, Chain},
+    deferred::Owner,
     detach::{Leaving, begin, complete, report, undo_all},
     network::Inner,
 };
@@ -24,8 +25,8 @@ impl Network {
     /// completion even if the caller stops waiting.
     ///
     /// # Errors
-    /// When a plugin's `DEL` fails; call again. If it fails in the background, it is logged, the reconciler tries again,
-    /// and so does the next call. Steps that succeeded are not reverted. A plugin whose program is missing
+    /// When a plugin's `DEL` fails; call again. If it fails in the background, it is logged and counted, and the reconciler
+    /// tries again. Steps that succeeded are not reverted. A plugin whose program is missing
     /// fails for 30 s, and is skipped after that.
     pub async fn detach(&self, sandbox: &str) -> Result<(), Error> {
         valid_sandbox(sandbox)?;
@@ -73,29 +74,44 @@ fn undo_later(inner: &Arc<Inner>, keys: &[AttachmentKey]) -> Result<bool, Error>
     let Some(place) = inner.deferred.place() else { return Ok(false) };
     let Some(namespace) = namespace_of(inner, keys)? else { return Ok(false) };
     // Before the records are marked as leaving, so that the reconciler does not undo them, too.
-    let pending = inner.deferred.begin(keys);
+    let pending = inner.deferred.begin(Owner::Job, keys);
     let begun = keys.iter().map(|key| begin(inner, key, None)).collect::<Result<Vec<_>, _>>();
     let leaving = begun.inspect_err(|_| inner.unfinished.store(true, Ordering::Relaxed))?;
-    let shared = Arc::clone(inner);
+    let (shared, watching) = (Arc::clone(inner), Arc::clone(inner));
     let job = async move {
-        // Dropped in reverse: the network is not in use any longer when a caller that waits for the job continues.
-        let (_pending, _place, inner) = (pending, place, shared);
-        let _turn = inner.deferred.turn().await;
-        for leaving in leaving {
-            undo(&inner, leaving, &namespace).await;
-        }
+        // Dropped in reverse: the namespace is closed, and the network is not in use any longer, when a caller that waits
+        // for the job continues.
+        let (_pending, _place, inner, namespace) = (pending, place, shared, namespace);
+        let undo_each = async {
+            let mut has_failed = false;
+            for leaving in leaving {
+                has_failed |= !undo(&inner, leaving, &namespace).await;
+            }
+            has_failed
+        };
+        inner.deferred.in_turn(undo_each).await
     };
-    tokio::spawn(job.in_current_span());
+    let job = tokio::spawn(job.in_current_span());
+    tokio::spawn(async move {
+        // Noted when the attachments are not pending any longer: before, the reconciler would not undo them.
+        if job.await.unwrap_or(true) {
+            watching.unfinished.store(true, Ordering::Relaxed);
+            watching.metrics.detach_failed.add(1);
+        }
+    });
     Ok(true)
 }
 
-async fn undo(inner: &Arc<Inner>, leaving: Leaving, namespace: &Namespace) {
+/// Undoes one attachment; returns false if that failed.
+async fn undo(inner: &Arc<Inner>, leaving: Leaving, namespace: &Namespace) -> bool {
     let key = leaving.key.clone();
     let outcome = match namespace.try_clone() {
         Ok(namespace) => complete(inner, leaving.with_namespace(namespace)).await,
         Err(error) => Err(error.into()),
     };
+    let has_succeeded = outcome.is_ok();
     report(inner, &key, outcome);
+    has_succeeded
 }
 
 /// Returns the namespace of a pod that can be detached in the background; `None` for every other one, and for pods without

@@ -4,6 +4,13 @@ use std::{io, net::IpAddr, path::Path};
 
 use crate::Protocol;
 
+/// Code of CNI errors about the version of the configuration.
+const INCOMPATIBLE: u32 = 1;
+/// Code of CNI errors that may go away: "try again later".
+const TRY_AGAIN: u32 = 11;
+/// Code with which plugins report errors of the kernel and of files.
+const OF_SYSTEM: u32 = 999;
+
 /// Category of an error, by what a caller can do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -102,6 +109,8 @@ pub enum Error {
         command: &'static str,
         /// Error that the plugin returned, or how running it failed.
         reason: String,
+        /// Code of the error that the plugin returned, of the CNI specification or the plugin's own.
+        code: Option<u32>,
     },
     /// The program of a CNI plugin does not exist.
     #[error("CNI plugin {plugin} {command}: not found in {directories}; install it there")]
@@ -174,7 +183,7 @@ impl Error {
             Self::PortTaken { .. } | Self::PortInUse { .. } | Self::AddressTaken(_) | Self::NetworkInUse { .. } => {
                 ErrorKind::InUse
             }
-            Self::Exhausted { .. } => ErrorKind::Exhausted,
+            Self::Exhausted { .. } | Self::Plugin { code: Some(TRY_AGAIN), .. } => ErrorKind::Exhausted,
             Self::Cancelled(_) => ErrorKind::Cancelled,
             Self::Plugin { .. } | Self::PluginMissing { .. } => ErrorKind::Plugin,
             Self::Kernel { .. } => ErrorKind::System,
@@ -242,6 +251,16 @@ impl Error {
     }
 
     pub(crate) fn plugin(plugin: &str, command: &'static str, reason: impl Into<String>) -> Self {
-        Self::Plugin { plugin: plugin.to_owned(), command, reason: reason.into() }
+        Self::Plugin { plugin: plugin.to_owned(), command, reason: reason.into(), code: None }
+    }
+
+    /// Reports whether no program understands the call: it is missing, or does not know the version of the configuration.
+    pub(crate) fn is_of_missing_program(&self) -> bool {
+        matches!(self, Self::PluginMissing { .. } | Self::Plugin { code: Some(INCOMPATIBLE), .. })
+    }
+
+    /// Reports whether a plugin may have failed because of what another pod has, so that it may succeed later.
+    pub(crate) fn may_be_conflict(&self) -> bool {
+        matches!(self, Self::Plugin { code: Some(TRY_AGAIN | OF_SYSTEM), .. })
     }
 }

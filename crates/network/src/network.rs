@@ -47,6 +47,8 @@ const COLLECT_LIMIT: Duration = Duration::from_secs(30);
 /// How long the detachment of a pod fails because the program of a plugin is missing. After that the pod is detached
 /// without that plugin. Upgrades of plugins replace their programs within seconds.
 const MISSING_LIMIT: Duration = Duration::from_secs(30);
+/// How long [`Network::settle`] waits.
+const ALL_REMOVED: Duration = Duration::from_secs(60);
 /// The list of the node's resolvers.
 const NODE_RESOLVERS: &str = "/etc/resolv.conf";
 /// How many tasks may read the configuration at the same time.
@@ -264,9 +266,10 @@ impl Network {
         &self.inner.metrics
     }
 
-    /// Waits until all deletions that [`Network::detach`] left to the background are done.
+    /// Waits until the deletions are done that [`Network::detach`] has left to the background, for a minute at most: a
+    /// plugin may hang.
     pub async fn settle(&self) {
-        self.inner.settle().await;
+        self.inner.settle(ALL_REMOVED).await;
     }
 
     /// Cancels an attachment in progress: a running plugin and all processes it started are killed, completed steps are
@@ -402,20 +405,23 @@ impl Inner {
         }
     }
 
-    pub(crate) async fn settle(&self) {
-        let wait = self.settling();
-        // It fails only while the runtime shuts down; then no caller waits.
-        let _ = offload::blocking(wait).await;
+    /// Waits until what detached pods had is removed, as far as that is being done now; not longer than `patience` for
+    /// what plugins remove.
+    pub(crate) async fn settle(&self, patience: Duration) {
+        self.deferred.settle(patience).await;
+        self.settle_links().await;
     }
 
-    /// Returns a closure that blocks until no attachment is being undone in the background and no link is queued.
-    pub(crate) fn settling(&self) -> impl FnOnce() + Send + 'static {
-        let (deferred, removal) = (self.deferred.settle(), self.removal.settle());
-        move || {
-            // The first leaves links to the second.
-            deferred();
-            removal();
-        }
+    /// Waits until no link is queued for deletion.
+    pub(crate) async fn settle_links(&self) {
+        // It fails only while the runtime shuts down; then no caller waits.
+        let _ = offload::blocking(self.removal.settle()).await;
+    }
+
+    /// Like [`Inner::settle`], on a thread that may block.
+    pub(crate) fn settle_blocking(&self, patience: Duration) {
+        self.deferred.settle_blocking(patience);
+        self.removal.settle()();
     }
 
     /// Reports whether what detached pods had is being removed in the background.

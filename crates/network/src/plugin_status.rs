@@ -30,6 +30,7 @@ impl PluginStatus {
         let reason = match outcome {
             Ok(()) => return drop(failures.remove(&plugin.kind)),
             Err(Error::Plugin { reason, .. }) => reason,
+            Err(Error::PluginMissing { directories, .. }) => format!("not found in {directories}; install it there"),
             Err(e) => e.to_string(),
         };
         failures.insert(plugin.kind.clone(), Failure { config: configuration(chain, plugin), reason });

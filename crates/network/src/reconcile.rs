@@ -13,6 +13,7 @@ use crate::{
     attachment_key::AttachmentKey,
     bridge::{self, host_link, is_host_link},
     cni::Chain,
+    deferred::Owner,
     detach::undo,
     ipam::Leases,
     network::{Inner, lock},
@@ -55,13 +56,17 @@ impl Network {
         }
         // The key of the primary attachment is the first one, and that attachment is undone last.
         leftovers.values_mut().for_each(|keys| keys.sort_by(|a, b| b.cmp(a)));
-        let undone = stream::iter(leftovers.into_values()).map(|keys| async move { undo(inner, &keys).await });
+        let undone = stream::iter(leftovers.into_values()).map(|keys| async move {
+            // An attachment that needs what they have waits for it.
+            let _pending = inner.deferred.begin(Owner::Reconciler, &keys);
+            undo(inner, &keys).await
+        });
         undone.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().for_each(&mut record);
-        inner.settle().await;
+        inner.settle_links().await;
         let (shared, alive) = (Arc::clone(inner), living.clone());
         let swept = offload::blocking(move || shared.sweep(&alive)).await;
         record(swept.unwrap_or_else(|e| Err(Error::kernel("reconcile", "network", std::io::Error::other(e)))));
-        inner.settle().await;
+        inner.settle_links().await;
         inner.query_plugins().await;
         record(inner.collect_garbage().await);
         first
@@ -80,6 +85,7 @@ impl Network {
     /// While a pod is attached; otherwise the kernel's error.
     pub async fn teardown(&self) -> Result<(), Error> {
         self.settle().await;
+        self.undo_leaving().await?;
         let attached = self.inner.ledger.all()?.len();
         if attached > 0 {
             return Err(Error::config("network", format!("{attached} pods are attached; remove them first")));
@@ -97,6 +103,18 @@ impl Network {
         };
         let done = offload::blocking(work).await;
         done.map_err(|e| Error::kernel("remove", "network", std::io::Error::other(e)))?
+    }
+}
+
+impl Network {
+    /// Undoes what is left of attachments whose removal has failed before.
+    async fn undo_leaving(&self) -> Result<(), Error> {
+        let mut failures = Vec::new();
+        for (key, _) in self.inner.ledger.names()?.into_iter().filter(|(_, is_leaving)| *is_leaving) {
+            failures.extend(undo(&self.inner, &[key]).await.err());
+        }
+        self.inner.settle_links().await;
+        Error::join(failures)
     }
 }
 

@@ -39,7 +39,9 @@ struct Shared {
 #[derive(Default)]
 struct State {
     queue: Vec<(String, After)>,
-    busy: bool,
+    /// How many links were queued, and how many of them are done.
+    queued: u64,
+    done: u64,
     closed: bool,
 }
 
@@ -74,22 +76,26 @@ impl Removal {
 
     /// Queues a link for deletion and calls `after` when it is deleted. A link that does not exist counts as deleted.
     pub(crate) fn push(&self, link: String, after: impl FnOnce(Result<(), Error>) + Send + 'static) {
-        self.shared.lock().queue.push((link, Box::new(after)));
+        let mut state = self.shared.lock();
+        state.queue.push((link, Box::new(after)));
+        state.queued += 1;
+        drop(state);
         self.shared.changed.notify_all();
     }
 
     /// Reports whether links are queued or being deleted.
     pub(crate) fn is_busy(&self) -> bool {
         let state = self.shared.lock();
-        state.busy || !state.queue.is_empty()
+        state.done < state.queued
     }
 
-    /// Returns a closure that blocks until the queue is empty and no link is being deleted.
+    /// Returns a closure that blocks until the links are deleted that are queued when it is called.
     pub(crate) fn settle(&self) -> impl FnOnce() + Send + 'static {
         let shared = Arc::clone(&self.shared);
         move || {
             let mut state = shared.lock();
-            while state.busy || !state.queue.is_empty() {
+            let queued = state.queued;
+            while state.done < queued {
                 state = shared.wait(state);
             }
         }
@@ -119,7 +125,6 @@ fn serve(shared: &Shared, mut socket: Socket) {
                 }
                 state = shared.wait(state);
             }
-            state.busy = true;
             let many = state.queue.len().min(BATCH);
             state.queue.drain(..many).collect()
         };
@@ -131,7 +136,7 @@ fn serve(shared: &Shared, mut socket: Socket) {
                 Err(refusal) => Err(Error::kernel("delete link", link, std::io::Error::other(refusal.to_string()))),
             });
         }
-        shared.lock().busy = false;
+        shared.lock().done += links.len() as u64;
         shared.changed.notify_all();
     }
 }

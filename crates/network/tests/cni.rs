@@ -322,6 +322,24 @@ fn a_pod_is_detached_without_a_plugin_that_was_uninstalled() {
 }
 
 #[test]
+fn a_pod_is_detached_without_a_plugin_that_does_not_know_the_version() {
+    on_a_node(|| async {
+        let refuse = r#"echo '{"cniVersion": "1.0.0", "code": 1, "msg": "incompatible CNI versions"}'; exit 1"#;
+        plugin("old", &format!("case $CNI_COMMAND in ADD) {RESULT};; DEL) {refuse};; esac"));
+        list("10.conflist", "1.0.0", r#"{"type": "old"}"#);
+        let limit = Duration::from_secs(1);
+        let network = Network::open_with_limit(config(), limit).unwrap();
+        let id = attach(&network, 1, &[]).await.id;
+        let error = network.detach(&id).await.unwrap_err().to_string();
+        assert!(error.contains("CNI plugin old DEL: incompatible CNI versions"), "{error}");
+        tokio::time::sleep(limit).await;
+        network.detach(&id).await.unwrap();
+        network.settle().await;
+        node::assert_clean();
+    });
+}
+
+#[test]
 fn ready_names_the_cause_and_follows_the_directory() {
     on_a_node(|| async {
         let network = open(config());

@@ -257,6 +257,34 @@ fn pods_follow_each_other_at_once() {
     });
 }
 
+#[test]
+fn a_removal_that_hangs_delays_others_for_a_short_time_only() {
+    on_a_node(|| async {
+        list(&format!(r#"{{"type": "ptp", {ADDRESSES}}}, {PORTMAP}"#));
+        let network = open(config());
+        let pod = attach(&network, 1, &[tcp(8080, 80)]).await;
+        let mut holder =
+            std::process::Command::new("flock").args(["-o", "/run/leases/test/lock", "sleep", "60"]).spawn().unwrap();
+        let is_locked = || !shell("flock -n /run/leases/test/lock true && echo free || true").contains("free");
+        testbed::wait_until("the leases are locked", std::time::Duration::from_secs(10), is_locked);
+        network.detach(&pod.id).await.unwrap();
+        let began = std::time::Instant::now();
+        network.reconcile(&HashSet::new()).await.unwrap();
+        assert!(began.elapsed().as_secs() < 5, "the reconciler does not wait for it: {:?}", began.elapsed());
+        let error = try_attach(&network, 2, &[tcp(8080, 80)]).await.err().unwrap().to_string();
+        assert!(error.contains("8080/tcp is taken by sandbox"), "{error}");
+        assert!(began.elapsed().as_secs() < 10, "the removal is still waiting for the lock: {:?}", began.elapsed());
+        shell(&format!("pkill -P {}", holder.id()));
+        holder.wait().unwrap();
+        network.settle().await;
+        // It may have failed just before, at the end of its patience.
+        network.reconcile(&HashSet::new()).await.unwrap();
+        assert_eq!(leases(), "");
+        shell("ip netns del pod-2");
+        assert_clean();
+    });
+}
+
 /// The engine is killed before the background has done its part.
 #[test]
 fn a_detachment_that_a_killed_daemon_reported_is_completed() {

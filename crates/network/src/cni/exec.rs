@@ -74,7 +74,8 @@ impl Programs {
         let output = match outcome {
             Err(RunError::Plugin(error)) if error.code == 1 => {
                 let supported = self.versions(&plugin.kind, &chain.version).await;
-                return Err(fail(format!("{}{supported}", error.text())));
+                let reason = format!("{}{supported}", error.text());
+                return Err(Error::Plugin { plugin: plugin.kind.clone(), command, reason, code: Some(1) });
             }
             outcome => outcome.map_err(|error| self.error(&plugin.kind, command, &error))?,
         };
@@ -111,7 +112,15 @@ impl Programs {
     fn error(&self, plugin: &str, command: &'static str, error: &RunError) -> Error {
         match error {
             RunError::Missing => self.missing(plugin, command),
-            error => Error::plugin(plugin, command, self.text(error)),
+            error => Error::Plugin {
+                plugin: plugin.to_owned(),
+                command,
+                reason: self.text(error),
+                code: match error {
+                    RunError::Plugin(error) => Some(error.code),
+                    _ => None,
+                },
+            },
         }
     }
 

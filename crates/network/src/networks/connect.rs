@@ -15,7 +15,9 @@ use crate::{
     attach::PendingAttach,
     attach_pod::record,
     attachment_key::{AttachmentKey, valid_sandbox},
-    default_route, detach,
+    default_route,
+    deferred::CONFLICT,
+    detach,
     ledger::Record,
     named::interface,
     network::{Inner, lock},
@@ -65,7 +67,7 @@ impl Network {
         };
         let finished = tokio::spawn(work.in_current_span()).await;
         finished.map_err(|e| Error::kernel("disconnect", "pod", io::Error::other(e)))??;
-        self.settle().await;
+        self.inner.settle(CONFLICT).await;
         Ok(())
     }
 
@@ -86,6 +88,9 @@ impl Network {
     pub async fn undo_unrecorded(&self, sandbox: &str, interface: &str) -> Result<(), Error> {
         let (inner, key) = (Arc::clone(&self.inner), AttachmentKey::new(sandbox, interface));
         let _lock = inner.locks.acquire(sandbox).await;
+        if inner.deferred.contains(&key) {
+            return Ok(());
+        }
         let entry = offload::in_place(|| inner.ledger.get(&key))?;
         match entry.and_then(|entry| entry.record).is_some_and(|record| record.is_named()) {
             true => detach::undo_locked(&inner, &key, None).await,

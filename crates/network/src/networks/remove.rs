@@ -4,7 +4,7 @@ use std::{fs, io, sync::Arc, time::Duration};
 
 use tracing::Instrument;
 
-use crate::{Driver, Error, Network, NetworkDefinition, network::Inner};
+use crate::{Driver, Error, Network, NetworkDefinition, deferred::CONFLICT, network::Inner};
 
 /// Longest time that the removal of an overlay is waited for, which includes requests to etcd that may not be answered.
 const OVERLAY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -20,7 +20,7 @@ impl Network {
         let query = query.to_owned();
         let work = async move {
             // Links that pods left, and their addresses, are removed in the background.
-            inner.settle().await;
+            inner.settle(CONFLICT).await;
             // Another request may remove it first.
             let leaving = id.clone();
             let left = inner.change("remove", &query, move |inner| leave(inner, &*inner.named.get(&leaving)?)).await;

@@ -228,7 +228,7 @@ impl<'a> Reserved<'a> {
             network::Error::NetworkMissing(_) => {
                 Error::new(ErrorKind::NotFound, format!("attach to the network: {error}"))
             }
-            network::Error::Exhausted { .. } => {
+            error if error.kind() == network::ErrorKind::Exhausted => {
                 Error::new(ErrorKind::ResourceExhausted, format!("attach to the network: {error}"))
             }
             network::Error::Selection { .. } => Error::invalid(format!("attach to the network: {error}")),
