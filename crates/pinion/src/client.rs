@@ -27,6 +27,8 @@ pub(crate) struct Client {
     pub(crate) native: PinionClient<Channel>,
     /// Whether to print JSON.
     pub(crate) json: bool,
+    /// Path of the daemon's socket.
+    pub(crate) socket: PathBuf,
 }
 
 impl Client {
@@ -39,6 +41,7 @@ impl Client {
             images: ImageServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_MAX),
             native: PinionClient::new(channel).max_decoding_message_size(MESSAGE_MAX),
             json,
+            socket,
         })
     }
 }

@@ -29,7 +29,7 @@ pub use conntrack::forget_udp;
 pub use link::{
     BridgeLink, Veth, add_bridge, add_veth, delete, delete_many, disable_ipv6_address_generation, set_hairpin, set_up,
 };
-pub use neighbor::{Neighbor, neighbors};
+pub use neighbor::{Entry, Neighbor, entries, neighbors};
 pub use new_link::{Kind, NewLink};
 pub use query::{
     Counters, DefaultRoute, Link, Variant, counters, default_routes, delete_default_route, link_by_index, link_by_name,
@@ -37,7 +37,7 @@ pub use query::{
 };
 pub use route::{
     AddRoute, PROTOCOL_BOOT, PROTOCOL_KERNEL, PROTOCOL_RA, Route, Rule, SCOPE_HOST, SCOPE_LINK, SCOPE_NOWHERE,
-    SCOPE_UNIVERSE, TABLE_LOCAL, TABLE_MAIN, UNREACHABLE, link_to, routes, rules,
+    SCOPE_UNIVERSE, TABLE_LOCAL, TABLE_MAIN, UNREACHABLE, link_to, route_to, routes, rules,
 };
 pub use traffic::{TokenBucket, redirect, token_bucket};
 pub use vxlan::Vxlan;

@@ -91,6 +91,55 @@ impl Neighbor {
 
 /// Returns the permanent entries of a link.
 pub fn neighbors(socket: &mut Socket, link: u32) -> Result<Vec<Neighbor>, Refusal> {
+    dump(socket, |body| Neighbor::parse(body, link))
+}
+
+/// An entry of any state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Index of the link; of the port for an entry of a bridge.
+    pub link: u32,
+    /// Whether it says where frames are forwarded to, instead of which MAC address an IP address has.
+    pub is_forwarding: bool,
+    /// IP address, or the endpoint of a tunnel.
+    pub address: Option<IpAddr>,
+    /// MAC address; `None` if it is not known yet, or is not found out.
+    pub mac: Option<[u8; 6]>,
+    /// State (`NUD_*`).
+    pub state: u16,
+}
+
+impl Entry {
+    /// Reports whether the kernel requested the MAC address without an answer (`NUD_FAILED`).
+    pub fn has_failed(&self) -> bool {
+        self.state & 0x20 != 0
+    }
+
+    fn parse(body: &[u8]) -> Option<Self> {
+        let mut entry = Self {
+            link: u32::from_ne_bytes(body.get(4..8)?.try_into().ok()?),
+            is_forwarding: *body.first()? == AF_BRIDGE,
+            address: None,
+            mac: None,
+            state: u16::from_ne_bytes(body.get(8..10)?.try_into().ok()?),
+        };
+        for (kind, value) in attributes(body.get(12..)?) {
+            match kind {
+                NDA_DST => entry.address = from_octets(value),
+                NDA_LLADDR => entry.mac = value.try_into().ok(),
+                _ => {}
+            }
+        }
+        Some(entry)
+    }
+}
+
+/// Returns the entries of all links, of IPv4, IPv6 and bridges.
+pub fn entries(socket: &mut Socket) -> Result<Vec<Entry>, Refusal> {
+    dump(socket, Entry::parse)
+}
+
+fn dump<T>(socket: &mut Socket, parse: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>, Refusal> {
     let mut all = Vec::new();
     for family in [2, 10, AF_BRIDGE] {
         all.extend(retry_interrupted(|| {
@@ -99,7 +148,7 @@ pub fn neighbors(socket: &mut Socket, link: u32) -> Result<Vec<Neighbor>, Refusa
             let mut batch = Batch::new();
             batch.message(RTM_GETNEIGH, 0, &header, |_| {});
             let mut found = Vec::new();
-            socket.dump(batch, |_, body| found.extend(Neighbor::parse(body, link)))?;
+            socket.dump(batch, |_, body| found.extend(parse(body)))?;
             Ok(found)
         })?);
     }

@@ -8,6 +8,7 @@ mod socket;
 
 pub use batch::Batch;
 pub use reply::{attributes, find, text};
+pub(crate) use socket::messages;
 pub use socket::{Refusal, Socket};
 
 /// The flag `NLM_F_REQUEST`.

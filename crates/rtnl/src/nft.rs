@@ -5,6 +5,7 @@
 pub mod expression;
 mod rule;
 mod table;
+pub mod trace;
 mod transaction;
 
 pub use rule::{COMMENT_MAX, Hook, ListedRule, rules};

@@ -197,6 +197,38 @@ impl Route {
     }
 }
 
+/// Returns the route that a packet takes to an address, and the table it is in. With `arrived`, the source and the index of
+/// the link at which the packet arrived: the decision for a packet that is forwarded.
+///
+/// # Errors
+/// `ENETUNREACH` without a route, `EHOSTUNREACH` for a route that is unreachable, `EACCES` for one that is prohibited.
+pub fn route_to(
+    socket: &mut Socket,
+    destination: IpAddr,
+    arrived: Option<(IpAddr, u32)>,
+) -> Result<Option<Route>, Refusal> {
+    const RTM_F_LOOKUP_TABLE: u32 = 0x1000;
+    const RTA_SRC: u16 = 2;
+    const RTA_IIF: u16 = 3;
+    let bits = |address: IpAddr| if address.is_ipv4() { 32 } else { 128 };
+    let mut header = [0; 12];
+    header[0] = family(destination);
+    header[1] = bits(destination);
+    header[2] = arrived.map_or(0, |(source, _)| bits(source));
+    header[8..12].copy_from_slice(&RTM_F_LOOKUP_TABLE.to_ne_bytes());
+    let mut batch = Batch::new();
+    batch.message(RTM_GETROUTE, 0, &header, |m| {
+        m.bytes(RTA_DST, &octets(destination));
+        if let Some((source, link)) = arrived {
+            m.bytes(RTA_SRC, &octets(source));
+            m.number(RTA_IIF, link);
+        }
+    });
+    let mut found = None;
+    socket.query(batch, |_, body| found = Route::parse(body))?;
+    Ok(found)
+}
+
 /// Returns all routes of both families and all tables, without clones of the cache.
 pub fn routes(socket: &mut Socket) -> Result<Vec<Route>, Refusal> {
     const RTM_F_CLONED: u32 = 0x200;
@@ -216,14 +248,8 @@ pub fn routes(socket: &mut Socket) -> Result<Vec<Route>, Refusal> {
 
 /// Returns the index of the link that packets to an address leave through.
 pub fn link_to(socket: &mut Socket, address: IpAddr) -> Result<Option<u32>, Refusal> {
-    let mut header = [0; 12];
-    header[0] = family(address);
-    header[1] = if address.is_ipv4() { 32 } else { 128 };
-    let mut batch = Batch::new();
-    batch.message(RTM_GETROUTE, 0, &header, |m| m.bytes(RTA_DST, &octets(address)));
-    let mut link = None;
-    socket.query(batch, |_, body| link = Route::parse(body).map(|route| route.link))?;
-    Ok(link.filter(|link| *link != 0))
+    let route = route_to(socket, address, None)?;
+    Ok(route.map(|route| route.link).filter(|link| *link != 0))
 }
 
 /// A rule that selects a table by the source of a packet.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, process::Command};
 use tidy::workspace_root;
 
 /// Crate → the crates of this workspace that it may depend on. No other dependency between crates is allowed.
-const ALLOWED: [(&str, &[&str]); 39] = [
+const ALLOWED: [(&str, &[&str]); 40] = [
     ("telemetry", &[]),
     ("otlp", &["telemetry"]),
     ("doctor", &["pinion-syscall"]),
@@ -29,6 +29,7 @@ const ALLOWED: [(&str, &[&str]); 39] = [
     ("pinrun", &["container", "cgroup", "seccomp", "oci", "pinion-syscall"]),
     ("image", &["telemetry", "oci", "pinion-syscall"]),
     ("rtnl", &["pinion-syscall"]),
+    ("packet-trace", &["pinion-netns", "rtnl"]),
     ("etcd", &[]),
     ("overlay", &["rtnl", "pinion-syscall"]),
     ("cni-plugins", &["pinion-netns", "overlay", "rtnl", "pinion-syscall"]),
@@ -81,6 +82,7 @@ const ALLOWED: [(&str, &[&str]); 39] = [
             "pod",
             "cri-proto",
             "config-import",
+            "packet-trace",
             "pinion-netns",
             "rtnl",
             "pinion-syscall",

@@ -65,6 +65,20 @@ fn containers_of_a_network_find_each_other_by_name() {
     let far = exec(&node, "far", "ip address show eth0").ok();
     assert!(far.contains("10.99.0.77/24") && far.contains("02:00:00:00:00:77") && far.contains("inet6 fd"), "{far}");
 
+    // The way of a packet: to a pod of this network, to one of another network, to a port without a server.
+    let reached = node.pinion(&["network", "trace", "db", "web"]);
+    let expected = ["in pod db\n", "on the node\n", "in pod web\n", "  delivered\n", " answered after "];
+    let has_all = expected.iter().all(|text| format!("{}\n", reached.stdout).contains(text));
+    assert!(reached.code == Some(0) && has_all, "{reached:?}");
+    let lost = node.pinion(&["network", "trace", "--timeout", "1", "far", &format!("{web}:80")]);
+    assert!(lost.code == Some(1) && lost.stdout.contains("; the packet ends on the node: rule "), "{lost:?}");
+    let refused = node.pinion(&["--json", "network", "trace", "db", &format!("{web}:80/tcp")]);
+    let trace: Value = serde_json::from_str(&refused.stdout).expect("JSON");
+    assert!(refused.code == Some(1) && trace["answer"] == "refused", "{refused:?}");
+    let unknown = node.pinion(&["network", "trace", "db", "nobody"]);
+    assert!(unknown.code == Some(1) && unknown.stderr.contains("no pod \"nobody\""), "{unknown:?}");
+    assert!(!node.run("nft", &["list", "tables"]).stdout.contains("pinion-trace"));
+
     // Nothing of this depends on the process of the daemon.
     node.kill_daemon();
     node.start_daemon();

@@ -5,6 +5,8 @@ mod create;
 mod filter;
 mod list;
 mod show;
+mod trace;
+mod trace_text;
 
 use cri_proto::pinion::RemoveNetworkRequest;
 
@@ -55,6 +57,8 @@ enum Verb {
         /// Name or id of the pod, or of a container
         pod: String,
     },
+    /// Send a packet from a pod, and show its way: routes, links, and the rules that it passes
+    Trace(trace::Args),
     /// Remove all networks that are not in use
     Prune {
         /// Only networks with a label: label=NAME[=VALUE], label!=NAME[=VALUE]
@@ -84,6 +88,7 @@ pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
         }
         Verb::Connect(args) => connect::run(client, args).await,
         Verb::Disconnect { force, network, pod } => connect::disconnect(client, network, &pod, force).await,
+        Verb::Trace(args) => trace::run(client, args).await,
         Verb::Prune { filter, force: _ } => prune(client, &filter).await,
     }
 }

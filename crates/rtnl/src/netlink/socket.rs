@@ -232,6 +232,11 @@ impl Header {
     }
 }
 
+/// Iterates over the types and bodies of the messages that were received.
+pub(crate) fn messages(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    Messages(bytes).map(|(header, body)| (header.kind, body))
+}
+
 struct Messages<'a>(&'a [u8]);
 
 impl<'a> Iterator for Messages<'a> {

@@ -12,6 +12,8 @@ const NFTA_DATA_VALUE: u16 = 1;
 pub const FIRST: u32 = 8;
 
 // Keys of `meta`.
+/// Protocol of a frame (`ETH_P_*`), in network byte order.
+pub const META_PROTOCOL: u32 = 1;
 /// Name of the link that a packet arrived at.
 pub const META_IIFNAME: u32 = 6;
 /// Name of the link that a packet leaves through.
@@ -35,6 +37,14 @@ pub fn meta(m: &mut Batch, key: u32, register: u32) {
     expression(m, "meta", |m| {
         m.big_endian(1, register);
         m.big_endian(2, key);
+    });
+}
+
+/// Sets `meta <key>` to the value of the first register.
+pub fn set_meta(m: &mut Batch, key: u32) {
+    expression(m, "meta", |m| {
+        m.big_endian(2, key);
+        m.big_endian(3, FIRST);
     });
 }
 

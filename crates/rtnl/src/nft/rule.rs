@@ -4,7 +4,7 @@ use rustix::io::Errno;
 
 use super::{Table, Transaction, header, kind};
 use crate::{
-    netlink::{Batch, CREATE, Refusal, Socket, find},
+    netlink::{Batch, CREATE, EXCL, Refusal, Socket, find},
     query::retry_interrupted,
 };
 
@@ -49,6 +49,13 @@ impl Transaction {
     /// Creates the table unless it exists.
     pub fn create_table(&mut self) {
         self.create(NEWTABLE, |_| {});
+    }
+
+    /// Creates a table that the kernel removes when the socket is closed that commits the transaction, also when its
+    /// process is killed (Linux 5.12). Others cannot change it.
+    pub fn create_owned_table(&mut self) {
+        const OWNER: u32 = 2;
+        self.add(NEWTABLE, CREATE | EXCL, |m| m.big_endian(2, OWNER));
     }
 
     /// Creates a chain unless it exists; with a hook, a base chain that accepts packets by default.
