@@ -2,9 +2,11 @@
 //! links that it takes, the rules of nftables that it passes, how its addresses change, and where it is lost.
 //!
 //! ```text
-//! trace       puts it all together        marks     has the kernel report on the packet
-//! route       follows links and routes    probe     sends the packet
-//! step        what is found               texts     rules as people write them
+//! trace    sends the packet, and puts together what is found
+//! walk     follows it from place to place: links, routes, reports
+//! watched  the reports of one network namespace      marks  has the kernel report on the packet
+//! route    links, routes, neighbours                 texts  rules as people write them
+//! place    a network namespace before and after      probe  the packet and its answer
 //! ```
 //!
 //! The tables that mark the packet belong to a socket of this process: the kernel removes them when it ends, however it
@@ -19,6 +21,8 @@ mod route;
 mod step;
 mod texts;
 mod trace;
+mod walk;
+mod watched;
 
 pub use error::Error;
 pub use probe::{Answer, Probe};

@@ -22,9 +22,13 @@ const FIRST_PRIORITY: i32 = -500;
 /// After every other chain.
 const LAST_PRIORITY: i32 = i32::MAX - 1;
 /// Hooks at which a packet appears: `NF_INET_PRE_ROUTING`, `NF_INET_LOCAL_OUT`.
-const ENTRIES: [(&str, u32); 2] = [("arrives", 0), ("is-sent", 3)];
+const ENTRIES: [(&str, u32); 2] = [(ARRIVES, 0), ("is-sent", 3)];
 /// Hooks that show what becomes of it: `NF_INET_LOCAL_IN`, `NF_INET_FORWARD`, `NF_INET_POST_ROUTING`.
-const EXITS: [(&str, u32); 3] = [(DELIVERED, 1), ("is-forwarded", 2), ("leaves", 4)];
+const EXITS: [(&str, u32); 3] = [(DELIVERED, 1), ("is-forwarded", 2), (LEAVES, 4)];
+/// The chain at which a packet arrives.
+pub(crate) const ARRIVES: &str = "arrives";
+/// The chain at which a packet leaves.
+pub(crate) const LEAVES: &str = "leaves";
 /// The chain at which a packet is delivered to a socket.
 pub(crate) const DELIVERED: &str = "is-delivered";
 
@@ -65,10 +69,7 @@ impl Marks {
 
     /// Returns the reports until now, and whether some were lost.
     pub(crate) fn read(&mut self) -> (Vec<Report>, bool) {
-        match self.traces.read(Instant::now()) {
-            Ok(reports) => (reports, false),
-            Err(_) => (self.traces.read(Instant::now()).unwrap_or_default(), true),
-        }
+        self.traces.read(Instant::now())
     }
 }
 

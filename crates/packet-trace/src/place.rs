@@ -7,6 +7,7 @@ use rtnl::{
     Address, Entry, Link, Route,
     netlink::{Refusal, Socket},
 };
+use rustix::io::Errno;
 
 use crate::{
     Error, Found, Step,
@@ -14,36 +15,46 @@ use crate::{
 };
 
 /// A network namespace before and after the packet.
-pub(crate) struct Snapshot {
-    /// Name of the pod, or `node`.
-    pub(crate) name: String,
+pub(crate) struct Snapshot<'a> {
+    /// Name of the pod; `None` for the node.
+    pod: Option<String>,
+    namespace: &'a Namespace,
     pub(crate) links: Vec<Link>,
     pub(crate) addresses: Vec<Address>,
     /// Neighbours after the packet: the kernel asks for them when a packet is sent.
     pub(crate) neighbors: Vec<Entry>,
     before: Vec<Link>,
-    socket: Socket,
 }
 
-impl Snapshot {
+impl<'a> Snapshot<'a> {
     /// Reads what is there before the packet.
-    pub(crate) fn before(name: &str, namespace: &Namespace) -> Result<Self, Error> {
-        let socket = namespace.enter(Socket::route)?;
-        let mut socket = socket.map_err(failed("open an rtnetlink socket", name))?;
+    pub(crate) fn before(pod: Option<&str>, namespace: &'a Namespace) -> Result<Self, Error> {
+        let name = pod.unwrap_or(NODE);
+        let mut socket = open(namespace, name)?;
         let before = rtnl::links(&mut socket).map_err(refused("list links", name))?;
         let addresses = rtnl::addresses(&mut socket).map_err(refused("list addresses", name))?;
-        Ok(Self { name: name.to_owned(), links: before.clone(), addresses, neighbors: Vec::new(), before, socket })
+        let pod = pod.map(str::to_owned);
+        Ok(Self { pod, namespace, links: before.clone(), addresses, neighbors: Vec::new(), before })
     }
 
     /// Reads what is there after the packet.
     pub(crate) fn complete(&mut self) -> Result<(), Error> {
-        self.links = rtnl::links(&mut self.socket).map_err(refused("list links", &self.name))?;
-        self.neighbors = rtnl::entries(&mut self.socket).map_err(refused("list neighbours", &self.name))?;
+        // A socket for each pod of the node would take too many descriptors.
+        let mut socket = open(self.namespace, &self.name())?;
+        self.links = rtnl::links(&mut socket).map_err(refused("list links", &self.name()))?;
+        self.neighbors = rtnl::entries(&mut socket).map_err(refused("list neighbours", &self.name()))?;
         Ok(())
     }
 
-    pub(crate) fn route_to(&mut self, to: IpAddr, arrived: Option<(IpAddr, u32)>) -> Result<Option<Route>, Refusal> {
-        rtnl::route_to(&mut self.socket, to, arrived)
+    /// Returns the name for people.
+    pub(crate) fn name(&self) -> String {
+        self.pod.clone().unwrap_or_else(|| NODE.to_owned())
+    }
+
+    pub(crate) fn route_to(&self, to: IpAddr, arrived: Option<(IpAddr, u32)>) -> Result<Option<Route>, Refusal> {
+        let socket = self.namespace.enter(Socket::route).map_err(|_| Refusal::from(Errno::NODEV))?;
+        let mut socket = socket.map_err(|error| Refusal::from(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        rtnl::route_to(&mut socket, to, arrived)
     }
 
     pub(crate) fn link(&self, index: u32) -> Option<&Link> {
@@ -55,7 +66,7 @@ impl Snapshot {
     }
 
     pub(crate) fn has_address(&self, address: IpAddr) -> bool {
-        self.addresses.iter().any(|own| own.address.address == address)
+        !address.is_loopback() && self.addresses.iter().any(|own| own.address.address == address)
     }
 
     /// Returns the neighbour that has an address on a link.
@@ -78,7 +89,7 @@ impl Snapshot {
     }
 
     pub(crate) fn step(&self, found: Found) -> Step {
-        Step { place: self.name.clone(), found }
+        Step { pod: self.pod.clone(), found }
     }
 
     /// Describes a link, with what it counted while the packet was on its way.
@@ -107,5 +118,11 @@ impl Snapshot {
     }
 }
 
+fn open(namespace: &Namespace, name: &str) -> Result<Socket, Error> {
+    namespace.enter(Socket::route)?.map_err(failed("open an rtnetlink socket", name))
+}
+
+/// Name of the node in errors.
+const NODE: &str = "the node";
 /// The kernel waits for an answer (`NUD_INCOMPLETE`).
 const INCOMPLETE: u16 = 0x01;

@@ -208,8 +208,9 @@ fn bound_port(socket: &OwnedFd, is_ipv4: bool) -> io::Result<u16> {
 fn random() -> u16 {
     let mut bytes = [0; 2];
     match getrandom(&mut bytes, GetRandomFlags::empty()) {
-        Ok(_) => u16::from_ne_bytes(bytes),
-        Err(_) => std::process::id() as u16,
+        // Zero is the port of the other side.
+        Ok(_) => u16::from_ne_bytes(bytes).max(1),
+        Err(_) => u16::try_from(std::process::id() & 0x7fff).unwrap_or(0).max(1),
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) enum Next {
 
 /// Describes the decision for a destination; with `arrived`, for a packet with this source that arrived at this link.
 pub(crate) fn decide(
-    place: &mut Snapshot,
+    place: &mut Snapshot<'_>,
     destination: IpAddr,
     arrived: Option<(IpAddr, u32)>,
     steps: &mut Vec<Step>,
@@ -57,12 +57,15 @@ pub(crate) fn decide(
             let next = route.gateway.unwrap_or(destination);
             let mac = place.neighbor(route.link, next).filter(|entry| !entry.has_failed()).and_then(|entry| entry.mac);
             steps.extend(place.neighbor_step(route.link, next));
+            if steps.last().is_some_and(|step| step.found.ends()) {
+                return Next::Nowhere;
+            }
             Next::Link { link: route.link, mac }
         }
     }
 }
 
-fn route_step(place: &Snapshot, destination: IpAddr, route: &Route) -> Found {
+fn route_step(place: &Snapshot<'_>, destination: IpAddr, route: &Route) -> Found {
     Found::Route {
         destination,
         kind: KINDS.get(usize::from(route.kind)).copied().unwrap_or("unknown"),
@@ -82,7 +85,7 @@ pub(crate) enum End {
 }
 
 /// Follows a frame from a link of the node: through a bridge to one of its ports, or into a tunnel.
-pub(crate) fn follow(node: &Snapshot, link: &Link, mac: Option<[u8; 6]>, steps: &mut Vec<Step>) -> End {
+pub(crate) fn follow(node: &Snapshot<'_>, link: &Link, mac: Option<[u8; 6]>, steps: &mut Vec<Step>) -> End {
     let mut out = link;
     if link.kind == "bridge" {
         let Some(mac) = mac else { return End::Port(link.index) };

@@ -7,8 +7,8 @@ use serde::Serialize;
 /// One step of a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// Name of the pod, or `node`.
-    pub place: String,
+    /// Name of the pod; `None` on the node.
+    pub pod: Option<String>,
     /// What is there.
     #[serde(flatten)]
     pub found: Found,
@@ -111,13 +111,16 @@ pub enum Found {
     },
     /// The packet arrived at the destination.
     Delivered,
+    /// The packet was to arrive or to leave here, and is not seen any longer: what is not reported has dropped it, such as
+    /// rules of iptables-legacy, of `netdev` or of tc, or BPF programs.
+    Vanished,
 }
 
 impl Found {
     /// Reports whether the packet ends here.
     pub fn ends(&self) -> bool {
         match self {
-            Self::NoRoute { .. } | Self::Neighbor { mac: None, .. } => true,
+            Self::NoRoute { .. } | Self::Neighbor { mac: None, .. } | Self::Vanished => true,
             Self::Route { kind, .. } => !matches!(*kind, "unicast" | "local" | "broadcast" | "multicast" | "anycast"),
             Self::Rule { verdict, .. } | Self::Policy { verdict, .. } => verdict == DROP,
             _ => false,

@@ -12,8 +12,8 @@ use netns::Namespace;
 
 /// Most bytes of a table's text. Sets are left out.
 const TEXT_MAX: u64 = 8 << 20;
-/// How long nft may take for a table.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long nft may take for all tables of a network namespace, from the beginning of the trace on.
+const PATIENCE: Duration = Duration::from_secs(70);
 /// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -21,26 +21,34 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub(crate) struct Texts<'a> {
     namespace: &'a Namespace,
     tables: HashMap<String, HashMap<u64, String>>,
+    deadline: Instant,
 }
 
 impl<'a> Texts<'a> {
     pub(crate) fn new(namespace: &'a Namespace) -> Self {
-        Self { namespace, tables: HashMap::new() }
+        Self { namespace, tables: HashMap::new(), deadline: Instant::now() + PATIENCE }
     }
 
     /// Returns the text of a rule. `table` has the family before the name.
     pub(crate) fn of(&mut self, table: &str, rule: u64) -> Option<String> {
-        let namespace = self.namespace;
+        let (namespace, deadline) = (self.namespace, self.deadline);
+        // nft reads its arguments as a script, and the kernel permits every name.
+        if !table.split_once(' ').is_some_and(|(_, name)| is_plain(name)) {
+            return None;
+        }
         let rules = self.tables.entry(table.to_owned()).or_insert_with(|| {
             let table = table.to_owned();
-            namespace.enter(move || list(&table)).ok().flatten().map(|text| parse(&text)).unwrap_or_default()
+            namespace.enter(move || list(&table, deadline)).ok().flatten().map(|text| parse(&text)).unwrap_or_default()
         });
         rules.get(&rule).cloned()
     }
 }
 
 /// Has nft list a table in the network namespace of the calling thread.
-fn list(table: &str) -> Option<String> {
+fn list(table: &str, deadline: Instant) -> Option<String> {
+    if Instant::now() >= deadline {
+        return None;
+    }
     let (family, name) = table.split_once(' ')?;
     let mut nft = Command::new("nft");
     nft.args(["-a", "-t", "list", "table", family, name]).stdin(Stdio::null()).stderr(Stdio::null());
@@ -51,14 +59,19 @@ fn list(table: &str) -> Option<String> {
         let read = output.take(TEXT_MAX).read_to_end(&mut text);
         read.map(|_| String::from_utf8_lossy(&text).into_owned())
     });
-    let begin = Instant::now();
-    while !reader.is_finished() && begin.elapsed() < PATIENCE {
+    while !reader.is_finished() && Instant::now() < deadline {
         thread::sleep(PAUSE);
     }
     // Otherwise it waits for a reader, or for the kernel.
     let _ = child.kill();
     let _ = child.wait();
     reader.join().ok()?.ok()
+}
+
+/// Reports whether a table has a name that nft takes for one.
+fn is_plain(name: &str) -> bool {
+    let is_letter = |c: char| c.is_ascii_alphabetic() || c == '_';
+    name.starts_with(is_letter) && name.chars().all(|c| is_letter(c) || c.is_ascii_digit() || matches!(c, '.' | '-'))
 }
 
 /// Returns the rules by their handles: each line of a rule ends with `# handle N`.
@@ -74,6 +87,14 @@ fn parse(text: &str) -> HashMap<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_are_scripts_are_not_given_to_nft() {
+        assert!(is_plain("pinion_overlay") && is_plain("kube-proxy") && is_plain("_x.1"));
+        for script in ["", "1", "a b", "x; include \"/etc/passwd\"", "x\ny", "$x", "-f"] {
+            assert!(!is_plain(script), "{script}");
+        }
+    }
 
     #[test]
     fn rules_are_found_by_their_handles() {

@@ -47,20 +47,25 @@ fn serve(pod: &str, port: u16) {
 }
 
 fn from(pod: &str, to: &str, probe: Probe) -> Trace {
-    let place = |name: &str| Place { name: name.to_owned(), namespace: namespace(name) };
-    let others: Vec<Place> = ["a1", "a2", "b1"].into_iter().filter(|other| *other != pod).map(place).collect();
-    let node = Namespace::open(Path::new("/proc/self/ns/net")).expect("the node");
-    let destination: IpAddr = to.parse().expect("an address");
-    let request = Request { pod: &place(pod), node: &node, others: &others, destination, probe, patience: PATIENCE };
-    let trace = trace(&request).expect("a trace");
+    let trace = untidy(to, pod, probe);
     assert_eq!(shell("nft list tables | grep pinion-trace || true"), "", "no table is left");
     trace
+}
+
+fn untidy(to: &str, pod: &str, probe: Probe) -> Trace {
+    let pod_named = |name: &str| Place { name: name.to_owned(), namespace: namespace(name) };
+    let others: Vec<Place> = ["a1", "a2", "b1"].into_iter().filter(|other| *other != pod).map(pod_named).collect();
+    let node = Namespace::open(Path::new("/proc/self/ns/net")).expect("the node");
+    let destination: IpAddr = to.parse().expect("an address");
+    let request =
+        Request { pod: &pod_named(pod), node: &node, others: &others, destination, probe, patience: PATIENCE };
+    trace(&request).expect("a trace")
 }
 
 /// Returns the places and links of a packet, in order.
 fn links(trace: &Trace) -> Vec<(String, String)> {
     let link = |step: &Step| match &step.found {
-        Found::Link { name, .. } => Some((step.place.clone(), name.clone())),
+        Found::Link { name, .. } => Some((place(step).to_owned(), name.clone())),
         _ => None,
     };
     trace.steps.iter().filter_map(link).collect()
@@ -68,6 +73,10 @@ fn links(trace: &Trace) -> Vec<(String, String)> {
 
 fn owned((place, name): (&str, &str)) -> (String, String) {
     (place.to_owned(), name.to_owned())
+}
+
+fn place(step: &Step) -> &str {
+    step.pod.as_deref().unwrap_or("node")
 }
 
 fn is_answered(trace: &Trace) -> bool {
@@ -139,7 +148,7 @@ fn the_rule_that_drops_a_packet_is_named_with_its_counter() {
         let trace = from("a1", "10.2.0.11", Probe::Tcp(80));
         let lost = trace.lost().unwrap();
         assert!(
-            lost.place == "b1" && matches!(&lost.found, Found::Policy { chain, .. } if chain == "in"),
+            place(lost) == "b1" && matches!(&lost.found, Found::Policy { chain, .. } if chain == "in"),
             "{trace:#?}"
         );
         // The answer of another pod.
@@ -148,7 +157,7 @@ fn the_rule_that_drops_a_packet_is_named_with_its_counter() {
         );
         let trace = from("a1", "10.2.0.11", Probe::Tcp(80));
         assert!(trace.is_delivered() && trace.back.iter().any(|step| step.found.ends()), "{trace:#?}");
-        assert_eq!(trace.lost().unwrap().place, "node");
+        assert_eq!(place(trace.lost().unwrap()), "node");
     });
 }
 
@@ -168,11 +177,83 @@ fn changed_addresses_are_followed() {
         assert!(is_answered(&trace) && trace.is_delivered(), "{trace:#?}");
         let to: SocketAddr = "10.2.0.11:8080".parse().unwrap();
         let is_target = |found: &Found| matches!(found, Found::Destination { to: new, .. } if *new == to);
-        assert!(trace.steps.iter().any(|step| step.place == "node" && is_target(&step.found)), "{trace:#?}");
+        assert!(trace.steps.iter().any(|step| step.pod.is_none() && is_target(&step.found)), "{trace:#?}");
         let is_source = |found: &Found| matches!(found, Found::Source { to, .. } if to.ip().to_string() == "10.2.0.1");
         assert!(trace.steps.iter().any(|step| is_source(&step.found)), "{trace:#?}");
-        assert_eq!(trace.steps.last().unwrap().place, "b1", "{trace:#?}");
+        assert_eq!(place(trace.steps.last().unwrap()), "b1", "{trace:#?}");
         assert_eq!(links(&trace).last(), Some(&owned(("b1", "eth0"))));
+    });
+}
+
+#[test]
+fn a_pod_that_reaches_itself_through_the_node() {
+    on_a_node(Namespaces::NETWORK, || {
+        node();
+        serve("a1", 8080);
+        shell(
+            "ip link set v-a1 type bridge_slave hairpin on
+            nft 'add table ip service
+            add chain ip service in { type nat hook prerouting priority dstnat; }
+            add rule ip service in ip daddr 10.9.9.9 tcp dport 80 dnat to 10.1.0.11:8080
+            add chain ip service out { type nat hook postrouting priority srcnat; }
+            add rule ip service out ip saddr 10.1.0.11 ip daddr 10.1.0.11 masquerade'",
+        );
+        let trace = from("a1", "10.9.9.9", Probe::Tcp(80));
+        assert!(is_answered(&trace) && trace.is_delivered(), "{trace:#?}");
+        let expected = [("a1", "eth0"), ("node", "v-a1"), ("node", "v-a1"), ("a1", "eth0")].map(owned);
+        assert_eq!(links(&trace), expected, "{trace:#?}");
+    });
+}
+
+#[test]
+fn a_packet_is_not_called_delivered_without_evidence() {
+    on_a_node(Namespaces::NETWORK, || {
+        node();
+        serve("b1", 80);
+        // Before every chain that reports: on the node, then in the other pod.
+        let drop = |shell_of: &str, device: &str| {
+            shell(&format!(
+                "{shell_of} nft 'add table netdev t; add chain netdev t c {{ type filter hook ingress device {device} \
+                 priority 0; }}; add rule netdev t c ip protocol tcp drop'"
+            ));
+            let trace = from("a1", "10.2.0.11", Probe::Tcp(80));
+            shell(&format!("{shell_of} nft flush ruleset"));
+            assert!(!trace.is_delivered(), "{trace:#?}");
+            trace
+        };
+        let trace = drop("", "v-a1");
+        assert!(trace.lost().unwrap().pod.is_none(), "{trace:#?}");
+        let trace = drop("ip netns exec b1", "eth0");
+        assert_eq!(
+            (place(trace.lost().unwrap()), &trace.lost().unwrap().found),
+            ("b1", &Found::Vanished),
+            "{trace:#?}"
+        );
+    });
+}
+
+#[test]
+fn traces_at_the_same_time_show_their_own_packets() {
+    on_a_node(Namespaces::NETWORK, || {
+        node();
+        serve("b1", 80);
+        shell(
+            "nft 'add table ip t; add chain ip t f { type filter hook forward priority 0; }; add rule ip t f ip saddr 10.1.0.12 drop'",
+        );
+        let traces: Vec<(String, Trace)> = thread::scope(|scope| {
+            let start = |number: usize| {
+                let pod = ["a1", "a2"][number % 2];
+                scope.spawn(move || (pod.to_owned(), untidy("10.2.0.11", pod, Probe::Tcp(80))))
+            };
+            let running: Vec<_> = (0..8).map(start).collect();
+            running.into_iter().map(|thread| thread.join().expect("a trace")).collect()
+        });
+        for (pod, trace) in traces {
+            assert_eq!(is_answered(&trace), pod == "a1", "{trace:#?}");
+            let has_rule = trace.steps.iter().any(|step| step.found.ends());
+            assert_eq!(has_rule, pod == "a2", "{trace:#?}");
+        }
+        assert_eq!(shell("nft list tables | grep pinion-trace || true"), "", "no table is left");
     });
 }
 
@@ -183,21 +264,21 @@ fn packets_to_the_node_and_to_nowhere() {
         for to in ["10.1.0.1", "10.2.0.1", "fd01::1"] {
             let trace = from("a1", to, Probe::Echo);
             assert!(is_answered(&trace) && trace.is_delivered(), "{trace:#?}");
-            assert_eq!(trace.steps.last().unwrap().place, "node");
+            assert_eq!(place(trace.steps.last().unwrap()), "node");
         }
         let trace = from("a1", "127.0.0.1", Probe::Echo);
-        assert!(is_answered(&trace) && trace.steps.last().unwrap().place == "a1", "{trace:#?}");
+        assert!(is_answered(&trace) && place(trace.steps.last().unwrap()) == "a1", "{trace:#?}");
         // The node has no default route.
         let trace = from("a1", "192.0.2.1", Probe::Udp(53));
         assert_eq!(trace.answer, Answer::Silent);
         let lost = trace.lost().unwrap();
-        assert!(lost.place == "node" && matches!(lost.found, Found::NoRoute { .. }), "{trace:#?}");
+        assert!(lost.pod.is_none() && matches!(lost.found, Found::NoRoute { .. }), "{trace:#?}");
         shell("ip route add blackhole 192.0.2.0/24; ip -n a1 route del default");
         let lost = from("a1", "192.0.2.1", Probe::Tcp(80)).lost().cloned().unwrap();
-        assert!(lost.place == "a1" && matches!(lost.found, Found::NoRoute { .. }), "{lost:?}");
+        assert!(place(&lost) == "a1" && matches!(lost.found, Found::NoRoute { .. }), "{lost:?}");
         shell("ip -n a1 route add default via 10.1.0.1");
         let trace = from("a1", "192.0.2.1", Probe::Tcp(80));
-        assert_eq!(trace.lost().map(|step| step.place.as_str()), Some("node"), "{trace:#?}");
+        assert_eq!(trace.lost().map(place), Some("node"), "{trace:#?}");
     });
 }
 

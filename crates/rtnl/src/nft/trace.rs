@@ -14,9 +14,9 @@ use rustix::{
     fd::OwnedFd,
     io::Errno,
     net::{
-        AddressFamily, RecvFlags, SocketFlags, SocketType, bind,
+        AddressFamily, RecvFlags, SocketAddrAny, SocketFlags, SocketType, bind,
         netlink::{NETFILTER, SocketAddrNetlink},
-        recv, socket_with, sockopt,
+        recvfrom, socket_with, sockopt,
     },
 };
 
@@ -125,29 +125,39 @@ impl Traces {
         Ok(Self { fd, buffer: vec![0; REPORT_MAX] })
     }
 
-    /// Returns the reports that were sent until `deadline` or, if that has passed, until now; 16384 at most.
-    ///
-    /// # Errors
-    /// `ENOBUFS` if reports were lost.
-    pub fn read(&mut self, deadline: Instant) -> io::Result<Vec<Report>> {
-        let mut reports = Vec::new();
-        while reports.len() < REPORTS_MAX {
+    /// Returns the reports that were sent until `deadline` or, if that has passed, until now, and whether some are missing:
+    /// more than the socket keeps, or than the 16384 that are read at once.
+    pub fn read(&mut self, deadline: Instant) -> (Vec<Report>, bool) {
+        let (mut reports, mut incomplete) = (Vec::new(), false);
+        for _ in 0..REPORTS_MAX {
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 0 });
             match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
-                Ok(0) if left == Duration::ZERO => return Ok(reports),
+                Ok(0) if left == Duration::ZERO => return (reports, incomplete),
                 Ok(0) | Err(Errno::INTR) => continue,
-                ready => ready?,
+                _ => {}
+            }
+            let length = match recvfrom(&self.fd, &mut self.buffer[..], RecvFlags::DONTWAIT) {
+                Ok((length, _, sender)) if is_kernel(sender.as_ref()) => length,
+                // A process of a pod may send to this group, too.
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => continue,
+                Err(_) => {
+                    incomplete = true;
+                    continue;
+                }
             };
-            let (length, _) = recv(&self.fd, &mut self.buffer[..], RecvFlags::DONTWAIT)?;
             reports.extend(
                 messages(&self.buffer[..length])
                     .filter(|(number, _)| *number == kind(TRACE))
                     .filter_map(|(_, body)| Report::parse(body)),
             );
         }
-        Ok(reports)
+        (reports, true)
     }
+}
+
+fn is_kernel(sender: Option<&SocketAddrAny>) -> bool {
+    sender.and_then(|sender| SocketAddrNetlink::try_from(sender.clone()).ok()).is_some_and(|sender| sender.pid() == 0)
 }
 
 /// Marks the packet: the kernel reports what it passes from here on.

@@ -12,7 +12,10 @@ use std::{
 use cri_proto::v1;
 use netns::Namespace;
 use packet_trace::{Answer, Place, Probe, Request};
-use rustix::net::sockopt::socket_peercred;
+use rustix::{
+    net::sockopt::socket_peercred,
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
 use serde_json::Value;
 
 use super::trace_text;
@@ -69,7 +72,10 @@ impl FromStr for Destination {
             // Names of containers have a slash.
             _ => (text, None),
         };
-        if let Ok(address) = rest.parse() {
+        if rest.contains('%') {
+            return Err("addresses with the name of a link are not supported".to_owned());
+        }
+        if let Ok(address) = rest.parse::<IpAddr>().map(|address| address.to_canonical()) {
             return match is_udp {
                 None => Ok(Self { host: Host::Address(address), probe: Probe::Echo }),
                 Some(_) => Err("a protocol needs a port, as in 10.88.0.7:53/udp".to_owned()),
@@ -77,7 +83,7 @@ impl FromStr for Destination {
         }
         let probe = |port: u16| if is_udp == Some(true) { Probe::Udp(port) } else { Probe::Tcp(port) };
         let (host, probe) = match rest.parse::<SocketAddr>() {
-            Ok(address) => (Host::Address(address.ip()), probe(address.port())),
+            Ok(address) => (Host::Address(address.ip().to_canonical()), probe(address.port())),
             Err(_) => match rest.split_once(':') {
                 None if is_udp.is_none() => (Host::Pod(rest.to_owned()), Probe::Echo),
                 None => return Err("a protocol needs a port, as in web:53/udp".to_owned()),
@@ -105,6 +111,7 @@ struct Pod {
 
 /// Prints the way of a packet. The exit code is 1 if no answer came.
 pub(super) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
+    raise_descriptors();
     let from = find(&mut client, &args.pod).await?;
     let to = match &args.destination.host {
         Host::Pod(name) => Some(find(&mut client, name).await?),
@@ -116,14 +123,15 @@ pub(super) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
     }
     let at = all.iter().position(|pod| pod.id == from).ok_or_else(|| Failure::new(format!("no pod {:?}", args.pod)))?;
     let from = all.swap_remove(at);
-    let Some(namespace) = from.namespace else {
+    let Some(namespace) = from.namespace.as_ref().map(Namespace::try_clone).transpose()? else {
         return Err(Failure::new(format!("pod {} uses the network of the node; trace from another pod", from.name)));
     };
     let destination = match (&args.destination.host, to) {
         (Host::Address(address), _) => *address,
         (Host::Pod(name), to) => {
             let is_it = |pod: &&Pod| Some(&pod.id) == to.as_ref();
-            let addresses = all.iter().find(is_it).map(|pod| pod.addresses.clone()).unwrap_or_default();
+            let pod = all.iter().chain([&from]).find(is_it);
+            let addresses = pod.map(|pod| pod.addresses.clone()).unwrap_or_default();
             address_for(&from.addresses, &addresses)
                 .ok_or_else(|| Failure::new(format!("pod {name} has no address that {} can use", from.name)))?
         }
@@ -147,6 +155,13 @@ pub(super) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
         output::lines(trace_text::lines(&trace, &pod.name, args.answer).iter().map(String::as_str))?;
     }
     Ok(u8::from(!matches!(trace.answer, Answer::Answered { .. })))
+}
+
+/// Each pod of the node takes a descriptor.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // Without it only large nodes cannot be traced, and say so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Returns the id of a pod with this name or id, or of the pod of such a container.
@@ -181,9 +196,25 @@ async fn read(client: &mut Client, listed: &v1::PodSandbox) -> Result<Option<Pod
     }))
 }
 
-/// Returns the first address of the destination whose family the pod has.
+/// Returns the address of the destination that is nearest to one of the pod: in the network that both have.
 fn address_for(from: &[IpAddr], to: &[IpAddr]) -> Option<IpAddr> {
-    to.iter().copied().find(|to| from.iter().any(|from| from.is_ipv4() == to.is_ipv4()))
+    let common = |to: IpAddr| from.iter().filter_map(|from| common_bits(*from, to)).max();
+    let mut best = None;
+    for (bits, address) in to.iter().filter_map(|to| Some((common(*to)?, *to))) {
+        if best.is_none_or(|(most, _)| bits > most) {
+            best = Some((bits, address));
+        }
+    }
+    best.map(|(_, address)| address)
+}
+
+/// Returns the number of leading bits that two addresses of one family have in common.
+fn common_bits(one: IpAddr, other: IpAddr) -> Option<u32> {
+    match (one, other) {
+        (IpAddr::V4(one), IpAddr::V4(other)) => Some((one.to_bits() ^ other.to_bits()).leading_zeros()),
+        (IpAddr::V6(one), IpAddr::V6(other)) => Some((one.to_bits() ^ other.to_bits()).leading_zeros()),
+        _ => None,
+    }
 }
 
 /// Returns the network namespace that the daemon runs in: that of the node.
@@ -214,12 +245,13 @@ mod tests {
         assert_eq!("10.88.0.7".parse(), destination(v4(), Probe::Echo));
         assert_eq!("10.88.0.7:80".parse(), destination(v4(), Probe::Tcp(80)));
         assert_eq!("10.88.0.7:53/udp".parse(), destination(v4(), Probe::Udp(53)));
+        assert_eq!("::ffff:10.88.0.7".parse(), destination(v4(), Probe::Echo));
         assert_eq!("fd00::7".parse(), destination(v6(), Probe::Echo));
         assert_eq!("[fd00::7]:80/tcp".parse(), destination(v6(), Probe::Tcp(80)));
         assert_eq!("web".parse(), destination(pod("web"), Probe::Echo));
         assert_eq!("web:80".parse(), destination(pod("web"), Probe::Tcp(80)));
         assert_eq!("web/server:80/udp".parse(), destination(pod("web/server"), Probe::Udp(80)));
-        for wrong in ["", ":80", "web:", "web:x", "web:0", "web:65536", "10.88.0.7/udp", "web/udp"] {
+        for wrong in ["", ":80", "web:", "web:x", "web:0", "web:65536", "10.88.0.7/udp", "web/udp", "fe80::1%eth0"] {
             assert!(wrong.parse::<Destination>().is_err(), "{wrong}");
         }
     }

@@ -2,6 +2,8 @@
 
 use packet_trace::{Answer, Found, Step, Trace};
 
+use crate::table::printable;
+
 /// Returns the lines of a trace from a pod; those of the answer if they are requested, or the answer is lost.
 pub(super) fn lines(trace: &Trace, pod: &str, with_answer: bool) -> Vec<String> {
     let port = |address: std::net::SocketAddr| match trace.protocol {
@@ -20,15 +22,16 @@ pub(super) fn lines(trace: &Trace, pod: &str, with_answer: bool) -> Vec<String> 
     }
     lines.push(String::new());
     lines.push(conclusion(trace, pod));
-    lines
+    // Names and comments may be those of a pod.
+    lines.iter().map(|line| printable(line)).collect()
 }
 
 fn steps(steps: &[Step], lines: &mut Vec<String>) {
-    let mut place = "";
+    let mut place = None;
     for step in steps.iter().filter(|step| is_shown(&step.found)) {
-        if step.place != place {
-            place = &step.place;
-            lines.push(if place == "node" { "on the node".to_owned() } else { format!("in pod {place}") });
+        if place != Some(&step.pod) {
+            place = Some(&step.pod);
+            lines.push(step.pod.as_ref().map_or_else(|| "on the node".to_owned(), |pod| format!("in pod {pod}")));
         }
         lines.push(format!("  {}", line(&step.found)));
     }
@@ -74,6 +77,7 @@ fn line(found: &Found) -> String {
         Found::Source { from, to } => format!("source    {from} becomes {to}"),
         Found::Destination { from, to } => format!("target    {from} becomes {to}"),
         Found::Delivered => "delivered".to_owned(),
+        Found::Vanished => "dropped by what nftables does not report: iptables-legacy, netdev, tc or BPF".to_owned(),
     }
 }
 
@@ -101,10 +105,10 @@ fn conclusion(trace: &Trace, pod: &str) -> String {
 }
 
 fn place(step: &Step, pod: &str) -> String {
-    match step.place.as_str() {
-        "node" => "on the node".to_owned(),
-        place if place == pod => "in the pod".to_owned(),
-        place => format!("in pod {place}"),
+    match &step.pod {
+        None => "on the node".to_owned(),
+        Some(name) if name == pod => "in the pod".to_owned(),
+        Some(name) => format!("in pod {name}"),
     }
 }
 
