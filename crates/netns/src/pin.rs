@@ -20,7 +20,7 @@ use std::{
 };
 
 use rustix::{
-    fd::{AsFd, AsRawFd},
+    fd::{AsFd, AsRawFd, BorrowedFd},
     fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with, symlink, unlink},
     io::Errno,
     mount::{UnmountFlags, mount_bind, unmount},
@@ -63,6 +63,14 @@ impl PinDir {
     /// [`Error::Exists`] if the name is in use; otherwise the kernel's error. In both cases nothing is left behind.
     /// `EWOULDBLOCK` if another process has held the lock of the store for ten seconds.
     pub fn pin(&self, name: &str, ns: &Namespace) -> Result<PathBuf, Error> {
+        self.pin_namespace(name, ns.as_fd())
+    }
+
+    /// Like [`PinDir::pin`], for a namespace of any kind; [`PinDir::get`] returns network namespaces only.
+    ///
+    /// # Errors
+    /// Those of [`PinDir::pin`]; `EINVAL` for a descriptor that is not one of a namespace.
+    pub fn pin_namespace(&self, name: &str, ns: BorrowedFd<'_>) -> Result<PathBuf, Error> {
         valid(name)?;
         let _store_lock = StoreLock::acquire(&self.store)?;
         let public = self.public.join(name);
@@ -79,11 +87,11 @@ impl PinDir {
         outcome.map(|()| public)
     }
 
-    fn mount(&self, hidden: &Path, ns: &Namespace) -> Result<(), Error> {
+    fn mount(&self, hidden: &Path, ns: BorrowedFd<'_>) -> Result<(), Error> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         openat(CWD, hidden, flags, Mode::from_raw_mode(0o444)).map_err(|e| Error::path("create pin", hidden, e))?;
-        let source = format!("/proc/thread-self/fd/{}", ns.as_fd().as_raw_fd());
-        mount_bind(&source, hidden).map_err(|e| Error::path("mount network namespace on", hidden, e))
+        let source = format!("/proc/thread-self/fd/{}", ns.as_raw_fd());
+        mount_bind(&source, hidden).map_err(|e| Error::path("mount namespace on", hidden, e))
     }
 
     fn publish(&self, name: &str, public: &Path) -> Result<(), Error> {

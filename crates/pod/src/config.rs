@@ -39,6 +39,9 @@ pub struct Config {
     pub monitor: PathBuf,
     /// Directory in which the network namespaces of pods are visible (`/run/netns`).
     pub netns_dir: PathBuf,
+    /// Directory below which the IPC, UTS and user namespaces of pods are visible, in `ipcns`, `utsns` and `userns`; `None`:
+    /// nowhere.
+    pub namespaces_dir: Option<PathBuf>,
     /// Parent cgroup of pods that name none (`/pinion`), as a path, or as a slice: with systemd, `/a/b` is `a-b.slice`.
     pub default_cgroup_parent: String,
     /// The cgroup driver; `None`: systemd's if the node runs systemd and has cgroup v2 alone.

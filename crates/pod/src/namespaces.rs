@@ -16,6 +16,6 @@ pub(crate) use files::{FILES, SHARED_FILES};
 pub(crate) use hostname::hostname;
 pub(crate) use id_map::root_of;
 pub(crate) use init::{forget_ended_init, has_lost_init, pid_namespace};
-pub(crate) use shared::{KINDS, SHM, SharedResource, derive, id_map, make_owned, make_shared};
+pub(crate) use shared::{KINDS, SHM, SharedResource, derive, id_map, make_owned, make_shared, pin_shared};
 #[cfg(test)]
 pub(crate) use tmpfs::make_shm;

@@ -6,6 +6,7 @@ mod filters;
 mod handlers;
 mod host_files;
 mod mount_table;
+mod namespace_pins;
 mod pod_limits;
 mod pulls;
 mod units;
@@ -26,6 +27,7 @@ pub(crate) use handlers::{Handler, Handlers, PATH, find_shim};
 pub use handlers::{HandlerInfo, HandlerKind};
 pub(crate) use host_files::HostFiles;
 pub(crate) use mount_table::MountTable;
+pub(crate) use namespace_pins::{NamespacePins, PinnedKind};
 pub(crate) use pod_limits::pod_limits;
 pub(crate) use pulls::Pulls;
 pub(crate) use units::{Registration, UnitOwner, Units};
@@ -39,6 +41,8 @@ pub(crate) struct Node {
     pub(crate) network: network::Network,
     pub(crate) pool: netns::Pool,
     pub(crate) pins: netns::PinDir,
+    /// Pins of other namespaces, if they are configured.
+    pub(crate) namespace_pins: Option<NamespacePins>,
     pub(crate) trees: Hierarchies,
     /// The cgroup driver for new pods.
     pub(crate) driver: CgroupDriver,

@@ -23,7 +23,7 @@ use crate::{
     container::{announce_stop::announce_stop, exit, shim, spec::apparmor},
     error::failed,
     monitor::{Inventory, Monitor, Notice, orphans},
-    node::{Filters, Handlers, HostFiles, Node, Pulls, Units, Wasm, cgroup_names, driver},
+    node::{Filters, Handlers, HostFiles, NamespacePins, Node, Pulls, Units, Wasm, cgroup_names, driver},
     observe::health,
     operation::blocking,
     parts::Parts,
@@ -65,6 +65,10 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
     };
     let network = network::Network::open(config.network.clone()).map_err(failed("open the pods' network"))?;
     let pins = netns::PinDir::open(&state.netns(), &config.netns_dir).map_err(failed("open the pins"))?;
+    let namespace_pins = {
+        let (store, public) = (state.namespaces(), config.namespaces_dir.clone());
+        blocking(move || NamespacePins::open(&store, public.as_deref())).await?
+    };
     let trees = Hierarchies::open().map_err(failed("open the cgroup trees"))?;
     let driver = driver(config.cgroup_driver, &trees)?;
     cgroup_names::check_default_parent(driver, &config.default_cgroup_parent)?;
@@ -78,6 +82,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
         network,
         pool: netns::Pool::new(config.netns_pool),
         pins,
+        namespace_pins,
         trees,
         driver,
         units,

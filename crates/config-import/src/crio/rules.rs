@@ -120,7 +120,11 @@ pub(super) const RUNTIME: &[Rule] = &[
     unneeded("crio.runtime.drop_infra_ctr", "true", "pods do not have an infra container"),
     unneeded("crio.runtime.infra_ctr_cpuset", "''", "pods do not have an infra container"),
     unserved("crio.runtime.shared_cpuset", "''", ANNOTATIONS),
-    unneeded("crio.runtime.namespaces_dir", "'/var/run'", "network namespaces are pinned in `netns_dir`"),
+    unneeded(
+        "crio.runtime.namespaces_dir",
+        "'/var/run'",
+        "network namespaces are pinned in `netns_dir`; for the others set `namespaces_dir`",
+    ),
     unneeded("crio.runtime.pinns_path", "''", "Pinion creates namespaces itself"),
     unneeded("crio.runtime.enable_criu_support", "true", "checkpoints are possible if `criu` is installed"),
     unneeded("crio.runtime.enable_pod_events", "false", "events of containers and pods are always sent"),

@@ -49,6 +49,8 @@ pub(crate) struct Config {
     pub(crate) state_dir: PathBuf,
     pub(crate) data_dir: PathBuf,
     pub(crate) netns_dir: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) namespaces_dir: Option<PathBuf>,
     pub(crate) cgroup_parent: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) monitor: Option<PathBuf>,
@@ -272,6 +274,7 @@ impl Config {
             state_dir: from.value("state_dir", value::absolute)?,
             data_dir: from.value("data_dir", value::absolute)?,
             netns_dir: from.value("netns_dir", value::absolute)?,
+            namespaces_dir: from.optional("namespaces_dir", value::absolute),
             cgroup_parent: from.value("cgroup_parent", value::group)?,
             monitor: from.optional("monitor", value::absolute),
             cgroup: Cgroup::read(&mut from)?,

@@ -13,6 +13,7 @@ pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
         data_dir: config.data_dir.clone(),
         monitor,
         netns_dir: config.netns_dir.clone(),
+        namespaces_dir: config.namespaces_dir.clone(),
         default_cgroup_parent: config.cgroup_parent.clone(),
         cgroup_driver: match config.cgroup.driver {
             CgroupDriver::Auto => None,

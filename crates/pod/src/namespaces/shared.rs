@@ -9,7 +9,7 @@ use monitor_api::MakeNamespaces;
 use netns::IpcAndUts;
 use oci::NamespaceType;
 use rustix::{
-    fd::OwnedFd,
+    fd::{AsFd, OwnedFd},
     fs::{Mode, OFlags},
 };
 
@@ -22,6 +22,7 @@ use crate::{
     Error, SandboxConfig, SandboxId, SharedMode,
     error::failed,
     monitor::{Monitor, OwnedNamespaces},
+    node::{NamespacePins, PinnedKind},
     store::Sandbox,
 };
 
@@ -124,6 +125,27 @@ pub(crate) fn make_shared(
         SharedResource::Files => files.take().ok_or_else(|| Error::internal("no tmpfs for files")),
     };
     resources.into_iter().map(&mut made).collect()
+}
+
+/// Pins the namespaces among the resources of a pod; with `is_new` in place of those that are pinned.
+pub(crate) fn pin_shared(
+    pins: &NamespacePins,
+    sandbox: &Sandbox,
+    shared: &[OwnedFd],
+    is_new: bool,
+) -> Result<(), Error> {
+    for (resource, file) in SharedResource::of(sandbox.config()).into_iter().zip(shared) {
+        let kind = match resource {
+            SharedResource::Ipc => PinnedKind::Ipc,
+            SharedResource::Uts => PinnedKind::Uts,
+            SharedResource::User => PinnedKind::User,
+            SharedResource::Shm | SharedResource::Files => continue,
+        };
+        if is_new || !pins.is_pinned(kind, sandbox.id().as_str()) {
+            pins.pin(kind, sandbox.id().as_str(), file.as_fd())?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the id mapping for image mounts of the pod; `None` if the pod has no user namespace.

@@ -158,6 +158,16 @@ async fn remove_pins(parts: &Arc<Parts>) {
         Ok(())
     });
     warn("pins of network namespaces", outcome.await);
+    let task_parts = Arc::clone(parts);
+    let outcome = blocking(move || {
+        let Some(pins) = &task_parts.node.namespace_pins else { return Ok(()) };
+        let is_alive = |sandbox: &Arc<Sandbox>| sandbox.record().phase != SandboxPhase::Stopped;
+        let sandboxes = task_parts.registry.sandboxes();
+        let alive: HashSet<&str> =
+            sandboxes.iter().filter(|sandbox| is_alive(sandbox)).map(|sandbox| sandbox.id().as_str()).collect();
+        pins.remove_all(|pod| alive.contains(pod))
+    });
+    warn("pins of namespaces", outcome.await);
 }
 
 async fn remove_attachments(parts: &Arc<Parts>) {

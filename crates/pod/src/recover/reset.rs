@@ -11,7 +11,12 @@ use syscall::directory_tree;
 
 use super::units;
 use crate::{
-    CgroupDriver, Error, error::failed, node::MountTable, operation::blocking, parts::Parts, sandbox,
+    CgroupDriver, Error,
+    error::failed,
+    node::{MountTable, NamespacePins},
+    operation::blocking,
+    parts::Parts,
+    sandbox,
     store::TMPFS_SOURCE,
 };
 
@@ -48,6 +53,9 @@ pub(crate) async fn reset(parts: Arc<Parts>, keep_data: bool) -> Result<(), Erro
     blocking(move || {
         remove_state_dir(&config.state_dir)?;
         remove_if_empty(&config.netns_dir)?;
+        for directory in config.namespaces_dir.iter().flat_map(|public| NamespacePins::directories(public)) {
+            remove_if_empty(&directory)?;
+        }
         if keep_data { Ok(()) } else { remove_tree(&config.data_dir) }
     })
     .await

@@ -10,7 +10,7 @@ use crate::{
     Error, SandboxId, SharedMode,
     error::failed,
     monitor::Inventory,
-    namespaces::{SharedResource, derive, files, forget_ended_init, hostname, make_owned, make_shared},
+    namespaces::{SharedResource, derive, files, forget_ended_init, hostname, make_owned, make_shared, pin_shared},
     operation::blocking,
     parts::Parts,
     sandbox::teardown::teardown,
@@ -125,7 +125,7 @@ async fn restore_ready(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<(),
     let custody = parts.monitor.custody();
     let key_files = custody.key_file_count(&key);
     if key_files == shared.len() {
-        return Ok(());
+        return pin_namespaces(parts, sandbox);
     }
     let mut descriptors = Vec::with_capacity(shared.len());
     if key_files + 1 == shared.len() {
@@ -146,7 +146,21 @@ async fn restore_ready(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<(),
         };
         blocking(write).await?;
     }
+    if let Some(pins) = &parts.node.namespace_pins {
+        offload::in_place(|| pin_shared(pins, sandbox, &descriptors, true))?;
+    }
     parts.monitor.keep(key, descriptors).await
+}
+
+/// Pins the namespaces of a pod that was created before this was configured.
+fn pin_namespaces(parts: &Parts, sandbox: &Sandbox) -> Result<(), Error> {
+    let Some(pins) = &parts.node.namespace_pins else { return Ok(()) };
+    let (custody, key) = (parts.monitor.custody(), SharedResource::key(sandbox.id()));
+    let mut descriptors = Vec::new();
+    for n in 0..SharedResource::of(sandbox.config()).len() {
+        descriptors.extend(custody.key_file(&key, n).map_err(failed("duplicate the pod's resources"))?);
+    }
+    offload::in_place(|| pin_shared(pins, sandbox, &descriptors, false))
 }
 
 /// Derives the resources of a pod from a running container, else creates new ones: then no process uses the old ones.

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Name, SandboxConfig, SandboxId, SharedMode, annotation, clock,
     error::failed,
-    namespaces::{SharedResource, files, hostname, make_owned, make_shared, root_of},
+    namespaces::{SharedResource, files, hostname, make_owned, make_shared, pin_shared, root_of},
     node::cgroup_names,
     operation::{CreationGuard, blocking, failpoint, with_undo},
     parts::Parts,
@@ -176,6 +176,9 @@ impl<'a> Reserved<'a> {
                 parts.node.make_pod_cgroup(&sandbox)?;
                 let network = owned.network.take();
                 let shared = make_shared(sandbox.config(), &hostname, owned)?;
+                if let Some(pins) = &parts.node.namespace_pins {
+                    pin_shared(pins, &sandbox, &shared, true)?;
+                }
                 if sandbox.config().network == SharedMode::Node {
                     return Ok((None, shared));
                 }

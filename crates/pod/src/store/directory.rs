@@ -73,6 +73,11 @@ impl StateDirectory {
         self.root.join("netns")
     }
 
+    /// Returns the directory in which other namespaces are pinned.
+    pub(crate) fn namespaces(&self) -> PathBuf {
+        self.root.join("namespaces")
+    }
+
     pub(crate) fn records(&self) -> Records {
         Records::new(&self.root)
     }

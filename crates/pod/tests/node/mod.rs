@@ -113,6 +113,7 @@ impl Node {
             data_dir: dir.join("data"),
             monitor: monitor(),
             netns_dir: "/run/netns".into(),
+            namespaces_dir: None,
             default_cgroup_parent: cgroup(name),
             cgroup_driver: Some(CgroupDriver::Cgroupfs),
             cgroup_names: CgroupNames::Plain,
