@@ -62,9 +62,12 @@ fn bucket(rate: u64, burst: u64) -> Option<TokenBucket> {
     (rate > 0).then(|| TokenBucket::new(rate / 8, u32::try_from(burst / 8).unwrap_or(u32::MAX), LATENCY))
 }
 
-/// Returns the name of the intermediate block of a container.
+/// Returns the name of the intermediate block of an interface. For the first one it is that of the reference plugin, which
+/// has one block for all interfaces of a container in a network.
 fn block_name(request: &Request) -> String {
-    hash::name(rtnl::NAME_MAX, "bwp", &format!("{}{}", request.network, request.container))
+    const FIRST: &str = "eth0";
+    let interface = if request.interface == FIRST { "" } else { &request.interface };
+    hash::name(rtnl::NAME_MAX, "bwp", &format!("{}{}{interface}", request.network, request.container))
 }
 
 /// Returns the node's end of the pod's veth pair, which the previous result must contain.

@@ -104,14 +104,15 @@ fn configure(request: &Request, result: &PluginResult, kept: Option<&NodeNetwork
     })
 }
 
-/// Moves the link back, with its name on the node, and down. Before that it is renamed in the pod's namespace.
+/// Moves the link back, with its name on the node, and down. Before that it is renamed in the pod's namespace. Succeeds
+/// without the link: it is back already, or the pod has deleted it.
 fn move_out(request: &Request) -> Result<(), Error> {
     let Some(namespace) = &request.namespace else { return Ok(()) };
     let node = Namespace::open(Path::new("/proc/thread-self/ns/net"))?;
     let name = request.interface.clone();
     pod::visit(namespace, move |socket| {
-        let link = pod::link(socket, &name)?;
         let fail = |refusal| Error::kernel("move to the node", &name, refusal);
+        let Some(link) = rtnl::link_by_name(socket, &name).map_err(fail)? else { return Ok(()) };
         if link.alias.is_empty() {
             let cause = std::io::Error::other("it has no alias, which is its name on the node");
             return Err(Error::kernel("move to the node", &name, cause));

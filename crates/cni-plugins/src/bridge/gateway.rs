@@ -60,11 +60,15 @@ pub(super) fn serve(
 fn vlan_interface(socket: &mut Socket, bridge: &Link, vlan: u16, options: &Options) -> Result<Link, Error> {
     let name = format!("{}.{vlan}", bridge.name);
     let fail = |refusal| Error::of_module("create", &name, "veth", refusal);
-    if let Some(link) = rtnl::link_by_name(socket, &name).map_err(fail)? {
-        return Ok(link);
-    }
     // The name of the port is of no importance, but must be unique; the bridge has at most one port for each VLAN.
     let peer = crate::hash::name(rtnl::NAME_MAX, "veth", &name);
+    if let Some(link) = rtnl::link_by_name(socket, &name).map_err(fail)? {
+        // A call that was killed may have left it without its port. The port of the reference plugin has another name.
+        if let Some(port) = rtnl::link_by_name(socket, &peer).map_err(fail)? {
+            connect(socket, bridge, &port, vlan, options)?;
+        }
+        return Ok(link);
+    }
     let kind = Kind::Veth { peer: &peer, peer_mac: None, peer_namespace: None, peer_up: true };
     let mut batch = Batch::new();
     NewLink { mtu: Some(bridge.mtu), up: true, ..NewLink::new(&name, kind) }.add(&mut batch);
@@ -73,11 +77,24 @@ fn vlan_interface(socket: &mut Socket, bridge: &Link, vlan: u16, options: &Optio
         _ => {}
     }
     let port = by_name(socket, &peer)?;
-    let mut batch = Batch::new();
-    Change { master: Some(bridge.index), ..Change::default() }.of(&mut batch, port.index);
-    socket.request(batch).map_err(fail)?;
-    port::set_vlans(socket, &port, vlan, &[], options.keeps_default_vlan)?;
+    connect(socket, bridge, &port, vlan, options)?;
     by_name(socket, &name)
+}
+
+/// Makes a link a port of the bridge in a VLAN, unless it is.
+fn connect(socket: &mut Socket, bridge: &Link, port: &Link, vlan: u16, options: &Options) -> Result<(), Error> {
+    let fail = |refusal| Error::kernel("add to the bridge", &port.name, refusal);
+    if port.master == bridge.index {
+        let vlans = rtnl::port_vlans(socket).map_err(fail)?;
+        if vlans.contains(&(port.index, vlan)) {
+            return Ok(());
+        }
+    } else {
+        let mut batch = Batch::new();
+        Change { master: Some(bridge.index), ..Change::default() }.of(&mut batch, port.index);
+        socket.request(batch).map_err(fail)?;
+    }
+    port::set_vlans(socket, port, vlan, &[], options.keeps_default_vlan)
 }
 
 /// Gives a link an address unless it has it. Another IPv4 address, or one of the same IPv6 subnet, is an error unless it

@@ -108,9 +108,27 @@ impl Leases {
             }
             taken = Some(self.addresses()?.into_iter().collect());
         }
+        if let Some((candidate, range)) = self.ownerless(ranges)? {
+            let path = self.directory.join(candidate.to_string());
+            fs::remove_file(&path).map_err(|e| Error::path("remove", &path, e))?;
+            if self.create(candidate, owner, interface, &last_path)? {
+                return Ok((candidate, range));
+            }
+        }
         let subnets: Vec<String> = ranges.iter().map(|range| range.subnet.to_string()).collect();
         let leased = self.addresses()?.iter().filter(|ip| ranges.iter().any(|r| r.contains(**ip))).count();
         Err(Error::Exhausted { network: self.network.clone(), ranges: subnets.join(", "), leased })
+    }
+
+    /// Returns an address of the ranges whose lease has no owner: who created it was killed before it wrote the name. The
+    /// caller holds the lock.
+    fn ownerless(&self, ranges: &[Range]) -> Result<Option<(IpAddr, Range)>, Error> {
+        let range_of =
+            |address: IpAddr| ranges.iter().find(|range| range.contains(address) && !range.is_reserved(address));
+        let is_empty =
+            |address: &IpAddr| fs::metadata(self.directory.join(address.to_string())).is_ok_and(|m| m.len() == 0);
+        let mut in_ranges = self.addresses()?.into_iter().filter_map(|address| Some((address, *range_of(address)?)));
+        Ok(in_ranges.find(|(address, _)| is_empty(address)))
     }
 
     /// Leases one address; returns false if it is leased already.
@@ -320,6 +338,18 @@ mod tests {
         assert_eq!(take("f").unwrap(), "10.1.0.2");
         let error = take("g").unwrap_err().to_string();
         assert!(error.contains("10.1.0.0/29") && error.contains("5 leased"), "{error}");
+    }
+
+    #[test]
+    fn leases_without_an_owner_are_given_away_last() {
+        let directory = tempfile::tempdir().unwrap();
+        let (leases, ranges) = (leases(&directory), [range("10.1.0.0/29")]);
+        fs::write(directory.path().join("10.1.0.3"), "").unwrap();
+        let take = |owner: &str| leases.take(0, &ranges, owner, "eth0").map(|(ip, _)| ip.to_string());
+        let taken: Vec<String> = ["a", "b", "c", "d", "e"].map(|owner| take(owner).unwrap()).into();
+        assert_eq!(taken, ["10.1.0.2", "10.1.0.4", "10.1.0.5", "10.1.0.6", "10.1.0.3"]);
+        take("f").unwrap_err();
+        assert!(fs::read_to_string(directory.path().join("10.1.0.3")).unwrap().starts_with("e\r\neth0"));
     }
 
     #[test]
