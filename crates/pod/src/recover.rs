@@ -67,7 +67,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
     let pins = netns::PinDir::open(&state.netns(), &config.netns_dir).map_err(failed("open the pins"))?;
     let namespace_pins = {
         let (store, public) = (state.namespaces(), config.namespaces_dir.clone());
-        blocking(move || NamespacePins::open(&store, public.as_deref())).await?
+        blocking(move || Ok(NamespacePins::open(&store, public.as_deref()))).await?
     };
     let trees = Hierarchies::open().map_err(failed("open the cgroup trees"))?;
     let driver = driver(config.cgroup_driver, &trees)?;

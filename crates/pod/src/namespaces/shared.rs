@@ -127,13 +127,8 @@ pub(crate) fn make_shared(
     resources.into_iter().map(&mut made).collect()
 }
 
-/// Pins the namespaces among the resources of a pod; with `is_new` in place of those that are pinned.
-pub(crate) fn pin_shared(
-    pins: &NamespacePins,
-    sandbox: &Sandbox,
-    shared: &[OwnedFd],
-    is_new: bool,
-) -> Result<(), Error> {
+/// Pins the namespaces among the resources of a pod, in place of others that are pinned.
+pub(crate) fn pin_shared(pins: &NamespacePins, sandbox: &Sandbox, shared: &[OwnedFd]) {
     for (resource, file) in SharedResource::of(sandbox.config()).into_iter().zip(shared) {
         let kind = match resource {
             SharedResource::Ipc => PinnedKind::Ipc,
@@ -141,11 +136,8 @@ pub(crate) fn pin_shared(
             SharedResource::User => PinnedKind::User,
             SharedResource::Shm | SharedResource::Files => continue,
         };
-        if is_new || !pins.is_pinned(kind, sandbox.id().as_str()) {
-            pins.pin(kind, sandbox.id().as_str(), file.as_fd())?;
-        }
+        pins.pin(kind, sandbox.id().as_str(), file.as_fd());
     }
-    Ok(())
 }
 
 /// Returns the id mapping for image mounts of the pod; `None` if the pod has no user namespace.

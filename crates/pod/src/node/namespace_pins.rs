@@ -40,24 +40,39 @@ impl PinnedKind {
 pub(crate) struct NamespacePins([PinDir; 3]);
 
 impl NamespacePins {
-    /// Opens the pins below `public`; `None` if namespaces are not to be pinned. Removes those in another directory, which
-    /// was configured earlier.
-    pub(crate) fn open(store: &Path, public: Option<&Path>) -> Result<Option<Self>, Error> {
+    /// Opens the pins below `public`; `None` if namespaces are not to be pinned, or cannot be: pods do not depend on it.
+    /// Removes those in another directory, which was configured earlier.
+    pub(crate) fn open(store: &Path, public: Option<&Path>) -> Option<Self> {
+        let opened = Self::leave_earlier(store, public).and_then(|()| match public {
+            Some(public) => Self::enter(store, public).map(Some),
+            None => Ok(None),
+        });
+        opened.unwrap_or_else(|error| {
+            tracing::error!("namespaces of pods are not pinned: {error}");
+            None
+        })
+    }
+
+    fn leave_earlier(store: &Path, public: Option<&Path>) -> Result<(), Error> {
         let link = store.join(PUBLIC);
-        match fs::read_link(&link) {
-            Ok(earlier) if Some(earlier.as_path()) != public => {
-                Self::at(store, &earlier)?.remove_all(|_| false)?;
-                fs::remove_file(&link).map_err(failed(format_args!("remove {}", link.display())))?;
-            }
-            _ => {}
+        let Ok(earlier) = fs::read_link(&link) else { return Ok(()) };
+        if Some(earlier.as_path()) == public {
+            return Ok(());
         }
-        let Some(public) = public else { return Ok(None) };
-        let pins = Self::at(store, public)?;
+        let pins = Self::at(store, &earlier)?;
+        for pod in pins.pods()? {
+            pins.unpin(&pod);
+        }
+        fs::remove_file(&link).map_err(failed(format_args!("remove {}", link.display())))
+    }
+
+    fn enter(store: &Path, public: &Path) -> Result<Self, Error> {
+        let (link, pins) = (store.join(PUBLIC), Self::at(store, public)?);
         match std::os::unix::fs::symlink(public, &link) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 Err(failed(format_args!("create {}", link.display()))(error))
             }
-            _ => Ok(Some(pins)),
+            _ => Ok(pins),
         }
     }
 
@@ -73,39 +88,40 @@ impl NamespacePins {
         &self.0[kind as usize]
     }
 
-    /// Pins a namespace of a pod in place of the one that is pinned.
-    pub(crate) fn pin(&self, kind: PinnedKind, pod: &str, namespace: BorrowedFd<'_>) -> Result<(), Error> {
-        let (pins, context) = (self.of(kind), || format!("pin the {kind:?} namespace"));
-        match pins.pin_namespace(pod, namespace) {
-            Err(netns::Error::Exists(_)) => {
-                pins.unpin(pod).map_err(failed(context()))?;
-                pins.pin_namespace(pod, namespace).map(drop).map_err(failed(context()))
-            }
-            pinned => pinned.map(drop).map_err(failed(context())),
+    /// Pins a namespace of a pod, in place of another one. A failure is logged: the pod does not depend on it.
+    pub(crate) fn pin(&self, kind: PinnedKind, pod: &str, namespace: BorrowedFd<'_>) {
+        if self.shows(kind, pod, namespace) {
+            return;
+        }
+        let pins = self.of(kind);
+        if let Err(error) = pins.unpin(pod).and_then(|()| pins.pin_namespace(pod, namespace)) {
+            tracing::warn!(pod, "the {kind:?} namespace is not pinned: {error}");
         }
     }
 
-    /// Reports whether a namespace of a pod is pinned.
-    pub(crate) fn is_pinned(&self, kind: PinnedKind, pod: &str) -> bool {
-        self.of(kind).is_pinned(pod).unwrap_or(false)
+    /// Reports whether this namespace is visible.
+    fn shows(&self, kind: PinnedKind, pod: &str, namespace: BorrowedFd<'_>) -> bool {
+        let visible = self.of(kind).path(pod).ok().and_then(|path| rustix::fs::stat(path).ok());
+        let expected = rustix::fs::fstat(namespace).ok();
+        visible.zip(expected).is_some_and(|(one, other)| (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
     }
 
-    /// Removes the pins of a pod. All are tried.
-    pub(crate) fn unpin(&self, pod: &str) -> Result<(), Error> {
-        let mut first = Ok(());
+    /// Removes the pins of a pod. What cannot be removed is logged, and left to the reconciler.
+    pub(crate) fn unpin(&self, pod: &str) {
         for pins in &self.0 {
-            first = first.and(pins.unpin(pod).map_err(failed("unpin a namespace")));
+            if let Err(error) = pins.unpin(pod) {
+                tracing::warn!(pod, "a namespace stays pinned: {error}");
+            }
         }
-        first
     }
 
-    /// Removes the pins of all pods that `is_alive` does not accept.
-    pub(crate) fn remove_all(&self, is_alive: impl Fn(&str) -> bool) -> Result<(), Error> {
+    /// Returns the pods of which a namespace is pinned.
+    pub(crate) fn pods(&self) -> Result<BTreeSet<String>, Error> {
         let mut pods = BTreeSet::new();
         for pins in &self.0 {
             pods.extend(pins.list().map_err(failed("list the pins"))?);
         }
-        pods.iter().filter(|pod| !is_alive(pod)).try_for_each(|pod| self.unpin(pod))
+        Ok(pods)
     }
 
     /// Returns the directories in which the pins are visible.

@@ -161,11 +161,14 @@ async fn remove_pins(parts: &Arc<Parts>) {
     let task_parts = Arc::clone(parts);
     let outcome = blocking(move || {
         let Some(pins) = &task_parts.node.namespace_pins else { return Ok(()) };
+        // Listed first: a pod that is created afterwards is not among them.
+        let pinned = pins.pods()?;
         let is_alive = |sandbox: &Arc<Sandbox>| sandbox.record().phase != SandboxPhase::Stopped;
         let sandboxes = task_parts.registry.sandboxes();
         let alive: HashSet<&str> =
             sandboxes.iter().filter(|sandbox| is_alive(sandbox)).map(|sandbox| sandbox.id().as_str()).collect();
-        pins.remove_all(|pod| alive.contains(pod))
+        pinned.iter().filter(|pod| !alive.contains(pod.as_str())).for_each(|pod| pins.unpin(pod));
+        Ok(())
     });
     warn("pins of namespaces", outcome.await);
 }

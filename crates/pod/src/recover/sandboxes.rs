@@ -147,7 +147,7 @@ async fn restore_ready(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<(),
         blocking(write).await?;
     }
     if let Some(pins) = &parts.node.namespace_pins {
-        offload::in_place(|| pin_shared(pins, sandbox, &descriptors, true))?;
+        offload::in_place(|| pin_shared(pins, sandbox, &descriptors));
     }
     parts.monitor.keep(key, descriptors).await
 }
@@ -160,7 +160,8 @@ fn pin_namespaces(parts: &Parts, sandbox: &Sandbox) -> Result<(), Error> {
     for n in 0..SharedResource::of(sandbox.config()).len() {
         descriptors.extend(custody.key_file(&key, n).map_err(failed("duplicate the pod's resources"))?);
     }
-    offload::in_place(|| pin_shared(pins, sandbox, &descriptors, false))
+    offload::in_place(|| pin_shared(pins, sandbox, &descriptors));
+    Ok(())
 }
 
 /// Derives the resources of a pod from a running container, else creates new ones: then no process uses the old ones.

@@ -177,7 +177,7 @@ impl<'a> Reserved<'a> {
                 let network = owned.network.take();
                 let shared = make_shared(sandbox.config(), &hostname, owned)?;
                 if let Some(pins) = &parts.node.namespace_pins {
-                    pin_shared(pins, &sandbox, &shared, true)?;
+                    pin_shared(pins, &sandbox, &shared);
                 }
                 if sandbox.config().network == SharedMode::Node {
                     return Ok((None, shared));

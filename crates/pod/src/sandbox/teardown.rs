@@ -45,12 +45,8 @@ pub(super) async fn release(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Resul
         undo.step("unpin the network namespace", blocking(unpin)).await;
         failpoint::reach("teardown.unpinned");
     }
-    if parts.node.namespace_pins.is_some() {
-        let unpin = {
-            let (parts, id) = (Arc::clone(parts), id.to_owned());
-            move || parts.node.namespace_pins.as_ref().map_or(Ok(()), |pins| pins.unpin(id.as_str()))
-        };
-        undo.step("unpin namespaces", blocking(unpin)).await;
+    if let Some(pins) = &parts.node.namespace_pins {
+        offload::in_place(|| pins.unpin(id.as_str()));
     }
     let points = [SHM, FILES].map(|name| parts.registry.records.directory(id).join(name));
     let attached = offload::in_place(|| points.into_iter().filter(|point| point.exists()).collect::<Vec<_>>());

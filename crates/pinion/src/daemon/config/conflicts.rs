@@ -26,6 +26,12 @@ fn directories(config: &Config, from: &mut Reader) {
     if config.netns_dir.starts_with(&config.data_dir) || config.data_dir.starts_with(&config.netns_dir) {
         from.conflict(&["netns_dir", "data_dir"], "netns_dir and data_dir must not be nested");
     }
+    let pinned = ["ipcns", "utsns", "userns"].into_iter();
+    let pinned = pinned.filter_map(|name| Some(config.namespaces_dir.as_ref()?.join(name)));
+    let others = [&config.state_dir, &config.data_dir, &config.netns_dir];
+    if pinned.into_iter().any(|directory| others.iter().any(|other| within(&directory, other))) {
+        from.conflict(&["namespaces_dir"], "must not be in state_dir, data_dir or netns_dir");
+    }
     if config.socket.starts_with(&config.netns_dir) || config.socket.starts_with(&config.data_dir) {
         from.conflict(&["socket"], "must not be in data_dir or netns_dir");
     }

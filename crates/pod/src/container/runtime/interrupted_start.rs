@@ -57,7 +57,7 @@ fn has_started_in(bundle: &Path, record: &ContainerRecord, patience: Duration) -
 fn state(record: &ContainerRecord) -> io::Result<State> {
     let program = process::program(record.pid)?;
     // Reused pids have another start time.
-    let is_same = process::start_time(record.pid) == Some(record.start_time);
+    let is_same = process::try_start_time(record.pid)? == Some(record.start_time);
     Ok(match (program, record.created_program) {
         (Some(program), Some(created)) if is_same && program != created => State::Started,
         (None, _) => State::Ended,
