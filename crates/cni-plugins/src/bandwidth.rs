@@ -67,7 +67,21 @@ fn bucket(rate: u64, burst: u64) -> Option<TokenBucket> {
 fn block_name(request: &Request) -> String {
     const FIRST: &str = "eth0";
     let interface = if request.interface == FIRST { "" } else { &request.interface };
+    hashed(request, interface)
+}
+
+fn hashed(request: &Request, interface: &str) -> String {
     hash::name(rtnl::NAME_MAX, "bwp", &format!("{}{}{interface}", request.network, request.container))
+}
+
+/// Returns the name of the block that an interface has: the reference plugin and earlier versions have named it.
+fn present_block(request: &Request) -> String {
+    let names = [block_name(request), hashed(request, "")];
+    let is_known = |name: &&String| {
+        let interfaces = request.previous.iter().flat_map(|previous| &previous.interfaces);
+        interfaces.into_iter().any(|interface| interface.sandbox.is_empty() && interface.name == **name)
+    };
+    names.iter().find(is_known).unwrap_or(&names[0]).clone()
 }
 
 /// Returns the node's end of the pod's veth pair, which the previous result must contain.
@@ -135,7 +149,7 @@ fn of_traffic(name: &str, refusal: Refusal) -> Error {
 
 /// Deletes the intermediate block. The filters of the node's end end with it.
 pub(crate) fn delete(request: &Request) -> Result<(), Error> {
-    let name = block_name(request);
+    let name = present_block(request);
     let mut batch = Batch::new();
     rtnl::delete(&mut batch, &name);
     match Request::node_socket()?.request(batch) {
@@ -163,7 +177,7 @@ pub(crate) fn check(request: &Request) -> Result<(), Error> {
         compare(&node_end, bucket)?;
     }
     if let Some(bucket) = limits.egress() {
-        let name = block_name(request);
+        let name = present_block(request);
         let mut socket = Request::node_socket()?;
         let block = rtnl::link_by_name(&mut socket, &name).map_err(|e| Error::kernel("find", &name, e))?;
         compare(&block.ok_or_else(|| Error::differs(name, "does not exist"))?, bucket)?;

@@ -17,7 +17,7 @@ use rtnl::{
 use crate::{Error, PluginResult, Request, Route, sysctl};
 
 /// Longest time that duplicate address detection may take.
-const DETECTION_TIMEOUT: Duration = Duration::from_secs(5);
+const DETECTION_TIMEOUT: Duration = Duration::from_secs(10);
 const DETECTION_PAUSE: Duration = Duration::from_millis(20);
 
 /// Runs work in the pod's namespace with a rtnetlink socket of it.

@@ -128,8 +128,13 @@ impl PendingAttach {
             () = self.inner.settle(CONFLICT) => {}
             () = programs.progress.cancelled(&self.record.pod.sandbox) => return Err(error),
         }
-        // What the first one has made would be in the way of the second.
-        programs.call("DEL", &self.chain, plugin, call, previous).await?;
+        // What the first one has made would be in the way of the second. portmap makes all or nothing, and its DEL is for all
+        // interfaces of the pod.
+        let is_undone =
+            plugin.kind == "portmap" || programs.call("DEL", &self.chain, plugin, call, previous).await.is_ok();
+        if !is_undone {
+            return Err(error);
+        }
         programs.call("ADD", &self.chain, plugin, call, previous).await
     }
 

@@ -27,6 +27,8 @@ const PODS_MAX: usize = 64;
 const AT_ONCE: usize = 2;
 /// How long an attachment waits for jobs that may have what it needs.
 pub(crate) const CONFLICT: Duration = Duration::from_secs(5);
+/// How many further jobs run that take long.
+const SLOW_MAX: usize = 8;
 /// After this time a job does not count as running, so that what it waits for does not delay the others.
 const SLOW: Duration = Duration::from_secs(1);
 
@@ -35,6 +37,7 @@ const SLOW: Duration = Duration::from_secs(1);
 pub(crate) struct Deferred {
     pods: Arc<Semaphore>,
     running: Semaphore,
+    slow: Semaphore,
     jobs: Arc<Jobs>,
 }
 
@@ -76,8 +79,8 @@ impl Jobs {
 
 impl Default for Deferred {
     fn default() -> Self {
-        let (pods, running) = (Arc::new(Semaphore::new(PODS_MAX)), Semaphore::new(AT_ONCE));
-        Self { pods, running, jobs: Arc::default() }
+        let (running, slow) = (Semaphore::new(AT_ONCE), Semaphore::new(SLOW_MAX));
+        Self { pods: Arc::new(Semaphore::new(PODS_MAX)), running, slow, jobs: Arc::default() }
     }
 }
 
@@ -103,7 +106,10 @@ impl Deferred {
         if let Ok(done) = tokio::time::timeout(SLOW, &mut work).await {
             return done;
         }
-        drop(turn);
+        let slow = self.slow.try_acquire();
+        if slow.is_ok() {
+            drop(turn);
+        }
         work.await
     }
 

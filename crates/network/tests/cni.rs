@@ -325,7 +325,13 @@ fn a_pod_is_detached_without_a_plugin_that_was_uninstalled() {
 fn a_pod_is_detached_without_a_plugin_that_does_not_know_the_version() {
     on_a_node(|| async {
         let refuse = r#"echo '{"cniVersion": "1.0.0", "code": 1, "msg": "incompatible CNI versions"}'; exit 1"#;
-        plugin("old", &format!("case $CNI_COMMAND in ADD) {RESULT};; DEL) {refuse};; esac"));
+        plugin(
+            "old",
+            &format!(
+                "case $CNI_COMMAND in ADD) {RESULT};; DEL) {refuse};;
+            VERSION) echo '{{\"cniVersion\": \"0.4.0\", \"supportedVersions\": [\"0.3.1\", \"0.4.0\"]}}';; esac"
+            ),
+        );
         list("10.conflist", "1.0.0", r#"{"type": "old"}"#);
         let limit = Duration::from_secs(1);
         let network = Network::open_with_limit(config(), limit).unwrap();

@@ -9,7 +9,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
     net::IpAddr,
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::OnceLock,
     time::{Duration, SystemTime},
@@ -25,6 +25,8 @@ use rtnl::subnet::{address, number};
 const BOOT_ID: &str = "last_reserved_ip.boot_id";
 /// Longest lease that is read, in bytes.
 const LEASE_MAX: u64 = 1024;
+/// Permissions of a lease.
+const LEASE_MODE: u32 = 0o600;
 /// Longest wait for another program that changes leases.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// By how much file times and the clock may differ.
@@ -125,10 +127,14 @@ impl Leases {
     fn ownerless(&self, ranges: &[Range]) -> Result<Option<(IpAddr, Range)>, Error> {
         let range_of =
             |address: IpAddr| ranges.iter().find(|range| range.contains(address) && !range.is_reserved(address));
-        let is_empty =
-            |address: &IpAddr| fs::metadata(self.directory.join(address.to_string())).is_ok_and(|m| m.len() == 0);
         let mut in_ranges = self.addresses()?.into_iter().filter_map(|address| Some((address, *range_of(address)?)));
-        Ok(in_ranges.find(|(address, _)| is_empty(address)))
+        Ok(in_ranges.find(|(address, _)| self.is_ownerless(*address)))
+    }
+
+    /// Reports whether a lease was created, and its owner was not written. Files that people made have another mode.
+    fn is_ownerless(&self, address: IpAddr) -> bool {
+        let found = fs::metadata(self.directory.join(address.to_string()));
+        found.is_ok_and(|found| found.len() == 0 && found.permissions().mode() & 0o777 == LEASE_MODE)
     }
 
     /// Leases one address; returns false if it is leased already.
@@ -137,12 +143,16 @@ impl Leases {
     /// The kernel's error.
     pub fn take_one(&self, set: usize, address: IpAddr, owner: &str, interface: &str) -> Result<bool, Error> {
         let _lock = self.lock()?;
+        if self.is_ownerless(address) {
+            let path = self.directory.join(address.to_string());
+            fs::remove_file(&path).map_err(|e| Error::path("remove", &path, e))?;
+        }
         self.create(address, owner, interface, &self.directory.join(format!("last_reserved_ip.{set}")))
     }
 
     fn create(&self, address: IpAddr, owner: &str, interface: &str, last: &Path) -> Result<bool, Error> {
         let path = self.directory.join(address.to_string());
-        let mut file = match OpenOptions::new().create_new(true).write(true).mode(0o600).open(&path) {
+        let mut file = match OpenOptions::new().create_new(true).write(true).mode(LEASE_MODE).open(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
             Err(e) => return Err(Error::path("create", &path, e)),
@@ -344,12 +354,16 @@ mod tests {
     fn leases_without_an_owner_are_given_away_last() {
         let directory = tempfile::tempdir().unwrap();
         let (leases, ranges) = (leases(&directory), [range("10.1.0.0/29")]);
-        fs::write(directory.path().join("10.1.0.3"), "").unwrap();
+        for (address, mode) in [("10.1.0.3", 0o600), ("10.1.0.5", 0o644)] {
+            let path = directory.path().join(address);
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
         let take = |owner: &str| leases.take(0, &ranges, owner, "eth0").map(|(ip, _)| ip.to_string());
-        let taken: Vec<String> = ["a", "b", "c", "d", "e"].map(|owner| take(owner).unwrap()).into();
-        assert_eq!(taken, ["10.1.0.2", "10.1.0.4", "10.1.0.5", "10.1.0.6", "10.1.0.3"]);
-        take("f").unwrap_err();
-        assert!(fs::read_to_string(directory.path().join("10.1.0.3")).unwrap().starts_with("e\r\neth0"));
+        let taken: Vec<String> = ["a", "b", "c", "d"].map(|owner| take(owner).unwrap()).into();
+        assert_eq!(taken, ["10.1.0.2", "10.1.0.4", "10.1.0.6", "10.1.0.3"]);
+        take("e").unwrap_err();
+        assert!(fs::read_to_string(directory.path().join("10.1.0.3")).unwrap().starts_with("d\r\neth0"));
     }
 
     #[test]

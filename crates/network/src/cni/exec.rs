@@ -74,8 +74,16 @@ impl Programs {
         let output = match outcome {
             Err(RunError::Plugin(error)) if error.code == 1 => {
                 let supported = self.versions(&plugin.kind, &chain.version).await;
+                let is_too_old = !supported.is_empty() && !supported.contains(&chain.version);
+                let list = supported.join(", ");
+                let supported = if supported.is_empty() { String::new() } else { format!(" (it supports {list})") };
                 let reason = format!("{}{supported}", error.text());
-                return Err(Error::Plugin { plugin: plugin.kind.clone(), command, reason, code: Some(1) });
+                return Err(Error::Plugin {
+                    plugin: plugin.kind.clone(),
+                    command,
+                    reason,
+                    code: is_too_old.then_some(1),
+                });
             }
             outcome => outcome.map_err(|error| self.error(&plugin.kind, command, &error))?,
         };
@@ -137,14 +145,13 @@ impl Programs {
         }
     }
 
-    /// Returns the versions that a plugin supports after it refused one, as a suffix for an error message.
-    async fn versions(&self, kind: &str, version: &str) -> String {
+    /// Returns the versions that a plugin supports, after it refused one; none if it does not say that.
+    async fn versions(&self, kind: &str, version: &str) -> Vec<String> {
         let config = Map::from_iter([("cniVersion".to_owned(), version.into())]);
         let output = self.run("VERSION", kind, &config, &Invocation::default()).await.unwrap_or_default();
         let response: Value = serde_json::from_slice(&output).unwrap_or_default();
-        let supported: Vec<&str> =
-            response["supportedVersions"].as_array().into_iter().flatten().filter_map(Value::as_str).take(16).collect();
-        if supported.is_empty() { String::new() } else { format!(" (it supports {})", supported.join(", ")) }
+        let supported = response["supportedVersions"].as_array().into_iter().flatten();
+        supported.filter_map(Value::as_str).take(16).map(str::to_owned).collect()
     }
 
     async fn run(

@@ -35,7 +35,7 @@ pub(super) fn without_requests<'a>(
 }
 
 /// Runs a command on a blocking thread; returns whether it succeeded, and its output. Nothing that it waits for takes
-/// long: the kernel's answers, at most ten seconds for locks of leases and five for duplicate address detection.
+/// long: the kernel's answers, at most ten seconds for locks of leases and ten for duplicate address detection.
 pub(super) async fn run(
     kind: PluginType,
     command: &'static str,
