@@ -102,6 +102,8 @@ fn pods_of_all_nodes_reach_each_other_without_flooding() {
         for node in 1..=3 {
             let converged = configure(node, definition(node), &[1, 2, 3]).unwrap();
             assert_eq!(converged.mtu, 1450);
+            let endpoint = shell(&format!("ip -n n{node} -d link show pinion.7"));
+            assert!(endpoint.contains(" noudpcsum"), "the inner packet has a checksum: {endpoint}");
             serve(&format!("p{node}"), "[::]:80");
         }
         // The address of the pod arrives, in both families; that of a node is the one of its endpoint.

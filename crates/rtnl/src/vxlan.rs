@@ -14,6 +14,7 @@ const LOCAL: u16 = 4;
 const LEARNING: u16 = 7;
 const PORT: u16 = 15;
 const LOCAL6: u16 = 17;
+const UDP_CHECKSUM: u16 = 18;
 const UDP_ZERO_CHECKSUM6_SEND: u16 = 19;
 const UDP_ZERO_CHECKSUM6_RECEIVE: u16 = 20;
 
@@ -52,8 +53,11 @@ pub(crate) fn attributes(m: &mut Batch, id: u32, local: IpAddr, port: u16) {
     m.bytes(if local.is_ipv4() { LOCAL } else { LOCAL6 }, &octets(local));
     m.byte(LEARNING, 0);
     m.bytes(PORT, &port.to_be_bytes());
-    if local.is_ipv6() {
-        // As with IPv4, the checksum is that of the inner packet (RFC 6935).
+    // The inner packet has a checksum, so that of the outer one should be zero (RFC 7348 section 5; RFC 6935 for IPv6). The
+    // kernel's default is to compute it.
+    if local.is_ipv4() {
+        m.byte(UDP_CHECKSUM, 0);
+    } else {
         m.byte(UDP_ZERO_CHECKSUM6_SEND, 1);
         m.byte(UDP_ZERO_CHECKSUM6_RECEIVE, 1);
     }
