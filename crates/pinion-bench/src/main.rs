@@ -56,6 +56,9 @@ enum Scenario {
     Cni(cni::Arguments),
     /// Throughput and latency between containers, for the network drivers of Pinion and Docker.
     Network(network::Arguments),
+    /// Removes cgroups when a run ends (used internally by `network`).
+    #[command(hide = true)]
+    NetworkSweeper(network::SweeperArguments),
     /// A node (used internally by `cni`).
     #[command(hide = true)]
     CniWorker(cni::WorkerArguments),
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         Scenario::Netns(arguments) => netns::run(&arguments),
         Scenario::Cni(arguments) => cni::run(&arguments),
         Scenario::Network(arguments) => network::run(&arguments),
+        Scenario::NetworkSweeper(arguments) => network::sweep(&arguments),
         Scenario::CniWorker(arguments) => cni::run_worker(&arguments),
         Scenario::NetnsServer(arguments) => netns::run_server(&arguments),
         Scenario::NetnsClient(arguments) => netns::run_client(&arguments),

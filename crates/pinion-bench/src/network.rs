@@ -12,6 +12,7 @@
 mod bed;
 mod docker;
 mod driver;
+mod groups;
 mod image;
 mod meters;
 mod node;
@@ -25,6 +26,7 @@ use std::{path::PathBuf, time::Duration};
 use serde::Serialize;
 
 use crate::{engine::Failure, machine::Machine, output, plot};
+pub(crate) use groups::{SweeperArguments, sweep};
 
 /// Arguments of `pinion-bench network`.
 #[derive(clap::Args)]
@@ -103,7 +105,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.runs == 0 {
         return Err(Failure("--runs must be at least 1".to_owned()));
     }
-    node::remove_leftover_cgroups();
     let loads: &[Load] = if arguments.only_idle { &[Load::Idle] } else { &[Load::Idle, Load::Stressed] };
     let mut report = report::Report::new(Machine::here(), arguments);
     for pair in &arguments.pair {

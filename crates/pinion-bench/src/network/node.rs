@@ -7,17 +7,11 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
-    thread,
-    time::Duration,
 };
 
+use super::groups::Groups;
 use crate::engine::Failure;
 
-/// Prefix of the names of cgroups.
-const CGROUP: &str = "pinion-bench-network-";
-/// The highest priority, so that other processes of the machine disturb the measurement as little as possible.
-const SHARES: &str = "262144";
-const WEIGHT: &str = "10000";
 /// Ends when standard input is closed, even if this program was killed; then the kernel kills everything in the PID namespace.
 /// What programs write below /etc, /opt and /var/lib is discarded.
 const INIT: &str = "mount -t tmpfs -o mode=755 tmpfs /run && for d in etc opt var/lib; do \
@@ -31,8 +25,9 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 pub(super) struct Node {
     anchor: Child,
     init: u32,
-    cgroup: String,
     daemons: Vec<Child>,
+    /// Dropped when the processes have ended.
+    groups: Groups,
 }
 
 impl Node {
@@ -52,12 +47,10 @@ impl Node {
         }
         let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", anchor.id())).unwrap_or_default();
         let init = children.split_whitespace().next().and_then(|pid| pid.parse().ok());
-        let cgroup = format!("{CGROUP}{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         match init {
             Some(init) if line == "ready\n" => {
-                let node = Self { anchor, init, cgroup, daemons: Vec::new() };
-                node.create_cgroup();
-                Ok(node)
+                let groups = Groups::create(NUMBER.fetch_add(1, Ordering::Relaxed))?;
+                Ok(Self { anchor, init, daemons: Vec::new(), groups })
             }
             _ => {
                 let _ = anchor.kill();
@@ -67,23 +60,10 @@ impl Node {
         }
     }
 
-    /// Gives the containers of a node a high priority, if the hierarchy has the controller.
-    fn create_cgroup(&self) {
-        for (tree, file, value) in [("cpu", "cpu.shares", SHARES), ("", "cpu.weight", WEIGHT)] {
-            let root = Path::new("/sys/fs/cgroup").join(tree);
-            if root.join("cgroup.procs").exists() {
-                let group = root.join(&self.cgroup);
-                let _ = fs::create_dir(&group);
-                let _ = fs::write(group.join(file), value);
-                let _ = fs::create_dir(group.join("host"));
-            }
-        }
-    }
-
     /// Returns the name of the cgroup of the node's containers, in the root of each hierarchy. Its child `host` is for processes of
     /// the node.
     pub(super) fn cgroup(&self) -> &str {
-        &self.cgroup
+        self.groups.name()
     }
 
     /// Returns the pid of the init process.
@@ -130,7 +110,7 @@ impl Node {
         let join = "for f in /sys/fs/cgroup/cpu/$0/host /sys/fs/cgroup/$0/host; do \
             if [ -d $f ]; then echo $$ > $f/cgroup.procs; fi; done; exec \"$@\"";
         let mut command = self.command(Path::new("sh"));
-        command.args(["-ec", join, &self.cgroup]).arg(program);
+        command.args(["-ec", join, self.groups.name()]).arg(program);
         command.args(arguments).stdout(log).stderr(errors).process_group(0);
         self.daemons.push(command.spawn().map_err(fail)?);
         Ok(())
@@ -178,40 +158,5 @@ impl Drop for Node {
         for process in self.daemons.iter_mut().chain([&mut self.anchor]) {
             let _ = process.wait();
         }
-        for _ in 0..100 {
-            if remove_cgroups(|name| name == self.cgroup) {
-                return;
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-        eprintln!("pinion-bench: cgroups {} are left: a process of the node does not end", self.cgroup);
     }
-}
-
-/// Removes cgroups of runs that were killed; those of a run in progress stay.
-pub(super) fn remove_leftover_cgroups() {
-    remove_cgroups(|name| {
-        let pid = name.strip_prefix(CGROUP).and_then(|rest| rest.split('-').next());
-        pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists())
-    });
-}
-
-/// Removes the cgroups whose names are selected, in all hierarchies; those with processes stay. Returns whether none is left.
-fn remove_cgroups(is_selected: impl Fn(&str) -> bool) -> bool {
-    let root = Path::new("/sys/fs/cgroup");
-    let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-    let groups = entries(root).flat_map(|tree| entries(&tree).collect::<Vec<_>>()).chain(entries(root));
-    let is_ours = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).is_some_and(&is_selected);
-    // All are removed, also behind one that fails.
-    groups.filter(is_ours).filter(|group| !remove_tree(group)).count() == 0
-}
-
-/// Removes a cgroup and those below it.
-fn remove_tree(group: &Path) -> bool {
-    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            remove_tree(&entry.path());
-        }
-    }
-    fs::remove_dir(group).is_ok()
 }
