@@ -65,6 +65,7 @@ impl<'a> Snapshot<'a> {
         self.link(index).map_or_else(|| format!("#{index}"), |link| link.name.clone())
     }
 
+    /// Reports whether others reach this place by an address.
     pub(crate) fn has_address(&self, address: IpAddr) -> bool {
         !address.is_loopback() && self.addresses.iter().any(|own| own.address.address == address)
     }

@@ -12,8 +12,8 @@ use netns::Namespace;
 
 /// Most bytes of a table's text. Sets are left out.
 const TEXT_MAX: u64 = 8 << 20;
-/// How long nft may take for all tables of a network namespace, from the beginning of the trace on.
-const PATIENCE: Duration = Duration::from_secs(70);
+/// How long nft may take for all tables of a network namespace together.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -21,17 +21,19 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub(crate) struct Texts<'a> {
     namespace: &'a Namespace,
     tables: HashMap<String, HashMap<u64, String>>,
-    deadline: Instant,
+    /// Set when the first text is read.
+    deadline: Option<Instant>,
 }
 
 impl<'a> Texts<'a> {
     pub(crate) fn new(namespace: &'a Namespace) -> Self {
-        Self { namespace, tables: HashMap::new(), deadline: Instant::now() + PATIENCE }
+        Self { namespace, tables: HashMap::new(), deadline: None }
     }
 
     /// Returns the text of a rule. `table` has the family before the name.
     pub(crate) fn of(&mut self, table: &str, rule: u64) -> Option<String> {
-        let (namespace, deadline) = (self.namespace, self.deadline);
+        let namespace = self.namespace;
+        let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
         // nft reads its arguments as a script, and the kernel permits every name.
         if !table.split_once(' ').is_some_and(|(_, name)| is_plain(name)) {
             return None;

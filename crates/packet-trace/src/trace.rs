@@ -108,7 +108,7 @@ fn attempt(request: &Request<'_>, expected: &[IpAddr]) -> Result<(Trace, IpAddr)
     let mut others = Vec::new();
     for other in request.others {
         let Ok(mut watched) = Watched::start(Some(&other.name), &other.namespace, None) else { continue };
-        let is_expected = |address: &IpAddr| watched.is_reached_by(*address) && !from.place.has_address(*address);
+        let is_expected = |address: &IpAddr| watched.place.has_address(*address) && !from.place.has_address(*address);
         if expected.iter().any(is_expected) {
             watched.mark(&other.namespace, packets)?;
         }
@@ -128,7 +128,7 @@ fn attempt(request: &Request<'_>, expected: &[IpAddr]) -> Result<(Trace, IpAddr)
         answer,
         incomplete,
     };
-    let arrived = walk.others.iter().any(|pod| pod.is_reached_by(walk.destination));
+    let arrived = walk.others.iter().any(|pod| pod.place.has_address(walk.destination));
     Ok((trace, if arrived { walk.destination } else { destination }))
 }
 

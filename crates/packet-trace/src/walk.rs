@@ -44,7 +44,7 @@ impl Walk<'_> {
             // Frames pass the parent, and no rule of the node.
             "macvlan" | "ipvlan" => {
                 self.steps.push(self.node.place.link_step(&peer, true));
-                let to = self.others.iter().position(|pod| pod.is_reached_by(self.destination));
+                let to = self.others.iter().position(|pod| pod.place.has_address(self.destination));
                 self.arrive(to, None);
             }
             _ => {}

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
 };
 
 use netns::Namespace;
@@ -60,8 +60,6 @@ impl Direction<'_> {
 pub(crate) struct Passed {
     pub(crate) source: Option<SocketAddr>,
     pub(crate) destination: Option<SocketAddr>,
-    /// It was reported at all.
-    pub(crate) is_seen: bool,
     pub(crate) is_dropped: bool,
     pub(crate) is_delivered: bool,
     /// The link through which it left.
@@ -133,7 +131,6 @@ impl<'a> Watched<'a> {
     pub(crate) fn describe(&mut self, direction: Direction<'_>, steps: &mut Vec<Step>) -> Passed {
         let mut passed = Passed::default();
         for report in self.of(direction) {
-            passed.is_seen = true;
             if let Some(packet) = &report.packet {
                 self.note_changes(packet, &mut passed, steps);
             }
@@ -185,11 +182,6 @@ impl<'a> Watched<'a> {
         let is_end =
             |link: &&rtnl::Link| link.kind == "veth" && link.parent == other.index && other.parent == link.index;
         self.place.links.iter().find(is_end)
-    }
-
-    /// Reports whether other machines and pods reach this place by an address.
-    pub(crate) fn is_reached_by(&self, address: IpAddr) -> bool {
-        self.place.has_address(address)
     }
 }
 

@@ -185,41 +185,39 @@ fn a_monitor_that_is_killed_while_a_runtime_starts_does_not_end_the_container() 
     on_a_node(|node| kill_runtime(node, "start", KILL_MONITOR, Outcome::Succeeds));
 }
 
+/// Kills the monitor during the `start` of a runtime whose cases of a shell's `case` are `cases`: STARTS is a file to which
+/// `start` adds a line. The container is started once.
+async fn assert_started_once(mut node: Node, cases: &str) {
+    let (binary, starts) = (node.dir.join("special-runc"), node.dir.join("starts"));
+    let cases = cases.replace("STARTS", &starts.to_string_lossy());
+    install(&binary, &format!("#!/bin/sh\ncase \" $* \" in\n{cases}\nesac\nexec {RUNC} \"$@\"\n"));
+    with_runc(&mut node, &binary);
+    let engine = node.open_with_image().await;
+    lifecycle(&node, &engine).await.expect("the lifecycle");
+    assert_eq!(fs::read_to_string(&starts).expect("started"), "\n", "it was started once");
+    node.assert_nothing_left(engine).await;
+}
+
 #[test]
 fn a_start_is_waited_for_although_the_created_process_has_the_descriptors_of_create() {
-    on_a_node(|mut node| async move {
-        let (binary, starts) = (node.dir.join("inheriting-runc"), node.dir.join("starts"));
+    on_a_node(|node| async move {
         // As with crun and youki, `create` leaves its descriptors to a process of another session.
-        let script = format!(
-            "#!/bin/sh\ncase \" $* \" in\n*' create '*) setsid sleep 20 <&- >&- 2>&- &;;\n\
-             *' start '*) echo >> {starts}; {KILL_MONITOR}; sleep 1;;\nesac\nexec {RUNC} \"$@\"\n",
-            starts = starts.display()
+        let cases = format!(
+            "*' create '*) setsid sleep 20 <&- >&- 2>&- &;;\n*' start '*) echo >> STARTS; {KILL_MONITOR}; sleep 1;;"
         );
-        install(&binary, &script);
-        with_runc(&mut node, &binary);
-        let engine = node.open_with_image().await;
-        lifecycle(&node, &engine).await.expect("the lifecycle");
-        assert_eq!(fs::read_to_string(&starts).expect("started"), "\n", "it was started once");
-        node.assert_nothing_left(engine).await;
+        assert_started_once(node, &cases).await;
     });
 }
 
 #[test]
 fn a_program_that_appears_after_the_end_of_a_start_is_not_started_again() {
-    on_a_node(|mut node| async move {
-        let (binary, starts) = (node.dir.join("early-runc"), node.dir.join("starts"));
+    on_a_node(|node| async move {
         // As with runc and crun on a machine with much to do: `start` ends before the program is executed.
-        let script = format!(
-            "#!/bin/sh\ncase \" $* \" in\n*' start '*) echo >> {starts}; {KILL_MONITOR}\n\
-             setsid sh -c 'sleep 0.3; exec {RUNC} \"$0\" \"$@\"' \"$@\" & exit 0;;\nesac\nexec {RUNC} \"$@\"\n",
-            starts = starts.display()
+        let cases = format!(
+            "*' start '*) echo >> STARTS; {KILL_MONITOR}\n\
+             setsid sh -c 'sleep 0.3; exec {RUNC} \"$0\" \"$@\"' \"$@\" & exit 0;;"
         );
-        install(&binary, &script);
-        with_runc(&mut node, &binary);
-        let engine = node.open_with_image().await;
-        lifecycle(&node, &engine).await.expect("the lifecycle");
-        assert_eq!(fs::read_to_string(&starts).expect("started"), "\n", "it was started once");
-        node.assert_nothing_left(engine).await;
+        assert_started_once(node, &cases).await;
     });
 }
 
