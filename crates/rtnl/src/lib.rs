@@ -5,7 +5,7 @@
 //! that it was opened in, whatever namespace its user is in later.
 //!
 //! Sources: netlink(7), rtnetlink(7), `linux/if_link.h`, `linux/if_addr.h`, `linux/rtnetlink.h`,
-//! `linux/neighbour.h`, `linux/netfilter/nf_tables.h`.
+//! `linux/neighbour.h`, `linux/netfilter/nf_tables.h`, `linux/wireguard.h`.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -22,6 +22,7 @@ mod route;
 pub mod subnet;
 mod traffic;
 mod vxlan;
+mod wireguard;
 
 pub use address::{Address, add_address, add_route, add_tentative_address, addresses, delete_address};
 pub use change::{BridgePort, Change, PortVlan, delete_by_index, flags};
@@ -41,6 +42,7 @@ pub use route::{
 };
 pub use traffic::{TokenBucket, redirect, token_bucket};
 pub use vxlan::Vxlan;
+pub use wireguard::{Wireguard, WireguardKey, WireguardLink, WireguardPeer};
 
 /// Maximum length of a link name (`IFNAMSIZ` without the final zero).
 pub const NAME_MAX: usize = 15;

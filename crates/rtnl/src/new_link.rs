@@ -102,6 +102,8 @@ pub enum Kind<'a> {
         /// UDP port of all endpoints.
         port: u16,
     },
+    /// WireGuard (Linux 5.6), without a key and without peers.
+    Wireguard,
 }
 
 impl Kind<'_> {
@@ -118,6 +120,7 @@ impl Kind<'_> {
             Self::Ifb => "ifb",
             Self::Vrf { .. } => "vrf",
             Self::Vxlan { .. } => "vxlan",
+            Self::Wireguard => "wireguard",
         }
     }
 }
@@ -188,7 +191,7 @@ impl<'a> NewLink<'a> {
             Kind::Vlan { id } => m.nest(IFLA_INFO_DATA, |m| m.bytes(IFLA_VLAN_ID, &id.to_ne_bytes())),
             Kind::Vrf { table } => m.nest(IFLA_INFO_DATA, |m| m.number(IFLA_VRF_TABLE, *table)),
             Kind::Vxlan { id, local, port } => m.nest(IFLA_INFO_DATA, |m| vxlan::attributes(m, *id, *local, *port)),
-            Kind::Bridge { .. } | Kind::Dummy | Kind::Ifb => {}
+            Kind::Bridge { .. } | Kind::Dummy | Kind::Ifb | Kind::Wireguard => {}
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 /// An IPv4 or IPv6 subnet, or an address within one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Subnet {
     /// Address, with host bits if it is one within a subnet.

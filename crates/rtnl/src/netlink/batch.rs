@@ -10,7 +10,7 @@ const NESTED: u16 = 1 << 15;
 /// Messages that are sent to the kernel in one system call.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    pub(super) buffer: Vec<u8>,
+    pub(crate) buffer: Vec<u8>,
     /// Offset of each message.
     pub(super) starts: Vec<usize>,
 }

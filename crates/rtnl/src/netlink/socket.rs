@@ -83,6 +83,11 @@ impl Socket {
         Ok(socket)
     }
 
+    /// Opens a socket for generic netlink, in the network namespace of the calling thread.
+    pub fn generic() -> io::Result<Self> {
+        Self::open(Some(rustix::net::netlink::GENERIC))
+    }
+
     fn open(protocol: Option<Protocol>) -> io::Result<Self> {
         let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         bind(&fd, &SocketAddrNetlink::new(0, 0))?;

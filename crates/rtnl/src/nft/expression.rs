@@ -147,6 +147,21 @@ pub fn destination_type(m: &mut Batch) {
     });
 }
 
+/// Ends the rule unless the route to the packet's source leads through another link than the one that it arrived at, or
+/// there is none (`fib saddr . iif oif missing`).
+pub fn source_route_missing(m: &mut Batch) {
+    const OIF: u32 = 1;
+    const SADDR: u32 = 1;
+    const IIF: u32 = 8;
+    const PRESENT: u32 = 32;
+    expression(m, "fib", |m| {
+        m.big_endian(1, FIRST);
+        m.big_endian(2, OIF);
+        m.big_endian(3, SADDR | IIF | PRESENT);
+    });
+    equals(m, &[0]);
+}
+
 /// Ends the rule unless the connection's destination was translated (`ct status & dnat != 0`).
 pub fn destination_translated(m: &mut Batch) {
     const STATUS: u32 = 2;
