@@ -1,6 +1,8 @@
 //! `CNI_ARGS`: pairs of keys and values, separated by semicolons.
 
-use crate::Error;
+use serde_json::Value;
+
+use crate::{Error, Request};
 
 /// Most pairs that are accepted.
 const PAIRS_MAX: usize = 256;
@@ -42,6 +44,17 @@ pub(crate) fn mac(text: &str) -> Result<[u8; 6], Error> {
         *byte = u8::from_str_radix(part, 16).map_err(|_| invalid())?;
     }
     if parts.next().is_some() { Err(invalid()) } else { Ok(mac) }
+}
+
+/// Returns the MAC address that `runtimeConfig`, `args` or `CNI_ARGS` request, in this order.
+pub(crate) fn requested_mac(request: &Request) -> Result<Option<[u8; 6]>, Error> {
+    let text = |section: Option<&Value>| {
+        let mac = section.and_then(|section| section.get("mac")).and_then(Value::as_str);
+        mac.filter(|mac| !mac.is_empty()).map(str::to_owned)
+    };
+    let runtime = text(request.config.get("runtimeConfig"));
+    let args = || text(request.config.get("args").and_then(|args| args.get("cni")));
+    runtime.or_else(args).or_else(|| request.mac_of_engine()).as_deref().map(mac).transpose()
 }
 
 #[cfg(test)]

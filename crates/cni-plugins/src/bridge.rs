@@ -21,10 +21,6 @@ use crate::{
     ptp::VethPair, sysctl,
 };
 
-/// Member of the configuration that permits gateways of several subnets: `overlay` sets it, whose node may get another subnet
-/// while it has pods.
-pub(crate) const KEEP_ADDRESSES: &str = "io.pinion.keepAddresses";
-
 /// State of a link that forwards (`IF_OPER_UP`).
 const STATE_UP: u8 = 6;
 /// Times between looks at the state of the port, in milliseconds.

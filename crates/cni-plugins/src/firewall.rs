@@ -82,12 +82,22 @@ fn addresses(result: &PluginResult, family: Family) -> Vec<Subnet> {
     result.ips.iter().map(|ip| ip.address).filter(|a| Family::of(a.address) == family).collect()
 }
 
+/// Reports whether a link of the node is an end of a veth pair.
+fn is_veth(name: &str) -> Result<bool, Error> {
+    let found = rtnl::link_by_name(&mut Request::node_socket()?, name).map_err(|e| Error::kernel("find", name, e))?;
+    Ok(found.is_some_and(|link| link.kind == "veth"))
+}
+
 pub(crate) fn add(request: &Request) -> Result<PluginResult, Error> {
     let (options, policy) = Options::parse(request)?;
     let result = request.required_previous()?;
     let bridge = result.interfaces.first().map(|interface| interface.name.as_str()).unwrap_or_default();
     if policy != Policy::Open && !rtnl::valid_name(bridge) {
         return Err(Error::config("prevResult", "has no interface, which the ingress policy needs"));
+    }
+    if policy != Policy::Open && is_veth(bridge)? {
+        let reason = format!("separates bridges, but {bridge} is an end of a veth pair: no bridge connects the pod");
+        return Err(Error::config("ingressPolicy", reason));
     }
     for family in [Family::V4, Family::V6] {
         let addresses = addresses(&result, family);

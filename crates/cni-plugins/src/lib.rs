@@ -58,7 +58,6 @@ mod vrf;
 
 pub use error::Error;
 pub use nft_socket::NftSocket;
-pub use overlay::bridge_name as overlay_bridge;
 pub use plugin::PluginType;
 pub use request::{Attachment, Request};
 pub use result::{Dns, Interface, Ip, PluginResult, Route, VERSIONS};

@@ -82,35 +82,108 @@ pub(crate) fn single(address: IpAddr) -> Subnet {
 
 pub(crate) fn add(request: &Request) -> Result<PluginResult, Error> {
     let options: Options = request.options()?;
-    if !address_management::is_configured(request) {
-        return Err(Error::config("ipam", "missing"));
-    }
-    address_management::around(request, |managed| {
-        let mut result = managed.unwrap_or_default();
-        let gateways = gateways(&result)?;
-        let addresses: Vec<Subnet> = result.ips.iter().map(|ip| ip.address).collect();
-        sysctl::forward(&addresses)?;
-        for ip in &mut result.ips {
-            ip.interface = Some(1);
+    let pair = RoutedPair { mtu: options.mtu, mac: None, masquerades: options.masquerades, detects_duplicates: true };
+    pair.add(request)
+}
+
+/// A veth pair between whose ends the node routes.
+pub(crate) struct RoutedPair {
+    /// Zero for the kernel's default.
+    pub(crate) mtu: u32,
+    /// MAC address of the pod's end.
+    pub(crate) mac: Option<[u8; 6]>,
+    /// Whether packets that leave the pod's subnet get the address of the node.
+    pub(crate) masquerades: bool,
+    /// Whether IPv6 addresses are tentative until the kernel has looked for duplicates, which takes one to two seconds.
+    pub(crate) detects_duplicates: bool,
+}
+
+impl RoutedPair {
+    /// Attaches the pod, with addresses from the address management of the request, which must be configured.
+    pub(crate) fn add(&self, request: &Request) -> Result<PluginResult, Error> {
+        if !address_management::is_configured(request) {
+            return Err(Error::config("ipam", "missing"));
         }
-        let mut socket = Request::node_socket()?;
-        let pair = VethPair { mtu: options.mtu, mac: None, master: None };
-        let node_end = pair.create(request, &mut socket)?;
-        let configured = configure(request, &mut socket, &node_end, &result, &gateways).and_then(|pod_end| {
-            if options.masquerades {
-                masquerade::add(request, &addresses)?;
+        address_management::around(request, |managed| {
+            let mut result = managed.unwrap_or_default();
+            let gateways = gateways(&result)?;
+            let addresses: Vec<Subnet> = result.ips.iter().map(|ip| ip.address).collect();
+            sysctl::forward(&addresses)?;
+            for ip in &mut result.ips {
+                ip.interface = Some(1);
             }
-            Ok(pod_end)
-        });
-        let pod_end = configured.inspect_err(|_| link::undo(request))?;
-        let node = Interface { name: node_end.name.clone(), mac: node_end.mac_text(), ..Interface::default() };
-        result.interfaces = vec![node, link::pod_interface(request, &pod_end)];
-        let dns = request.dns()?;
-        if !dns.is_empty() {
-            result.dns = dns;
+            let mut socket = Request::node_socket()?;
+            let pair = VethPair { mtu: self.mtu, mac: self.mac, master: None };
+            let node_end = pair.create(request, &mut socket)?;
+            if !self.detects_duplicates {
+                // The node cannot look for neighbours on the link while the link-local address is tentative.
+                sysctl::write_if_present(&format!("ipv6/conf/{}/accept_dad", node_end.name), "0")
+                    .inspect_err(|_| link::undo(request))?;
+            }
+            let configured = self.configure(request, &mut socket, &node_end, &result, &gateways).and_then(|pod_end| {
+                if self.masquerades {
+                    masquerade::add(request, &addresses)?;
+                }
+                Ok(pod_end)
+            });
+            let pod_end = configured.inspect_err(|_| link::undo(request))?;
+            let node = Interface { name: node_end.name.clone(), mac: node_end.mac_text(), ..Interface::default() };
+            result.interfaces = vec![node, link::pod_interface(request, &pod_end)];
+            let dns = request.dns()?;
+            if !dns.is_empty() {
+                result.dns = dns;
+            }
+            Ok(result)
+        })
+    }
+
+    /// Configures both ends: the pod reaches everything but the gateway through the gateway.
+    fn configure(
+        &self,
+        request: &Request,
+        socket: &mut Socket,
+        node_end: &Link,
+        result: &PluginResult,
+        gateways: &[(Subnet, IpAddr)],
+    ) -> Result<Link, Error> {
+        let (mut setup, name, pairs) = (Setup::of(result, 1), request.interface.clone(), gateways.to_vec());
+        if !self.detects_duplicates {
+            setup.sysctls.push((format!("ipv6/conf/{name}/accept_dad"), "0"));
         }
-        Ok(result)
-    })
+        let pod_end = pod::visit(request.namespace()?, move |socket| {
+            let link = setup.apply_here(socket, &name)?;
+            let mut batch = Batch::new();
+            for (address, gateway) in pairs {
+                let subnet = address.masked();
+                Route::any(subnet, link.index).delete(&mut batch);
+                let source = Some(address.address);
+                let to_gateway =
+                    Route { source, scope: rtnl::SCOPE_LINK, ..Route::new(single(gateway), None, link.index) };
+                // The pod may be attached to the network twice.
+                to_gateway.add(&mut batch, AddRoute::Append);
+                Route { source, ..Route::new(subnet, Some(gateway), link.index) }.add(&mut batch, AddRoute::Append);
+            }
+            socket.request(batch).map_err(|e| Error::kernel("replace routes of", format!("{name} in the pod"), e))?;
+            Ok(link)
+        })?;
+        let mut batch = Batch::new();
+        for (address, gateway) in gateways {
+            if self.detects_duplicates {
+                rtnl::add_tentative_address(&mut batch, node_end.index, single(*gateway));
+            } else {
+                rtnl::add_address(&mut batch, node_end.index, single(*gateway));
+            }
+            let route = Route { scope: rtnl::SCOPE_HOST, ..Route::new(single(address.address), None, node_end.index) };
+            // The link of a pod that had the address before may still exist, with its namespace.
+            route.add(&mut batch, AddRoute::Replace);
+        }
+        let fail = |refusal| Error::kernel("set up", &node_end.name, refusal);
+        let refusals = socket.request_each(batch).map_err(fail)?;
+        match refusals.into_iter().find(|refusal| refusal.errno != Errno::EXIST) {
+            Some(refusal) => Err(fail(refusal)),
+            None => Ok(pod_end),
+        }
+    }
 }
 
 fn gateways(result: &PluginResult) -> Result<Vec<(Subnet, IpAddr)>, Error> {
@@ -119,44 +192,6 @@ fn gateways(result: &PluginResult) -> Result<Vec<(Subnet, IpAddr)>, Error> {
         Ok((ip.address, ip.gateway.ok_or_else(missing)?))
     };
     result.ips.iter().map(pair).collect()
-}
-
-/// Configures both ends: the pod reaches everything but the gateway through the gateway.
-fn configure(
-    request: &Request,
-    socket: &mut Socket,
-    node_end: &Link,
-    result: &PluginResult,
-    gateways: &[(Subnet, IpAddr)],
-) -> Result<Link, Error> {
-    let (setup, name, pairs) = (Setup::of(result, 1), request.interface.clone(), gateways.to_vec());
-    let pod_end = pod::visit(request.namespace()?, move |socket| {
-        let link = setup.apply_here(socket, &name)?;
-        let mut batch = Batch::new();
-        for (address, gateway) in pairs {
-            let subnet = address.masked();
-            Route::any(subnet, link.index).delete(&mut batch);
-            let source = Some(address.address);
-            let to_gateway = Route { source, scope: rtnl::SCOPE_LINK, ..Route::new(single(gateway), None, link.index) };
-            to_gateway.add(&mut batch, AddRoute::New);
-            Route { source, ..Route::new(subnet, Some(gateway), link.index) }.add(&mut batch, AddRoute::New);
-        }
-        socket.request(batch).map_err(|e| Error::kernel("replace routes of", format!("{name} in the pod"), e))?;
-        Ok(link)
-    })?;
-    let mut batch = Batch::new();
-    for (address, gateway) in gateways {
-        rtnl::add_tentative_address(&mut batch, node_end.index, single(*gateway));
-        let route = Route { scope: rtnl::SCOPE_HOST, ..Route::new(single(address.address), None, node_end.index) };
-        // The link of a pod that had the address before may still exist, with its namespace.
-        route.add(&mut batch, AddRoute::Replace);
-    }
-    let fail = |refusal| Error::kernel("set up", &node_end.name, refusal);
-    let refusals = socket.request_each(batch).map_err(fail)?;
-    match refusals.into_iter().find(|refusal| refusal.errno != Errno::EXIST) {
-        Some(refusal) => Err(fail(refusal)),
-        None => Ok(pod_end),
-    }
 }
 
 pub(crate) fn delete(request: &Request) -> Result<(), Error> {

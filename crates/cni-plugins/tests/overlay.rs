@@ -87,6 +87,15 @@ fn pods_of_two_nodes_reach_each_other() {
         assert_eq!(request("n2-pod", "[fd44:0:0:1::2]:80").as_deref(), Some("fd44:0:0:2::2"));
         serve("n2", "192.0.2.2:81");
         assert_eq!(request("n1-pod", "192.0.2.2:81").as_deref(), Some("192.0.2.1"));
+        // The node routes between its own pods, and back to one that is translated to itself; nothing waits for duplicate detection.
+        let way = nodes[0].pod_shell("ip route");
+        assert!(way.contains("10.244.1.0/24 via 10.244.1.1") && way.contains("default via 10.244.1.1"), "{way}");
+        assert_eq!(nodes[0].shell("ip -o link show type bridge").trim(), "");
+        assert!(!nodes[0].shell("ip -6 addr").contains("tentative"));
+        // CHECK sees a pod that the node has no route to.
+        nodes[1].shell("ip route del 10.244.2.2");
+        let failure = chain.run(&nodes[1], &own_programs(), "CHECK", &results[1]).unwrap_err();
+        assert!(failure.message.contains("route to 10.244.2.2 does not exist"), "{failure:?}");
         // CHECK sees a connection that an administrator broke, and the next pod repairs it.
         nodes[0].shell("ip route del 10.244.2.0/24");
         let failure = chain.run(&nodes[0], &own_programs(), "CHECK", &results[0]).unwrap_err();
@@ -115,16 +124,19 @@ fn a_node_without_a_subnet_is_not_ready() {
         etcd["etcd"] = json!({"endpoints": ["http://192.0.2.1:2379"]});
         let mut section = overlay();
         section["ipam"] = json!({"type": "host-local", "subnet": "10.1.0.0/24"});
+        let mut unknown = overlay();
+        unknown["encrpyted"] = true.into();
         for (config, code, expected) in [
             (foreign, 7, "nodes: has no address of this node"),
             (etcd, 11, "this node has no subnet yet"),
             (section, 7, "the overlay has the subnet"),
+            (unknown, 7, "encrpyted: is unknown; members of an overlay are"),
         ] {
             let failure = Chain::new(vec![config]).add(&node, &own_programs()).unwrap_err();
             assert_eq!(failure.code, code, "{failure:?}");
             assert!(failure.message.contains(expected), "{failure:?}");
         }
-        assert!(!node.shell("ip -o link").contains("pinbr"));
+        assert!(!node.shell("ip -o link").contains("veth"));
     });
 }
 

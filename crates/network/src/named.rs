@@ -24,7 +24,7 @@ pub(crate) use choice::{interface, parse_mac, selection};
 pub use definition::{AddressPool, NetworkDefinition};
 pub(crate) use definition::{is_hex_id, list_name, new_id, now};
 pub use driver::Driver;
-pub(crate) use options::{Options, OverlaySettings, SUBNET_LENGTH, VNI};
+pub(crate) use options::{ENCRYPTED, Options, OverlaySettings, SUBNET_LENGTH, VNI};
 pub(crate) use overlay_store::OverlayStore;
 pub use pools::DEFAULT_POOLS;
 pub(crate) use pools::{Pools, random, unique_local};

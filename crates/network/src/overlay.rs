@@ -126,10 +126,13 @@ impl Inner {
     }
 
     fn add_overlay(&self, overlays: &mut Vec<Settings>, settings: Settings) {
-        match overlays.iter().find(|other| other.name == settings.name || other.id == settings.id) {
+        match overlays.iter().find(|other| other.name == settings.name || clash(other, &settings)) {
             Some(other) if *other == settings => {}
             Some(other) => {
-                let reason = format!("vni {} or the name is also that of the network {}", settings.id, other.name);
+                let reason = match other.name == settings.name {
+                    true => "another configuration has the name".to_owned(),
+                    false => conflict(&settings, other),
+                };
                 self.agent_states.fail(&format!("{} (another one)", settings.name), &reason);
             }
             None => overlays.push(settings),
@@ -144,6 +147,21 @@ impl Inner {
             Ok(()) if self.agent_states.succeed(network) => self.query_plugins().await,
             Ok(()) => {}
         }
+    }
+}
+
+/// Reports whether one node cannot have both overlays.
+fn clash(one: &Settings, other: &Settings) -> bool {
+    one.id == other.id || one.encrypted && other.encrypted && one.port == other.port
+}
+
+fn conflict(settings: &Settings, other: &Settings) -> String {
+    match settings.id == other.id {
+        true => format!("vni {} is that of the network {} of this node", settings.id, other.name),
+        false => format!(
+            "port {} is that of the encrypted network {} of this node; choose another vni or port",
+            settings.port, other.name
+        ),
     }
 }
 
@@ -162,9 +180,9 @@ impl Inner {
         let subnets = Keys::new(settings, etcd).subnets_of(0);
         Overlay::new(settings.definition(node, subnets)).map_err(|error| error.to_string())?;
         let others = self.overlays(&HashSet::new()).overlays;
-        match others.iter().find(|other| other.id == settings.id && other.name != settings.name) {
+        match others.iter().find(|other| other.name != settings.name && clash(other, settings)) {
             None => Ok(()),
-            Some(other) => Err(format!("vni {} is that of the network {} of this node", settings.id, other.name)),
+            Some(other) => Err(conflict(settings, other)),
         }
     }
 }

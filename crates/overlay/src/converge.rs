@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::{
     Error, Overlay, Peers,
+    encryption::Tunnel,
     endpoint::{self, endpoint_mac, endpoint_name},
     rules,
 };
@@ -43,13 +44,25 @@ pub struct Converged {
 pub fn converge(socket: &mut Socket, overlay: &Overlay, peers: &Peers) -> Result<Converged, Error> {
     let link = endpoint::ensure(socket, overlay)?;
     let name = endpoint_name(overlay.id);
+    let mut tunnel = overlay.encrypted.then(Tunnel::open).transpose()?;
+    if let Some(tunnel) = &mut tunnel {
+        tunnel.ensure_key(overlay, &link)?;
+    }
     let addresses = address_changes(socket, overlay, link.index)?;
     let mut changes = apply(socket, addresses, "set addresses of", &name)?;
-    endpoint::set_up(socket, &link)?;
+    endpoint::set_up(socket, overlay, &link)?;
     let routes = route_changes(socket, overlay, peers, link.index)?;
     changes += apply(socket, routes, "set routes of", &name)?;
-    let neighbors = neighbor_changes(socket, overlay, peers, link.index)?;
-    changes += apply(socket, neighbors, "set neighbours of", &name)?;
+    changes += match &mut tunnel {
+        Some(tunnel) => {
+            let peers = tunnel.changes(overlay, peers, &link)?;
+            tunnel.apply(&peers, &link)?
+        }
+        None => {
+            let neighbors = neighbor_changes(socket, overlay, peers, link.index)?;
+            apply(socket, neighbors, "set neighbours of", &name)?
+        }
+    };
     changes += rules::set(socket, overlay)?;
     Ok(Converged { mtu: link.mtu, changes })
 }
@@ -62,7 +75,10 @@ pub fn differences(socket: &mut Socket, overlay: &Overlay, peers: &Peers) -> Res
     let Some(link) = endpoint::current(socket, overlay)? else { return Ok(1) };
     let addresses = address_changes(socket, overlay, link.index)?.len();
     let routes = route_changes(socket, overlay, peers, link.index)?.len();
-    let neighbors = neighbor_changes(socket, overlay, peers, link.index)?.len();
+    let neighbors = match overlay.encrypted {
+        true => Tunnel::open()?.changes(overlay, peers, &link)?.count(),
+        false => neighbor_changes(socket, overlay, peers, link.index)?.len(),
+    };
     Ok(addresses + routes + neighbors + usize::from(!rules::is_current(socket, overlay)?))
 }
 
@@ -82,7 +98,7 @@ pub fn endpoint_mtu(socket: &mut Socket, overlay: &Overlay) -> Result<Option<u32
 /// # Errors
 /// [`Error::Kernel`]; call it again.
 pub fn remove(socket: &mut Socket, id: u32, name: &str) -> Result<(), Error> {
-    if let Some(link) = endpoint::find(socket, &endpoint_name(id))?.filter(|link| link.kind == "vxlan") {
+    if let Some(link) = endpoint::find(socket, &endpoint_name(id))?.filter(endpoint::is_tunnel) {
         if !link.alias.is_empty() && link.alias != name {
             return Ok(());
         }
@@ -130,19 +146,25 @@ fn routes(socket: &mut Socket) -> Result<Vec<Route>, Error> {
 struct RouteKey {
     to: Subnet,
     gateway: Option<IpAddr>,
+    is_unreachable: bool,
 }
 
 fn route_changes(socket: &mut Socket, overlay: &Overlay, peers: &Peers, link: u32) -> Result<Changes, Error> {
     let subnets = peers.iter().flat_map(|peer| &peer.subnets);
+    // WireGuard chooses the peer by the destination.
+    let gateway = |subnet: &Subnet| (!overlay.encrypted).then(|| address_of(subnet));
     let mut needed: HashSet<RouteKey> =
-        subnets.map(|subnet| RouteKey { to: *subnet, gateway: Some(address_of(subnet)) }).collect();
-    needed.extend(overlay.networks.iter().map(|network| RouteKey { to: *network, gateway: None }));
+        subnets.map(|subnet| RouteKey { to: *subnet, gateway: gateway(subnet), is_unreachable: false }).collect();
+    let unknown = |network: &Subnet| RouteKey { to: *network, gateway: None, is_unreachable: true };
+    needed.extend(overlay.networks.iter().map(unknown));
     let is_ours = |route: &&Route| {
         let is_to_peer = route.link == link && route.protocol == PROTOCOL && route.table == TABLE_MAIN;
         is_to_peer && route.kind != UNREACHABLE || is_unreachable_of(route, overlay.id)
     };
     let all = routes(socket)?;
-    let present = all.iter().filter(is_ours).map(|route| RouteKey { to: route.to, gateway: route.gateway }).collect();
+    let key =
+        |route: &Route| RouteKey { to: route.to, gateway: route.gateway, is_unreachable: route.kind == UNREACHABLE };
+    let present = all.iter().filter(is_ours).map(key).collect();
     let mut changes = Changes::default();
     let (stale, missing) = compare(&present, &needed);
     for key in stale {
@@ -156,16 +178,11 @@ fn route_changes(socket: &mut Socket, overlay: &Overlay, peers: &Peers, link: u3
 
 impl RouteKey {
     fn route(self, overlay: &Overlay, link: u32) -> Route {
-        let route = Route { protocol: PROTOCOL, is_on_link: true, ..Route::new(self.to, self.gateway, link) };
-        match self.gateway {
-            Some(_) => route,
-            None => Route {
-                link: 0,
-                is_on_link: false,
-                kind: UNREACHABLE,
-                priority: UNREACHABLE_PRIORITY + overlay.id,
-                ..route
-            },
+        let is_on_link = self.gateway.is_some();
+        let route = Route { protocol: PROTOCOL, is_on_link, ..Route::new(self.to, self.gateway, link) };
+        match self.is_unreachable {
+            false => route,
+            true => Route { link: 0, kind: UNREACHABLE, priority: UNREACHABLE_PRIORITY + overlay.id, ..route },
         }
     }
 }

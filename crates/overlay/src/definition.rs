@@ -9,6 +9,17 @@ use crate::Error;
 
 /// UDP port that IANA assigned to VXLAN.
 pub const PORT: u16 = 4789;
+/// Ports of encrypted overlays, each of which needs one of its own on a node: above those that the kernel gives to sockets
+/// by default (`net.ipv4.ip_local_port_range`).
+const ENCRYPTED_PORTS: std::ops::RangeInclusive<u16> = 61_000..=65_535;
+
+/// Returns the UDP port of an overlay unless it is configured.
+#[must_use]
+pub fn default_port(id: u32, encrypted: bool) -> u16 {
+    let (first, last) = (*ENCRYPTED_PORTS.start(), *ENCRYPTED_PORTS.end());
+    let offset = u16::try_from(id % u32::from(last - first)).unwrap_or_default();
+    if encrypted { first + offset } else { PORT }
+}
 /// VXLAN network identifiers have 24 bits.
 const ID_MAX: u32 = (1 << 24) - 1;
 /// Shortest MTU that IPv6 permits on a link (RFC 8200, section 5), and the shortest here for both families.
@@ -34,6 +45,9 @@ pub struct Definition {
     pub mtu: Option<u32>,
     /// Whether packets of pods that leave the network get the address of the node.
     pub masquerades: bool,
+    /// Whether packets between nodes are encrypted, by WireGuard.
+    #[serde(default)]
+    pub encrypted: bool,
 }
 
 /// An overlay on this node.
@@ -47,6 +61,7 @@ pub struct Overlay {
     pub(crate) subnets: Vec<Subnet>,
     pub(crate) mtu: Option<u32>,
     pub(crate) masquerades: bool,
+    pub(crate) encrypted: bool,
 }
 
 impl Overlay {
@@ -55,7 +70,7 @@ impl Overlay {
     /// # Errors
     /// [`Error::Config`] with the value that is not valid.
     pub fn new(definition: Definition) -> Result<Self, Error> {
-        let Definition { name, id, port, node, networks, subnets, mtu, masquerades } = definition;
+        let Definition { name, id, port, node, networks, subnets, mtu, masquerades, encrypted } = definition;
         if id == 0 || id > ID_MAX {
             return Err(Error::config("vni", format!("{id} is not from 1 to {ID_MAX}")));
         }
@@ -73,7 +88,7 @@ impl Overlay {
         if let Some(network) = networks.iter().find(|network| network.contains(node)) {
             return Err(Error::config("network", format!("{network} contains the address of the node, {node}")));
         }
-        Ok(Self { name, id, port, node, networks, subnets, mtu, masquerades })
+        Ok(Self { name, id, port, node, networks, subnets, mtu, masquerades, encrypted })
     }
 
     /// Returns the address ranges of the whole network.
@@ -100,9 +115,11 @@ impl Overlay {
         self.id
     }
 
-    /// Returns the bytes that the tunnel adds to each packet: Ethernet, VXLAN and UDP headers, and the outer IP header.
+    /// Returns the bytes that the tunnel adds to each packet: Ethernet and VXLAN headers, or header and authentication tag of
+    /// WireGuard; the UDP header, and the outer IP header.
     pub(crate) fn overhead(&self) -> u32 {
-        14 + 8 + 8 + if self.node.is_ipv4() { 20 } else { 40 }
+        let tunnel = if self.encrypted { 16 + 16 } else { 14 + 8 };
+        tunnel + 8 + if self.node.is_ipv4() { 20 } else { 40 }
     }
 }
 
@@ -159,6 +176,7 @@ pub(crate) mod tests {
             subnets: vec!["10.244.1.0/24".parse().unwrap(), "fd44:0:0:1::/64".parse().unwrap()],
             mtu: None,
             masquerades: true,
+            encrypted: false,
         }
     }
 

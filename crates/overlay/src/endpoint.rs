@@ -39,8 +39,8 @@ pub(crate) fn ensure(socket: &mut Socket, overlay: &Overlay) -> Result<Link, Err
     let name = endpoint_name(overlay.id);
     let mtu = mtu(socket, overlay)?;
     if let Some(link) = find(socket, &name)? {
-        if link.kind != "vxlan" {
-            let reason = format!("a link of this name exists and is of kind {:?}, not vxlan; rename it", link.kind);
+        if !is_tunnel(&link) {
+            let reason = format!("a link of this name exists and is of kind {:?}; rename it", link.kind);
             return Err(Error::config(name, reason));
         }
         if !link.alias.is_empty() && link.alias != overlay.name {
@@ -48,7 +48,7 @@ pub(crate) fn ensure(socket: &mut Socket, overlay: &Overlay) -> Result<Link, Err
                 format!("{} is that of the network {}; every network needs one of its own", overlay.id, link.alias);
             return Err(Error::config("vni", reason));
         }
-        if link.variant == Variant::Vxlan(required(overlay)) {
+        if is_suitable(&link, overlay) {
             return adapt(socket, overlay, link, mtu);
         }
         delete(socket, &link)?;
@@ -61,12 +61,24 @@ pub(crate) fn ensure(socket: &mut Socket, overlay: &Overlay) -> Result<Link, Err
 /// Returns the endpoint if it is what it must be.
 pub(crate) fn current(socket: &mut Socket, overlay: &Overlay) -> Result<Option<Link>, Error> {
     let mtu = mtu(socket, overlay)?;
-    let is_current = |link: &Link| {
-        let mac = endpoint_mac(overlay.id, overlay.node);
-        let is_ours = link.kind == "vxlan" && link.variant == Variant::Vxlan(required(overlay));
-        is_ours && link.mac == mac && link.mtu == mtu && link.alias == overlay.name && link.flags & UP != 0
-    };
+    let is_current = |link: &Link| is_suitable(link, overlay) && is_adapted(link, overlay, mtu) && link.flags & UP != 0;
     Ok(find(socket, &endpoint_name(overlay.id))?.filter(is_current))
+}
+
+/// Reports whether a link is of a kind that endpoints have.
+pub(crate) fn is_tunnel(link: &Link) -> bool {
+    ["vxlan", "wireguard"].contains(&&*link.kind)
+}
+
+/// Reports whether a link is what cannot be changed later.
+fn is_suitable(link: &Link, overlay: &Overlay) -> bool {
+    if overlay.encrypted { link.kind == "wireguard" } else { link.variant == Variant::Vxlan(required(overlay)) }
+}
+
+/// Reports whether a link has the attributes that can be changed. WireGuard has no MAC address.
+fn is_adapted(link: &Link, overlay: &Overlay, mtu: u32) -> bool {
+    let has_mac = overlay.encrypted || link.mac == endpoint_mac(overlay.id, overlay.node);
+    has_mac && link.mtu == mtu && link.alias == overlay.name
 }
 
 fn required(overlay: &Overlay) -> Vxlan {
@@ -97,8 +109,14 @@ fn mtu(socket: &mut Socket, overlay: &Overlay) -> Result<u32, Error> {
 }
 
 fn create(socket: &mut Socket, overlay: &Overlay, name: &str, mtu: u32) -> Result<(), Error> {
-    let kind = Kind::Vxlan { id: overlay.id, local: overlay.node, port: overlay.port };
-    let mac = Some(endpoint_mac(overlay.id, overlay.node));
+    let (kind, mac) = match overlay.encrypted {
+        true => (Kind::Wireguard, None),
+        false => (
+            Kind::Vxlan { id: overlay.id, local: overlay.node, port: overlay.port },
+            Some(endpoint_mac(overlay.id, overlay.node)),
+        ),
+    };
+    let module = kind.name();
     let mut batch = Batch::new();
     NewLink { mac, mtu: Some(mtu), ..NewLink::new(name, kind) }.add(&mut batch);
     disable_ipv6_address_generation(&mut batch, name);
@@ -106,7 +124,7 @@ fn create(socket: &mut Socket, overlay: &Overlay, name: &str, mtu: u32) -> Resul
     for refusal in refusals {
         match (refusal.index, refusal.errno) {
             (0, Errno::OPNOTSUPP) => {
-                return Err(Error::Unsupported { operation: "create", object: name.into(), module: "vxlan" });
+                return Err(Error::Unsupported { operation: "create", object: name.into(), module });
             }
             (0, Errno::EXIST) if find(socket, name)?.is_none() => {
                 let reason = format!("another link uses VXLAN {} on port {}", overlay.id, overlay.port);
@@ -124,26 +142,32 @@ fn create(socket: &mut Socket, overlay: &Overlay, name: &str, mtu: u32) -> Resul
 
 /// Corrects the name of the network, MAC address and MTU of an endpoint, which can be changed while it is in use.
 fn adapt(socket: &mut Socket, overlay: &Overlay, mut link: Link, mtu: u32) -> Result<Link, Error> {
-    let mac = endpoint_mac(overlay.id, overlay.node);
-    if link.mac == mac && link.mtu == mtu && link.alias == overlay.name {
+    if is_adapted(&link, overlay, mtu) {
         return Ok(link);
     }
+    let mac = (!overlay.encrypted).then(|| endpoint_mac(overlay.id, overlay.node));
     let mut batch = Batch::new();
-    Change { alias: Some(&overlay.name), mac: Some(&mac), mtu: Some(mtu), ..Change::default() }
+    Change { alias: Some(&overlay.name), mac: mac.as_ref().map(|mac| &mac[..]), mtu: Some(mtu), ..Change::default() }
         .of(&mut batch, link.index);
     socket.request(batch).map_err(|refusal| Error::kernel("change", &link.name, refusal))?;
-    (link.mac, link.mtu) = (mac.to_vec(), mtu);
+    link.mtu = mtu;
     Ok(link)
 }
 
 /// Sets the endpoint up.
-pub(crate) fn set_up(socket: &mut Socket, link: &Link) -> Result<(), Error> {
+pub(crate) fn set_up(socket: &mut Socket, overlay: &Overlay, link: &Link) -> Result<(), Error> {
     if link.flags & UP != 0 {
         return Ok(());
     }
     let mut batch = Batch::new();
     Change::flag(UP, true).of(&mut batch, link.index);
-    socket.request(batch).map_err(|refusal| Error::kernel("set up", &link.name, refusal))
+    socket.request(batch).map_err(|refusal| match refusal.errno {
+        Errno::ADDRINUSE => {
+            let reason = format!("{} is in use on this node; set it to another one on all nodes", overlay.port);
+            Error::config("port", reason)
+        }
+        _ => Error::kernel("set up", &link.name, refusal),
+    })
 }
 
 pub(crate) fn find(socket: &mut Socket, name: &str) -> Result<Option<Link>, Error> {

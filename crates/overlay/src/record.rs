@@ -139,7 +139,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path().join("overlay");
         assert!(Record::read(&directory, "n").unwrap().is_none());
-        let peer = Peer { node: "192.0.2.2".parse().unwrap(), subnets: vec!["10.244.2.0/24".parse().unwrap()] };
+        let peer =
+            Peer { node: "192.0.2.2".parse().unwrap(), subnets: vec!["10.244.2.0/24".parse().unwrap()], key: None };
         let record = Record { definition: definition(), peers: vec![peer], lease: 7, renewed: boot_time() };
         record.write(&directory, "n").unwrap();
         assert_eq!(Record::read(&directory, "n").unwrap(), Some(record));

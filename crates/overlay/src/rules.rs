@@ -73,6 +73,9 @@ enum Rule {
     /// Packets for a tunnel port are dropped unless they arrived by the link of the node's address: no pod can send frames to
     /// endpoints of other nodes, or of its own.
     Guard { link: String, port: u16 },
+    /// Packets from addresses of an encrypted network are dropped unless they arrived by the link that leads to the address:
+    /// that of the pod, or the tunnel. So nothing that is not encrypted passes for a packet of a pod.
+    Authentic(Subnet),
 }
 
 impl Rule {
@@ -81,6 +84,7 @@ impl Rule {
             Self::Leaves(network) => format!("leaves {network}"),
             Self::Enters { network, endpoint } => format!("enters {network} by {endpoint}"),
             Self::Guard { link, port } => format!("tunnel port {port} of {link}"),
+            Self::Authentic(network) => format!("from {network} by its link"),
         }
     }
 
@@ -102,6 +106,14 @@ impl Rule {
                 load_prefix(m, source, length, *network);
                 e::differs(m, &octets(network.network()));
                 e::masquerade(m);
+            }
+            // ip saddr NETWORK fib saddr . iif oif missing drop
+            Self::Authentic(network) => {
+                let (length, source, _) = family(m, *network);
+                load_prefix(m, source, length, *network);
+                e::equals(m, &octets(network.network()));
+                e::source_route_missing(m);
+                e::verdict(m, e::DROP, None);
             }
             // iifname != LINK udp dport PORT drop
             Self::Guard { link, port } => {
@@ -163,9 +175,15 @@ fn required(overlay: &Overlay, link: &Link) -> [Vec<Rule>; 3] {
     let endpoint = endpoint_name(overlay.id);
     let leaves = overlay.networks.iter().filter(|_| overlay.masquerades).map(|network| Rule::Leaves(*network));
     let enters = overlay.networks.iter().map(|network| Rule::Enters { network: *network, endpoint: endpoint.clone() });
-    // An address on lo names no link that packets leave through.
-    let guard = || (!link.loopback).then(|| Rule::Guard { link: link.name.clone(), port: overlay.port });
-    [leaves.chain(enters).collect(), guard().into_iter().collect(), guard().into_iter().collect()]
+    let guard = || -> Vec<Rule> {
+        match overlay.encrypted {
+            true => overlay.networks.iter().map(|network| Rule::Authentic(*network)).collect(),
+            // An address on lo names no link that packets leave through.
+            false if link.loopback => Vec::new(),
+            false => vec![Rule::Guard { link: link.name.clone(), port: overlay.port }],
+        }
+    };
+    [leaves.chain(enters).collect(), guard(), guard()]
 }
 
 /// Reports whether a chain has the rules, and whether its base chain jumps to it.

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::{
-    Definition, Error, Overlay, PORT, Peer, Peers, local_addresses, node_address,
+    Definition, Error, Overlay, Peer, Peers, default_port, local_addresses, node_address,
     peers::PEERS_MAX,
     record::{LEASE_TTL, Record, boot_time},
 };
@@ -45,6 +45,8 @@ pub struct Settings {
     pub mtu: Option<u32>,
     /// Whether packets of pods that leave the network get the address of the node.
     pub masquerades: bool,
+    /// Whether packets between nodes are encrypted.
+    pub encrypted: bool,
     /// Directory of records and locks, on tmpfs.
     pub state_directory: PathBuf,
     /// Where subnets and other nodes come from.
@@ -106,6 +108,8 @@ struct Raw {
     mtu: u32,
     #[serde(default = "enabled", rename = "ipMasq")]
     masquerades: bool,
+    #[serde(default)]
+    encrypted: bool,
     state_dir: Option<PathBuf>,
     nodes: Option<BTreeMap<IpAddr, OneOrMany<Subnet>>>,
     etcd: Option<RawEtcd>,
@@ -129,7 +133,7 @@ struct RawEtcd {
 }
 
 impl Settings {
-    /// Parses the configuration of a plugin. Members that are not those of an overlay are left to the bridge.
+    /// Parses the configuration of a plugin. Other members are left to the plugin.
     ///
     /// # Errors
     /// [`Error::Config`].
@@ -145,6 +149,9 @@ impl Settings {
         if matches!(&source, Source::Nodes(nodes) if nodes.len() > PEERS_MAX) {
             return Err(Error::config("nodes", format!("has more than {PEERS_MAX} nodes")));
         }
+        if raw.encrypted && matches!(source, Source::Nodes(_)) {
+            return Err(Error::config("encrypted", "needs \"etcd\", where the nodes publish their keys"));
+        }
         let state_directory = raw.state_dir.unwrap_or_else(|| STATE_DIRECTORY.into());
         if !state_directory.is_absolute() {
             return Err(Error::config("stateDir", format!("{} is not an absolute path", state_directory.display())));
@@ -152,11 +159,12 @@ impl Settings {
         Ok(Self {
             name: raw.name,
             id: raw.vni,
-            port: raw.port.unwrap_or(PORT),
+            port: raw.port.unwrap_or_else(|| default_port(raw.vni, raw.encrypted)),
             networks,
             node: raw.node,
             mtu: (raw.mtu > 0).then_some(raw.mtu),
             masquerades: raw.masquerades,
+            encrypted: raw.encrypted,
             state_directory,
             source,
         })
@@ -199,7 +207,7 @@ impl Settings {
         let subnets = nodes.get(&node).cloned();
         let subnets = subnets.ok_or_else(|| Error::config("nodes", format!("has no subnet for this node, {node}")))?;
         let overlay = Overlay::new(self.definition(node, subnets))?;
-        let peers = nodes.iter().map(|(node, subnets)| Peer { node: *node, subnets: subnets.clone() });
+        let peers = nodes.iter().map(|(node, subnets)| Peer { node: *node, subnets: subnets.clone(), key: None });
         let (peers, mut refused) = Peers::select(&overlay, peers);
         // What the administrator wrote is to be right as a whole, unlike what other nodes publish.
         refused.pop().map_or(Ok((overlay, peers)), Err)
@@ -217,6 +225,7 @@ impl Settings {
             subnets,
             mtu: self.mtu,
             masquerades: self.masquerades,
+            encrypted: self.encrypted,
         }
     }
 
@@ -318,7 +327,9 @@ mod tests {
         let settings = parse(json!({"etcd": {"endpoints": ["http://192.0.2.9:2379/"], "prefix": "/x/"}})).unwrap();
         let Source::Etcd(etcd) = settings.source else { panic!("etcd") };
         assert_eq!((etcd.endpoints[0].as_str(), etcd.prefix.as_str()), ("http://192.0.2.9:2379", "/x"));
-        assert_eq!((etcd.subnet_prefixes, settings.port, settings.masquerades), (vec![24], PORT, true));
+        assert_eq!((etcd.subnet_prefixes, settings.port, settings.masquerades), (vec![24], 4789, true));
+        let config = json!({"etcd": {"endpoints": ["http://192.0.2.9:2379"]}, "encrypted": true, "vni": 5000});
+        assert_eq!(parse(config).unwrap().port, 61_465);
     }
 
     #[test]
@@ -337,6 +348,7 @@ mod tests {
             (json!({"nodes": {"x": "10.244.1.0/24"}}), "configuration"),
             (json!({"vni": -1, "nodes": {}}), "configuration"),
             (json!({"nodes": {}, "stateDir": "x"}), "not an absolute path"),
+            (json!({"nodes": {}, "encrypted": true}), "needs \"etcd\""),
             (etcd(json!({"endpoints": ["192.0.2.9"]})), "is not an address such as"),
             (etcd(json!({"prefix": "x"})), "is not a path"),
             (etcd(json!({"prefix": "//"})), "is not a path"),

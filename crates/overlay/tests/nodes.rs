@@ -51,6 +51,7 @@ fn definition(node: u8) -> Definition {
         subnets: subnets(node),
         mtu: None,
         masquerades: true,
+        encrypted: false,
     }
 }
 
@@ -61,7 +62,7 @@ fn subnets(node: u8) -> Vec<rtnl::subnet::Subnet> {
 /// Configures a node with peers.
 fn configure(node: u8, definition: Definition, peers: &[u8]) -> Result<Converged, Error> {
     let peers: Vec<Peer> =
-        peers.iter().map(|n| Peer { node: IpAddr::from([192, 0, 2, *n]), subnets: subnets(*n) }).collect();
+        peers.iter().map(|n| Peer { node: IpAddr::from([192, 0, 2, *n]), subnets: subnets(*n), key: None }).collect();
     inside(&format!("n{node}"), move || {
         let overlay = Overlay::new(definition)?;
         let (peers, refused) = Peers::select(&overlay, peers);
@@ -201,7 +202,7 @@ fn what_cannot_be_is_refused() {
         assert!(error.contains("another link uses VXLAN 7 on port 4789"), "{error}");
         shell("ip -n n1 link del other; ip -n n1 link add pinion.7 type bridge");
         let error = configure(1, definition(1), &[]).unwrap_err().to_string();
-        assert!(error.contains("of kind \"bridge\", not vxlan"), "{error}");
+        assert!(error.contains("of kind \"bridge\"; rename it"), "{error}");
         assert!(shell("ip -n n1 link").contains("pinion.7"));
     });
 }
@@ -214,6 +215,7 @@ fn as_many_peers_as_there_may_be() {
             .map(|n| Peer {
                 node: IpAddr::from((0xc612_0000 + n).to_be_bytes()),
                 subnets: vec![format!("10.{}.{}.0/28", 128 + n / 256, n % 256).parse().unwrap()],
+                key: None,
             })
             .collect();
         let definition = Definition {
@@ -279,7 +281,7 @@ fn nodes_that_know_each_other_by_ipv6() {
             let definition = Definition { node: address(node), ..definition(node) };
             let converged = inside(&format!("n{node}"), move || {
                 let overlay = Overlay::new(definition).unwrap();
-                let peer = Peer { node: address(peer), subnets: subnets(peer) };
+                let peer = Peer { node: address(peer), subnets: subnets(peer), key: None };
                 converge(&mut Socket::route().unwrap(), &overlay, &Peers::select(&overlay, [peer]).0)
             });
             assert_eq!(converged.unwrap().mtu, 1430);

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use netns::Namespace;
 use rtnl::{
-    Address, Entry, Link, Route,
+    Address, Entry, Link, Route, Wireguard,
     netlink::{Refusal, Socket},
 };
 use rustix::io::Errno;
@@ -87,6 +87,15 @@ impl<'a> Snapshot<'a> {
     pub(crate) fn endpoint_of(&self, tunnel: u32, mac: [u8; 6]) -> Option<IpAddr> {
         let is_it = |entry: &&Entry| entry.is_forwarding && entry.link == tunnel && entry.mac == Some(mac);
         self.neighbors.iter().filter(is_it).find_map(|entry| entry.address)
+    }
+
+    /// Returns the address of the peer that a WireGuard link sends packets for a destination to.
+    pub(crate) fn peer_of(&self, link: u32, destination: IpAddr) -> Option<IpAddr> {
+        let mut socket = self.namespace.enter(Socket::generic).ok()?.ok()?;
+        let link = Wireguard::find(&mut socket).ok()??.get(&mut socket, link).ok()?;
+        let subnets = link.peers.values().flat_map(|peer| peer.allowed.iter().map(move |subnet| (subnet, peer)));
+        let (_, peer) = subnets.filter(|(subnet, _)| subnet.contains(destination)).max_by_key(|(s, _)| s.prefix)?;
+        peer.endpoint.map(|endpoint| endpoint.ip())
     }
 
     pub(crate) fn step(&self, found: Found) -> Step {

@@ -84,6 +84,12 @@ pub(crate) enum End {
     Node,
 }
 
+/// Describes to which peer a WireGuard link sends a packet.
+pub(crate) fn encrypted(node: &Snapshot<'_>, link: &Link, destination: IpAddr) -> Step {
+    let endpoint = node.peer_of(link.index, destination);
+    node.step(Found::Tunnel { link: link.name.clone(), vni: None, endpoint })
+}
+
 /// Follows a frame from a link of the node: through a bridge to one of its ports, or into a tunnel.
 pub(crate) fn follow(node: &Snapshot<'_>, link: &Link, mac: Option<[u8; 6]>, steps: &mut Vec<Step>) -> End {
     let mut out = link;
@@ -100,7 +106,7 @@ pub(crate) fn follow(node: &Snapshot<'_>, link: &Link, mac: Option<[u8; 6]>, ste
     }
     if let Variant::Vxlan(tunnel) = &out.variant {
         let endpoint = mac.and_then(|mac| node.endpoint_of(out.index, mac));
-        steps.push(node.step(Found::Tunnel { link: out.name.clone(), vni: tunnel.id, endpoint }));
+        steps.push(node.step(Found::Tunnel { link: out.name.clone(), vni: Some(tunnel.id), endpoint }));
     }
     End::Port(out.index)
 }

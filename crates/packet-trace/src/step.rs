@@ -68,8 +68,8 @@ pub enum Found {
     Tunnel {
         /// Link of the tunnel.
         link: String,
-        /// VXLAN network identifier.
-        vni: u32,
+        /// VXLAN network identifier; `None` for WireGuard.
+        vni: Option<u32>,
         /// Address of the other node.
         endpoint: Option<IpAddr>,
     },

@@ -109,6 +109,11 @@ impl Walk<'_> {
             return None;
         }
         let link = self.node.place.link(link).cloned()?;
+        if link.kind == "wireguard" {
+            self.steps.push(self.node.place.link_step(&link, true));
+            self.steps.push(route::encrypted(&self.node.place, &link, self.destination));
+            return Some(link.index);
+        }
         match route::follow(&self.node.place, &link, mac, &mut self.steps) {
             End::Port(port) => Some(port),
             End::Node => None,

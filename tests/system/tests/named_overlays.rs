@@ -81,7 +81,7 @@ fn refused(nodes: &[Node; 3]) {
         ("--subnet 10.9.0.0/16 shop", "another node has created it with subnet"),
         ("-o vni=7 shop", "another node has created it with vni"),
         ("--internal other", "cannot be internal"),
-        ("-o encrypted= other", "not encrypted"),
+        ("-o encrypted=7 other", "neither true nor false"),
         ("--subnet 10.9.0.0/16 --gateway 10.9.0.7 other", "each node has a part"),
         ("--subnet 10.9.0.0/28 other", "use one of 26 bits or fewer"),
         ("--subnet 192.0.2.0/25 other", "contains 192.0.2.3, an address of this node"),
@@ -91,6 +91,10 @@ fn refused(nodes: &[Node; 3]) {
             ["network", "create", "-d", "overlay"].into_iter().chain(arguments.split_whitespace()).collect();
         let outcome = nodes[2].pinion(&all);
         assert!(outcome.code != Some(0) && outcome.stderr.contains(reason), "{arguments}: {outcome:?}");
+    }
+    if nodes[2].run("ip", &["link", "add", "probe", "type", "wireguard"]).code != Some(0) {
+        let encrypted = nodes[2].pinion(&["network", "create", "-d", "overlay", "-o", "encrypted", "other"]);
+        assert!(encrypted.stderr.contains("this kernel has no wireguard"), "{encrypted:?}");
     }
     let networks = nodes[2].pinion(&["network", "ls"]).ok();
     assert!(!networks.contains("overlay"), "{networks}");

@@ -109,9 +109,9 @@ fn ensure_address(socket: &mut Socket, link: &Link, address: Subnet, options: &O
         return Ok(());
     }
     let mut batch = Batch::new();
-    let is_in_the_way = |other: &Subnet| other.overlaps(address) || ipv4 && !options.keeps_addresses;
+    let is_in_the_way = |other: &Subnet| other.overlaps(address) || ipv4;
     for other in present.into_iter().filter(is_in_the_way) {
-        if !options.replaces_address && !options.keeps_addresses {
+        if !options.replaces_address {
             let reason =
                 format!("{} has the address {other}, not {address}; set forceAddress to replace it", link.name);
             return Err(Error::config("bridge", reason));

@@ -14,8 +14,6 @@ pub(super) struct Options {
     pub(super) is_gateway: bool,
     pub(super) is_default_gateway: bool,
     pub(super) replaces_address: bool,
-    /// Whether the bridge may have gateways of several subnets.
-    pub(super) keeps_addresses: bool,
     pub(super) masquerades: bool,
     pub(super) mtu: u32,
     pub(super) hairpin: bool,
@@ -43,8 +41,6 @@ struct Raw {
     is_default_gateway: bool,
     #[serde(rename = "forceAddress")]
     replaces_address: bool,
-    #[serde(rename = "io.pinion.keepAddresses")]
-    keeps_addresses: bool,
     #[serde(rename = "ipMasq")]
     masquerades: bool,
     #[serde(rename = "ipMasqBackend")]
@@ -97,17 +93,11 @@ impl Options {
         if !matches!(raw.masquerade_backend.as_str(), "" | "iptables" | "nftables") {
             return Err(Error::config("ipMasqBackend", format!("{:?} is unknown", raw.masquerade_backend)));
         }
-        let args = request.config.get("args").and_then(|args| args.get("cni")).and_then(|cni| cni.get("mac"));
-        let args = args.and_then(|mac| mac.as_str()).filter(|mac| !mac.is_empty()).map(str::to_owned);
-        let runtime = request.config.get("runtimeConfig").and_then(|runtime| runtime.get("mac"));
-        let runtime = runtime.and_then(|mac| mac.as_str()).filter(|mac| !mac.is_empty()).map(str::to_owned);
-        let mac = runtime.or(args).or_else(|| request.mac_of_engine());
         Ok(Self {
             bridge,
             is_gateway: raw.is_gateway || raw.is_default_gateway,
             is_default_gateway: raw.is_default_gateway,
             replaces_address: raw.replaces_address,
-            keeps_addresses: raw.keeps_addresses,
             masquerades: raw.masquerades,
             mtu: raw.mtu,
             hairpin: raw.hairpin,
@@ -119,7 +109,7 @@ impl Options {
             detects_duplicates: raw.detects_duplicates,
             leaves_pod_down: raw.leaves_pod_down,
             is_isolated: raw.is_isolated,
-            mac: mac.as_deref().map(arguments::mac).transpose()?,
+            mac: arguments::requested_mac(request)?,
         })
     }
 

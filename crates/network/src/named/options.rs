@@ -18,12 +18,20 @@ const BRIDGE: [&str; 5] = [
 ];
 const MACVLAN: [&str; 4] = ["parent", "macvlan_mode", "com.docker.network.driver.mtu", "mtu"];
 const IPVLAN: [&str; 4] = ["parent", "ipvlan_mode", "com.docker.network.driver.mtu", "mtu"];
-const OVERLAY: [&str; 5] =
-    [VNI, "com.docker.network.driver.overlay.vxlanid_list", SUBNET_LENGTH, "com.docker.network.driver.mtu", "mtu"];
+const OVERLAY: [&str; 6] = [
+    VNI,
+    "com.docker.network.driver.overlay.vxlanid_list",
+    SUBNET_LENGTH,
+    ENCRYPTED,
+    "com.docker.network.driver.mtu",
+    "mtu",
+];
 /// Option of overlays: the VXLAN network identifier.
 pub(crate) const VNI: &str = "vni";
 /// Option of overlays: the length of the prefix of a node's subnet, for each subnet of the network.
 pub(crate) const SUBNET_LENGTH: &str = "subnet_length";
+/// Option of overlays: whether packets between nodes are encrypted. As with Docker it needs no value.
+pub(crate) const ENCRYPTED: &str = "encrypted";
 /// Largest VXLAN network identifier (RFC 7348).
 const VNI_MAX: u32 = (1 << 24) - 1;
 
@@ -58,6 +66,8 @@ pub(crate) struct OverlaySettings {
     pub(crate) vni: Option<u32>,
     /// Length of the prefix of a node's subnet, for each subnet of the network; empty to derive it.
     pub(crate) subnet_lengths: Vec<u8>,
+    /// Whether packets between nodes are encrypted; `None` for no.
+    pub(crate) encrypted: Option<bool>,
     pub(crate) mtu: Option<u32>,
 }
 
@@ -115,11 +125,6 @@ fn child(options: &BTreeMap<String, String>, known: &[&str], mode: &str, modes: 
 }
 
 fn overlay(options: &BTreeMap<String, String>) -> Result<Options, String> {
-    if options.contains_key("encrypted") {
-        return Err(
-            "overlays are not encrypted; connect the nodes by a network that you trust, without this option".into()
-        );
-    }
     refuse_unknown(options, &OVERLAY)?;
     let vni = match OVERLAY.iter().take(2).find_map(|key| options.get(*key)) {
         None => None,
@@ -135,6 +140,11 @@ fn overlay(options: &BTreeMap<String, String>) -> Result<Options, String> {
     Ok(Options::Overlay(OverlaySettings {
         vni,
         subnet_lengths: subnet_lengths.unwrap_or_default(),
+        encrypted: match options.get(ENCRYPTED).map(String::as_str) {
+            None => None,
+            Some("") => Some(true),
+            Some(_) => Some(flag(options, ENCRYPTED, false)?),
+        },
         mtu: mtu(options)?,
     }))
 }

@@ -11,7 +11,9 @@ use rtnl::{
 use super::subnets::taken;
 use crate::{
     AddressPool, Driver, Error, NetworkDefinition, NetworkRequest,
-    named::{Options, OverlaySettings, OverlayStore, Plan, SUBNET_LENGTH, VNI, new_id, now, random, unique_local},
+    named::{
+        ENCRYPTED, Options, OverlaySettings, OverlayStore, Plan, SUBNET_LENGTH, VNI, new_id, now, random, unique_local,
+    },
     network::Inner,
     overlay::{
         agent,
@@ -46,6 +48,7 @@ pub(super) async fn create(
     for _ in 0..ATTEMPTS {
         if let Some(found) = definitions.find(&plan.name).await? {
             agrees(&plan, settings, &found.definition)?;
+            check_kernel(&found.definition)?;
             let Some(lease) = definitions.join(&found).await? else { continue };
             return keep(inner, &definitions, found.definition, lease, &request).await;
         }
@@ -78,6 +81,7 @@ pub(super) async fn join(inner: &Arc<Inner>, name: &str) -> Result<NetworkDefini
     let definitions = Definitions::new(&client, &store.etcd, node);
     for _ in 0..ATTEMPTS {
         let found = definitions.find(name).await?.ok_or_else(|| Error::NetworkMissing(name.to_owned()))?;
+        check_kernel(&found.definition)?;
         let Some(lease) = definitions.join(&found).await? else { continue };
         let request = NetworkRequest { name: name.to_owned(), ..NetworkRequest::default() };
         return keep(inner, &definitions, found.definition, lease, &request).await;
@@ -143,6 +147,9 @@ fn agrees(plan: &Plan, settings: &OverlaySettings, found: &Shared) -> Result<(),
     if !settings.subnet_lengths.is_empty() && settings.subnet_lengths != found.subnet_lengths {
         return differs("subnet_length", text(&settings.subnet_lengths), text(&found.subnet_lengths));
     }
+    if let Some(encrypted) = settings.encrypted.filter(|encrypted| *encrypted != found.encrypted) {
+        return differs("encrypted", encrypted.to_string(), found.encrypted.to_string());
+    }
     match settings.mtu.is_some() && settings.mtu != found.mtu {
         false => Ok(()),
         true => differs(
@@ -206,8 +213,10 @@ fn choose(
         },
         subnets,
         subnet_lengths: if settings.subnet_lengths.is_empty() { lengths } else { settings.subnet_lengths.clone() },
+        encrypted: settings.encrypted.unwrap_or(false),
         mtu: settings.mtu,
     };
+    check_kernel(&shared)?;
     // What the plugin would refuse later.
     let check = || {
         let definition = definition(&shared, &NetworkRequest::default())?;
@@ -215,6 +224,14 @@ fn choose(
     };
     check().map_err(|reason| wrong(&plan.name, reason))?;
     Ok(shared)
+}
+
+/// Refuses a network that the kernel of this node cannot be part of.
+fn check_kernel(shared: &Shared) -> Result<(), Error> {
+    if !shared.encrypted {
+        return Ok(());
+    }
+    offload::in_place(overlay::check_encryption).map_err(|error| wrong(&shared.name, error.to_string()))
 }
 
 /// Returns the length of the prefix of a node's subnet: 24 and 64 unless the network is smaller or larger.
@@ -235,6 +252,10 @@ fn definition(shared: &Shared, request: &NetworkRequest) -> Result<NetworkDefini
     let mut options: BTreeMap<String, String> = request.options.clone();
     options.insert(VNI.to_owned(), shared.vni.to_string());
     options.insert(SUBNET_LENGTH.to_owned(), text(&shared.subnet_lengths));
+    options.remove(ENCRYPTED);
+    if shared.encrypted {
+        options.insert(ENCRYPTED.to_owned(), "true".to_owned());
+    }
     if let Some(mtu) = shared.mtu {
         options.insert("mtu".to_owned(), mtu.to_string());
     }

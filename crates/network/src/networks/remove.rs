@@ -60,8 +60,10 @@ async fn remove(inner: &Arc<Inner>, query: &str, id: &str) -> Result<(), Error> 
     if definition.driver == Driver::Overlay
         && !inner.overlay_passes.gone(&definition.list_name(), OVERLAY_TIMEOUT).await
     {
-        let reason =
-            io::Error::new(io::ErrorKind::TimedOut, "its bridge still has a port, or the kernel refuses; see the log");
+        let reason = io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the node still has a route to a pod of it, or the kernel refuses; see the log",
+        );
         return Err(Error::kernel("remove", format!("network {query}"), reason));
     }
     // The definition is deleted last: after a crash the network still exists, and can be removed again.

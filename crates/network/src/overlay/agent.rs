@@ -11,13 +11,13 @@ use std::{
     time::Duration,
 };
 
-use ::overlay::{EtcdSettings, LEASE_TTL, Peer, Record, Settings, Source, boot_time, local_addresses};
+use ::overlay::{EtcdSettings, LEASE_TTL, Peer, PublicKey, Record, Settings, Source, boot_time, local_addresses};
 use etcd::{Change, Client, Options};
 use tokio::time::Instant;
 
 use super::{
     kernel::{self, in_kernel},
-    keys::Keys,
+    keys::{Claim, Keys, NodeIdentity},
     shared::{self, Definitions, Shared},
     subnet::{self, Claims, Last, Own},
 };
@@ -78,7 +78,7 @@ async fn keep(network: Weak<Inner>, settings: Settings, stopped: Arc<AtomicBool>
 /// Follows the nodes in etcd.
 async fn follow(network: Weak<Inner>, settings: Settings, etcd: EtcdSettings, stopped: Arc<AtomicBool>) {
     let keys = Keys::new(&settings, &etcd);
-    let mut agent = Agent { settings, keys, own: None, renewed: 0, refused: String::new(), stopped };
+    let mut agent = Agent { settings, keys, own: None, key: None, renewed: 0, refused: String::new(), stopped };
     let mut delay = RETRY_MIN;
     loop {
         let Err(failure) = agent.follow(&network, &etcd, &mut delay).await else { return };
@@ -99,6 +99,8 @@ struct Agent {
     settings: Settings,
     keys: Keys,
     own: Option<Own>,
+    /// Public key of this node, if the overlay is encrypted.
+    key: Option<PublicKey>,
     /// When the lease was renewed last, as `boot_time`.
     renewed: u64,
     /// Nodes that were refused last, for the log.
@@ -119,6 +121,22 @@ impl Agent {
         let mut renewal = Instant::now();
         loop {
             let start = Instant::now();
+            let key = match self.public_key(node).await {
+                Ok(key) => key,
+                Err(reason) => {
+                    // What is wrong with the endpoint may last longer than the lease.
+                    if let Some(own) = self.own
+                        && client.renew(own.lease).await?
+                    {
+                        self.renewed = boot_time();
+                    }
+                    return Err(reason.into());
+                }
+            };
+            if key != self.key {
+                // The endpoint was deleted, and its key with it: the claim has to have the new one.
+                (self.own, self.key, renewal) = (None, key, start);
+            }
             if renewal <= start {
                 self.renew(network, &client, node).await?;
                 renewal = start + RENEWAL;
@@ -143,11 +161,15 @@ impl Agent {
     /// Returns the claim of this node if it still has it.
     fn own(&mut self, claims: &Claims, node: IpAddr) -> Result<Own, Failure> {
         let own = self.own.take().ok_or_else(|| Failure::from("this node has no subnet".to_owned()))?;
+        let identity = NodeIdentity { address: node, key: self.key };
         let holder = claims.all.iter().find(|claim| claim.index == own.index);
         match holder {
-            Some(claim) if claim.lease == own.lease.id && claim.node == node => {
+            Some(claim) if claim.lease == own.lease.id && claim.identity() == identity => {
                 self.own = Some(own);
                 Ok(own)
+            }
+            Some(claim) if claim.lease == own.lease.id && claim.node == node => {
+                Err("the claim of this node has another public key; claiming again".to_owned().into())
             }
             Some(claim) if claim.node == node => Err(Failure {
                 reason: format!("another machine with the address {node} of this node took its subnet; change one"),
@@ -169,7 +191,7 @@ impl Agent {
             return Ok(());
         }
         let last = self.last().await?;
-        let own = subnet::claim(client, &self.keys, node, last).await?;
+        let own = subnet::claim(client, &self.keys, NodeIdentity { address: node, key: self.key }, last).await?;
         if let Err(reason) = self.ensure_definition(network, client, node).await {
             let _ = client.revoke(own.lease).await;
             return Err(reason.into());
@@ -196,6 +218,16 @@ impl Agent {
         Definitions::new(client, etcd, node).ensure(&Shared::of(definition)?).await
     }
 
+    /// Returns the public key of this node; `None` unless the overlay is encrypted. Creates the endpoint, which has the key.
+    async fn public_key(&self, node: IpAddr) -> Result<Option<PublicKey>, String> {
+        if !self.settings.encrypted {
+            return Ok(None);
+        }
+        let definition = self.settings.definition(node, self.keys.subnets_of(0));
+        let (settings, stopped) = (self.settings.clone(), Arc::clone(&self.stopped));
+        in_kernel(move |socket| kernel::public_key(socket, &settings, definition, &stopped)).await
+    }
+
     /// Returns the claim that this node had last, according to its record.
     async fn last(&self) -> Result<Last, String> {
         let settings = self.settings.clone();
@@ -210,8 +242,14 @@ impl Agent {
     /// Records the nodes for plugins, and configures the kernel.
     async fn configure(&mut self, node: IpAddr, own: Own, claims: Claims) -> Result<(), String> {
         let definition = self.settings.definition(node, self.keys.subnets_of(own.index));
-        let peers = claims.all.iter().filter(|claim| claim.node != node);
-        let peers = peers.map(|claim| Peer { node: claim.node, subnets: self.keys.subnets_of(claim.index) }).collect();
+        let mut peers: Vec<&Claim> = claims.all.iter().filter(|claim| claim.node != node).collect();
+        if self.settings.encrypted {
+            // Of two claims with one key the newer one counts: the address of a node may have changed.
+            peers.sort_by_key(|claim| std::cmp::Reverse(claim.revision));
+        }
+        let peer =
+            |claim: &Claim| Peer { node: claim.node, subnets: self.keys.subnets_of(claim.index), key: claim.key };
+        let peers = peers.into_iter().map(peer).collect();
         let record = Record { definition, peers, lease: own.lease.id, renewed: self.renewed };
         let (settings, stopped) = (self.settings.clone(), Arc::clone(&self.stopped));
         let refused = in_kernel(move |socket| kernel::apply(socket, &settings, record, &stopped)).await?;

@@ -1,9 +1,16 @@
 //! The kernel's part of an agent: blocking, with the lock of the overlay.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
-use ::overlay::{Error, Overlay, Peers, Record, Settings, converge, lock, remove};
-use rtnl::netlink::{Batch, Socket};
+use ::overlay::{Definition, Error, Overlay, Peers, PublicKey, Record, Settings, converge, lock, remove};
+use rtnl::{
+    Route, TABLE_MAIN,
+    netlink::{Refusal, Socket},
+    subnet::bits,
+};
 
 /// How many nodes that were refused are named.
 const NAMED_MAX: usize = 3;
@@ -45,8 +52,24 @@ pub(super) fn apply(
     Ok(reasons.join("; "))
 }
 
-/// Removes an overlay that no pod uses: endpoint, routes, rules, bridge and record; returns the lease of its record, or zero.
-/// `None` if a pod uses it: one on record, or a port of the bridge. With a successor of the same name the record is its.
+/// Creates the endpoint of an encrypted overlay unless it exists, and returns its public key. An agent that was stopped in the
+/// meantime changes nothing.
+pub(super) fn public_key(
+    socket: &mut Socket,
+    settings: &Settings,
+    definition: Definition,
+    stopped: &AtomicBool,
+) -> Result<Option<PublicKey>, Error> {
+    let overlay = Overlay::new(definition)?;
+    let _lock = lock(&settings.state_directory, &settings.name)?;
+    if stopped.load(Ordering::Acquire) {
+        return Ok(None);
+    }
+    ::overlay::public_key(socket, &overlay)
+}
+
+/// Removes an overlay that no pod uses: endpoint, routes, rules and record; returns the lease of its record, or zero. `None` if
+/// a pod uses it: one on record, or one that another engine attached, which the node has a route to. With a successor of the same name the record is its.
 pub(super) fn clean_up(
     socket: &mut Socket,
     settings: &Settings,
@@ -55,7 +78,7 @@ pub(super) fn clean_up(
 ) -> Result<Option<i64>, Error> {
     let (directory, name) = (&settings.state_directory, &settings.name);
     let _lock = lock(directory, name)?;
-    if is_used(name) || !delete_bridge(socket, settings.id)? {
+    if is_used(name) || has_pods(socket, settings)? {
         return Ok(None);
     }
     remove(socket, settings.id, name)?;
@@ -67,19 +90,20 @@ pub(super) fn clean_up(
     Ok(Some(lease))
 }
 
-/// Deletes the bridge of an overlay, unless it has another name; returns false if it has a port.
-fn delete_bridge(socket: &mut Socket, id: u32) -> Result<bool, Error> {
-    let name = cni_plugins::overlay_bridge(id);
-    let fail =
-        |refusal| Error::Kernel { operation: "delete", object: name.clone(), cause: std::io::Error::from(refusal) };
+/// Reports whether the node has a route to an address of the network through a veth pair.
+fn has_pods(socket: &mut Socket, settings: &Settings) -> Result<bool, Error> {
+    let fail = |refusal: Refusal| Error::Kernel {
+        operation: "list",
+        object: "routes of the node".into(),
+        cause: std::io::Error::from(refusal),
+    };
     let links = rtnl::links(socket).map_err(fail)?;
-    let Some(bridge) = links.iter().find(|link| link.name == name && link.kind == "bridge") else { return Ok(true) };
-    if links.iter().any(|link| link.master == bridge.index) {
-        return Ok(false);
-    }
-    let mut batch = Batch::new();
-    rtnl::delete_by_index(&mut batch, bridge.index);
-    socket.request(batch).map(|()| true).map_err(fail)
+    let pairs: HashSet<u32> = links.iter().filter(|link| link.kind == "veth").map(|link| link.index).collect();
+    let leads_to_pod = |route: &Route| {
+        let is_one = route.table == TABLE_MAIN && route.to.prefix == bits(route.to.address);
+        is_one && pairs.contains(&route.link) && settings.networks.iter().any(|n| n.contains(route.to.address))
+    };
+    Ok(rtnl::routes(socket).map_err(fail)?.iter().any(leads_to_pod))
 }
 
 /// Runs work with a netlink socket of the node.

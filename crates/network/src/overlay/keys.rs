@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use ::overlay::{EtcdSettings, Peer, Settings};
+use ::overlay::{EtcdSettings, Peer, PublicKey, Settings};
 use etcd::Entry;
 use rtnl::subnet::{Subnet, address, number};
 
@@ -70,14 +70,28 @@ impl Keys {
         }
         let peer: Peer = serde_json::from_slice(&entry.value).ok()?;
         let is_of_key = peer.subnets == self.subnets_of(index);
-        is_of_key.then_some(Claim { index, node: peer.node, revision: entry.mod_revision, lease: entry.lease })
+        is_of_key.then_some(Claim {
+            index,
+            node: peer.node,
+            key: peer.key,
+            revision: entry.mod_revision,
+            lease: entry.lease,
+        })
     }
 
     /// Returns the value of a key.
-    pub(super) fn value(&self, index: u32, node: IpAddr) -> Vec<u8> {
-        let peer = Peer { node, subnets: self.subnets_of(index) };
+    pub(super) fn value(&self, index: u32, node: NodeIdentity) -> Vec<u8> {
+        let peer = Peer { node: node.address, subnets: self.subnets_of(index), key: node.key };
         serde_json::to_vec(&peer).unwrap_or_default()
     }
+}
+
+/// What other nodes need to know of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NodeIdentity {
+    pub(super) address: IpAddr,
+    /// Public key, if the overlay is encrypted.
+    pub(super) key: Option<PublicKey>,
 }
 
 /// A node's claim of the subnets with a number, as it is in etcd.
@@ -85,8 +99,15 @@ impl Keys {
 pub(super) struct Claim {
     pub(super) index: u32,
     pub(super) node: IpAddr,
+    pub(super) key: Option<PublicKey>,
     pub(super) revision: i64,
     pub(super) lease: i64,
+}
+
+impl Claim {
+    pub(super) fn identity(&self) -> NodeIdentity {
+        NodeIdentity { address: self.node, key: self.key }
+    }
 }
 
 #[cfg(test)]
@@ -121,9 +142,12 @@ mod tests {
             mod_revision: 4,
             lease: 5,
         };
-        let claim = keys.parse(&entry(&keys.subnet(3), &keys.value(3, node))).unwrap();
-        assert_eq!((claim.index, claim.node), (3, node));
-        let value = keys.value(3, node);
+        let identity = |key| NodeIdentity { address: node, key };
+        let value = keys.value(3, identity(Some(PublicKey([7; 32]))));
+        let claim = keys.parse(&entry(&keys.subnet(3), &value)).unwrap();
+        assert_eq!((claim.index, claim.node, claim.key), (3, node, Some(PublicKey([7; 32]))));
+        let value = keys.value(3, identity(None));
+        assert_eq!(keys.parse(&entry(&keys.subnet(3), &value)).unwrap().key, None);
         for (key, value) in [
             ("/pinion/overlay/n/subnets/256", &value[..]),
             ("/pinion/overlay/n/subnets/03", &value),
@@ -131,6 +155,10 @@ mod tests {
             ("/pinion/overlay/other/3", &value),
             ("/pinion/overlay/n/subnets/4", &value),
             ("/pinion/overlay/n/subnets/3", b"{}"),
+            (
+                "/pinion/overlay/n/subnets/3",
+                br#"{"node": "192.0.2.2", "subnets": ["10.244.3.0/24", "fd44:0:0:3::/64"], "publicKey": "x"}"#,
+            ),
             ("/pinion/overlay/n/subnets/3", b"\xff"),
         ] {
             assert!(keys.parse(&entry(key, value)).is_none(), "{key}");

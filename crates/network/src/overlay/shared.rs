@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) subnets: Vec<Subnet>,
     /// Length of the prefix of a node's subnet, for each subnet.
     pub(crate) subnet_lengths: Vec<u8>,
+    #[serde(default)]
+    pub(crate) encrypted: bool,
     pub(crate) mtu: Option<u32>,
 }
 
@@ -49,6 +51,7 @@ impl Shared {
             vni: options.vni.ok_or("option vni is missing")?,
             subnets: definition.subnets.iter().map(|pool| pool.subnet).collect(),
             subnet_lengths: options.subnet_lengths,
+            encrypted: options.encrypted.unwrap_or(false),
             mtu: options.mtu,
         })
     }
@@ -177,6 +180,9 @@ impl<'a> Definitions<'a> {
         let found = self.find(&definition.name).await.map_err(|error| error.to_string())?;
         if let Some(found) = found {
             return match found.definition.id == definition.id {
+                true if found.definition.encrypted != definition.encrypted => {
+                    Err(format!("etcd has \"encrypted\": {} for it, unlike this node", found.definition.encrypted))
+                }
                 true => Ok(()),
                 false => Err(format!(
                     "another network of this name is in etcd; remove this one: pinion network rm {}",

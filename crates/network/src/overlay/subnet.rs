@@ -6,7 +6,7 @@ use etcd::{Client, Error, Lease};
 use overlay::LEASE_TTL;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::keys::{Claim, Keys};
+use super::keys::{Claim, Keys, NodeIdentity};
 
 /// How often claiming is tried while other nodes claim, too.
 const ATTEMPTS: usize = 32;
@@ -66,7 +66,7 @@ impl Claims {
 ///
 /// The number is random, so that one that became free recently is not likely to be taken: pods of a node that was lost for
 /// long may still have addresses of it.
-pub(super) async fn claim(client: &Client, keys: &Keys, node: IpAddr, last: Last) -> Result<Own, String> {
+pub(super) async fn claim(client: &Client, keys: &Keys, node: NodeIdentity, last: Last) -> Result<Own, String> {
     let (lease, is_new) = lease(client, keys, last).await.map_err(text)?;
     let claimed = claim_with(client, keys, node, last, lease).await;
     if claimed.is_err() && is_new {
@@ -76,7 +76,7 @@ pub(super) async fn claim(client: &Client, keys: &Keys, node: IpAddr, last: Last
     claimed.map(|index| Own { index, lease })
 }
 
-async fn claim_with(client: &Client, keys: &Keys, node: IpAddr, last: Last, lease: Lease) -> Result<u32, String> {
+async fn claim_with(client: &Client, keys: &Keys, node: NodeIdentity, last: Last, lease: Lease) -> Result<u32, String> {
     for number in 0..ATTEMPTS {
         // The number of the last time is tried once: what has its key may be anything.
         let last = Last { index: last.index.filter(|_| number == 0), ..last };
@@ -103,10 +103,16 @@ async fn lease(client: &Client, keys: &Keys, last: Last) -> Result<(Lease, bool)
 }
 
 /// Returns the number of the claim; `None` if another node was faster.
-async fn attempt(client: &Client, keys: &Keys, node: IpAddr, last: Last, lease: Lease) -> Result<Option<u32>, String> {
+async fn attempt(
+    client: &Client,
+    keys: &Keys,
+    node: NodeIdentity,
+    last: Last,
+    lease: Lease,
+) -> Result<Option<u32>, String> {
     let claims = Claims::read(client, keys).await.map_err(text)?;
-    if let Some(claim) = claims.of_node(node, last) {
-        if claim.lease == lease.id && claim.node == node {
+    if let Some(claim) = claims.of_node(node.address, last) {
+        if claim.lease == lease.id && claim.identity() == node {
             return Ok(Some(claim.index));
         }
         let (key, value) = (keys.subnet(claim.index), keys.value(claim.index, node));
@@ -151,7 +157,7 @@ mod tests {
     #[test]
     fn a_claim_is_found_by_its_lease_then_by_the_address() {
         let node = |n: u8| IpAddr::from([192, 0, 2, n]);
-        let claim = |index, n, lease| Claim { index, node: node(n), revision: 1, lease };
+        let claim = |index, n, lease| Claim { index, node: node(n), key: None, revision: 1, lease };
         let claims =
             Claims { all: vec![claim(1, 1, 11), claim(2, 2, 22), claim(3, 2, 33)], taken: HashSet::new(), revision: 1 };
         let found = |n, index, lease| claims.of_node(node(n), Last { index, lease }).map(|claim| claim.index);

@@ -1,5 +1,3 @@
-use std::collections::HashMap;
-
 use cri_proto::pinion::{CreateNetworkRequest, NetworkSubnet};
 use serde_json::json;
 
@@ -36,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME=VALUE")]
     label: Vec<String>,
     /// Option of the driver, such as parent=eth0 or com.docker.network.driver.mtu=1400
-    #[arg(short, long = "opt", value_name = "KEY=VALUE")]
+    #[arg(short, long = "opt", value_name = "KEY[=VALUE]")]
     options: Vec<String>,
     /// Name of the network
     name: String,
@@ -74,9 +72,6 @@ fn request(args: Args) -> Result<CreateNetworkRequest, String> {
         let subnet = of_family(&mut subnets, address.contains(':'));
         subnet.ok_or("--aux-address without a --subnet of its family")?.reserved.insert(name, address);
     }
-    let pairs = |option: &str, texts: &[String]| {
-        texts.iter().map(|text| pair(option, text)).collect::<Result<HashMap<_, _>, _>>()
-    };
     let label = |text: &String| match text.split_once('=') {
         Some((name, value)) => (name.to_owned(), value.to_owned()),
         None => (text.clone(), String::new()),
@@ -89,12 +84,20 @@ fn request(args: Args) -> Result<CreateNetworkRequest, String> {
         internal: args.internal,
         attachable: args.attachable,
         labels: args.label.iter().map(label).collect(),
-        options: pairs("-o", &args.options)?,
+        options: args.options.iter().map(|text| option(text)).collect::<Result<_, _>>()?,
     })
 }
 
 fn of_family(subnets: &mut [NetworkSubnet], ipv6: bool) -> Option<&mut NetworkSubnet> {
     subnets.iter_mut().find(|subnet| subnet.subnet.contains(':') == ipv6)
+}
+
+/// Parses an option of a driver; without a value, as `encrypted`, it is empty.
+fn option(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        None if !text.is_empty() => Ok((text.to_owned(), String::new())),
+        _ => pair("-o", text),
+    }
 }
 
 fn pair(option: &str, text: &str) -> Result<(String, String), String> {

@@ -66,7 +66,8 @@ fn line(found: &Found) -> String {
         }
         Found::Tunnel { link, vni, endpoint } => {
             let endpoint = endpoint.map_or_else(|| "an unknown node".to_owned(), |endpoint| format!("node {endpoint}"));
-            format!("tunnel    {link}, VXLAN {vni}, to {endpoint}")
+            let kind = vni.map_or_else(|| "WireGuard".to_owned(), |vni| format!("VXLAN {vni}"));
+            format!("tunnel    {link}, {kind}, to {endpoint}")
         }
         Found::Rule { table, chain, handle, text, verdict } => {
             let verdict = if verdict == "continue" { String::new() } else { format!(" → {verdict}") };
