@@ -152,14 +152,14 @@ impl Inner {
 
 /// Reports whether one node cannot have both overlays.
 fn clash(one: &Settings, other: &Settings) -> bool {
-    one.id == other.id || one.encrypted && other.encrypted && one.port == other.port
+    one.id == other.id || (one.encrypted || other.encrypted) && one.port == other.port
 }
 
 fn conflict(settings: &Settings, other: &Settings) -> String {
     match settings.id == other.id {
         true => format!("vni {} is that of the network {} of this node", settings.id, other.name),
         false => format!(
-            "port {} is that of the encrypted network {} of this node; choose another vni or port",
+            "port {} is that of the network {} of this node; choose another vni or port",
             settings.port, other.name
         ),
     }

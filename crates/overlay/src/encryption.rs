@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use rtnl::{
-    Link, Wireguard, WireguardKey, WireguardPeer,
+    Link, Wireguard, WireguardChange, WireguardKey, WireguardPeer,
     netlink::{Batch, Socket},
 };
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -59,15 +59,14 @@ impl Tunnel {
         // The kernel ignores a peer with the link's own key, which another node has no reason to publish.
         needed.retain(|key, _| Some(key) != link.public_key.as_ref());
         let removed = link.peers.keys().filter(|key| !needed.contains_key(*key)).copied().collect();
-        let set = needed.into_iter().filter(|(key, peer)| link.peers.get(key) != Some(peer)).collect();
+        let set = needed.into_iter().filter_map(|(key, peer)| change(key, peer, link.peers.get(&key))).collect();
         let is_ready = link.public_key.is_some() && link.port == overlay.port;
         Ok(PeerChanges { removed, set, is_ready })
     }
 
     /// Applies changes; returns their number.
     pub(crate) fn apply(&mut self, changes: &PeerChanges, link: &Link) -> Result<usize, Error> {
-        let set: Vec<_> = changes.set.iter().map(|(key, peer)| (*key, peer)).collect();
-        for batch in self.family.change_peers(link.index, &changes.removed, &set) {
+        for batch in self.family.change_peers(link.index, &changes.removed, &changes.set) {
             self.socket.request(batch).map_err(|refusal| Error::kernel("set peers of", &link.name, refusal))?;
         }
         Ok(changes.count())
@@ -77,15 +76,30 @@ impl Tunnel {
 /// How the peers of a link differ from those of the overlay.
 pub(crate) struct PeerChanges {
     removed: Vec<WireguardKey>,
-    set: Vec<(WireguardKey, WireguardPeer)>,
+    set: Vec<WireguardChange>,
     /// Whether the link has a key and the port of the overlay.
     is_ready: bool,
 }
 
 impl PeerChanges {
     pub(crate) fn count(&self) -> usize {
-        self.removed.len() + self.set.len() + usize::from(!self.is_ready)
+        // The kernel has the address that a peer sent from last: an endpoint may differ, and is only set again.
+        let set = self.set.iter().filter(|change| change.replaces || !change.peer.allowed.is_empty());
+        self.removed.len() + set.count() + usize::from(!self.is_ready)
     }
+}
+
+/// Returns how a peer differs from the one that is needed.
+fn change(key: WireguardKey, needed: WireguardPeer, present: Option<&WireguardPeer>) -> Option<WireguardChange> {
+    let Some(present) = present else { return Some(WireguardChange { key, peer: needed, replaces: true }) };
+    if *present == needed {
+        return None;
+    }
+    if !needed.allowed.is_superset(&present.allowed) {
+        return Some(WireguardChange { key, peer: needed, replaces: true });
+    }
+    let missing = needed.allowed.difference(&present.allowed).copied().collect();
+    Some(WireguardChange { key, peer: WireguardPeer { allowed: missing, ..needed }, replaces: false })
 }
 
 /// Returns the peers that the link needs. A node may have several subnets.
@@ -130,4 +144,28 @@ pub fn public_key(socket: &mut Socket, overlay: &Overlay) -> Result<Option<Publi
     }
     let link = endpoint::ensure(socket, overlay)?;
     Tunnel::open()?.ensure_key(overlay, &link).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_differs_is_changed() {
+        let peer = |endpoint: &str, subnets: &[&str]| WireguardPeer {
+            endpoint: Some(endpoint.parse().unwrap()),
+            allowed: subnets.iter().map(|subnet| subnet.parse().unwrap()).collect(),
+        };
+        let (one, two) = ("10.244.1.0/24", "10.244.2.0/24");
+        let needed = peer("192.0.2.1:7", &[one, two]);
+        let change = |present: Option<&WireguardPeer>| change([1; 32], needed.clone(), present);
+        assert_eq!(change(Some(&needed)), None);
+        let of = |present: WireguardPeer| change(Some(&present)).map(|change| (change.peer, change.replaces)).unwrap();
+        assert_eq!(change(None).unwrap().peer, needed);
+        assert_eq!(of(peer("192.0.2.9:7", &[one, two])), (peer("192.0.2.1:7", &[]), false), "it sent from elsewhere");
+        assert_eq!(of(peer("192.0.2.1:7", &[one])), (peer("192.0.2.1:7", &[two]), false));
+        assert_eq!(of(peer("192.0.2.1:7", &[one, "10.244.3.0/24"])), (needed.clone(), true));
+        let roamed = change(Some(&peer("192.0.2.9:7", &[one, two]))).unwrap();
+        assert_eq!(PeerChanges { removed: vec![], set: vec![roamed], is_ready: true }.count(), 0);
+    }
 }

@@ -1,5 +1,5 @@
-//! Rules of a node for its overlays: masquerading, and a filter that keeps pods out of the tunnel. One chain of each kind for
-//! each overlay, however many pods and nodes there are.
+//! Rules of a node for its overlays: masquerading, a filter that keeps pods out of the tunnel, and one that keeps out what was
+//! to be encrypted. One chain of each kind for each overlay, however many pods and nodes there are.
 
 use rtnl::{
     Link,
@@ -15,15 +15,18 @@ use rustix::io::Errno;
 
 use crate::{Error, Overlay, endpoint_name, node_address};
 
+const NF_INET_PRE_ROUTING: u32 = 0;
 const NF_INET_LOCAL_IN: u32 = 1;
 const NF_INET_FORWARD: u32 = 2;
 const NF_INET_POST_ROUTING: u32 = 4;
 const FILTER: i32 = 0;
+/// After connection tracking, before the translation of destinations.
+const MANGLE: i32 = -150;
 const SOURCE_NAT: i32 = 100;
 const IPPROTO_UDP: u8 = 17;
 
 /// The kinds of chains.
-const CHAINS: [Kind; 3] = [
+const CHAINS: [Kind; 4] = [
     Kind {
         base: "postrouting",
         prefix: "overlay",
@@ -34,6 +37,11 @@ const CHAINS: [Kind; 3] = [
         base: "input",
         prefix: "inner_guard",
         hook: Hook { kind: "filter", number: NF_INET_LOCAL_IN, priority: FILTER },
+    },
+    Kind {
+        base: "prerouting",
+        prefix: "authentic",
+        hook: Hook { kind: "filter", number: NF_INET_PRE_ROUTING, priority: MANGLE },
     },
 ];
 
@@ -74,7 +82,8 @@ enum Rule {
     /// endpoints of other nodes, or of its own.
     Guard { link: String, port: u16 },
     /// Packets from addresses of an encrypted network are dropped unless they arrived by the link that leads to the address:
-    /// that of the pod, or the tunnel. So nothing that is not encrypted passes for a packet of a pod.
+    /// that of the pod, or the tunnel. So nothing that is not encrypted passes for a packet of a pod. Before Linux 6.15 the
+    /// kernel takes packets on lo for ones without a route, except in this hook.
     Authentic(Subnet),
 }
 
@@ -171,30 +180,41 @@ fn skip_multicast(m: &mut Batch, family: Family) {
 }
 
 /// Returns the rules of each kind of chain.
-fn required(overlay: &Overlay, link: &Link) -> [Vec<Rule>; 3] {
+fn required(overlay: &Overlay, link: &Link) -> [Vec<Rule>; 4] {
     let endpoint = endpoint_name(overlay.id);
     let leaves = overlay.networks.iter().filter(|_| overlay.masquerades).map(|network| Rule::Leaves(*network));
     let enters = overlay.networks.iter().map(|network| Rule::Enters { network: *network, endpoint: endpoint.clone() });
-    let guard = || -> Vec<Rule> {
-        match overlay.encrypted {
-            true => overlay.networks.iter().map(|network| Rule::Authentic(*network)).collect(),
-            // An address on lo names no link that packets leave through.
-            false if link.loopback => Vec::new(),
-            false => vec![Rule::Guard { link: link.name.clone(), port: overlay.port }],
-        }
-    };
-    [leaves.chain(enters).collect(), guard(), guard()]
+    // WireGuard accepts no packet of a pod. And an address on lo names no link that packets leave through.
+    let has_guard = !overlay.encrypted && !link.loopback;
+    let guard = || has_guard.then(|| Rule::Guard { link: link.name.clone(), port: overlay.port });
+    let authentic = overlay.networks.iter().filter(|_| overlay.encrypted).map(|network| Rule::Authentic(*network));
+    [leaves.chain(enters).collect(), guard().into_iter().collect(), guard().into_iter().collect(), authentic.collect()]
 }
 
-/// Reports whether a chain has the rules, and whether its base chain jumps to it.
-fn has(socket: &mut Socket, kind: &Kind, id: u32, required: &[Rule]) -> Result<(bool, bool), Error> {
+/// What there is of a kind.
+struct Present {
+    /// Whether the chain has the rules that are required.
+    is_same: bool,
+    /// Handles of the rules of the base chain that jump to it.
+    jumps: Vec<u64>,
+}
+
+impl Present {
+    /// A chain without rules is not jumped to: packets of other networks would pass it, too.
+    fn is_current(&self, required: &[Rule]) -> bool {
+        if required.is_empty() { self.jumps.is_empty() } else { self.is_same && !self.jumps.is_empty() }
+    }
+}
+
+fn present(socket: &mut Socket, kind: &Kind, id: u32, required: &[Rule]) -> Result<Present, Error> {
     let (table, chain) = (table(), kind.chain(id));
     let fail = |refusal| Error::kernel("list rules of", table.to_string(), refusal);
     let present = rules(socket, &table, &chain).map_err(fail)?;
     let jumps = rules(socket, &table, kind.base).map_err(fail)?;
     let comments: Vec<String> = present.into_iter().map(|rule| rule.comment).filter(|c| !c.is_empty()).collect();
     let is_same = comments == required.iter().map(Rule::comment).collect::<Vec<_>>();
-    Ok((is_same, jumps.iter().any(|rule| rule.comment == chain)))
+    let jumps = jumps.iter().filter(|rule| rule.comment == chain).map(|rule| rule.handle).collect();
+    Ok(Present { is_same, jumps })
 }
 
 /// Reports whether the rules are those of the overlay.
@@ -202,7 +222,7 @@ pub(crate) fn is_current(route: &mut Socket, overlay: &Overlay) -> Result<bool, 
     let link = node_address::link_of(route, overlay.node)?;
     let mut socket = open()?;
     for (kind, rules) in CHAINS.iter().zip(required(overlay, &link)) {
-        if has(&mut socket, kind, overlay.id, &rules)? != (true, true) {
+        if !present(&mut socket, kind, overlay.id, &rules)?.is_current(&rules) {
             return Ok(false);
         }
     }
@@ -218,12 +238,16 @@ pub(crate) fn set(route: &mut Socket, overlay: &Overlay) -> Result<usize, Error>
     t.create_table();
     let mut count = 0;
     for (kind, rules) in CHAINS.iter().zip(required(overlay, &link)) {
-        let (is_same, has_jump) = has(&mut socket, kind, overlay.id, &rules)?;
-        if is_same && has_jump {
+        let present = present(&mut socket, kind, overlay.id, &rules)?;
+        if present.is_current(&rules) {
             continue;
         }
         count += rules.len().max(1);
         let chain = kind.chain(overlay.id);
+        if rules.is_empty() {
+            present.jumps.iter().for_each(|jump| t.delete_rule(kind.base, *jump));
+            continue;
+        }
         t.create_chain(kind.base, Some(kind.hook));
         t.create_chain(&chain, None);
         t.flush_chain(&chain);
@@ -235,7 +259,7 @@ pub(crate) fn set(route: &mut Socket, overlay: &Overlay) -> Result<usize, Error>
         for rule in &rules {
             t.append_rule(&chain, &rule.comment(), |m| rule.append(m));
         }
-        if !has_jump {
+        if present.jumps.is_empty() {
             t.append_rule(kind.base, &chain, |m| e::verdict(m, e::JUMP, Some(&chain)));
         }
     }

@@ -152,6 +152,10 @@ impl Settings {
         if raw.encrypted && matches!(source, Source::Nodes(_)) {
             return Err(Error::config("encrypted", "needs \"etcd\", where the nodes publish their keys"));
         }
+        if raw.encrypted && !raw.masquerades {
+            let reason = "needs \"ipMasq\": a node drops packets of pods of other nodes that are not encrypted";
+            return Err(Error::config("encrypted", reason));
+        }
         let state_directory = raw.state_dir.unwrap_or_else(|| STATE_DIRECTORY.into());
         if !state_directory.is_absolute() {
             return Err(Error::config("stateDir", format!("{} is not an absolute path", state_directory.display())));
@@ -349,6 +353,10 @@ mod tests {
             (json!({"vni": -1, "nodes": {}}), "configuration"),
             (json!({"nodes": {}, "stateDir": "x"}), "not an absolute path"),
             (json!({"nodes": {}, "encrypted": true}), "needs \"etcd\""),
+            (
+                json!({"etcd": {"endpoints": ["http://a"]}, "encrypted": true, "ipMasq": false}),
+                "encrypted: needs \"ipMasq\"",
+            ),
             (etcd(json!({"endpoints": ["192.0.2.9"]})), "is not an address such as"),
             (etcd(json!({"prefix": "x"})), "is not a path"),
             (etcd(json!({"prefix": "//"})), "is not a path"),

@@ -42,7 +42,7 @@ pub use route::{
 };
 pub use traffic::{TokenBucket, redirect, token_bucket};
 pub use vxlan::Vxlan;
-pub use wireguard::{Wireguard, WireguardKey, WireguardLink, WireguardPeer};
+pub use wireguard::{Wireguard, WireguardChange, WireguardKey, WireguardLink, WireguardPeer};
 
 /// Maximum length of a link name (`IFNAMSIZ` without the final zero).
 pub const NAME_MAX: usize = 15;

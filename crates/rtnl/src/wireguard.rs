@@ -69,6 +69,17 @@ pub struct WireguardPeer {
     pub allowed: BTreeSet<Subnet>,
 }
 
+/// A peer that is to be added or changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WireguardChange {
+    /// Public key.
+    pub key: WireguardKey,
+    /// Endpoint, and the subnets to add.
+    pub peer: WireguardPeer,
+    /// Whether the subnets are to be the only ones. For a moment the peer is without any then.
+    pub replaces: bool,
+}
+
 /// The generic netlink family of WireGuard.
 #[derive(Clone, Copy, Debug)]
 pub struct Wireguard {
@@ -131,12 +142,7 @@ impl Wireguard {
     /// Returns the messages that remove peers, then add or change others; each is a request of its own. What a peer is allowed
     /// is taken from the peer that had it before.
     #[must_use]
-    pub fn change_peers(
-        self,
-        link: u32,
-        removed: &[WireguardKey],
-        set: &[(WireguardKey, &WireguardPeer)],
-    ) -> Vec<Batch> {
+    pub fn change_peers(self, link: u32, removed: &[WireguardKey], set: &[WireguardChange]) -> Vec<Batch> {
         let mut batches = Vec::new();
         for keys in removed.chunks(SUBNETS_OF_MESSAGE / PEER) {
             batches.push(self.peers(link, keys.iter(), |m, key| {
@@ -144,7 +150,7 @@ impl Wireguard {
                 m.number(WGPEER_A_FLAGS, WGPEER_F_REMOVE_ME);
             }));
         }
-        let parts: Vec<Part> = set.iter().flat_map(|(key, peer)| Part::of(key, peer)).collect();
+        let parts: Vec<Part> = set.iter().flat_map(Part::of).collect();
         let mut size = 0;
         let mut first = 0;
         for (index, part) in parts.iter().enumerate() {
@@ -182,23 +188,24 @@ struct Part<'a> {
     key: &'a WireguardKey,
     endpoint: Option<SocketAddr>,
     allowed: Vec<Subnet>,
-    is_first: bool,
+    replaces: bool,
 }
 
 impl<'a> Part<'a> {
-    fn of(key: &'a WireguardKey, peer: &WireguardPeer) -> Vec<Self> {
+    fn of(change: &'a WireguardChange) -> Vec<Self> {
+        let WireguardChange { key, peer, replaces } = change;
         let allowed: Vec<Subnet> = peer.allowed.iter().copied().collect();
         let mut chunks: Vec<Vec<Subnet>> = allowed.chunks(SUBNETS_OF_PEER).map(<[Subnet]>::to_vec).collect();
         if chunks.is_empty() {
             chunks.push(Vec::new());
         }
-        let part = |(index, allowed)| Self { key, endpoint: peer.endpoint, allowed, is_first: index == 0 };
+        let part = |(index, allowed)| Self { key, endpoint: peer.endpoint, allowed, replaces: *replaces && index == 0 };
         chunks.into_iter().enumerate().map(part).collect()
     }
 
     fn append(m: &mut Batch, part: &Self) {
         m.bytes(WGPEER_A_PUBLIC_KEY, part.key);
-        m.number(WGPEER_A_FLAGS, if part.is_first { WGPEER_F_REPLACE_ALLOWEDIPS } else { 0 });
+        m.number(WGPEER_A_FLAGS, if part.replaces { WGPEER_F_REPLACE_ALLOWEDIPS } else { 0 });
         if let Some(endpoint) = part.endpoint {
             m.bytes(WGPEER_A_ENDPOINT, &socket_address(endpoint));
         }
@@ -289,7 +296,12 @@ mod tests {
             .collect();
         let many = (0..3000u32).map(|n| Subnet { address: IpAddr::from((n << 8).to_be_bytes()), prefix: 24 });
         peers.entry([200; 32]).or_default().allowed = many.collect();
-        let set: Vec<_> = peers.iter().map(|(key, peer)| (*key, peer)).collect();
+        let change = |(key, peer): (&WireguardKey, &WireguardPeer)| WireguardChange {
+            key: *key,
+            peer: peer.clone(),
+            replaces: true,
+        };
+        let set: Vec<_> = peers.iter().map(change).collect();
         let batches = Wireguard { family: 30 }.change_peers(5, &[], &set);
         assert_eq!(batches.len(), 5);
         let mut link = WireguardLink::default();
@@ -305,7 +317,8 @@ mod tests {
             endpoint: Some("192.0.2.2:1".parse().unwrap()),
             allowed: BTreeSet::from(["10.1.0.0/16".parse().unwrap()]),
         };
-        let batch = Wireguard { family: 30 }.change_peers(5, &[[9; 32]], &[([1; 32], &peer)]).remove(1);
+        let change = WireguardChange { key: [1; 32], peer, replaces: true };
+        let batch = Wireguard { family: 30 }.change_peers(5, &[[9; 32]], &[change]).remove(1);
         for length in 0..batch.buffer.len() - 20 {
             WireguardLink::default().add(&batch.buffer[20..20 + length]);
         }

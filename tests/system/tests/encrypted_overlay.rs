@@ -93,6 +93,10 @@ fn packets_between_nodes_are_encrypted() {
     assert!(counted(&wire, "encrypted") > 0);
     let way = nodes[0].pinion(&["network", "trace", "web", &address(&nodes[1], "db")]).ok();
     assert!(way.contains(&format!("tunnel    pinion.{VNI}, WireGuard, to node 192.0.2.2")), "{way}");
+    // The node reaches pods of the other one, and itself by the address of its tunnel.
+    let own = format!("ip -4 -o addr show dev pinion.{VNI} | sed 's/.* inet //; s,/.*,,'");
+    nodes[0].run("sh", &["-c", &format!("busybox ping -c 1 -W 5 $({own})")]).ok();
+    nodes[0].run("curl", &["-fsS", "--max-time", "5", &format!("http://{}/", address(&nodes[1], "db"))]).ok();
     // A machine on the wire sends what a pod of the other node could send.
     let before = received(&nodes[0]);
     wire.shell(&format!(

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use etcd::Lease;
+use overlay::default_port;
 use rtnl::{
     netlink::Socket,
     subnet::{Subnet, bits},
@@ -25,6 +26,8 @@ use crate::{
 const ATTEMPTS: usize = 16;
 /// Range of identifiers that are chosen, as Docker's.
 const VNIS: std::ops::Range<u32> = 4096..1 << 24;
+/// How many identifiers are tried: with half of the ports taken, all of these are once in 2^64 networks.
+const VNI_ATTEMPTS: usize = 64;
 /// Prefix of a chosen IPv6 subnet, in bits: each node gets a subnet of 64 bits.
 const IPV6_BITS: u8 = 48;
 /// Largest difference of the prefixes of a node's subnet and the network: the number of nodes is 2^16.
@@ -52,7 +55,7 @@ pub(super) async fn create(
             let Some(lease) = definitions.join(&found).await? else { continue };
             return keep(inner, &definitions, found.definition, lease, &request).await;
         }
-        let (others, revision) = definitions.subnets().await?;
+        let (others, revision) = definitions.all().await?;
         let shared = offload::in_place(|| choose(inner, store, &plan, settings, &others, node))?;
         match definitions.create(&shared, revision).await? {
             Ok(lease) => {
@@ -179,15 +182,16 @@ fn check_subnets(subnets: &[Subnet]) -> Result<(), String> {
     }
 }
 
-/// Chooses what a request leaves open. `others` are the subnets of overlays that this node need not have.
+/// Chooses what a request leaves open. `networks` are all overlays, which this node need not have.
 fn choose(
     inner: &Inner,
     store: &OverlayStore,
     plan: &Plan,
     settings: &OverlaySettings,
-    others: &[Subnet],
+    networks: &[Shared],
     node: IpAddr,
 ) -> Result<Shared, Error> {
+    let others: Vec<Subnet> = networks.iter().flat_map(|network| &network.subnets).copied().collect();
     let mut subnets: Vec<Subnet> = plan.subnets.iter().map(|pool| pool.subnet.masked()).collect();
     check_subnets(&subnets).map_err(|reason| wrong(&plan.name, reason))?;
     let mut taken = taken(inner, Driver::Overlay, &subnets).map_err(|refusal| refusal.of_network(&plan.name))?;
@@ -209,7 +213,7 @@ fn choose(
         name: plan.name.clone(),
         vni: match settings.vni {
             Some(vni) => vni,
-            None => random_vni()?,
+            None => random_vni(networks, settings.encrypted.unwrap_or(false))?,
         },
         subnets,
         subnet_lengths: if settings.subnet_lengths.is_empty() { lengths } else { settings.subnet_lengths.clone() },
@@ -241,10 +245,25 @@ fn node_prefix(subnet: Subnet) -> u8 {
     usual.clamp(first, last).min(bits(subnet.address) - 2)
 }
 
-fn random_vni() -> Result<u32, Error> {
-    let mut bytes = [0; 4];
-    random(&mut bytes)?;
-    Ok(VNIS.start + u32::from_ne_bytes(bytes) % (VNIS.end - VNIS.start))
+/// Returns an identifier that no network has; if it is to be encrypted, one whose port no network has.
+fn random_vni(networks: &[Shared], encrypted: bool) -> Result<u32, Error> {
+    let is_taken = |vni: u32| {
+        let clashes = |other: &Shared| {
+            let has_port = encrypted && other.encrypted;
+            other.vni == vni || has_port && default_port(other.vni, true) == default_port(vni, true)
+        };
+        networks.iter().any(clashes)
+    };
+    let mut vni = VNIS.start;
+    for _ in 0..VNI_ATTEMPTS {
+        let mut bytes = [0; 4];
+        random(&mut bytes)?;
+        vni = VNIS.start + u32::from_ne_bytes(bytes) % (VNIS.end - VNIS.start);
+        if !is_taken(vni) {
+            break;
+        }
+    }
+    Ok(vni)
 }
 
 /// Returns the definition of this node.

@@ -12,7 +12,7 @@ use std::{
 };
 
 use ::overlay::{EtcdSettings, LEASE_TTL, Peer, PublicKey, Record, Settings, Source, boot_time, local_addresses};
-use etcd::{Change, Client, Options};
+use etcd::{Change, Client, Lease, Options};
 use tokio::time::Instant;
 
 use super::{
@@ -125,9 +125,11 @@ impl Agent {
                 Ok(key) => key,
                 Err(reason) => {
                     // What is wrong with the endpoint may last longer than the lease.
-                    if let Some(own) = self.own
-                        && client.renew(own.lease).await?
-                    {
+                    let lease = match self.own {
+                        Some(own) => own.lease.id,
+                        None => self.last().await?.lease,
+                    };
+                    if lease != 0 && client.renew(Lease { id: lease, ttl: LEASE_TTL }).await? {
                         self.renewed = boot_time();
                     }
                     return Err(reason.into());

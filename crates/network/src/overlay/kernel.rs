@@ -90,18 +90,23 @@ pub(super) fn clean_up(
     Ok(Some(lease))
 }
 
-/// Reports whether the node has a route to an address of the network through a veth pair.
+/// Reports whether the node has a route to an address of its subnets of the network through a veth pair.
 fn has_pods(socket: &mut Socket, settings: &Settings) -> Result<bool, Error> {
     let fail = |refusal: Refusal| Error::Kernel {
         operation: "list",
         object: "routes of the node".into(),
         cause: std::io::Error::from(refusal),
     };
+    let record = Record::read(&settings.state_directory, &settings.name).ok().flatten();
+    let subnets = match record {
+        Some(record) => record.definition.subnets,
+        None => settings.resolve(socket).map(|(overlay, _)| overlay.subnets().to_vec()).unwrap_or_default(),
+    };
     let links = rtnl::links(socket).map_err(fail)?;
     let pairs: HashSet<u32> = links.iter().filter(|link| link.kind == "veth").map(|link| link.index).collect();
     let leads_to_pod = |route: &Route| {
         let is_one = route.table == TABLE_MAIN && route.to.prefix == bits(route.to.address);
-        is_one && pairs.contains(&route.link) && settings.networks.iter().any(|n| n.contains(route.to.address))
+        is_one && pairs.contains(&route.link) && subnets.iter().any(|subnet| subnet.contains(route.to.address))
     };
     Ok(rtnl::routes(socket).map_err(fail)?.iter().any(leads_to_pod))
 }

@@ -117,15 +117,15 @@ impl<'a> Definitions<'a> {
         format!("{}/networks/", self.prefix)
     }
 
-    /// Returns the subnets of all networks, and the revision of the cluster.
-    pub(crate) async fn subnets(&self) -> Result<(Vec<Subnet>, i64), Error> {
+    /// Returns all definitions, and the revision of the cluster.
+    pub(crate) async fn all(&self) -> Result<(Vec<Shared>, i64), Error> {
         let prefix = self.names_key();
         let range = self.client.range(&prefix).await.map_err(|error| failed("list", "all", &error))?;
         let definitions = range.entries.iter().filter_map(|entry| {
             let name = std::str::from_utf8(&entry.key).ok()?.strip_prefix(&prefix)?;
             parse(name, &entry.value).ok()
         });
-        Ok((definitions.flat_map(|definition| definition.subnets).collect(), range.revision))
+        Ok((definitions.collect(), range.revision))
     }
 
     /// Creates a definition, with this node joining, if no network was created since a revision.
