@@ -1,15 +1,15 @@
 use std::fs;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A description of the machine.
-#[derive(Debug, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Machine {
     kernel: String,
     cpu: String,
     cores: usize,
     memory_mib: u64,
-    cgroups: &'static str,
+    cgroups: String,
 }
 
 impl Machine {
@@ -28,13 +28,12 @@ impl Machine {
             cpu: after(&read("/proc/cpuinfo"), "model name"),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory_mib: memory.split(' ').next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) / 1024,
-            cgroups: if unified {
-                "v2"
-            } else if hybrid {
-                "hybrid"
-            } else {
-                "v1"
-            },
+            cgroups: match (unified, hybrid) {
+                (true, _) => "v2",
+                (false, true) => "hybrid",
+                (false, false) => "v1",
+            }
+            .to_owned(),
         }
     }
 

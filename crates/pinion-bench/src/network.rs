@@ -23,7 +23,7 @@ mod rounds;
 
 use std::{path::PathBuf, time::Duration};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{engine::Failure, machine::Machine, output, plot};
 pub(crate) use groups::{SweeperArguments, sweep};
@@ -58,6 +58,9 @@ pub(crate) struct Arguments {
     /// A static busybox, the only file of the containers' image.
     #[arg(long, default_value = "/bin/busybox")]
     busybox: PathBuf,
+    /// Do not measure: report what runs on this machine wrote with --json. Of several files with a pair the last one counts.
+    #[arg(long, value_name = "FILE", value_delimiter = ',')]
+    from: Vec<PathBuf>,
     /// Write all measurements to this file as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -67,7 +70,7 @@ pub(crate) struct Arguments {
 }
 
 /// A container engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Engine {
     /// Pinion.
@@ -77,7 +80,7 @@ enum Engine {
 }
 
 /// The networks of the client and the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Pair {
     /// Two containers of the engine's default network.
@@ -91,7 +94,7 @@ enum Pair {
 }
 
 /// What else runs during a measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Load {
     /// Nothing.
@@ -104,6 +107,11 @@ enum Load {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.runs == 0 {
         return Err(Failure("--runs must be at least 1".to_owned()));
+    }
+    if !arguments.from.is_empty() {
+        let report = report::Report::read(&arguments.from)?;
+        save(arguments, &report)?;
+        return output::write(&report.tables(), &report, arguments.json.as_deref());
     }
     let loads: &[Load] = if arguments.only_idle { &[Load::Idle] } else { &[Load::Idle, Load::Stressed] };
     let mut report = report::Report::new(Machine::here(), arguments);

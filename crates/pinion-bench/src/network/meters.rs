@@ -17,7 +17,7 @@ const MESSAGE: &str = "64";
 const GRACE: u64 = 20;
 
 /// A throughput of TCP.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Throughput {
     /// What the server received, in Gbit/s.
     pub(super) gbits: f64,
@@ -26,7 +26,7 @@ pub(super) struct Throughput {
 }
 
 /// Round trips of messages of 64 bytes, each sent when the previous one has returned; in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Latency {
     pub(super) min_us: f64,
     pub(super) p50_us: f64,

@@ -1,22 +1,23 @@
 //! The measurements, as tables and as plots.
 
-use std::fmt::Write;
+use std::{fmt::Write, fs, path::PathBuf};
 
 use comfy_table::{CellAlignment, Table, presets};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     Arguments, Engine, Load, Pair,
     meters::{Latency, Throughput},
 };
 use crate::{
+    engine::Failure,
     machine::Machine,
     plot::{Range, RangeChart},
     statistics::median,
 };
 
 /// All measurements.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Report {
     machine: Machine,
     seconds: u64,
@@ -25,7 +26,7 @@ pub(super) struct Report {
 }
 
 /// The engines with one pair of drivers and one load.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Case {
     pub(super) pair: Pair,
     pub(super) load: Load,
@@ -33,7 +34,7 @@ pub(super) struct Case {
 }
 
 /// The runs of one engine, one for each round.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Series {
     pub(super) engine: Engine,
     /// Why it was not measured.
@@ -42,7 +43,7 @@ pub(super) struct Series {
 }
 
 /// The measurements of one round, or why there is none.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Run {
     pub(super) throughput: Result<Throughput, String>,
     pub(super) tcp: Result<Latency, String>,
@@ -115,6 +116,28 @@ impl Series {
 impl Report {
     pub(super) fn new(machine: Machine, arguments: &Arguments) -> Self {
         Self { machine, seconds: arguments.seconds, runs: arguments.runs, cases: Vec::new() }
+    }
+
+    /// Reads reports of this machine with equal settings, as one.
+    pub(super) fn read(files: &[PathBuf]) -> Result<Self, Failure> {
+        let mut merged: Option<Self> = None;
+        for file in files {
+            let fail = |reason: String| Failure(format!("read {}: {reason}", file.display()));
+            let text = fs::read(file).map_err(|e| fail(e.to_string()))?;
+            let report: Self = serde_json::from_slice(&text).map_err(|e| fail(e.to_string()))?;
+            let Some(all) = &mut merged else {
+                merged = Some(report);
+                continue;
+            };
+            if (&all.machine, all.seconds, all.runs) != (&report.machine, report.seconds, report.runs) {
+                return Err(fail("the machine, the duration or the number of runs is another one".to_owned()));
+            }
+            all.cases.retain(|case| !report.cases.iter().any(|new| new.pair == case.pair));
+            all.cases.extend(report.cases);
+        }
+        let mut merged = merged.ok_or_else(|| Failure("no file to read".to_owned()))?;
+        merged.cases.sort_by_key(|case| Pair::ALL.iter().position(|pair| *pair == case.pair));
+        Ok(merged)
     }
 
     /// Returns a table for each metric.
@@ -241,6 +264,30 @@ mod tests {
         assert_eq!(compare(&one.ratios(&two, THROUGHPUT), THROUGHPUT), ["0.90 [0.50–0.90]", "2 of 3"]);
         assert_eq!(compare(&one.ratios(&two, UDP), UDP)[1], "0 of 4");
         assert_eq!(compare(&one.ratios(&two, TCP), TCP), ["–", "–"]);
+    }
+
+    #[test]
+    fn reports_of_several_runs_are_read_as_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, runs: usize, pairs: &[(Pair, f64)]| {
+            let case = |(pair, value): &(Pair, f64)| Case {
+                pair: *pair,
+                load: Load::Idle,
+                series: vec![series(Engine::Pinion, &[Some(*value)])],
+            };
+            let report = Report { machine: Machine::here(), seconds: 1, runs, cases: pairs.iter().map(case).collect() };
+            let path = directory.path().join(name);
+            fs::write(&path, serde_json::to_vec(&report).unwrap()).unwrap();
+            path
+        };
+        let first = write("first", 15, &[(Pair::Overlay, 1.0), (Pair::Host, 2.0)]);
+        let second = write("second", 15, &[(Pair::Bridge, 3.0), (Pair::Host, 4.0)]);
+        let report = Report::read(&[first.clone(), second]).unwrap();
+        let value = |case: &Case| case.series[0].values(THROUGHPUT).next().unwrap();
+        let cases: Vec<_> = report.cases.iter().map(|case| (case.pair, value(case))).collect();
+        assert_eq!(cases, [(Pair::Bridge, 3.0), (Pair::Host, 4.0), (Pair::Overlay, 1.0)]);
+        let other = write("other", 3, &[(Pair::Bridge, 1.0)]);
+        assert!(Report::read(&[first, other]).unwrap_err().to_string().contains("number of runs"));
     }
 
     #[test]
