@@ -96,7 +96,9 @@ pub(crate) fn add(request: &Request) -> Result<PluginResult, Error> {
         return Err(Error::config("prevResult", "has no interface, which the ingress policy needs"));
     }
     if policy != Policy::Open && is_veth(bridge)? {
-        let reason = format!("separates bridges, but {bridge} is an end of a veth pair: no bridge connects the pod");
+        let reason = format!(
+            "separates bridges, but {bridge} is an end of a veth pair: no bridge connects the pod; use \"open\""
+        );
         return Err(Error::config("ingressPolicy", reason));
     }
     for family in [Family::V4, Family::V6] {

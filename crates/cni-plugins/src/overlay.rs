@@ -1,5 +1,5 @@
 //! `overlay`: a veth pair whose node's end routes, in the node's subnet of a network that several nodes have, connected by
-//! VXLAN. What connects the nodes is in the crate `overlay`.
+//! VXLAN or WireGuard. What connects the nodes is in the crate `overlay`.
 
 use ::overlay::{Settings, Source};
 use netns::Namespace;

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::{
     netlink::{Batch, Refusal, Socket, attributes, find},
+    query::retry_interrupted,
     subnet::{Subnet, from_octets, octets},
 };
 
@@ -112,18 +113,15 @@ impl Wireguard {
     /// # Errors
     /// The kernel's refusal: `ENODEV` if the link does not exist, `EOPNOTSUPP` if it is not one of WireGuard.
     pub fn get(self, socket: &mut Socket, link: u32) -> Result<WireguardLink, Refusal> {
-        // A change between two messages of the dump interrupts it.
-        loop {
+        retry_interrupted(|| {
             let mut batch = Batch::new();
             batch.message(self.family, 0, &[WG_CMD_GET_DEVICE, WG_GENL_VERSION, 0, 0], |m| {
                 m.number(WGDEVICE_A_IFINDEX, link);
             });
             let mut found = WireguardLink::default();
-            match socket.dump(batch, |_, body| found.add(body.get(4..).unwrap_or_default())) {
-                Err(refusal) if refusal.errno == Errno::INTR => {}
-                outcome => return outcome.map(|()| found),
-            }
-        }
+            socket.dump(batch, |_, body| found.add(body.get(4..).unwrap_or_default()))?;
+            Ok(found)
+        })
     }
 
     /// Appends the message that sets private key and port of a link.

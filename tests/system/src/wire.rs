@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{Node, Outcome, wait_until};
+use crate::{Node, Options, Outcome, wait_until};
 
 /// The network between nodes: a namespace with a bridge that has the address 192.0.2.9.
 pub struct Wire {
@@ -115,6 +115,17 @@ impl Wire {
             "printf '{{\"key\": \"%s\", \"value\": \"%s\"}}' $(printf %s {key} | base64 -w0) $(base64 -w0 {file}) > {file}.json; \
              curl -fs http://192.0.2.9:2379/v3/kv/put -d @{file}.json"
         ));
+    }
+
+    /// Starts a node of overlays that people create by name, with the demonstration image. It is connected as by
+    /// [`connect`](Self::connect), and its daemon uses the etcd of the wire.
+    pub fn start_node(&self, number: u8) -> Node {
+        let config = "network.overlay.endpoints = [\"http://192.0.2.9:2379\"]\n".to_owned();
+        let mut node = Node::new(Options { config, ..Options::default() });
+        self.connect(&node, number);
+        node.start_daemon();
+        node.load_image();
+        node
     }
 
     /// Connects a node, which gets the address 192.0.2.NUMBER.

@@ -3,22 +3,13 @@
 
 use std::time::Duration;
 
-use system_tests::{Node, Options, Wire, wait_until};
+use system_tests::{Node, Wire, wait_until};
 
 /// Identifier of the network, and the port that belongs to it.
 const VNI: u32 = 5000;
 const PORT: u32 = 61_465;
 /// Longest time until a daemon notices what an administrator did, twice as long as documented: an emulated machine is slow.
 const RESCAN: Duration = Duration::from_secs(60);
-
-fn node(wire: &Wire, number: u8) -> Node {
-    let config = "network.overlay.endpoints = [\"http://192.0.2.9:2379\"]\n".to_owned();
-    let mut node = Node::new(Options { config, ..Options::default() });
-    wire.connect(&node, number);
-    node.start_daemon();
-    node.load_image();
-    node
-}
 
 fn run(node: &Node, name: &str) {
     let command = ["demo:1", "httpd", "-f", "-p", "80", "-h", "/www"];
@@ -78,7 +69,7 @@ fn key(node: &Node) -> String {
 fn packets_between_nodes_are_encrypted() {
     let mut wire = Wire::start();
     wire.start_etcd();
-    let mut nodes = [1, 2].map(|number| node(&wire, number));
+    let mut nodes = [1, 2].map(|number| wire.start_node(number));
     count(&wire);
     let vni = format!("vni={VNI}");
     nodes[0].pinion(&["network", "create", "-d", "overlay", "-o", "encrypted", "-o", &vni, "shop"]).ok();

@@ -1,14 +1,10 @@
 //! Overlays that people create by name, on three nodes that share an etcd.
 
 use serde_json::Value;
-use system_tests::{Node, Options, Outcome, Wire, wait_until};
+use system_tests::{Node, Outcome, Wire, wait_until};
 
 fn node(wire: &Wire, number: u8) -> Node {
-    let config = "network.overlay.endpoints = [\"http://192.0.2.9:2379\"]\n".to_owned();
-    let mut node = Node::new(Options { config, ..Options::default() });
-    wire.connect(&node, number);
-    node.start_daemon();
-    node.load_image();
+    let node = wire.start_node(number);
     let script =
         format!("echo options timeout:1 > {0}/r && mount --bind {0}/r /etc/resolv.conf", node.dir.path().display());
     node.run("sh", &["-c", &script]).ok();

@@ -227,7 +227,9 @@ impl Agent {
         }
         let definition = self.settings.definition(node, self.keys.subnets_of(0));
         let (settings, stopped) = (self.settings.clone(), Arc::clone(&self.stopped));
-        in_kernel(move |socket| kernel::public_key(socket, &settings, definition, &stopped)).await
+        let key = in_kernel(move |socket| kernel::public_key(socket, &settings, definition, &stopped)).await?;
+        // A claim without a key would be one that the others refuse.
+        key.map(Some).ok_or_else(|| "the agent was stopped".to_owned())
     }
 
     /// Returns the claim that this node had last, according to its record.

@@ -69,7 +69,8 @@ pub(super) fn public_key(
 }
 
 /// Removes an overlay that no pod uses: endpoint, routes, rules and record; returns the lease of its record, or zero. `None` if
-/// a pod uses it: one on record, or one that another engine attached, which the node has a route to. With a successor of the same name the record is its.
+/// a pod uses it: one on record, or one that another engine attached, which the node has a route to.
+/// With a successor of the same name the record is its.
 pub(super) fn clean_up(
     socket: &mut Socket,
     settings: &Settings,
