@@ -188,7 +188,12 @@ impl Link {
             close_attachments(attachments);
             match sent {
                 Ok(()) => Ok(()),
-                Err(CodecError::Closed) => Err(lost()),
+                Err(CodecError::Closed) => {
+                    // The reader may have read no end of file yet. A caller that repeats the request must not get this
+                    // connection again.
+                    self.closed().await;
+                    Err(lost())
+                }
                 Err(error) => Err(Error::internal(format!("send a request to the monitor: {error}"))),
             }
         };
@@ -218,9 +223,9 @@ impl Link {
                 }
             }
         }
-        // Callers that wait are notified by the end of their channel.
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Before the callers that wait: they are notified by the end of their channel, and may repeat their requests.
         self.closed.send_replace(true);
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     fn dispatch(&self, envelope: Envelope, attachments: Attachments, events: &mpsc::UnboundedSender<Event>) {
