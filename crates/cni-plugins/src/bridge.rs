@@ -17,7 +17,7 @@ use rtnl::{
 use rustix::io::Errno;
 
 use crate::{
-    Error, Interface, PluginResult, Request, address_management, check, link, masquerade, pod, pod::Setup,
+    Error, Interface, PluginResult, Request, address_management, announcer, check, link, masquerade, pod, pod::Setup,
     ptp::VethPair, sysctl,
 };
 
@@ -70,6 +70,7 @@ fn attach(
     }
     let node_end =
         if options.leaves_pod_down { by_name(socket, &node_end.name)? } else { wait_for_port(socket, &node_end.name)? };
+    announcer::announce(request, &pod_end, &result, 2);
     let of_node = |link: &Link| Interface { name: link.name.clone(), mac: link.mac_text(), ..Interface::default() };
     let bridge = by_name(socket, &bridge.name)?;
     result.interfaces = vec![of_node(&bridge), of_node(&node_end), link::pod_interface(request, &pod_end)];
@@ -91,7 +92,7 @@ fn setup(request: &Request, options: &Options, result: &PluginResult) -> Setup {
         } else {
             setup.sysctls.push((format!("ipv6/conf/{name}/accept_dad"), "0"));
         }
-        setup.sysctls.push((format!("ipv4/conf/{name}/arp_notify"), "1"));
+        setup.announce_ipv4(request);
     }
     setup
 }

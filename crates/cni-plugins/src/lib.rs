@@ -22,6 +22,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod address_management;
+mod announcer;
 mod arguments;
 mod bandwidth;
 mod bridge;
@@ -56,6 +57,7 @@ mod tuning;
 mod vlan;
 mod vrf;
 
+pub use announcer::Announcer;
 pub use error::Error;
 pub use nft_socket::NftSocket;
 pub use plugin::PluginType;

@@ -6,7 +6,7 @@ use rtnl::{
 };
 use rustix::{fd::AsFd, io::Errno};
 
-use crate::{Error, Interface, PluginResult, Request, address_management, check, pod, pod::Setup};
+use crate::{Error, Interface, PluginResult, Request, address_management, announcer, check, pod, pod::Setup};
 
 /// A link on top of another one.
 #[derive(Debug)]
@@ -34,10 +34,16 @@ impl UpperLink {
             for ip in &mut result.ips {
                 ip.interface = Some(0);
             }
-            let setup = Setup::of(&result, 0);
-            let has_addresses = !result.ips.is_empty();
-            let setup = if self.announces && has_addresses { setup.announcing(&request.interface) } else { setup };
+            let mut setup = Setup::of(&result, 0);
+            let announces = self.announces && !result.ips.is_empty();
+            if announces {
+                setup.announce_ipv4(request);
+                setup.announce_ipv6(request);
+            }
             let link = setup.apply(request).inspect_err(|_| undo(request))?;
+            if announces {
+                announcer::announce(request, &link, &result, 0);
+            }
             result.interfaces = vec![pod_interface(request, &link)];
             result.dns = request.dns()?;
             Ok(result)

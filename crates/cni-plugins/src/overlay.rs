@@ -205,6 +205,7 @@ impl Request {
             directories: self.directories.clone(),
             is_new: self.is_new,
             nft: self.nft.clone(),
+            announcer: self.announcer.clone(),
             arguments: self.arguments.clone(),
             config,
             version: self.version.clone(),

@@ -43,6 +43,8 @@ pub(crate) fn link(socket: &mut Socket, name: &str) -> Result<Link, Error> {
 pub(crate) struct Setup {
     /// Sysctls to write before the link has addresses, which a kernel may lack.
     pub(crate) sysctls: Vec<(String, &'static str)>,
+    /// Sysctls to write after the link was set up, which a kernel may lack.
+    pub(crate) late_sysctls: Vec<(String, &'static str)>,
     /// Addresses and their gateways.
     pub(crate) addresses: Vec<(Subnet, Option<IpAddr>)>,
     pub(crate) routes: Vec<Route>,
@@ -61,11 +63,16 @@ impl Setup {
         }
     }
 
-    /// Adds the sysctls that announce new addresses to neighbours.
-    pub(crate) fn announcing(mut self, interface: &str) -> Self {
-        self.sysctls.push((format!("ipv4/conf/{interface}/arp_notify"), "1"));
-        self.sysctls.push((format!("ipv6/conf/{interface}/ndisc_notify"), "1"));
-        self
+    /// Adds the sysctl with which the kernel announces IPv4 addresses to neighbours when the link is set up, unless the
+    /// announcer does.
+    pub(crate) fn announce_ipv4(&mut self, request: &Request) {
+        let sysctls = if request.announcer.is_started() { &mut self.late_sysctls } else { &mut self.sysctls };
+        sysctls.push((format!("ipv4/conf/{}/arp_notify", request.interface), "1"));
+    }
+
+    /// Adds the sysctl with which the kernel announces IPv6 addresses to neighbours.
+    pub(crate) fn announce_ipv6(&mut self, request: &Request) {
+        self.sysctls.push((format!("ipv6/conf/{}/ndisc_notify", request.interface), "1"));
     }
 
     /// Applies the setup to the pod's link, which exists; returns the link as it was found.
@@ -106,6 +113,9 @@ impl Setup {
         }
         if !batch.is_empty() {
             socket.request(batch).map_err(fail)?;
+        }
+        for (key, value) in &self.late_sysctls {
+            sysctl::write_if_present(key, value)?;
         }
         Ok(link)
     }

@@ -9,7 +9,7 @@ use std::{
 use netns::Namespace;
 use serde_json::{Value, json};
 
-use crate::{Error, NftSocket, PluginType, Request, VERSIONS};
+use crate::{Announcer, Error, NftSocket, PluginType, Request, VERSIONS};
 
 /// Longest configuration that is read, in bytes.
 const CONFIG_MAX: u64 = 4 << 20;
@@ -26,6 +26,8 @@ pub struct Context {
     pub namespace: Option<Namespace>,
     /// Socket for nftables in the node's namespace.
     pub nft: NftSocket,
+    /// Announces addresses of pods.
+    pub announcer: Announcer,
 }
 
 /// Runs one command of the plugin and returns the exit code. `variable` returns environment variables.
@@ -65,7 +67,7 @@ fn respond(
     }
     let mut request = read(kind, input, version)?;
     let directories = variable("CNI_PATH").unwrap_or_default();
-    (request.is_new, request.nft) = (context.is_new, context.nft);
+    (request.is_new, request.nft, request.announcer) = (context.is_new, context.nft, context.announcer);
     request.directories = std::env::split_paths(&directories).collect();
     must_have(&request, &command)?;
     let path = variable("CNI_NETNS").unwrap_or_default();

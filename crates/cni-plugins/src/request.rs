@@ -7,7 +7,7 @@ use rtnl::netlink::Socket;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use crate::{Error, NftSocket, PluginResult, VERSIONS, arguments::Arguments};
+use crate::{Announcer, Error, NftSocket, PluginResult, VERSIONS, arguments::Arguments};
 
 /// Longest container id and network name in bytes.
 const NAME_MAX: usize = 255;
@@ -29,6 +29,8 @@ pub struct Request {
     pub is_new: bool,
     /// Socket for nftables in the node's namespace.
     pub nft: NftSocket,
+    /// Announces addresses of pods.
+    pub announcer: Announcer,
     pub(crate) arguments: Arguments,
     pub(crate) config: Map<String, Value>,
     pub(crate) version: String,
@@ -74,6 +76,7 @@ impl Request {
             directories: Vec::new(),
             is_new: false,
             nft: NftSocket::default(),
+            announcer: Announcer::default(),
             arguments: Arguments::default(),
             config,
             version,

@@ -198,6 +198,8 @@ impl Network {
                 metrics: Arc::clone(&metrics),
                 start_limit: Default::default(),
                 nft: Default::default(),
+                // Without the thread the kernel announces addresses, which takes longer.
+                announcer: cni_plugins::Announcer::start().unwrap_or_default(),
             },
             metrics,
             ledger,

@@ -89,6 +89,37 @@ fn macvlan_pods_reach_each_other() {
     });
 }
 
+/// An address that another machine had before.
+#[test]
+fn neighbors_learn_of_new_addresses() {
+    on_a_node(|| async {
+        shell("ip link add up0 type veth peer name up1 && ip link set up0 up && ip link set up1 up");
+        for kind in
+            [r#""type": "macvlan", "master": "up0""#, r#""type": "bridge", "bridge": "test0", "macspoofchk": false"#]
+        {
+            shell("rm -rf /run/leases");
+            list(&format!("{{{kind}, {ADDRESSES}}}"));
+            let network = open(config());
+            let neighbor = attach(&network, 1, &[]).await;
+            shell("ip -n pod-1 neigh replace 10.5.0.3 dev eth0 lladdr 02:00:00:00:00:99 nud stale");
+            let pod = attach(&network, 2, &[]).await;
+            let mac = shell("ip netns exec pod-2 cat /sys/class/net/eth0/address").trim().to_owned();
+            testbed::wait_until("the neighbor knows the MAC address", std::time::Duration::from_secs(10), || {
+                shell("ip -n pod-1 neigh show 10.5.0.3").contains(&mac)
+            });
+            // The kernel announces a MAC address that is changed later.
+            assert_eq!(shell("ip netns exec pod-2 cat /proc/sys/net/ipv4/conf/eth0/arp_notify"), "1\n", "{kind}");
+            for pod in [neighbor, pod] {
+                network.detach(&pod.id).await.unwrap();
+            }
+            network.settle().await;
+            shell("ip netns del pod-1; ip netns del pod-2");
+        }
+        shell("ip link del test0");
+        assert_clean();
+    });
+}
+
 #[test]
 fn a_failed_attachment_is_undone() {
     on_a_node(|| async {

@@ -13,6 +13,8 @@ pub mod flags {
     pub const UP: u32 = 0x1;
     /// The link is a loopback interface.
     pub const LOOPBACK: u32 = 0x8;
+    /// The link has no ARP.
+    pub const NO_ARP: u32 = 0x80;
     /// The link receives all frames.
     pub const PROMISCUOUS: u32 = 0x100;
     /// The link receives all multicast frames.

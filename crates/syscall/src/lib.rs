@@ -47,6 +47,8 @@ pub mod namespace;
 #[cfg(feature = "engine")]
 pub mod netlink;
 #[cfg(feature = "engine")]
+pub mod packet_socket;
+#[cfg(feature = "engine")]
 pub mod personality;
 #[cfg(feature = "engine")]
 pub mod pidfd_exit;

@@ -184,7 +184,7 @@ impl Programs {
         invocation: &Invocation<'_>,
     ) -> Result<Vec<u8>, RunError> {
         let run = async |config: &Map<String, Value>, invocation: &Invocation<'_>| {
-            in_process::run(kind, command, config, invocation, &self.nft).await.map_err(RunError::Other)
+            in_process::run(kind, command, config, invocation, self).await.map_err(RunError::Other)
         };
         let (mut is_success, mut output) = run(config, invocation).await?;
         if !is_success && command == "DEL" && !is_of_system(&output) {

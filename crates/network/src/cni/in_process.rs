@@ -1,9 +1,9 @@
 //! Plugins that run in this process: the types of the reference plugins, with the parameters that their programs get.
 
-use cni_plugins::{NftSocket, PluginType, program};
+use cni_plugins::{PluginType, program};
 use serde_json::{Map, Value};
 
-use super::programs::Invocation;
+use super::programs::{Invocation, Programs};
 
 /// Returns the type whose functions replace the program of a plugin; `None` if the program is needed: for other types,
 /// for options that only the program has, and for pods that the program attached.
@@ -41,7 +41,7 @@ pub(super) async fn run(
     command: &'static str,
     config: &Map<String, Value>,
     invocation: &Invocation<'_>,
-    nft: &NftSocket,
+    programs: &Programs,
 ) -> Result<(bool, Vec<u8>), String> {
     let input = serde_json::to_vec(config).map_err(|e| e.to_string())?;
     let environment: Vec<(&'static str, String)> = invocation
@@ -52,7 +52,8 @@ pub(super) async fn run(
         .collect();
     let namespace = invocation.namespace.map(netns::Namespace::try_clone).transpose().map_err(|e| e.to_string())?;
     // The ledger permits one attachment of an interface of a sandbox only.
-    let context = program::Context { is_new: true, namespace, nft: nft.clone() };
+    let (nft, announcer) = (programs.nft.clone(), programs.announcer.clone());
+    let context = program::Context { is_new: true, namespace, nft, announcer };
     let work = move || {
         let variable =
             |name: &'static str| environment.iter().find(|(key, _)| *key == name).map(|(_, value)| value.clone());

@@ -14,7 +14,7 @@ use tokio::{
     sync::Semaphore,
 };
 
-use cni_plugins::NftSocket;
+use cni_plugins::{Announcer, NftSocket};
 
 use super::Progress;
 use crate::Metrics;
@@ -47,6 +47,8 @@ pub(crate) struct Programs {
     pub(crate) start_limit: StartLimit,
     /// What types that run in this process use.
     pub(crate) nft: NftSocket,
+    /// The same, for addresses of pods.
+    pub(crate) announcer: Announcer,
 }
 
 /// Environment and sandbox of one run of a plugin.
