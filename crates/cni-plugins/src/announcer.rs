@@ -1,7 +1,7 @@
 //! Announcements of IPv4 addresses (RFC 5227, section 3), so that neighbours forget who had an address before.
 //!
 //! With `arp_notify` the kernel announces the addresses of a link within the request that sets the link up, and holds the
-//! lock of all links meanwhile. On a macvlan or bridge with 1000 pods this takes 10 ms, because the frame is delivered to
+//! lock of all links until then. On a macvlan or bridge with 1000 pods this takes 10 ms, because the frame is delivered to
 //! each of them. An [`Announcer`] sends the same frame from a thread of its own, without that lock.
 //!
 //! For IPv6 the kernel does this itself: with `ndisc_notify` it announces an address at the end of its duplicate address

@@ -1,10 +1,6 @@
 //! Sysctls of network namespaces. A file under `/proc/sys/net` refers to the namespace of the thread that opens it.
 
-use std::{
-    fs::{self, OpenOptions},
-    io::{self, Write},
-    path::PathBuf,
-};
+use std::{io, path::PathBuf};
 
 use rtnl::subnet::Subnet;
 
@@ -16,10 +12,12 @@ fn path(key: &str) -> PathBuf {
 
 /// Writes a value, in the namespace of the calling thread.
 pub(crate) fn write(key: &str, value: &str) -> Result<(), Error> {
-    let path = path(key);
-    // Without O_CREAT, so that a sysctl that the kernel lacks is `ENOENT`.
-    let file = OpenOptions::new().write(true).open(&path);
-    file.and_then(|mut file| file.write_all(value.as_bytes())).map_err(|e| Error::path("write", &path, e))
+    netns::write_sysctl(&format!("net/{key}"), value).map_err(|e| Error::path("write", &path(key), e))
+}
+
+/// Returns a value, in the namespace of the calling thread.
+pub(crate) fn read(key: &str) -> Result<String, Error> {
+    netns::read_sysctl(&format!("net/{key}")).map_err(|e| Error::path("read", &path(key), e))
 }
 
 /// Like [`write`], for a sysctl that kernels without IPv6, or older ones, lack.
@@ -40,7 +38,7 @@ pub(crate) fn ensure_if_present(key: &str, value: &str) -> Result<(), Error> {
 
 /// Writes a value unless the sysctl has it. Reading is free of side effects, writing may not be.
 pub(crate) fn ensure(key: &str, value: &str) -> Result<(), Error> {
-    if fs::read_to_string(path(key)).is_ok_and(|current| current.trim() == value) {
+    if read(key).is_ok_and(|current| current.trim() == value) {
         return Ok(());
     }
     write(key, value)

@@ -161,8 +161,7 @@ pub(crate) fn check(request: &Request) -> Result<(), Error> {
     let (sysctls, name) = (options.sysctls(&request.interface)?, request.interface.clone());
     pod::visit(request.namespace()?, move |socket| {
         for (key, value) in &sysctls {
-            let path = PathBuf::from("/proc/sys/net").join(key);
-            let current = std::fs::read_to_string(&path).map_err(|e| Error::path("read", &path, e))?;
+            let current = sysctl::read(key)?;
             if current.trim_end_matches('\n') != value {
                 return Err(Error::differs(
                     format!("net/{key}"),

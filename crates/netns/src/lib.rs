@@ -51,6 +51,7 @@ mod pool;
 mod socket;
 mod sysctl;
 mod sysctl_dir;
+mod sysctl_file;
 mod teardown;
 mod thread_guard;
 #[cfg(feature = "tokio")]
@@ -71,6 +72,7 @@ pub use pin::PinDir;
 pub use pod::{IpcAndUts, PodNamespaces, create_ipc, create_uts};
 pub use pool::{Pool, PoolMetrics};
 pub use sysctl_dir::SysctlDir;
+pub use sysctl_file::{read_sysctl, write_sysctl};
 pub use thread_guard::ThreadGuard;
 #[cfg(feature = "tokio")]
 pub use tokio::AsyncWatch;

@@ -1,14 +1,10 @@
 //! Sysctls of namespaces. The thread that opens a file under `/proc/sys` determines the namespace the file refers to.
 
-use std::{
-    fs::OpenOptions,
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use rustix::{fs::Uid, thread::set_thread_res_uid};
 
-use crate::Error;
+use crate::{Error, write_sysctl};
 
 /// Returns the path of a key if it belongs to a namespace that the pod has of its own.
 ///
@@ -59,7 +55,7 @@ fn swap(c: char) -> char {
 /// be set by privileged users outside, with ids as the writer's user namespace has them.
 pub(crate) fn write_all(writes: &[(String, PathBuf, String)], root: Option<Uid>) -> Result<(), Error> {
     for (key, path, value) in writes {
-        let write = || OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(value.as_bytes()));
+        let write = || write_sysctl(&relative(path), value);
         let written = match root.filter(|_| is_of_ipc(path)) {
             Some(root) => as_user(root, write),
             None => write(),
@@ -67,6 +63,10 @@ pub(crate) fn write_all(writes: &[(String, PathBuf, String)], root: Option<Uid>)
         written.map_err(|e| Error::Sysctl { key: key.clone(), reason: format!("write {value:?}: {e}") })?;
     }
     Ok(())
+}
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix("/proc/sys").unwrap_or(path).to_string_lossy().into_owned()
 }
 
 fn is_of_ipc(path: &Path) -> bool {

@@ -8,10 +8,10 @@ use std::{
 
 use rustix::{
     fd::OwnedFd,
-    fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2},
+    fs::{Mode, OFlags, ResolveFlags, openat2},
 };
 
-use crate::{Error, Namespace};
+use crate::{Error, Namespace, sysctl_file};
 
 /// Longest value that is read, in bytes.
 const VALUE_MAX: u64 = 64 * 1024;
@@ -37,11 +37,8 @@ impl SysctlDir {
     pub fn open(namespace: &Namespace, path: &str) -> Result<Self, Error> {
         check(path)?;
         let full = format!("/proc/sys/net/{path}");
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = {
-            let full = full.clone();
-            namespace.enter(move || openat(CWD, full.as_str(), flags, Mode::empty()))?
-        };
+        let key = format!("net/{path}");
+        let opened = namespace.enter(move || sysctl_file::open(&key, OFlags::PATH | OFlags::DIRECTORY))?;
         Ok(Self { directory: opened.map_err(|e| Error::kernel("open", &full, e))?, path: full })
     }
 

@@ -1,0 +1,131 @@
+//! Files of sysctls, in proc file systems of this process.
+//!
+//! The kernel keeps an entry for each file below `/proc/sys` that was opened, one per namespace, and those of one name are
+//! in one chain: opening `net/ipv4/conf/eth0/arp_notify` after the same in 1000 other namespaces takes 1 ms (0.3 ms with
+//! warm caches). A proc file system that was mounted a moment ago has none: 20 µs for the file, and 50 µs for mounting it.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    os::fd::AsFd,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rustix::{
+    fd::OwnedFd,
+    fs::{CWD, Mode, OFlags, openat},
+    mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen},
+};
+
+/// How many files are opened in one file system.
+const USES: u32 = 16;
+/// Longest value that is read, in bytes.
+const VALUE_MAX: u64 = 64 * 1024;
+
+static NEWEST: Mutex<Option<ProcFs>> = Mutex::new(None);
+
+/// A proc file system that is mounted nowhere. The kernel frees it when nothing of it is open.
+#[derive(Clone)]
+struct ProcFs {
+    root: Arc<OwnedFd>,
+    uses: u32,
+}
+
+impl ProcFs {
+    /// Requires Linux 5.8, where each mount of proc is a file system of its own, and `CAP_SYS_ADMIN`.
+    fn mount() -> rustix::io::Result<Self> {
+        let context = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_create(context.as_fd())?;
+        let attributes =
+            MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        let root = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+        Ok(Self { root: Arc::new(root), uses: 0 })
+    }
+
+    /// Returns the newest one, or a new one after [`USES`].
+    fn newest() -> rustix::io::Result<Arc<OwnedFd>> {
+        let mut newest = NEWEST.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = match newest.take().filter(|current| current.uses < USES) {
+            Some(current) => current,
+            None => Self::mount()?,
+        };
+        current.uses += 1;
+        let root = Arc::clone(&current.root);
+        *newest = Some(current);
+        Ok(root)
+    }
+}
+
+/// Opens a file or directory below `/proc/sys`. The namespaces of the calling thread determine what it refers to.
+pub(crate) fn open(key: &str, flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::CLOEXEC;
+    let opened = match ProcFs::newest() {
+        Ok(root) => openat(&root, format!("sys/{key}"), flags, Mode::empty()),
+        // An older kernel, or a process without privileges.
+        Err(_) => openat(CWD, format!("/proc/sys/{key}"), flags, Mode::empty()),
+    };
+    Ok(opened?)
+}
+
+/// Returns the value of a sysctl in the namespaces of the calling thread, as the kernel writes it: with the end of the line.
+/// `key` is a path below `/proc/sys`, such as `net/ipv4/ip_forward`.
+///
+/// In a process that may mount, this takes as long with 1000 namespaces as with one (Linux 5.8); opening the file below
+/// `/proc/sys` then takes 1 ms.
+///
+/// # Errors
+/// `ENOENT` if the kernel, or the namespace, does not have it.
+pub fn read_sysctl(key: &str) -> io::Result<String> {
+    let mut text = String::new();
+    File::from(open(key, OFlags::RDONLY)?).take(VALUE_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Sets a sysctl in the namespaces of the calling thread. See [`read_sysctl`].
+///
+/// # Errors
+/// `ENOENT` if the kernel, or the namespace, does not have it; `EINVAL` if the kernel refuses the value.
+pub fn write_sysctl(key: &str, value: &str) -> io::Result<()> {
+    // The kernel takes a value from one call only.
+    let written = File::from(open(key, OFlags::WRONLY)?).write(value.as_bytes())?;
+    if written == value.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Namespace;
+
+    /// Whether the namespace forwards.
+    const FORWARDS: &str = "net/ipv4/ip_forward";
+
+    #[test]
+    fn values_are_those_of_the_threads_namespace() {
+        let [one, two] = [(); 2].map(|()| Namespace::create().expect("a namespace"));
+        let set = |namespace: &Namespace, value: &'static str| {
+            namespace.enter(move || write_sysctl(FORWARDS, value)).expect("entered").expect("written");
+        };
+        // More often than a file system is used.
+        for value in (0..2 * USES).map(|n| if n % 2 == 0 { "1" } else { "0" }) {
+            let other = if value == "1" { "0" } else { "1" };
+            set(&one, value);
+            set(&two, other);
+            for (namespace, expected) in [(&one, value), (&two, other)] {
+                let read = namespace.enter(|| read_sysctl(FORWARDS)).expect("entered").expect("read");
+                assert_eq!(read.trim(), expected);
+            }
+        }
+        // What was set is set for all.
+        let file = one.enter(|| std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward")).expect("entered");
+        assert_eq!(file.expect("read"), "0\n");
+    }
+
+    #[test]
+    fn unknown_keys_and_values_are_errors() {
+        let namespace = Namespace::create().expect("a namespace");
+        let write =
+            |key, value| namespace.enter(move || write_sysctl(key, value)).expect("entered").expect_err("refused");
+        assert_eq!(write("net/ipv4/none", "1").kind(), io::ErrorKind::NotFound);
+        assert_eq!(write(FORWARDS, "x").kind(), io::ErrorKind::InvalidInput);
+    }
+}
