@@ -13,6 +13,7 @@ use std::{
     net::IpAddr,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -94,6 +95,9 @@ impl Record {
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     directory: PathBuf,
+    /// The keys of all records, so that those of a sandbox are found without reading the directory. The lock of the sandbox
+    /// serializes changes of its records; the files decide.
+    keys: Arc<Mutex<BTreeSet<AttachmentKey>>>,
 }
 
 /// A directory entry of the ledger.
@@ -106,7 +110,14 @@ pub(crate) struct Entry {
 impl Ledger {
     pub(crate) fn open(directory: &Path) -> Result<Self, Error> {
         fs::create_dir_all(directory).map_err(|e| Error::path("create", directory, e))?;
-        Ok(Self { directory: directory.to_owned() })
+        let ledger = Self { directory: directory.to_owned(), keys: Arc::default() };
+        let keys = ledger.names()?.into_iter().map(|(key, _)| key).collect();
+        *ledger.keys() = keys;
+        Ok(ledger)
+    }
+
+    fn keys(&self) -> MutexGuard<'_, BTreeSet<AttachmentKey>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes temporary files that a crash left behind. Only the owner of the state directory may call this.
@@ -139,6 +150,7 @@ impl Ledger {
     }
 
     fn replace(&self, record: &Record, path: &Path) -> Result<(), Error> {
+        self.keys().insert(record.key());
         let temporary = self.directory.join(format!(".{}.new", record.key()));
         let text = serde_json::to_vec(record).map_err(|e| Error::path("encode", path, e))?;
         // What pods request and plugins return may be nested more deeply than the decoder permits. A record that cannot be
@@ -158,10 +170,24 @@ impl Ledger {
 
     /// Returns the attachments of a sandbox and whether each is leaving, the primary one first.
     pub(crate) fn of_sandbox(&self, sandbox: &str) -> Result<Vec<(AttachmentKey, bool)>, Error> {
-        let mut all = self.names()?;
-        all.retain(|(key, _)| key.sandbox() == sandbox);
-        all.sort();
-        Ok(all)
+        let first = AttachmentKey::primary(sandbox);
+        let keys: Vec<AttachmentKey> = {
+            let all = self.keys();
+            let near = all.range(&first..).take_while(|key| key.as_str().starts_with(sandbox));
+            near.filter(|key| key.sandbox() == sandbox).cloned().collect()
+        };
+        let found = keys.into_iter().map(|key| Ok(self.is_leaving(&key)?.map(|is_leaving| (key, is_leaving))));
+        found.filter_map(Result::transpose).collect()
+    }
+
+    /// Returns whether an attachment is leaving; `None` if there is no record of it.
+    fn is_leaving(&self, key: &AttachmentKey) -> Result<Option<bool>, Error> {
+        for (path, is_leaving) in [(self.record_path(key), false), (self.leaving_path(key), true)] {
+            if path.try_exists().map_err(|e| Error::path("find", &path, e))? {
+                return Ok(Some(is_leaving));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the record of an attachment, whether it is leaving or not. Returns `None` only if the kernel reports that
@@ -196,6 +222,7 @@ impl Ledger {
         for path in [self.record_path(key), self.leaving_path(key)] {
             ignore_missing(fs::remove_file(&path)).map_err(|e| Error::path("remove", &path, e))?;
         }
+        self.keys().remove(key);
         Ok(())
     }
 
@@ -244,6 +271,28 @@ mod tests {
         fs::create_dir(directory.path().join("pod.json")).expect("mkdir");
         ledger.get(&pod).expect_err("unknown");
         ledger.all().expect_err("unknown");
+    }
+
+    #[test]
+    fn the_attachments_of_a_sandbox_are_found_by_its_name() {
+        let directory = tempfile::tempdir().expect("directory");
+        for name in ["pod.leaving", "pod@net1.json", "pod1.json", "pod1@net1.json", "podx.json", ".pod@net3.new"] {
+            fs::write(directory.path().join(name), "{}").expect("write");
+        }
+        let ledger = Ledger::open(directory.path()).expect("open");
+        let of = |sandbox: &str| -> Vec<(String, bool)> {
+            let all = ledger.of_sandbox(sandbox).expect("attachments");
+            all.into_iter().map(|(key, is_leaving)| (key.to_string(), is_leaving)).collect()
+        };
+        assert_eq!(of("pod"), [("pod".to_owned(), true), ("pod@net1".to_owned(), false)]);
+        assert_eq!(of("po"), []);
+        ledger.mark_leaving(&AttachmentKey::new("pod1", "net1")).expect("marked");
+        assert_eq!(of("pod1"), [("pod1".to_owned(), false), ("pod1@net1".to_owned(), true)]);
+        ledger.remove(&AttachmentKey::primary("pod1")).expect("removed");
+        assert_eq!(of("pod1"), [("pod1@net1".to_owned(), true)]);
+        // Clones have the same keys.
+        ledger.clone().remove(&AttachmentKey::new("pod1", "net1")).expect("removed");
+        assert_eq!((of("pod1"), ledger.keys().len()), (Vec::new(), 3));
     }
 
     #[test]
