@@ -95,8 +95,8 @@ impl Record {
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     directory: PathBuf,
-    /// The keys of all records, so that those of a sandbox are found without reading the directory. The lock of the sandbox
-    /// serializes changes of its records; the files decide.
+    /// The keys of all records, so that those of a sandbox are found without reading the directory. A key without a file is
+    /// ignored.
     keys: Arc<Mutex<BTreeSet<AttachmentKey>>>,
 }
 
@@ -150,7 +150,6 @@ impl Ledger {
     }
 
     fn replace(&self, record: &Record, path: &Path) -> Result<(), Error> {
-        self.keys().insert(record.key());
         let temporary = self.directory.join(format!(".{}.new", record.key()));
         let text = serde_json::to_vec(record).map_err(|e| Error::path("encode", path, e))?;
         // What pods request and plugins return may be nested more deeply than the decoder permits. A record that cannot be
@@ -160,12 +159,27 @@ impl Ledger {
             fs::write(&temporary, text).map_err(|e| Error::path("write", &temporary, e))?;
             fs::rename(&temporary, path).map_err(|e| Error::path("rename to", path, e))
         };
-        offload::in_place(|| {
+        // Before the file exists: a crash of this thread leaves no record without a key.
+        self.keys().insert(record.key());
+        let written = offload::in_place(|| {
             write().inspect_err(|_| {
                 // If the removal fails too, the file is removed at the next start.
                 let _ = fs::remove_file(&temporary);
             })
-        })
+        });
+        self.update_key(&record.key());
+        written
+    }
+
+    /// Makes the set of keys agree with the files after a change. The removal of a record may end while another record of
+    /// the same key is written: the later of both calls sees all files.
+    fn update_key(&self, key: &AttachmentKey) {
+        let mut keys = self.keys();
+        // What cannot be determined keeps its key.
+        match self.is_leaving(key) {
+            Ok(None) => keys.remove(key),
+            _ => keys.insert(key.clone()),
+        };
     }
 
     /// Returns the attachments of a sandbox and whether each is leaving, the primary one first.
@@ -173,8 +187,8 @@ impl Ledger {
         let first = AttachmentKey::primary(sandbox);
         let keys: Vec<AttachmentKey> = {
             let all = self.keys();
-            let near = all.range(&first..).take_while(|key| key.as_str().starts_with(sandbox));
-            near.filter(|key| key.sandbox() == sandbox).cloned().collect()
+            let with_prefix = all.range(&first..).take_while(|key| key.as_str().starts_with(sandbox));
+            with_prefix.filter(|key| key.sandbox() == sandbox).cloned().collect()
         };
         let found = keys.into_iter().map(|key| Ok(self.is_leaving(&key)?.map(|is_leaving| (key, is_leaving))));
         found.filter_map(Result::transpose).collect()
@@ -222,7 +236,7 @@ impl Ledger {
         for path in [self.record_path(key), self.leaving_path(key)] {
             ignore_missing(fs::remove_file(&path)).map_err(|e| Error::path("remove", &path, e))?;
         }
-        self.keys().remove(key);
+        self.update_key(key);
         Ok(())
     }
 
@@ -280,19 +294,19 @@ mod tests {
             fs::write(directory.path().join(name), "{}").expect("write");
         }
         let ledger = Ledger::open(directory.path()).expect("open");
-        let of = |sandbox: &str| -> Vec<(String, bool)> {
+        let attachments = |sandbox: &str| -> Vec<(String, bool)> {
             let all = ledger.of_sandbox(sandbox).expect("attachments");
             all.into_iter().map(|(key, is_leaving)| (key.to_string(), is_leaving)).collect()
         };
-        assert_eq!(of("pod"), [("pod".to_owned(), true), ("pod@net1".to_owned(), false)]);
-        assert_eq!(of("po"), []);
+        assert_eq!(attachments("pod"), [("pod".to_owned(), true), ("pod@net1".to_owned(), false)]);
+        assert_eq!(attachments("po"), []);
         ledger.mark_leaving(&AttachmentKey::new("pod1", "net1")).expect("marked");
-        assert_eq!(of("pod1"), [("pod1".to_owned(), false), ("pod1@net1".to_owned(), true)]);
+        assert_eq!(attachments("pod1"), [("pod1".to_owned(), false), ("pod1@net1".to_owned(), true)]);
         ledger.remove(&AttachmentKey::primary("pod1")).expect("removed");
-        assert_eq!(of("pod1"), [("pod1@net1".to_owned(), true)]);
+        assert_eq!(attachments("pod1"), [("pod1@net1".to_owned(), true)]);
         // Clones have the same keys.
         ledger.clone().remove(&AttachmentKey::new("pod1", "net1")).expect("removed");
-        assert_eq!((of("pod1"), ledger.keys().len()), (Vec::new(), 3));
+        assert_eq!((attachments("pod1"), ledger.keys().len()), (Vec::new(), 3));
     }
 
     #[test]
@@ -308,5 +322,9 @@ mod tests {
         ledger.write(&record).expect_err("a directory has its name");
         let names: Vec<_> = fs::read_dir(directory.path()).expect("list").flatten().map(|e| e.file_name()).collect();
         assert_eq!(names, ["pod.json"]);
+        // The directory has the name of a record.
+        fs::remove_dir(directory.path().join("pod.json")).expect("rmdir");
+        ledger.remove(&record.key()).expect("removed");
+        assert!(ledger.keys().is_empty());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use cni_plugins::Announcer;
 use resolver::{Resolver, Shared};
 use syscall::file_lock::lock_with_timeout;
 use tokio::sync::Semaphore;
@@ -117,6 +118,14 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Without an announcer the kernel announces addresses, which takes longer.
+fn start_announcer() -> Announcer {
+    let started = Announcer::start();
+    started
+        .inspect_err(|error| tracing::warn!("announce addresses of pods in the background: {error}"))
+        .unwrap_or_default()
+}
+
 impl Network {
     /// Opens the state directory, and sockets in the network namespace of the calling thread. Pods in the ledger keep
     /// their ports; no kernel object is created before the first pod is attached.
@@ -158,8 +167,10 @@ impl Network {
     fn open_within(config: Config, limits: Limits) -> Result<Self, Error> {
         let built_in = Arc::new(Chain::built_in(&config)?);
         let state = config.state_dir.join("network");
-        let ledger = Ledger::open(&state.join("attachments"))?;
+        fs::create_dir_all(&state).map_err(|e| Error::path("create", &state, e))?;
+        // An earlier owner may still write records.
         let state_lock = lock_state(&state.join("owner"))?;
+        let ledger = Ledger::open(&state.join("attachments"))?;
         ledger.sweep()?;
         let secondary = ledger.names()?.into_iter().filter(|(key, _)| !key.is_primary());
         let multihomed = secondary.map(|(key, _)| key.sandbox().to_owned()).collect();
@@ -198,8 +209,7 @@ impl Network {
                 metrics: Arc::clone(&metrics),
                 start_limit: Default::default(),
                 nft: Default::default(),
-                // Without the thread the kernel announces addresses, which takes longer.
-                announcer: cni_plugins::Announcer::start().unwrap_or_default(),
+                announcer: start_announcer(),
             },
             metrics,
             ledger,

@@ -47,7 +47,7 @@ pub(crate) struct Programs {
     pub(crate) start_limit: StartLimit,
     /// What types that run in this process use.
     pub(crate) nft: NftSocket,
-    /// The same, for addresses of pods.
+    /// Announces addresses of pods, for types that run in this process.
     pub(crate) announcer: Announcer,
 }
 

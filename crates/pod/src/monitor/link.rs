@@ -186,19 +186,17 @@ impl Link {
             poll_fn(|context| write_readiness.poll(&self.socket.get_ref().0, context)).await;
             let sent = self.socket.get_ref().0.send(envelope, &attachments);
             close_attachments(attachments);
-            match sent {
-                Ok(()) => Ok(()),
-                Err(CodecError::Closed) => {
-                    // The reader may have read no end of file yet. A caller that repeats the request must not get this
-                    // connection again.
-                    self.closed().await;
-                    Err(lost())
-                }
-                Err(error) => Err(Error::internal(format!("send a request to the monitor: {error}"))),
-            }
+            sent
         };
         match tokio::time::timeout(self.timeouts.send, sent).await {
-            Ok(sent) => sent.map(|()| replies),
+            Ok(Ok(())) => Ok(replies),
+            Ok(Err(CodecError::Closed)) => {
+                // The reader may have read no end of file yet. A caller that repeats the request must not get this
+                // connection again.
+                let _ = tokio::time::timeout(self.timeouts.send, self.closed()).await;
+                Err(lost())
+            }
+            Ok(Err(error)) => Err(Error::internal(format!("send a request to the monitor: {error}"))),
             Err(_) => Err(hung("takes no request", self.timeouts.send)),
         }
     }

@@ -79,30 +79,37 @@ async fn a_request_whose_caller_gives_up_is_forgotten() {
     assert!(link.pending.lock().expect("pending").as_ref().expect("connected").is_empty());
 }
 
+/// Returns a connection with its reader, and the end of a monitor.
+fn connected() -> (Arc<Link>, OwnedFd) {
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("socketpair");
+    let link = Link::attach(Connection::new(ours), Arc::default(), TIMEOUTS).expect("a link");
+    #[expect(clippy::disallowed_methods, reason = "no event is sent")]
+    let (events, _) = mpsc::unbounded_channel();
+    tokio::spawn(Arc::clone(&link).read(events));
+    (link, theirs)
+}
+
+async fn start(link: &Link) -> Error {
+    let request = Request::Start { container: "c".into(), has_started: false };
+    link.request(request, Attachments::new()).await.expect_err("lost")
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_is_closed_once_a_request_reports_its_loss() {
     for round in 0..200 {
-        let (link, theirs) = hung_monitor();
-        #[expect(clippy::disallowed_methods, reason = "no event is sent")]
-        let (events, _receiver) = mpsc::unbounded_channel();
-        tokio::spawn(Arc::clone(&link).read(events));
-        let request = || link.request(Request::Start { container: "c".into(), has_started: false }, Attachments::new());
+        let (link, theirs) = connected();
         let killed = async { drop(theirs) };
-        // The second request is sent to a monitor that is gone.
-        let (first, ()) = tokio::join!(request(), killed);
-        assert_eq!((first.expect_err("lost").kind, link.is_closed()), (ErrorKind::Unavailable, true), "{round}");
-        assert_eq!(request().await.expect_err("lost").kind, ErrorKind::Unavailable, "{round}");
+        let (error, ()) = tokio::join!(start(&link), killed);
+        assert_eq!((error.kind, link.is_closed()), (ErrorKind::Unavailable, true), "{round}");
+        assert_eq!(start(&link).await.kind, ErrorKind::Unavailable, "{round}");
     }
 }
 
 #[tokio::test]
 async fn a_request_to_a_monitor_that_is_gone_waits_for_the_end_of_the_connection() {
-    let (link, theirs) = hung_monitor();
+    let (link, theirs) = connected();
     drop(theirs);
-    #[expect(clippy::disallowed_methods, reason = "no event is sent")]
-    let (events, _receiver) = mpsc::unbounded_channel();
-    tokio::spawn(Arc::clone(&link).read(events));
     // On this thread the reader runs only when the request waits.
-    let outcome = link.request(Request::Start { container: "c".into(), has_started: false }, Attachments::new()).await;
-    assert_eq!((outcome.expect_err("lost").kind, link.is_closed()), (ErrorKind::Unavailable, true));
+    assert_eq!((start(&link).await.kind, link.is_closed()), (ErrorKind::Unavailable, true));
 }
