@@ -324,7 +324,7 @@ fn other_address_management_is_a_program() {
         program("refusing", r#"echo '{"code": 11, "msg": "later"}'; exit 1"#);
         let failure = chain("refusing").add(&node, &programs).unwrap_err();
         assert_eq!((failure.code, failure.message.contains("refusing: later")), (11, true), "{}", failure.message);
-        // The search path of plugin programs has only nft.
+        // The search path of plugin programs has only nft and ip.
         program("endless", "exec /bin/cat /dev/zero");
         assert!(chain("endless").add(&node, &programs).unwrap_err().message.contains("longer than 1 MiB"));
         assert_eq!(chain("absent").add(&node, &programs).unwrap_err().code, 999);
