@@ -1,6 +1,6 @@
 //! Namespaces that the containers of a pod share. They are kept by descriptors, without a process in them.
 
-use std::{collections::BTreeMap, fs::File, path::Path};
+use std::{collections::BTreeMap, fs::File};
 
 use rustix::{
     fd::{AsFd, OwnedFd},
@@ -100,10 +100,10 @@ enum Kind {
 
 impl Kind {
     /// Returns the namespace that a path of [`sysctl::path`] belongs to.
-    fn of_sysctl(path: &Path) -> Self {
+    fn of_sysctl(path: &str) -> Self {
         match path {
-            path if path.starts_with("/proc/sys/net") => Self::Net,
-            path if path == Path::new("/proc/sys/kernel/domainname") => Self::Uts,
+            "kernel/domainname" => Self::Uts,
+            path if path.starts_with("net/") => Self::Net,
             _ => Self::Ipc,
         }
     }

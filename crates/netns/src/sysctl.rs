@@ -1,16 +1,14 @@
 //! Sysctls of namespaces. The thread that opens a file under `/proc/sys` determines the namespace the file refers to.
 
-use std::path::{Path, PathBuf};
-
 use rustix::{fs::Uid, thread::set_thread_res_uid};
 
 use crate::{Error, write_sysctl};
 
-/// Returns the path of a key if it belongs to a namespace that the pod has of its own.
+/// Returns the path below `/proc/sys` of a key if it belongs to a namespace that the pod has of its own.
 ///
 /// As in sysctl(8), the first separator determines the format: `net.ipv4.conf.eth0/1.forwarding` is separated by dots,
 /// and a slash stands for a dot within a name; `net/ipv4/conf/eth0.1/forwarding` is a path.
-pub(crate) fn path(key: &str, own_net: bool, own_ipc: bool, own_uts: bool) -> Result<PathBuf, Error> {
+pub(crate) fn path(key: &str, own_net: bool, own_ipc: bool, own_uts: bool) -> Result<String, Error> {
     let fail = |reason: &str| Err(Error::Sysctl { key: key.to_owned(), reason: reason.to_owned() });
     let relative = match key.find(['.', '/']) {
         Some(at) if key.as_bytes()[at] == b'.' => key.chars().map(swap).collect(),
@@ -39,7 +37,7 @@ pub(crate) fn path(key: &str, own_net: bool, own_ipc: bool, own_uts: bool) -> Re
         let namespaced = "net.*, kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.*, kernel.domainname";
         return fail(&format!("not a sysctl of a namespace; allowed: {namespaced}"));
     }
-    Ok(PathBuf::from("/proc/sys").join(relative))
+    Ok(relative)
 }
 
 fn swap(c: char) -> char {
@@ -53,9 +51,9 @@ fn swap(c: char) -> char {
 /// Writes the values. `root` is the root user of the user namespace that owns the namespaces. The kernel permits only
 /// this user to set sysctls of the IPC namespace, regardless of capabilities. Sysctls of the network namespace can also
 /// be set by privileged users outside, with ids as the writer's user namespace has them.
-pub(crate) fn write_all(writes: &[(String, PathBuf, String)], root: Option<Uid>) -> Result<(), Error> {
+pub(crate) fn write_all(writes: &[(String, String, String)], root: Option<Uid>) -> Result<(), Error> {
     for (key, path, value) in writes {
-        let write = || write_sysctl(&relative(path), value);
+        let write = || write_sysctl(path, value);
         let written = match root.filter(|_| is_of_ipc(path)) {
             Some(root) => as_user(root, write),
             None => write(),
@@ -65,12 +63,8 @@ pub(crate) fn write_all(writes: &[(String, PathBuf, String)], root: Option<Uid>)
     Ok(())
 }
 
-fn relative(path: &Path) -> String {
-    path.strip_prefix("/proc/sys").unwrap_or(path).to_string_lossy().into_owned()
-}
-
-fn is_of_ipc(path: &Path) -> bool {
-    !path.starts_with("/proc/sys/net") && path != Path::new("/proc/sys/kernel/domainname")
+fn is_of_ipc(path: &str) -> bool {
+    !path.starts_with("net/") && path != "kernel/domainname"
 }
 
 /// Runs work with another effective user of only this thread; the thread has no capabilities during that time.
@@ -89,13 +83,13 @@ mod tests {
 
     #[test]
     fn keys_become_paths() {
-        let at = |key| path(key, true, true, true).map(|p| p.display().to_string()).map_err(|e| e.to_string());
-        assert_eq!(at("net.ipv4.ip_forward").unwrap(), "/proc/sys/net/ipv4/ip_forward");
-        assert_eq!(at("net.ipv4.conf.eth0/1.rp_filter").unwrap(), "/proc/sys/net/ipv4/conf/eth0.1/rp_filter");
-        assert_eq!(at("net/ipv4/conf/eth0.1/rp_filter").unwrap(), "/proc/sys/net/ipv4/conf/eth0.1/rp_filter");
-        assert_eq!(at("kernel.shm_rmid_forced").unwrap(), "/proc/sys/kernel/shm_rmid_forced");
-        assert_eq!(at("fs.mqueue.msg_max").unwrap(), "/proc/sys/fs/mqueue/msg_max");
-        assert_eq!(at("kernel.domainname").unwrap(), "/proc/sys/kernel/domainname");
+        let at = |key| path(key, true, true, true).map_err(|e| e.to_string());
+        assert_eq!(at("net.ipv4.ip_forward").unwrap(), "net/ipv4/ip_forward");
+        assert_eq!(at("net.ipv4.conf.eth0/1.rp_filter").unwrap(), "net/ipv4/conf/eth0.1/rp_filter");
+        assert_eq!(at("net/ipv4/conf/eth0.1/rp_filter").unwrap(), "net/ipv4/conf/eth0.1/rp_filter");
+        assert_eq!(at("kernel.shm_rmid_forced").unwrap(), "kernel/shm_rmid_forced");
+        assert_eq!(at("fs.mqueue.msg_max").unwrap(), "fs/mqueue/msg_max");
+        assert_eq!(at("kernel.domainname").unwrap(), "kernel/domainname");
     }
 
     #[test]

@@ -27,14 +27,13 @@ const VALUE_MAX: u64 = 64 * 1024;
 static NEWEST: Mutex<Option<ProcFs>> = Mutex::new(None);
 
 /// A proc file system that is mounted nowhere. The kernel frees it when nothing of it is open.
-#[derive(Clone)]
 struct ProcFs {
     root: Arc<OwnedFd>,
     uses: u32,
 }
 
 impl ProcFs {
-    /// Mounts one. Each is a file system of its own since Linux 5.8; before, all have the same entries. Requires
+    /// Mounts one, for its first use. Each is a file system of its own since Linux 5.8; before, all have the same entries. Requires
     /// `CAP_SYS_ADMIN`.
     fn mount() -> rustix::io::Result<Self> {
         let context = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -42,7 +41,7 @@ impl ProcFs {
         let attributes =
             MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
         let root = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
-        Ok(Self { root: Arc::new(root), uses: 0 })
+        Ok(Self { root: Arc::new(root), uses: 1 })
     }
 
     /// Returns the newest one, or mounts one if it was used [`USES`] times.
@@ -53,7 +52,7 @@ impl ProcFs {
             return Ok(Arc::clone(&current.root));
         }
         // Mounting and freeing wait for other mounts of the node, so neither is done with the lock.
-        let mounted = Self { uses: 1, ..Self::mount()? };
+        let mounted = Self::mount()?;
         let root = Arc::clone(&mounted.root);
         let replaced = newest().replace(mounted);
         drop(replaced);

@@ -172,7 +172,7 @@ impl Ledger {
     }
 
     /// Makes the set of keys agree with the files after a change. The removal of a record may end while another record of
-    /// the same key is written: the later of both calls sees all files.
+    /// the same key is written: the lock orders the looks at the files, and the last one finds what both have left.
     fn update_key(&self, key: &AttachmentKey) {
         let mut keys = self.keys();
         // What cannot be determined keeps its key.
@@ -194,7 +194,7 @@ impl Ledger {
         found.filter_map(Result::transpose).collect()
     }
 
-    /// Returns whether an attachment is leaving; `None` if there is no record of it.
+    /// Returns whether an attachment is leaving; `None` for one without a record.
     fn is_leaving(&self, key: &AttachmentKey) -> Result<Option<bool>, Error> {
         for (path, is_leaving) in [(self.record_path(key), false), (self.leaving_path(key), true)] {
             if path.try_exists().map_err(|e| Error::path("find", &path, e))? {

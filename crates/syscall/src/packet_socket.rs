@@ -30,7 +30,7 @@ impl PacketSocket {
     /// Sends a packet of an Ethernet protocol to all stations on a link. The kernel adds the header of the link.
     ///
     /// # Errors
-    /// `ENXIO` if there is no link with this index, `ENETDOWN` if it is down; [`io::ErrorKind::InvalidInput`] for an index
+    /// `ENXIO` if the namespace does not have the link, `ENETDOWN` if it is down; [`io::ErrorKind::InvalidInput`] for an index
     /// that no link can have.
     pub fn broadcast(&self, link: u32, protocol: u16, packet: &[u8]) -> io::Result<()> {
         let mut address = libc::sockaddr_ll {
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn a_link_that_does_not_exist_is_an_error() {
         let socket = PacketSocket::open().expect("a socket");
-        let error = socket.broadcast(0x7fff_fff0, 0x0806, &[0; 28]).expect_err("there is no such link");
+        let error = socket.broadcast(0x7fff_fff0, 0x0806, &[0; 28]).expect_err("the link does not exist");
         assert_eq!(error.raw_os_error(), Some(libc::ENXIO));
         let error = socket.broadcast(u32::MAX, 0x0806, &[0; 28]).expect_err("no link can have this index");
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);

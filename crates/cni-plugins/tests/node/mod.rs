@@ -13,7 +13,8 @@ use testbed::shell;
 /// Directory with a link to the program under test for each type.
 const OWN_PROGRAMS: &str = "/run/programs";
 
-/// The search path of plugin programs: with nft and ip, and without iptables, which the reference plugins prefer where it is installed.
+/// The search path of plugin programs: with nft and ip, and without
+/// iptables, which the reference plugins prefer where it is installed.
 const SEARCH_PATH: &str = "/run/search-path";
 
 /// Container id of pods.
@@ -50,7 +51,7 @@ impl Node {
     /// Creates a node with the links `up0` and `up1`, a veth pair, and a pod.
     pub(crate) fn new(name: &str) -> Self {
         let node = Self { name: name.to_owned() };
-        shell(&format!("mkdir -p {SEARCH_PATH}; ln -sf $(command -v nft ip) {SEARCH_PATH}/"));
+        shell(&format!("mkdir -p {SEARCH_PATH}; ln -sf $(command -v nft) $(command -v ip) {SEARCH_PATH}/"));
         shell(&format!("mkdir -p /run/{name}; ip netns add {name}; ip netns add {name}-pod"));
         node.shell("ip link set lo up; ip link add up0 address 02:00:00:00:00:10 type veth peer name up1 address 02:00:00:00:00:11");
         node.shell("ip link set up0 up; ip link set up1 up; ip addr add 192.0.2.1/24 dev up0");
