@@ -50,7 +50,7 @@ impl Foreground {
     pub(crate) fn wait(self, process: &OwnedFd, terminal: Option<OwnedFd>) -> Result<u8, Failure> {
         let failed = |errno| Failure::io("wait for the process", errno);
         let mut relay = terminal.map(Relay::new).transpose()?;
-        loop {
+        let code = loop {
             let (signalled, exited) = {
                 let mut fds = vec![
                     PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
@@ -70,25 +70,28 @@ impl Foreground {
             if let Some(relay) = &mut relay {
                 relay.copy();
             }
-            if signalled {
-                self.forward(process, relay.as_ref())?;
+            if signalled && let Some(code) = self.forward(process, relay.as_ref())? {
+                break Some(code);
             }
             if exited {
-                break;
+                break exit_code(process, WaitIdOptions::EXITED).map_err(failed)?;
             }
-        }
-        let status = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED).map_err(failed)?;
+        };
         if let Some(relay) = &mut relay {
             relay.drain();
         }
-        let code = status.and_then(|status| status.exit_status().or(status.terminating_signal().map(|s| 128 + s)));
         Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(255))
     }
 
-    fn forward(&self, process: &OwnedFd, relay: Option<&Relay>) -> Result<(), Failure> {
+    /// Handles the signals that have arrived. Returns the exit code if the process was reaped.
+    fn forward(&self, process: &OwnedFd, relay: Option<&Relay>) -> Result<Option<i32>, Failure> {
         while let Some(signal) = self.signals.read().map_err(|error| Failure::io("read signals", error))? {
             match (signal, relay) {
-                (libc::SIGCHLD, _) => reap(process),
+                (libc::SIGCHLD, _) => {
+                    if let Some(code) = reap(process) {
+                        return Ok(Some(code));
+                    }
+                }
                 (libc::SIGWINCH, Some(relay)) => relay.resize(),
                 _ => {
                     // The process may have exited already.
@@ -96,22 +99,27 @@ impl Foreground {
                 }
             }
         }
-        Ok(())
+        Ok(None)
     }
 }
 
-/// Reaps orphans that were reparented to this process as a subreaper, but not `process`, whose exit code is needed.
-fn reap(process: &OwnedFd) {
-    loop {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        if !matches!(waitid(WaitId::PidFd(process.as_fd()), options), Ok(None)) {
-            return;
-        }
-        match wait(WaitOptions::NOHANG) {
-            Ok(Some((_, _))) => {}
-            _ => return,
+/// Returns the exit code of a child, or 128 plus the number of the signal that killed it; `None` if it is running.
+fn exit_code(process: &OwnedFd, options: WaitIdOptions) -> rustix::io::Result<Option<i32>> {
+    let status = waitid(WaitId::PidFd(process.as_fd()), options)?;
+    Ok(status.and_then(|status| status.exit_status().or(status.terminating_signal().map(|signal| 128 + signal))))
+}
+
+/// Reaps orphans that were reparented to this process as a subreaper. `process` may exit at any moment, so that it is
+/// reaped in place of an orphan: then its exit code is returned.
+fn reap(process: &OwnedFd) -> Option<i32> {
+    let without_reaping = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    while exit_code(process, without_reaping) == Ok(None) {
+        let (_, status) = wait(WaitOptions::NOHANG).ok().flatten()?;
+        if exit_code(process, without_reaping) == Err(Errno::CHILD) {
+            return status.exit_status().or(status.terminating_signal().map(|signal| 128 + signal));
         }
     }
+    None
 }
 
 /// Copies data between the container's terminal and this process's stdio.
@@ -231,4 +239,33 @@ pub(crate) fn is_piped() -> bool {
 /// Makes this process a subreaper (PR_SET_CHILD_SUBREAPER), so that it can wait for the container's init.
 pub(crate) fn become_subreaper() -> Result<(), Failure> {
     rustix::process::set_child_subreaper(Pid::from_raw(1)).map_err(|errno| Failure::io("become a subreaper", errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{PidfdFlags, pidfd_open};
+    use testbed::{Namespaces, on_a_node};
+
+    use super::*;
+
+    #[test]
+    fn an_exit_code_is_returned_although_orphans_are_reaped_at_that_moment() {
+        // In a process of its own: what is reaped could be a child of another test.
+        on_a_node(Namespaces::PROCESSES, || {
+            for round in 0..500 {
+                #[expect(clippy::zombie_processes, reason = "reaped below")]
+                let child = std::process::Command::new("sh").args(["-c", "exit 17"]).spawn().expect("a child");
+                let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a pid");
+                let process = pidfd_open(pid, PidfdFlags::empty()).expect("a pidfd");
+                let exited = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+                // As if the signals of orphans arrived without a pause.
+                let code = loop {
+                    if let Some(code) = reap(&process).or_else(|| exit_code(&process, exited).expect("a child")) {
+                        break code;
+                    }
+                };
+                assert_eq!(code, 17, "{round}");
+            }
+        });
+    }
 }
