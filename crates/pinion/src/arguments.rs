@@ -68,6 +68,8 @@ pub(crate) enum Command {
     Info(command::info::Args),
     /// List runtime handlers, or check one with a container
     Handlers(command::handlers::Args),
+    /// Make the image that virtual machines of pods boot
+    Vm(command::vm::Args),
     /// Show versions of this program and of the daemon
     Version(command::version::Args),
     /// Run the daemon

@@ -30,5 +30,6 @@ pub(crate) mod stats;
 pub(crate) mod stop;
 pub(crate) mod upgrade;
 pub(crate) mod version;
+pub(crate) mod vm;
 pub(crate) mod wait;
 pub(crate) mod why;

@@ -8,8 +8,8 @@ use crate::{
     client::Client,
     command::{
         attach, completions, config, doctor, exec, handlers, images, info, inspect, kill, load, logs, man, migrate,
-        netns, network, pods, ps, pull, reset, rm, rmi, run, save, serve, start, stats, stop, upgrade, version, wait,
-        why,
+        netns, network, pods, ps, pull, reset, rm, rmi, run, save, serve, start, stats, stop, upgrade, version, vm,
+        wait, why,
     },
 };
 
@@ -36,6 +36,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
             on_runtime(migrate::run(examination, args, json))
         }
         Command::Man(args) => man::run(&args, Arguments::command()),
+        Command::Vm(args) => vm::run(args, json),
         command => on_runtime(client_command(command, socket, json)),
     }
 }
@@ -87,6 +88,7 @@ async fn client_command(command: Command, socket: Option<std::path::PathBuf>, js
         | Command::Netns(_)
         | Command::Completions(_)
         | Command::Man(_)
+        | Command::Vm(_)
         | Command::Version(_) => Ok(0),
     }
 }

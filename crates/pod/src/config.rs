@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use image::Registries;
 use serde::{Deserialize, Serialize};
 
-use crate::{ContainerDefaults, OciHandler, ShimHandler, WasmHandler};
+use crate::{ContainerDefaults, OciHandler, ShimHandler, VmHandler, WasmHandler};
 
 /// What manages the cgroups of pods. The kubelet has to use the same driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +60,8 @@ pub struct Config {
     pub handlers: Vec<OciHandler>,
     /// Runtime handlers that are containerd shims, each with a name of its own.
     pub shim_handlers: Vec<ShimHandler>,
+    /// Runtime handlers whose pods are virtual machines, each with a name of its own.
+    pub vm_handlers: Vec<VmHandler>,
     /// The runtime handler of WebAssembly modules; `None`: containers cannot be modules.
     pub wasm: Option<WasmHandler>,
     /// Directories of CDI files; the last one has the highest priority.

@@ -31,3 +31,4 @@ pub(crate) mod spec;
 pub(crate) mod start;
 pub(crate) mod stop;
 pub(crate) mod update;
+pub(crate) mod vm;

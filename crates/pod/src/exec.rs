@@ -4,6 +4,7 @@ pub(crate) mod attach;
 mod attached_input;
 mod command;
 pub(crate) mod exec_sync;
+mod guest_command;
 mod kill;
 pub(crate) mod open;
 mod request;

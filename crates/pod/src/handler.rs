@@ -156,3 +156,26 @@ impl WasmHandler {
         self.allowed_annotations.iter().any(matches)
     }
 }
+
+/// A runtime handler whose pods are virtual machines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmHandler {
+    /// Name of the handler, as a RuntimeClass names it.
+    pub name: String,
+    /// Absolute path of QEMU's program for this architecture.
+    pub hypervisor: PathBuf,
+    /// Absolute path of virtiofsd.
+    pub file_server: PathBuf,
+    /// Directory of the image that guests boot. `None`: `vm` in the data directory.
+    pub image: Option<PathBuf>,
+    /// Memory of a guest, in bytes.
+    pub memory: u64,
+    /// Processors of a guest.
+    pub cpus: u32,
+    /// Whether guests are emulated in software where KVM cannot run them.
+    pub allow_emulation: bool,
+    /// How long the agent in a guest may take to answer.
+    pub boot_timeout: Duration,
+    /// Time limit of a request to it.
+    pub timeout: Duration,
+}

@@ -66,7 +66,7 @@ pub use defaults::ContainerDefaults;
 pub use engine::{Engine, EngineInfo, EngineStatus, MonitorInfo, MonitorUpgrade};
 pub use error::{Error, ErrorKind};
 pub use exec::{ExecOutput, ExecRequest, Session, SessionControl, SessionExit};
-pub use handler::{OciHandler, PrivilegedDevices, RuntimeFacts, RuntimeFeatures, ShimHandler, WasmHandler};
+pub use handler::{OciHandler, PrivilegedDevices, RuntimeFacts, RuntimeFeatures, ShimHandler, VmHandler, WasmHandler};
 pub use image::{
     Credentials, Error as ImageError, ErrorKind as ImageErrorKind, Image, ImageConfig, LayerProgress,
     OUTCOMES as IMAGE_OUTCOMES, ProgressCallback, Registries, Stage, Store, TransferLimits, Usage,
@@ -100,6 +100,6 @@ pub use store::{
     Cause, ContainerConfig, ContainerId, ContainerState, ContainerStatus, ContainerSummary, DeviceMapping, Dns, Event,
     EventKind, EventStream, GroupsPolicy, ImageVolume, Lagged, Name, ObjectId, PidMode, Propagation, START_ERROR,
     SandboxConfig, SandboxId, SandboxState, SandboxStatus, SandboxSummary, SeccompChoice, Security, Selects,
-    SharedMode, Stage as TimelineStage, UserChoice, Volume,
+    SharedMode, Stage as TimelineStage, UserChoice, VmProcess, Volume,
 };
 pub use syscall::signal::Signal;

@@ -21,5 +21,6 @@ pub(crate) mod stop;
 mod sysctls;
 pub(crate) mod teardown;
 pub(crate) mod update;
+mod vm;
 
 pub use logs::remove_logs;

@@ -7,6 +7,7 @@
 mod attached_clients;
 pub(crate) mod fifos;
 pub(crate) mod log_file;
+mod log_tail;
 pub(crate) mod pipe_holders;
 pub(crate) mod pipe_record;
 pub(crate) mod shared_pipe;
@@ -16,6 +17,7 @@ pub(crate) mod terminal;
 pub use attached_clients::AttachedClient;
 pub(crate) use attached_clients::AttachedClients;
 pub(crate) use fifos::{Stdio, StreamUser};
+pub(crate) use log_tail::log_tail;
 pub(crate) use pipe_record::PipeRecord;
 pub(crate) use shared_pipe::{PipeReader, SharedPipe};
 pub(crate) use stream::{Input, Output, TerminalStream};

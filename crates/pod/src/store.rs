@@ -25,11 +25,11 @@ mod timeline;
 
 pub use container::{
     Cause, ContainerConfig, ContainerState, ContainerStatus, DeviceMapping, GroupsPolicy, ImageVolume, Propagation,
-    START_ERROR, SeccompChoice, Security, UserChoice, Volume,
+    START_ERROR, SeccompChoice, Security, UserChoice, VmProcess, Volume,
 };
 pub(crate) use container::{
     Container, ContainerMetadata, ContainerName, ContainerPhase, ContainerRecord, ContainerRuntime, ContainerShim,
-    SPEC, Sent, ShimProcess, broken_container, unknown_exit,
+    ContainerVm, SPEC, Sent, ShimProcess, broken_container, unknown_exit,
 };
 pub(crate) use directory::{FIFOS, STDIN, StateDirectory, TMPFS_SOURCE};
 pub use events::{Event, EventKind, EventStream, Lagged};
@@ -40,6 +40,8 @@ pub(crate) use pipe_calls::{BLOCKED, PipeCalls};
 pub(crate) use record::{Kind, LoadedRecord, RECORD_VERSION, Records};
 pub(crate) use registry::Registry;
 pub use sandbox::{Dns, Name, PidMode, SandboxConfig, SandboxState, SandboxStatus, SharedMode};
-pub(crate) use sandbox::{Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, broken_sandbox, broken_status};
+pub(crate) use sandbox::{
+    Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, VmConnection, broken_sandbox, broken_status,
+};
 pub use summary::{ContainerSummary, SandboxSummary};
 pub use timeline::Stage;

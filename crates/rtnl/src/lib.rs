@@ -40,7 +40,7 @@ pub use route::{
     AddRoute, PROTOCOL_BOOT, PROTOCOL_KERNEL, PROTOCOL_RA, Route, Rule, SCOPE_HOST, SCOPE_LINK, SCOPE_NOWHERE,
     SCOPE_UNIVERSE, TABLE_LOCAL, TABLE_MAIN, UNREACHABLE, link_to, route_to, routes, rules,
 };
-pub use traffic::{TokenBucket, redirect, token_bucket};
+pub use traffic::{Ingress, TokenBucket, delete_ingress, ingress, redirect, token_bucket};
 pub use vxlan::Vxlan;
 pub use wireguard::{Wireguard, WireguardChange, WireguardKey, WireguardLink, WireguardPeer};
 

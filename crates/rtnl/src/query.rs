@@ -86,6 +86,8 @@ pub struct Link {
     pub alias: String,
     /// Index of the lower link, or of the other end of a veth pair, in the namespace of that link; or zero.
     pub parent: u32,
+    /// Whether `parent` is an index of another namespace.
+    pub is_parent_elsewhere: bool,
     /// Index of the bridge or VRF that the link is a port of, or zero.
     pub master: u32,
     /// Counters of packets and bytes.
@@ -265,6 +267,7 @@ fn parse_link(body: &[u8]) -> Option<Link> {
     const IFLA_IFALIAS: u16 = 20;
     const IFLA_STATS64: u16 = 23;
     const IFLA_PROMISCUITY: u16 = 30;
+    const IFLA_LINK_NETNSID: u16 = 37;
     let flags = u32::from_ne_bytes(body.get(8..12)?.try_into().ok()?);
     let mut link = Link {
         index: u32::from_ne_bytes(body.get(4..8)?.try_into().ok()?),
@@ -278,6 +281,7 @@ fn parse_link(body: &[u8]) -> Option<Link> {
             IFLA_ADDRESS => link.mac = value.to_vec(),
             IFLA_MTU => link.mtu = number(value),
             IFLA_LINK => link.parent = number(value),
+            IFLA_LINK_NETNSID => link.is_parent_elsewhere = true,
             IFLA_MASTER => link.master = number(value),
             IFLA_TXQLEN => link.transmit_queue = number(value),
             IFLA_PROMISCUITY => link.promiscuity = number(value),

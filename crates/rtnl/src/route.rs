@@ -22,6 +22,8 @@ const RTA_PRIORITY: u16 = 6;
 const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
 const RTA_TABLE: u16 = 15;
+/// A gateway of another family than the destination: a `u16` of its family, and its address.
+const RTA_VIA: u16 = 18;
 const RTAX_MTU: u16 = 2;
 const RTAX_ADVMSS: u16 = 8;
 
@@ -55,7 +57,7 @@ const ON_LINK: u8 = 4;
 pub struct Route {
     /// Destination.
     pub to: Subnet,
-    /// Gateway; `None` if the destination is on the link.
+    /// Gateway; `None` if the destination is on the link. One of IPv6 may lead to destinations of IPv4 (Linux 5.2).
     pub gateway: Option<IpAddr>,
     /// Preferred source address.
     pub source: Option<IpAddr>,
@@ -141,10 +143,19 @@ impl Route {
             if self.to.prefix > 0 {
                 m.bytes(RTA_DST, &octets(self.to.network()));
             }
-            for (kind, address) in [(RTA_GATEWAY, self.gateway), (RTA_PREFSRC, self.source)] {
-                if let Some(address) = address {
-                    m.bytes(kind, &octets(address));
+            match self.gateway {
+                Some(gateway) if gateway.is_ipv4() == self.to.address.is_ipv4() => {
+                    m.bytes(RTA_GATEWAY, &octets(gateway));
                 }
+                Some(gateway) => {
+                    let mut via = u16::from(family(gateway)).to_ne_bytes().to_vec();
+                    via.extend(octets(gateway));
+                    m.bytes(RTA_VIA, &via);
+                }
+                None => {}
+            }
+            if let Some(source) = self.source {
+                m.bytes(RTA_PREFSRC, &octets(source));
             }
             if self.table > 255 {
                 m.number(RTA_TABLE, self.table);
@@ -177,6 +188,7 @@ impl Route {
             match kind {
                 RTA_DST => route.to.address = from_octets(value)?,
                 RTA_GATEWAY => route.gateway = from_octets(value),
+                RTA_VIA => route.gateway = from_octets(value.get(2..)?),
                 RTA_PREFSRC => route.source = from_octets(value),
                 RTA_OIF => route.link = number(value)?,
                 RTA_PRIORITY => route.priority = number(value)?,
@@ -329,4 +341,27 @@ pub fn rules(socket: &mut Socket) -> Result<Vec<Rule>, Refusal> {
         })?);
     }
     Ok(rules)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::messages;
+
+    #[test]
+    fn gateways_of_both_families_are_parsed_as_they_were_sent() {
+        let parse = |address: &str| address.parse::<IpAddr>().expect("an address");
+        for (to, prefix, gateway) in [
+            ("0.0.0.0", 0, Some("169.254.1.1")),
+            ("10.0.0.0", 8, Some("fe80::1")),
+            ("fd00::", 8, Some("fe80::1")),
+            ("10.0.0.0", 8, None),
+        ] {
+            let route = Route::new(Subnet { address: parse(to), prefix }, gateway.map(parse), 7);
+            let mut batch = Batch::new();
+            route.add(&mut batch, AddRoute::New);
+            let (_, body) = messages(&batch.buffer).next().expect("a message");
+            assert_eq!(Route::parse(body), Some(route));
+        }
+    }
 }

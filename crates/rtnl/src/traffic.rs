@@ -8,8 +8,10 @@ use crate::{
 };
 
 const RTM_NEWQDISC: u16 = 36;
+const RTM_DELQDISC: u16 = 37;
 const RTM_GETQDISC: u16 = 38;
 const RTM_NEWTFILTER: u16 = 44;
+const RTM_GETTFILTER: u16 = 46;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 const TCA_TBF_PARMS: u16 = 1;
@@ -17,6 +19,10 @@ const TCA_TBF_RATE64: u16 = 4;
 const TC_H_ROOT: u32 = 0xffff_ffff;
 const TC_H_INGRESS: u32 = 0xffff_fff1;
 const INGRESS: u32 = 0xffff_0000;
+const TCA_U32_CLASSID: u16 = 1;
+const TCA_U32_SEL: u16 = 5;
+const TCA_U32_ACT: u16 = 7;
+const TCA_ACT_KIND: u16 = 1;
 /// Time units of the kernel's packet scheduler in one second (`/proc/net/psched`).
 const TICKS_PER_SECOND: u64 = 15_625_000;
 
@@ -80,14 +86,10 @@ fn header(link: u32, handle: u32, parent: u32, info: u32) -> [u8; 20] {
 }
 
 /// Redirects every frame that a link receives to the output of another link: an ingress queueing discipline, and a filter
-/// that matches everything.
+/// that matches everything. The kernel refuses a link that has such a queueing discipline (`EEXIST`).
 pub fn redirect(batch: &mut Batch, from: u32, to: u32) {
     const ETH_P_ALL: u16 = 3;
     const PRIORITY: u32 = 1;
-    const TCA_U32_CLASSID: u16 = 1;
-    const TCA_U32_SEL: u16 = 5;
-    const TCA_U32_ACT: u16 = 7;
-    const TCA_ACT_KIND: u16 = 1;
     const TCA_ACT_OPTIONS: u16 = 2;
     const TCA_MIRRED_PARMS: u16 = 2;
     const TC_ACT_STOLEN: u32 = 4;
@@ -117,6 +119,61 @@ pub fn redirect(batch: &mut Batch, from: u32, to: u32) {
             });
         });
     });
+}
+
+/// Removes the queueing discipline for what a link receives, with its filters. The kernel refuses a link without one
+/// (`EINVAL` or `ENOENT`).
+pub fn delete_ingress(batch: &mut Batch, link: u32) {
+    batch.message(RTM_DELQDISC, 0, &header(link, INGRESS, TC_H_INGRESS, 0), |_| {});
+}
+
+/// The queueing discipline for what a link receives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ingress {
+    /// Kind: `ingress` or `clsact`.
+    pub kind: String,
+    /// Whether there is nothing but what [`redirect`] adds. The link that frames are redirected to may be gone.
+    pub is_redirect: bool,
+}
+
+/// Returns the queueing discipline for what a link receives; `None` if it does not have one.
+pub fn ingress(socket: &mut Socket, link: u32) -> Result<Option<Ingress>, Refusal> {
+    let found = retry_interrupted(|| {
+        let mut batch = Batch::new();
+        batch.message(RTM_GETQDISC, 0, &header(link, 0, 0, 0), |_| {});
+        let mut found = None;
+        socket.dump(batch, |_, body| {
+            let at = |at: usize| body.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_ne_bytes);
+            if at(4) == Some(link) && at(12) == Some(TC_H_INGRESS) {
+                found = find(body.get(20..).unwrap_or_default(), TCA_KIND).map(text);
+            }
+        })?;
+        Ok(found)
+    })?;
+    let Some(kind) = found else { return Ok(None) };
+    let is_redirect = kind == "ingress" && has_only_redirects(socket, link)?;
+    Ok(Some(Ingress { kind, is_redirect }))
+}
+
+fn has_only_redirects(socket: &mut Socket, link: u32) -> Result<bool, Refusal> {
+    retry_interrupted(|| {
+        let mut batch = Batch::new();
+        batch.message(RTM_GETTFILTER, 0, &header(link, 0, INGRESS, 0), |_| {});
+        let mut only = true;
+        socket.dump(batch, |_, body| only &= is_redirect(body.get(20..).unwrap_or_default()))?;
+        Ok(only)
+    })
+}
+
+/// Reports whether the attributes are of a filter whose actions redirect or mirror, or of a table of such filters.
+fn is_redirect(filter: &[u8]) -> bool {
+    let options = find(filter, TCA_OPTIONS).unwrap_or_default();
+    let is_action = |(_, action): (u16, &[u8])| find(action, TCA_ACT_KIND).map(text).as_deref() == Some("mirred");
+    find(filter, TCA_KIND).map(text).as_deref() == Some("u32")
+        && match find(options, TCA_U32_ACT) {
+            Some(actions) => attributes(actions).all(is_action),
+            None => find(options, TCA_U32_SEL).is_none(),
+        }
 }
 
 /// Returns the token bucket filter at the root of a link; `None` if it has another queueing discipline.
@@ -155,6 +212,29 @@ fn parse_token_bucket(options: &[u8]) -> Option<TokenBucket> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::messages;
+
+    #[test]
+    fn a_redirection_is_recognized() {
+        let mut batch = Batch::new();
+        redirect(&mut batch, 3, 4);
+        let (_, filter) = messages(&batch.buffer).nth(1).expect("a filter");
+        assert!(is_redirect(&filter[20..]));
+        let filter = |kind: &str, options: &dyn Fn(&mut Batch)| {
+            let mut batch = Batch::new();
+            batch.message(RTM_NEWTFILTER, 0, &[], |m| {
+                m.text(TCA_KIND, kind);
+                m.nest(TCA_OPTIONS, options);
+            });
+            let (_, filter) = messages(&batch.buffer).next().expect("a filter");
+            is_redirect(filter)
+        };
+        let police = |m: &mut Batch| m.nest(TCA_U32_ACT, |m| m.nest(1, |m| m.text(TCA_ACT_KIND, "police")));
+        assert!(filter("u32", &|_| {}), "a table");
+        assert!(!filter("bpf", &|_| {}));
+        assert!(!filter("u32", &police));
+        assert!(!filter("u32", &|m| m.bytes(TCA_U32_SEL, &[0; 16])), "a class without an action");
+    }
 
     #[test]
     fn a_bucket_is_converted_to_the_units_of_the_kernel() {

@@ -3,8 +3,17 @@
 use std::{
     fs::{File, OpenOptions},
     io,
-    os::fd::AsRawFd,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::fs::OpenOptionsExt,
+    },
 };
+
+const IFF_TAP: libc::c_short = 0x2;
+const IFF_MULTI_QUEUE: libc::c_short = 0x100;
+const IFF_NO_PI: libc::c_short = 0x1000;
+const IFF_VNET_HDR: libc::c_short = 0x4000;
+const IFF_TUN_EXCL: libc::c_ushort = 0x8000;
 
 /// Options of a tap device.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,13 +46,27 @@ pub fn create(name: &str, selinux_context: &str, options: &TapOptions) -> io::Re
     created
 }
 
+/// Creates a tap device in the network namespace of the calling thread and returns its queues, whose frames have a virtio
+/// header of 10 bytes. They are nonblocking. The device is deleted when the last queue is closed.
+///
+/// # Errors
+/// `ENOENT` or `ENODEV` if the kernel has no tap devices, `EBUSY` if a link of this name exists, `EINVAL` without queues,
+/// `E2BIG` for more than the kernel's maximum (256).
+pub fn create_queues(name: &str, queues: usize) -> io::Result<Vec<OwnedFd>> {
+    let flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | if queues > 1 { IFF_MULTI_QUEUE } else { 0 };
+    let attach = |queue: usize| -> io::Result<OwnedFd> {
+        let exclusive = if queue == 0 { IFF_TUN_EXCL.cast_signed() } else { 0 };
+        let device = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
+        attach(&device, name, flags | exclusive)?;
+        Ok(device.into())
+    };
+    if queues == 0 {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    (0..queues).map(attach).collect()
+}
+
 fn create_device(name: &str, options: &TapOptions) -> io::Result<()> {
-    const IFF_TAP: libc::c_short = 0x2;
-    const IFF_MULTI_QUEUE: libc::c_short = 0x100;
-    const IFF_NO_PI: libc::c_short = 0x1000;
-    const IFF_VNET_HDR: libc::c_short = 0x4000;
-    const IFF_TUN_EXCL: libc::c_ushort = 0x8000;
-    const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
     const TUNSETPERSIST: libc::c_ulong = 0x4004_54cb;
     const TUNSETOWNER: libc::c_ulong = 0x4004_54cc;
     const TUNSETGROUP: libc::c_ulong = 0x4004_54ce;
@@ -55,6 +78,19 @@ fn create_device(name: &str, options: &TapOptions) -> io::Result<()> {
     if options.has_headers {
         flags |= IFF_VNET_HDR;
     }
+    attach(&device, name, flags)?;
+    let numbers = [(TUNSETOWNER, options.owner), (TUNSETGROUP, options.group), (TUNSETPERSIST, Some(1))];
+    for (operation, number) in numbers {
+        if let Some(number) = number {
+            set(&device, operation, number)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes an open `/dev/net/tun` a queue of a device, which is created if it does not exist.
+fn attach(device: &File, name: &str, flags: libc::c_short) -> io::Result<()> {
+    const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
     let mut request =
         libc::ifreq { ifr_name: [0; libc::IFNAMSIZ], ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: flags } };
     if name.len() >= libc::IFNAMSIZ {
@@ -65,14 +101,7 @@ fn create_device(name: &str, options: &TapOptions) -> io::Result<()> {
     }
     // SAFETY: TUNSETIFF reads and writes one `struct ifreq`, which outlives the call.
     let outcome = unsafe { libc::ioctl(device.as_raw_fd(), TUNSETIFF, &raw mut request) };
-    must_succeed(outcome)?;
-    let numbers = [(TUNSETOWNER, options.owner), (TUNSETGROUP, options.group), (TUNSETPERSIST, Some(1))];
-    for (operation, number) in numbers {
-        if let Some(number) = number {
-            set(&device, operation, number)?;
-        }
-    }
-    Ok(())
+    must_succeed(outcome)
 }
 
 fn set(device: &File, operation: libc::c_ulong, number: u32) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, process::Command};
 use tidy::workspace_root;
 
 /// Crate → the crates of this workspace that it may depend on. No other dependency between crates is allowed.
-const ALLOWED: [(&str, &[&str]); 40] = [
+const ALLOWED: [(&str, &[&str]); 43] = [
     ("telemetry", &[]),
     ("otlp", &["telemetry"]),
     ("doctor", &["pinion-syscall"]),
@@ -20,6 +20,9 @@ const ALLOWED: [(&str, &[&str]); 40] = [
     ("pinion-netns", &["pinion-syscall"]),
     ("container", &["oci", "cgroup", "seccomp", "pinion-syscall"]),
     ("monitor-api", &["oci", "pinion-syscall"]),
+    ("agent-api", &["oci"]),
+    ("agent", &["agent-api", "container", "cgroup", "seccomp", "oci", "rtnl", "pinion-syscall"]),
+    ("vm", &["agent-api", "oci", "pinion-netns", "rtnl", "pinion-syscall"]),
     ("cdi", &["oci"]),
     ("ttrpc", &[]),
     ("nri", &["offload", "ttrpc"]),
@@ -62,6 +65,8 @@ const ALLOWED: [(&str, &[&str]); 40] = [
             "cdi",
             "nri",
             "shim",
+            "agent-api",
+            "vm",
             "monitor-api",
             "pod-init",
             "pinion-syscall",
@@ -85,6 +90,7 @@ const ALLOWED: [(&str, &[&str]); 40] = [
             "packet-trace",
             "pinion-netns",
             "rtnl",
+            "vm",
             "pinion-syscall",
         ],
     ),
@@ -101,7 +107,9 @@ const ALLOWED: [(&str, &[&str]); 40] = [
 const TESTBED: &str = "testbed";
 
 /// Crates that are linked into small, single-threaded, static programs; they must not depend on an async runtime.
-const SMALL: [&str; 13] = [
+const SMALL: [&str; 15] = [
+    "agent-api",
+    "agent",
     "telemetry",
     "pinion-syscall",
     "oci",

@@ -41,6 +41,7 @@ pub(crate) fn container(message: v1::ContainerConfig) -> Result<ContainerConfig,
         oom_score_adj: limits.oom_score_adj,
         security: security::security(linux.security_context)?,
         stop_signal: signal::number(field::known("config.stop_signal", message.stop_signal)?),
+        vm_process: None,
     })
 }
 

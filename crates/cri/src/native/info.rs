@@ -65,6 +65,12 @@ fn handler(handler: &pod::HandlerInfo) -> proto::HandlerInfo {
             problem: version.as_ref().err().cloned().unwrap_or_default(),
             ..info
         },
+        pod::HandlerKind::Vm { hypervisor, problem } => proto::HandlerInfo {
+            kind: "vm".to_owned(),
+            binary: text(hypervisor),
+            problem: problem.clone().unwrap_or_default(),
+            ..info
+        },
         pod::HandlerKind::Shim { binary, facts } => program("shim", binary, facts, info),
         pod::HandlerKind::Oci { binary, facts } => program("oci", binary, facts, info),
     }

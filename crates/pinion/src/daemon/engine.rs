@@ -41,6 +41,7 @@ pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
         default_runtime_handler: String::new(),
         handlers: handlers(config),
         shim_handlers: shim_handlers(config),
+        vm_handlers: vm_handlers(config),
         wasm: wasm(config),
         cdi_dirs,
         plugins: plugins(config),
@@ -105,6 +106,25 @@ fn shim_handlers(config: &Config) -> Vec<pod::ShimHandler> {
             timeout: handler.timeout,
             allowed_annotations: handler.allowed_annotations.clone(),
             sandbox_container: handler.sandbox_container,
+        })
+    };
+    config.handlers.iter().filter_map(convert).collect()
+}
+
+/// Returns the handlers whose pods are virtual machines.
+fn vm_handlers(config: &Config) -> Vec<pod::VmHandler> {
+    let convert = |(name, handler): (&String, &Handler)| {
+        let Handler::Vm(handler) = handler else { return None };
+        Some(pod::VmHandler {
+            name: name.clone(),
+            hypervisor: handler.hypervisor.clone(),
+            file_server: handler.file_server.clone(),
+            image: handler.image.clone(),
+            memory: handler.memory,
+            cpus: u32::try_from(handler.cpus).unwrap_or(1),
+            allow_emulation: handler.allow_emulation,
+            boot_timeout: handler.boot_timeout,
+            timeout: handler.timeout,
         })
     };
     config.handlers.iter().filter_map(convert).collect()

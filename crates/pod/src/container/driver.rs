@@ -1,17 +1,17 @@
 //! How a container is driven, and the operations that depend on it: one function and one `match` for each.
 //!
-//! | | monitor | shim |
-//! |---|---|---|
-//! | create, start, signals | the monitor, by itself or with an OCI runtime | requests to the shim |
-//! | end of input, window size | the monitor's descriptors | requests to the shim |
-//! | limits, statistics | the cgroup | the cgroup; limits also by a request |
-//! | exit | waitid(2) of the monitor | `Wait`, which the monitor is informed of |
+//! | | monitor | shim | virtual machine |
+//! |---|---|---|---|
+//! | create, start, signals | the monitor, by itself or with an OCI runtime | requests to the shim | requests to the agent in the guest |
+//! | end of input, window size | the monitor's descriptors | requests to the shim | the monitor's descriptors; requests to the agent |
+//! | limits, statistics | the cgroup | the cgroup; limits also by a request | requests to the agent |
+//! | exit | waitid(2) of the monitor | `Wait`, which the monitor is informed of | the same |
 
 use std::sync::Arc;
 
 use monitor_api::{Attachments, Create, KillScope, Target};
 
-use super::{runtime, shim};
+use super::{runtime, shim, vm};
 use crate::{
     Error,
     monitor::CreateOutcome,
@@ -27,14 +27,17 @@ pub(crate) enum Driver {
     Monitor,
     /// By a containerd shim.
     Shim,
+    /// By the agent in a virtual machine.
+    Vm,
 }
 
 impl Driver {
     /// Returns how a container is driven.
     pub(crate) fn of(container: &Container) -> Self {
-        match container.metadata.shim {
-            None => Self::Monitor,
-            Some(_) => Self::Shim,
+        match (&container.metadata.shim, &container.metadata.vm) {
+            (None, None) => Self::Monitor,
+            (Some(_), _) => Self::Shim,
+            (_, Some(_)) => Self::Vm,
         }
     }
 
@@ -42,7 +45,7 @@ impl Driver {
     pub(crate) fn stream_user(self) -> StreamUser {
         match self {
             Self::Monitor => StreamUser::Process,
-            Self::Shim => StreamUser::Shim,
+            Self::Shim | Self::Vm => StreamUser::Shim,
         }
     }
 }
@@ -58,6 +61,7 @@ pub(crate) async fn create(
     match Driver::of(container) {
         Driver::Monitor => parts.monitor.create(request, send, keep).await,
         Driver::Shim => shim::create(parts, sandbox, container, request, (send, keep)).await,
+        Driver::Vm => vm::create(parts, sandbox, container, request, (send, keep)).await,
     }
 }
 
@@ -72,6 +76,7 @@ pub(crate) async fn start(parts: &Arc<Parts>, container: &Arc<Container>) -> Res
             parts.monitor.start(container.id().as_str(), has_started).await
         }
         Driver::Shim => shim::start(parts, container).await,
+        Driver::Vm => vm::start(parts, container).await,
     }
 }
 
@@ -88,14 +93,20 @@ pub(crate) async fn signal(
             parts.monitor.kill(&target, signal, scope).await
         }
         Driver::Shim => shim::kill(parts, container, signal, scope).await,
+        Driver::Vm => vm::kill(parts, container, signal, scope).await,
     }
 }
 
 /// Changes the limits of a container outside of its cgroup, before those of its cgroup are changed.
-pub(crate) async fn update(container: &Arc<Container>, resources: &oci::Resources) -> Result<(), Error> {
+pub(crate) async fn update(
+    parts: &Arc<Parts>,
+    container: &Arc<Container>,
+    resources: &oci::Resources,
+) -> Result<(), Error> {
     match Driver::of(container) {
         Driver::Monitor => Ok(()),
         Driver::Shim => shim::update(container, resources).await,
+        Driver::Vm => vm::update(parts, container, resources).await,
     }
 }
 
@@ -104,5 +115,6 @@ pub(crate) async fn remove(parts: &Arc<Parts>, container: &Arc<Container>) -> Re
     match Driver::of(container) {
         Driver::Monitor => runtime::remove_leftover_state(parts, container).await,
         Driver::Shim => shim::remove(parts, container).await,
+        Driver::Vm => vm::remove(parts, container).await,
     }
 }

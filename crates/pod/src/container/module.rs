@@ -56,7 +56,7 @@ pub(super) async fn interpreter(
     let handlers = &parts.node.handlers;
     let handler = handlers.get(&sandbox.config().runtime_handler)?;
     let (wasm, always) = match (handler, handlers.wasm()) {
-        (Handler::Oci(_) | Handler::Shim(_), _) => return Ok(None),
+        (Handler::Oci(_) | Handler::Shim(_) | Handler::Vm(_), _) => return Ok(None),
         (Handler::Native, None) if image.config.is_wasm() => return Err(not_configured(image)),
         (Handler::Native, None) => return Ok(None),
         (Handler::Native, Some(wasm)) => (wasm, false),

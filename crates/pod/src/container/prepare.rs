@@ -88,7 +88,7 @@ pub(crate) fn draft(
         hostname: &hostname,
         nofile: parts.node.nofile.clone(),
         defaults: &parts.node.config.defaults,
-        device_ownership: parts.node.config.device_ownership_from_security_context,
+        device_ownership: parts.node.config.device_ownership_from_security_context || config.vm_process.is_some(),
         privileged_devices: handler_of(parts, sandbox).map(|handler| handler.privileged_devices).unwrap_or_default(),
     };
     let process = spec::process(&inputs)?;
@@ -189,7 +189,7 @@ fn sandbox_process(parts: &Parts, container: &Container) -> Option<u32> {
 fn handler_of<'a>(parts: &'a Parts, sandbox: &Sandbox) -> Option<&'a OciHandler> {
     match parts.node.handlers.get(&sandbox.config().runtime_handler) {
         Ok(Handler::Oci(handler)) => Some(handler),
-        Ok(Handler::Native | Handler::Shim(_) | Handler::Wasm(_)) | Err(_) => None,
+        Ok(Handler::Native | Handler::Shim(_) | Handler::Vm(_) | Handler::Wasm(_)) | Err(_) => None,
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use monitor_api::KillScope;
 use rustix::process::Signal;
 
-use super::{driver, shim, start};
+use super::{driver, shim, start, vm};
 use crate::{
     ContainerId, Error, ErrorKind, Selects,
     operation::with_timeout,
@@ -48,8 +48,8 @@ pub(crate) async fn stop(
         match stop_gracefully(parts, &container, grace).await {
             Ok(true) => return Ok(()),
             Ok(false) => {}
-            // Its processes are killed without the shim.
-            Err(error) if container.metadata.shim.is_some() => {
+            // Its processes are killed without the shim, or end with the virtual machine.
+            Err(error) if driver::Driver::of(&container) != driver::Driver::Monitor => {
                 tracing::warn!(container = container.id().as_str(), "{error}");
             }
             Err(error) => return Err(with_context(error)),
@@ -108,6 +108,9 @@ pub(crate) async fn kill(parts: &Arc<Parts>, container: &Arc<Container>) -> Resu
         && !wait(container, timeout.min(SHIM_TIMEOUT)).await
     {
         shim::give_up(parts, container, "it has not ended a killed container").await;
+    }
+    if container.metadata.vm.is_some() && !wait(container, SHIM_TIMEOUT).await {
+        vm::give_up(parts, container, "the guest has not ended a killed container").await;
     }
     if wait(container, KILL_TIMEOUT).await {
         return Ok(());

@@ -32,7 +32,7 @@ pub(crate) async fn update_locked(
     let before = record.resources.as_ref().unwrap_or(&container.config().resources).clone();
     let after = merged(&before, resources.clone());
     let change = Change { before: before.clone(), after: after.clone(), update: resources, pid: record.pid };
-    driver::update(container, &after).await.map_err(with_context)?;
+    driver::update(parts, container, &after).await.map_err(with_context)?;
     let work = {
         let (parts, container) = (Arc::clone(parts), Arc::clone(container));
         move || {

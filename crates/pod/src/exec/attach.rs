@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{
     Error,
-    container::driver::Driver,
     error::failed,
     parts::Parts,
     stdio::{Input, Output, Terminal, TerminalStream, fifos as stdio},
@@ -56,10 +55,10 @@ pub(crate) async fn attach(parts: &Arc<Parts>, id: &str, request: ExecRequest) -
     let once = config.stdin_once && !config.tty;
     let stdin =
         stdin.map(|input| AttachedInput::new(input, once.then(|| OnClose::of_container(&parts.monitor, &container))));
-    let window = match (terminal, Driver::of(&container)) {
-        (Some(terminal), _) => Some(Window::Terminal(Arc::new(terminal))),
-        (None, Driver::Shim) if config.tty => Some(Window::Shim(Arc::clone(&container), String::new())),
-        (None, _) => None,
+    let window = match terminal {
+        Some(terminal) => Some(Window::Terminal(Arc::new(terminal))),
+        None if config.tty => Window::remote(&Arc::downgrade(parts), &container, ""),
+        None => None,
     };
     let control = SessionControl::container(container.watch(), window);
     if let Some(size) = request.size {

@@ -37,7 +37,7 @@ impl OnClose {
     /// For a command in a container.
     pub(crate) fn of_command(container: &Arc<Container>, command: &str) -> Option<Self> {
         match Driver::of(container) {
-            Driver::Monitor => None,
+            Driver::Monitor | Driver::Vm => None,
             Driver::Shim => Some(Self::ShimCommand(Arc::clone(container), command.to_owned())),
         }
     }
@@ -45,7 +45,8 @@ impl OnClose {
     /// For the first process of a container.
     pub(crate) fn of_container(monitor: &Monitor, container: &Arc<Container>) -> Self {
         match Driver::of(container) {
-            Driver::Monitor => Self::Monitor(monitor.clone(), container.id().to_string()),
+            // The guest sees the end of the FIFO.
+            Driver::Monitor | Driver::Vm => Self::Monitor(monitor.clone(), container.id().to_string()),
             Driver::Shim => Self::Shim(monitor.clone(), Arc::clone(container)),
         }
     }

@@ -21,6 +21,7 @@ use tokio::{
 use tracing::{Instrument, Span, debug_span};
 
 use super::{
+    guest_command::{self, GuestWait},
     kill::{kill, kill_unanswered, with_group},
     request::{ExecRequest, SessionExit, UNKNOWN},
     resolve::resolve,
@@ -63,6 +64,7 @@ enum Phase {
 enum CommandWait {
     Monitor(ExecWait),
     Shim(ShimWait),
+    Guest(GuestWait),
 }
 
 /// A command that was requested. A caller that stops waiting has it killed, so that it does not run once the container
@@ -132,10 +134,7 @@ impl Command {
 
     /// Returns what the window size of a shim's terminal is changed with; `None` for other commands.
     pub(super) fn shim_window(&self) -> Option<Window> {
-        match Driver::of(&self.container) {
-            Driver::Monitor => None,
-            Driver::Shim => Some(Window::Shim(Arc::clone(&self.container), self.id.clone())),
-        }
+        Window::remote(&self.parts, &self.container, &self.id)
     }
 
     /// Kills it with all its descendants, and returns when all of them are gone.
@@ -186,6 +185,7 @@ impl Request {
                     let exited = match wait {
                         CommandWait::Monitor(wait) => wait_for_exit(weak_parts, container, id, wait).await,
                         CommandWait::Shim(wait) => wait.exited().await,
+                        CommandWait::Guest(wait) => wait.exited(&weak_parts).await,
                     };
                     sender.send_replace(Phase::Ended(exited));
                 }
@@ -217,8 +217,8 @@ async fn kill_until_gone(
     const RETRY_DELAY_MAX: Duration = Duration::from_millis(64);
     let mut delay = RETRY_DELAY;
     while kill(parts, container, id).await? {
-        // A shim knows only the process itself, and may answer that it exists after it reported its exit.
-        if Driver::of(container) == Driver::Shim && matches!(*phase.borrow(), Phase::Ended(_)) {
+        // A shim or a guest knows only the process itself, and may answer that it exists after it reported its exit.
+        if Driver::of(container) != Driver::Monitor && matches!(*phase.borrow(), Phase::Ended(_)) {
             return Ok(());
         }
         tokio::time::sleep(delay).await;
@@ -279,6 +279,10 @@ async fn start(
         Driver::Shim => {
             let started = shim_command::start(parts, container, &request, (id, process)).await;
             started.map(|(wait, streams)| (CommandWait::Shim(wait), streams)).map_err(with_context)
+        }
+        Driver::Vm => {
+            let started = guest_command::start(parts, container, &request, (id, process)).await;
+            started.map(|(wait, streams)| (CommandWait::Guest(wait), streams)).map_err(with_context)
         }
     }
 }

@@ -6,15 +6,22 @@ use cgroup::Group;
 
 use super::shim_command;
 use crate::{
-    Error, container::driver::Driver, error::failed, monitor::orphans, operation::blocking, parts::Parts,
+    Error,
+    container::{driver::Driver, vm},
+    error::failed,
+    monitor::orphans,
+    operation::blocking,
+    parts::Parts,
     store::Container,
 };
 
 /// Kills an exec'd process with all its descendants. Returns false if it does not exist, or all are gone. The execs of
 /// a dead monitor are found by their cgroups.
 pub(super) async fn kill(parts: &Arc<Parts>, container: &Arc<Container>, id: &str) -> Result<bool, Error> {
-    if Driver::of(container) == Driver::Shim {
-        return shim_command::kill(container, id).await;
+    match Driver::of(container) {
+        Driver::Monitor => {}
+        Driver::Shim => return shim_command::kill(container, id).await,
+        Driver::Vm => return vm::kill_exec(parts, container, id).await,
     }
     if parts.monitor.kill_exec(id).await? {
         return Ok(true);

@@ -212,7 +212,10 @@ pub(crate) fn detach(namespace: &OwnedFd, bundle: &Path) -> Result<(), Error> {
 }
 
 /// Runs `work` on a thread of its own in the namespace.
-fn in_namespace<T: Send>(namespace: &OwnedFd, work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+pub(crate) fn in_namespace<T: Send>(
+    namespace: &OwnedFd,
+    work: impl FnOnce() -> Result<T, Error> + Send,
+) -> Result<T, Error> {
     in_thread(|| {
         move_into_thread_name_spaces(namespace.as_fd(), ThreadNameSpaceType::MOUNT)
             .map_err(failed("enter the mount namespace of the pod's shims"))?;

@@ -14,7 +14,7 @@ use std::{
 
 use futures_util::future::join_all;
 
-use super::Wasm;
+use super::{Hypervisor, Wasm};
 use crate::{
     Error, ShimHandler,
     handler::{OciHandler, RuntimeFacts},
@@ -31,6 +31,7 @@ pub(crate) struct Handlers {
     default: String,
     /// Those with a program, by name.
     external: BTreeMap<String, Arc<Program>>,
+    vms: BTreeMap<String, Arc<Hypervisor>>,
     wasm: Option<Arc<Wasm>>,
 }
 
@@ -66,6 +67,13 @@ pub enum HandlerKind {
         /// What it reports about itself and its OCI runtime, or why it cannot run pods.
         facts: Result<RuntimeFacts, String>,
     },
+    /// A virtual machine for each pod.
+    Vm {
+        /// The program that runs it.
+        hypervisor: PathBuf,
+        /// What it needs is there, or why it cannot run pods.
+        problem: Option<String>,
+    },
     /// The monitor itself, with an interpreter for WebAssembly modules.
     Wasm {
         /// The interpreter.
@@ -84,6 +92,8 @@ pub(crate) enum Handler<'a> {
     Oci(&'a OciHandler),
     /// A containerd shim, started by the monitor.
     Shim(&'a ShimHandler),
+    /// The agent in a virtual machine.
+    Vm(&'a Arc<Hypervisor>),
     /// The monitor itself; programs that are WebAssembly modules are executed by an interpreter.
     Wasm(&'a Arc<Wasm>),
 }
@@ -93,6 +103,7 @@ impl Handlers {
         default: String,
         oci: impl IntoIterator<Item = OciHandler>,
         shims: impl IntoIterator<Item = ShimHandler>,
+        vms: impl IntoIterator<Item = Hypervisor>,
         wasm: Option<Wasm>,
         state_dir: &Path,
     ) -> Self {
@@ -102,7 +113,8 @@ impl Handlers {
         });
         let shims = shims.into_iter().map(|handler| (handler.name.clone(), External::Shim(handler)));
         let external = oci.chain(shims).map(|(name, handler)| (name, Arc::new(Program::new(handler))));
-        Self { default, external: external.collect(), wasm: wasm.map(Arc::new) }
+        let vms = vms.into_iter().map(|vm| (vm.handler.name.clone(), Arc::new(vm)));
+        Self { default, external: external.collect(), vms: vms.collect(), wasm: wasm.map(Arc::new) }
     }
 
     /// Whether any handler is a shim.
@@ -121,6 +133,7 @@ impl Handlers {
         std::iter::once(String::new())
             .chain(default)
             .chain(self.external.keys().cloned())
+            .chain(self.vms.keys().cloned())
             .chain(self.wasm.iter().map(|wasm| wasm.handler.name.clone()))
             .collect()
     }
@@ -141,6 +154,11 @@ impl Handlers {
                 version: within_list_timeout(wasm, |wasm| async move { wasm.version().await.map_err(|e| e.message) })
                     .await,
             },
+            Ok(Handler::Vm(vm)) => {
+                let problem = offload::in_place(|| vm.check()).err().map(|error| error.message);
+                let kind = HandlerKind::Vm { hypervisor: vm.handler.hypervisor.clone(), problem };
+                return HandlerInfo { name, kind, recursive_readonly_mounts: false, user_namespaces: false };
+            }
             _ => HandlerKind::Native,
         };
         HandlerInfo { name, kind, recursive_readonly_mounts: true, user_namespaces: true }
@@ -178,6 +196,9 @@ impl Handlers {
                 External::Oci(handler) => Handler::Oci(handler),
                 External::Shim(handler) => Handler::Shim(handler),
             });
+        }
+        if let Some(vm) = self.vms.get(name) {
+            return Ok(Handler::Vm(vm));
         }
         if let Some(wasm) = self.wasm.as_ref().filter(|wasm| wasm.handler.name == name) {
             return Ok(Handler::Wasm(wasm));
@@ -245,7 +266,7 @@ mod tests {
     fn a_handler_is_found_by_its_name_and_an_unknown_one_is_refused() {
         let crun = OciHandler { name: "crun".into(), ..OciHandler::default() };
         let runsc = ShimHandler { name: "runsc".into(), ..ShimHandler::default() };
-        let handlers = Handlers::new("pinion".into(), [crun], [runsc], None, Path::new("/run/pinion"));
+        let handlers = Handlers::new("pinion".into(), [crun], [runsc], [], None, Path::new("/run/pinion"));
         assert!(matches!(handlers.get(""), Ok(Handler::Native)));
         assert!(matches!(handlers.get("pinion"), Ok(Handler::Native)));
         assert!(matches!(handlers.get("crun"), Ok(Handler::Oci(handler)) if handler.name == "crun"));
@@ -272,6 +293,7 @@ mod tests {
         let handlers = Handlers::new(
             String::new(),
             [OciHandler { name: "x".into(), binary: binary.clone(), ..Default::default() }],
+            [],
             [],
             None,
             directory.path(),

@@ -29,7 +29,7 @@ use crate::{
         exit,
         prepare::{self, preopened_files},
         remove::remove_locked,
-        runtime, shim,
+        runtime, shim, vm,
     },
     error::failed,
     monitor::{HeldObject, Inventory},
@@ -132,11 +132,15 @@ async fn restore(
             }
             apply_holding(parts, container, holding)
         }
-        (_, None) if driver == Driver::Shim => adopt_of_shim(parts, container, slow_until).await,
+        (_, None) if driver != Driver::Monitor => adopt_external(parts, container, slow_until).await,
         (_, None) => recover_unheld(parts, container, slow_until).await,
     };
-    if driver == Driver::Shim && container.record().phase != ContainerPhase::Exited {
-        shim::resume(parts, container);
+    if container.record().phase != ContainerPhase::Exited {
+        match driver {
+            Driver::Monitor => {}
+            Driver::Shim => shim::resume(parts, container),
+            Driver::Vm => vm::watch(parts, container),
+        }
     }
     restored.map(|()| None)
 }
@@ -294,9 +298,9 @@ async fn push_log(parts: &Arc<Parts>, container: &Arc<Container>, files: &mut At
     continues_later
 }
 
-/// Hands the output and the cgroup of a container of a shim to the monitor, after both processes were gone. Its state is
-/// then that of its shim.
-async fn adopt_of_shim(parts: &Arc<Parts>, container: &Arc<Container>, slow_until: Instant) -> Result<(), Error> {
+/// Hands the output and the cgroup of a container of a shim or guest to the monitor, after both processes were gone. Its
+/// state is then that of its shim or guest.
+async fn adopt_external(parts: &Arc<Parts>, container: &Arc<Container>, slow_until: Instant) -> Result<(), Error> {
     let record = container.record();
     let directory = parts.registry.records.directory(container.id());
     let user = Driver::of(container).stream_user();

@@ -1,8 +1,8 @@
 //! Whether the runtime handler of a pod can run it.
 
 use crate::{
-    Error, RuntimeFacts, RuntimeFeatures, SandboxConfig,
-    node::{Handler, Node},
+    Error, PidMode, RuntimeFacts, RuntimeFeatures, SandboxConfig, SharedMode,
+    node::{Handler, Hypervisor, Node},
     parts::Parts,
 };
 
@@ -11,6 +11,7 @@ pub(super) async fn check_handler(parts: &Parts, config: &SandboxConfig) -> Resu
     let name = &config.runtime_handler;
     let program = match parts.node.handlers.get(name)? {
         Handler::Native => return Ok(()),
+        Handler::Vm(vm) => return check_vm(vm, config),
         Handler::Wasm(wasm) => {
             let version = wasm.version().await;
             return version.map(drop).map_err(|error| error.during(format_args!("runtime handler {name:?}")));
@@ -28,6 +29,24 @@ pub(super) async fn check_handler(parts: &Parts, config: &SandboxConfig) -> Resu
             Err(Error::invalid(format!("runtime handler {name:?}: {program} {text}")))
         }
     }
+}
+
+/// Refuses a pod that a virtual machine cannot be.
+fn check_vm(hypervisor: &Hypervisor, config: &SandboxConfig) -> Result<(), Error> {
+    let refused = [
+        (config.network == SharedMode::Node, "the network of the node (hostNetwork)"),
+        (config.ipc == SharedMode::Node, "the IPC namespace of the node (hostIPC)"),
+        (config.pid == PidMode::Node, "the PID namespace of the node (hostPID)"),
+        (config.user_namespace.is_some(), "a user namespace (hostUsers: false), which its kernel makes unnecessary"),
+    ];
+    let name = &hypervisor.handler.name;
+    if let Some((_, what)) = refused.iter().find(|(is_requested, _)| *is_requested) {
+        return Err(Error::invalid(format!(
+            "runtime handler {name:?}: a virtual machine cannot have {what}; remove it from the pod, or choose another \
+             RuntimeClass"
+        )));
+    }
+    offload::in_place(|| hypervisor.check()).map_err(|error| error.during(format_args!("runtime handler {name:?}")))
 }
 
 /// Returns why a runtime cannot run the containers of a pod by itself: those of gVisor are in a sandbox.

@@ -15,10 +15,12 @@ use tokio::sync::OwnedRwLockWriteGuard;
 use tracing::{Instrument, debug_span};
 
 use super::{
+    after_exit,
     capability_args::{capability_args, primary_network},
     check_handler::check_handler,
     sysctls,
     teardown::teardown,
+    vm,
 };
 use crate::{
     Error, ErrorKind, Name, SandboxConfig, SandboxId, SharedMode, annotation, clock,
@@ -68,6 +70,7 @@ async fn make(parts: &Arc<Parts>, config: Arc<SandboxConfig>, required: &[String
         let config = with_cgroup_parent(parts, config)?;
         let reserved = Reserved::new(parts, config)?;
         let networked = reserved.network().instrument(debug_span!("network")).await?;
+        let networked = networked.boot().instrument(debug_span!("boot")).await?;
         let announced = networked.announce(required).instrument(debug_span!("plugins")).await?;
         announced.publish().instrument(debug_span!("publish")).await
     };
@@ -295,6 +298,18 @@ impl<'a> Reserved<'a> {
 }
 
 impl Networked<'_> {
+    /// Boots the virtual machine of a pod that is one.
+    async fn boot(self) -> Result<Self, Error> {
+        let Self(reserved) = self;
+        match vm::boot(reserved.parts, &reserved.sandbox).await {
+            Ok(processes) => {
+                processes.iter().for_each(|id| after_exit::container_started(reserved.parts, id));
+                Ok(Self(reserved))
+            }
+            Err(error) => Err(reserved.roll_back(error).await),
+        }
+    }
+
     /// Announces the pod to NRI plugins, any of which may refuse it.
     async fn announce(self, required: &[String]) -> Result<Self, Error> {
         let Self(reserved) = self;

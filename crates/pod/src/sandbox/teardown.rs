@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use super::parent_cgroup;
+use super::{parent_cgroup, vm};
 use crate::{
     Error, SharedMode,
     container::{prepare::volume, shim},
@@ -16,6 +16,7 @@ use crate::{
 pub(super) async fn release(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
     let id = sandbox.id();
     let mut undo = Undo::default();
+    undo.step("end its virtual machine", vm::end(parts, sandbox)).await;
     undo.step("end its shims", shim::kill_pod(parts, sandbox)).await;
     failpoint::reach("teardown.shims");
     sandbox.stage("stop its init");

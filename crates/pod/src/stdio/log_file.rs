@@ -56,18 +56,27 @@ impl LogFile {
 
 /// Opens the log for appending. Creates it and its parent directories if they are missing. `None`: the container has no
 /// log. Blocks.
-pub(crate) fn open_log(metadata: &ContainerMetadata, is_limited: bool) -> Result<Option<LogFile>, Error> {
+pub(crate) fn open_log(config: &Config, metadata: &ContainerMetadata) -> Result<Option<LogFile>, Error> {
     let Some(path) = &metadata.log_path else { return Ok(None) };
     let (directory, relative_path) = split(path, metadata.config.log_path.as_deref());
     let file = open_or_create(&directory, relative_path)?;
-    let directory = is_limited.then(|| open_parent(&directory, relative_path)).transpose()?;
+    let directory = size_max(config, metadata).is_some().then(|| open_parent(&directory, relative_path)).transpose()?;
     Ok(Some(LogFile { file, directory }))
+}
+
+/// Returns the maximum size of the log of a container. Those of sandbox containers are in the state directory, on a tmpfs.
+fn size_max(config: &Config, metadata: &ContainerMetadata) -> Option<u64> {
+    const SANDBOX_CONTAINER_MAX: u64 = 64 << 10;
+    match metadata.config.is_sandbox_container() {
+        true => Some(SANDBOX_CONTAINER_MAX),
+        false => config.log_size_max,
+    }
 }
 
 /// Returns how the log of a container is written.
 pub(crate) fn options(config: &Config, metadata: &ContainerMetadata) -> LogOptions {
     let name = metadata.log_path.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
-    let limit = config.log_size_max.zip(name);
+    let limit = size_max(config, metadata).zip(name);
     LogOptions {
         line_max: config.log_line_max,
         awaited: false,

@@ -21,10 +21,12 @@ pub(crate) use broken::broken as broken_container;
 pub(crate) use cause::Sent;
 pub use cause::{Cause, START_ERROR};
 pub use config::{
-    ContainerConfig, DeviceMapping, GroupsPolicy, ImageVolume, Propagation, SeccompChoice, Security, UserChoice, Volume,
+    ContainerConfig, DeviceMapping, GroupsPolicy, ImageVolume, Propagation, SeccompChoice, Security, UserChoice,
+    VmProcess, Volume,
 };
 pub(crate) use record::{
-    ContainerMetadata, ContainerPhase, ContainerRecord, ContainerRuntime, ContainerShim, ShimProcess, unknown_exit,
+    ContainerMetadata, ContainerPhase, ContainerRecord, ContainerRuntime, ContainerShim, ContainerVm, ShimProcess,
+    unknown_exit,
 };
 pub use status::{ContainerState, ContainerStatus};
 

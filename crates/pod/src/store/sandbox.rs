@@ -20,6 +20,21 @@ pub use config::{Dns, Name, PidMode, SandboxConfig, SharedMode};
 pub(crate) use record::{SandboxMetadata, SandboxPhase, SandboxRecord};
 pub use status::{SandboxState, SandboxStatus};
 
+/// The connections to a virtual machine.
+pub(crate) struct VmConnection {
+    /// The virtual machine monitor.
+    pub(crate) qemu: vm::qemu::Qemu,
+    /// The agent in the guest.
+    pub(crate) guest: vm::guest::Guest,
+}
+
+impl VmConnection {
+    /// Whether one of them is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        vm::vmm::Vmm::is_gone(&self.qemu) || self.guest.is_closed()
+    }
+}
+
 /// A sandbox: its metadata, its current record, and the locks that protect them.
 pub(crate) struct Sandbox {
     pub(crate) metadata: SandboxMetadata,
@@ -32,6 +47,8 @@ pub(crate) struct Sandbox {
     pub(crate) pid: tokio::sync::Mutex<Option<OwnedFd>>,
     /// Held while a shim of the pod is started or ended.
     pub(crate) shims: tokio::sync::Mutex<()>,
+    /// The connections to its virtual machine, once there are some.
+    pub(crate) vm: tokio::sync::Mutex<Option<Arc<VmConnection>>>,
     /// Held while its sandbox container is created and started.
     pub(crate) sandbox_container: tokio::sync::Mutex<()>,
     /// Permits for programs that create its containers.
@@ -53,6 +70,7 @@ impl Sandbox {
             known_to_plugins: AtomicBool::new(false),
             pid: tokio::sync::Mutex::new(None),
             shims: tokio::sync::Mutex::default(),
+            vm: tokio::sync::Mutex::default(),
             sandbox_container: tokio::sync::Mutex::default(),
             programs: PodPrograms::default(),
             compilations: PodCompilations::default(),

@@ -122,6 +122,7 @@ impl Node {
             default_runtime_handler: String::new(),
             handlers: Vec::new(),
             shim_handlers: Vec::new(),
+            vm_handlers: Vec::new(),
             wasm: None,
             cdi_dirs: vec![dir.join("cdi-etc"), dir.join("cdi-run")],
             plugins: None,
@@ -273,6 +274,7 @@ pub fn container(name: &str, command: &[&str]) -> ContainerConfig {
             user_namespace: None,
         },
         stop_signal: None,
+        vm_process: None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The tables `[handlers.NAME]`.
 
 mod shim;
+mod vm;
 mod wasm;
 
 use std::{
@@ -24,6 +25,7 @@ const NAME_MAX: usize = 63;
 const SPEC_MAX: u64 = 1024 * 1024;
 
 pub(crate) use shim::ShimHandler;
+pub(crate) use vm::VmHandler;
 pub(crate) use wasm::WasmHandler;
 
 /// A runtime handler.
@@ -34,6 +36,8 @@ pub(crate) enum Handler {
     Oci(Box<OciHandler>),
     /// A containerd shim.
     Shim(ShimHandler),
+    /// Virtual machines.
+    Vm(VmHandler),
     /// The program that runs WebAssembly modules.
     Wasm(WasmHandler),
 }
@@ -86,6 +90,7 @@ impl From<BaseSpec> for PathBuf {
 enum Kind {
     Oci,
     Shim,
+    Vm,
     Wasm,
 }
 
@@ -99,11 +104,12 @@ pub(super) fn read(from: &mut Reader) -> BTreeMap<String, Handler> {
             from.error_in(TABLE, &name, &cause);
         }
         let table = [TABLE, &name];
-        let kinds = [("oci", Kind::Oci), ("shim", Kind::Shim), ("wasm", Kind::Wasm)];
+        let kinds = [("oci", Kind::Oci), ("shim", Kind::Shim), ("vm", Kind::Vm), ("wasm", Kind::Wasm)];
         let kind = from.value_in(table, "kind", |v| value::one_of(v, &kinds));
         let handler = match kind.unwrap_or(Kind::Oci) {
             Kind::Oci => Handler::Oci(Box::new(read_oci(from, table))),
             Kind::Shim => Handler::Shim(shim::read(from, table)),
+            Kind::Vm => Handler::Vm(vm::read(from, table)),
             Kind::Wasm => {
                 if handlers.values().any(|other| matches!(other, Handler::Wasm(_))) {
                     from.error_in(TABLE, &name, "another handler has kind = \"wasm\", too; one is possible");

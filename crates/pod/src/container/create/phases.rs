@@ -117,7 +117,8 @@ impl<'a> Recorded<'a> {
         if let Some((began, ended)) = parts.node.pulls.take(&container.metadata.image_id, since) {
             container.part("pull the image".into(), began, ended, "");
         }
-        let is_in_sandbox = container.metadata.shim.as_ref().is_some_and(|shim| shim.sandbox_container.is_some());
+        let is_in_sandbox = container.metadata.vm.is_some()
+            || container.metadata.shim.as_ref().is_some_and(|shim| shim.sandbox_container.is_some());
         let pid = match is_in_sandbox {
             // The sandbox has PID namespaces of its own.
             true => None,
@@ -265,7 +266,9 @@ impl<'a> Ready<'a> {
         let outcome = async {
             let metadata = &container.metadata;
             let runtime = metadata.runtime.as_ref().map(|runtime| &runtime.handler);
-            let _permits = match runtime.or(metadata.shim.as_ref().map(|shim| &shim.handler)) {
+            let other = metadata.shim.as_ref().map(|shim| &shim.handler);
+            let other = other.or(metadata.vm.as_ref().map(|vm| &vm.handler));
+            let _permits = match runtime.or(other) {
                 // It may hang: others do not wait for it.
                 Some(handler) => parts.concurrency.program(handler, &recorded.sandbox.programs).await?.into(),
                 None => vec![parts.concurrency.clone_process().await?],
@@ -347,17 +350,21 @@ fn metadata(
 ) -> Result<ContainerMetadata, Error> {
     let id = ContainerId::generate()?;
     let (state_dir, directory) = (&parts.node.config.state_dir, parts.registry.records.directory(&id));
-    let (runtime, shim) = match parts.node.handlers.get(&sandbox.config().runtime_handler)? {
-        Handler::Native | Handler::Wasm(_) => (None, None),
-        Handler::Oci(handler) => (Some(runtime_of(handler, state_dir, &directory)?), None),
+    let (mut runtime, mut shim, mut vm) = (None, None, None);
+    match parts.node.handlers.get(&sandbox.config().runtime_handler)? {
+        Handler::Native | Handler::Wasm(_) => {}
+        Handler::Oci(handler) => runtime = Some(runtime_of(handler, state_dir, &directory)?),
+        // The processes of the virtual machine itself are on the node.
+        Handler::Vm(_) if config.is_sandbox_container() => {}
+        Handler::Vm(hypervisor) => vm = Some(hypervisor.container_vm()),
         Handler::Shim(handler) => {
             let sandbox_container = match config.is_sandbox_container() {
                 true => Some(id.clone()),
                 false => sandbox_container::find(parts, sandbox).map(|container| container.id().clone()),
             };
-            (None, Some(shim_for(handler, state_dir, &id, &directory, sandbox_container)?))
+            shim = Some(shim_for(handler, state_dir, &id, &directory, sandbox_container)?);
         }
-    };
+    }
     let image_signal = image.config.stop_signal.as_deref().and_then(|text| Signal::parse(text.trim()));
     Ok(ContainerMetadata {
         cgroup: parts.node.cgroup_of_container(sandbox, &id),
@@ -369,6 +376,7 @@ fn metadata(
         config,
         runtime,
         shim,
+        vm,
         id,
     })
 }

@@ -64,6 +64,16 @@ async fn create(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<ContainerI
     created.map_err(|failure| failure.error)
 }
 
+/// Creates a process of the virtual machine of a pod that is being created. The caller holds the gate of the pod.
+pub(crate) async fn create_with(
+    parts: &Arc<Parts>,
+    sandbox: &Arc<Sandbox>,
+    config: ContainerConfig,
+) -> Result<ContainerId, Error> {
+    let created = try_create(parts, sandbox, &image(), Arc::new(config), &[]).await;
+    created.map_err(|failure| failure.error)
+}
+
 /// Returns what stands for its image.
 fn image() -> Image {
     Image {

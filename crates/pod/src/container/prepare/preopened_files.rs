@@ -41,7 +41,7 @@ impl PreopenedFiles {
         let mut paths: Vec<PathBuf> = config.volumes.iter().map(|volume| volume.host_path.clone()).collect();
         paths.extend(container.metadata.log_path.clone());
         let relabels = config.volumes.iter().any(|volume| volume.selinux_relabel);
-        let (owned, is_limited) = (Arc::clone(container), parts.node.config.log_size_max.is_some());
+        let (owned, node) = (Arc::clone(container), Arc::clone(&parts.node));
         let open = parts.node.host_files.visit(
             paths,
             if relabels { RELABEL_TIMEOUT } else { OPEN_TIMEOUT },
@@ -61,7 +61,7 @@ impl PreopenedFiles {
                     label.try_for_each(|label| selinux::relabel(&volume.host_path, label))?;
                 }
                 progress.at(config.volumes.len())?;
-                let log = log_file::open_log(&owned.metadata, is_limited)?;
+                let log = log_file::open_log(&node.config, &owned.metadata)?;
                 Ok(Self { volumes, log })
             },
         );
@@ -77,19 +77,19 @@ impl PreopenedFiles {
 
 /// Opens the log of a container again.
 pub(crate) async fn open_log(parts: &Parts, container: &Arc<Container>) -> Result<Option<LogFile>, Error> {
-    let (owned, is_limited) = (Arc::clone(container), parts.node.config.log_size_max.is_some());
+    let (owned, node) = (Arc::clone(container), Arc::clone(&parts.node));
     let paths = container.metadata.log_path.iter().cloned().collect();
-    parts.node.host_files.visit(paths, OPEN_TIMEOUT, move |_| log_file::open_log(&owned.metadata, is_limited)).await
+    parts.node.host_files.visit(paths, OPEN_TIMEOUT, move |_| log_file::open_log(&node.config, &owned.metadata)).await
 }
 
 /// Like [`open_log`], for recovery: of all containers with logs on a file system that hangs, only the first one waits a
 /// moment; the others fail at once.
 pub(crate) async fn open_log_at_once(parts: &Parts, container: &Arc<Container>) -> Result<Option<LogFile>, Error> {
-    let (owned, is_limited) = (Arc::clone(container), parts.node.config.log_size_max.is_some());
+    let (owned, node) = (Arc::clone(container), Arc::clone(&parts.node));
     let paths = container.metadata.log_path.iter().cloned().collect();
     parts
         .node
         .host_files
-        .try_visit(paths, RECOVERY_TIMEOUT, move |_| log_file::open_log(&owned.metadata, is_limited))
+        .try_visit(paths, RECOVERY_TIMEOUT, move |_| log_file::open_log(&node.config, &owned.metadata))
         .await
 }

@@ -56,6 +56,7 @@ fn build_spec(config: ContainerConfig, image: &ImageConfig) -> Result<Spec, Erro
         stop_signal: 15,
         runtime: None,
         shim: None,
+        vm: None,
     };
     let nofile = Rlimit { kind: "RLIMIT_NOFILE".into(), soft: 1024, hard: 4096 };
     let sandbox = sandbox();

@@ -26,6 +26,7 @@ pub(crate) fn broken(id: &ContainerId, holding: Option<&Holding>, why: &Error) -
         stop_signal: SIGTERM,
         runtime: None,
         shim: None,
+        vm: None,
     };
     let mut record = ContainerRecord { broken: Some(why.message.clone()), ..ContainerRecord::default() };
     match holding {

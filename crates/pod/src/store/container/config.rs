@@ -194,6 +194,18 @@ pub struct ContainerConfig {
     pub security: Security,
     /// The signal that `StopContainer` sends first; absent: the image's, or SIGTERM.
     pub stop_signal: Option<i32>,
+    /// For a sandbox container that is a process of the pod's virtual machine: which one. No request sets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm_process: Option<VmProcess>,
+}
+
+/// A process of a virtual machine, in a container of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum VmProcess {
+    /// The virtual machine monitor.
+    Hypervisor,
+    /// Serves the file systems of the pod's containers.
+    FileServer,
 }
 
 impl ContainerConfig {
@@ -241,6 +253,7 @@ impl ContainerConfig {
                 target: None,
             },
             stop_signal: None,
+            vm_process: None,
         }
     }
 

@@ -26,9 +26,21 @@ pub(crate) struct ContainerMetadata {
     /// The OCI runtime that runs it; `None`: the monitor itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) runtime: Option<ContainerRuntime>,
-    /// The containerd shim that runs it. At most one of this and `runtime` is set.
+    /// The containerd shim that runs it. At most one of `runtime`, this and `vm` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) shim: Option<ContainerShim>,
+    /// The virtual machine that it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) vm: Option<ContainerVm>,
+}
+
+/// The virtual machine of a container, as configured when the container was created.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ContainerVm {
+    /// Name of the runtime handler.
+    pub(crate) handler: String,
+    /// Time limit of a request to the agent in the guest, in seconds.
+    pub(crate) timeout: u32,
 }
 
 /// The containerd shim of a container, as configured when the container was created.

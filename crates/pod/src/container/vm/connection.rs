@@ -1,0 +1,75 @@
+//! The connections to the virtual machine of a pod.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use tokio::net::UnixStream;
+use vm::{
+    guest::Guest,
+    qemu::{Qemu, SOCKET},
+    vmm::Vmm,
+};
+
+use super::{from_guest, from_vmm};
+use crate::{
+    Error, SandboxId, VmProcess,
+    error::failed,
+    parts::Parts,
+    store::{Container, Sandbox, VmConnection, identifier},
+};
+
+/// Time limit of a command of the virtual machine monitor.
+const VMM_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the agent in a running guest may take to answer on a new connection.
+const AGENT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Length of the random part of the name of a connection.
+const NAME_LENGTH: usize = 16;
+
+/// Returns the directory with the sockets of the virtual machine of a pod.
+pub(crate) fn directory(parts: &Parts, sandbox: &SandboxId) -> PathBuf {
+    parts.registry.records.directory(sandbox).join("vm")
+}
+
+/// Returns the container of a process of the virtual machine of a pod.
+pub(crate) fn find_process(parts: &Parts, sandbox: &SandboxId, process: VmProcess) -> Option<Arc<Container>> {
+    let mut containers = parts.registry.containers_of(sandbox).into_iter();
+    containers.find(|container| container.config().vm_process == Some(process))
+}
+
+/// Returns the connections to the virtual machine of a pod, and creates them if they are closed.
+pub(crate) async fn connection(parts: &Parts, sandbox: &Sandbox) -> Result<Arc<VmConnection>, Error> {
+    let mut held = sandbox.vm.lock().await;
+    if let Some(connection) = held.as_ref().filter(|connection| !connection.is_closed()) {
+        return Ok(Arc::clone(connection));
+    }
+    // The virtual machine monitor serves one client at a time.
+    held.take();
+    let socket = directory(parts, sandbox.id()).join(SOCKET);
+    let qemu = Qemu::connect(&socket, VMM_TIMEOUT).await.map_err(from_vmm)?;
+    // Those of an earlier daemon.
+    for port in qemu.ports().into_iter().filter(|port| port.starts_with(agent_api::CONNECTION_PREFIX)) {
+        qemu.remove_port(&port).await.map_err(from_vmm)?;
+    }
+    let guest = connect_agent(parts, sandbox, &qemu, AGENT_TIMEOUT).await?;
+    let connection = Arc::new(VmConnection { qemu, guest });
+    *held = Some(Arc::clone(&connection));
+    Ok(connection)
+}
+
+/// Connects to the agent in a guest, which may take `boot` to answer.
+pub(crate) async fn connect_agent(
+    parts: &Parts,
+    sandbox: &Sandbox,
+    qemu: &Qemu,
+    boot: Duration,
+) -> Result<Guest, Error> {
+    let timeout = match parts.node.handlers.get(&sandbox.config().runtime_handler) {
+        Ok(crate::node::Handler::Vm(hypervisor)) => hypervisor.handler.timeout,
+        // It is not configured anymore; its pods are stopped and removed all the same.
+        _ => AGENT_TIMEOUT,
+    };
+    let (near, far) = UnixStream::pair().map_err(failed("create a socket pair"))?;
+    let far = far.into_std().map_err(failed("use a socket"))?;
+    let name = format!("{}{}", agent_api::CONNECTION_PREFIX, &identifier::generate()?[..NAME_LENGTH]);
+    qemu.add_connection(&name, far.into()).await.map_err(from_vmm)?;
+    Guest::connect(near, boot, timeout).await.map_err(from_guest)
+}

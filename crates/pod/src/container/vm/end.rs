@@ -1,0 +1,123 @@
+//! The end of a container in a virtual machine: it exited, the virtual machine ended, or it is removed.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use agent_api::{Exit, ProcessId};
+use monitor_api::ExitStatus;
+
+use super::{
+    mounts::detach,
+    ports::{drain, remove_ports},
+    requests::connection_of,
+};
+use crate::{
+    Error,
+    operation::{Undo, failpoint},
+    parts::Parts,
+    store::{Container, ContainerPhase, unknown_exit},
+};
+
+/// How long output that the guest has sent may take to reach the FIFOs: a full log file system delays it.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the guest may take to delete a container.
+const DELETE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the monitor may take to report an exit that was stated to it, before that is repeated: it first drains the
+/// output.
+const REPORT_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Handles the exit of a container that its guest reported.
+pub(super) async fn exited(parts: &Arc<Parts>, container: &Arc<Container>, exit: Exit) {
+    let mut ended = container.shim.ended.lock().await;
+    if *ended {
+        return;
+    }
+    // The clock of the guest is not trusted: what it reports is used only if it is plausible.
+    let now = crate::clock::now();
+    let at = if exit.at <= now && exit.at >= container.metadata.created_at { exit.at } else { now };
+    let code = Some(exit.code.clamp(0, 255));
+    let status = ExitStatus { code, signal: exit.signal, oom_killed: exit.oom_killed, at };
+    // An earlier daemon may have been killed before the monitor knew it.
+    let status = container.record().shim_exit.clone().unwrap_or(status);
+    parts.registry.update_container_anyway(container, |record| {
+        record.shim_exit = Some(status.clone());
+        true
+    });
+    failpoint::reach("vm.exited");
+    if let Ok(connection) = connection_of(parts, container).await {
+        drain(&connection.qemu, container.id().as_str(), DRAIN_TIMEOUT).await;
+    }
+    finish(parts, container, &status);
+    *ended = true;
+}
+
+/// Handles the end of the virtual machine of a container.
+pub(super) async fn died(parts: &Arc<Parts>, container: &Arc<Container>, reason: &str) {
+    let mut ended = container.shim.ended.lock().await;
+    if *ended {
+        return;
+    }
+    let saved = container.record().shim_exit.clone();
+    if saved.is_none() {
+        tracing::warn!(container = container.id().as_str(), "the virtual machine of the container is lost: {reason}");
+    }
+    let status = saved.unwrap_or_else(unknown_exit);
+    finish(parts, container, &status);
+    *ended = true;
+}
+
+/// Gives up a container that its guest does not end: its pod is stopped, which ends the virtual machine.
+pub(crate) async fn give_up(parts: &Arc<Parts>, container: &Arc<Container>, reason: &str) {
+    died(parts, container, reason).await;
+}
+
+/// Reports the exit of a container in a task of its own.
+fn finish(parts: &Arc<Parts>, container: &Arc<Container>, status: &ExitStatus) {
+    offload::spawn(report_exit(Arc::downgrade(parts), Arc::clone(container), status.clone()));
+}
+
+/// States the exit to the monitor until that has reported it: it may die before, and the next one knows the container as
+/// running.
+async fn report_exit(parts: Weak<Parts>, container: Arc<Container>, status: ExitStatus) {
+    let mut record = container.watch();
+    loop {
+        let Some(parts) = parts.upgrade() else { return };
+        if parts.registry.container(container.id().as_str()).is_err() {
+            return;
+        }
+        if let Err(error) = parts.monitor.end(container.id().as_str(), &status).await {
+            tracing::warn!(container = container.id().as_str(), "record its exit: {error}");
+        }
+        drop(parts);
+        let exited = record.wait_for(|record| record.phase == ContainerPhase::Exited);
+        if tokio::time::timeout(REPORT_INTERVAL, exited).await.is_ok() {
+            return;
+        }
+    }
+}
+
+/// Removes what is left of a container in its virtual machine. Called after the monitor has removed its cgroup. Every
+/// step is idempotent, and none fails because of the guest.
+pub(crate) async fn remove(parts: &Arc<Parts>, container: &Arc<Container>) -> Result<(), Error> {
+    let mut ended = container.shim.ended.lock().await;
+    *ended = true;
+    let Ok(sandbox) = parts.registry.sandbox(&container.metadata.sandbox) else { return Ok(()) };
+    // The virtual machine of a stopped pod has ended.
+    if sandbox.record().netns.is_some()
+        && let Ok(connection) = connection_of(parts, container).await
+    {
+        let id = ProcessId::container(container.id().as_str());
+        let deleted = tokio::time::timeout(DELETE_TIMEOUT, connection.guest.delete(&id)).await;
+        match deleted {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(container = container.id().as_str(), "{error}"),
+            Err(_) => tracing::warn!(container = container.id().as_str(), "the guest does not delete it"),
+        }
+        remove_ports(&connection.qemu, container.id().as_str()).await;
+    }
+    let mut undo = Undo::default();
+    undo.step("unmount its root and volumes", detach(parts, &sandbox, container.id())).await;
+    undo.finish()
+}

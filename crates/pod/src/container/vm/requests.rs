@@ -1,0 +1,85 @@
+//! Requests to the guest of a container.
+
+use std::sync::Arc;
+
+use agent_api::ProcessId;
+use monitor_api::KillScope;
+use rustix::process::Signal;
+
+use super::{connection, from_guest};
+use crate::{
+    Error, ErrorKind,
+    parts::Parts,
+    store::{Container, VmConnection},
+};
+
+/// Returns the connections to the virtual machine of a container.
+pub(crate) async fn connection_of(parts: &Parts, container: &Container) -> Result<Arc<VmConnection>, Error> {
+    let sandbox = parts.registry.sandbox(&container.metadata.sandbox)?;
+    connection(parts, &sandbox).await
+}
+
+/// Starts a created container. Succeeds for one that is running.
+pub(crate) async fn start(parts: &Parts, container: &Arc<Container>) -> Result<(), Error> {
+    let connection = connection_of(parts, container).await?;
+    let id = container.id().as_str();
+    if let Err(error) = connection.guest.start(id).await {
+        // It must not run later: the request fails.
+        let killed = connection.guest.signal(&ProcessId::container(id), Signal::KILL.as_raw(), true).await;
+        killed.unwrap_or_else(|error| tracing::debug!(container = id, "{error}"));
+        return Err(from_guest(error));
+    }
+    parts.monitor.start(id, || std::future::ready(true)).await
+}
+
+/// Sends a signal. Succeeds for a container that is gone.
+pub(crate) async fn kill(
+    parts: &Parts,
+    container: &Arc<Container>,
+    signal: i32,
+    scope: KillScope,
+) -> Result<(), Error> {
+    let id = ProcessId::container(container.id().as_str());
+    let is_final = signal == Signal::KILL.as_raw() && scope == KillScope::All;
+    let request = async {
+        let connection = connection_of(parts, container).await?;
+        connection.guest.signal(&id, signal, scope == KillScope::All).await.map_err(from_guest)
+    };
+    match request.await {
+        Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::FailedPrecondition) => Ok(()),
+        // Its end is waited for in any case.
+        Err(error) if is_final => {
+            tracing::warn!(container = container.id().as_str(), "{error}");
+            Ok(())
+        }
+        outcome => outcome,
+    }
+}
+
+/// Kills a process that was executed in a container, with all its descendants. Returns false if it is gone.
+pub(crate) async fn kill_exec(parts: &Parts, container: &Container, exec: &str) -> Result<bool, Error> {
+    let connection = connection_of(parts, container).await?;
+    let id = ProcessId::exec(container.id().as_str(), exec);
+    match connection.guest.signal(&id, Signal::KILL.as_raw(), true).await.map_err(from_guest) {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::FailedPrecondition) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Changes the size of the terminal of a container, or of a process in it.
+pub(crate) async fn resize(
+    parts: &Parts,
+    container: &Container,
+    exec: Option<&str>,
+    size: oci::TerminalSize,
+) -> Result<(), Error> {
+    let id = ProcessId { container: container.id().to_string(), exec: exec.map(str::to_owned) };
+    connection_of(parts, container).await?.guest.resize(&id, size).await.map_err(from_guest)
+}
+
+/// Changes the limits of a container.
+pub(crate) async fn update(parts: &Parts, container: &Arc<Container>, resources: &oci::Resources) -> Result<(), Error> {
+    let connection = connection_of(parts, container).await?;
+    connection.guest.update(container.id().as_str(), resources.clone()).await.map_err(from_guest)
+}

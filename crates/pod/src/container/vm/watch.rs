@@ -1,0 +1,124 @@
+//! Waits for the exit of a container, as the agent in its guest reports it.
+
+use std::{
+    sync::{Arc, Weak, atomic::Ordering},
+    time::Duration,
+};
+
+use agent_api::{Exit, ProcessId, Status};
+use vm::guest::ErrorKind;
+
+use super::{
+    connection::find_process,
+    end::{died, exited},
+    requests::connection_of,
+};
+use crate::{
+    Error, VmProcess, clock,
+    parts::Parts,
+    store::{Container, ContainerPhase},
+};
+
+/// Pause after a lost connection.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What became of a container.
+enum Outcome {
+    Exited(Exit),
+    Died(String),
+    /// Another task handles its end, or the engine was dropped.
+    Over,
+}
+
+/// Waits for the exit in a task of its own, and handles it. Does nothing if such a task exists.
+pub(crate) fn watch(parts: &Arc<Parts>, container: &Arc<Container>) {
+    if container.shim.is_watched.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let (parts, container) = (Arc::downgrade(parts), Arc::clone(container));
+    offload::spawn(async move {
+        let outcome = wait(&parts, &container).await;
+        let Some(parts) = parts.upgrade() else { return };
+        match outcome {
+            Outcome::Exited(exit) => exited(&parts, &container, exit).await,
+            Outcome::Died(reason) => died(&parts, &container, &reason).await,
+            Outcome::Over => {}
+        }
+    });
+}
+
+async fn wait(parts: &Weak<Parts>, container: &Arc<Container>) -> Outcome {
+    let mut record = container.watch();
+    let ended = async {
+        let _ = record.wait_for(|record| record.phase == ContainerPhase::Exited).await;
+    };
+    tokio::select! {
+        biased;
+        outcome = ask(parts, container) => outcome,
+        () = ended => Outcome::Over,
+    }
+}
+
+/// Waits for the answer of the guest, over a new connection whenever one is lost, as long as the virtual machine runs.
+async fn ask(parts: &Weak<Parts>, container: &Arc<Container>) -> Outcome {
+    let id = ProcessId::container(container.id().as_str());
+    loop {
+        let Some(strong) = parts.upgrade() else { return Outcome::Over };
+        let failure = match connection_of(&strong, container).await {
+            Ok(connection) => {
+                if let Err(error) = settle(&strong, container, &connection.guest).await {
+                    tracing::debug!(container = container.id().as_str(), "{error}");
+                }
+                drop(strong);
+                match connection.guest.wait(&id).await {
+                    Ok(exit) => return Outcome::Exited(exit),
+                    Err(error) if error.kind == ErrorKind::NotFound => return Outcome::Died(error.to_string()),
+                    Err(error) => error.to_string(),
+                }
+            }
+            Err(error) => error.message,
+        };
+        let Some(parts) = parts.upgrade() else { return Outcome::Over };
+        if !is_running(&parts, container) {
+            return Outcome::Died(failure);
+        }
+        drop(parts);
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Whether the virtual machine monitor of the container's pod runs.
+fn is_running(parts: &Parts, container: &Container) -> bool {
+    let hypervisor = find_process(parts, &container.metadata.sandbox, VmProcess::Hypervisor);
+    hypervisor.is_some_and(|hypervisor| hypervisor.record().phase == ContainerPhase::Running)
+}
+
+/// Completes or reverts what the record says: an earlier daemon may have died in the middle of a start.
+async fn settle(parts: &Arc<Parts>, container: &Arc<Container>, guest: &vm::guest::Guest) -> Result<(), Error> {
+    // A request of this daemon records its outcome itself.
+    let Ok(_busy) = container.busy.try_lock() else { return Ok(()) };
+    let phase = container.record().phase;
+    if !matches!(phase, ContainerPhase::Created | ContainerPhase::Starting) {
+        return Ok(());
+    }
+    let state = guest.state(&ProcessId::container(container.id().as_str())).await.map_err(super::from_guest)?;
+    match (state.status, phase) {
+        (Status::Running, _) => {
+            parts.registry.update_container(container, |record| {
+                record.phase = ContainerPhase::Running;
+                record.enter("running");
+                if record.started_at == 0 {
+                    record.started_at = clock::now();
+                }
+                true
+            })?;
+            parts.monitor.start(container.id().as_str(), || std::future::ready(true)).await
+        }
+        (Status::Created, ContainerPhase::Starting) => parts.registry.update_container(container, |record| {
+            record.phase = ContainerPhase::Created;
+            record.enter("created");
+            true
+        }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,353 @@
+//! The virtual machine of a pod: two sandbox containers, which the monitor keeps like all others, and their connection.
+//!
+//! ```text
+//! FileServer   virtiofsd; root with the capabilities that files need; serves the tmpfs /shared
+//! Hypervisor   QEMU; no capabilities, a user of its own; gets all but its sockets as descriptors
+//! ```
+//! Both have the mount namespace, the cgroup below that of the pod, the seccomp filter and the log of a container. When
+//! either of them ends, the pod is stopped.
+
+use std::{
+    fs,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use agent_api::{Configuration, Network};
+use rustix::fd::OwnedFd;
+use tokio::net::UnixStream;
+use vm::{
+    coupling::couple,
+    guest_image::Image,
+    qemu::{self, Accelerator, Qemu},
+    vmm::{Tap, Vmm},
+};
+
+use crate::{
+    ContainerConfig, ContainerId, DeviceMapping, Error, ErrorKind, Propagation, SeccompChoice, Security, UserChoice,
+    VmProcess, Volume,
+    container::{
+        create::sandbox_container,
+        exit,
+        remove::remove,
+        start,
+        vm::{
+            FILE_SERVER_SOCKET, SHARED, SOCKETS, connect_agent, directory, find_process, from_guest, from_vmm,
+            prepare_shared,
+        },
+    },
+    error::failed,
+    namespaces::hostname,
+    node::{Handler, Hypervisor, KVM},
+    operation::{Undo, blocking, failpoint, with_undo},
+    parts::Parts,
+    stdio::log_tail,
+    store::{Container, Sandbox, VmConnection},
+};
+
+/// Directories of the node in which programs and what they load are.
+const PROGRAM_PATHS: [&str; 7] = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/alternatives"];
+/// Where the image of the guest is in the container of the virtual machine monitor.
+const IMAGE: &str = "/run/image";
+/// The first of the user ids of virtual machine monitors.
+const FIRST_USER: u32 = 0x7000_0000;
+/// How long a program may take to make its socket.
+const SOCKET_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a guest that KVM runs may take to boot where it could be emulated, too.
+const KVM_BOOT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause until a socket is connected to again.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Number of bytes for the random number generator of a guest.
+const ENTROPY: usize = 64;
+/// Most bytes of the console in an error.
+const CONSOLE_MAX: usize = 1024;
+
+/// Boots the virtual machine of a pod whose handler is one. Returns its processes: the pod is to be stopped when one of them
+/// ends. Everything is undone if it fails.
+pub(super) async fn boot(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<Vec<ContainerId>, Error> {
+    let Handler::Vm(hypervisor) = parts.node.handlers.get(&sandbox.config().runtime_handler)? else {
+        return Ok(Vec::new());
+    };
+    sandbox.stage("boot its virtual machine");
+    loop {
+        let accelerator = offload::in_place(|| hypervisor.accelerator())?;
+        let boot = Boot { parts, sandbox, hypervisor, accelerator };
+        let failure = match boot.run().await {
+            Ok(processes) => return Ok(processes),
+            Err(failure) => failure,
+        };
+        let error = with_undo(failure.error, end(parts, sandbox).await);
+        let is_kvms = failure.is_guests && accelerator == Accelerator::Kvm && !sandbox.is_cancelled();
+        if is_kvms && hypervisor.give_up_kvm() {
+            tracing::warn!("guests do not boot with KVM; they are emulated from now on: {error}");
+            continue;
+        }
+        return Err(error.during("boot the virtual machine of the pod"));
+    }
+}
+
+/// Ends the processes of the virtual machine of a pod. Idempotent.
+pub(super) async fn end(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
+    sandbox.vm.lock().await.take();
+    let mut undo = Undo::default();
+    for process in [VmProcess::Hypervisor, VmProcess::FileServer] {
+        while let Some(container) = find_process(parts, sandbox.id(), process) {
+            let removed = remove(parts, container.id()).await;
+            let is_removed = removed.is_ok();
+            undo.step("end a process of the virtual machine", async { removed }).await;
+            if !is_removed {
+                break;
+            }
+        }
+    }
+    undo.finish()
+}
+
+/// Why a virtual machine was not booted.
+struct BootFailure {
+    error: Error,
+    /// Whether everything was there for the guest to boot.
+    is_guests: bool,
+}
+
+impl From<Error> for BootFailure {
+    fn from(error: Error) -> Self {
+        Self { error, is_guests: false }
+    }
+}
+
+/// A virtual machine that is being booted.
+struct Boot<'a> {
+    parts: &'a Arc<Parts>,
+    sandbox: &'a Arc<Sandbox>,
+    hypervisor: &'a Hypervisor,
+    accelerator: Accelerator,
+}
+
+impl Boot<'_> {
+    async fn run(&self) -> Result<Vec<ContainerId>, BootFailure> {
+        let (parts, sandbox) = (self.parts, self.sandbox);
+        let user = user(sandbox);
+        let sockets = directory(parts, sandbox.id());
+        let image = {
+            let sockets = sockets.clone();
+            blocking(move || make_directory(&sockets, user)).await?;
+            offload::in_place(|| self.hypervisor.image())?
+        };
+        let server = self.create(self.file_server(&sockets)).await?;
+        prepare_shared(&server).await?;
+        self.start(&server).await?;
+        failpoint::reach("vm.file_server");
+        let monitor = self.create(self.monitor(&image, &sockets, user)?).await?;
+        self.start(&monitor).await?;
+        failpoint::reach("vm.hypervisor");
+        let connection = tokio::select! {
+            connected = self.connect(&sockets) => connected,
+            () = ended(parts, &server) => Err(Error::unavailable("the file server has ended")),
+            () = ended(parts, &monitor) => Err(Error::unavailable("the virtual machine monitor has ended")),
+        };
+        let connection = match connection {
+            Ok(connection) => connection,
+            Err(error) => {
+                let error = with_logs(error, [&server, &monitor]).await;
+                return Err(BootFailure { error, is_guests: true });
+            }
+        };
+        failpoint::reach("vm.booted");
+        *sandbox.vm.lock().await = Some(Arc::new(connection));
+        Ok([server, monitor].iter().map(|container| container.id().clone()).collect())
+    }
+
+    async fn create(&self, config: ContainerConfig) -> Result<Arc<Container>, Error> {
+        let id: ContainerId = sandbox_container::create_with(self.parts, self.sandbox, config).await?;
+        self.parts.registry.container(&id)
+    }
+
+    async fn start(&self, container: &Container) -> Result<(), Error> {
+        start::start(self.parts, container.id().as_str()).await
+    }
+
+    /// Connects the devices of the virtual machine, lets it run, and waits for the agent.
+    async fn connect(&self, sockets: &Path) -> Result<VmConnection, Error> {
+        let qemu = Qemu::connect_to_started(&sockets.join(qemu::SOCKET), SOCKET_TIMEOUT).await.map_err(from_vmm)?;
+        let server = connect_when_ready(&sockets.join(FILE_SERVER_SOCKET)).await?;
+        qemu.attach_file_server(agent_api::SHARED_TAG, server).await.map_err(from_vmm)?;
+        let network = self.attach_network(&qemu).await?;
+        qemu.resume().await.map_err(from_vmm)?;
+        let boot = match (self.accelerator, self.hypervisor.handler.allow_emulation) {
+            (Accelerator::Kvm, true) => KVM_BOOT_TIMEOUT.min(self.hypervisor.handler.boot_timeout),
+            _ => self.hypervisor.handler.boot_timeout,
+        };
+        let guest = connect_agent(self.parts, self.sandbox, &qemu, boot).await?;
+        guest.configure(self.configuration(network)?).await.map_err(from_guest)?;
+        Ok(VmConnection { qemu, guest })
+    }
+
+    /// Gives the virtual machine the interfaces of the pod. Returns the network of the guest.
+    async fn attach_network(&self, qemu: &Qemu) -> Result<Network, Error> {
+        let namespace = self.parts.node.pins.get(self.sandbox.id().as_str());
+        let namespace = namespace.map_err(failed("open the network namespace of the pod"))?;
+        let coupled = blocking(move || couple(&namespace, 1).map_err(from_vmm)).await;
+        let (couplings, network) = coupled.map_err(|error| error.during("connect the network of the pod"))?;
+        for coupling in couplings {
+            let mtu = u16::try_from(coupling.interface.mtu).unwrap_or(u16::MAX);
+            let tap = Tap { id: coupling.tap, queues: coupling.queues, mac: coupling.interface.mac, mtu };
+            qemu.attach_tap(tap).await.map_err(from_vmm)?;
+        }
+        Ok(network)
+    }
+
+    fn configuration(&self, network: Network) -> Result<Configuration, Error> {
+        let mut entropy = vec![0; ENTROPY];
+        rustix::rand::getrandom(&mut entropy[..], rustix::rand::GetRandomFlags::empty())
+            .map_err(failed("read random bytes"))?;
+        Ok(Configuration {
+            hostname: Some(hostname(self.sandbox.config())),
+            time: Some(crate::clock::now()),
+            entropy,
+            network: Some(network),
+            sysctls: self.sandbox.config().sysctls.clone(),
+            mount_shared: true,
+        })
+    }
+
+    fn file_server(&self, sockets: &Path) -> ContainerConfig {
+        let program = &self.hypervisor.handler.file_server;
+        let mut config = process(VmProcess::FileServer, self.sandbox, sockets);
+        config.command = vec![program.to_string_lossy().into_owned()];
+        config.command.extend([format!("--socket-path={SOCKETS}/{FILE_SERVER_SOCKET}"), "-o".to_owned()]);
+        config.command.push(format!("source={SHARED},sandbox=chroot,cache=auto,announce_submounts,xattr"));
+        config.volumes.extend(program_volumes(program));
+        config.security.add_capabilities = vec!["CAP_SYS_CHROOT".to_owned(), "CAP_DAC_READ_SEARCH".to_owned()];
+        config.security.user = UserChoice::Uid { uid: 0, gid: Some(0) };
+        // It loads a stricter filter of its own, after calls that the default profile does not allow.
+        config.security.seccomp = SeccompChoice::Unconfined;
+        config
+    }
+
+    fn monitor(&self, image: &Image, sockets: &Path, user: u32) -> Result<ContainerConfig, Error> {
+        let handler = &self.hypervisor.handler;
+        let name = |path: PathBuf| Path::new(IMAGE).join(path.file_name().unwrap_or_default());
+        let command = qemu::command_line(&qemu::Configuration {
+            program: handler.hypervisor.clone(),
+            kernel: name(image.kernel()),
+            initramfs: name(image.initramfs()),
+            kernel_parameters: Vec::new(),
+            memory: handler.memory,
+            memory_max: handler.memory,
+            cpus: handler.cpus,
+            cpus_max: handler.cpus,
+            accelerator: self.accelerator,
+            sockets: SOCKETS.into(),
+            ports: qemu::DEFAULT_PORTS,
+            watchdog: false,
+        });
+        let mut config = process(VmProcess::Hypervisor, self.sandbox, sockets);
+        config.command = command.map_err(from_vmm)?;
+        config.volumes.extend(program_volumes(&handler.hypervisor));
+        config.volumes.push(volume(&image.directory, IMAGE, true));
+        config.security.user = UserChoice::Uid { uid: user.into(), gid: Some(user.into()) };
+        config.security.drop_capabilities = vec!["ALL".to_owned()];
+        if self.accelerator == Accelerator::Kvm {
+            let (container_path, host_path) = (KVM.to_owned(), KVM.into());
+            config.devices.push(DeviceMapping { container_path, host_path, permissions: "rw".to_owned() });
+        }
+        Ok(config)
+    }
+}
+
+/// Returns the user id of the virtual machine monitor of a pod.
+fn user(sandbox: &Sandbox) -> u32 {
+    let digits = sandbox.id().as_str().get(..6).unwrap_or_default();
+    FIRST_USER + u32::from_str_radix(digits, 16).unwrap_or(0)
+}
+
+/// Creates the directory of the sockets, which the virtual machine monitor owns.
+fn make_directory(directory: &Path, user: u32) -> Result<(), Error> {
+    let operation = format!("create {}", directory.display());
+    match fs::DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(&operation)(error)),
+        _ => {}
+    }
+    std::os::unix::fs::chown(directory, Some(user), Some(user)).map_err(failed(&operation))
+}
+
+/// Returns the configuration of a process of the virtual machine, without its program.
+fn process(process: VmProcess, sandbox: &Sandbox, sockets: &Path) -> ContainerConfig {
+    let minimal = ContainerConfig::minimal(String::new());
+    let (attempt, log) = match process {
+        VmProcess::Hypervisor => (0, "hypervisor.log"),
+        VmProcess::FileServer => (1, "file-server.log"),
+    };
+    ContainerConfig {
+        attempt,
+        vm_process: Some(process),
+        log_path: Some(sockets.join(log)),
+        volumes: vec![volume(sockets, SOCKETS, false)],
+        security: Security {
+            no_new_privileges: true,
+            user_namespace: sandbox.config().user_namespace.clone(),
+            ..minimal.security
+        },
+        ..minimal
+    }
+}
+
+/// Returns the volumes with a program and what it loads.
+fn program_volumes(program: &Path) -> Vec<Volume> {
+    let mut paths: Vec<PathBuf> = PROGRAM_PATHS.into_iter().map(PathBuf::from).filter(|path| path.exists()).collect();
+    if !paths.iter().any(|path| program.starts_with(path)) {
+        paths.push(program.to_owned());
+    }
+    paths.iter().map(|path| volume(path, &path.to_string_lossy(), true)).collect()
+}
+
+fn volume(host_path: &Path, container_path: &str, readonly: bool) -> Volume {
+    Volume {
+        container_path: container_path.to_owned(),
+        host_path: host_path.to_owned(),
+        image: None,
+        options: Vec::new(),
+        uid_mappings: Vec::new(),
+        gid_mappings: Vec::new(),
+        readonly,
+        recursive_readonly: false,
+        propagation: Propagation::Private,
+        selinux_relabel: false,
+    }
+}
+
+/// Connects to the socket of a program that is being started.
+async fn connect_when_ready(socket: &Path) -> Result<OwnedFd, Error> {
+    let operation = format!("connect to {}", socket.display());
+    let connect = async {
+        loop {
+            match UnixStream::connect(socket).await {
+                Ok(stream) => return stream.into_std().map(OwnedFd::from).map_err(failed(&operation)),
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    };
+    let timed_out = |_| Error::new(ErrorKind::DeadlineExceeded, format!("{operation}: nothing listens there"));
+    tokio::time::timeout(SOCKET_TIMEOUT, connect).await.map_err(timed_out)?
+}
+
+/// Waits until a process of the virtual machine has exited.
+async fn ended(parts: &Parts, container: &Container) {
+    let _ = exit::wait(parts, container.id()).await;
+}
+
+/// Adds the last lines of the logs of the processes to an error: that of the virtual machine monitor has the console.
+async fn with_logs(error: Error, containers: [&Arc<Container>; 2]) -> Error {
+    let mut error = error;
+    for container in containers {
+        let container = Arc::clone(container);
+        let text = blocking(move || log_tail(&container.metadata, CONSOLE_MAX)).await.unwrap_or_default();
+        if !text.is_empty() {
+            error.message = format!("{}; its last output: {text}", error.message);
+        }
+    }
+    error
+}

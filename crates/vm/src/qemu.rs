@@ -1,0 +1,144 @@
+//! QEMU as a virtual machine monitor, version 7.2 and later. Starts no process: [`command_line()`] is for the one that does,
+//! and [`Qemu`] controls it over its monitor socket.
+//!
+//! ```text
+//! command_line  configuration ─▶ arguments
+//! ports         virtio-serial ports: add, remove, drain, and recover after a reconnect
+//! devices       network interfaces, file servers, memory, processors
+//! ```
+//!
+//! Nothing is stored: the id of a port in QEMU has its number and name, from which a new connection recovers them.
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    error::{Error, ErrorKind},
+    qmp::{Events, Qmp},
+    vmm::Status,
+};
+
+mod command_line;
+mod devices;
+mod driver;
+mod ports;
+
+pub use command_line::{Accelerator, Configuration, DEFAULT_PORTS, PORTS_MAX, SOCKET, command_line};
+use ports::Ports;
+
+/// Pause until QEMU is queried again.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A running QEMU.
+#[derive(Debug)]
+pub struct Qemu {
+    qmp: Qmp,
+    ports: Ports,
+    /// Held while a set of descriptors is in use by a command that is not executed yet, and while all sets are removed.
+    descriptor_sets: tokio::sync::Mutex<()>,
+}
+
+impl Qemu {
+    /// Connects to a QEMU and recovers its ports. `timeout` is the time limit of this and of each command.
+    ///
+    /// # Errors
+    /// `Gone` if no QEMU serves the socket, `Timeout`, also if it serves another client, and those of QEMU.
+    pub async fn connect(socket: &Path, timeout: Duration) -> Result<Self, Error> {
+        let qmp = Qmp::connect(socket, timeout).await?;
+        let recover = |error: Error| error.during("recover the ports of QEMU");
+        let ports = Ports::recover(&qmp).await.map_err(recover)?;
+        let qemu = Self { qmp, ports, descriptor_sets: tokio::sync::Mutex::default() };
+        qemu.remove_partial_ports().await.map_err(recover)?;
+        Ok(qemu)
+    }
+
+    /// Connects to a QEMU that is being started: waits for its socket, for at most `timeout`.
+    ///
+    /// # Errors
+    /// Those of [`Qemu::connect`].
+    pub async fn connect_to_started(socket: &Path, timeout: Duration) -> Result<Self, Error> {
+        let begin = Instant::now();
+        loop {
+            match Self::connect(socket, timeout).await {
+                Err(error) if error.kind == ErrorKind::Gone && begin.elapsed() < timeout => {}
+                outcome => return outcome,
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Returns a receiver of the events from now on.
+    pub fn events(&self) -> Events {
+        self.qmp.events()
+    }
+
+    /// Executes a command that has no answer.
+    async fn command(&self, command: &str, arguments: Value) -> Result<(), Error> {
+        self.qmp.execute(command, arguments, &[]).await.map(drop)
+    }
+
+    /// Executes a command and decodes its answer.
+    async fn query<Answer: serde::de::DeserializeOwned>(
+        &self,
+        command: &str,
+        arguments: Value,
+    ) -> Result<Answer, Error> {
+        query(&self.qmp, command, arguments).await
+    }
+
+    async fn vm_status(&self) -> Result<Status, Error> {
+        #[derive(serde::Deserialize)]
+        struct StatusInfo {
+            status: String,
+        }
+        let StatusInfo { status } = self.query("query-status", json!({})).await?;
+        Ok(match &*status {
+            "prelaunch" | "inmigrate" => Status::Created,
+            "running" => Status::Running,
+            "shutdown" => Status::Stopped,
+            "guest-panicked" | "internal-error" | "io-error" | "watchdog" => Status::Failed,
+            _ => Status::Paused,
+        })
+    }
+
+    /// Has QEMU exit. It may do so before it answers.
+    async fn exit(&self) -> Result<(), Error> {
+        match self.command("quit", json!({})).await {
+            Err(error) if error.kind == ErrorKind::Gone => return Ok(()),
+            outcome => outcome?,
+        }
+        let timeout = self.qmp.timeout();
+        tokio::time::timeout(timeout, self.qmp.closed()).await.map_err(|_| {
+            let cause = format!("still connected {} s after its answer", timeout.as_secs_f32());
+            Error::new(ErrorKind::Timeout, "quit QEMU", cause)
+        })
+    }
+}
+
+async fn query<Answer: serde::de::DeserializeOwned>(
+    qmp: &Qmp,
+    command: &str,
+    arguments: Value,
+) -> Result<Answer, Error> {
+    let answer = qmp.execute(command, arguments, &[]).await?;
+    serde_json::from_value(answer)
+        .map_err(|error| Error::new(ErrorKind::Protocol, format!("answer of QMP command {command}"), error))
+}
+
+/// Validates the name of a port, tap or file server: it becomes a part of an id of QEMU.
+fn validate_name(operation: &str, name: &str) -> Result<(), Error> {
+    let is_valid = matches!(name.len(), 1..=64)
+        && name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name.chars().all(|character| character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '-'));
+    match is_valid {
+        true => Ok(()),
+        false => {
+            let cause = format!("{name:?} is not a name of 1 to 64 letters, digits, '.', '_' and '-'");
+            Err(Error::new(ErrorKind::Invalid, operation, cause))
+        }
+    }
+}
