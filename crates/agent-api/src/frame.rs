@@ -8,8 +8,8 @@ const HEADER: usize = 4;
 /// Why a frame cannot be sent or was not understood.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// It is longer than [`FRAME_MAX`].
-    #[error("a frame of {0} bytes is longer than {FRAME_MAX} bytes")]
+    /// It is longer than this side accepts.
+    #[error("a frame of {0} bytes is too long")]
     TooLong(usize),
     /// It is not the expected JSON.
     #[error("malformed frame: {0}")]
@@ -32,12 +32,24 @@ pub fn encode(content: &impl Serialize) -> Result<Vec<u8>, FrameError> {
 }
 
 /// Finds the frames in what arrives. Holds at most one frame, and what arrived with its end.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Decoder {
     buffer: Vec<u8>,
+    length_max: usize,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::with_limit(FRAME_MAX)
+    }
 }
 
 impl Decoder {
+    /// Returns a decoder that refuses frames with longer JSON.
+    pub fn with_limit(length_max: usize) -> Self {
+        Self { buffer: Vec::new(), length_max: length_max.min(FRAME_MAX) }
+    }
+
     /// Adds what arrived.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
@@ -50,7 +62,7 @@ impl Decoder {
     pub fn take_frame<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let Some(header) = self.buffer.first_chunk::<HEADER>() else { return Ok(None) };
         let length = usize::try_from(u32::from_le_bytes(*header)).unwrap_or(usize::MAX);
-        if length > FRAME_MAX {
+        if length > self.length_max {
             return Err(FrameError::TooLong(length));
         }
         let Some(json) = self.buffer.get(HEADER..HEADER + length) else { return Ok(None) };

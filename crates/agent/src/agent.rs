@@ -38,7 +38,9 @@ pub(crate) struct Agent {
     pub(crate) connections: BTreeMap<u64, Connection>,
     pub(crate) next_connection: u64,
     pub(crate) processes: BTreeMap<ProcessId, Process>,
-    pub(crate) pumps: Vec<Pump>,
+    /// By number.
+    pub(crate) pumps: BTreeMap<u64, Pump>,
+    pub(crate) next_pump: u64,
     pub(crate) parked: Vec<ParkedCall>,
     pub(crate) removals: Vec<GroupRemoval>,
     /// Whether the guest is to be powered off.
@@ -54,7 +56,8 @@ impl Agent {
             connections: BTreeMap::new(),
             next_connection: 0,
             processes: BTreeMap::new(),
-            pumps: Vec::new(),
+            pumps: BTreeMap::new(),
+            next_pump: 0,
             parked: Vec::new(),
             removals: Vec::new(),
             should_end: false,

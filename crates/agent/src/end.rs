@@ -56,7 +56,7 @@ impl Agent {
         let ids: Vec<ProcessId> = exited.map(|process| process.id.clone()).collect();
         for id in ids {
             let mut outputs =
-                self.pumps.iter_mut().filter(|pump| pump.owner == id && pump.direction == Direction::Output);
+                self.pumps.values_mut().filter(|pump| pump.owner == id && pump.direction == Direction::Output);
             let is_written = outputs.all(|pump| pump.run(false));
             let Some(process) = self.processes.get_mut(&id).filter(|_| is_written) else { continue };
             let Stage::Exited(exit) = process.stage else { continue };
@@ -84,7 +84,7 @@ impl Agent {
     /// Forgets a process that was reaped, and removes its cgroup.
     fn remove(&mut self, id: &ProcessId, caller: Option<Caller>) {
         let Some(process) = self.processes.remove(id) else { return };
-        self.pumps.retain(|pump| pump.owner != *id);
+        self.pumps.retain(|_, pump| pump.owner != *id);
         for waiting in process.waiting {
             self.answer(waiting, Err(crate::failure::unknown("wait for", id)));
         }
@@ -108,7 +108,7 @@ impl Agent {
     /// Forgets an exec whose container is removed, and with it the exec's cgroup.
     fn forget_exec(&mut self, id: &ProcessId) {
         let Some(process) = self.processes.remove(id) else { return };
-        self.pumps.retain(|pump| pump.owner != *id);
+        self.pumps.retain(|_, pump| pump.owner != *id);
         let callers = process.waiting.into_iter().chain(process.pending);
         for caller in callers {
             self.answer(caller, Err(crate::failure::unknown("wait for", id)));

@@ -28,7 +28,7 @@ impl Agent {
             for event in events {
                 self.react(event);
             }
-            self.pumps.retain(|pump| !pump.is_done());
+            self.pumps.retain(|_, pump| !pump.is_done());
         }
         Ok(())
     }
@@ -42,8 +42,8 @@ impl Agent {
             Event::Ports => self.ports.read_changes(),
             Event::Connection(number) => self.serve(number),
             Event::Process(id) => self.advance(&id),
-            Event::Pump(index, hung_up) => {
-                if let Some(pump) = self.pumps.get_mut(index) {
+            Event::Pump(number, hung_up) => {
+                if let Some(pump) = self.pumps.get_mut(&number) {
                     pump.run(hung_up);
                 }
             }

@@ -22,8 +22,8 @@ pub(crate) enum Event {
     Connection(u64),
     /// A process has reported something.
     Process(ProcessId),
-    /// A stream, by its position, and whether its other end is closed.
-    Pump(usize, bool),
+    /// A stream, by its number, and whether its other end is closed.
+    Pump(u64, bool),
 }
 
 /// Waits until something is ready, or for this time.
@@ -42,9 +42,9 @@ pub(crate) fn wait(agent: &Agent, timeout: Option<Duration>) -> io::Result<Vec<E
         fds.push(PollFd::from_borrowed_fd(process.setup.sync(), PollFlags::IN));
         sources.push(Event::Process(process.id.clone()));
     }
-    for (index, pump) in agent.pumps.iter().enumerate() {
+    for (number, pump) in &agent.pumps {
         fds.push(pump.poll_fd());
-        sources.push(Event::Pump(index, false));
+        sources.push(Event::Pump(*number, false));
     }
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     match poll(&mut fds, timeout.as_ref()) {
@@ -53,7 +53,7 @@ pub(crate) fn wait(agent: &Agent, timeout: Option<Duration>) -> io::Result<Vec<E
     }
     let ready = fds.iter().zip(sources).filter(|(fd, _)| !fd.revents().is_empty());
     let events = ready.map(|(fd, source)| match source {
-        Event::Pump(index, _) => Event::Pump(index, fd.revents().contains(PollFlags::HUP)),
+        Event::Pump(number, _) => Event::Pump(number, fd.revents().contains(PollFlags::HUP)),
         source => source,
     });
     Ok(events.collect())

@@ -24,13 +24,13 @@ const DEVICES: &str = "/dev";
 /// Multicast group of the kernel's own messages (`uevent_sock`, `lib/kobject_uevent.c`).
 const KERNEL_GROUP: u32 = 1;
 /// How long after its appearance the other end of a port may be reported as closed although it is open: the kernel gets
-/// to know name and state in two messages.
-const OPENING: Duration = Duration::from_millis(100);
+/// to know name and state in two messages, and a busy node delays the second one.
+const OPENING: Duration = Duration::from_secs(2);
 
 /// The ports, and the socket that reports changes of them.
 pub(crate) struct Ports {
     uevents: OwnedFd,
-    /// When a name was first seen.
+    /// When a name was first seen, of ports that were not opened yet.
     seen: BTreeMap<String, Duration>,
     /// Names of connections that were opened. A port has one connection.
     connected: BTreeSet<String>,
@@ -90,10 +90,14 @@ impl Ports {
 
     fn open_device(&mut self, name: &str, device: &Path) -> Option<OwnedFd> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let port = open(device, flags, Mode::empty()).ok()?;
         let first_seen = *self.seen.entry(name.to_owned()).or_insert_with(clock::monotonic);
+        let port = open(device, flags, Mode::empty()).ok()?;
         let may_be_opening = clock::monotonic().saturating_sub(first_seen) < OPENING;
-        (!may_be_opening || !is_closed_by_host(&port)).then_some(port)
+        if may_be_opening && is_closed_by_host(&port) {
+            return None;
+        }
+        self.seen.remove(name);
+        Some(port)
     }
 }
 

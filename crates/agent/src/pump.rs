@@ -10,6 +10,8 @@ use syscall::terminal_output::read_terminal;
 
 /// Size of the buffer of a stream.
 const BUFFER: usize = 64 << 10;
+/// Most buffers that are moved for one event.
+const ROUNDS_MAX: usize = 16;
 
 /// Which way the bytes take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,15 +62,19 @@ impl Pump {
         if hung_up && !self.buffer.is_empty() {
             self.broken = true;
         }
-        while !self.is_done() {
+        for _ in 0..ROUNDS_MAX {
+            if self.is_done() {
+                return true;
+            }
             if self.buffer.is_empty() && !self.read() {
-                break;
+                return true;
             }
             if !self.write() {
                 return false;
             }
         }
-        true
+        // Another event comes first: a process that writes without end must not delay the others.
+        self.is_done()
     }
 
     /// Returns false if nothing can be read now.

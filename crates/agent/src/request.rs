@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use agent_api::{Call, ProcessId, Reply, Request, Statistics, Streams};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::{
+    process::Signal,
+    termios::{Winsize, tcsetwinsize},
+};
 
 use crate::{
     agent::{Agent, ParkedCall},
@@ -107,6 +110,10 @@ impl Agent {
     fn signal(&self, id: &ProcessId, signal: i32, all: bool) -> Outcome<()> {
         let process = self.find("signal", id)?;
         let failed = |cause: &dyn std::fmt::Display| system(format_args!("signal {}", crate::failure::name(id)), cause);
+        if all && signal == Signal::KILL.as_raw() && id.exec.is_none() {
+            // At once: a process cannot fork away from it.
+            return process.group().kill().map_err(|error| failed(&error));
+        }
         if all {
             return process.group().signal(signal).map_err(|error| failed(&error));
         }

@@ -48,7 +48,10 @@ impl Agent {
         let Some(process) = self.processes.get_mut(id) else { return Ok(()) };
         process.terminal = terminal.map(nonblocking).transpose()?;
         let pumps = pumps(process)?;
-        self.pumps.extend(pumps);
+        for pump in pumps {
+            self.pumps.insert(self.next_pump, pump);
+            self.next_pump += 1;
+        }
         if id.exec.is_some() {
             process.stage = Stage::Starting;
         } else {

@@ -107,7 +107,17 @@ impl GuestWait {
         let exit = match connection.guest.wait(&id).await {
             Ok(exit) => SessionExit { code: exit.code.clamp(0, 255), oom_killed: exit.oom_killed },
             Err(error) if error.kind == ErrorKind::NotFound => SessionExit { code: UNKNOWN, oom_killed: false },
-            Err(error) => return Err(from_guest(error)),
+            Err(error) => {
+                // Over a new connection, if the virtual machine still runs.
+                drop(connection);
+                if let Some(parts) = parts.upgrade()
+                    && let Ok(connection) = connection_of(&parts, &self.container).await
+                {
+                    let _ = connection.guest.delete(&id).await;
+                    remove_ports(&connection.qemu, &self.id).await;
+                }
+                return Err(from_guest(error));
+            }
         };
         drain(&connection.qemu, &self.id, DRAIN_TIMEOUT).await;
         remove_ports(&connection.qemu, &self.id).await;

@@ -123,7 +123,10 @@ async fn roll_back_container(parts: &Arc<Parts>, container: &Arc<Container>) {
 async fn roll_back_sandbox(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) {
     let needs_rollback = || {
         let record = sandbox.record();
-        record.phase.is_early() && record.broken.is_none() && parts.registry.containers_of(sandbox.id()).is_empty()
+        // The processes of its virtual machine end with it.
+        let is_kept = |container: &Arc<Container>| container.config().vm_process.is_none();
+        let has_containers = parts.registry.containers_of(sandbox.id()).iter().any(is_kept);
+        record.phase.is_early() && record.broken.is_none() && !has_containers
     };
     if !needs_rollback() {
         return;

@@ -17,7 +17,6 @@ use std::{
 
 use agent_api::{Configuration, Network};
 use rustix::fd::OwnedFd;
-use tokio::net::UnixStream;
 use vm::{
     coupling::couple,
     guest_image::Image,
@@ -90,7 +89,6 @@ pub(super) async fn boot(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<V
 
 /// Ends the processes of the virtual machine of a pod. Idempotent.
 pub(super) async fn end(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
-    sandbox.vm.lock().await.take();
     let mut undo = Undo::default();
     for process in [VmProcess::Hypervisor, VmProcess::FileServer] {
         while let Some(container) = find_process(parts, sandbox.id(), process) {
@@ -102,19 +100,27 @@ pub(super) async fn end(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<()
             }
         }
     }
+    // A holder of the lock waits for the virtual machine monitor, which has ended.
+    sandbox.vm.lock().await.take();
     undo.finish()
 }
 
 /// Why a virtual machine was not booted.
 struct BootFailure {
     error: Error,
-    /// Whether everything was there for the guest to boot.
+    /// Whether the guest did not run: the virtual machine monitor ended, or the agent did not introduce itself.
     is_guests: bool,
 }
 
 impl From<Error> for BootFailure {
     fn from(error: Error) -> Self {
         Self { error, is_guests: false }
+    }
+}
+
+impl BootFailure {
+    fn of_guest(error: Error) -> Self {
+        Self { error, is_guests: true }
     }
 }
 
@@ -145,14 +151,16 @@ impl Boot<'_> {
         failpoint::reach("vm.hypervisor");
         let connection = tokio::select! {
             connected = self.connect(&sockets) => connected,
-            () = ended(parts, &server) => Err(Error::unavailable("the file server has ended")),
-            () = ended(parts, &monitor) => Err(Error::unavailable("the virtual machine monitor has ended")),
+            () = ended(parts, &server) => Err(Error::unavailable("the file server has ended").into()),
+            () = ended(parts, &monitor) => {
+                Err(BootFailure::of_guest(Error::unavailable("the virtual machine monitor has ended")))
+            }
         };
         let connection = match connection {
             Ok(connection) => connection,
-            Err(error) => {
+            Err(BootFailure { error, is_guests }) => {
                 let error = with_logs(error, [&server, &monitor]).await;
-                return Err(BootFailure { error, is_guests: true });
+                return Err(BootFailure { error, is_guests });
             }
         };
         failpoint::reach("vm.booted");
@@ -170,7 +178,7 @@ impl Boot<'_> {
     }
 
     /// Connects the devices of the virtual machine, lets it run, and waits for the agent.
-    async fn connect(&self, sockets: &Path) -> Result<VmConnection, Error> {
+    async fn connect(&self, sockets: &Path) -> Result<VmConnection, BootFailure> {
         let qemu = Qemu::connect_to_started(&sockets.join(qemu::SOCKET), SOCKET_TIMEOUT).await.map_err(from_vmm)?;
         let server = connect_when_ready(&sockets.join(FILE_SERVER_SOCKET)).await?;
         qemu.attach_file_server(agent_api::SHARED_TAG, server).await.map_err(from_vmm)?;
@@ -180,7 +188,7 @@ impl Boot<'_> {
             (Accelerator::Kvm, true) => KVM_BOOT_TIMEOUT.min(self.hypervisor.handler.boot_timeout),
             _ => self.hypervisor.handler.boot_timeout,
         };
-        let guest = connect_agent(self.parts, self.sandbox, &qemu, boot).await?;
+        let guest = connect_agent(self.parts, self.sandbox, &qemu, boot).await.map_err(BootFailure::of_guest)?;
         guest.configure(self.configuration(network)?).await.map_err(from_guest)?;
         Ok(VmConnection { qemu, guest })
     }
@@ -324,7 +332,7 @@ async fn connect_when_ready(socket: &Path) -> Result<OwnedFd, Error> {
     let operation = format!("connect to {}", socket.display());
     let connect = async {
         loop {
-            match UnixStream::connect(socket).await {
+            match vm::qmp::connect_socket(socket).await {
                 Ok(stream) => return stream.into_std().map(OwnedFd::from).map_err(failed(&operation)),
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }

@@ -21,8 +21,13 @@ use tokio::{
 };
 
 use super::{Error, ErrorKind};
+use crate::error::printable;
 
 const READ_SIZE: usize = 64 << 10;
+/// Largest frame of an agent: its answers are short.
+const ANSWER_MAX: usize = 64 << 10;
+/// Most answers that nobody waits for: callers stop waiting, but not this often.
+const UNWANTED_MAX: u32 = 1024;
 
 type Outcome = Result<Result<Reply, Failure>, Error>;
 
@@ -47,17 +52,23 @@ impl Connection {
         let (sender, hello) = oneshot::channel();
         let (weak, mut closed) = (Arc::downgrade(&connection), connection.closed.subscribe());
         tokio::spawn(async move {
-            let mut frames = Frames { reader, decoder: Decoder::default() };
+            let mut frames = Frames { reader, decoder: Decoder::with_limit(ANSWER_MAX) };
             let read = async {
                 let hello = frames.next().await;
                 let is_valid = hello.is_ok();
                 if sender.send(hello).is_err() || !is_valid {
                     return gone();
                 }
+                let mut unwanted = 0;
                 loop {
                     let answer: Result<Answer, Error> = frames.next().await;
                     match (answer, weak.upgrade()) {
-                        (Ok(answer), Some(connection)) => connection.deliver(answer),
+                        (Ok(answer), Some(connection)) => {
+                            unwanted += u32::from(!connection.deliver(answer));
+                            if unwanted > UNWANTED_MAX {
+                                return Error::new(ErrorKind::Protocol, "", "it answers what was not requested");
+                            }
+                        }
                         (Err(error), _) => return error,
                         (_, None) => return gone(),
                     }
@@ -119,11 +130,10 @@ impl Connection {
         Ok(())
     }
 
-    fn deliver(&self, answer: Answer) {
-        // Its caller may have stopped waiting.
-        if let Some(call) = self.calls().remove(&answer.id) {
-            let _ = call.send(Ok(answer.result));
-        }
+    /// Returns whether somebody waits for it.
+    fn deliver(&self, answer: Answer) -> bool {
+        let call = self.calls().remove(&answer.id);
+        call.is_some_and(|call| call.send(Ok(answer.result)).is_ok())
     }
 
     fn close(&self, error: &Error) {
@@ -183,7 +193,9 @@ impl Frames {
         let mut buffer = vec![0; READ_SIZE];
         loop {
             let frame = self.decoder.take_frame();
-            if let Some(frame) = frame.map_err(|error| Error::new(ErrorKind::Protocol, "", error.to_string()))? {
+            if let Some(frame) =
+                frame.map_err(|error| Error::new(ErrorKind::Protocol, "", printable(&error.to_string())))?
+            {
                 return Ok(frame);
             }
             match self.reader.read(&mut buffer).await {

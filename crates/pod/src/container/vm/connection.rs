@@ -11,7 +11,7 @@ use vm::{
 
 use super::{from_guest, from_vmm};
 use crate::{
-    Error, SandboxId, VmProcess,
+    Error, ErrorKind, SandboxId, VmProcess,
     error::failed,
     parts::Parts,
     store::{Container, Sandbox, VmConnection, identifier},
@@ -21,6 +21,8 @@ use crate::{
 const VMM_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the agent in a running guest may take to answer on a new connection.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long all of it may take, including the wait for others who connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Length of the random part of the name of a connection.
 const NAME_LENGTH: usize = 16;
 
@@ -36,7 +38,19 @@ pub(crate) fn find_process(parts: &Parts, sandbox: &SandboxId, process: VmProces
 }
 
 /// Returns the connections to the virtual machine of a pod, and creates them if they are closed.
+///
+/// # Errors
+/// `DeadlineExceeded` after [`CONNECT_TIMEOUT`], whatever the virtual machine monitor answers and others wait for.
 pub(crate) async fn connection(parts: &Parts, sandbox: &Sandbox) -> Result<Arc<VmConnection>, Error> {
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect(parts, sandbox)).await;
+    connected.unwrap_or_else(|_| {
+        let cause = "the virtual machine monitor or the agent in the guest does not answer";
+        let message = format!("connect to the virtual machine of pod {}: {cause}", sandbox.id());
+        Err(Error::new(ErrorKind::DeadlineExceeded, message))
+    })
+}
+
+async fn connect(parts: &Parts, sandbox: &Sandbox) -> Result<Arc<VmConnection>, Error> {
     let mut held = sandbox.vm.lock().await;
     if let Some(connection) = held.as_ref().filter(|connection| !connection.is_closed()) {
         return Ok(Arc::clone(connection));

@@ -6,15 +6,17 @@ use std::{
 };
 
 use agent_api::{Exit, ProcessId};
-use monitor_api::ExitStatus;
+use monitor_api::{ExitStatus, KillScope, Target};
+use rustix::process::Signal;
 
 use super::{
+    connection::find_process,
     mounts::detach,
     ports::{drain, remove_ports},
     requests::connection_of,
 };
 use crate::{
-    Error,
+    Error, VmProcess,
     operation::{Undo, failpoint},
     parts::Parts,
     store::{Container, ContainerPhase, unknown_exit},
@@ -64,12 +66,23 @@ pub(super) async fn died(parts: &Arc<Parts>, container: &Arc<Container>, reason:
         tracing::warn!(container = container.id().as_str(), "the virtual machine of the container is lost: {reason}");
     }
     let status = saved.unwrap_or_else(unknown_exit);
+    parts.registry.update_container_anyway(container, |record| {
+        record.shim_exit = Some(status.clone());
+        true
+    });
     finish(parts, container, &status);
     *ended = true;
 }
 
-/// Gives up a container that its guest does not end: its pod is stopped, which ends the virtual machine.
+/// Gives up a container that its guest does not end: ends the virtual machine, and with it the pod. Nothing of the container
+/// may keep running.
 pub(crate) async fn give_up(parts: &Arc<Parts>, container: &Arc<Container>, reason: &str) {
+    if let Some(hypervisor) = find_process(parts, &container.metadata.sandbox, VmProcess::Hypervisor) {
+        let target = Target::Container(hypervisor.id().to_string());
+        if let Err(error) = parts.monitor.kill(&target, Signal::KILL.as_raw(), KillScope::All).await {
+            tracing::warn!(container = container.id().as_str(), "end the virtual machine: {error}");
+        }
+    }
     died(parts, container, reason).await;
 }
 

@@ -1,6 +1,6 @@
 //! Requests to the guest of a container.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use agent_api::ProcessId;
 use monitor_api::KillScope;
@@ -12,6 +12,9 @@ use crate::{
     parts::Parts,
     store::{Container, VmConnection},
 };
+
+/// How long a guest may take to deliver a signal: a stop must not wait for one that hangs.
+const SIGNAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns the connections to the virtual machine of a container.
 pub(crate) async fn connection_of(parts: &Parts, container: &Container) -> Result<Arc<VmConnection>, Error> {
@@ -45,7 +48,8 @@ pub(crate) async fn kill(
         let connection = connection_of(parts, container).await?;
         connection.guest.signal(&id, signal, scope == KillScope::All).await.map_err(from_guest)
     };
-    match request.await {
+    let late = || Error::new(ErrorKind::DeadlineExceeded, "signal a container: its guest does not answer");
+    match tokio::time::timeout(SIGNAL_TIMEOUT, request).await.unwrap_or_else(|_| Err(late())) {
         Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::FailedPrecondition) => Ok(()),
         // Its end is waited for in any case.
         Err(error) if is_final => {

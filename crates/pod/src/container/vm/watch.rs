@@ -19,8 +19,9 @@ use crate::{
     store::{Container, ContainerPhase},
 };
 
-/// Pause after a lost connection.
+/// Pause after a lost connection. It is doubled up to the second one.
 const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// What became of a container.
 enum Outcome {
@@ -62,6 +63,7 @@ async fn wait(parts: &Weak<Parts>, container: &Arc<Container>) -> Outcome {
 /// Waits for the answer of the guest, over a new connection whenever one is lost, as long as the virtual machine runs.
 async fn ask(parts: &Weak<Parts>, container: &Arc<Container>) -> Outcome {
     let id = ProcessId::container(container.id().as_str());
+    let mut pause = PAUSE;
     loop {
         let Some(strong) = parts.upgrade() else { return Outcome::Over };
         let failure = match connection_of(&strong, container).await {
@@ -83,14 +85,19 @@ async fn ask(parts: &Weak<Parts>, container: &Arc<Container>) -> Outcome {
             return Outcome::Died(failure);
         }
         drop(parts);
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(PAUSE_MAX);
     }
 }
 
 /// Whether the virtual machine monitor of the container's pod runs.
 fn is_running(parts: &Parts, container: &Container) -> bool {
-    let hypervisor = find_process(parts, &container.metadata.sandbox, VmProcess::Hypervisor);
-    hypervisor.is_some_and(|hypervisor| hypervisor.record().phase == ContainerPhase::Running)
+    let sandbox = &container.metadata.sandbox;
+    match find_process(parts, sandbox, VmProcess::Hypervisor) {
+        Some(hypervisor) => hypervisor.record().phase != ContainerPhase::Exited,
+        // After a restart, it may not be loaded yet.
+        None => parts.registry.sandbox(sandbox).is_ok_and(|sandbox| sandbox.is_ready()),
+    }
 }
 
 /// Completes or reverts what the record says: an earlier daemon may have died in the middle of a start.
