@@ -16,6 +16,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod create;
 pub(crate) mod driver;
 pub(crate) mod exit;
+mod external;
 pub(crate) mod identity;
 pub(crate) mod kill;
 mod module;

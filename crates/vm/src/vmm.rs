@@ -88,7 +88,7 @@ pub trait Vmm: Send + Sync {
     /// `timeout`. Proves nothing about what processes in the guest have not written into the port yet.
     ///
     /// # Errors
-    /// `Timeout` if the host does not read, `Invalid` if there is no such port, and those of the virtual machine monitor.
+    /// `Timeout` if the host does not read, `Invalid` if the guest does not have this port, and those of the virtual machine monitor.
     fn drain(&self, name: &str, timeout: Duration) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Returns the names of the ports, sorted.

@@ -251,7 +251,8 @@ impl Qemu {
     pub(super) async fn drain_port(&self, name: &str, timeout: Duration) -> Result<(), Error> {
         let operation = || format!("drain port {name}");
         let number = self.ports.number(name);
-        let number = number.ok_or_else(|| Error::new(ErrorKind::Invalid, operation(), "there is no such port"))?;
+        let number =
+            number.ok_or_else(|| Error::new(ErrorKind::Invalid, operation(), "the guest does not have this port"))?;
         let deadline = Instant::now() + timeout;
         let (mut pause, pause_max) = DRAIN_PAUSES;
         loop {

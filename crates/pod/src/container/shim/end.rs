@@ -4,7 +4,7 @@ use std::{
     io,
     os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
-    sync::{Arc, Weak, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind,
+    container::external::report_exit,
     namespaces::shim_mounts,
     operation::{Undo, blocking, failpoint},
     parts::Parts,
@@ -33,10 +34,6 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a shim may take to delete a container that is removed, and whose processes are gone.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long the monitor may take to report an exit that was stated to it, before that is repeated: it first drains the
-/// output.
-const REPORT_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Handles the exit of a container that its shim reported.
 pub(super) async fn exited(parts: &Arc<Parts>, container: &Arc<Container>, exit: Exit) {
@@ -109,26 +106,6 @@ async fn finish(parts: &Arc<Parts>, container: &Arc<Container>, status: &ExitSta
     if let Err(error) = release(parts, container).await {
         // The removal of the container repeats it.
         tracing::warn!(container = container.id().as_str(), "{error}");
-    }
-}
-
-/// States the exit to the monitor until that has reported it: it may die before, and the next one knows the container as
-/// running.
-async fn report_exit(parts: Weak<Parts>, container: Arc<Container>, status: ExitStatus) {
-    let mut record = container.watch();
-    loop {
-        let Some(parts) = parts.upgrade() else { return };
-        if parts.registry.container(container.id().as_str()).is_err() {
-            return;
-        }
-        if let Err(error) = parts.monitor.end(container.id().as_str(), &status).await {
-            tracing::warn!(container = container.id().as_str(), "record its exit: {error}");
-        }
-        drop(parts);
-        let exited = record.wait_for(|record| record.phase == ContainerPhase::Exited);
-        if tokio::time::timeout(REPORT_INTERVAL, exited).await.is_ok() {
-            return;
-        }
     }
 }
 

@@ -13,11 +13,7 @@ use super::{
     log,
     watch::watch,
 };
-use crate::{
-    Error, clock,
-    parts::Parts,
-    store::{Container, ContainerPhase},
-};
+use crate::{Error, container::external::settle, parts::Parts, store::Container};
 
 /// Continues in a task of its own: a shim that hangs must not delay the start of the daemon.
 pub(crate) fn resume(parts: &Arc<Parts>, container: &Arc<Container>) {
@@ -37,7 +33,12 @@ pub(crate) fn resume(parts: &Arc<Parts>, container: &Arc<Container>) {
         match status(&container).await {
             Ok(Status::Stopped(exit)) => exited(&parts, &container, exit).await,
             Ok(status) => {
-                if let Err(error) = settle(&parts, &container, status).await {
+                let settled = match status {
+                    Status::Running => settle(&parts, &container, true).await,
+                    Status::Created => settle(&parts, &container, false).await,
+                    Status::Stopped(_) | Status::Unknown => Ok(()),
+                };
+                if let Err(error) = settled {
                     tracing::warn!(container = container.id().as_str(), "{error}");
                 }
                 watch(&parts, &container);
@@ -54,28 +55,4 @@ pub(crate) fn resume(parts: &Arc<Parts>, container: &Arc<Container>) {
 
 async fn status(container: &Container) -> Result<Status, Error> {
     Ok(task(container).await?.state("").await.map_err(from_shim)?.status)
-}
-
-/// Completes or reverts what the record says: the daemon may have died in the middle of a start.
-async fn settle(parts: &Parts, container: &Container, status: Status) -> Result<(), Error> {
-    let phase = container.record().phase;
-    match (status, phase) {
-        (Status::Running, ContainerPhase::Created | ContainerPhase::Starting) => {
-            parts.registry.update_container(container, |record| {
-                record.phase = ContainerPhase::Running;
-                record.enter("running");
-                if record.started_at == 0 {
-                    record.started_at = clock::now();
-                }
-                true
-            })?;
-            parts.monitor.start(container.id().as_str(), || std::future::ready(true)).await
-        }
-        (Status::Created, ContainerPhase::Starting) => parts.registry.update_container(container, |record| {
-            record.phase = ContainerPhase::Created;
-            record.enter("created");
-            true
-        }),
-        _ => Ok(()),
-    }
 }

@@ -1,9 +1,6 @@
 //! The end of a container in a virtual machine: it exited, the virtual machine ended, or it is removed.
 
-use std::{
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use agent_api::{Exit, ProcessId};
 use monitor_api::{ExitStatus, KillScope, Target};
@@ -17,19 +14,16 @@ use super::{
 };
 use crate::{
     Error, VmProcess,
+    container::external::report_exit,
     operation::{Undo, failpoint},
     parts::Parts,
-    store::{Container, ContainerPhase, unknown_exit},
+    store::{Container, unknown_exit},
 };
 
 /// How long output that the guest has sent may take to reach the FIFOs: a full log file system delays it.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the guest may take to delete a container.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the monitor may take to report an exit that was stated to it, before that is repeated: it first drains the
-/// output.
-const REPORT_INTERVAL: Duration = Duration::from_secs(15);
-
 /// Handles the exit of a container that its guest reported.
 pub(super) async fn exited(parts: &Arc<Parts>, container: &Arc<Container>, exit: Exit) {
     let mut ended = container.shim.ended.lock().await;
@@ -89,26 +83,6 @@ pub(crate) async fn give_up(parts: &Arc<Parts>, container: &Arc<Container>, reas
 /// Reports the exit of a container in a task of its own.
 fn finish(parts: &Arc<Parts>, container: &Arc<Container>, status: &ExitStatus) {
     offload::spawn(report_exit(Arc::downgrade(parts), Arc::clone(container), status.clone()));
-}
-
-/// States the exit to the monitor until that has reported it: it may die before, and the next one knows the container as
-/// running.
-async fn report_exit(parts: Weak<Parts>, container: Arc<Container>, status: ExitStatus) {
-    let mut record = container.watch();
-    loop {
-        let Some(parts) = parts.upgrade() else { return };
-        if parts.registry.container(container.id().as_str()).is_err() {
-            return;
-        }
-        if let Err(error) = parts.monitor.end(container.id().as_str(), &status).await {
-            tracing::warn!(container = container.id().as_str(), "record its exit: {error}");
-        }
-        drop(parts);
-        let exited = record.wait_for(|record| record.phase == ContainerPhase::Exited);
-        if tokio::time::timeout(REPORT_INTERVAL, exited).await.is_ok() {
-            return;
-        }
-    }
 }
 
 /// Removes what is left of a container in its virtual machine. Called after the monitor has removed its cgroup. Every

@@ -14,7 +14,8 @@ use super::{
     requests::connection_of,
 };
 use crate::{
-    Error, VmProcess, clock,
+    Error, VmProcess,
+    container::external,
     parts::Parts,
     store::{Container, ContainerPhase},
 };
@@ -109,23 +110,9 @@ async fn settle(parts: &Arc<Parts>, container: &Arc<Container>, guest: &vm::gues
         return Ok(());
     }
     let state = guest.state(&ProcessId::container(container.id().as_str())).await.map_err(super::from_guest)?;
-    match (state.status, phase) {
-        (Status::Running, _) => {
-            parts.registry.update_container(container, |record| {
-                record.phase = ContainerPhase::Running;
-                record.enter("running");
-                if record.started_at == 0 {
-                    record.started_at = clock::now();
-                }
-                true
-            })?;
-            parts.monitor.start(container.id().as_str(), || std::future::ready(true)).await
-        }
-        (Status::Created, ContainerPhase::Starting) => parts.registry.update_container(container, |record| {
-            record.phase = ContainerPhase::Created;
-            record.enter("created");
-            true
-        }),
-        _ => Ok(()),
+    match state.status {
+        Status::Running => external::settle(parts, container, true).await,
+        Status::Created => external::settle(parts, container, false).await,
+        Status::Exited => Ok(()),
     }
 }
