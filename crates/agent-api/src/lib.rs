@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+pub mod chunk;
 mod frame;
 mod message;
 mod network;
@@ -35,10 +36,13 @@ pub use network::{Interface, Neighbor, Network, Route};
 
 /// Version of the contract. The daemon refuses an agent of another version: kernel and agent are made from one
 /// installation, and an old guest keeps its old agent until the pod ends.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Beginning of the name of a port that carries a connection.
 pub const CONNECTION_PREFIX: &str = "agent-";
+
+/// Beginning of the name of a port that carries a forwarded TCP connection.
+pub const FORWARD_PREFIX: &str = "forward-";
 
 /// Tag of the virtiofs file system with the files of all containers of the pod.
 pub const SHARED_TAG: &str = "pod";

@@ -186,6 +186,15 @@ pub enum Request {
         /// Id of the container.
         container: String,
     },
+    /// Connects to a TCP port on the loopback device of the guest: 127.0.0.1, then ::1. Answered by `Done` when it is
+    /// connected, or by a failure of kind [`FailureKind::Unreachable`]. The stream carries the connection in
+    /// [chunks](crate::chunk).
+    Forward {
+        /// Number of the TCP port.
+        port: u16,
+        /// The virtio-serial port that becomes the connection.
+        stream: String,
+    },
     /// Writes everything to the file systems and powers the guest off. Not answered.
     Shutdown,
 }
@@ -267,6 +276,22 @@ pub struct Statistics {
     pub major_page_faults: u64,
     /// Number of tasks (threads).
     pub pids: u64,
+    /// Limit of tasks.
+    pub pids_limit: Option<u64>,
+    /// Number of processes.
+    pub processes: u64,
+    /// Swap usage, in bytes.
+    pub swap_usage: Option<u64>,
+    /// Page cache, in bytes.
+    pub memory_file: u64,
+    /// Elapsed periods of the CPU quota.
+    pub cpu_periods: u64,
+    /// Periods in which it was throttled.
+    pub cpu_throttled_periods: u64,
+    /// Throttled time, in nanoseconds.
+    pub cpu_throttled_ns: u64,
+    /// Number of processes killed by the OOM killer.
+    pub oom_kills: u64,
 }
 
 /// Class of a failure.
@@ -285,6 +310,8 @@ pub enum FailureKind {
     CommandNotFound,
     /// The command exists and cannot be executed.
     CommandNotExecutable,
+    /// Nothing accepts the connection.
+    Unreachable,
     /// A system call failed, or a limit of the agent was reached.
     System,
 }

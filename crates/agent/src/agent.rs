@@ -10,6 +10,7 @@ use syscall::signal_fd::SignalFd;
 use crate::{
     connection::{Caller, Connection},
     during,
+    forward::Forward,
     ports::Ports,
     process::Process,
     pump::Pump,
@@ -41,6 +42,9 @@ pub(crate) struct Agent {
     /// By number.
     pub(crate) pumps: BTreeMap<u64, Pump>,
     pub(crate) next_pump: u64,
+    /// Forwarded connections, by number.
+    pub(crate) forwards: BTreeMap<u64, Forward>,
+    pub(crate) next_forward: u64,
     pub(crate) parked: Vec<ParkedCall>,
     pub(crate) removals: Vec<GroupRemoval>,
     /// Whether the guest is to be powered off.
@@ -58,6 +62,8 @@ impl Agent {
             processes: BTreeMap::new(),
             pumps: BTreeMap::new(),
             next_pump: 0,
+            forwards: BTreeMap::new(),
+            next_forward: 0,
             parked: Vec::new(),
             removals: Vec::new(),
             should_end: false,

@@ -6,6 +6,7 @@ use crate::{
     agent::Agent,
     connection::Connection,
     during,
+    forward::Forward,
     poll::{Event, wait},
 };
 
@@ -23,7 +24,11 @@ impl Agent {
             self.unpark();
             self.remove_groups();
             self.answer_waiting();
-            let must_retry = !self.parked.is_empty() || !self.removals.is_empty() || self.ports.is_opening();
+            self.connect_forwards();
+            let must_retry = !self.parked.is_empty()
+                || !self.removals.is_empty()
+                || self.ports.is_opening()
+                || self.forwards.values().any(Forward::is_connecting);
             let events = wait(&self, must_retry.then_some(RETRY)).map_err(during("wait for events"))?;
             for event in events {
                 self.react(event);
@@ -47,6 +52,7 @@ impl Agent {
                     pump.run(hung_up);
                 }
             }
+            Event::Forward(number, hung_up) => self.run_forward(number, hung_up),
         }
     }
 

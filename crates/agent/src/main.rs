@@ -23,6 +23,8 @@ mod end;
 mod event_loop;
 mod exec;
 mod failure;
+mod forward;
+mod forwards;
 mod modules;
 mod network;
 mod poll;

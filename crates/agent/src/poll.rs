@@ -24,6 +24,8 @@ pub(crate) enum Event {
     Process(ProcessId),
     /// A stream, by its number, and whether its other end is closed.
     Pump(u64, bool),
+    /// A forwarded connection, by its number, and whether the other end of its port is closed.
+    Forward(u64, bool),
 }
 
 /// Waits until something is ready, or for this time.
@@ -46,6 +48,14 @@ pub(crate) fn wait(agent: &Agent, timeout: Option<Duration>) -> io::Result<Vec<E
         fds.push(pump.poll_fd());
         sources.push(Event::Pump(*number, false));
     }
+    for (number, forward) in &agent.forwards {
+        fds.push(forward.poll_port());
+        sources.push(Event::Forward(*number, true));
+        if let Some(socket) = forward.poll_socket() {
+            fds.push(socket);
+            sources.push(Event::Forward(*number, false));
+        }
+    }
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     match poll(&mut fds, timeout.as_ref()) {
         Ok(_) | Err(Errno::INTR) => {}
@@ -54,6 +64,7 @@ pub(crate) fn wait(agent: &Agent, timeout: Option<Duration>) -> io::Result<Vec<E
     let ready = fds.iter().zip(sources).filter(|(fd, _)| !fd.revents().is_empty());
     let events = ready.map(|(fd, source)| match source {
         Event::Pump(number, _) => Event::Pump(number, fd.revents().contains(PollFlags::HUP)),
+        Event::Forward(number, is_port) => Event::Forward(number, is_port && fd.revents().contains(PollFlags::HUP)),
         source => source,
     });
     Ok(events.collect())

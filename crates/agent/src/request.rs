@@ -25,7 +25,7 @@ impl Agent {
     pub(crate) fn handle(&mut self, connection: u64, call: Call) {
         let caller = Caller { connection, call: call.id };
         match call.request {
-            request @ (Request::Create(_) | Request::Exec(_)) => {
+            request @ (Request::Create(_) | Request::Exec(_) | Request::Forward { .. }) => {
                 self.parked.push(ParkedCall { caller, request, until: clock::monotonic() + PORT_TIMEOUT });
                 self.unpark();
             }
@@ -63,13 +63,24 @@ impl Agent {
                 Ok(None)
             }
             // Handled where calls are parked.
-            Request::Create(_) | Request::Exec(_) => Ok(None),
+            Request::Create(_) | Request::Exec(_) | Request::Forward { .. } => Ok(None),
         }
     }
 
     /// Performs the parked calls whose ports exist, and fails those that have waited for too long.
     pub(crate) fn unpark(&mut self) {
         for parked in std::mem::take(&mut self.parked) {
+            if let Request::Forward { port, stream } = &parked.request {
+                match (self.ports.open(stream), *port) {
+                    (None, _) => self.keep_parked(parked),
+                    (Some(stream), port) => {
+                        if let Err(failure) = self.forward(parked.caller, port, stream) {
+                            self.answer(parked.caller, Err(failure));
+                        }
+                    }
+                }
+                continue;
+            }
             let Some(ports) = OpenPorts::open(&mut self.ports, streams(&parked.request)) else {
                 self.keep_parked(parked);
                 continue;
@@ -91,9 +102,7 @@ impl Agent {
             self.parked.push(parked);
             return;
         }
-        let streams = streams(&parked.request);
-        let names: Vec<&str> =
-            [&streams.stdin, &streams.stdout, &streams.stderr].into_iter().filter_map(|name| name.as_deref()).collect();
+        let names = port_names(&parked.request);
         let seconds = PORT_TIMEOUT.as_secs();
         let cause = format!("one of the ports {} did not appear in {seconds} s, or is in use", names.join(", "));
         self.answer(parked.caller, Err(system("open the streams of a process", cause)));
@@ -151,6 +160,7 @@ impl Agent {
     fn statistics(&self, container: &str) -> Outcome<Statistics> {
         let process = self.find_container("get the statistics of", container)?;
         let stats = process.group().stats().map_err(|error| system("read statistics", error))?;
+        let processes = process.group().pids().map_or(0, |pids| pids.len() as u64);
         Ok(Statistics {
             cpu_usage_ns: stats.cpu_usage_ns,
             cpu_user_ns: stats.cpu_user_ns,
@@ -162,6 +172,14 @@ impl Agent {
             page_faults: stats.page_faults,
             major_page_faults: stats.major_page_faults,
             pids: stats.pids,
+            pids_limit: stats.pids_limit,
+            processes,
+            swap_usage: stats.swap_usage,
+            memory_file: stats.memory_file,
+            cpu_periods: stats.cpu_periods,
+            cpu_throttled_periods: stats.cpu_throttled_periods,
+            cpu_throttled_ns: stats.cpu_throttled_ns,
+            oom_kills: process.group().oom_kills(),
         })
     }
 }
@@ -174,4 +192,13 @@ fn streams(request: &Request) -> &Streams {
         Request::Exec(request) => &request.streams,
         _ => NONE,
     }
+}
+
+/// Returns the names of the ports that a request names.
+fn port_names(request: &Request) -> Vec<&str> {
+    if let Request::Forward { stream, .. } = request {
+        return vec![stream];
+    }
+    let Streams { stdin, stdout, stderr } = streams(request);
+    [stdin, stdout, stderr].into_iter().filter_map(|name| name.as_deref()).collect()
 }

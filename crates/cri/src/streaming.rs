@@ -5,9 +5,8 @@ mod session;
 
 use std::sync::Arc;
 
-use pod::Engine;
-use streaming::{Attach, Counts, Error, Exec, Request, Runtime, Server, Session, TokenError};
-use tokio::net::TcpStream;
+use pod::{Engine, PodStream};
+use streaming::{Attach, Counts, Error, Exec, Reader, Request, Runtime, Server, Session, TokenError, Writer};
 
 pub(crate) use request::{container_streams, ports};
 pub use streaming::{BindError, Counts as SessionCounts, Options as StreamingOptions};
@@ -55,7 +54,17 @@ impl Runtime for Streams {
         Ok(session::for_attach(session, &container.config))
     }
 
-    async fn connect(&self, sandbox: &str, port: u16) -> Result<TcpStream, Error> {
-        Ok(self.0.port_forward(sandbox, port).await?)
+    async fn connect(&self, sandbox: &str, port: u16) -> Result<(Reader, Writer), Error> {
+        Ok(match self.0.port_forward(sandbox, port).await? {
+            PodStream::Node(stream) => {
+                let _ = stream.set_nodelay(true);
+                let (reader, writer) = stream.into_split();
+                (Box::new(reader), Box::new(writer))
+            }
+            PodStream::Guest(stream) => {
+                let (reader, writer) = stream.into_split();
+                (Box::new(reader), Box::new(writer))
+            }
+        })
     }
 }

@@ -2,10 +2,7 @@
 
 use std::{future::Future, pin::Pin};
 
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{Attach, Exec};
 
@@ -26,8 +23,8 @@ pub trait Runtime: Send + Sync + 'static {
     /// Attaches to a container's streams; dropping the session does not affect the container.
     fn attach(&self, request: &Attach) -> impl Future<Output = Result<Session, Error>> + Send;
 
-    /// Connects to a port of a pod.
-    fn connect(&self, sandbox: &str, port: u16) -> impl Future<Output = Result<TcpStream, Error>> + Send;
+    /// Connects to a port of a pod. Returns what it sends, and what is sent to it.
+    fn connect(&self, sandbox: &str, port: u16) -> impl Future<Output = Result<(Reader, Writer), Error>> + Send;
 }
 
 /// The streams of an exec'd process or an attached container.

@@ -13,6 +13,7 @@
 mod connection;
 mod create;
 mod end;
+mod forward;
 mod guest_spec;
 mod mounts;
 mod ports;
@@ -24,6 +25,7 @@ use crate::{Error, ErrorKind};
 pub(crate) use connection::{connect_agent, connection, directory, find_process};
 pub(crate) use create::create;
 pub(crate) use end::{give_up, remove};
+pub(crate) use forward::forward;
 pub(crate) use mounts::prepare_shared;
 pub(crate) use ports::{PortPipes, drain, remove_ports};
 pub(crate) use requests::{connection_of, kill, kill_exec, resize, start, update};
@@ -45,7 +47,7 @@ pub(crate) fn from_guest(error: vm::guest::Error) -> Error {
         Kind::State => ErrorKind::FailedPrecondition,
         Kind::Invalid | Kind::CommandNotFound | Kind::CommandNotExecutable => ErrorKind::InvalidArgument,
         Kind::Timeout => ErrorKind::DeadlineExceeded,
-        Kind::Gone => ErrorKind::Unavailable,
+        Kind::Gone | Kind::Unreachable => ErrorKind::Unavailable,
         Kind::Protocol | Kind::Refused => ErrorKind::Internal,
     };
     let command = match error.kind {

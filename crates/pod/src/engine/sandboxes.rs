@@ -1,10 +1,11 @@
 //! Operations on pods.
 
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 
 use super::Engine;
-use crate::{Error, PodUsers, SandboxConfig, SandboxId, SandboxStatus, SandboxSummary, Selects, annotation, sandbox};
+use crate::{
+    Error, PodStream, PodUsers, SandboxConfig, SandboxId, SandboxStatus, SandboxSummary, Selects, annotation, sandbox,
+};
 
 impl Engine {
     /// Creates a sandbox and returns its id. If a sandbox of the same name is being created, waits for it; if one is
@@ -77,7 +78,7 @@ impl Engine {
         &self,
         sandbox: &(impl Selects<SandboxId> + ?Sized),
         port: u16,
-    ) -> Result<TcpStream, Error> {
+    ) -> Result<PodStream, Error> {
         sandbox::port_forward::port_forward(&self.0, sandbox.as_ref(), port).await
     }
 

@@ -21,6 +21,7 @@
 //! A container that cannot be measured is omitted, and does not affect others.
 
 mod expensive;
+mod guest;
 mod known_sample;
 mod list;
 mod measure;

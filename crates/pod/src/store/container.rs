@@ -57,10 +57,21 @@ pub(crate) struct Container {
     pub(crate) pipe_calls: Arc<PipeCalls>,
     pub(crate) shim: ShimLink,
     pub(crate) log_loss: LogLoss,
+    /// What the guest of its virtual machine reported last.
+    pub(crate) guest_usage: Mutex<Option<Arc<GuestUsage>>>,
+    /// Whether that is being requested.
+    pub(crate) is_guest_requested: AtomicBool,
     record: watch::Sender<Arc<ContainerRecord>>,
     record_lock: Mutex<()>,
     process: OnceLock<oci::Process>,
     group: OnceLock<Group>,
+}
+
+/// Usage of a container in a virtual machine, as its guest reported it.
+pub(crate) struct GuestUsage {
+    /// When it was received, in nanoseconds since the epoch.
+    pub(crate) at: u64,
+    pub(crate) usage: agent_api::Statistics,
 }
 
 /// What this process knows of a container's shim.
@@ -91,6 +102,8 @@ impl Container {
             pipe_calls: Arc::default(),
             shim: ShimLink::default(),
             log_loss: LogLoss::default(),
+            guest_usage: Mutex::default(),
+            is_guest_requested: AtomicBool::new(false),
             record: watch::Sender::new(Arc::new(record)),
             record_lock: Mutex::new(()),
             process: OnceLock::new(),

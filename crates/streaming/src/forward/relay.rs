@@ -1,12 +1,9 @@
 //! A single forwarded connection.
 
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpStream, tcp::OwnedReadHalf, tcp::OwnedWriteHalf},
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
-    Runtime,
+    Reader, Runtime, Writer,
     channel::{Inbox, Outlet},
 };
 
@@ -24,8 +21,8 @@ pub(super) struct Pair {
 /// sent on the error stream. A connection that breaks later just ends, as a direct connection would.
 pub(super) async fn relay<R: Runtime>(runtime: &R, sandbox: &str, port: u16, mut pair: Pair) {
     match runtime.connect(sandbox, port).await {
-        Ok(connection) => {
-            exchange(connection, &mut pair).await;
+        Ok((reader, writer)) => {
+            tokio::join!(up(&mut pair.inbox, writer), down(reader, &mut pair.data));
             pair.error.finish().await;
         }
         Err(error) => {
@@ -38,13 +35,7 @@ pub(super) async fn relay<R: Runtime>(runtime: &R, sandbox: &str, port: u16, mut
     }
 }
 
-async fn exchange(connection: TcpStream, pair: &mut Pair) {
-    let _ = connection.set_nodelay(true);
-    let (read, write) = connection.into_split();
-    tokio::join!(up(&mut pair.inbox, write), down(read, &mut pair.data));
-}
-
-async fn up(inbox: &mut Inbox, mut write: OwnedWriteHalf) {
+async fn up(inbox: &mut Inbox, mut write: Writer) {
     while let Some(piece) = inbox.next().await {
         if write.write_all(&piece).await.is_err() {
             break;
@@ -55,7 +46,7 @@ async fn up(inbox: &mut Inbox, mut write: OwnedWriteHalf) {
     inbox.discard().await;
 }
 
-async fn down(mut read: OwnedReadHalf, outlet: &mut Outlet) {
+async fn down(mut read: Reader, outlet: &mut Outlet) {
     let mut buffer = vec![0; CHUNK];
     loop {
         let length = tokio::select! {

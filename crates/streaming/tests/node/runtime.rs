@@ -65,7 +65,8 @@ impl Runtime for LocalRuntime {
         self.attached.lock().expect("not poisoned").pop().ok_or_else(|| "not running".into())
     }
 
-    async fn connect(&self, sandbox: &str, port: u16) -> Result<TcpStream, Error> {
-        Ok(TcpStream::connect((sandbox, port)).await?)
+    async fn connect(&self, sandbox: &str, port: u16) -> Result<(Reader, Writer), Error> {
+        let (reader, writer) = TcpStream::connect((sandbox, port)).await?.into_split();
+        Ok((Box::new(reader), Box::new(writer)))
     }
 }

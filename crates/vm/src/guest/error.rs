@@ -15,6 +15,8 @@ pub enum ErrorKind {
     CommandNotFound,
     /// The command cannot be executed.
     CommandNotExecutable,
+    /// Nothing in the guest accepts the connection.
+    Unreachable,
     /// The agent did not answer in time.
     Timeout,
     /// The connection is closed: the virtual machine or the agent has ended.
@@ -57,6 +59,7 @@ impl Error {
             FailureKind::Invalid => ErrorKind::Invalid,
             FailureKind::CommandNotFound => ErrorKind::CommandNotFound,
             FailureKind::CommandNotExecutable => ErrorKind::CommandNotExecutable,
+            FailureKind::Unreachable => ErrorKind::Unreachable,
             FailureKind::System => ErrorKind::Refused,
         };
         let mut message = failure.message;

@@ -119,6 +119,12 @@ impl Guest {
         }
     }
 
+    /// Connects a virtio-serial port with a TCP port on the loopback device of the guest, in [chunks](agent_api::chunk).
+    pub async fn forward(&self, port: u16, stream: &str) -> Result<(), Error> {
+        let operation = format!("connect to port {port} of the guest");
+        self.request_done(operation, Request::Forward { port, stream: stream.to_owned() }).await
+    }
+
     /// Has the guest power itself off. Returns when the connection has closed.
     pub async fn shut_down(&self) -> Result<(), Error> {
         match self.connection.call(Request::Shutdown, Some(self.timeout)).await {

@@ -24,7 +24,7 @@ const AGENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long all of it may take, including the wait for others who connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Length of the random part of the name of a connection.
-const NAME_LENGTH: usize = 16;
+pub(super) const NAME_LENGTH: usize = 16;
 
 /// Returns the directory with the sockets of the virtual machine of a pod.
 pub(crate) fn directory(parts: &Parts, sandbox: &SandboxId) -> PathBuf {
@@ -60,7 +60,9 @@ async fn connect(parts: &Parts, sandbox: &Sandbox) -> Result<Arc<VmConnection>, 
     let socket = directory(parts, sandbox.id()).join(SOCKET);
     let qemu = Qemu::connect(&socket, VMM_TIMEOUT).await.map_err(from_vmm)?;
     // Those of an earlier daemon.
-    for port in qemu.ports().into_iter().filter(|port| port.starts_with(agent_api::CONNECTION_PREFIX)) {
+    let prefixes = [agent_api::CONNECTION_PREFIX, agent_api::FORWARD_PREFIX];
+    let is_earlier = |port: &String| prefixes.iter().any(|prefix| port.starts_with(prefix));
+    for port in qemu.ports().into_iter().filter(is_earlier) {
         qemu.remove_port(&port).await.map_err(from_vmm)?;
     }
     let guest = connect_agent(parts, sandbox, &qemu, AGENT_TIMEOUT).await?;

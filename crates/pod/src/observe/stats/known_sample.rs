@@ -4,6 +4,11 @@ use cgroup::Group;
 
 use super::rate::Rate;
 
+/// Age up to which a sample is as good as a new one, in nanoseconds.
+pub(super) const FRESH: u64 = 200_000_000;
+/// Age beyond which a sample is never reported, in nanoseconds.
+pub(super) const STALE: u64 = 15_000_000_000;
+
 /// A sample, and the data needed for the next one.
 pub(super) struct KnownSample<T> {
     pub(super) sample: Arc<T>,

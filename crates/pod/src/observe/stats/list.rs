@@ -8,9 +8,10 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    known_sample::is_younger,
-    sampler::{DueSamples, STALE, Sampler, Targets},
-    subjects::Subjects,
+    guest,
+    known_sample::{STALE, is_younger},
+    sampler::{DueSamples, Sampler},
+    subjects::{Subjects, Targets},
     validity::{Generation, Validity},
 };
 use crate::{
@@ -188,6 +189,7 @@ impl Statistics {
     /// for the next request: after `read`, so that no object is reported twice with the same sample. The second
     /// argument of `read` is true if nothing had to be measured.
     async fn measure_and_read<T>(&self, targets: Targets, read: impl FnOnce(&Targets, bool) -> T) -> T {
+        guest::refresh(&self.subjects, &targets).await;
         let due: DueSamples = self.sampler.due(&targets, clock::now());
         let (background, sampled) = (due.background, due.background && due.is_empty());
         if !due.is_empty() {

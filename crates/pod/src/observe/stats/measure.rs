@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cgroup::{Group, GroupPath};
 
 use super::{
-    expensive,
+    expensive, guest,
     known_sample::{KnownSample, is_younger},
     network::Interfaces,
     subjects::Subjects,
@@ -30,6 +30,12 @@ pub(super) fn container(
         return Err(Error::not_found("running container", id.as_str()));
     }
     let status = container.status();
+    let writable_layer = subjects.node.images.snapshot_usage(id.as_str());
+    if container.metadata.vm.is_some() {
+        let (at, cgroup, expensive) = guest::last(container)?;
+        let expensive = Arc::new(expensive);
+        return Ok(ContainerStats { container: status, at, cgroup, cpu_rate: None, writable_layer, expensive });
+    }
     let group = container.group(&subjects.node.trees)?;
     let cgroup = group.stats().map_err(failed(format_args!("measure container {id}")))?;
     let at = clock::now();
@@ -37,7 +43,6 @@ pub(super) fn container(
         Some(last) => last,
         None => Arc::new(expensive::read(group, status.pid, &status.resources, at)),
     };
-    let writable_layer = subjects.node.images.snapshot_usage(id.as_str());
     Ok(ContainerStats { container: status, at, cgroup, cpu_rate: None, writable_layer, expensive })
 }
 

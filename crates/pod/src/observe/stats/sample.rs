@@ -61,34 +61,38 @@ impl SandboxStats {
     pub fn cpu_rate(&self) -> Option<u64> {
         match self.sample.cgroup {
             Some(_) => self.sample.cpu_rate,
-            None => self.containers.iter().map(|container| container.cpu_rate).sum(),
+            None => {
+                self.containers.iter().try_fold(0_u64, |sum, container| Some(sum.saturating_add(container.cpu_rate?)))
+            }
         }
     }
 
     /// Returns the number of processes of all containers.
     pub fn processes(&self) -> u64 {
-        self.containers.iter().map(|container| container.expensive.processes).sum()
+        self.containers.iter().fold(0, |sum, container| sum.saturating_add(container.expensive.processes))
     }
 }
 
 fn sum<'a>(all: impl Iterator<Item = &'a Stats>) -> Stats {
+    // Guests of virtual machines may report anything.
+    let add = |total: &mut u64, value: u64| *total = total.saturating_add(value);
     let mut total = Stats::default();
     for stats in all {
-        total.cpu_usage_ns += stats.cpu_usage_ns;
-        total.cpu_user_ns += stats.cpu_user_ns;
-        total.cpu_system_ns += stats.cpu_system_ns;
-        total.memory_usage += stats.memory_usage;
-        total.memory_working_set += stats.memory_working_set;
-        total.memory_rss += stats.memory_rss;
-        total.page_faults += stats.page_faults;
-        total.major_page_faults += stats.major_page_faults;
+        add(&mut total.cpu_usage_ns, stats.cpu_usage_ns);
+        add(&mut total.cpu_user_ns, stats.cpu_user_ns);
+        add(&mut total.cpu_system_ns, stats.cpu_system_ns);
+        add(&mut total.memory_usage, stats.memory_usage);
+        add(&mut total.memory_working_set, stats.memory_working_set);
+        add(&mut total.memory_rss, stats.memory_rss);
+        add(&mut total.page_faults, stats.page_faults);
+        add(&mut total.major_page_faults, stats.major_page_faults);
         total.swap_usage = match (total.swap_usage, stats.swap_usage) {
-            (Some(a), Some(b)) => Some(a + b),
+            (Some(a), Some(b)) => Some(a.saturating_add(b)),
             (a, b) => a.or(b),
         };
-        total.pids += stats.pids;
-        total.io_read_bytes += stats.io_read_bytes;
-        total.io_write_bytes += stats.io_write_bytes;
+        add(&mut total.pids, stats.pids);
+        add(&mut total.io_read_bytes, stats.io_read_bytes);
+        add(&mut total.io_write_bytes, stats.io_write_bytes);
     }
     total
 }

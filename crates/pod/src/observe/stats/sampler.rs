@@ -13,10 +13,10 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    known_sample::{KnownSample, is_younger},
+    known_sample::{FRESH, KnownSample, STALE, is_younger},
     measure,
     network::Interfaces,
-    subjects::Subjects,
+    subjects::{Subjects, Targets},
 };
 use crate::{
     ContainerId, ContainerStats, SandboxId, SandboxSample,
@@ -41,10 +41,6 @@ const QUIET: Duration = Duration::from_secs(120);
 const INLINE_MAX: Duration = Duration::from_millis(3);
 /// Estimated cost of measuring one object before the first measurement.
 const FIRST_COST: Duration = Duration::from_micros(60);
-/// Age up to which a sample is as good as a new one, in nanoseconds.
-const FRESH: u64 = 200_000_000;
-/// Age beyond which a sample is never reported, in nanoseconds.
-pub(super) const STALE: u64 = 15_000_000_000;
 
 #[derive(Default)]
 struct Samples {
@@ -84,12 +80,6 @@ impl Drop for Sampler {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The objects that a request is about.
-pub(super) struct Targets {
-    pub(super) containers: Vec<Arc<Container>>,
-    pub(super) sandboxes: Vec<Arc<Sandbox>>,
 }
 
 /// The objects that must be measured before the response.
