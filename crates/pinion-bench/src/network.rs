@@ -7,19 +7,23 @@
 //! ```
 //! A node has a mount, a network and a PID namespace, and everything that a daemon writes is on a tmpfs there. So nothing but empty
 //! cgroups is left, even if this process is killed; the next run removes those. The meters are the same for all engines: an
-//! engine returns two places, each a network namespace and a cgroup, and the server's address.
+//! engine returns two places, each a network namespace and a cgroup, or a guest, and the server's address.
 
 mod bed;
 mod docker;
 mod driver;
 mod groups;
+mod guest;
 mod image;
 mod meters;
+mod namespace;
 mod node;
 mod pinion;
 mod place;
 mod report;
 mod rounds;
+mod running;
+mod tap;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -32,7 +36,7 @@ pub(crate) use groups::{SweeperArguments, sweep};
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Engines to measure; ratios are those of the first one to each other one.
-    #[arg(long, short = 'e', value_delimiter = ',', value_enum, default_values_t = Engine::ALL)]
+    #[arg(long, short = 'e', value_delimiter = ',', value_enum, default_values_t = [Engine::Pinion, Engine::Docker])]
     engine: Vec<Engine>,
     /// Drivers of the client and the server.
     #[arg(long, short = 'p', value_delimiter = ',', value_enum, default_values_t = Pair::ALL)]
@@ -55,6 +59,9 @@ pub(crate) struct Arguments {
     /// Docker's command line.
     #[arg(long, default_value = "docker")]
     docker: PathBuf,
+    /// Directory with the image of the guests (`pinion vm image`).
+    #[arg(long, default_value = "/var/lib/pinion/vm")]
+    guest_image: PathBuf,
     /// A static busybox, the only file of the containers' image.
     #[arg(long, default_value = "/bin/busybox")]
     busybox: PathBuf,
@@ -77,6 +84,11 @@ enum Engine {
     Pinion,
     /// Docker.
     Docker,
+    /// Pinion, with each container in a virtual machine. Meters are executed in the guests, whose programs are those of the node.
+    Vm,
+    /// Pinion, with taps coupled with the containers' links as for virtual machines, but no guests: this program moves the frames
+    /// between each tap and one in another namespace. What a guest costs beyond that is its own, or that of its emulation.
+    Tap,
 }
 
 /// The networks of the client and the server.
@@ -146,12 +158,12 @@ fn retry<T>(limit: Duration, mut operation: impl FnMut() -> Result<T, Failure>) 
 }
 
 impl Engine {
-    const ALL: [Self; 2] = [Self::Pinion, Self::Docker];
-
     fn name(self) -> &'static str {
         match self {
             Self::Pinion => "pinion",
             Self::Docker => "docker",
+            Self::Vm => "vm",
+            Self::Tap => "tap",
         }
     }
 }

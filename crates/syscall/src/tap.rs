@@ -66,6 +66,21 @@ pub fn create_queues(name: &str, queues: usize) -> io::Result<Vec<OwnedFd>> {
     (0..queues).map(attach).collect()
 }
 
+/// Declares that frames without checksums and TCP segments larger than the MTU may be read from this queue; the header of a frame says
+/// what it lacks. They can be written in any case.
+///
+/// # Errors
+/// `EINVAL` if the kernel does not know one of the offloads.
+pub fn accept_offloads(queue: &impl AsRawFd) -> io::Result<()> {
+    const TUNSETOFFLOAD: libc::c_ulong = 0x4004_54d0;
+    const TUN_F_CSUM: libc::c_ulong = 0x1;
+    const TUN_F_TSO4: libc::c_ulong = 0x2;
+    const TUN_F_TSO6: libc::c_ulong = 0x4;
+    // SAFETY: the argument is a number.
+    let outcome = unsafe { libc::ioctl(queue.as_raw_fd(), TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6) };
+    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 fn create_device(name: &str, options: &TapOptions) -> io::Result<()> {
     const TUNSETPERSIST: libc::c_ulong = 0x4004_54cb;
     const TUNSETOWNER: libc::c_ulong = 0x4004_54cc;

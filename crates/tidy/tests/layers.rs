@@ -94,7 +94,7 @@ const ALLOWED: [(&str, &[&str]); 43] = [
             "pinion-syscall",
         ],
     ),
-    ("pinion-bench", &["cri-proto", "pinion-netns", "network", "oci", "seccomp", "pinion-syscall"]),
+    ("pinion-bench", &["cri-proto", "pinion-netns", "network", "oci", "seccomp", "vm", "pinion-syscall"]),
     ("floor", &["pinion-syscall"]),
     ("testbed", &["pinion-syscall"]),
     ("oci-tests", &[TESTBED]),

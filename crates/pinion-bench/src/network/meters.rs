@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
-use super::{bed::Bed, place::Running};
+use super::{bed::Bed, running::Running};
 use crate::engine::Failure;
 
 /// Ports of the servers. Each measurement uses the next one, because a port of the previous connection is occupied for a minute
@@ -77,7 +77,7 @@ pub(super) fn throughput(bed: &Bed, processors: Processors, seconds: u64) -> Res
     let (port_number, limit) = (next_port(), seconds + GRACE);
     let (address, port) = (bed.address.to_string(), port_number.to_string());
     let words = ["iperf3", "--server", "--one-off", "--bind", &address, "--port", &port];
-    let mut server = bed.server.spawn(&words, Some(processors.server), limit)?;
+    let server = bed.server.spawn(&words, Some(processors.server), limit)?;
     server.wait_for_port("tcp", port_number)?;
     let time = seconds.to_string();
     let words = ["iperf3", "--client", &address, "--port", &port, "--time", &time, "--json"];
@@ -95,7 +95,7 @@ pub(super) fn latency(bed: &Bed, processors: Processors, seconds: u64, protocol:
     };
     let to_server = ["-i", &address, "-p", &port];
     let words: Vec<&str> = ["sockperf", "server"].into_iter().chain(to_server).chain(option).collect();
-    let mut server = bed.server.spawn(&words, Some(processors.server), limit)?;
+    let server = bed.server.spawn(&words, Some(processors.server), limit)?;
     server.wait_for_port(name, port_number)?;
     let time = seconds.to_string();
     let measure = ["--full-rtt", "-m", MESSAGE, "-t", &time];

@@ -11,9 +11,14 @@ use super::{
 };
 use crate::engine::Failure;
 
+/// Directories of the node with the programs that are executed in guests, and what they load.
+const PROGRAMS: [&str; 3] = ["/usr", "/lib", "/lib64"];
+
 /// Pinion's program.
 pub(super) struct Pinion<'a> {
     pub(super) program: &'a Path,
+    /// The image of the guests, if the containers are in virtual machines.
+    pub(super) guest_image: Option<&'a Path>,
 }
 
 impl Pinion<'_> {
@@ -25,10 +30,14 @@ impl Pinion<'_> {
 impl Driver for Pinion<'_> {
     fn start(&self, node: &mut Node, image: &Image, pair: Pair) -> Result<(), Failure> {
         // Its own directories. All else is Pinion's default.
-        let config = format!(
+        let mut config = format!(
             "data_dir = \"/run/pinion-data\"\ncgroup_parent = \"/{}\"\nnetwork.cni_conf_dir = \"/run/cni\"\n",
             node.cgroup()
         );
+        if let Some(image) = self.guest_image {
+            config.push_str("[handlers.vm]\nkind = \"vm\"\nallow_emulation = true\nboot_timeout = \"60s\"\n");
+            config.push_str(&format!("image = {:?}\n", image.to_string_lossy()));
+        }
         node.write("/run/config.toml", &config)?;
         if pair == Pair::Overlay {
             let list = serde_json::json!({"cniVersion": "1.1.0", "name": OVERLAY, "plugins": [
@@ -54,7 +63,15 @@ impl Driver for Pinion<'_> {
     }
 
     fn run(&self, node: &Node, network: &str, name: &str) -> Result<String, Failure> {
-        let run = ["run", "--detach", "--pull=never", "--network", network, "--name", name, NAME];
-        self.pinion(node, &[&run[..], &COMMAND].concat())
+        let run = ["run", "--detach", "--pull=never", "--network", network, "--name", name];
+        let volumes: Vec<String> = PROGRAMS.iter().map(|path| format!("--volume={path}:{path}:ro")).collect();
+        let mut guest = Vec::new();
+        if self.guest_image.is_some() {
+            guest.extend(["--runtime", "vm"]);
+            guest.extend(
+                volumes.iter().zip(PROGRAMS).filter(|(_, path)| Path::new(path).exists()).map(|(v, _)| v.as_str()),
+            );
+        }
+        self.pinion(node, &[&run[..], &guest, &[NAME], &COMMAND].concat())
     }
 }
