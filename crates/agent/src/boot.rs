@@ -35,7 +35,8 @@ pub(crate) fn prepare() -> io::Result<()> {
         }
     }
     delegate_controllers(Path::new("/sys/fs/cgroup"))?;
-    modules::load_boot_modules()
+    modules::load_boot_modules()?;
+    modules::serve_requests()
 }
 
 /// Makes the initramfs the root in a mount of its own: pivot_root(2), which every container needs, fails in the first mount

@@ -37,6 +37,10 @@ mod setup;
 use std::{io, process::ExitCode};
 
 fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(module) = modules::requested(&arguments).filter(|_| std::process::id() != 1) {
+        return modules::load_requested(module).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
     if std::process::id() != 1 {
         eprintln!("pinion-agent {}: it is the first process of a guest, and is not started by people", VERSION);
         return ExitCode::from(2);

@@ -14,11 +14,11 @@
 //! /proc /sys /run /tmp      empty directories
 //! /modules/NAME.ko          modules, not compressed
 //! /modules/boot             modules that the agent loads at boot: one path per line, in load order
-//! /modules/demand           modules that the agent loads when a pod needs them
+//! /modules/demand           modules that the kernel may request from the agent
 //! ```
 //! A line of `/modules/demand` is `NAME: PATH PATH…`, for example
 //! `nf_tables: /modules/nfnetlink.ko /modules/libcrc32c.ko /modules/nf_tables.ko`: the dependencies in load order,
-//! and last the module itself. NAME has `_` where the file name may have `-`. Paths are absolute and contain no white
+//! and last the module itself. NAME is that of the module or one of its aliases, and has `_` where these may have `-`. Paths are absolute and contain no white
 //! space. A module may be loaded already (`EEXIST`). A dependency that only makes an algorithm of the kernel's crypto
 //! API available (`modules.softdep`) may fail with `ENODEV` where the processor lacks the instructions for it: only
 //! the failure of the module itself is an error. Modules that are built into the kernel are in neither file: a name

@@ -67,7 +67,7 @@ fn boot_list(modules: &Modules) -> String {
 fn demand_list(modules: &Modules) -> String {
     let mut text = String::new();
     for module in &modules.demand {
-        text.push_str(module.name);
+        text.push_str(&module.name);
         text.push(':');
         module.files.iter().for_each(|file| write!(text, " /modules/{file}").expect("a String accepts text"));
         text.push('\n');

@@ -17,8 +17,9 @@ const REQUIRED: [&str; 5] = ["virtio_pci", "virtio_console", "virtiofs", "overla
 /// Modules that the agent loads at boot if the image has them.
 const BOOT_OPTIONAL: [&str; 6] =
     ["virtio_blk", "erofs", "vmw_vsock_virtio_transport", "virtio_balloon", "virtio_mem", "virtio_rng"];
-/// Modules that the agent loads when a pod needs them, if the image has them.
-const DEMAND: [&str; 18] = [
+/// Modules that are loaded when the kernel requests them for a pod, if the image has them: file systems, and what pods with
+/// CAP_NET_ADMIN do with links, iptables and nft.
+const DEMAND: [&str; 33] = [
     "ext4",
     "squashfs",
     "nf_tables",
@@ -32,11 +33,26 @@ const DEMAND: [&str; 18] = [
     "xt_conntrack",
     "xt_addrtype",
     "xt_comment",
+    "xt_REDIRECT",
+    "xt_tcpudp",
+    "xt_owner",
+    "xt_mark",
+    "xt_multiport",
+    "ipt_REJECT",
+    "nft_reject_inet",
+    "iptable_nat",
+    "iptable_filter",
+    "iptable_mangle",
+    "ip6table_nat",
+    "ip6table_filter",
+    "ip6table_mangle",
     "br_netfilter",
     "bridge",
     "veth",
     "tun",
     "dummy",
+    "vxlan",
+    "macvlan",
 ];
 
 /// Maximum size of a module, packed and unpacked, in bytes.
@@ -45,10 +61,10 @@ const MODULE_MAX: u64 = 64 << 20;
 const INDEX_MAX: u64 = 64 << 20;
 const OPERATION: &str = "select modules in";
 
-/// A module that is loaded on demand.
+/// A name under which the kernel requests a module: that of the module, or an alias of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct OnDemand {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     /// File names in the initramfs in load order, the last one of the module itself.
     pub(super) files: Vec<String>,
 }
@@ -85,13 +101,12 @@ impl Modules {
         let boot_names = [&REQUIRED[..], &BOOT_OPTIONAL].concat();
         let boot = index.load_order(&boot_names);
         let all = index.load_order(&[&boot_names[..], &DEMAND].concat());
-        let on_demand = DEMAND.iter().filter(|name| index.modules.contains_key(&normalize(name))).map(|name| {
-            let files = index.load_order(&[name]).into_iter().map(|module| module.file_name()).collect();
-            OnDemand { name, files }
-        });
+        let at_boot: HashSet<&str> = boot.iter().map(|module| module.path.as_str()).collect();
+        let later = all.iter().filter(|module| !at_boot.contains(module.path.as_str()));
+        let demand = index.on_demand(later.map(|module| normalize(stem(&module.path))), &read_aliases(directory)?);
         Ok(Self {
             boot: boot.into_iter().map(Module::file_name).collect(),
-            demand: on_demand.collect(),
+            demand,
             files: all.into_iter().map(|module| (module.file_name(), directory.join(&module.path))).collect(),
             missing_optional: missing(&[&BOOT_OPTIONAL[..], &DEMAND].concat()).into_iter().map(str::to_owned).collect(),
         })
@@ -194,6 +209,19 @@ impl Index {
             }
         }
         Ok(())
+    }
+
+    /// Returns the names and aliases of modules with what is to be loaded for each. Aliases with wildcards are those of hardware.
+    fn on_demand(&self, modules: impl Iterator<Item = String>, aliases: &[(String, String)]) -> Vec<OnDemand> {
+        let mut all = Vec::new();
+        for module in modules {
+            let files: Vec<String> = self.load_order(&[&module]).into_iter().map(Module::file_name).collect();
+            let its_aliases = aliases.iter().filter(|(alias, of)| *of == module && !alias.contains(['*', '?', '[']));
+            for name in std::iter::once(&module).chain(its_aliases.map(|(alias, _)| alias)) {
+                all.push(OnDemand { name: name.clone(), files: files.clone() });
+            }
+        }
+        all
     }
 
     /// Returns the modules that provide a name or alias; none if the kernel itself does.
