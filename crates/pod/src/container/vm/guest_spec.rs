@@ -41,6 +41,8 @@ pub(super) fn guest_spec(
         entry.source = Some(format!("{bundle}/{PRIVATE}/mount-{index}"));
         entry.uid_mappings.clear();
         entry.gid_mappings.clear();
+        // The mount on the node is read-only. In the guest, the mounts below it would inherit that from it.
+        entry.options.retain(|option| option != "ro");
     }
     for entry in spec.mounts.iter_mut().filter(|entry| entry.destination == SHM && is_bind(entry)) {
         entry.source = Some(SHM.to_owned());
