@@ -1,5 +1,6 @@
 //! A TCP connection over a port, which has no end of its own: each direction is a sequence of chunks, the length in bytes as
-//! a little-endian `u16` and as many bytes. An empty chunk ends its direction, and nothing follows it.
+//! a little-endian `u16` and as many bytes. An empty chunk ends its direction. The agent sends a second one when it has also passed on
+//! everything of the other direction: the port may be removed then.
 
 /// Largest length of a chunk, in bytes.
 pub const CHUNK_MAX: usize = u16::MAX as usize;
@@ -18,10 +19,12 @@ pub struct Unchunker {
     /// Bytes of the current chunk that have not arrived.
     missing: usize,
     ended: bool,
+    /// Bytes that arrived after the end.
+    trailing: usize,
 }
 
 impl Unchunker {
-    /// Appends the bytes of the chunks in `input` to `output`. What follows the end is ignored.
+    /// Appends the bytes of the chunks in `input` to `output`. What follows the end is only counted.
     pub fn push(&mut self, mut input: &[u8], output: &mut Vec<u8>) {
         while !input.is_empty() && !self.ended {
             if self.missing > 0 {
@@ -40,11 +43,17 @@ impl Unchunker {
                 self.header.clear();
             }
         }
+        self.trailing = self.trailing.saturating_add(input.len());
     }
 
     /// Whether the direction has ended.
     pub fn has_ended(&self) -> bool {
         self.ended
+    }
+
+    /// Whether the second empty chunk has arrived.
+    pub fn is_confirmed(&self) -> bool {
+        self.trailing >= HEADER
     }
 }
 
@@ -66,12 +75,13 @@ mod tests {
                 sent.extend(part);
             }
             sent.extend(header(0));
-            sent.extend(b"ignored");
+            sent.extend(header(0));
             let (mut unchunker, mut output) = (Unchunker::default(), Vec::new());
             for piece in sent.chunks(size) {
+                prop_assert!(!unchunker.is_confirmed());
                 unchunker.push(piece, &mut output);
             }
-            prop_assert!(unchunker.has_ended());
+            prop_assert!(unchunker.has_ended() && unchunker.is_confirmed());
             prop_assert_eq!(output, parts.concat());
         }
     }

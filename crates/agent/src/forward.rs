@@ -55,6 +55,8 @@ struct Incoming {
     buffer: Vec<u8>,
     /// Whether nothing more is written to the socket.
     closed: bool,
+    /// Whether its end has arrived, and nothing of it is left.
+    finished: bool,
 }
 
 /// From the socket to the port.
@@ -63,6 +65,8 @@ struct Outgoing {
     buffer: Vec<u8>,
     /// Whether the end was read, and is in the buffer or written.
     ended: bool,
+    /// Whether the end of the other direction is confirmed.
+    confirmed: bool,
 }
 
 impl Forward {
@@ -70,9 +74,10 @@ impl Forward {
     pub(crate) fn connect(caller: Caller, tcp_port: u16, port: OwnedFd) -> Outcome<Self> {
         let [first, others @ ..] = ADDRESSES;
         let target = SocketAddr::new(first, tcp_port);
-        let socket = socket_to(target)?;
         let until = clock::monotonic() + CONNECT_TIMEOUT;
-        let connecting = Some(Connecting { caller, target, until, others: others.to_vec(), causes: Vec::new() });
+        let mut connecting = Connecting { caller, target, until, others: others.to_vec(), causes: Vec::new() };
+        let socket = connecting.socket()?;
+        let connecting = Some(connecting);
         Ok(Self { port, socket, connecting, incoming: Incoming::default(), outgoing: Outgoing::default() })
     }
 
@@ -96,7 +101,7 @@ impl Forward {
     /// Returns what is waited for at the socket, if anything.
     pub(crate) fn poll_socket(&self) -> Option<PollFd<'_>> {
         let mut flags = PollFlags::empty();
-        flags.set(PollFlags::OUT, self.is_connecting() || !self.incoming.buffer.is_empty());
+        flags.set(PollFlags::OUT, self.is_connecting() || self.incoming.wants());
         flags.set(PollFlags::IN, !self.is_connecting() && self.outgoing.wants());
         (!flags.is_empty()).then(|| PollFd::new(&self.socket, flags))
     }
@@ -110,7 +115,7 @@ impl Forward {
             return Ok(());
         }
         self.incoming.run(&self.port, &self.socket);
-        let written = self.outgoing.run(&self.socket, &self.port);
+        let written = self.outgoing.run(&self.socket, &self.port, self.incoming.finished);
         written.map_err(|errno| system("forward a connection", errno))
     }
 
@@ -125,18 +130,41 @@ impl Forward {
             Ok(false) => format!("no answer in {} s", CONNECT_TIMEOUT.as_secs()),
             Err(errno) => io::Error::from(errno).to_string(),
         };
-        connecting.causes.push(format!("{}: {cause}", connecting.target));
-        if connecting.others.is_empty() {
-            return Err(Failure::new(FailureKind::Unreachable, connecting.causes.join("; ")));
-        }
-        connecting.target = SocketAddr::new(connecting.others.remove(0), connecting.target.port());
-        connecting.until = clock::monotonic() + CONNECT_TIMEOUT;
-        self.socket = socket_to(connecting.target)?;
+        connecting.next(cause)?;
+        self.socket = connecting.socket()?;
         self.is_connected()
     }
 }
 
+impl Connecting {
+    /// Returns a socket that is being connected to the address, or to the next one for which there can be one.
+    fn socket(&mut self) -> Outcome<OwnedFd> {
+        loop {
+            match socket_to(self.target) {
+                Ok(socket) => return Ok(socket),
+                Err(errno) => self.next(io::Error::from(errno).to_string())?,
+            }
+        }
+    }
+
+    /// Continues with the next address, if there is one.
+    fn next(&mut self, cause: String) -> Outcome<()> {
+        self.causes.push(format!("{}: {cause}", self.target));
+        if self.others.is_empty() {
+            return Err(Failure::new(FailureKind::Unreachable, self.causes.join("; ")));
+        }
+        self.target = SocketAddr::new(self.others.remove(0), self.target.port());
+        self.until = clock::monotonic() + CONNECT_TIMEOUT;
+        Ok(())
+    }
+}
+
 impl Incoming {
+    /// Whether something is to be written to the socket, or its end.
+    fn wants(&self) -> bool {
+        !self.buffer.is_empty() || (self.unchunker.has_ended() && !self.finished)
+    }
+
     /// Moves bytes until one side is not ready, or another connection comes first.
     fn run(&mut self, port: &OwnedFd, socket: &OwnedFd) {
         for _ in 0..ROUNDS_MAX {
@@ -156,6 +184,7 @@ impl Incoming {
                 if !std::mem::replace(&mut self.closed, true) {
                     let _ = shutdown(socket, Shutdown::Write);
                 }
+                self.finished = true;
                 return;
             }
             let mut bytes = vec![0; CHUNK_MAX];
@@ -178,8 +207,8 @@ impl Outgoing {
         self.buffer.is_empty() && !self.ended
     }
 
-    /// Moves one chunk: another connection comes first then.
-    fn run(&mut self, socket: &OwnedFd, port: &OwnedFd) -> Result<(), Errno> {
+    /// Moves one chunk: another connection comes first then. `all_passed_on`: the other direction has ended.
+    fn run(&mut self, socket: &OwnedFd, port: &OwnedFd, all_passed_on: bool) -> Result<(), Errno> {
         if self.wants() {
             let mut chunk = vec![0; HEADER + CHUNK_MAX];
             let length = match rustix::io::read(socket, &mut chunk[HEADER..]) {
@@ -191,6 +220,9 @@ impl Outgoing {
             chunk[..HEADER].copy_from_slice(&header(length));
             self.buffer = chunk;
             self.ended = length == 0;
+        }
+        if self.ended && all_passed_on && !std::mem::replace(&mut self.confirmed, true) {
+            self.buffer.extend(header(0));
         }
         while !self.buffer.is_empty() {
             match rustix::io::write(port, &self.buffer) {
@@ -205,14 +237,13 @@ impl Outgoing {
 }
 
 /// Returns a socket that is being connected.
-fn socket_to(target: SocketAddr) -> Outcome<OwnedFd> {
+fn socket_to(target: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket =
-        socket_with(family, SocketType::STREAM, flags, None).map_err(|errno| system("create a socket", errno))?;
-    // A refusal is the error of the socket then.
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
     match connect(&socket, &target) {
-        Ok(()) | Err(_) => Ok(socket),
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(errno) => Err(errno),
     }
 }
 
@@ -276,7 +307,7 @@ mod tests {
         far.read_to_end(&mut answer).expect("read");
         let (mut unchunker, mut bytes) = (Unchunker::default(), Vec::new());
         unchunker.push(&answer, &mut bytes);
-        assert!(unchunker.has_ended());
+        assert!(unchunker.has_ended() && unchunker.is_confirmed());
         assert_eq!(bytes, b"world");
     }
 

@@ -6,9 +6,12 @@ mod config;
 mod record;
 mod status;
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Instant,
 };
 
 use cgroup::{Group, GroupPath, Hierarchies};
@@ -57,21 +60,20 @@ pub(crate) struct Container {
     pub(crate) pipe_calls: Arc<PipeCalls>,
     pub(crate) shim: ShimLink,
     pub(crate) log_loss: LogLoss,
-    /// What the guest of its virtual machine reported last.
-    pub(crate) guest_usage: Mutex<Option<Arc<GuestUsage>>>,
-    /// Whether that is being requested.
-    pub(crate) is_guest_requested: AtomicBool,
+    pub(crate) guest_usage: GuestUsage,
     record: watch::Sender<Arc<ContainerRecord>>,
     record_lock: Mutex<()>,
     process: OnceLock<oci::Process>,
     group: OnceLock<Group>,
 }
 
-/// Usage of a container in a virtual machine, as its guest reported it.
+/// Usage of a container in a virtual machine.
+#[derive(Default)]
 pub(crate) struct GuestUsage {
-    /// When it was received, in nanoseconds since the epoch.
-    pub(crate) at: u64,
-    pub(crate) usage: agent_api::Statistics,
+    /// When its guest reported it last, in nanoseconds since the epoch, and what it reported.
+    pub(crate) last: Mutex<Option<(u64, agent_api::Statistics)>>,
+    /// Since when an answer is waited for.
+    pub(crate) requested: watch::Sender<Option<Instant>>,
 }
 
 /// What this process knows of a container's shim.
@@ -102,8 +104,7 @@ impl Container {
             pipe_calls: Arc::default(),
             shim: ShimLink::default(),
             log_loss: LogLoss::default(),
-            guest_usage: Mutex::default(),
-            is_guest_requested: AtomicBool::new(false),
+            guest_usage: GuestUsage::default(),
             record: watch::Sender::new(Arc::new(record)),
             record_lock: Mutex::new(()),
             process: OnceLock::new(),

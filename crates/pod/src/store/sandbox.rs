@@ -5,7 +5,10 @@ mod config;
 mod record;
 mod status;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+};
 
 use rustix::fd::OwnedFd;
 use tokio::sync::watch;
@@ -49,6 +52,8 @@ pub(crate) struct Sandbox {
     pub(crate) shims: tokio::sync::Mutex<()>,
     /// The connections to its virtual machine, once there are some.
     pub(crate) vm: tokio::sync::Mutex<Option<Arc<VmConnection>>>,
+    /// Names of the ports of its virtual machine that carry forwarded connections of this process.
+    forwards: Mutex<BTreeSet<String>>,
     /// Held while its sandbox container is created and started.
     pub(crate) sandbox_container: tokio::sync::Mutex<()>,
     /// Permits for programs that create its containers.
@@ -71,6 +76,7 @@ impl Sandbox {
             pid: tokio::sync::Mutex::new(None),
             shims: tokio::sync::Mutex::default(),
             vm: tokio::sync::Mutex::default(),
+            forwards: Mutex::default(),
             sandbox_container: tokio::sync::Mutex::default(),
             programs: PodPrograms::default(),
             compilations: PodCompilations::default(),
@@ -86,6 +92,11 @@ impl Sandbox {
 
     pub(crate) fn config(&self) -> &SandboxConfig {
         &self.metadata.config
+    }
+
+    /// Returns the names of the ports that carry forwarded connections. Held briefly.
+    pub(crate) fn forwards(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.forwards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the current snapshot of the record.

@@ -60,8 +60,11 @@ async fn connect(parts: &Parts, sandbox: &Sandbox) -> Result<Arc<VmConnection>, 
     let socket = directory(parts, sandbox.id()).join(SOCKET);
     let qemu = Qemu::connect(&socket, VMM_TIMEOUT).await.map_err(from_vmm)?;
     // Those of an earlier daemon.
-    let prefixes = [agent_api::CONNECTION_PREFIX, agent_api::FORWARD_PREFIX];
-    let is_earlier = |port: &String| prefixes.iter().any(|prefix| port.starts_with(prefix));
+    let live = sandbox.forwards().clone();
+    let is_earlier = |port: &String| {
+        port.starts_with(agent_api::CONNECTION_PREFIX)
+            || (port.starts_with(agent_api::FORWARD_PREFIX) && !live.contains(port))
+    };
     for port in qemu.ports().into_iter().filter(is_earlier) {
         qemu.remove_port(&port).await.map_err(from_vmm)?;
     }

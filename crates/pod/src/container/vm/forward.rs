@@ -1,13 +1,16 @@
 //! A connection to a TCP port of a guest: no process of the node reaches the loopback device there, so the agent connects,
 //! and a port carries the bytes.
 
-use std::{io, pin::pin, sync::Arc, time::Duration};
+use std::{io, os::fd::AsFd, sync::Arc, time::Duration};
 
 use agent_api::{
     FORWARD_PREFIX,
     chunk::{CHUNK_MAX, HEADER, Unchunker, header},
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::OwnedFd,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{
@@ -20,19 +23,23 @@ use vm::vmm::Vmm;
 
 use super::{connection, connection::NAME_LENGTH, from_guest, from_vmm};
 use crate::{
-    Error,
+    Error, ErrorKind,
     error::failed,
     parts::Parts,
     store::{Sandbox, identifier},
 };
 
-/// Interval of the checks whether a client that sends nothing more still reads.
+/// Interval of the checks whether the client is there.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the guest may take for what a client sent before it closed its end.
+const GRACE: Duration = Duration::from_secs(10);
+/// Most connections that are forwarded to a pod at a time. Each takes a port, which commands and containers need, too.
+const FORWARDS_MAX: usize = 32;
 
 /// Connects to a TCP port of the guest of a pod.
 ///
 /// # Errors
-/// `Unavailable` if nothing listens on the port, and those of the connection to the virtual machine.
+/// `Unavailable` if nothing listens on the port, `ResourceExhausted` for one connection too many, and those of the connection to the virtual machine.
 pub(crate) async fn forward(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>, port: u16) -> Result<UnixStream, Error> {
     let (near, far) = UnixStream::pair().map_err(failed("create a socket pair"))?;
     let (send, connected) = oneshot::channel();
@@ -49,29 +56,43 @@ async fn serve(
     client: UnixStream,
     connected: oneshot::Sender<Result<(), Error>>,
 ) {
-    match open(&parts, &sandbox, port).await {
-        Ok((name, guest)) => {
+    let name = match reserve(&sandbox) {
+        Ok(name) => name,
+        Err(error) => return drop(connected.send(Err(error))),
+    };
+    match open(&parts, &sandbox, port, &name).await {
+        Ok(guest) => {
             if connected.send(Ok(())).is_ok() {
-                relay(client, guest).await;
+                // This moves bytes, and blocks nobody.
+                let _ = tokio::spawn(relay(client, guest)).await;
             }
-            remove(&parts, &sandbox, &name).await;
         }
         Err(error) => drop(connected.send(Err(error))),
     }
+    remove(&parts, &sandbox, &name).await;
+    sandbox.forwards().remove(&name);
 }
 
-/// Adds a port that the agent connects. Returns its name and its end on the node.
-async fn open(parts: &Parts, sandbox: &Sandbox, port: u16) -> Result<(String, UnixStream), Error> {
+/// Chooses the name of a port. It is kept when connections to the virtual machine are replaced.
+fn reserve(sandbox: &Sandbox) -> Result<String, Error> {
+    let name = format!("{FORWARD_PREFIX}{}", &identifier::generate()?[..NAME_LENGTH]);
+    let mut forwards = sandbox.forwards();
+    if forwards.len() >= FORWARDS_MAX {
+        let message = format!("the pod has {FORWARDS_MAX} forwarded connections already");
+        return Err(Error::new(ErrorKind::ResourceExhausted, message));
+    }
+    forwards.insert(name.clone());
+    Ok(name)
+}
+
+/// Adds a port that the agent connects. Returns its end on the node.
+async fn open(parts: &Parts, sandbox: &Sandbox, port: u16, name: &str) -> Result<UnixStream, Error> {
     let connection = connection(parts, sandbox).await?;
     let (near, far) = UnixStream::pair().map_err(failed("create a socket pair"))?;
     let far = far.into_std().map_err(failed("use a socket"))?;
-    let name = format!("{FORWARD_PREFIX}{}", &identifier::generate()?[..NAME_LENGTH]);
-    connection.qemu.add_connection(&name, far.into()).await.map_err(from_vmm)?;
-    if let Err(error) = connection.guest.forward(port, &name).await {
-        remove(parts, sandbox, &name).await;
-        return Err(from_guest(error));
-    }
-    Ok((name, near))
+    connection.qemu.add_connection(name, far.into()).await.map_err(from_vmm)?;
+    connection.guest.forward(port, name).await.map_err(from_guest)?;
+    Ok(near)
 }
 
 /// Removes a port. One that cannot be removed ends with the virtual machine.
@@ -85,26 +106,25 @@ async fn remove(parts: &Parts, sandbox: &Sandbox, name: &str) {
     }
 }
 
-/// Moves bytes until both directions have ended, or one of the sides is gone.
+/// Moves bytes until both directions have ended, the guest is gone, or the client is and the guest does not take the rest.
 async fn relay(client: UnixStream, guest: UnixStream) {
+    let Ok(watched) = client.as_fd().try_clone_to_owned() else { return };
     let (client_reader, client_writer) = client.into_split();
     let (guest_reader, guest_writer) = guest.into_split();
-    let mut up = pin!(to_guest(client_reader, guest_writer));
-    let mut down = pin!(to_client(guest_reader, client_writer));
+    let directions =
+        async { tokio::try_join!(to_guest(client_reader, guest_writer), to_client(guest_reader, client_writer)) };
     tokio::select! {
-        sent = &mut up => if sent.is_ok() {
-            let _ = down.await;
-        },
-        received = &mut down => if received.is_ok() {
-            let _ = up.await;
-        },
+        ended = directions => drop(ended),
+        () = abandoned(&watched) => {}
     }
 }
 
+/// Passes on what a client sends, and its end. The guest is gone if this fails.
 async fn to_guest(mut client: OwnedReadHalf, mut guest: OwnedWriteHalf) -> io::Result<()> {
     let mut chunk = vec![0; HEADER + CHUNK_MAX];
     loop {
-        let length = client.read(&mut chunk[HEADER..]).await?;
+        // A connection that was reset has ended, too.
+        let length = client.read(&mut chunk[HEADER..]).await.unwrap_or(0);
         chunk[..HEADER].copy_from_slice(&header(length));
         guest.write_all(&chunk[..HEADER + length]).await?;
         if length == 0 {
@@ -115,31 +135,35 @@ async fn to_guest(mut client: OwnedReadHalf, mut guest: OwnedWriteHalf) -> io::R
     }
 }
 
+/// Passes on what a guest sends, and its end, and waits until it has taken everything of the other direction. The guest is gone
+/// if this fails.
 async fn to_client(mut guest: OwnedReadHalf, mut client: OwnedWriteHalf) -> io::Result<()> {
     let (mut unchunker, mut buffer, mut bytes) = (Unchunker::default(), vec![0; CHUNK_MAX], Vec::new());
-    while !unchunker.has_ended() {
-        let length = tokio::select! {
-            length = guest.read(&mut buffer) => length?,
-            () = closed(&client) => 0,
-        };
+    let (mut is_reading, mut has_ended) = (true, false);
+    while !unchunker.is_confirmed() {
+        let length = guest.read(&mut buffer).await?;
         if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         unchunker.push(&buffer[..length], &mut bytes);
-        client.write_all(&bytes).await?;
+        // For a client that reads nothing more, the rest is discarded.
+        is_reading = is_reading && client.write_all(&bytes).await.is_ok();
         bytes.clear();
+        if unchunker.has_ended() && !std::mem::replace(&mut has_ended, true) {
+            let _ = client.shutdown().await;
+        }
     }
-    client.shutdown().await
+    Ok(())
 }
 
-/// Waits until the client has closed its end completely. Not its own direction: that may end before.
-async fn closed(client: &OwnedWriteHalf) {
+/// Waits until the client has closed its end completely, and the guest has had time to take what it sent.
+async fn abandoned(client: &OwnedFd) {
     loop {
         tokio::time::sleep(CHECK_INTERVAL).await;
-        let mut fds = [PollFd::new(client.as_ref(), PollFlags::empty())];
+        let mut fds = [PollFd::new(client, PollFlags::empty())];
         let polled = poll(&mut fds, Some(&Timespec::default()));
         if polled.is_ok() && fds[0].revents().contains(PollFlags::HUP) {
-            return;
+            return tokio::time::sleep(GRACE).await;
         }
     }
 }
@@ -167,6 +191,8 @@ mod tests {
         let mut answer = Vec::new();
         reader.read_to_end(&mut answer).await.expect("read");
         assert_eq!(answer, b"world");
+        assert!(!relay.is_finished(), "the guest may not have passed on everything");
+        guest.write_all(&chunk(b"")).await.expect("write");
         relay.await.expect("both directions have ended");
     }
 
@@ -178,12 +204,25 @@ mod tests {
         drop(guest);
         ended.await.expect("the guest is gone");
         drop(client);
+    }
 
-        let (client, near) = UnixStream::pair().expect("sockets");
-        let (far, guest) = UnixStream::pair().expect("sockets");
+    #[tokio::test]
+    async fn what_a_client_sent_before_it_left_is_passed_on() {
+        let (mut client, near) = UnixStream::pair().expect("sockets");
+        let (far, mut guest) = UnixStream::pair().expect("sockets");
         let ended = tokio::spawn(relay(near, far));
+        client.write_all(&vec![7; 100_000]).await.expect("write");
         drop(client);
-        ended.await.expect("the client is gone, and the guest sends nothing");
+        tokio::time::sleep(CHECK_INTERVAL * 2).await;
+        let (mut unchunker, mut bytes, mut buffer) = (Unchunker::default(), Vec::new(), vec![0; 4096]);
+        while !unchunker.has_ended() {
+            let length = guest.read(&mut buffer).await.expect("read");
+            assert!(length > 0, "the end arrives as a chunk");
+            unchunker.push(&buffer[..length], &mut bytes);
+        }
+        assert_eq!(bytes.len(), 100_000);
+        assert!(!ended.is_finished(), "the guest has not confirmed it");
         drop(guest);
+        ended.await.expect("the guest is gone");
     }
 }

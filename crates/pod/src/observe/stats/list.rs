@@ -3,12 +3,13 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 use tokio::sync::watch;
 
 use super::{
-    guest,
+    guest::{self, LIST_PATIENCE, POD_PATIENCE},
     known_sample::{STALE, is_younger},
     sampler::{DueSamples, Sampler},
     subjects::{Subjects, Targets},
@@ -59,7 +60,12 @@ impl Statistics {
             return Err(missing());
         }
         let targets = Targets { containers: vec![Arc::clone(&container)], sandboxes: Vec::new() };
-        self.measure_and_read(targets, |_, _| self.sampler.container(container.id())).await.ok_or_else(missing)
+        let sample = self
+            .measure_and_read(targets, POD_PATIENCE, |targets, _| self.sampler.containers(&targets.containers).pop());
+        sample.await.ok_or_else(|| match guest::is_in_guest(&container) && container.is_running() {
+            true => guest::not_reported(&container),
+            false => missing(),
+        })
     }
 
     /// Returns the usage of the running containers that `filter` accepts, given id, id of the pod, and labels. A
@@ -74,7 +80,8 @@ impl Statistics {
             container.is_running() && filter(&metadata.id, &metadata.sandbox, &metadata.config.labels)
         });
         let targets = Targets { containers, sandboxes: Vec::new() };
-        self.measure_and_read(targets, |targets, _| self.sampler.containers(&targets.containers)).await
+        let patience = guest::patience(&targets);
+        self.measure_and_read(targets, patience, |targets, _| self.sampler.containers(&targets.containers)).await
     }
 
     /// Measures one pod and its running containers now.
@@ -98,14 +105,16 @@ impl Statistics {
     pub(crate) async fn all_container_stats(&self) -> StatsList<Arc<ContainerStats>> {
         let changes = self.changes();
         let targets = self.all_targets(false);
-        self.measure_and_read(targets, |targets, sampled| self.container_list(targets, changes, sampled)).await
+        self.measure_and_read(targets, LIST_PATIENCE, |targets, sampled| self.container_list(targets, changes, sampled))
+            .await
     }
 
     /// Returns the usage of all ready pods and their running containers.
     pub(crate) async fn all_sandbox_stats(&self) -> StatsList<SandboxStats> {
         let changes = self.changes();
         let targets = self.all_targets(true);
-        self.measure_and_read(targets, |targets, sampled| self.sandbox_list(targets, changes, sampled)).await
+        self.measure_and_read(targets, LIST_PATIENCE, |targets, sampled| self.sandbox_list(targets, changes, sampled))
+            .await
     }
 
     /// Returns the last samples of all running containers, no matter how old. Does not count as a request.
@@ -153,7 +162,9 @@ impl Statistics {
             let ids: HashSet<&SandboxId> = sandboxes.iter().map(|sandbox| sandbox.id()).collect();
             containers.retain(|container| ids.contains(&container.metadata.sandbox));
         }
-        self.measure_and_read(Targets { containers, sandboxes }, |targets, _| gather(&self.sampler, targets)).await
+        let targets = Targets { containers, sandboxes };
+        let patience = guest::patience(&targets);
+        self.measure_and_read(targets, patience, |targets, _| gather(&self.sampler, targets)).await
     }
 
     fn all_targets(&self, pods: bool) -> Targets {
@@ -171,25 +182,27 @@ impl Statistics {
 
     fn container_list(&self, targets: &Targets, changes: u64, sampled: bool) -> StatsList<Arc<ContainerStats>> {
         let stats = self.sampler.containers(&targets.containers);
-        let complete = sampled && stats.len() == targets.containers.len();
-        let oldest = stats.iter().map(|stats| stats.at).min().filter(|_| complete);
+        let oldest = oldest(targets, stats.iter(), std::iter::empty(), sampled);
         StatsList { validity: oldest.map(|oldest| validity(targets, changes, oldest)), stats }
     }
 
     fn sandbox_list(&self, targets: &Targets, changes: u64, sampled: bool) -> StatsList<SandboxStats> {
         let stats = gather(&self.sampler, targets);
-        let containers = stats.iter().flat_map(|pod| &pod.containers).map(|stats| stats.at);
-        let measured = stats.iter().map(|pod| pod.containers.len()).sum::<usize>();
-        let complete = sampled && stats.len() == targets.sandboxes.len() && measured == targets.containers.len();
-        let oldest = stats.iter().map(|pod| pod.sample.at).chain(containers).min().filter(|_| complete);
+        let containers = stats.iter().flat_map(|pod| &pod.containers);
+        let oldest = oldest(targets, containers, stats.iter().map(|pod| pod.sample.at), sampled);
         StatsList { validity: oldest.map(|oldest| validity(targets, changes, oldest)), stats }
     }
 
     /// Takes samples that are missing or too old, calls `read` to make the response, and then schedules further samples
     /// for the next request: after `read`, so that no object is reported twice with the same sample. The second
     /// argument of `read` is true if nothing had to be measured.
-    async fn measure_and_read<T>(&self, targets: Targets, read: impl FnOnce(&Targets, bool) -> T) -> T {
-        guest::refresh(&self.subjects, &targets).await;
+    async fn measure_and_read<T>(
+        &self,
+        targets: Targets,
+        patience: Duration,
+        read: impl FnOnce(&Targets, bool) -> T,
+    ) -> T {
+        guest::refresh(&self.subjects, &targets, patience).await;
         let due: DueSamples = self.sampler.due(&targets, clock::now());
         let (background, sampled) = (due.background, due.background && due.is_empty());
         if !due.is_empty() {
@@ -205,6 +218,26 @@ impl Statistics {
         self.sampler.note_request(&self.subjects, background);
         response
     }
+}
+
+/// Returns the time of the oldest sample of a list that may be sent again; `None` if something is missing. Containers in guests do not
+/// count: a guest that does not answer must not make every list a new one.
+fn oldest<'a>(
+    targets: &Targets,
+    containers: impl Iterator<Item = &'a Arc<ContainerStats>>,
+    pods: impl ExactSizeIterator<Item = u64>,
+    sampled: bool,
+) -> Option<u64> {
+    let guests: HashSet<&ContainerId> = targets
+        .containers
+        .iter()
+        .filter(|container| guest::is_in_guest(container))
+        .map(|container| container.id())
+        .collect();
+    let measured = containers.filter(|stats| !guests.contains(&stats.container.id)).map(|stats| stats.at);
+    let measured: Vec<u64> = measured.collect();
+    let complete = pods.len() == targets.sandboxes.len() && measured.len() + guests.len() == targets.containers.len();
+    measured.into_iter().chain(pods).min().filter(|_| sampled && complete)
 }
 
 fn validity(targets: &Targets, changes: u64, oldest: u64) -> Validity {

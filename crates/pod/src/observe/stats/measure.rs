@@ -31,7 +31,7 @@ pub(super) fn container(
     }
     let status = container.status();
     let writable_layer = subjects.node.images.snapshot_usage(id.as_str());
-    if container.metadata.vm.is_some() {
+    if guest::is_in_guest(container) {
         let (at, cgroup, expensive) = guest::last(container)?;
         let expensive = Arc::new(expensive);
         return Ok(ContainerStats { container: status, at, cgroup, cpu_rate: None, writable_layer, expensive });

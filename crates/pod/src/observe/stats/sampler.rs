@@ -10,16 +10,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::watch;
+use tokio::{runtime::Handle, sync::watch};
 
 use super::{
+    guest,
     known_sample::{FRESH, KnownSample, STALE, is_younger},
     measure,
     network::Interfaces,
     subjects::{Subjects, Targets},
 };
 use crate::{
-    ContainerId, ContainerStats, SandboxId, SandboxSample,
+    ContainerId, ContainerStats, ErrorKind, SandboxId, SandboxSample, clock,
     store::{Container, Sandbox},
 };
 
@@ -106,7 +107,10 @@ impl Sampler {
                 containers: targets
                     .containers
                     .iter()
-                    .filter(|c| old(samples.containers.get(c.id()).map(|known| known.sample.at)))
+                    .filter(|c| {
+                        let at = samples.containers.get(c.id()).map(|known| known.sample.at);
+                        if guest::is_in_guest(c) { guest::is_newer(c, at) } else { old(at) }
+                    })
                     .cloned()
                     .collect(),
                 sandboxes: targets
@@ -150,7 +154,11 @@ impl Sampler {
         pace.requested |= background;
         if !pace.running && background {
             let (shared, subjects) = (Arc::clone(&self.0), Arc::downgrade(subjects));
-            let started = thread::Builder::new().name("pod-stats".into()).spawn(move || run(&shared, &subjects));
+            let runtime = Handle::current();
+            let started = thread::Builder::new().name("pod-stats".into()).spawn(move || {
+                let _entered = runtime.enter();
+                run(&shared, &subjects);
+            });
             match started {
                 Ok(_) => pace.running = true,
                 Err(error) => tracing::warn!("start thread pod-stats: {error}"),
@@ -175,20 +183,24 @@ impl Sampler {
         lock(&self.0.samples).sandboxes.remove(id);
     }
 
-    pub(super) fn container(&self, id: &ContainerId) -> Option<Arc<ContainerStats>> {
-        lock(&self.0.samples).containers.get(id).map(|known| Arc::clone(&known.sample))
-    }
-
     pub(super) fn containers(&self, targets: &[Arc<Container>]) -> Vec<Arc<ContainerStats>> {
         let samples = lock(&self.0.samples);
-        let known = targets.iter().filter(|container| container.is_running());
-        known.filter_map(|c| samples.containers.get(c.id()).map(|known| Arc::clone(&known.sample))).collect()
+        let known = targets.iter().filter(|container| is_reported(container));
+        let now = clock::now();
+        let samples = known.filter_map(|c| Some((c, &samples.containers.get(c.id())?.sample)));
+        let usable = samples.filter(|(c, sample)| !guest::is_in_guest(c) || is_younger(sample.at, STALE, now));
+        usable.map(|(_, sample)| Arc::clone(sample)).collect()
     }
 
     pub(super) fn sandboxes(&self, targets: &[Arc<Sandbox>]) -> Vec<Arc<SandboxSample>> {
         let samples = lock(&self.0.samples);
         targets.iter().filter_map(|s| samples.sandboxes.get(s.id()).map(|known| Arc::clone(&known.sample))).collect()
     }
+}
+
+/// Whether the sample of a container is reported.
+fn is_reported(container: &Container) -> bool {
+    container.is_running() && !guest::is_silent(container)
 }
 
 impl Shared {
@@ -228,6 +240,10 @@ impl Shared {
                 let known = KnownSample { sample: Arc::new(sample), group: None, rate };
                 samples.containers.insert(container.id().clone(), known);
             }
+            // A guest may report again: its rate continues then.
+            Err(error) if error.kind == ErrorKind::Unavailable && guest::is_in_guest(container) => {
+                tracing::debug!("{error}");
+            }
             Err(error) => {
                 tracing::debug!("{error}");
                 lock(&self.samples).containers.remove(container.id());
@@ -265,7 +281,9 @@ impl Shared {
             samples.containers.retain(|id, _| running.contains(id));
             samples.sandboxes.retain(|id, _| ready.contains(id));
         }
-        self.measure(subjects, &Targets { containers, sandboxes });
+        let targets = Targets { containers, sandboxes };
+        guest::refresh_blocking(subjects, &targets);
+        self.measure(subjects, &targets);
     }
 
     /// Waits for the next round. Returns false when the sampler was dropped.
