@@ -49,10 +49,16 @@ impl Error {
     }
 }
 
-/// Returns the beginning of a text without control characters.
+/// Returns the beginning of a text without control characters, which may be all that it begins with.
 pub(crate) fn printable(text: &str) -> String {
-    let text = &text[..text.floor_char_boundary(TEXT_MAX)];
-    text.chars().filter(|character| !character.is_control()).collect()
+    let mut printable = String::new();
+    for character in text.chars().filter(|character| !character.is_control()) {
+        if printable.len() + character.len_utf8() > TEXT_MAX {
+            break;
+        }
+        printable.push(character);
+    }
+    printable
 }
 
 #[cfg(test)]
@@ -61,8 +67,12 @@ mod tests {
 
     #[test]
     fn texts_are_bounded_and_printable() {
-        let error = Error::new(ErrorKind::Gone, "connect to VMM", format!("a\nb\x1b{}", "é".repeat(TEXT_MAX)));
-        assert!(error.cause.starts_with("abé") && error.cause.len() <= TEXT_MAX);
+        let error = Error::new(
+            ErrorKind::Gone,
+            "connect to VMM",
+            format!("{}a\nb{}", "\x1b".repeat(TEXT_MAX), "é".repeat(TEXT_MAX)),
+        );
+        assert!(error.cause.starts_with("abé") && error.cause.len() > TEXT_MAX / 2 && error.cause.len() <= TEXT_MAX);
         assert!(error.during("start pod web").to_string().starts_with("start pod web: connect to VMM: abé"));
     }
 }

@@ -1,5 +1,7 @@
 use agent_api::{Failure, FailureKind};
 
+use crate::error::printable;
+
 /// Class of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -50,8 +52,6 @@ impl Error {
     }
 
     pub(super) fn refused(operation: impl Into<String>, failure: Failure) -> Self {
-        /// Most bytes of a message of a guest.
-        const MESSAGE_MAX: usize = 1024;
         let kind = match failure.kind {
             FailureKind::NotFound => ErrorKind::NotFound,
             FailureKind::Exists => ErrorKind::Exists,
@@ -62,9 +62,6 @@ impl Error {
             FailureKind::Unreachable => ErrorKind::Unreachable,
             FailureKind::System => ErrorKind::Refused,
         };
-        let mut message = failure.message;
-        message.truncate(message.floor_char_boundary(MESSAGE_MAX));
-        message.retain(|c| !c.is_control());
-        Self::new(kind, operation, message)
+        Self::new(kind, operation, printable(&failure.message))
     }
 }
