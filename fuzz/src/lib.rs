@@ -10,21 +10,30 @@
 //! dns.rs          bytes → a query of DNS: refused, or answered within 512 bytes
 //! spdy.rs         bytes → frames: bounded and deterministic
 //! websocket.rs    bytes → data of channels: independent of how the bytes are split
+//! answers.rs      bytes of an agent → its introduction, answers to requests: errors are bounded and printable
+//! calls.rs        bytes of the daemon → calls to the agent: independent of how the bytes are split; serialising loses nothing
+//! qmp.rs          lines → what the driver of QEMU receives: errors are bounded and printable
 //! reference.rs    a simple evaluation of seccomp profiles
 //! bpf.rs          the kernel's check of a filter, and an interpreter
 //! ```
 
 #![forbid(unsafe_code)]
 
+mod answers;
 mod bpf;
+mod calls;
 mod dns;
+mod qmp;
 mod reference;
 mod seccomp;
 mod spdy;
 mod spec;
 mod websocket;
 
+pub use answers::answers;
+pub use calls::calls;
 pub use dns::dns;
+pub use qmp::qmp;
 pub use seccomp::seccomp;
 pub use spdy::spdy;
 pub use spec::spec;

@@ -92,3 +92,18 @@ fn websocket() {
 fn dns() {
     replay("dns", fuzz::dns);
 }
+
+#[test]
+fn answers() {
+    replay("answers", fuzz::answers);
+}
+
+#[test]
+fn calls() {
+    replay("calls", fuzz::calls);
+}
+
+#[test]
+fn qmp() {
+    replay("qmp", fuzz::qmp);
+}

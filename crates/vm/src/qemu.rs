@@ -48,7 +48,14 @@ impl Qemu {
     /// # Errors
     /// `Gone` if no QEMU serves the socket, `Timeout`, also if it serves another client, and those of QEMU.
     pub async fn connect(socket: &Path, timeout: Duration) -> Result<Self, Error> {
-        let qmp = Qmp::connect(socket, timeout).await?;
+        Self::recover(Qmp::connect(socket, timeout).await?).await
+    }
+
+    /// Uses a connection to QEMU, and recovers its ports.
+    ///
+    /// # Errors
+    /// Those of QEMU.
+    pub async fn recover(qmp: Qmp) -> Result<Self, Error> {
         let recover = |error: Error| error.during("recover the ports of QEMU");
         let ports = Ports::recover(&qmp).await.map_err(recover)?;
         let qemu = Self { qmp, ports, descriptor_sets: tokio::sync::Mutex::default() };

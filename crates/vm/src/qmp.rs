@@ -92,8 +92,12 @@ impl Qmp {
         tokio::time::timeout(timeout, connected).await.map_err(expired)?
     }
 
-    /// Receives the greeting and leaves the negotiation of capabilities.
-    async fn negotiate(socket: UnixStream, timeout: Duration) -> Result<Self, Error> {
+    /// Uses a connected socket: receives the greeting and leaves the negotiation of capabilities. `timeout` is the time limit
+    /// of each command; the greeting is waited for without a limit.
+    ///
+    /// # Errors
+    /// Those of [`Qmp::connect`].
+    pub async fn negotiate(socket: UnixStream, timeout: Duration) -> Result<Self, Error> {
         let failed = |failure: Failure| Error::new(failure.kind, "read the greeting", failure.cause);
         let mut reader = LineReader::default();
         let line = reader.next(&socket).await.map_err(|error| failed(Failure::read(&error)))?;
