@@ -25,6 +25,8 @@ mod exec;
 mod failure;
 mod forward;
 mod forwards;
+#[cfg(feature = "hostile")]
+mod hostile;
 mod modules;
 mod network;
 mod poll;
@@ -45,13 +47,22 @@ fn main() -> ExitCode {
         eprintln!("pinion-agent {}: it is the first process of a guest, and is not started by people", VERSION);
         return ExitCode::from(2);
     }
-    let outcome = boot::prepare().and_then(|()| agent::Agent::new()).and_then(agent::Agent::run);
+    let outcome = boot::prepare().and_then(|()| serve());
     if let Err(error) = outcome {
         // The console is the log of the virtual machine, and the end of this process its end.
         eprintln!("pinion-agent: {error}");
     }
     boot::power_off();
     ExitCode::FAILURE
+}
+
+/// Serves the daemon until a request ends it.
+fn serve() -> io::Result<()> {
+    #[cfg(feature = "hostile")]
+    if hostile::is_requested() {
+        return hostile::run();
+    }
+    agent::Agent::new()?.run()
 }
 
 /// Version of the agent.
