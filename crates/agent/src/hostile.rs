@@ -48,11 +48,13 @@ enum Mode {
     LongFailure,
     /// Reports an impossible exit of each process at once, and again and again.
     EarlyExits,
+    /// Writes without end to the console, which is the log of the virtual machine monitor.
+    Console,
     /// Writes without end into the streams of a container, which never exits.
     Flood,
 }
 
-const MODES: [(&str, Mode); 13] = [
+const MODES: [(&str, Mode); 14] = [
     ("silent", Mode::Silent),
     ("panic", Mode::Panic),
     ("garbage", Mode::Garbage),
@@ -65,6 +67,7 @@ const MODES: [(&str, Mode); 13] = [
     ("wrong-creation", Mode::WrongCreation),
     ("long-failure", Mode::LongFailure),
     ("early-exits", Mode::EarlyExits),
+    ("console", Mode::Console),
     ("flood", Mode::Flood),
 ];
 
@@ -76,6 +79,9 @@ pub(crate) fn run() -> io::Result<()> {
     let name = fs::read_to_string(MODE).map_err(during(format_args!("read {MODE}")))?;
     let mode = MODES.iter().find(|(mode, _)| *mode == name.trim()).map(|(_, mode)| *mode);
     let mode = mode.ok_or_else(|| io::Error::other(format!("{MODE} names no attack: {name:?}")))?;
+    if mode == Mode::Console {
+        thread::Builder::new().spawn(|| report(&flood(&mut io::stdout(), &b"attack\n".repeat(512))))?;
+    }
     let mut ports = Ports::new()?;
     loop {
         for port in ports.new_connections() {
@@ -161,7 +167,7 @@ fn answer(id: u64, result: Result<Reply, Failure>) -> io::Result<Vec<u8>> {
 }
 
 /// Writes the same bytes until the other end is closed.
-fn flood(port: &mut File, bytes: &[u8]) -> io::Result<()> {
+fn flood(port: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     loop {
         port.write_all(bytes)?;
     }

@@ -44,7 +44,9 @@ const AT_BOOT: [(&str, &str); 9] = [
 ];
 
 /// Attacks of guests whose pod is ready.
-const LATER: [&str; 4] = ["wrong-creation", "long-failure", "early-exits", "flood"];
+const LATER: [&str; 5] = ["wrong-creation", "long-failure", "early-exits", "console", "flood"];
+/// Maximum size of the log of a virtual machine monitor, in bytes: it is on a tmpfs of the node.
+const CONSOLE_MAX: u64 = 64 << 10;
 
 /// Makes an image for an attack: that of `source` with a further archive, which the kernel unpacks, too.
 fn make_image(source: &Path, target: &Path, attack: &str) {
@@ -237,6 +239,7 @@ fn a_guest_that_attacks_later_harms_only_its_pod() {
                 "wrong-creation" => assert_error(&created, "the agent in the guest answered something else"),
                 "long-failure" => assert_error(&created, "in the guest: refused"),
                 "early-exits" => exits_early(&node, &created.ok()),
+                "console" => floods_console(&node, &pod_id, &created.ok()),
                 _ => floods(&node, &created.ok(), begin),
             }
             let growth = memory(&node).saturating_sub(begin);
@@ -260,6 +263,18 @@ fn exits_early(node: &Node, id: &str) {
     assert!((0..256).contains(&code), "{status}");
     let finished = status["finishedAt"].as_str().expect("a time");
     assert!(finished.starts_with("20") && finished >= status["createdAt"].as_str().expect("a time"), "{status}");
+}
+
+/// The console is bounded, and does not delay a request that the guest answers.
+fn floods_console(node: &Node, pod_id: &str, id: &str) {
+    crictl(node, &["start", id]).ok();
+    let log = format!("/run/pinion/sandbox/{pod_id}/vm/hypervisor.log");
+    let mut sizes = Vec::new();
+    wait_until("the console was filled and replaced", || {
+        sizes.push(node.run("stat", &["-c", "%s", &log]).stdout.trim().parse::<u64>().unwrap_or_default());
+        assert!(sizes.iter().all(|size| *size <= CONSOLE_MAX), "{sizes:?}");
+        sizes.windows(2).any(|pair| pair[1] < pair[0])
+    });
 }
 
 /// Output without end fills the log of the container, and nothing else.
