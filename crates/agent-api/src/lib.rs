@@ -29,8 +29,8 @@ mod network;
 
 pub use frame::{Decoder, FRAME_MAX, FrameError, encode};
 pub use message::{
-    Answer, Call, Configuration, CreateContainer, Exec, Exit, Failure, FailureKind, Hello, ProcessId, ProcessState,
-    Reply, Request, Statistics, Status, Streams,
+    Answer, Call, Capacity, Configuration, CreateContainer, Exec, Exit, Failure, FailureKind, Hello, ProcessId,
+    ProcessState, Reply, Request, Statistics, Status, Streams,
 };
 pub use network::{Interface, Neighbor, Network, Route};
 

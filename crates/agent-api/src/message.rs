@@ -195,6 +195,8 @@ pub enum Request {
         /// The virtio-serial port that becomes the connection.
         stream: String,
     },
+    /// Sets the processors and the memory online that were added since the boot. Answered by `Capacity`.
+    Online,
     /// Writes everything to the file systems and powers the guest off. Not answered.
     Shutdown,
 }
@@ -211,6 +213,17 @@ pub enum Reply {
     Exited(Exit),
     /// The usage of a container.
     Statistics(Statistics),
+    /// What the guest has online.
+    Capacity(Capacity),
+}
+
+/// What the guest has online.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capacity {
+    /// Number of processors.
+    pub cpus: u32,
+    /// Memory in addition to that of the boot, in bytes.
+    pub added_memory: u64,
 }
 
 /// Status of a process.

@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use syscall::signal_fd::SignalFd;
 
 use crate::{
+    capacity,
     connection::{Caller, Connection},
     during,
     forward::Forward,
@@ -33,6 +34,8 @@ pub(crate) struct ParkedCall {
 /// The agent.
 pub(crate) struct Agent {
     pub(crate) trees: Hierarchies,
+    /// Memory of the guest before any was added, in bytes.
+    pub(crate) boot_memory: u64,
     pub(crate) ports: Ports,
     pub(crate) signals: SignalFd,
     /// By number, in the order in which they began.
@@ -55,6 +58,7 @@ impl Agent {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             trees: Hierarchies::open().map_err(io::Error::other)?,
+            boot_memory: capacity::memory(),
             ports: Ports::new()?,
             signals: SignalFd::block(&[Signal::CHILD.as_raw()]).map_err(during("block signals"))?,
             connections: BTreeMap::new(),

@@ -15,6 +15,7 @@
 
 mod agent;
 mod boot;
+mod capacity;
 mod clock;
 mod configure;
 mod connection;

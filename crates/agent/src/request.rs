@@ -10,7 +10,7 @@ use rustix::{
 
 use crate::{
     agent::{Agent, ParkedCall},
-    clock,
+    capacity, clock,
     connection::Caller,
     create::OpenPorts,
     failure::{state, system, unknown},
@@ -58,6 +58,7 @@ impl Agent {
             Request::Statistics { container } => {
                 self.statistics(&container).map(|usage| Some(Reply::Statistics(usage)))
             }
+            Request::Online => capacity::online(self.boot_memory).map(|capacity| Some(Reply::Capacity(capacity))),
             Request::Shutdown => {
                 self.should_end = true;
                 Ok(None)
@@ -147,6 +148,7 @@ impl Agent {
             return Err(state("update", &process.id, "it has exited"));
         }
         let failed = |error: cgroup::Error| system(format_args!("update container {container}"), error);
+        check_memory(process, resources)?;
         let limits = cgroup::Limits::from_spec(resources).map_err(failed)?;
         process.group().update(&limits).map_err(failed)
     }
@@ -181,6 +183,24 @@ impl Agent {
             cpu_throttled_ns: stats.cpu_throttled_ns,
             oom_kills: process.group().oom_kills(),
         })
+    }
+}
+
+/// Refuses a memory limit below the usage: the kernel would kill processes of the container.
+fn check_memory(process: &Process, resources: &oci::Resources) -> Outcome<()> {
+    let limit = resources.memory.as_ref().and_then(|memory| memory.limit).filter(|limit| *limit > 0);
+    let Some(limit) = limit else { return Ok(()) };
+    let stats = process.group().stats().map_err(|error| system("read the memory usage", error))?;
+    match stats.memory_working_set <= limit.unsigned_abs() {
+        true => Ok(()),
+        false => {
+            let used = stats.memory_working_set;
+            let cause = format!(
+                "the memory limit {limit} is below the {used} bytes that are in use and cannot be reclaimed; nothing was \
+                 changed"
+            );
+            Err(state("update", &process.id, &cause))
+        }
     }
 }
 

@@ -27,7 +27,9 @@ mod devices;
 mod driver;
 mod ports;
 
-pub use command_line::{Accelerator, Configuration, DEFAULT_PORTS, PORTS_MAX, SOCKET, command_line};
+pub use command_line::{
+    Accelerator, CPUS_MAX, Configuration, DEFAULT_PORTS, MEMORY_BLOCK, PORTS_MAX, SOCKET, command_line,
+};
 use ports::Ports;
 
 /// Pause until QEMU is queried again.

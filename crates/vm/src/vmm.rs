@@ -39,6 +39,17 @@ pub struct Memory {
     pub pluggable: u64,
 }
 
+/// Processors of a virtual machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cpus {
+    /// What it booted with.
+    pub boot: u32,
+    /// What it has, whether the guest has set them online or not.
+    pub present: u32,
+    /// What it can have at most.
+    pub max: u32,
+}
+
 /// A tap device that becomes a network interface of the guest.
 #[derive(Debug)]
 pub struct Tap {
@@ -155,6 +166,12 @@ pub trait Vmm: Send + Sync {
     /// # Errors
     /// `Invalid` if there cannot be so many, and those of the virtual machine monitor.
     fn plug_cpus(&self, count: u32) -> impl Future<Output = Result<u32, Error>> + Send;
+
+    /// Returns the numbers of processors.
+    ///
+    /// # Errors
+    /// Those of the virtual machine monitor.
+    fn cpus(&self) -> impl Future<Output = Result<Cpus, Error>> + Send;
 
     /// Whether the virtual machine monitor closed the connection.
     fn is_gone(&self) -> bool;

@@ -24,7 +24,7 @@ use vm::{
     ErrorKind,
     qemu::{Accelerator, Configuration, DEFAULT_PORTS, Qemu, SOCKET, command_line},
     qmp::EventKind,
-    vmm::{Memory, Status, Tap, Vmm},
+    vmm::{Cpus, Memory, Status, Tap, Vmm},
 };
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -310,7 +310,9 @@ async fn memory_and_processors_are_plugged() {
         let error = machine.qemu.plug_memory(size).await.expect_err("too much");
         assert!(matches!(error.kind, ErrorKind::Refused { .. }), "{error}");
     }
+    assert_eq!(machine.qemu.cpus().await, Ok(Cpus { boot: 1, present: 1, max: 2 }));
     assert_eq!(machine.qemu.plug_cpus(2).await, Ok(2));
+    assert_eq!(machine.qemu.cpus().await, Ok(Cpus { boot: 1, present: 2, max: 2 }));
     assert_eq!(machine.qemu.plug_cpus(1).await, Ok(2));
     assert_eq!(machine.qemu.plug_cpus(3).await.expect_err("too many").kind, ErrorKind::Invalid);
 }

@@ -1,6 +1,8 @@
 //! The requests, one function each.
 
-use agent_api::{Configuration, CreateContainer, Exec, Exit, ProcessId, ProcessState, Reply, Request, Statistics};
+use agent_api::{
+    Capacity, Configuration, CreateContainer, Exec, Exit, ProcessId, ProcessState, Reply, Request, Statistics,
+};
 
 use super::{Error, ErrorKind, Guest};
 
@@ -123,6 +125,15 @@ impl Guest {
     pub async fn forward(&self, port: u16, stream: &str) -> Result<(), Error> {
         let operation = format!("connect to port {port} of the guest");
         self.request_done(operation, Request::Forward { port, stream: stream.to_owned() }).await
+    }
+
+    /// Sets the processors and the memory online that were added, and returns what the guest has.
+    pub async fn online(&self) -> Result<Capacity, Error> {
+        let operation = "set processors and memory of the guest online".to_owned();
+        match self.request(operation.clone(), Request::Online).await? {
+            Reply::Capacity(capacity) => Ok(capacity),
+            _ => Err(unexpected(operation)),
+        }
     }
 
     /// Has the guest power itself off. Returns when the connection has closed.

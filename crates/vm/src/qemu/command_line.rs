@@ -6,8 +6,10 @@ use crate::error::{Error, ErrorKind};
 pub(super) const SERIAL: &str = "serial";
 /// Id of the device whose memory can be plugged.
 pub(super) const PLUGGABLE_MEMORY: &str = "memory";
-/// What memory is plugged in multiples of.
-pub(super) const MEMORY_BLOCK: u64 = 2 << 20;
+/// What memory is plugged in multiples of, and the size of memory a multiple of, in bytes.
+pub const MEMORY_BLOCK: u64 = 2 << 20;
+/// Most processors of QEMU's machine `pc`.
+pub const CPUS_MAX: u32 = 255;
 /// Most ports of QEMU, including port 0, which is not used.
 pub const PORTS_MAX: u32 = 511;
 /// Default for the number of ports. Measured with QEMU 7.2 and Linux 6.1: the boot takes equally long with 31 and 511; QEMU
@@ -124,6 +126,10 @@ fn kernel_command_line(configuration: &Configuration) -> String {
     // A panic reboots at once, which ends QEMU. Checks of timers and of the clock take time, and fail when the host is busy.
     let mut parameters = vec!["console=ttyS0", "quiet", "panic=-1", "reboot=t", "tsc=reliable", "no_timer_check"];
     parameters.extend(["noreplace-smp", "random.trust_cpu=on"]);
+    // Memory that is plugged is used at once, and most of it only for what can be moved, so that it can be given back.
+    parameters.extend(["memhp_default_state=online", "memory_hotplug.online_policy=auto-movable"]);
+    // Where memory is plugged, Linux reserves 64 MiB for devices that cannot reach all of it. There are no such devices.
+    parameters.push("swiotlb=noforce");
     if configuration.accelerator == Accelerator::Tcg {
         // No instruction is executed speculatively.
         parameters.push("mitigations=off");
@@ -140,8 +146,8 @@ fn validate(configuration: &Configuration) -> Result<(), Error> {
         format!("kernel parameter {parameter:?} is not a word of ASCII characters")
     } else if memory == 0 || memory_max < memory || [memory, memory_max].iter().any(|size| size % MEMORY_BLOCK != 0) {
         format!("memory of {memory} to {memory_max} bytes; they must be multiples of {MEMORY_BLOCK}")
-    } else if cpus == 0 || cpus_max < cpus {
-        format!("{cpus} to {cpus_max} processors")
+    } else if cpus == 0 || cpus_max < cpus || cpus_max > CPUS_MAX {
+        format!("{cpus} to {cpus_max} processors; at most {CPUS_MAX} are possible")
     } else if !(2..=PORTS_MAX).contains(&ports) {
         format!("{ports} ports; 2 to {PORTS_MAX} are possible")
     } else {
@@ -220,12 +226,13 @@ mod tests {
 
     #[test]
     fn contradictions_and_words_that_are_several_are_refused() {
-        let changes: [fn(&mut Configuration); 7] = [
+        let changes: [fn(&mut Configuration); 8] = [
             |configuration| configuration.kernel_parameters = vec!["a b".to_owned()],
             |configuration| configuration.kernel_parameters = vec![String::new()],
             |configuration| configuration.memory_max = configuration.memory - MEMORY_BLOCK,
             |configuration| configuration.memory += 1,
             |configuration| configuration.cpus = 5,
+            |configuration| configuration.cpus_max = CPUS_MAX + 1,
             |configuration| configuration.ports = PORTS_MAX + 1,
             |configuration| configuration.sockets = "/run/a\nb".into(),
         ];

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    vmm::{Memory, Tap},
+    vmm::{Cpus, Memory, Tap},
 };
 
 /// Most queues of a tap.
@@ -117,6 +117,19 @@ impl Qemu {
         }))
     }
 
+    pub(super) async fn cpu_counts(&self) -> Result<Cpus, Error> {
+        let slots: Vec<CpuSlot> = self.query("query-hotpluggable-cpus", json!({})).await?;
+        let count = |is_counted: &dyn Fn(&str) -> bool| {
+            let paths = slots.iter().filter_map(|slot| slot.qom_path.as_deref());
+            u32::try_from(paths.filter(|path| is_counted(path)).count()).unwrap_or(u32::MAX)
+        };
+        Ok(Cpus {
+            boot: count(&|path| !path.starts_with(PLUGGED)),
+            present: count(&|_| true),
+            max: u32::try_from(slots.len()).unwrap_or(u32::MAX),
+        })
+    }
+
     pub(super) async fn add_cpus(&self, count: u32) -> Result<u32, Error> {
         let slots: Vec<CpuSlot> = self.query("query-hotpluggable-cpus", json!({})).await?;
         let (present, free): (Vec<_>, Vec<_>) = slots.into_iter().partition(|slot| slot.qom_path.is_some());
@@ -137,6 +150,9 @@ impl Qemu {
         Ok(present)
     }
 }
+
+/// Beginning of the path of a device that was plugged.
+const PLUGGED: &str = "/machine/peripheral/";
 
 /// A possible processor.
 #[derive(Deserialize)]

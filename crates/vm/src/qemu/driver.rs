@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{Qemu, ports::Backend};
 use crate::{
     error::Error,
-    vmm::{Memory, Status, Tap, Vmm},
+    vmm::{Cpus, Memory, Status, Tap, Vmm},
 };
 
 impl Vmm for Qemu {
@@ -77,6 +77,10 @@ impl Vmm for Qemu {
     async fn plug_cpus(&self, count: u32) -> Result<u32, Error> {
         let operation = || format!("plug processors up to {count}");
         self.add_cpus(count).await.map_err(|error| error.during(operation()))
+    }
+
+    async fn cpus(&self) -> Result<Cpus, Error> {
+        self.cpu_counts().await
     }
 
     fn is_gone(&self) -> bool {
