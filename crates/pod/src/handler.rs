@@ -168,10 +168,14 @@ pub struct VmHandler {
     pub file_server: PathBuf,
     /// Directory of the image that guests boot. `None`: `vm` in the data directory.
     pub image: Option<PathBuf>,
-    /// Memory of a guest, in bytes.
+    /// Memory that a guest boots with, in bytes, for its kernel, the agent and containers without a limit.
     pub memory: u64,
-    /// Processors of a guest.
+    /// Memory that a guest can have, in bytes. `None`: that of the node.
+    pub memory_max: Option<u64>,
+    /// Processors that a guest boots with.
     pub cpus: u32,
+    /// Processors that a guest can have. `None`: those of the node, but not so many that they take much of `memory`.
+    pub cpus_max: Option<u32>,
     /// Whether guests are emulated in software where KVM cannot run them.
     pub allow_emulation: bool,
     /// How long the agent in a guest may take to answer.

@@ -3,6 +3,7 @@
 pub(crate) mod cgroup_names;
 mod cgroups;
 mod filters;
+mod guest_size;
 mod handlers;
 mod host_files;
 mod hypervisor;
@@ -24,6 +25,7 @@ use crate::{CgroupDriver, Config, Error, ReloadableConfig};
 
 pub(crate) use cgroups::driver;
 pub(crate) use filters::Filters;
+pub(crate) use guest_size::{Bounds, Demand, Target};
 pub(crate) use handlers::{Handler, Handlers, PATH, find_shim};
 pub use handlers::{HandlerInfo, HandlerKind};
 pub(crate) use host_files::HostFiles;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use image::Image;
 use tracing::{Instrument, debug_span};
 
-use super::{prepare::image_volume, remove};
+use super::{prepare::image_volume, remove, vm};
 use crate::{
     ContainerConfig, ContainerId, Error, ErrorKind,
     namespaces::has_lost_init,
@@ -133,6 +133,7 @@ async fn create_or_retry(
     if !sandbox.is_ready() {
         return Err(Error::state(format!("the pod is not ready: {}", sandbox.record().stage)));
     }
+    vm::check_size(parts, sandbox, &config.resources)?;
     let image = parts.node.images.find(&config.image)?;
     let image = image.ok_or_else(|| {
         Error::new(ErrorKind::NotFound, format!("image {:?} is not present on this node; pull it first", config.image))

@@ -18,6 +18,7 @@ mod guest_spec;
 mod mounts;
 mod ports;
 mod requests;
+mod size;
 mod watch;
 
 use crate::{Error, ErrorKind};
@@ -29,6 +30,7 @@ pub(crate) use forward::forward;
 pub(crate) use mounts::prepare_shared;
 pub(crate) use ports::{PortPipes, drain, remove_ports};
 pub(crate) use requests::{connection_of, kill, kill_exec, resize, start, update};
+pub(crate) use size::{Change, check as check_size, grow, is_vm, shrink};
 pub(crate) use watch::watch;
 
 /// Directory, in the containers of the virtual machine's processes, with their sockets.

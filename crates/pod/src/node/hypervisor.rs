@@ -6,12 +6,24 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use vm::{guest_image, qemu::Accelerator};
+use vm::{
+    guest_image,
+    qemu::{Accelerator, CPUS_MAX},
+};
 
+use super::guest_size::{BLOCK, Bounds};
 use crate::{Error, VmHandler, store::ContainerVm};
 
 /// The device of the kernel's hypervisor.
 pub(crate) const KVM: &str = "/dev/kvm";
+
+/// Least memory for each processor that a guest may get, in bytes: its kernel reserves 280 KiB of the memory that it boots with
+/// for each of them (measured with Linux 6.1).
+const MEMORY_PER_CPU: u64 = 4 << 20;
+
+/// Most memory that a guest can have by default, in bytes: the address space of every processor, and of those that are emulated,
+/// has room for it.
+const MEMORY_MAX: u64 = 512 << 30;
 
 /// A handler whose pods are virtual machines.
 pub(crate) struct Hypervisor {
@@ -76,9 +88,96 @@ impl Hypervisor {
         self.handler.allow_emulation
     }
 
+    /// Returns what guests boot with, and what they can have. Blocks.
+    pub(crate) fn bounds(&self) -> Bounds {
+        let VmHandler { memory, memory_max, cpus, cpus_max, .. } = self.handler;
+        let memory_max = memory_max.unwrap_or_else(|| node_memory().min(MEMORY_MAX));
+        let cpus_max = cpus_max.unwrap_or_else(|| {
+            let affordable = u32::try_from(memory / MEMORY_PER_CPU).unwrap_or(u32::MAX);
+            node_cpus().min(affordable).min(CPUS_MAX)
+        });
+        let pluggable = memory_max.saturating_sub(memory) / BLOCK * BLOCK;
+        Bounds { memory, pluggable, cpus, cpus_max: cpus_max.max(cpus) }
+    }
+
     /// Returns what is on record about a container in a virtual machine.
     pub(crate) fn container_vm(&self) -> ContainerVm {
         let timeout = u32::try_from(self.handler.timeout.as_secs()).unwrap_or(u32::MAX);
         ContainerVm { handler: self.handler.name.clone(), timeout }
+    }
+}
+
+/// Returns the memory of the node in bytes.
+fn node_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(u64::from(info.mem_unit))
+}
+
+/// Returns the number of processors of the node that are online. This process may use fewer.
+fn node_cpus() -> u32 {
+    std::fs::read_to_string("/sys/devices/system/cpu/online").map_or(1, |list| count_cpus(&list))
+}
+
+/// Counts the processors of a list such as `0-3,8`.
+fn count_cpus(list: &str) -> u32 {
+    let count = |range: &str| -> Option<u32> {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        last.parse::<u32>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1)
+    };
+    list.trim().split(',').filter_map(count).fold(0, u32::saturating_add).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn bounds(change: impl FnOnce(&mut VmHandler)) -> Bounds {
+        let mut handler = VmHandler {
+            name: "vm".to_owned(),
+            hypervisor: PathBuf::new(),
+            file_server: PathBuf::new(),
+            image: None,
+            memory: 256 * MIB,
+            memory_max: None,
+            cpus: 1,
+            cpus_max: None,
+            allow_emulation: true,
+            boot_timeout: Duration::ZERO,
+            timeout: Duration::ZERO,
+        };
+        change(&mut handler);
+        Hypervisor::new(handler, Path::new("/data")).bounds()
+    }
+
+    #[test]
+    fn guests_can_have_what_the_node_has_or_the_handler_allows() {
+        let default = bounds(|_| {});
+        let total = default.memory + default.pluggable;
+        assert!(
+            total <= node_memory() && total + BLOCK > node_memory() && default.pluggable % BLOCK == 0,
+            "{default:?}"
+        );
+        assert_eq!(default.cpus_max, node_cpus().min(64), "64 take 18 MiB of 256");
+        let bounds = |memory_max, cpus, cpus_max| {
+            let bounds =
+                bounds(|handler| (handler.memory_max, handler.cpus, handler.cpus_max) = (memory_max, cpus, cpus_max));
+            (bounds.pluggable / MIB, bounds.cpus_max)
+        };
+        assert_eq!(bounds(Some(256 * MIB), 1, Some(1)), (0, 1));
+        assert_eq!(bounds(Some(1000 * MIB), 2, Some(200)), (640, 200), "whole blocks");
+        assert_eq!(bounds(Some(1), 255, None), (0, 255), "never less than at boot");
+    }
+
+    #[test]
+    fn processors_are_counted() {
+        for (list, count) in
+            [("0\n", 1), ("0-3\n", 4), ("0-3,8,10-11\n", 7), ("", 1), ("3-1,x", 1), ("0-4294967295", 1)]
+        {
+            assert_eq!(count_cpus(list), count, "{list:?}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, PidMode, RuntimeFacts, RuntimeFeatures, SandboxConfig, SharedMode,
-    node::{Handler, Hypervisor, Node},
+    node::{Demand, Handler, Hypervisor, Node},
     parts::Parts,
 };
 
@@ -46,7 +46,31 @@ fn check_vm(hypervisor: &Hypervisor, config: &SandboxConfig) -> Result<(), Error
              RuntimeClass"
         )));
     }
-    offload::in_place(|| hypervisor.check()).map_err(|error| error.during(format_args!("runtime handler {name:?}")))
+    let checked = offload::in_place(|| {
+        hypervisor.check()?;
+        hypervisor.bounds().target(Demand::new(config.resources.as_ref(), &[]))
+    });
+    checked.map_err(|error| error.during(format_args!("runtime handler {name:?}")))?;
+    warn_of_overhead(hypervisor, config);
+    Ok(())
+}
+
+/// Logs a warning if the limit of a pod does not include what its virtual machine needs: the kernel of the node could kill it.
+fn warn_of_overhead(hypervisor: &Hypervisor, config: &SandboxConfig) {
+    let limit =
+        |resources: &Option<oci::Resources>| resources.as_ref()?.memory.as_ref()?.limit.filter(|limit| *limit > 0);
+    let overhead = limit(&config.overhead).unwrap_or(0).unsigned_abs();
+    let memory = hypervisor.handler.memory;
+    if limit(&config.resources).is_some() && overhead < memory {
+        tracing::warn!(
+            pod = config.name.name,
+            namespace = config.name.namespace,
+            overhead,
+            memory,
+            "the memory limit of the pod does not include that of its virtual machine; set overhead.podFixed.memory of its \
+             RuntimeClass"
+        );
+    }
 }
 
 /// Returns why a runtime cannot run the containers of a pod by itself: those of gVisor are in a sandbox.

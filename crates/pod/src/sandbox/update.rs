@@ -10,6 +10,7 @@ use nri::Event;
 
 use crate::{
     Error,
+    container::vm,
     error::failed,
     node::pod_limits,
     operation::{blocking, to_completion},
@@ -50,6 +51,10 @@ async fn update_locked(
     let overhead = overhead.or_else(|| record.overhead.clone()).or_else(|| config.overhead.clone());
     plugins::update_pod(parts, sandbox, overhead.as_ref(), resources.as_ref()).await?;
     let limits = pod_limits(resources.as_ref(), overhead.as_ref())?;
+    let is_vm = vm::is_vm(parts, sandbox);
+    if is_vm {
+        vm::grow(parts, sandbox, vm::Change::Pod(resources.as_ref())).await?;
+    }
     if let (None, Some((limits, whole))) = (&config.cgroup_parent, limits) {
         let (task_parts, path) = (Arc::clone(parts), parts.node.cgroup_of(sandbox));
         blocking(move || {
@@ -66,6 +71,9 @@ async fn update_locked(
         .await?;
     }
     parts.registry.update_sandbox(sandbox, |record| (record.resources, record.overhead) = (resources, overhead))?;
+    if is_vm {
+        vm::shrink(parts, sandbox, vm::Change::None).await;
+    }
     plugins::pod_event(parts, Event::PostUpdatePodSandbox, sandbox).await;
     Ok(())
 }

@@ -238,15 +238,16 @@ impl Boot<'_> {
     fn monitor(&self, image: &Image, sockets: &Path, user: u32) -> Result<ContainerConfig, Error> {
         let handler = &self.hypervisor.handler;
         let name = |path: PathBuf| Path::new(IMAGE).join(path.file_name().unwrap_or_default());
+        let bounds = offload::in_place(|| self.hypervisor.bounds());
         let command = qemu::command_line(&qemu::Configuration {
             program: handler.hypervisor.clone(),
             kernel: name(image.kernel()),
             initramfs: name(image.initramfs()),
             kernel_parameters: Vec::new(),
-            memory: handler.memory,
-            memory_max: handler.memory,
-            cpus: handler.cpus,
-            cpus_max: handler.cpus,
+            memory: bounds.memory,
+            memory_max: bounds.memory + bounds.pluggable,
+            cpus: bounds.cpus,
+            cpus_max: bounds.cpus_max,
             accelerator: self.accelerator,
             sockets: SOCKETS.into(),
             ports: qemu::DEFAULT_PORTS,

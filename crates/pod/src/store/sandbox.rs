@@ -54,6 +54,8 @@ pub(crate) struct Sandbox {
     pub(crate) vm: tokio::sync::Mutex<Option<Arc<VmConnection>>>,
     /// Names of the ports of its virtual machine that carry forwarded connections of this process.
     forwards: Mutex<BTreeSet<String>>,
+    /// Held while the size of its virtual machine is changed.
+    pub(crate) vm_size: tokio::sync::Mutex<()>,
     /// Held while its sandbox container is created and started.
     pub(crate) sandbox_container: tokio::sync::Mutex<()>,
     /// Permits for programs that create its containers.
@@ -77,6 +79,7 @@ impl Sandbox {
             shims: tokio::sync::Mutex::default(),
             vm: tokio::sync::Mutex::default(),
             forwards: Mutex::default(),
+            vm_size: tokio::sync::Mutex::default(),
             sandbox_container: tokio::sync::Mutex::default(),
             programs: PodPrograms::default(),
             compilations: PodCompilations::default(),

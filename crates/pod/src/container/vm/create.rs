@@ -10,6 +10,7 @@ use super::{
     connection, from_guest, guest_spec,
     mounts::attach,
     ports::{PortPipes, remove_ports},
+    size::{Change, grow},
     watch,
 };
 use crate::{
@@ -30,6 +31,8 @@ pub(crate) async fn create(
     (send, keep): (Attachments, Attachments),
 ) -> Result<CreateOutcome, Error> {
     let (mounts, streams) = split(send);
+    grow(parts, sandbox, Change::None).await?;
+    failpoint::reach("vm.grown");
     let connection = connection(parts, sandbox).await?;
     let granted = capabilities(container.config(), &parts.node.config.defaults)?;
     let seccomp = parts.node.filters.profile(&container.config().security, &granted)?;

@@ -11,6 +11,7 @@ use super::{
     mounts::detach,
     ports::{drain, remove_ports},
     requests::connection_of,
+    size::shrink_without,
 };
 use crate::{
     Error, VmProcess,
@@ -103,6 +104,7 @@ pub(crate) async fn remove(parts: &Arc<Parts>, container: &Arc<Container>) -> Re
             Err(_) => tracing::warn!(container = container.id().as_str(), "the guest does not delete it"),
         }
         remove_ports(&connection.qemu, container.id().as_str()).await;
+        shrink_without(parts, &sandbox, container.id());
     }
     let mut undo = Undo::default();
     undo.step("unmount its root and volumes", detach(parts, &sandbox, container.id())).await;

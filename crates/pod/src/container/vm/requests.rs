@@ -6,7 +6,10 @@ use agent_api::ProcessId;
 use monitor_api::KillScope;
 use rustix::process::Signal;
 
-use super::{connection, from_guest};
+use super::{
+    connection, from_guest,
+    size::{Change, grow, shrink},
+};
 use crate::{
     Error, ErrorKind,
     parts::Parts,
@@ -82,8 +85,13 @@ pub(crate) async fn resize(
     connection_of(parts, container).await?.guest.resize(&id, size).await.map_err(from_guest)
 }
 
-/// Changes the limits of a container.
+/// Changes the limits of a container: in the guest when that has what they allow.
 pub(crate) async fn update(parts: &Parts, container: &Arc<Container>, resources: &oci::Resources) -> Result<(), Error> {
-    let connection = connection_of(parts, container).await?;
-    connection.guest.update(container.id().as_str(), resources.clone()).await.map_err(from_guest)
+    let sandbox = parts.registry.sandbox(&container.metadata.sandbox)?;
+    let change = Change::Container(container.id(), resources);
+    grow(parts, &sandbox, change).await?;
+    let connection = connection(parts, &sandbox).await?;
+    connection.guest.update(container.id().as_str(), resources.clone()).await.map_err(from_guest)?;
+    shrink(parts, &sandbox, change).await;
+    Ok(())
 }

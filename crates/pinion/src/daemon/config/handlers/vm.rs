@@ -16,8 +16,10 @@ const MEMORY: u64 = 256 << 20;
 const MEMORY_MIN: u64 = 128 << 20;
 /// Time limit until the agent in a guest answers.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Most processors of a guest.
-const CPUS_MAX: u64 = 255;
+/// Size of memory is a multiple of this, in bytes.
+const MEMORY_UNIT: u64 = 2 << 20;
+/// Most processors of a guest: those of QEMU's machine `pc`.
+const CPUS_MAX: u32 = 255;
 /// Where distributions install virtiofsd.
 const FILE_SERVERS: [&str; 3] = ["/usr/libexec/virtiofsd", "/usr/lib/virtiofsd", "/usr/lib/qemu/virtiofsd"];
 
@@ -30,7 +32,13 @@ pub(crate) struct VmHandler {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) image: Option<PathBuf>,
     pub(crate) memory: u64,
-    pub(crate) cpus: u64,
+    /// Memory that a guest can have; `None`: that of the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) memory_max: Option<u64>,
+    pub(crate) cpus: u32,
+    /// Processors that a guest can have; `None`: those of the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cpus_max: Option<u32>,
     pub(crate) allow_emulation: bool,
     #[serde(serialize_with = "value::write_duration")]
     pub(crate) boot_timeout: Duration,
@@ -42,28 +50,77 @@ pub(crate) struct VmHandler {
 pub(super) fn read(from: &mut Reader, table: [&str; 2]) -> VmHandler {
     let installed = || FILE_SERVERS.into_iter().find(|path| Path::new(path).exists()).unwrap_or(FILE_SERVERS[0]);
     let hypervisor = || PathBuf::from(format!("/usr/bin/qemu-system-{}", std::env::consts::ARCH));
-    VmHandler {
+    let handler = VmHandler {
         hypervisor: from.value_in(table, "hypervisor", value::absolute).unwrap_or_else(hypervisor),
         file_server: from.value_in(table, "file_server", value::absolute).unwrap_or_else(|| installed().into()),
         image: from.value_in(table, "image", value::absolute),
         memory: from.value_in(table, "memory", memory).unwrap_or(MEMORY),
+        memory_max: from.value_in(table, "memory_max", value::positive),
         cpus: from.value_in(table, "cpus", cpus).unwrap_or(1),
+        cpus_max: from.value_in(table, "cpus_max", cpus),
         allow_emulation: flag(from, table, "allow_emulation"),
         boot_timeout: from.value_in(table, "boot_timeout", timeout).unwrap_or(BOOT_TIMEOUT),
         timeout: from.value_in(table, "timeout", timeout).unwrap_or(TIMEOUT),
+    };
+    check_sizes(&handler, from, table);
+    handler
+}
+
+/// Records an error if a guest could have less than it boots with.
+fn check_sizes(handler: &VmHandler, from: &mut Reader, [table, name]: [&str; 2]) {
+    let VmHandler { memory, memory_max, cpus, cpus_max, .. } = handler;
+    if let Some(memory_max) = memory_max.filter(|memory_max| memory_max < memory) {
+        from.error_in(table, name, &format!("memory_max = {memory_max} is less than memory = {memory}"));
+    }
+    if let Some(cpus_max) = cpus_max.filter(|cpus_max| cpus_max < cpus) {
+        from.error_in(table, name, &format!("cpus_max = {cpus_max} is less than cpus = {cpus}"));
     }
 }
 
 fn memory(value: &Value) -> Result<u64, String> {
     match value::positive(value)? {
         bytes if bytes < MEMORY_MIN => Err(format!("must be at least {MEMORY_MIN} bytes, or the guest does not boot")),
+        bytes if bytes % MEMORY_UNIT != 0 => Err(format!("must be a multiple of {MEMORY_UNIT} bytes")),
         bytes => Ok(bytes),
     }
 }
 
-fn cpus(value: &Value) -> Result<u64, String> {
-    match value::positive(value)? {
-        cpus if cpus > CPUS_MAX => Err(format!("must be at most {CPUS_MAX}")),
-        cpus => Ok(cpus),
+fn cpus(value: &Value) -> Result<u32, String> {
+    match u32::try_from(value::positive(value)?) {
+        Ok(cpus) if cpus <= CPUS_MAX => Ok(cpus),
+        _ => Err(format!("must be at most {CPUS_MAX}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::daemon::config::{Config, handlers::Handler};
+
+    fn parse(keys: &str) -> Result<(Option<u64>, Option<u32>), String> {
+        let text = format!("[handlers.vm]\nkind = \"vm\"\n{keys}");
+        let config = Config::parse("/etc/x.toml", &text).map_err(|error| error.to_string())?;
+        match &config.handlers["vm"] {
+            Handler::Vm(handler) => Ok((handler.memory_max, handler.cpus_max)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_guest_can_have_no_less_than_it_boots_with() {
+        assert_eq!(parse(""), Ok((None, None)));
+        assert_eq!(parse("memory_max = 268435456\ncpus_max = 1"), Ok((Some(256 << 20), Some(1))));
+        assert_eq!(parse("cpus = 2\nmemory_max = 1000000000\ncpus_max = 255"), Ok((Some(1_000_000_000), Some(255))));
+        for (keys, cause) in [
+            ("memory_max = 268435455", "handlers.vm: memory_max = 268435455 is less than memory = 268435456"),
+            ("memory = 536870912\nmemory_max = 268435456", "is less than memory = 536870912"),
+            ("memory = 268435457", "handlers.\"vm\".memory: must be a multiple of 2097152 bytes"),
+            ("memory_max = -1", "memory_max: "),
+            ("cpus = 3\ncpus_max = 2", "handlers.vm: cpus_max = 2 is less than cpus = 3"),
+            ("cpus_max = 256", "cpus_max: must be at most 255"),
+            ("cpus = 0", "cpus: "),
+        ] {
+            let error = parse(keys).expect_err(keys);
+            assert!(error.contains(cause), "{error}");
+        }
     }
 }
