@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod crictl;
+mod guests;
 mod image;
 mod node;
 mod process;
@@ -18,6 +19,7 @@ mod run;
 mod wire;
 
 pub use crictl::{ContainerSpec, PodSpec};
+pub use guests::node_with_guests;
 pub use image::Registry;
 pub use node::{Node, Options};
 pub use process::Process;

@@ -1,22 +1,20 @@
 //! Pods in virtual machines: they behave like any other pod, and outlive daemon and monitor. Guests are emulated if this
 //! machine cannot run them. PINION_VM_IMAGE is the directory of an image (`pinion vm image`).
 
-use std::{env, fs, process::Stdio};
+use std::{env, fs, path::Path, time::Duration};
 
-use serde_json::Value;
-use system_tests::{ContainerSpec, Node, Options, PodSpec, Process, wait_until};
+use cri_proto::v1::{
+    LinuxContainerResources, UpdatePodSandboxResourcesRequest, runtime_service_client::RuntimeServiceClient,
+};
+use serde_json::{Value, json};
+use system_tests::{ContainerSpec, Node, Options, PodSpec, Process, node_with_guests, wait_until};
 
 const IMAGE: &str = "docker.io/library/demo:1";
 /// The processes of a virtual machine.
 const PROGRAMS: [&str; 2] = ["qemu-system-x86", "virtiofsd"];
 
 fn node() -> Node {
-    let image = env::var("PINION_VM_IMAGE").expect("PINION_VM_IMAGE is the directory of an image");
-    let config =
-        format!("[handlers.vm]\nkind = \"vm\"\nallow_emulation = true\nboot_timeout = \"60s\"\nimage = \"{image}\"\n");
-    let node = Node::with(Options { config, ..Options::default() });
-    node.load_image();
-    node
+    node_with_guests("")
 }
 
 /// Starts a container in a virtual machine of its own, or in that of `pod`.
@@ -173,82 +171,165 @@ fn a_guest_that_does_not_boot_is_an_error_with_its_console() {
     node.end();
 }
 
-/// Starts a pod and a container in it, in a virtual machine. Returns their ids.
-fn run_by_crictl(node: &Node, change: impl FnOnce(&mut Value), command: &[&str]) -> (String, String) {
-    let mut pod = PodSpec::named(node, "guest");
-    change(&mut pod.0);
-    let file = node.file("guest.json", &pod.0);
-    let pod_id = node.crictl(&["--timeout", "60s", "runp", "--runtime", "vm", &file]).ok();
-    let id = node.run_container(&pod_id, &pod, &ContainerSpec::new("app", IMAGE, command));
-    (pod_id, id)
+const MIB: u64 = 1 << 20;
+/// Has 600 MiB of memory in use while the file `hold` exists.
+const HOLD: &str = "while :; do
+    while [ ! -e /volume/hold ]; do sleep 0.2; done
+    dd if=/dev/zero bs=600M count=1 2>/dev/null | while [ -e /volume/hold ]; do sleep 0.2; done
+done";
+
+/// A container with limits in a virtual machine.
+struct Limited<'a> {
+    node: &'a Node,
+    id: String,
 }
 
-#[test]
-fn statistics_are_those_of_the_guest() {
-    let node = node();
-    let (pod, id) = run_by_crictl(&node, |_| {}, &["sh", "-c", "head -c 20000000 /dev/zero > /dev/shm/a; sleep 1000"]);
-    let stats = || node.crictl(&["stats", "-o", "json", &id]).json()["stats"][0].clone();
-    let number = |value: &Value| value["value"].as_str().expect("a number").parse::<u64>().expect("a number");
-    wait_until("the memory of the file is in use", || number(&stats()["memory"]["workingSetBytes"]) > 20_000_000);
-    let used = number(&stats()["cpu"]["usageCoreNanoSeconds"]);
-    assert!(used > 1_000_000, "{used}");
-    node.crictl(&["exec", &id, "sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"]).ok();
-    wait_until("the usage grows", || number(&stats()["cpu"]["usageCoreNanoSeconds"]) > used);
-    let of_pod = node.crictl(&["statsp", "-o", "json", &pod]).json()["stats"][0].clone();
-    let containers = of_pod["linux"]["containers"].as_array().expect("containers");
-    assert_eq!(containers.len(), 1, "not the processes of the virtual machine: {of_pod}");
-    assert!(number(&containers[0]["memory"]["workingSetBytes"]) > 20_000_000, "{of_pod}");
-    let of_pod = number(&of_pod["linux"]["memory"]["workingSetBytes"]);
-    assert!(of_pod > 60_000_000, "that of the pod includes the virtual machine: {of_pod}");
-    node.remove_all_pods();
-    node.end();
+impl Limited<'_> {
+    fn shell(&self, command: &str) -> system_tests::Outcome {
+        self.node.pinion(&["exec", &self.id, "sh", "-c", command])
+    }
+
+    fn number(&self, command: &str) -> u64 {
+        let text = self.shell(command).ok();
+        text.parse().unwrap_or_else(|_| panic!("{command}: {text}"))
+    }
+
+    /// Returns the memory of the guest in MiB.
+    fn guest_memory(&self) -> u64 {
+        let text = self.shell("cat /proc/meminfo").ok();
+        let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).expect("MemTotal");
+        total.trim().trim_end_matches(" kB").parse::<u64>().expect("kB") / 1024
+    }
+
+    /// Returns the memory limit in the guest in MiB.
+    fn limit(&self) -> u64 {
+        self.number("cat /sys/fs/cgroup/memory.max") / MIB
+    }
+
+    /// Uses this much memory at once. Returns the exit code.
+    fn use_memory(&self, mib: u64) -> Option<i32> {
+        self.shell(&format!("dd if=/dev/zero of=/dev/null bs={mib}M count=1 2>/dev/null")).code
+    }
+
+    /// Returns the anonymous memory in MiB.
+    fn used(&self) -> u64 {
+        self.number("awk '/^anon / { print $2 }' /sys/fs/cgroup/memory.stat") / MIB
+    }
+
+    fn cpus(&self) -> u64 {
+        self.number("nproc")
+    }
+
+    /// Changes limits with UpdateContainerResources: MiB, and processors in percent.
+    fn update(&self, memory: u64, cpus: u64) -> system_tests::Outcome {
+        let (memory, quota) = ((memory * MIB).to_string(), (cpus * 1000).to_string());
+        let cpus = ["--cpu-period", "100000", "--cpu-quota", &quota];
+        self.node.crictl(&[&["update", "--memory", &memory][..], &cpus, &[&self.id]].concat())
+    }
 }
 
-/// A client that ends its direction first, and prints what it got.
-const CLIENT: &str = "import socket,sys
-c=socket.create_connection(('127.0.0.1',int(sys.argv[1])))
-c.sendall(b'hello'*200000)
-c.shutdown(1)
-d=b''
-while 1:
- b=c.recv(99999)
- if not b: break
- d+=b
-print(len(d),d[:5].decode())";
+/// Creates and starts a container with a memory limit in MiB in the only pod.
+fn run_limited<'a>(node: &'a Node, name: &str, memory: u64, command: &str, volume: &Path) -> Limited<'a> {
+    let id = create_limited(node, name, memory, command, volume).ok();
+    node.crictl(&["start", &id]).ok();
+    Limited { node, id }
+}
 
-#[test]
-fn services_of_a_guest_are_reached_from_everywhere() {
-    let node = node();
-    let forwarded = |pod: &mut Value| {
-        pod["port_mappings"] = serde_json::json!([{"container_port": 80, "host_port": 8090, "protocol": 0}]);
+fn create_limited(node: &Node, name: &str, memory: u64, command: &str, volume: &Path) -> system_tests::Outcome {
+    let mut spec = ContainerSpec::new(name, IMAGE, &["sh", "-c", command]);
+    spec.0["linux"]["resources"] = json!({ "memory_limit_in_bytes": memory * MIB });
+    spec.0["mounts"] = json!([{ "host_path": volume, "container_path": "/volume" }]);
+    let pod = node.crictl(&["pods", "-q"]).ok();
+    node.create_container(&pod, &PodSpec::named(node, "size"), &spec)
+}
+
+/// Sets the memory limit of the only pod and its overhead with UpdatePodSandboxResources, in MiB.
+fn update_pod(node: &Node, memory: u64, overhead: u64) {
+    let limits = |mib: u64| LinuxContainerResources {
+        memory_limit_in_bytes: (mib * MIB).cast_signed(),
+        ..LinuxContainerResources::default()
     };
-    let serve = "httpd -p 80 -h /www; httpd -p 127.0.0.1:81 -h /www; exec nc -ll -p 82 -e cat";
-    let (pod, id) = run_by_crictl(&node, forwarded, &["sh", "-c", serve]);
-    let get = |url: &str| node.run("curl", &["-fsS", "--max-time", "10", url]);
-    wait_until("it serves", || get("http://127.0.0.1:8090/").stdout.contains("hello from a pod"));
-    let address = node.crictl(&["inspectp", &pod]).json()["status"]["network"]["ip"].as_str().expect("ip").to_owned();
-    assert!(get(&format!("http://{address}/")).ok().contains("hello from a pod"));
-    let other = format!("printf 'GET / HTTP/1.0\r\n\r\n' | nc -w 5 {address} 80");
-    let page = node.pinion(&["run", "--rm", IMAGE, "sh", "-c", &other]).ok();
-    assert!(page.contains("hello from a pod"), "from a native pod: {page}");
-
-    let mut crictl = node.command(env::var_os("CRICTL").expect("CRICTL names the crictl program"));
-    crictl.args(["--config", "/dev/null", "--runtime-endpoint", "unix:///run/pinion/pinion.sock"]);
-    crictl.args(["port-forward", &pod, "8091:81", "8092:82", "8093:83"]).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = crictl.spawn().expect("crictl starts");
-    wait_until("the loopback device of the guest is reached", || {
-        get("http://127.0.0.1:8091/").stdout.contains("hello from a pod")
+    let request = UpdatePodSandboxResourcesRequest {
+        pod_sandbox_id: node.crictl(&["pods", "-q"]).ok(),
+        overhead: Some(limits(overhead)),
+        resources: Some(limits(memory)),
+    };
+    let socket = format!("/proc/{}/root/run/pinion/pinion.sock", node.init_pid());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let updated = runtime.block_on(async {
+        let channel = cri_proto::connect(&socket).await.expect("connect to the daemon");
+        RuntimeServiceClient::new(channel).update_pod_sandbox_resources(request).await
     });
-    for _ in 0..5 {
-        assert_eq!(node.run("python3", &["-c", CLIENT, "8092"]).ok(), "1000000 hello", "each direction ends by itself");
-    }
-    assert!(get("http://127.0.0.1:8093/").code != Some(0), "nothing listens there");
-    // It ends by itself after an error.
-    for process in node.processes().iter().filter(|process| process.name == "crictl") {
-        node.run("kill", &["-KILL", &process.pid.to_string()]);
-    }
-    let _ = child.wait();
-    assert_eq!(node.crictl(&["exec", &id, "echo", "alive"]).ok(), "alive");
+    updated.expect("the pod is updated");
+}
+
+/// Waits until the guest has given memory back, which takes an emulated one a while.
+fn wait_for_memory(container: &Limited<'_>, mib: u64) {
+    testbed::wait_until("the guest gives memory back", Duration::from_secs(120), || container.guest_memory() == mib);
+}
+
+#[test]
+fn a_guest_has_the_memory_and_the_processors_that_limits_allow() {
+    let mut node = node_with_guests("memory_max = 2147483648\ncpus_max = 3");
+    let volume = node.dir.path().join("volume");
+    fs::create_dir(&volume).expect("a volume");
+    let pattern: Vec<u8> = (0..200 * MIB).map(|index| (index / 4096 % 251) as u8).collect();
+    fs::write(volume.join("file"), &pattern).expect("a file");
+    run(&node, "size", "unlimited", "sleep 1000");
+    let app = run_limited(&node, "app", 256, HOLD, &volume);
+    let base = app.guest_memory() - 256;
+    assert!(
+        (200..256).contains(&base),
+        "the kernel needs little of the memory that the guest boots with, not {base} MiB"
+    );
+    assert_eq!((app.limit(), app.cpus()), (256, 1));
+    assert_eq!(app.use_memory(300), Some(137), "the OOM killer of the guest ends it");
+    assert_eq!(app.use_memory(600), Some(1), "the guest does not have that much");
+
+    app.update(1024, 150).ok();
+    assert_eq!((app.limit(), app.cpus(), app.guest_memory()), (1024, 3, base + 1024));
+    assert_eq!(app.shell("cat /sys/fs/cgroup/cpu.max").ok(), "150000 100000");
+    assert_eq!(app.use_memory(600), Some(0));
+    app.shell("cp /volume/file /volume/copy").ok();
+    assert!(fs::read(volume.join("copy")).expect("a copy") == pattern, "files reach memory that was added, and back");
+
+    node.kill_daemon();
+    node.start_daemon();
+    let app = Limited { node: &node, id: node.crictl(&["ps", "-q", "--name", "app"]).ok() };
+    fs::write(volume.join("hold"), "").expect("a file");
+    let limit = Duration::from_secs(60);
+    testbed::wait_until("600 MiB are in use", limit, || app.used() >= 590);
+    let error = app.update(256, 150).error();
+    assert!(error.contains("in use and cannot be reclaimed"), "{error}");
+    assert_eq!((app.limit(), app.guest_memory()), (1024, base + 1024), "nothing was changed");
+    fs::remove_file(volume.join("hold")).expect("a file");
+    wait_until("the memory is free", || app.used() < 100);
+    app.update(256, 100).ok();
+    assert_eq!(app.limit(), 256);
+    wait_for_memory(&app, base + 256);
+    assert_eq!(app.use_memory(300), Some(137), "the OOM killer of the guest ends it again");
+
+    let other = run_limited(&node, "other", 100, "sleep 1000", &volume);
+    assert_eq!((other.limit(), app.guest_memory()), (100, base + 384), "blocks of 128 MiB");
+    node.crictl(&["rm", "-f", &other.id]).ok();
+    wait_for_memory(&app, base + 256);
+    let error = app.update(8192, 100).error();
+    assert!(error.contains("ResourceExhausted") && error.contains("memory_max"), "{error}");
+    let error = app.update(256, 400).error();
+    assert!(error.contains("ResourceExhausted") && error.contains("cpus_max"), "{error}");
+    let error = create_limited(&node, "huge", 8192, "sleep 1000", &volume).error();
+    assert!(error.contains("ResourceExhausted") && error.contains("memory_max"), "{error}");
+    assert_eq!((app.limit(), app.guest_memory()), (256, base + 256), "nothing was changed");
+    assert!(!node.pinion(&["ps", "-a"]).ok().contains("huge"));
+    let mut pod = PodSpec::named(&node, "huge");
+    pod.0["linux"]["resources"] = json!({ "memory_limit_in_bytes": 8192 * MIB });
+    let file = node.file("huge.json", &pod.0);
+    let error = node.crictl(&["runp", "--runtime", "vm", &file]).error();
+    assert!(error.contains("ResourceExhausted") && error.contains("memory_max"), "{error}");
+    assert_eq!(guests(&node).len(), 2, "no other virtual machine was started");
+    // An emulating QEMU needs more than others.
+    update_pod(&node, 640, 640);
+    assert_eq!(app.guest_memory(), base + 640, "for containers without a limit, too");
     node.remove_all_pods();
     node.end();
 }

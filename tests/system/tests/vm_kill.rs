@@ -2,10 +2,10 @@
 //! stopped or lives on, its exit codes are reported, and nothing is left behind. Guests are emulated if this machine cannot run
 //! them. PINION_VM_IMAGE is the directory of an image (`pinion vm image`).
 
-use std::{env, thread, time::Instant};
+use std::{thread, time::Instant};
 
 use serde_json::Value;
-use system_tests::{ContainerSpec, Node, Options, Outcome, PodSpec, Process, wait_until};
+use system_tests::{ContainerSpec, Node, Outcome, PodSpec, Process, node_with_guests, wait_until};
 
 const IMAGE: &str = "docker.io/library/demo:1";
 /// The processes of a virtual machine.
@@ -14,15 +14,6 @@ const PROGRAMS: [&str; 2] = ["qemu-system-", "virtiofsd"];
 const COMMAND: &str = "echo begun; touch /tmp/begun; sleep 3; echo ended; exit 7";
 /// How long a request may take whose virtual machine is gone, in seconds: less than its own time limit.
 const FAILURE_MAX: u64 = 20;
-
-fn node() -> Node {
-    let image = env::var("PINION_VM_IMAGE").expect("PINION_VM_IMAGE is the directory of an image");
-    let config =
-        format!("[handlers.vm]\nkind = \"vm\"\nallow_emulation = true\nboot_timeout = \"60s\"\nimage = \"{image}\"\n");
-    let node = Node::with(Options { config, ..Options::default() });
-    node.load_image();
-    node
-}
 
 /// Runs a pod in a virtual machine, and a container in it that exits with code 9 when a file exists. Returns their ids.
 fn run_pod(node: &Node, name: &str) -> (String, String) {
@@ -63,7 +54,7 @@ fn during_a_command(node: &Node, id: &str, kill: impl FnOnce()) -> Outcome {
 
 #[test]
 fn a_pod_is_stopped_when_a_process_of_its_virtual_machine_is_killed() {
-    let node = node();
+    let node = node_with_guests("");
     for program in PROGRAMS {
         for is_busy in [false, true] {
             let (pod_id, id) = run_pod(&node, &format!("{program}{is_busy}"));
@@ -102,7 +93,7 @@ fn a_pod_is_stopped_when_a_process_of_its_virtual_machine_is_killed() {
 
 #[test]
 fn a_virtual_machine_outlives_a_killed_monitor_and_daemon() {
-    let mut node = node();
+    let mut node = node_with_guests("");
     for (round, is_busy) in [false, true].into_iter().enumerate() {
         for kill in ["monitor", "daemon", "both"] {
             println!("{kill}, {}", if is_busy { "during a command" } else { "at rest" });
