@@ -243,6 +243,22 @@ fn create_limited(node: &Node, name: &str, memory: u64, command: &str, volume: &
     node.create_container(&pod, &PodSpec::named(node, "size"), &spec)
 }
 
+/// Returns the memory limits that the processes of the only virtual machine have on the node, in MiB.
+fn limits_on_node(node: &Node) -> Vec<u64> {
+    let limit = |process: &Process| {
+        let groups = node.run("cat", &[&format!("/proc/{}/cgroup", process.pid)]).ok();
+        let group =
+            |controller: &str| groups.lines().find_map(|line| line.split_once(controller).map(|(_, path)| path));
+        let file = match (group(":memory:"), group("0::")) {
+            (Some(path), _) => format!("/sys/fs/cgroup/memory{path}/memory.limit_in_bytes"),
+            (None, path) => format!("/sys/fs/cgroup{}/memory.max", path.expect("a cgroup")),
+        };
+        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
+        text.trim().parse::<u64>().expect("a limit") / MIB
+    };
+    guests(node).iter().map(limit).collect()
+}
+
 /// Sets the memory limit of the only pod and its overhead with UpdatePodSandboxResources, in MiB.
 fn update_pod(node: &Node, memory: u64, overhead: u64) {
     let limits = |mib: u64| LinuxContainerResources {
@@ -286,7 +302,9 @@ fn a_guest_has_the_memory_and_the_processors_that_limits_allow() {
     assert_eq!(app.use_memory(300), Some(137), "the OOM killer of the guest ends it");
     assert_eq!(app.use_memory(600), Some(1), "the guest does not have that much");
 
+    assert_eq!(limits_on_node(&node), [1536 + 256; 2], "base, translated code, QEMU, and what was added");
     app.update(1024, 150).ok();
+    assert_eq!(limits_on_node(&node), [1536 + 1024; 2]);
     assert_eq!((app.limit(), app.cpus(), app.guest_memory()), (1024, 3, base + 1024));
     assert_eq!(app.shell("cat /sys/fs/cgroup/cpu.max").ok(), "150000 100000");
     assert_eq!(app.use_memory(600), Some(0));
@@ -311,6 +329,7 @@ fn a_guest_has_the_memory_and_the_processors_that_limits_allow() {
 
     let other = run_limited(&node, "other", 100, "sleep 1000", &volume);
     assert_eq!((other.limit(), app.guest_memory()), (100, base + 384), "blocks of 128 MiB");
+    assert_eq!(limits_on_node(&node), [1536 + 384; 2]);
     node.crictl(&["rm", "-f", &other.id]).ok();
     wait_for_memory(&app, base + 256);
     let error = app.update(8192, 100).error();

@@ -58,6 +58,10 @@ const SOCKET_TIMEOUT: Duration = Duration::from_secs(10);
 const KVM_BOOT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause until a socket is connected to again.
 const PAUSE: Duration = Duration::from_millis(5);
+/// Memory that a process of a virtual machine may use in addition to that of the guest, in bytes.
+const OWN_MEMORY: u64 = 256 << 20;
+/// Memory for instructions of the guest that QEMU has translated, in bytes: its default.
+const TRANSLATED_CODE: u64 = 1 << 30;
 /// Number of bytes for the random number generator of a guest.
 const ENTROPY: usize = 64;
 /// Most bytes of the console in an error.
@@ -221,9 +225,21 @@ impl Boot<'_> {
         })
     }
 
+    /// Returns the limits of a process of the virtual machine as it boots (`container::vm::grow` raises them).
+    fn limits(&self) -> oci::Resources {
+        let own = match self.accelerator {
+            Accelerator::Kvm => OWN_MEMORY,
+            Accelerator::Tcg => OWN_MEMORY + TRANSLATED_CODE,
+        };
+        let limit = i64::try_from(self.hypervisor.handler.memory.saturating_add(own)).unwrap_or(i64::MAX);
+        let memory = Some(oci::Memory { limit: Some(limit), ..oci::Memory::default() });
+        oci::Resources { memory, ..oci::Resources::default() }
+    }
+
     fn file_server(&self, sockets: &Path) -> ContainerConfig {
         let program = &self.hypervisor.handler.file_server;
         let mut config = process(VmProcess::FileServer, self.sandbox, sockets);
+        config.resources = self.limits();
         config.command = vec![program.to_string_lossy().into_owned()];
         config.command.extend([format!("--socket-path={SOCKETS}/{FILE_SERVER_SOCKET}"), "-o".to_owned()]);
         config.command.push(format!("source={SHARED},sandbox=chroot,cache=auto,announce_submounts,xattr"));
@@ -254,6 +270,7 @@ impl Boot<'_> {
             watchdog: false,
         });
         let mut config = process(VmProcess::Hypervisor, self.sandbox, sockets);
+        config.resources = self.limits();
         config.command = command.map_err(from_vmm)?;
         config.volumes.extend(program_volumes(&handler.hypervisor));
         config.volumes.push(volume(&image.directory, IMAGE, true));

@@ -86,7 +86,11 @@ pub(crate) async fn resize(
 }
 
 /// Changes the limits of a container: in the guest when that has what they allow.
-pub(crate) async fn update(parts: &Parts, container: &Arc<Container>, resources: &oci::Resources) -> Result<(), Error> {
+pub(crate) async fn update(
+    parts: &Arc<Parts>,
+    container: &Arc<Container>,
+    resources: &oci::Resources,
+) -> Result<(), Error> {
     let sandbox = parts.registry.sandbox(&container.metadata.sandbox)?;
     let change = Change::Container(container.id(), resources);
     grow(parts, &sandbox, change).await?;

@@ -9,6 +9,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use cgroup::Limits;
 use vm::{
     qemu::Qemu,
     vmm::{Cpus, Memory, Vmm},
@@ -17,7 +18,9 @@ use vm::{
 use super::{connection, find_process, from_guest, from_vmm};
 use crate::{
     ContainerId, Error, ErrorKind, VmProcess,
+    error::failed,
     node::{Bounds, Demand, Handler, Target},
+    operation::blocking,
     parts::Parts,
     store::{ContainerPhase, Sandbox, VmConnection},
 };
@@ -61,11 +64,13 @@ pub(crate) fn is_vm(parts: &Parts, sandbox: &Sandbox) -> bool {
 /// # Errors
 /// `ResourceExhausted` if the virtual machine cannot have that much: nothing is changed. `DeadlineExceeded` if the guest does not
 /// set it online: memory that it has not plugged is not requested anymore.
-pub(crate) async fn grow(parts: &Parts, sandbox: &Sandbox, change: Change<'_>) -> Result<(), Error> {
+pub(crate) async fn grow(parts: &Arc<Parts>, sandbox: &Sandbox, change: Change<'_>) -> Result<(), Error> {
     let _size = sandbox.vm_size.lock().await;
     let connection = connection(parts, sandbox).await?;
     let (memory, cpus) = sizes(&connection.qemu).await?;
     let target = bounds(memory, cpus).target(demand(parts, sandbox, change))?;
+    // What the guest has not given back yet is in use.
+    limit_processes(parts, sandbox, target.added_memory.max(memory.plugged)).await?;
     if target.added_memory == 0 && target.cpus <= cpus.boot {
         return Ok(());
     }
@@ -106,6 +111,29 @@ async fn try_shrink(parts: &Parts, sandbox: &Sandbox, change: Change<'_>) -> Res
     let target = bounds(memory, cpus).target(demand(parts, sandbox, change))?;
     if target.added_memory < memory.requested {
         connection.qemu.plug_memory(target.added_memory).await.map_err(from_vmm)?;
+    }
+    Ok(())
+}
+
+/// Limits the processes of a virtual machine on the node to what it may use with this much memory in addition to that of its
+/// boot: a hostile guest can use memory of virtio-mem that was not added, and have the file server use it.
+async fn limit_processes(parts: &Arc<Parts>, sandbox: &Sandbox, added_memory: u64) -> Result<(), Error> {
+    for process in [VmProcess::Hypervisor, VmProcess::FileServer] {
+        let Some(container) = find_process(parts, sandbox.id(), process) else { continue };
+        let at_boot = container.config().resources.memory.as_ref().and_then(|memory| memory.limit);
+        let Some(at_boot) = at_boot else { continue };
+        let limit = at_boot.saturating_add(i64::try_from(added_memory).unwrap_or(i64::MAX));
+        let memory = Some(oci::Memory { limit: Some(limit), ..oci::Memory::default() });
+        let resources = oci::Resources { memory, ..oci::Resources::default() };
+        let parts = Arc::clone(parts);
+        blocking(move || {
+            let operation = "limit the memory of a process of the virtual machine";
+            let limits = Limits::from_spec(&resources).map_err(failed(operation))?;
+            container.group(&parts.node.trees)?.update(&limits).map_err(failed(operation))?;
+            parts.node.update_scope(&container.metadata.cgroup, resources);
+            Ok(())
+        })
+        .await?;
     }
     Ok(())
 }
