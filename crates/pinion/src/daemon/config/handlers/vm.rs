@@ -50,30 +50,29 @@ pub(crate) struct VmHandler {
 pub(super) fn read(from: &mut Reader, table: [&str; 2]) -> VmHandler {
     let installed = || FILE_SERVERS.into_iter().find(|path| Path::new(path).exists()).unwrap_or(FILE_SERVERS[0]);
     let hypervisor = || PathBuf::from(format!("/usr/bin/qemu-system-{}", std::env::consts::ARCH));
-    let handler = VmHandler {
+    let memory = from.value_in(table, "memory", memory).unwrap_or(MEMORY);
+    let boot_cpus = from.value_in(table, "cpus", cpus).unwrap_or(1);
+    let memory_max = |value: &Value| at_least(value::positive(value)?, &memory, "memory");
+    let cpus_max = |value: &Value| at_least(cpus(value)?, &boot_cpus, "cpus");
+    VmHandler {
         hypervisor: from.value_in(table, "hypervisor", value::absolute).unwrap_or_else(hypervisor),
         file_server: from.value_in(table, "file_server", value::absolute).unwrap_or_else(|| installed().into()),
         image: from.value_in(table, "image", value::absolute),
-        memory: from.value_in(table, "memory", memory).unwrap_or(MEMORY),
-        memory_max: from.value_in(table, "memory_max", value::positive),
-        cpus: from.value_in(table, "cpus", cpus).unwrap_or(1),
-        cpus_max: from.value_in(table, "cpus_max", cpus),
+        memory,
+        memory_max: from.value_in(table, "memory_max", memory_max),
+        cpus: boot_cpus,
+        cpus_max: from.value_in(table, "cpus_max", cpus_max),
         allow_emulation: flag(from, table, "allow_emulation"),
         boot_timeout: from.value_in(table, "boot_timeout", timeout).unwrap_or(BOOT_TIMEOUT),
         timeout: from.value_in(table, "timeout", timeout).unwrap_or(TIMEOUT),
-    };
-    check_sizes(&handler, from, table);
-    handler
+    }
 }
 
-/// Records an error if a guest could have less than it boots with.
-fn check_sizes(handler: &VmHandler, from: &mut Reader, [table, name]: [&str; 2]) {
-    let VmHandler { memory, memory_max, cpus, cpus_max, .. } = handler;
-    if let Some(memory_max) = memory_max.filter(|memory_max| memory_max < memory) {
-        from.error_in(table, name, &format!("memory_max = {memory_max} is less than memory = {memory}"));
-    }
-    if let Some(cpus_max) = cpus_max.filter(|cpus_max| cpus_max < cpus) {
-        from.error_in(table, name, &format!("cpus_max = {cpus_max} is less than cpus = {cpus}"));
+/// Checks what a guest can have: no less than it boots with.
+fn at_least<T: PartialOrd + std::fmt::Display>(max: T, boot: &T, key: &str) -> Result<T, String> {
+    match max < *boot {
+        true => Err(format!("{max} is less than {key} = {boot}")),
+        false => Ok(max),
     }
 }
 
@@ -111,13 +110,13 @@ mod tests {
         assert_eq!(parse("memory_max = 268435456\ncpus_max = 1"), Ok((Some(256 << 20), Some(1))));
         assert_eq!(parse("cpus = 2\nmemory_max = 1000000000\ncpus_max = 255"), Ok((Some(1_000_000_000), Some(255))));
         for (keys, cause) in [
-            ("memory_max = 268435455", "handlers.vm: memory_max = 268435455 is less than memory = 268435456"),
+            ("memory_max = 268435455", "handlers.vm.\"memory_max\": 268435455 is less than memory = 268435456"),
             ("memory = 536870912\nmemory_max = 268435456", "is less than memory = 536870912"),
-            ("memory = 268435457", "handlers.\"vm\".memory: must be a multiple of 2097152 bytes"),
-            ("memory_max = -1", "memory_max: "),
-            ("cpus = 3\ncpus_max = 2", "handlers.vm: cpus_max = 2 is less than cpus = 3"),
-            ("cpus_max = 256", "cpus_max: must be at most 255"),
-            ("cpus = 0", "cpus: "),
+            ("memory = 268435457", "\"memory\": must be a multiple of 2097152 bytes"),
+            ("memory_max = -1", "\"memory_max\": "),
+            ("cpus = 3\ncpus_max = 2", "\"cpus_max\": 2 is less than cpus = 3"),
+            ("cpus_max = 256", "\"cpus_max\": must be at most 255"),
+            ("cpus = 0", "\"cpus\": "),
         ] {
             let error = parse(keys).expect_err(keys);
             assert!(error.contains(cause), "{error}");
