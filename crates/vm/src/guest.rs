@@ -53,6 +53,11 @@ impl Guest {
         &self.hello
     }
 
+    /// Closes the connection for all who use it; requests without an answer fail.
+    pub fn close(&self) {
+        self.connection.end();
+    }
+
     /// Whether the connection is closed.
     pub fn is_closed(&self) -> bool {
         self.connection.is_closed()
@@ -144,6 +149,19 @@ mod tests {
         far.write_all(&encode(&other).expect("a frame")).await.expect("write");
         let error = Guest::connect(near, SECOND, SECOND).await.err().expect("another version");
         assert!(error.to_string().contains("make the image again"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_closed_connection_ends_for_all_who_hold_it() {
+        let (guest, mut far) = guest().await;
+        let waiting = tokio::spawn({
+            let guest = guest.clone();
+            async move { guest.wait(&ProcessId::container("web")).await }
+        });
+        next_call(&mut far, &mut Decoder::default()).await;
+        guest.close();
+        assert_eq!(waiting.await.expect("a task").expect_err("closed").kind, ErrorKind::Gone);
+        assert_eq!(guest.ping().await.expect_err("closed").kind, ErrorKind::Gone);
     }
 
     #[tokio::test]

@@ -194,6 +194,13 @@ impl Qmp {
         self.shared.failure().await;
     }
 
+    /// Closes the connection for all who use it; commands without an answer fail. QEMU then serves its next client.
+    pub(crate) fn close(&self) {
+        self.shared.close(Failure::gone("the connection was closed"));
+        // The task that reads and writes does the same, but not at once.
+        let _ = rustix::net::shutdown(&self.shared.socket, rustix::net::Shutdown::Both);
+    }
+
     /// Time limit of a command.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout

@@ -173,9 +173,13 @@ pub trait Vmm: Send + Sync {
     /// Those of the virtual machine monitor.
     fn cpus(&self) -> impl Future<Output = Result<Cpus, Error>> + Send;
 
-    /// Whether the virtual machine monitor closed the connection.
+
+    /// Closes the connection for all who use it. The virtual machine keeps running, and its monitor serves another client.
+    fn close(&self);
+
+    /// Whether the connection is closed.
     fn is_gone(&self) -> bool;
 
-    /// Waits until the virtual machine monitor has closed the connection.
+    /// Waits until the connection is closed.
     fn closed(&self) -> impl Future<Output = ()> + Send;
 }

@@ -176,6 +176,10 @@ async fn connections_survive_reconnects_and_are_removed() {
     assert_eq!(busy.kind, ErrorKind::Timeout);
     let status = machine.qemu.status().await;
     assert_eq!(status, Ok(Status::Running));
+    machine.qemu.close();
+    let next = Qemu::connect(&socket, TIMEOUT).await.expect("the former one is closed, although it is still held");
+    assert_eq!(machine.qemu.status().await.expect_err("closed").kind, ErrorKind::Gone);
+    drop(next);
     machine = machine.reconnect().await;
     exchange(&mut echo, b"after the reconnect");
     assert_eq!(machine.qemu.ports(), ["echo-a"]);

@@ -105,7 +105,9 @@ pub(super) async fn end(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<()
         }
     }
     // A holder of the lock waits for the virtual machine monitor, which has ended.
-    sandbox.vm.lock().await.take();
+    if let Some(connection) = sandbox.vm.lock().await.take() {
+        connection.close();
+    }
     undo.finish()
 }
 

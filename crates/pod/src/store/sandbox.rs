@@ -32,6 +32,12 @@ pub(crate) struct VmConnection {
 }
 
 impl VmConnection {
+    /// Closes both for all who use them.
+    pub(crate) fn close(&self) {
+        vm::vmm::Vmm::close(&self.qemu);
+        self.guest.close();
+    }
+
     /// Whether one of them is closed.
     pub(crate) fn is_closed(&self) -> bool {
         vm::vmm::Vmm::is_gone(&self.qemu) || self.guest.is_closed()

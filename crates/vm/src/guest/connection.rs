@@ -88,6 +88,11 @@ impl Connection {
         (connection, hello)
     }
 
+    /// Closes the connection and fails all calls.
+    pub(super) fn end(&self) {
+        self.close(&gone());
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         *self.closed.borrow()
     }

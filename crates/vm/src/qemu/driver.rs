@@ -83,6 +83,10 @@ impl Vmm for Qemu {
         self.cpu_counts().await
     }
 
+    fn close(&self) {
+        self.qmp.close();
+    }
+
     fn is_gone(&self) -> bool {
         self.qmp.is_closed()
     }

@@ -221,6 +221,31 @@ async fn a_closed_connection_fails_all_pending_commands() {
 }
 
 #[tokio::test]
+async fn a_closed_connection_ends_for_all_who_hold_it() {
+    let (sender, ended) = std::sync::mpsc::channel();
+    let serve = move |mut fake: Fake| {
+        fake.receive();
+        let end = fake.peer.read(&mut [0]);
+        sender.send(end.expect("read")).expect("send");
+        // Held open: the end must not depend on QEMU.
+        std::thread::sleep(LONG);
+    };
+    let qmp = Arc::new(connect(LONG, serve).await.expect("connected"));
+    let pending = tokio::spawn({
+        let qmp = Arc::clone(&qmp);
+        async move { qmp.execute("a", json!({}), &[]).await }
+    });
+    while qmp.shared.pending().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::sleep(TIMEOUT).await;
+    qmp.close();
+    let error = pending.await.expect("a task").expect_err("closed");
+    assert_eq!((error.kind, qmp.is_closed()), (ErrorKind::Gone, true));
+    assert_eq!(ended.recv_timeout(TIMEOUT), Ok(0), "QEMU sees the end of the connection");
+}
+
+#[tokio::test]
 async fn a_peer_that_does_not_read_is_not_waited_for() {
     let serve = |fake: Fake| {
         std::thread::sleep(Duration::from_secs(3));

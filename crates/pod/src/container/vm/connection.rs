@@ -55,8 +55,10 @@ async fn connect(parts: &Parts, sandbox: &Sandbox) -> Result<Arc<VmConnection>, 
     if let Some(connection) = held.as_ref().filter(|connection| !connection.is_closed()) {
         return Ok(Arc::clone(connection));
     }
-    // The virtual machine monitor serves one client at a time.
-    held.take();
+    // The virtual machine monitor serves one client at a time, and others may still use this one.
+    if let Some(broken) = held.take() {
+        broken.close();
+    }
     let socket = directory(parts, sandbox.id()).join(SOCKET);
     let qemu = Qemu::connect(&socket, VMM_TIMEOUT).await.map_err(from_vmm)?;
     // Those of an earlier daemon.
