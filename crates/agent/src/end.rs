@@ -12,7 +12,7 @@ use crate::{
     connection::Caller,
     failure::system,
     process::{Outcome, Stage},
-    pump::Direction,
+    pump::{Direction, Pump},
 };
 
 /// Maximum number of cgroups removed in one iteration.
@@ -39,6 +39,7 @@ impl Agent {
         let Some(process) = self.processes.get_mut(id) else { return };
         let has_failed = process.stage == Stage::Failed;
         process.exited(status);
+        self.pumps.values_mut().filter(|pump| pump.owner == *id).for_each(Pump::process_exited);
         let (pending, deleting) = (process.pending.take(), process.deleting.take());
         if let Some(caller) = pending {
             let cause = "the process ended before it could execute its command";
@@ -57,7 +58,7 @@ impl Agent {
         for id in ids {
             let mut outputs =
                 self.pumps.values_mut().filter(|pump| pump.owner == id && pump.direction == Direction::Output);
-            let is_written = outputs.all(|pump| pump.run(false));
+            let is_written = outputs.all(Pump::finish);
             let Some(process) = self.processes.get_mut(&id).filter(|_| is_written) else { continue };
             let Stage::Exited(exit) = process.stage else { continue };
             for caller in std::mem::take(&mut process.waiting) {

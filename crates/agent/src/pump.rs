@@ -10,6 +10,8 @@ use syscall::terminal_output::read_terminal;
 
 /// Size of the buffer of a stream.
 const BUFFER: usize = 64 << 10;
+/// Number of bytes that the kernel keeps of a pipe or terminal: the default capacity of a pipe, which is more.
+const SOURCE_MAX: u64 = 64 << 10;
 /// Most buffers that are moved for one event.
 const ROUNDS_MAX: usize = 16;
 
@@ -34,11 +36,15 @@ pub(crate) struct Pump {
     ended: bool,
     /// Whether nothing can be written anymore.
     broken: bool,
+    /// Number of bytes read so far.
+    read: u64,
+    /// The number of bytes read once everything was read that was there when its process exited.
+    last: Option<u64>,
 }
 
 impl Pump {
     pub(crate) fn new(owner: ProcessId, direction: Direction, from: OwnedFd, to: OwnedFd) -> Self {
-        Self { owner, direction, from, to, buffer: Vec::new(), ended: false, broken: false }
+        Self { owner, direction, from, to, buffer: Vec::new(), ended: false, broken: false, read: 0, last: None }
     }
 
     /// Returns what is waited for: room in the target for what was read, else more to read.
@@ -52,6 +58,17 @@ impl Pump {
     /// Whether everything was written that will ever be read.
     pub(crate) fn is_done(&self) -> bool {
         self.broken || (self.ended && self.buffer.is_empty())
+    }
+
+    /// Records that the process has exited: what follows is written by processes that outlive it.
+    pub(crate) fn process_exited(&mut self) {
+        self.last = Some(self.read + SOURCE_MAX);
+    }
+
+    /// Whether everything was written that the process has written before its exit. Moves bytes.
+    pub(crate) fn finish(&mut self) -> bool {
+        let written = |pump: &Self| pump.read - u64::try_from(pump.buffer.len()).unwrap_or(0);
+        self.run(false) || self.last.is_some_and(|last| written(self) >= last)
     }
 
     /// Moves bytes until one side is not ready. Returns whether nothing is left to write now.
@@ -86,6 +103,7 @@ impl Pump {
             Ok(n) => {
                 buffer.truncate(n);
                 self.buffer = buffer;
+                self.read += u64::try_from(n).unwrap_or(0);
             }
             Err(Errno::AGAIN) => return false,
             Err(Errno::INTR) => {}
@@ -135,6 +153,32 @@ mod tests {
         assert!(pump.run(false) && pump.is_done());
         got += rustix::io::read(&sink, &mut buffer).expect("read");
         assert_eq!(got, 120_000);
+    }
+
+    #[test]
+    fn a_process_that_writes_without_end_does_not_delay_an_exit() {
+        let (from, feed) = pipe_with(PipeFlags::NONBLOCK).expect("a pipe");
+        let (sink, to) = pipe_with(PipeFlags::NONBLOCK).expect("a pipe");
+        let mut pump = Pump::new(ProcessId::container("a"), Direction::Output, from, to);
+        let (mut written, mut received, mut buffer) = (0, 0, vec![0; 1 << 20]);
+        let mut fill = || {
+            while let Ok(n) = rustix::io::write(&feed, &[7; 4096]) {
+                written += n;
+            }
+            written
+        };
+        let before = fill();
+        pump.process_exited();
+        let mut rounds = 0;
+        // The target is smaller than what comes, so that nothing is ever left unwritten.
+        while !pump.finish() {
+            fill();
+            received += rustix::io::read(&sink, &mut buffer).expect("read");
+            rounds += 1;
+            assert!(rounds < 10, "it never ends");
+        }
+        received += rustix::io::read(&sink, &mut buffer).unwrap_or(0);
+        assert!(received >= before, "{received} of {before}");
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(crate) use record::{Kind, LoadedRecord, RECORD_VERSION, Records};
 pub(crate) use registry::Registry;
 pub use sandbox::{Dns, Name, PidMode, SandboxConfig, SandboxState, SandboxStatus, SharedMode};
 pub(crate) use sandbox::{
-    Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, VmConnection, broken_sandbox, broken_status,
+    GuestExec, Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, VmConnection, broken_sandbox, broken_status,
 };
 pub use summary::{ContainerSummary, SandboxSummary};
 pub use timeline::Stage;

@@ -95,7 +95,7 @@ pub trait Vmm: Send + Sync {
     /// Those of the virtual machine monitor.
     fn remove_port(&self, name: &str) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Waits until everything that the guest has written into a port has reached the descriptor of the host, for at most
+    /// Waits until everything that the guest has written into a port so far has reached the descriptor of the host, for at most
     /// `timeout`. Proves nothing about what processes in the guest have not written into the port yet.
     ///
     /// # Errors

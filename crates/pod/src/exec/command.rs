@@ -23,7 +23,7 @@ use tracing::{Instrument, Span, debug_span};
 use super::{
     guest_command::{self, GuestWait},
     kill::{kill, kill_unanswered, with_group},
-    request::{ExecRequest, SessionExit, UNKNOWN},
+    request::{ExecRequest, SIGKILLED, SessionExit, UNKNOWN},
     resolve::resolve,
     shim_command::{self, ShimWait},
     streams::Streams,
@@ -40,7 +40,6 @@ use crate::{
 /// How long a killed command may take to exit before the request is answered all the same: in a frozen container, or
 /// while it hangs in the kernel, it does not exit.
 pub(super) const KILL_TIMEOUT: Duration = Duration::from_secs(2);
-const SIGKILLED: i32 = 128 + 9;
 
 /// A command in a container.
 pub(super) struct Command {

@@ -7,43 +7,70 @@ use std::{
 
 use agent_api::{Exec, ProcessId};
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
     pipe::{PipeFlags, pipe_with},
 };
 use vm::guest::ErrorKind;
 
 use super::{
-    request::{ExecRequest, SessionExit, UNKNOWN},
+    request::{ExecRequest, SIGKILLED, SessionExit, UNKNOWN},
     streams::Streams,
 };
 use crate::{
     Error,
-    container::vm::{PortPipes, connection_of, drain, from_guest, remove_ports},
+    container::vm::{PortPipes, connection, connection_of, drain, from_guest, remove_ports},
     error::failed,
     parts::Parts,
     stdio::{SharedPipe, shared_pipe::close_all},
-    store::Container,
+    store::{Container, GuestExec, VmConnection},
 };
 
-/// How long the rest of its output may take to reach a client that does not read.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the output of a command is waited for before its client is looked at.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Pause until that is repeated for a client that does not read.
+const DRAIN_PAUSE: Duration = Duration::from_millis(250);
+/// How often it is checked whether the client is gone.
+const CLIENT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A command that a guest has started.
 pub(super) struct GuestWait {
     id: String,
     container: Arc<Container>,
-    _outputs: HeldOutputs,
+    guest_exec: GuestExec,
+    outputs: HeldOutputs,
 }
 
-/// Read ends of the output, which stay open until the ports are removed: the virtual machine monitor must not write to a
-/// pipe without a reader.
+/// Duplicates of the ends of the output. The read ends are open while the command runs: the virtual machine monitor must not
+/// write to a pipe without a reader.
 #[derive(Default)]
-struct HeldOutputs(Vec<OwnedFd>);
+struct HeldOutputs {
+    read_ends: Vec<OwnedFd>,
+    write_ends: Vec<OwnedFd>,
+}
+
+impl HeldOutputs {
+    /// Waits until the client has closed all of them.
+    async fn without_client(&mut self) {
+        close_all(std::mem::take(&mut self.read_ends));
+        while self.write_ends.iter().any(has_reader) {
+            tokio::time::sleep(CLIENT_INTERVAL).await;
+        }
+    }
+}
 
 impl Drop for HeldOutputs {
     fn drop(&mut self) {
-        close_all(std::mem::take(&mut self.0));
+        close_all(std::mem::take(&mut self.read_ends));
+        close_all(std::mem::take(&mut self.write_ends));
     }
+}
+
+/// Whether the other end of a pipe is open.
+fn has_reader(write_end: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(write_end, PollFlags::OUT)];
+    let polled = poll(&mut fds, Some(&Timespec::default()));
+    polled.is_err() || !fds[0].revents().contains(PollFlags::ERR)
 }
 
 /// Has the guest start a command.
@@ -56,7 +83,9 @@ pub(super) async fn start(
     process.apparmor_profile = None;
     process.selinux_label = None;
     let (streams, pipes, outputs) = pipes(parts, container, request)?;
-    let connection = connection_of(parts, container).await?;
+    let sandbox = parts.registry.sandbox(&container.metadata.sandbox)?;
+    let guest_exec = sandbox.guest_execs.begin(id);
+    let connection = connection(parts, &sandbox).await?;
     let ports = pipes.add(&connection.qemu, id).await?;
     let exec = Exec { container: container.id().to_string(), id: id.to_owned(), process, streams: ports };
     if let Err(error) = connection.guest.exec(exec).await {
@@ -65,10 +94,11 @@ pub(super) async fn start(
         remove_ports(&connection.qemu, id).await;
         return Err(from_guest(error));
     }
-    Ok((GuestWait { id: id.to_owned(), container: Arc::clone(container), _outputs: outputs }, streams))
+    let container = Arc::clone(container);
+    Ok((GuestWait { id: id.to_owned(), container, guest_exec, outputs }, streams))
 }
 
-/// Creates the pipes of a command: this process's ends, those of the ports, and duplicates of the read ends.
+/// Creates the pipes of a command: this process's ends, those of the ports, and duplicates of those of the output.
 fn pipes(
     parts: &Parts,
     container: &Container,
@@ -90,7 +120,8 @@ fn pipes(
     for (is_requested, port, end) in outputs {
         if is_requested {
             let (read_end, write_end) = pipe()?;
-            held.0.push(read_end.try_clone().map_err(failed("duplicate a pipe"))?);
+            held.read_ends.push(read_end.try_clone().map_err(failed("duplicate a pipe"))?);
+            held.write_ends.push(write_end.try_clone().map_err(failed("duplicate a pipe"))?);
             *port = Some(write_end);
             *end = Some(shared(read_end));
         }
@@ -99,12 +130,20 @@ fn pipes(
 }
 
 impl GuestWait {
-    /// Waits until the command has exited, and its output has reached its pipes.
-    pub(super) async fn exited(self, parts: &Weak<Parts>) -> Result<SessionExit, Error> {
+    /// Waits until the command has exited, and its output has reached its pipes, however long its client takes to read it. A
+    /// command that was killed, or whose client is gone, is not delayed by output that nobody reads.
+    pub(super) async fn exited(mut self, parts: &Weak<Parts>) -> Result<SessionExit, Error> {
         let gone = || Error::unavailable("the engine has ended");
         let connection = connection_of(&*parts.upgrade().ok_or_else(gone)?, &self.container).await?;
         let id = ProcessId::exec(self.container.id().as_str(), self.id.as_str());
-        let exit = match connection.guest.wait(&id).await {
+        let exit = tokio::select! {
+            exit = connection.guest.wait(&id) => exit,
+            () = self.guest_exec.killed() => {
+                self.forget(&connection).await;
+                return Ok(SessionExit { code: SIGKILLED, oom_killed: false });
+            }
+        };
+        let exit = match exit {
             Ok(exit) => SessionExit { code: exit.code.clamp(0, 255), oom_killed: exit.oom_killed },
             Err(error) if error.kind == ErrorKind::NotFound => SessionExit { code: UNKNOWN, oom_killed: false },
             Err(error) => {
@@ -113,17 +152,55 @@ impl GuestWait {
                 if let Some(parts) = parts.upgrade()
                     && let Ok(connection) = connection_of(&parts, &self.container).await
                 {
-                    let _ = connection.guest.delete(&id).await;
-                    remove_ports(&connection.qemu, &self.id).await;
+                    self.forget(&connection).await;
                 }
                 return Err(from_guest(error));
             }
         };
-        drain(&connection.qemu, &self.id, DRAIN_TIMEOUT).await;
+        tokio::select! {
+            () = drain_all(&connection, &self.id) => {}
+            () = self.guest_exec.killed() => {}
+            () = self.outputs.without_client() => {}
+        }
+        self.forget(&connection).await;
+        Ok(exit)
+    }
+
+    /// Removes the command and its ports. One that is running is killed, and is gone then.
+    async fn forget(&self, connection: &VmConnection) {
         remove_ports(&connection.qemu, &self.id).await;
+        let id = ProcessId::exec(self.container.id().as_str(), self.id.as_str());
         if let Err(error) = connection.guest.delete(&id).await {
             tracing::debug!(container = self.container.id().as_str(), "{error}");
         }
-        Ok(exit)
+    }
+}
+
+/// Waits until the output of a command has reached its pipes, however long its client takes to read, or the virtual machine
+/// has ended.
+async fn drain_all(connection: &VmConnection, id: &str) {
+    while !connection.is_closed() && !drain(&connection.qemu, id, DRAIN_TIMEOUT).await {
+        tokio::time::sleep(DRAIN_PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_is_gone_when_it_has_closed_all_outputs() {
+        let (mut outputs, mut clients) = (HeldOutputs::default(), Vec::new());
+        for _ in 0..2 {
+            let (read_end, write_end) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
+            outputs.read_ends.push(read_end.try_clone().expect("a duplicate"));
+            outputs.write_ends.push(write_end);
+            clients.push(read_end);
+        }
+        while clients.pop().is_some() {
+            let is_last = clients.is_empty();
+            let gone = tokio::time::timeout(5 * CLIENT_INTERVAL, outputs.without_client()).await;
+            assert_eq!(gone.is_ok(), is_last);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod broken;
 mod config;
+mod guest_execs;
 mod record;
 mod status;
 
@@ -20,6 +21,7 @@ use crate::{
 
 pub(crate) use broken::{broken as broken_sandbox, broken_status};
 pub use config::{Dns, Name, PidMode, SandboxConfig, SharedMode};
+pub(crate) use guest_execs::{GuestExec, GuestExecs};
 pub(crate) use record::{SandboxMetadata, SandboxPhase, SandboxRecord};
 pub use status::{SandboxState, SandboxStatus};
 
@@ -62,6 +64,8 @@ pub(crate) struct Sandbox {
     forwards: Mutex<BTreeSet<String>>,
     /// Held while the size of its virtual machine is changed.
     pub(crate) vm_size: tokio::sync::Mutex<()>,
+    /// Commands in its guest.
+    pub(crate) guest_execs: GuestExecs,
     /// Held while its sandbox container is created and started.
     pub(crate) sandbox_container: tokio::sync::Mutex<()>,
     /// Permits for programs that create its containers.
@@ -86,6 +90,7 @@ impl Sandbox {
             vm: tokio::sync::Mutex::default(),
             forwards: Mutex::default(),
             vm_size: tokio::sync::Mutex::default(),
+            guest_execs: GuestExecs::default(),
             sandbox_container: tokio::sync::Mutex::default(),
             programs: PodPrograms::default(),
             compilations: PodCompilations::default(),

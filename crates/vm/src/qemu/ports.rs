@@ -26,6 +26,9 @@ const CHILD: &str = "child<virtserialport>";
 /// Pause until the queue of a port is looked at again, at first and at most.
 const DRAIN_PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 
+/// Maximum number of buffers in a virtqueue.
+const QUEUE_MAX: u16 = 1 << 15;
+
 /// What a port is connected to.
 pub(super) enum Backend {
     Connection(OwnedFd),
@@ -247,7 +250,8 @@ impl Qemu {
         self.remove_descriptor_sets().await
     }
 
-    /// Waits until the transmit queue of a port is empty.
+    /// Waits until what is in the transmit queue of a port now is written. More may follow: a process that outlives a command
+    /// may write forever.
     pub(super) async fn drain_port(&self, name: &str, timeout: Duration) -> Result<(), Error> {
         let operation = || format!("drain port {name}");
         let number = self.ports.number(name);
@@ -255,8 +259,11 @@ impl Qemu {
             number.ok_or_else(|| Error::new(ErrorKind::Invalid, operation(), "the guest does not have this port"))?;
         let deadline = Instant::now() + timeout;
         let (mut pause, pause_max) = DRAIN_PAUSES;
+        let mut first = None;
         loop {
-            let unsent = self.unsent_buffers(number).await.map_err(|error| error.during(operation()))?;
+            let indices = self.transmit_indices(number).await.map_err(|error| error.during(operation()))?;
+            let Some((avail, used)) = indices else { return Ok(()) };
+            let unsent = buffers_before(*first.get_or_insert(avail), used);
             if unsent == 0 {
                 return Ok(());
             }
@@ -269,22 +276,29 @@ impl Qemu {
         }
     }
 
-    /// Returns the number of buffers that the guest has put into the transmit queue of a port, and that are not written
-    /// completely.
+    /// Returns how many buffers the guest has put into the transmit queue of a port, and how many of them are written
+    /// completely, both modulo 2^16. `None`: the guest has not set up the queue.
     ///
-    /// Compares the indices in the memory of the guest: those in QEMU (`last-avail-idx`, `shadow-avail-idx`, `inuse`) do not
+    /// The indices are those in the memory of the guest: those in QEMU (`last-avail-idx`, `shadow-avail-idx`, `inuse`) do not
     /// have what the guest added since QEMU last looked, for which a notification may be pending.
-    async fn unsent_buffers(&self, number: u32) -> Result<u16, Error> {
+    async fn transmit_indices(&self, number: u32) -> Result<Option<(u16, u16)>, Error> {
         // Port 0 has the queues 0 and 1, the control queues are 2 and 3, and port n has 2n + 2 and 2n + 3.
         let queue: Value = json!({ "path": backend_path(), "queue": 2 * number + 3 });
         let QueueStatus { ring } = self.query("x-query-virtio-queue-status", queue.clone()).await?;
         if ring == 0 {
-            // The guest has not set up the queue, for which QEMU refuses to return an element.
-            return Ok(0);
+            // QEMU refuses to return an element.
+            return Ok(None);
         }
         let QueueElement { avail, used } = self.query("x-query-virtio-queue-element", queue).await?;
-        Ok(avail.index.wrapping_sub(used.index))
+        Ok(Some((avail.index, used.index)))
     }
+}
+
+/// Returns how many of the buffers before index `end` are not written yet, if `used` are, modulo 2^16.
+fn buffers_before(end: u16, used: u16) -> u16 {
+    let unsent = end.wrapping_sub(used);
+    // More than a queue can have: those after `end` are being written.
+    if unsent > QUEUE_MAX { 0 } else { unsent }
 }
 
 /// A set of descriptors.
@@ -325,6 +339,14 @@ mod tests {
         assert_eq!(parse_port_id(&port_id(7, "web.stdout-1")), Some((7, "web.stdout-1")));
         for other in ["serial", "port", "port1", "port0.a", "port-1.a", "port511.a", "port1.", "port1.a,b", "port1.-"] {
             assert_eq!(parse_port_id(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn only_earlier_buffers_are_waited_for() {
+        for end in [0, 5, 100, u16::MAX] {
+            assert_eq!([0, 1, 127].map(|unsent| buffers_before(end, end.wrapping_sub(unsent))), [0, 1, 127]);
+            assert_eq!([1, 127, 4000].map(|more| buffers_before(end, end.wrapping_add(more))), [0, 0, 0]);
         }
     }
 

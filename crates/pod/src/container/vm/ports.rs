@@ -78,14 +78,18 @@ pub(crate) async fn remove_ports(qemu: &Qemu, id: &str) {
     }
 }
 
-/// Waits until the output of the process with this id has reached its FIFOs, for at most `timeout` for each stream.
-pub(crate) async fn drain(qemu: &Qemu, id: &str, timeout: Duration) {
+/// Waits until the output of the process with this id has reached its FIFOs, for at most `timeout` for each stream. Returns
+/// false if that was too short.
+pub(crate) async fn drain(qemu: &Qemu, id: &str, timeout: Duration) -> bool {
+    let mut is_drained = true;
     for stream in ["stdout", "stderr"] {
         let name = name(id, stream);
         if qemu.ports().contains(&name)
             && let Err(error) = qemu.drain(&name, timeout).await
         {
             tracing::debug!("{error}");
+            is_drained &= error.kind != vm::ErrorKind::Timeout;
         }
     }
+    is_drained
 }

@@ -65,7 +65,9 @@ pub(crate) async fn kill(
 
 /// Kills a process that was executed in a container, with all its descendants. Returns false if it is gone.
 pub(crate) async fn kill_exec(parts: &Parts, container: &Container, exec: &str) -> Result<bool, Error> {
-    let connection = connection_of(parts, container).await?;
+    let sandbox = parts.registry.sandbox(&container.metadata.sandbox)?;
+    sandbox.guest_execs.kill(exec);
+    let connection = connection(parts, &sandbox).await?;
     let id = ProcessId::exec(container.id().as_str(), exec);
     match connection.guest.signal(&id, Signal::KILL.as_raw(), true).await.map_err(from_guest) {
         Ok(()) => Ok(true),
