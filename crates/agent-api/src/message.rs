@@ -134,7 +134,8 @@ pub enum Request {
         /// Id of the container.
         container: String,
     },
-    /// Executes a process in a container. Answered by `Done` when execve(2) has succeeded.
+    /// Executes a process in a container. Answered by `Done` when execve(2) has succeeded. It is killed and forgotten when
+    /// the connection of the request closes, or a port of its streams is removed.
     Exec(Box<Exec>),
     /// Sends a signal. Answered by `Done` if the process has exited, too.
     Signal {

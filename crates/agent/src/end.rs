@@ -83,7 +83,7 @@ impl Agent {
     }
 
     /// Forgets a process that was reaped, and removes its cgroup.
-    fn remove(&mut self, id: &ProcessId, caller: Option<Caller>) {
+    pub(crate) fn remove(&mut self, id: &ProcessId, caller: Option<Caller>) {
         let Some(process) = self.processes.remove(id) else { return };
         self.pumps.retain(|_, pump| pump.owner != *id);
         for waiting in process.waiting {

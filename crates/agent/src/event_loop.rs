@@ -22,6 +22,7 @@ impl Agent {
         while !self.should_end {
             self.connect();
             self.unpark();
+            self.forget_abandoned();
             self.remove_groups();
             self.answer_waiting();
             self.connect_forwards();
@@ -44,7 +45,10 @@ impl Agent {
                 while let Ok(Some(_)) = self.signals.read() {}
                 self.reap();
             }
-            Event::Ports => self.ports.read_changes(),
+            Event::Ports => {
+                self.ports.read_changes();
+                self.abandon_execs_without_ports();
+            }
             Event::Connection(number) => self.serve(number),
             Event::Process(id) => self.advance(&id),
             Event::Pump(number, hung_up) => {

@@ -9,13 +9,13 @@ use crate::{
     connection::Caller,
     create::OpenPorts,
     failure::{of_container, state, system, unknown},
-    process::{Outcome, Process, Stage},
+    process::{Lifeline, Outcome, Process, Stage},
 };
 
 impl Agent {
     /// Executes a process in a running container. Its caller is answered when execve(2) has succeeded.
     pub(crate) fn exec(&mut self, caller: Caller, request: Exec, ports: OpenPorts) -> Outcome<()> {
-        let Exec { container, id, process, .. } = request;
+        let Exec { container, id, process, streams: port_names } = request;
         let (container_id, exec_id) = (ProcessId::container(&container), ProcessId::exec(&container, &id));
         self.check_new(&exec_id)?;
         let container = self.processes.get(&container_id).ok_or_else(|| unknown("execute in", &container_id))?;
@@ -37,7 +37,10 @@ impl Agent {
         let filter = template.filter.as_ref().map(ExecFilter::from);
         let mut setup = container::exec(group, target, &process, stdio, filter).map_err(failed)?;
         let cloned = setup.wait_until_cloned();
-        self.processes.insert(exec_id.clone(), Process::new(exec_id.clone(), setup, streams, caller));
+        let ports = [port_names.stdin, port_names.stdout, port_names.stderr].into_iter().flatten().collect();
+        let mut process = Process::new(exec_id.clone(), setup, streams, caller);
+        process.lifeline = Some(Lifeline { connection: caller.connection, ports });
+        self.processes.insert(exec_id.clone(), process);
         if let Err(error) = cloned {
             self.fail(&exec_id, failed(error));
         }

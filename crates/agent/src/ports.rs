@@ -108,6 +108,11 @@ fn is_closed_by_host(port: &OwnedFd) -> bool {
     polled.is_ok() && fds[0].revents().contains(PollFlags::HUP) && !fds[0].revents().contains(PollFlags::IN)
 }
 
+/// Returns the names of all ports.
+pub(crate) fn names() -> BTreeSet<String> {
+    list().into_keys().collect()
+}
+
 /// Returns the devices of all ports by name.
 fn list() -> BTreeMap<String, PathBuf> {
     let entries = fs::read_dir(CLASS).into_iter().flatten().flatten();

@@ -58,6 +58,18 @@ pub(crate) struct Process {
     pub(crate) deleting: Option<Caller>,
     /// For a container.
     pub(crate) template: Template,
+    /// For an exec: what it ends with.
+    pub(crate) lifeline: Option<Lifeline>,
+    /// Whether it is forgotten when it is reaped: its client is gone.
+    pub(crate) abandoned: bool,
+}
+
+/// What an exec ends with.
+pub(crate) struct Lifeline {
+    /// Number of the connection on which it was requested.
+    pub(crate) connection: u64,
+    /// Names of the ports of its streams.
+    pub(crate) ports: Vec<String>,
 }
 
 /// The streams of a process that is being set up.
@@ -83,6 +95,8 @@ impl Process {
             waiting: Vec::new(),
             deleting: None,
             template: Template::default(),
+            lifeline: None,
+            abandoned: false,
         }
     }
 
