@@ -17,23 +17,27 @@ mod forward;
 mod guest_spec;
 mod mounts;
 mod ports;
+mod process;
 mod requests;
 mod size;
+mod sockets;
 mod watch;
 
 use crate::{Error, ErrorKind};
 
-pub(crate) use connection::{connect_agent, connection, directory, find_process};
+pub(crate) use connection::{connect_agent, connection};
 pub(crate) use create::create;
 pub(crate) use end::{give_up, remove};
 pub(crate) use forward::forward;
 pub(crate) use mounts::prepare_shared;
 pub(crate) use ports::{PortPipes, drain, remove_ports};
+pub(crate) use process::find_process;
 pub(crate) use requests::{connection_of, kill, kill_exec, resize, start, update};
 pub(crate) use size::{Change, check as check_size, grow, is_vm, shrink};
+pub(crate) use sockets::{SocketDirectory, log_directory, prepare_sockets};
 pub(crate) use watch::watch;
 
-/// Directory, in the containers of the virtual machine's processes, with their sockets.
+/// Directory with the socket of a process of the virtual machine, in its container.
 pub(crate) const SOCKETS: &str = "/run/vm";
 /// Directory that the file server serves, in its container.
 pub(crate) const SHARED: &str = "/shared";

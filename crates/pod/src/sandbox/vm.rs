@@ -33,8 +33,8 @@ use crate::{
         remove::remove,
         start,
         vm::{
-            FILE_SERVER_SOCKET, SHARED, SOCKETS, connect_agent, directory, find_process, from_guest, from_vmm,
-            prepare_shared,
+            FILE_SERVER_SOCKET, SHARED, SOCKETS, SocketDirectory, connect_agent, find_process, from_guest,
+            from_vmm, log_directory, prepare_shared, prepare_sockets,
         },
     },
     error::failed,
@@ -142,21 +142,23 @@ impl Boot<'_> {
     async fn run(&self) -> Result<Vec<ContainerId>, BootFailure> {
         let (parts, sandbox) = (self.parts, self.sandbox);
         let user = user(sandbox);
-        let sockets = directory(parts, sandbox.id());
+        let logs = log_directory(parts, sandbox.id());
         let image = {
-            let sockets = sockets.clone();
-            blocking(move || make_directory(&sockets, user)).await?;
+            let logs = logs.clone();
+            blocking(move || make_directory(&logs)).await?;
             offload::in_place(|| self.hypervisor.image())?
         };
-        let server = self.create(self.file_server(&sockets)).await?;
+        let server = self.create(self.file_server(&logs)).await?;
         prepare_shared(&server).await?;
+        prepare_sockets(&server, 0).await?;
         self.start(&server).await?;
         failpoint::reach("vm.file_server");
-        let monitor = self.create(self.monitor(&image, &sockets, user)?).await?;
+        let monitor = self.create(self.monitor(&image, &logs, user)?).await?;
+        prepare_sockets(&monitor, user).await?;
         self.start(&monitor).await?;
         failpoint::reach("vm.hypervisor");
         let connection = tokio::select! {
-            connected = self.connect(&sockets) => connected,
+            connected = self.connect(&server, &monitor) => connected,
             () = ended(parts, &server) => Err(Error::unavailable("the file server has ended").into()),
             () = ended(parts, &monitor) => {
                 Err(BootFailure::of_guest(Error::unavailable("the virtual machine monitor has ended")))
@@ -184,19 +186,27 @@ impl Boot<'_> {
     }
 
     /// Connects the devices of the virtual machine, lets it run, and waits for the agent.
-    async fn connect(&self, sockets: &Path) -> Result<VmConnection, BootFailure> {
-        let qemu = Qemu::connect_to_started(&sockets.join(qemu::SOCKET), SOCKET_TIMEOUT).await.map_err(from_vmm)?;
-        let server = connect_when_ready(&sockets.join(FILE_SERVER_SOCKET)).await?;
-        qemu.attach_file_server(agent_api::SHARED_TAG, server).await.map_err(from_vmm)?;
+    async fn connect(&self, server: &Container, monitor: &Container) -> Result<VmConnection, BootFailure> {
+        let qemu = self.attach_file_server(server, monitor).await?;
         let network = self.attach_network(&qemu).await?;
-        qemu.resume().await.map_err(from_vmm)?;
         let boot = match (self.accelerator, self.hypervisor.handler.allow_emulation) {
             (Accelerator::Kvm, true) => KVM_BOOT_TIMEOUT.min(self.hypervisor.handler.boot_timeout),
             _ => self.hypervisor.handler.boot_timeout,
         };
+        qemu.resume().await.map_err(from_vmm)?;
         let guest = connect_agent(self.parts, self.sandbox, &qemu, boot).await.map_err(BootFailure::of_guest)?;
         guest.configure(self.configuration(network)?).await.map_err(from_guest)?;
         Ok(VmConnection { qemu, guest })
+    }
+
+    /// Connects to the virtual machine monitor, and has it connect to the file server.
+    async fn attach_file_server(&self, server: &Container, monitor: &Container) -> Result<Qemu, BootFailure> {
+        let sockets = SocketDirectory::open(monitor).await.map_err(BootFailure::of_guest)?;
+        let qemu = Qemu::connect_to_started(&sockets.path(qemu::SOCKET), SOCKET_TIMEOUT).await.map_err(from_vmm)?;
+        let sockets = SocketDirectory::open(server).await?;
+        let server = connect_when_ready(&sockets.path(FILE_SERVER_SOCKET)).await?;
+        qemu.attach_file_server(agent_api::SHARED_TAG, server).await.map_err(from_vmm)?;
+        Ok(qemu)
     }
 
     /// Gives the virtual machine the interfaces of the pod. Returns the network of the guest.
@@ -238,9 +248,9 @@ impl Boot<'_> {
         oci::Resources { memory, ..oci::Resources::default() }
     }
 
-    fn file_server(&self, sockets: &Path) -> ContainerConfig {
+    fn file_server(&self, logs: &Path) -> ContainerConfig {
         let program = &self.hypervisor.handler.file_server;
-        let mut config = process(VmProcess::FileServer, self.sandbox, sockets);
+        let mut config = process(VmProcess::FileServer, self.sandbox, logs);
         config.resources = self.limits();
         config.command = vec![program.to_string_lossy().into_owned()];
         config.command.extend([format!("--socket-path={SOCKETS}/{FILE_SERVER_SOCKET}"), "-o".to_owned()]);
@@ -253,7 +263,7 @@ impl Boot<'_> {
         config
     }
 
-    fn monitor(&self, image: &Image, sockets: &Path, user: u32) -> Result<ContainerConfig, Error> {
+    fn monitor(&self, image: &Image, logs: &Path, user: u32) -> Result<ContainerConfig, Error> {
         let handler = &self.hypervisor.handler;
         let name = |path: PathBuf| Path::new(IMAGE).join(path.file_name().unwrap_or_default());
         let bounds = offload::in_place(|| self.hypervisor.bounds());
@@ -271,11 +281,11 @@ impl Boot<'_> {
             ports: qemu::DEFAULT_PORTS,
             watchdog: false,
         });
-        let mut config = process(VmProcess::Hypervisor, self.sandbox, sockets);
+        let mut config = process(VmProcess::Hypervisor, self.sandbox, logs);
         config.resources = self.limits();
         config.command = command.map_err(from_vmm)?;
         config.volumes.extend(program_volumes(&handler.hypervisor));
-        config.volumes.push(volume(&image.directory, IMAGE, true));
+        config.volumes.push(read_only_volume(&image.directory, IMAGE));
         config.security.user = UserChoice::Uid { uid: user.into(), gid: Some(user.into()) };
         config.security.drop_capabilities = vec!["ALL".to_owned()];
         if self.accelerator == Accelerator::Kvm {
@@ -292,18 +302,18 @@ fn user(sandbox: &Sandbox) -> u32 {
     FIRST_USER + u32::from_str_radix(digits, 16).unwrap_or(0)
 }
 
-/// Creates the directory of the sockets, which the virtual machine monitor owns.
-fn make_directory(directory: &Path, user: u32) -> Result<(), Error> {
-    let operation = format!("create {}", directory.display());
+/// Creates the directory of the logs, which the processes of the virtual machine do not see.
+fn make_directory(directory: &Path) -> Result<(), Error> {
     match fs::DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(&operation)(error)),
-        _ => {}
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(failed(format_args!("create {}", directory.display()))(error))
+        }
+        _ => Ok(()),
     }
-    std::os::unix::fs::chown(directory, Some(user), Some(user)).map_err(failed(&operation))
 }
 
 /// Returns the configuration of a process of the virtual machine, without its program.
-fn process(process: VmProcess, sandbox: &Sandbox, sockets: &Path) -> ContainerConfig {
+fn process(process: VmProcess, sandbox: &Sandbox, logs: &Path) -> ContainerConfig {
     let minimal = ContainerConfig::minimal(String::new());
     let (attempt, log) = match process {
         VmProcess::Hypervisor => (0, "hypervisor.log"),
@@ -312,8 +322,7 @@ fn process(process: VmProcess, sandbox: &Sandbox, sockets: &Path) -> ContainerCo
     ContainerConfig {
         attempt,
         vm_process: Some(process),
-        log_path: Some(sockets.join(log)),
-        volumes: vec![volume(sockets, SOCKETS, false)],
+        log_path: Some(logs.join(log)),
         security: Security {
             no_new_privileges: true,
             user_namespace: sandbox.config().user_namespace.clone(),
@@ -329,10 +338,10 @@ fn program_volumes(program: &Path) -> Vec<Volume> {
     if !paths.iter().any(|path| program.starts_with(path)) {
         paths.push(program.to_owned());
     }
-    paths.iter().map(|path| volume(path, &path.to_string_lossy(), true)).collect()
+    paths.iter().map(|path| read_only_volume(path, &path.to_string_lossy())).collect()
 }
 
-fn volume(host_path: &Path, container_path: &str, readonly: bool) -> Volume {
+fn read_only_volume(host_path: &Path, container_path: &str) -> Volume {
     Volume {
         container_path: container_path.to_owned(),
         host_path: host_path.to_owned(),
@@ -340,7 +349,7 @@ fn volume(host_path: &Path, container_path: &str, readonly: bool) -> Volume {
         options: Vec::new(),
         uid_mappings: Vec::new(),
         gid_mappings: Vec::new(),
-        readonly,
+        readonly: true,
         recursive_readonly: false,
         propagation: Propagation::Private,
         selinux_relabel: false,

@@ -1,6 +1,6 @@
 //! The connections to the virtual machine of a pod.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::net::UnixStream;
 use vm::{
@@ -9,12 +9,12 @@ use vm::{
     vmm::Vmm,
 };
 
-use super::{from_guest, from_vmm};
+use super::{from_guest, from_vmm, process::find_process, sockets::SocketDirectory};
 use crate::{
-    Error, ErrorKind, SandboxId, VmProcess,
+    Error, ErrorKind, VmProcess,
     error::failed,
     parts::Parts,
-    store::{Container, Sandbox, VmConnection, identifier},
+    store::{Sandbox, VmConnection, identifier},
 };
 
 /// Time limit of a command of the virtual machine monitor.
@@ -25,17 +25,6 @@ const AGENT_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Length of the random part of the name of a connection.
 pub(super) const NAME_LENGTH: usize = 16;
-
-/// Returns the directory with the sockets of the virtual machine of a pod.
-pub(crate) fn directory(parts: &Parts, sandbox: &SandboxId) -> PathBuf {
-    parts.registry.records.directory(sandbox).join("vm")
-}
-
-/// Returns the container of a process of the virtual machine of a pod.
-pub(crate) fn find_process(parts: &Parts, sandbox: &SandboxId, process: VmProcess) -> Option<Arc<Container>> {
-    let mut containers = parts.registry.containers_of(sandbox).into_iter();
-    containers.find(|container| container.config().vm_process == Some(process))
-}
 
 /// Returns the connections to the virtual machine of a pod, and creates them if they are closed.
 ///
@@ -59,8 +48,10 @@ async fn connect(parts: &Parts, sandbox: &Sandbox) -> Result<Arc<VmConnection>, 
     if let Some(broken) = held.take() {
         broken.close();
     }
-    let socket = directory(parts, sandbox.id()).join(SOCKET);
-    let qemu = Qemu::connect(&socket, VMM_TIMEOUT).await.map_err(from_vmm)?;
+    let hypervisor = find_process(parts, sandbox.id(), VmProcess::Hypervisor);
+    let hypervisor = hypervisor.ok_or_else(|| Error::unavailable("the pod has no virtual machine monitor"))?;
+    let sockets = SocketDirectory::open(&hypervisor).await?;
+    let qemu = Qemu::connect(&sockets.path(SOCKET), VMM_TIMEOUT).await.map_err(from_vmm)?;
     // Those of an earlier daemon.
     let live = sandbox.forwards().clone();
     let is_earlier = |port: &String| {

@@ -7,9 +7,9 @@ use monitor_api::{ExitStatus, KillScope, Target};
 use rustix::process::Signal;
 
 use super::{
-    connection::find_process,
     mounts::detach,
     ports::{drain, remove_ports},
+    process::find_process,
     requests::connection_of,
     size::shrink_without,
 };

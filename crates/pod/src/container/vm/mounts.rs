@@ -10,18 +10,19 @@ use std::{
 use monitor_api::{PRIVATE, Role};
 use rustix::{
     fd::OwnedFd,
-    fs::{Mode, OFlags},
     mount::{MountFlags, mount},
 };
 
-use super::{SHARED, find_process};
+use super::{
+    SHARED,
+    process::{find_process, namespace},
+};
 use crate::{
     ContainerId, Error, VmProcess,
     error::failed,
     namespaces::shim_mounts::{self, in_namespace},
     operation::blocking,
     parts::Parts,
-    process,
     store::{Container, Sandbox},
 };
 
@@ -45,20 +46,6 @@ pub(crate) async fn prepare_shared(server: &Container) -> Result<(), Error> {
 /// Returns the directory of a container in the file server.
 fn bundle(container: &ContainerId) -> PathBuf {
     Path::new(SHARED).join(container.as_str())
-}
-
-/// Opens the mount namespace of the process of a container.
-fn namespace(container: &Container) -> Result<OwnedFd, Error> {
-    let record = container.record();
-    let ended = || Error::state("the file server of the pod has ended");
-    offload::in_place(|| {
-        let _process = process::find(record.pid, record.start_time).ok_or_else(ended)?;
-        let path = format!("/proc/{}/ns/mnt", record.pid);
-        let namespace = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-        let namespace = namespace.map_err(failed(format_args!("open {path}")))?;
-        // The pid may have been reused in between.
-        process::find(record.pid, record.start_time).map(|_| namespace).ok_or_else(ended)
-    })
 }
 
 fn server_namespace(parts: &Parts, sandbox: &Sandbox) -> Result<OwnedFd, Error> {

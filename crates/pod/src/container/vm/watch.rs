@@ -9,8 +9,8 @@ use agent_api::{Exit, ProcessId, Status};
 use vm::guest::ErrorKind;
 
 use super::{
-    connection::find_process,
     end::{died, exited},
+    process::find_process,
     requests::connection_of,
 };
 use crate::{
