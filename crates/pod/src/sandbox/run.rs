@@ -136,7 +136,7 @@ impl<'a> Reserved<'a> {
         let (parts, sandbox) = (self.parts, &self.sandbox);
         let (netns, shared) = self.make_namespaces().await?;
         failpoint::reach("sandbox.pinned");
-        self.check_cancelled()?;
+        self.sandbox.check_cancelled()?;
         sandbox.stage("attach to the network");
         let (keep_result, cgroup_result, attachment) =
             tokio::join!(self.keep(shared), self.make_empty_cgroup(), self.attach(netns.as_ref()));
@@ -155,15 +155,7 @@ impl<'a> Reserved<'a> {
             record.attachment = attachment;
         })?;
         failpoint::reach("sandbox.networked");
-        self.check_cancelled()
-    }
-
-    /// Fails if the sandbox was stopped or removed in the meantime.
-    fn check_cancelled(&self) -> Result<(), Error> {
-        match self.sandbox.is_cancelled() {
-            true => Err(Error::state("it was stopped while it was being created")),
-            false => Ok(()),
-        }
+        self.sandbox.check_cancelled()
     }
 
     /// Pins the network namespace and creates the other namespaces.

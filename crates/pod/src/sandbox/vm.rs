@@ -153,6 +153,7 @@ impl Boot<'_> {
         prepare_sockets(&server, 0).await?;
         self.start(&server).await?;
         failpoint::reach("vm.file_server");
+        sandbox.check_cancelled()?;
         let monitor = self.create(self.monitor(&image, &logs, user)?).await?;
         prepare_sockets(&monitor, user).await?;
         self.start(&monitor).await?;
@@ -166,6 +167,7 @@ impl Boot<'_> {
         };
         let connection = match connection {
             Ok(connection) => connection,
+            Err(failure) if sandbox.is_cancelled() => return Err(failure),
             Err(BootFailure { error, is_guests }) => {
                 let error = with_logs(error, [&server, &monitor]).await;
                 return Err(BootFailure { error, is_guests });
@@ -185,18 +187,22 @@ impl Boot<'_> {
         start::start(self.parts, container.id().as_str()).await
     }
 
-    /// Connects the devices of the virtual machine, lets it run, and waits for the agent.
+    /// Connects the devices of the virtual machine, lets it run, and waits for the agent; not any longer when the pod is
+    /// stopped.
     async fn connect(&self, server: &Container, monitor: &Container) -> Result<VmConnection, BootFailure> {
-        let qemu = self.attach_file_server(server, monitor).await?;
+        let qemu = self.sandbox.unless_cancelled(self.attach_file_server(server, monitor)).await?;
         let network = self.attach_network(&qemu).await?;
         let boot = match (self.accelerator, self.hypervisor.handler.allow_emulation) {
             (Accelerator::Kvm, true) => KVM_BOOT_TIMEOUT.min(self.hypervisor.handler.boot_timeout),
             _ => self.hypervisor.handler.boot_timeout,
         };
-        qemu.resume().await.map_err(from_vmm)?;
-        let guest = connect_agent(self.parts, self.sandbox, &qemu, boot).await.map_err(BootFailure::of_guest)?;
-        guest.configure(self.configuration(network)?).await.map_err(from_guest)?;
-        Ok(VmConnection { qemu, guest })
+        let guest = self.sandbox.unless_cancelled(async {
+            qemu.resume().await.map_err(from_vmm)?;
+            let guest = connect_agent(self.parts, self.sandbox, &qemu, boot).await.map_err(BootFailure::of_guest)?;
+            guest.configure(self.configuration(network)?).await.map_err(from_guest)?;
+            Ok::<_, BootFailure>(guest)
+        });
+        Ok(VmConnection { guest: guest.await?, qemu })
     }
 
     /// Connects to the virtual machine monitor, and has it connect to the file server.
@@ -218,7 +224,7 @@ impl Boot<'_> {
         for coupling in couplings {
             let mtu = u16::try_from(coupling.interface.mtu).unwrap_or(u16::MAX);
             let tap = Tap { id: coupling.tap, queues: coupling.queues, mac: coupling.interface.mac, mtu };
-            qemu.attach_tap(tap).await.map_err(from_vmm)?;
+            self.sandbox.unless_cancelled(async { qemu.attach_tap(tap).await.map_err(from_vmm) }).await?;
         }
         Ok(network)
     }

@@ -15,7 +15,7 @@ use rustix::fd::OwnedFd;
 use tokio::sync::watch;
 
 use crate::{
-    SandboxId,
+    Error, SandboxId,
     operation::{CreationState, PodCompilations, PodPrograms},
 };
 
@@ -176,6 +176,26 @@ impl Sandbox {
 
     pub(crate) fn is_cancelled(&self) -> bool {
         *self.cancelled.borrow()
+    }
+
+    /// Fails if its creation must be aborted.
+    pub(crate) fn check_cancelled(&self) -> Result<(), Error> {
+        match self.is_cancelled() {
+            true => Err(Error::state("it was stopped while it was being created")),
+            false => Ok(()),
+        }
+    }
+
+    /// Runs `work`, which may be dropped at any point, unless its creation is aborted.
+    pub(crate) async fn unless_cancelled<T, E: From<Error>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        tokio::select! {
+            biased;
+            () = self.cancelled() => Err(Error::state("it was stopped while it was being created").into()),
+            outcome = work => outcome,
+        }
     }
 
     /// Waits until its creation is aborted.
