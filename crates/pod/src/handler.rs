@@ -182,4 +182,6 @@ pub struct VmHandler {
     pub boot_timeout: Duration,
     /// Time limit of a request to it.
     pub timeout: Duration,
+    /// How long a guest may stay silent before its pod is stopped.
+    pub silence_timeout: Duration,
 }

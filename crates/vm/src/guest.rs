@@ -5,7 +5,10 @@ mod connection;
 mod error;
 mod requests;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use agent_api::Hello;
 use tokio::net::UnixStream;
@@ -45,12 +48,19 @@ impl Guest {
             );
             return Err(Error::new(ErrorKind::Protocol, operation, cause));
         }
+        connection.mark_received();
         Ok(Self { connection, hello: Arc::new(hello), timeout })
     }
 
     /// Returns what the agent reported about itself.
     pub fn hello(&self) -> &Hello {
         &self.hello
+    }
+
+    /// Returns when something arrived from the agent for the last time: an answer, also one that came too late, or its
+    /// introduction.
+    pub fn last_received(&self) -> Instant {
+        self.connection.last_received()
     }
 
     /// Closes the connection for all who use it; requests without an answer fail.
@@ -132,6 +142,14 @@ mod tests {
         let (guest, mut far) = guest().await;
         assert_eq!(guest.ping().await.expect_err("no answer").kind, ErrorKind::Timeout);
         assert!(!guest.is_closed(), "an answer that is late disturbs no other request");
+        let before = guest.last_received();
+        let ping = next_call(&mut far, &mut Decoder::default()).await;
+        far.write_all(&encode(&Answer { id: ping.id, result: Ok(Reply::Done) }).expect("a frame"))
+            .await
+            .expect("write");
+        while guest.last_received() == before {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         far.write_all(b"\xff\xff\xff\xffgarbage").await.expect("write");
         guest.closed().await;
         assert_eq!(guest.ping().await.expect_err("closed").kind, ErrorKind::Gone);

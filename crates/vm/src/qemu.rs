@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::{
     error::{Error, ErrorKind},
     qmp::{Events, Qmp},
-    vmm::Status,
+    vmm::{Fault, Status},
 };
 
 mod command_line;
@@ -105,13 +105,7 @@ impl Qemu {
             status: String,
         }
         let StatusInfo { status } = self.query("query-status", json!({})).await?;
-        Ok(match &*status {
-            "prelaunch" | "inmigrate" => Status::Created,
-            "running" => Status::Running,
-            "shutdown" => Status::Stopped,
-            "guest-panicked" | "internal-error" | "io-error" | "watchdog" => Status::Failed,
-            _ => Status::Paused,
-        })
+        Ok(parse_status(&status))
     }
 
     /// Has QEMU exit. It may do so before it answers.
@@ -125,6 +119,20 @@ impl Qemu {
             let cause = format!("still connected {} s after its answer", timeout.as_secs_f32());
             Error::new(ErrorKind::Timeout, "quit QEMU", cause)
         })
+    }
+}
+
+/// Converts a `RunState` of QEMU.
+fn parse_status(status: &str) -> Status {
+    match status {
+        "prelaunch" | "inmigrate" => Status::Created,
+        "running" => Status::Running,
+        "shutdown" => Status::Stopped,
+        "guest-panicked" => Status::Failed(Fault::Panic),
+        "internal-error" => Status::Failed(Fault::Internal),
+        "io-error" => Status::Failed(Fault::Io),
+        "watchdog" => Status::Failed(Fault::Watchdog),
+        _ => Status::Paused,
     }
 }
 
@@ -149,5 +157,20 @@ fn validate_name(operation: &str, name: &str) -> Result<(), Error> {
             let cause = format!("{name:?} is not a name of 1 to 64 letters, digits, '.', '_' and '-'");
             Err(Error::new(ErrorKind::Invalid, operation, cause))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_states_of_qemu_are_statuses() {
+        let faults = ["guest-panicked", "internal-error", "io-error", "watchdog"].map(parse_status);
+        assert_eq!(faults, [Fault::Panic, Fault::Internal, Fault::Io, Fault::Watchdog].map(Status::Failed));
+        assert_eq!(
+            ["running", "paused", "unknown"].map(parse_status),
+            [Status::Running, Status::Paused, Status::Paused]
+        );
     }
 }

@@ -22,8 +22,25 @@ pub enum Status {
     Paused,
     /// The guest shut down.
     Stopped,
-    /// The kernel of the guest panicked, or the virtual machine monitor failed.
-    Failed,
+    /// It was stopped by a failure, and does not continue.
+    Failed(Fault),
+}
+
+/// What stopped a virtual machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The kernel of the guest panicked.
+    #[error("the kernel of the guest panicked")]
+    Panic,
+    /// The virtual machine monitor, or the hypervisor in the kernel of the node.
+    #[error("an internal error of the virtual machine monitor")]
+    Internal,
+    /// A device.
+    #[error("an I/O error of a device")]
+    Io,
+    /// The watchdog expired.
+    #[error("the watchdog of the guest expired")]
+    Watchdog,
 }
 
 /// Memory of a virtual machine, in bytes.

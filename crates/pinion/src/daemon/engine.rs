@@ -127,6 +127,7 @@ fn vm_handlers(config: &Config) -> Vec<pod::VmHandler> {
             allow_emulation: handler.allow_emulation,
             boot_timeout: handler.boot_timeout,
             timeout: handler.timeout,
+            silence_timeout: handler.silence_timeout,
         })
     };
     config.handlers.iter().filter_map(convert).collect()

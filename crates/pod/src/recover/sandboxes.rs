@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 
 use crate::{
     Error, SandboxId, SharedMode,
+    container::vm,
     error::failed,
     monitor::Inventory,
     namespaces::{SharedResource, derive, files, forget_ended_init, hostname, make_owned, make_shared, pin_shared},
@@ -80,6 +81,7 @@ pub(super) async fn restore(parts: &Arc<Parts>, inventory: &mut Inventory) -> Ve
             SandboxPhase::Stopped => Ok(()),
             SandboxPhase::Ready => {
                 parts.registry.sandbox_names.assign(sandbox.config().name.clone(), sandbox.id().clone());
+                vm::check_health(parts, &sandbox);
                 restore_ready(parts, &sandbox).await
             }
         };

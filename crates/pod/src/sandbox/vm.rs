@@ -33,8 +33,8 @@ use crate::{
         remove::remove,
         start,
         vm::{
-            FILE_SERVER_SOCKET, SHARED, SOCKETS, SocketDirectory, connect_agent, find_process, from_guest,
-            from_vmm, log_directory, prepare_shared, prepare_sockets,
+            FILE_SERVER_SOCKET, SHARED, SOCKETS, SocketDirectory, check_health, connect_agent, find_process,
+            from_guest, from_vmm, log_directory, prepare_shared, prepare_sockets,
         },
     },
     error::failed,
@@ -78,7 +78,10 @@ pub(super) async fn boot(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<V
         let accelerator = offload::in_place(|| hypervisor.accelerator())?;
         let boot = Boot { parts, sandbox, hypervisor, accelerator };
         let failure = match boot.run().await {
-            Ok(processes) => return Ok(processes),
+            Ok(processes) => {
+                check_health(parts, sandbox);
+                return Ok(processes);
+            }
             Err(failure) => failure,
         };
         let error = with_undo(failure.error, end(parts, sandbox).await);

@@ -6,7 +6,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use agent_api::{Answer, Call, Decoder, Failure, Hello, Reply, Request, encode};
@@ -37,6 +37,7 @@ pub(super) struct Connection {
     next_call: AtomicU64,
     writer: tokio::sync::Mutex<OwnedWriteHalf>,
     closed: watch::Sender<bool>,
+    last_received: Mutex<Instant>,
 }
 
 impl Connection {
@@ -48,6 +49,7 @@ impl Connection {
             next_call: AtomicU64::new(1),
             writer: tokio::sync::Mutex::new(writer),
             closed: watch::Sender::new(false),
+            last_received: Mutex::new(Instant::now()),
         });
         let (sender, hello) = oneshot::channel();
         let (weak, mut closed) = (Arc::downgrade(&connection), connection.closed.subscribe());
@@ -136,8 +138,19 @@ impl Connection {
         Ok(())
     }
 
+    /// Returns when the last answer, or the introduction, arrived.
+    pub(super) fn last_received(&self) -> Instant {
+        *self.last_received.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that something arrived.
+    pub(super) fn mark_received(&self) {
+        *self.last_received.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
     /// Returns whether somebody waits for it.
     fn deliver(&self, answer: Answer) -> bool {
+        self.mark_received();
         let call = self.calls().remove(&answer.id);
         call.is_some_and(|call| call.send(Ok(answer.result)).is_ok())
     }

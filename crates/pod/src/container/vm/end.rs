@@ -18,7 +18,7 @@ use crate::{
     container::external::report_exit,
     operation::{Undo, failpoint},
     parts::Parts,
-    store::{Container, unknown_exit},
+    store::{Container, ContainerPhase, unknown_exit},
 };
 
 /// How long output that the guest has sent may take to reach the FIFOs: a full log file system delays it.
@@ -73,12 +73,30 @@ pub(super) async fn died(parts: &Arc<Parts>, container: &Arc<Container>, reason:
 /// may keep running.
 pub(crate) async fn give_up(parts: &Arc<Parts>, container: &Arc<Container>, reason: &str) {
     if let Some(hypervisor) = find_process(parts, &container.metadata.sandbox, VmProcess::Hypervisor) {
-        let target = Target::Container(hypervisor.id().to_string());
-        if let Err(error) = parts.monitor.kill(&target, Signal::KILL.as_raw(), KillScope::All).await {
-            tracing::warn!(container = container.id().as_str(), "end the virtual machine: {error}");
-        }
+        kill_hypervisor(parts, &hypervisor).await;
     }
     died(parts, container, reason).await;
+}
+
+/// Ends a virtual machine with all that runs in it. Its pod is stopped when this process of it has exited.
+pub(super) async fn end_machine(parts: &Arc<Parts>, hypervisor: &Container, reason: &str) {
+    kill_hypervisor(parts, hypervisor).await;
+    for container in parts.registry.containers_of(&hypervisor.metadata.sandbox) {
+        if container.metadata.vm.is_some() && is_started(container.record().phase) {
+            died(parts, &container, reason).await;
+        }
+    }
+}
+
+fn is_started(phase: ContainerPhase) -> bool {
+    matches!(phase, ContainerPhase::Created | ContainerPhase::Starting | ContainerPhase::Running)
+}
+
+async fn kill_hypervisor(parts: &Parts, hypervisor: &Container) {
+    let target = Target::Container(hypervisor.id().to_string());
+    if let Err(error) = parts.monitor.kill(&target, Signal::KILL.as_raw(), KillScope::All).await {
+        tracing::warn!(container = hypervisor.id().as_str(), "end the virtual machine: {error}");
+    }
 }
 
 /// Reports the exit of a container in a task of its own.

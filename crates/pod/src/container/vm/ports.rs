@@ -1,21 +1,59 @@
 //! The ports of the streams of a process in a guest. Their other ends are pipes on the node: for a container, the FIFOs
 //! that every container has.
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use agent_api::Streams;
 use rustix::{fd::OwnedFd, fs::OFlags};
 use vm::{qemu::Qemu, vmm::Vmm};
 
 use super::from_vmm;
-use crate::{ContainerConfig, Error, stdio::fifos, store::STDIN};
+use crate::{
+    ContainerConfig, Error,
+    parts::Parts,
+    stdio::fifos,
+    store::{STDIN, Sandbox},
+};
 
 /// Number of characters of an id in the names of ports, which are short.
 const ID_LENGTH: usize = 32;
 
+const STREAMS: [&str; 3] = ["stdin", "stdout", "stderr"];
+
 /// Returns the name of the port of a stream of the process with this id.
 fn name(id: &str, stream: &str) -> String {
-    format!("{}-{stream}", &id[..id.len().min(ID_LENGTH)])
+    format!("{}-{stream}", short(id))
+}
+
+fn short(id: &str) -> &str {
+    &id[..id.len().min(ID_LENGTH)]
+}
+
+/// Returns the ports of processes that are not among those with these ids.
+fn leftovers<'a>(ports: &'a [String], ids: &BTreeSet<String>) -> Vec<&'a str> {
+    let is_leftover = |port: &&str| {
+        let owner = port.rsplit_once('-').filter(|(_, stream)| STREAMS.contains(stream)).map(|(owner, _)| owner);
+        owner.is_some_and(|owner| !ids.iter().any(|id| short(id) == owner))
+    };
+    ports.iter().map(String::as_str).filter(is_leftover).collect()
+}
+
+/// Removes the ports that belong neither to a container nor to a command of this process: those of commands whose daemon
+/// was killed, and those that could not be removed before. The agent kills what still uses them. Must not be called before
+/// all containers of the pod are registered.
+pub(super) async fn remove_leftover_ports(parts: &Parts, sandbox: &Sandbox, qemu: &Qemu) {
+    // Before the owners: each of those is registered before its first port is added.
+    let ports = qemu.ports();
+    let mut ids: BTreeSet<String> = sandbox.guest_execs.ids().into_iter().collect();
+    ids.extend(parts.registry.containers_of(sandbox.id()).iter().map(|container| container.id().to_string()));
+    for port in leftovers(&ports, &ids) {
+        match qemu.remove_port(port).await {
+            Ok(()) => {
+                tracing::debug!(pod = sandbox.id().as_str(), port, "removed the port of a command that has no client")
+            }
+            Err(error) => tracing::debug!(pod = sandbox.id().as_str(), "{error}"),
+        }
+    }
 }
 
 /// Ends of pipes that become the streams of a process in a guest: the read end of its input, and the write ends of its
@@ -71,7 +109,7 @@ impl PortPipes {
 
 /// Removes the ports of the process with this id. A port that cannot be removed ends with the virtual machine.
 pub(crate) async fn remove_ports(qemu: &Qemu, id: &str) {
-    for stream in ["stdin", "stdout", "stderr"] {
+    for stream in STREAMS {
         if let Err(error) = qemu.remove_port(&name(id, stream)).await {
             tracing::debug!("{error}");
         }
@@ -92,4 +130,19 @@ pub(crate) async fn drain(qemu: &Qemu, id: &str, timeout: Duration) -> bool {
         }
     }
     is_drained
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_without_an_owner_are_leftovers() {
+        let (container, exec, dead) = ("a".repeat(64), "b".repeat(64), "c".repeat(64));
+        let ids = BTreeSet::from([container.clone(), exec.clone()]);
+        let mut ports: Vec<String> =
+            [&container, &exec, &dead].into_iter().flat_map(|id| STREAMS.map(|stream| name(id, stream))).collect();
+        ports.extend(["agent-0123456789abcdef".to_owned(), "other".to_owned()]);
+        assert_eq!(leftovers(&ports, &ids), STREAMS.map(|stream| name(&dead, stream)));
+    }
 }

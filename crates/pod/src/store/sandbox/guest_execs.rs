@@ -26,6 +26,11 @@ impl GuestExecs {
         GuestExec { id: id.to_owned(), killed, all: Arc::clone(&self.0) }
     }
 
+    /// Returns the ids of all commands.
+    pub(crate) fn ids(&self) -> Vec<String> {
+        lock(&self.0).keys().cloned().collect()
+    }
+
     /// Records that a command is killed: the rest of its output is not needed.
     pub(crate) fn kill(&self, id: &str) {
         if let Some(killed) = lock(&self.0).get(id) {
@@ -66,6 +71,6 @@ mod tests {
         let waited = tokio::time::timeout(std::time::Duration::from_millis(10), two.killed()).await;
         assert!(waited.is_err(), "another command was killed");
         drop(one);
-        assert!(lock(&execs.0).keys().eq(["two"]));
+        assert_eq!(execs.ids(), ["two"]);
     }
 }

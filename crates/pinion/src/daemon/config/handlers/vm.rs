@@ -20,6 +20,8 @@ const BOOT_TIMEOUT: Duration = Duration::from_secs(30);
 const MEMORY_UNIT: u64 = 2 << 20;
 /// Most processors of a guest: those of QEMU's machine `pc`.
 const CPUS_MAX: u32 = 255;
+/// How long a guest may stay silent.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Where distributions install virtiofsd.
 const FILE_SERVERS: [&str; 3] = ["/usr/libexec/virtiofsd", "/usr/lib/virtiofsd", "/usr/lib/qemu/virtiofsd"];
 
@@ -44,6 +46,8 @@ pub(crate) struct VmHandler {
     pub(crate) boot_timeout: Duration,
     #[serde(serialize_with = "value::write_duration")]
     pub(crate) timeout: Duration,
+    #[serde(serialize_with = "value::write_duration")]
+    pub(crate) silence_timeout: Duration,
 }
 
 /// Reads a table.
@@ -65,6 +69,7 @@ pub(super) fn read(from: &mut Reader, table: [&str; 2]) -> VmHandler {
         allow_emulation: flag(from, table, "allow_emulation"),
         boot_timeout: from.value_in(table, "boot_timeout", timeout).unwrap_or(BOOT_TIMEOUT),
         timeout: from.value_in(table, "timeout", timeout).unwrap_or(TIMEOUT),
+        silence_timeout: from.value_in(table, "silence_timeout", timeout).unwrap_or(SILENCE_TIMEOUT),
     }
 }
 
