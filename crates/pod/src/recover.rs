@@ -91,7 +91,10 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Parts>, Error> {
             config.default_runtime_handler.clone(),
             config.handlers.clone(),
             config.shim_handlers.clone(),
-            config.vm_handlers.iter().map(|handler| Hypervisor::new(handler.clone(), &config.data_dir)),
+            config
+                .vm_handlers
+                .iter()
+                .map(|handler| Hypervisor::new(handler.clone(), &config.state_dir, &config.data_dir)),
             config.wasm.clone().map(|wasm| Wasm::new(wasm, &config.data_dir)),
             &config.state_dir,
         )),

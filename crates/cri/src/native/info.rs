@@ -53,6 +53,7 @@ fn plugin(plugin: pod::PluginInfo) -> proto::PluginInfo {
 }
 
 fn handler(handler: &pod::HandlerInfo) -> proto::HandlerInfo {
+    let feature = |name| proto::HandlerFeature { name, supported: Some(true) };
     let info = proto::HandlerInfo { name: handler.name.clone(), ..proto::HandlerInfo::default() };
     match &handler.kind {
         pod::HandlerKind::Native => {
@@ -65,10 +66,11 @@ fn handler(handler: &pod::HandlerInfo) -> proto::HandlerInfo {
             problem: version.as_ref().err().cloned().unwrap_or_default(),
             ..info
         },
-        pod::HandlerKind::Vm { hypervisor, problem } => proto::HandlerInfo {
+        pod::HandlerKind::Vm { hypervisor, accelerator } => proto::HandlerInfo {
             kind: "vm".to_owned(),
             binary: text(hypervisor),
-            problem: problem.clone().unwrap_or_default(),
+            features: accelerator.iter().map(|name| feature((*name).to_owned())).collect(),
+            problem: accelerator.as_ref().err().cloned().unwrap_or_default(),
             ..info
         },
         pod::HandlerKind::Shim { binary, facts } => program("shim", binary, facts, info),

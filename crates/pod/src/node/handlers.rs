@@ -15,6 +15,8 @@ use std::{
 use futures_util::future::join_all;
 
 use super::{Hypervisor, Wasm};
+use vm::qemu::Accelerator;
+
 use crate::{
     Error, ShimHandler,
     handler::{OciHandler, RuntimeFacts},
@@ -71,8 +73,8 @@ pub enum HandlerKind {
     Vm {
         /// The program that runs it.
         hypervisor: PathBuf,
-        /// What it needs is there, or why it cannot run pods.
-        problem: Option<String>,
+        /// What executes the instructions of guests, `kvm` or `emulation`, or why it cannot run pods.
+        accelerator: Result<&'static str, String>,
     },
     /// The monitor itself, with an interpreter for WebAssembly modules.
     Wasm {
@@ -155,8 +157,12 @@ impl Handlers {
                     .await,
             },
             Ok(Handler::Vm(vm)) => {
-                let problem = offload::in_place(|| vm.check()).err().map(|error| error.message);
-                let kind = HandlerKind::Vm { hypervisor: vm.handler.hypervisor.clone(), problem };
+                let accelerator = match offload::in_place(|| vm.check()) {
+                    Ok(Accelerator::Kvm) => Ok("kvm"),
+                    Ok(Accelerator::Tcg) => Ok("emulation"),
+                    Err(error) => Err(error.message),
+                };
+                let kind = HandlerKind::Vm { hypervisor: vm.handler.hypervisor.clone(), accelerator };
                 return HandlerInfo { name, kind, recursive_readonly_mounts: false, user_namespaces: false };
             }
             _ => HandlerKind::Native,

@@ -1,9 +1,9 @@
 //! What runs virtual machines on this node.
 
 use std::{
+    fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
 };
 
 use vm::{
@@ -12,8 +12,11 @@ use vm::{
 };
 
 use super::guest_size::{BLOCK, Bounds};
-use crate::{Error, VmHandler, store::ContainerVm};
+use crate::{Error, VmHandler, error::failed, store::ContainerVm};
 
+/// File in the state directory whose existence records that guests do not boot with KVM, until the node is booted again or the
+/// file is removed.
+const KVM_UNUSABLE: &str = "kvm-unusable";
 /// The device of the kernel's hypervisor.
 pub(crate) const KVM: &str = "/dev/kvm";
 
@@ -29,21 +32,20 @@ const MEMORY_MAX: u64 = 512 << 30;
 pub(crate) struct Hypervisor {
     pub(crate) handler: VmHandler,
     image: PathBuf,
-    /// Whether a guest did not boot with KVM, although it boots when it is emulated.
-    kvm_is_unusable: AtomicBool,
+    kvm_unusable: PathBuf,
 }
 
 impl Hypervisor {
-    pub(crate) fn new(handler: VmHandler, data_dir: &Path) -> Self {
+    pub(crate) fn new(handler: VmHandler, state_dir: &Path, data_dir: &Path) -> Self {
         let image = handler.image.clone().unwrap_or_else(|| data_dir.join("vm"));
-        Self { handler, image, kvm_is_unusable: AtomicBool::new(false) }
+        Self { handler, image, kvm_unusable: state_dir.join(KVM_UNUSABLE) }
     }
 
-    /// Checks that what it needs is on the node. Blocks.
+    /// Checks that what it needs is on the node. Returns how guests are run. Blocks.
     ///
     /// # Errors
     /// `FailedPrecondition` with the remedy.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<Accelerator, Error> {
         let name = &self.handler.name;
         let programs = [("hypervisor", &self.handler.hypervisor), ("file_server", &self.handler.file_server)];
         for (key, path) in programs {
@@ -57,7 +59,7 @@ impl Hypervisor {
             }
         }
         self.image()?;
-        self.accelerator().map(drop)
+        self.accelerator()
     }
 
     /// Returns the image that guests boot. Blocks.
@@ -68,7 +70,7 @@ impl Hypervisor {
 
     /// Returns how guests are run. Blocks.
     pub(crate) fn accelerator(&self) -> Result<Accelerator, Error> {
-        let has_kvm = Path::new(KVM).exists() && !self.kvm_is_unusable.load(Ordering::Relaxed);
+        let has_kvm = Path::new(KVM).exists() && !self.kvm_unusable.exists();
         match (has_kvm, self.handler.allow_emulation) {
             (true, _) => Ok(Accelerator::Kvm),
             (false, true) => Ok(Accelerator::Tcg),
@@ -80,12 +82,17 @@ impl Hypervisor {
         }
     }
 
-    /// Records that guests do not boot with KVM, and reports whether they may be emulated.
-    pub(crate) fn give_up_kvm(&self) -> bool {
+    /// Records that guests do not boot with KVM, and why, and reports whether they may be emulated. Later daemons do not try it
+    /// again. Blocks.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn give_up_kvm(&self, reason: &str) -> Result<bool, Error> {
         if self.handler.allow_emulation {
-            self.kvm_is_unusable.store(true, Ordering::Relaxed);
+            let written = fs::write(&self.kvm_unusable, format!("{reason}\n"));
+            written.map_err(failed(format_args!("create {}", self.kvm_unusable.display())))?;
         }
-        self.handler.allow_emulation
+        Ok(self.handler.allow_emulation)
     }
 
     /// Returns what guests boot with, and what they can have. Blocks.
@@ -135,7 +142,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn bounds(change: impl FnOnce(&mut VmHandler)) -> Bounds {
+    fn hypervisor(state: &Path, change: impl FnOnce(&mut VmHandler)) -> Hypervisor {
         let mut handler = VmHandler {
             name: "vm".to_owned(),
             hypervisor: PathBuf::new(),
@@ -148,9 +155,14 @@ mod tests {
             allow_emulation: true,
             boot_timeout: Duration::ZERO,
             timeout: Duration::ZERO,
+            silence_timeout: Duration::ZERO,
         };
         change(&mut handler);
-        Hypervisor::new(handler, Path::new("/data")).bounds()
+        Hypervisor::new(handler, state, state)
+    }
+
+    fn bounds(change: impl FnOnce(&mut VmHandler)) -> Bounds {
+        hypervisor(Path::new("/data"), change).bounds()
     }
 
     #[test]
@@ -179,5 +191,28 @@ mod tests {
         {
             assert_eq!(count_cpus(list), count, "{list:?}");
         }
+    }
+
+    #[test]
+    fn kvm_is_given_up_by_all_daemons_of_this_boot() {
+        let state = tempfile::tempdir().expect("a directory");
+        let first = hypervisor(state.path(), |_| {});
+        let before = first.accelerator().expect("an accelerator");
+        assert!(first.give_up_kvm("no answer").expect("recorded"));
+        for later in [first, hypervisor(state.path(), |_| {})] {
+            assert_eq!(later.accelerator().expect("an accelerator"), Accelerator::Tcg);
+        }
+        let file = state.path().join(KVM_UNUSABLE);
+        assert_eq!(fs::read_to_string(&file).expect("the reason"), "no answer\n");
+        fs::remove_file(file).expect("removed");
+        assert_eq!(hypervisor(state.path(), |_| {}).accelerator().expect("an accelerator"), before, "it is tried again");
+        assert!(hypervisor(&state.path().join("missing"), |_| {}).give_up_kvm("").is_err(), "it would be tried forever");
+    }
+
+    #[test]
+    fn without_emulation_kvm_is_not_given_up() {
+        let state = tempfile::tempdir().expect("a directory");
+        assert!(!hypervisor(state.path(), |handler| handler.allow_emulation = false).give_up_kvm("no answer").expect("nothing to record"));
+        assert!(!state.path().join(KVM_UNUSABLE).exists());
     }
 }

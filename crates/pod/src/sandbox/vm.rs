@@ -86,10 +86,14 @@ pub(super) async fn boot(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<V
         };
         let error = with_undo(failure.error, end(parts, sandbox).await);
         let is_kvms = failure.is_guests && accelerator == Accelerator::Kvm && !sandbox.is_cancelled();
-        if is_kvms && hypervisor.give_up_kvm() {
-            tracing::warn!("guests do not boot with KVM; they are emulated from now on: {error}");
-            continue;
-        }
+        let error = match is_kvms.then(|| offload::in_place(|| hypervisor.give_up_kvm(&error.message))) {
+            Some(Ok(true)) => {
+                tracing::warn!("guests do not boot with KVM; they are emulated from now on: {error}");
+                continue;
+            }
+            Some(Err(unrecorded)) => with_undo(error, Err(unrecorded)),
+            Some(Ok(false)) | None => error,
+        };
         return Err(error.during("boot the virtual machine of the pod"));
     }
 }
