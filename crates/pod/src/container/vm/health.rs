@@ -109,7 +109,10 @@ async fn failure(parts: &Weak<Parts>, sandbox: &Sandbox, mut silence: Silence) -
         let finding = match connected {
             Err(error) => Finding::Silent(error.message, None),
             Ok(connection) => {
-                remove_leftover_ports(&*parts.upgrade()?, sandbox, &connection.qemu).await;
+                // What takes longer is continued by the next check.
+                let strong = parts.upgrade()?;
+                let _ = tokio::time::timeout(INTERVAL, remove_leftover_ports(&strong, sandbox, &connection.qemu)).await;
+                drop(strong);
                 check(&connection, ANSWER_TIMEOUT.min(silence.interval())).await
             }
         };
