@@ -1,6 +1,8 @@
 //! A command in a container of a virtual machine: its streams are ports, whose ends on the node are pipes.
 
 use std::{
+    os::fd::AsRawFd,
+    path::Path,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -9,6 +11,7 @@ use agent_api::{Exec, ProcessId};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
+    fs::OFlags,
     pipe::{PipeFlags, pipe_with},
 };
 use vm::guest::ErrorKind;
@@ -22,7 +25,7 @@ use crate::{
     container::vm::{PortPipes, connection, connection_of, drain, from_guest, remove_ports},
     error::failed,
     parts::Parts,
-    stdio::{SharedPipe, shared_pipe::close_all},
+    stdio::{SharedPipe, fifos, shared_pipe::close_all},
     store::{Container, GuestExec, VmConnection},
 };
 
@@ -139,7 +142,7 @@ impl GuestWait {
         let exit = tokio::select! {
             exit = connection.guest.wait(&id) => exit,
             () = self.guest_exec.killed() => {
-                self.forget(&connection).await;
+                self.forget(parts, &connection).await;
                 return Ok(SessionExit { code: SIGKILLED, oom_killed: false });
             }
         };
@@ -149,10 +152,11 @@ impl GuestWait {
             Err(error) => {
                 // Over a new connection, if the virtual machine still runs.
                 drop(connection);
-                if let Some(parts) = parts.upgrade()
-                    && let Ok(connection) = connection_of(&parts, &self.container).await
+                if let Some(strong) = parts.upgrade()
+                    && let Ok(connection) = connection_of(&strong, &self.container).await
                 {
-                    self.forget(&connection).await;
+                    drop(strong);
+                    self.forget(parts, &connection).await;
                 }
                 return Err(from_guest(error));
             }
@@ -162,17 +166,36 @@ impl GuestWait {
             () = self.guest_exec.killed() => {}
             () = self.outputs.without_client() => {}
         }
-        self.forget(&connection).await;
+        self.forget(parts, &connection).await;
         Ok(exit)
     }
 
-    /// Removes the command and its ports. One that is running is killed, and is gone then.
-    async fn forget(&self, connection: &VmConnection) {
-        remove_ports(&connection.qemu, &self.id).await;
+    /// Removes the command and its ports. One that is running is killed first.
+    async fn forget(&self, parts: &Weak<Parts>, connection: &VmConnection) {
         let id = ProcessId::exec(self.container.id().as_str(), self.id.as_str());
         if let Err(error) = connection.guest.delete(&id).await {
             tracing::debug!(container = self.container.id().as_str(), "{error}");
         }
+        if !drain(&connection.qemu, &self.id, Duration::ZERO).await
+            && let Some(parts) = parts.upgrade()
+            && let Err(error) = self.discard(&parts, connection).await
+        {
+            tracing::debug!(container = self.container.id().as_str(), "{error}");
+        }
+        remove_ports(&connection.qemu, &self.id).await;
+    }
+
+    /// Reads output that nobody needs, for at most [`DRAIN_TIMEOUT`] for each stream. A buffer that is being written when its
+    /// port is removed is lost to the guest, and so is the whole queue after some of them.
+    async fn discard(&self, parts: &Parts, connection: &VmConnection) -> Result<(), Error> {
+        let mut readers = Vec::new();
+        for write_end in &self.outputs.write_ends {
+            let path = format!("/proc/self/fd/{}", write_end.as_raw_fd());
+            let opened = offload::in_place(|| fifos::open(Path::new(&path), OFlags::RDONLY | OFlags::NONBLOCK));
+            readers.push(SharedPipe::anonymous(opened?, &self.container.pipe_calls, &parts.pipes).reader_of_all(0)?);
+        }
+        drain(&connection.qemu, &self.id, DRAIN_TIMEOUT).await;
+        Ok(())
     }
 }
 

@@ -262,8 +262,8 @@ impl Qemu {
         let mut first = None;
         loop {
             let indices = self.transmit_indices(number).await.map_err(|error| error.during(operation()))?;
-            let Some((avail, used)) = indices else { return Ok(()) };
-            let unsent = buffers_before(*first.get_or_insert(avail), used);
+            let Some(indices) = indices else { return Ok(()) };
+            let unsent = indices.unsent_before(*first.get_or_insert(indices.added));
             if unsent == 0 {
                 return Ok(());
             }
@@ -276,29 +276,43 @@ impl Qemu {
         }
     }
 
-    /// Returns how many buffers the guest has put into the transmit queue of a port, and how many of them are written
-    /// completely, both modulo 2^16. `None`: the guest has not set up the queue.
-    ///
-    /// The indices are those in the memory of the guest: those in QEMU (`last-avail-idx`, `shadow-avail-idx`, `inuse`) do not
-    /// have what the guest added since QEMU last looked, for which a notification may be pending.
-    async fn transmit_indices(&self, number: u32) -> Result<Option<(u16, u16)>, Error> {
+    /// Returns the state of the transmit queue of a port. `None`: the guest has not set it up.
+    async fn transmit_indices(&self, number: u32) -> Result<Option<TransmitIndices>, Error> {
         // Port 0 has the queues 0 and 1, the control queues are 2 and 3, and port n has 2n + 2 and 2n + 3.
         let queue: Value = json!({ "path": backend_path(), "queue": 2 * number + 3 });
-        let QueueStatus { ring } = self.query("x-query-virtio-queue-status", queue.clone()).await?;
+        let QueueStatus { ring, taken, in_use } = self.query("x-query-virtio-queue-status", queue.clone()).await?;
         if ring == 0 {
             // QEMU refuses to return an element.
             return Ok(None);
         }
-        let QueueElement { avail, used } = self.query("x-query-virtio-queue-element", queue).await?;
-        Ok(Some((avail.index, used.index)))
+        let QueueElement { avail } = self.query("x-query-virtio-queue-element", queue).await?;
+        Ok(Some(TransmitIndices { added: avail.index, taken, in_use }))
     }
 }
 
-/// Returns how many of the buffers before index `end` are not written yet, if `used` are, modulo 2^16.
-fn buffers_before(end: u16, used: u16) -> u16 {
-    let unsent = end.wrapping_sub(used);
-    // More than a queue can have: those after `end` are being written.
-    if unsent > QUEUE_MAX { 0 } else { unsent }
+/// How far a transmit queue is, in numbers of buffers modulo 2^16.
+///
+/// The number of those that QEMU has returned to the guest (`used.idx`) is not compared: a buffer that QEMU was writing when
+/// a port was removed is never returned, and the next port of this number has the same queue.
+#[derive(Clone, Copy, Debug)]
+struct TransmitIndices {
+    /// Added by the guest, as its memory has it: QEMU does not know those for which a notification is pending.
+    added: u16,
+    /// Taken by QEMU.
+    taken: u16,
+    /// Taken by QEMU, and not written completely.
+    in_use: u16,
+}
+
+impl TransmitIndices {
+    /// Returns how many of the buffers before the one with this number are not written completely.
+    fn unsent_before(self, end: u16) -> u16 {
+        match end.wrapping_sub(self.taken) {
+            // More than a queue can have: QEMU has taken buffers after `end`, which it does in order.
+            waiting if waiting > QUEUE_MAX => 0,
+            waiting => waiting.saturating_add(self.in_use),
+        }
+    }
 }
 
 /// A set of descriptors.
@@ -314,13 +328,16 @@ struct QueueStatus {
     /// Address of its descriptors.
     #[serde(rename = "vring-desc")]
     ring: u64,
+    #[serde(rename = "last-avail-idx")]
+    taken: u16,
+    #[serde(rename = "inuse")]
+    in_use: u16,
 }
 
 /// Head of a virtqueue.
 #[derive(Deserialize)]
 struct QueueElement {
     avail: Ring,
-    used: Ring,
 }
 
 /// A ring of a virtqueue.
@@ -345,8 +362,10 @@ mod tests {
     #[test]
     fn only_earlier_buffers_are_waited_for() {
         for end in [0, 5, 100, u16::MAX] {
-            assert_eq!([0, 1, 127].map(|unsent| buffers_before(end, end.wrapping_sub(unsent))), [0, 1, 127]);
-            assert_eq!([1, 127, 4000].map(|more| buffers_before(end, end.wrapping_add(more))), [0, 0, 0]);
+            let unsent = |taken, in_use| TransmitIndices { added: end, taken, in_use }.unsent_before(end);
+            assert_eq!([0, 1, 127].map(|waiting| unsent(end.wrapping_sub(waiting), 0)), [0, 1, 127]);
+            assert_eq!([0, 1, 127].map(|waiting| unsent(end.wrapping_sub(waiting), 1)), [1, 2, 128]);
+            assert_eq!([1, 127, 4000].map(|more| unsent(end.wrapping_add(more), 1)), [0, 0, 0]);
         }
     }
 
