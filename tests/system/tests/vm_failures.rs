@@ -184,7 +184,7 @@ fn a_paused_guest_is_ended() {
     answers.next().expect("a line").expect("read");
     drop((socket, answers));
     node.start_daemon();
-    expect_end(&node, "it is paused");
+    expect_end(&node, "is paused");
     node.end();
 }
 

@@ -6,7 +6,7 @@ use tokio::net::UnixStream;
 use vm::{
     guest::Guest,
     qemu::{Qemu, SOCKET},
-    vmm::Vmm,
+    vmm::{Status, Vmm},
 };
 
 use super::{from_guest, from_vmm, process::find_process, sockets::SocketDirectory};
@@ -52,6 +52,12 @@ async fn connect(parts: &Parts, sandbox: &Sandbox) -> Result<Arc<VmConnection>, 
     let hypervisor = hypervisor.ok_or_else(|| Error::unavailable("the pod has no virtual machine monitor"))?;
     let sockets = SocketDirectory::open(&hypervisor).await?;
     let qemu = Qemu::connect(&sockets.path(SOCKET), VMM_TIMEOUT).await.map_err(from_vmm)?;
+    // The agent of a guest that does not run is not waited for.
+    match qemu.status().await.map_err(from_vmm)? {
+        Status::Failed(fault) => return Err(Error::unavailable(format!("the virtual machine has failed: {fault}"))),
+        Status::Paused => return Err(Error::unavailable("the virtual machine is paused")),
+        Status::Created | Status::Running | Status::Stopped => {}
+    }
     // Those of an earlier daemon.
     let live = sandbox.forwards().clone();
     let is_earlier = |port: &String| {
