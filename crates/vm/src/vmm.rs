@@ -190,7 +190,6 @@ pub trait Vmm: Send + Sync {
     /// Those of the virtual machine monitor.
     fn cpus(&self) -> impl Future<Output = Result<Cpus, Error>> + Send;
 
-
     /// Closes the connection for all who use it. The virtual machine keeps running, and its monitor serves another client.
     fn close(&self);
 

@@ -2,7 +2,7 @@
 //! while it boots. PINION_VM_IMAGE is the directory of an image (`pinion vm image`).
 
 use std::{
-    env, fs,
+    fs,
     io::{BufRead, BufReader, Write},
     os::unix::net::UnixStream,
     process::{Child, Stdio},
@@ -10,22 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use system_tests::{Node, Options, Process, wait_until};
+use system_tests::{Node, Process, node_with_guests, wait_until};
 
 const IMAGE: &str = "docker.io/library/demo:1";
 const SECOND: Duration = Duration::from_secs(1);
 /// Upper limit of what a test waits for: checks of a guest that hangs take a while.
 const LIMIT: Duration = Duration::from_secs(90);
-
-fn node(more: &str) -> Node {
-    let image = env::var("PINION_VM_IMAGE").expect("PINION_VM_IMAGE is the directory of an image");
-    let config = format!(
-        "[handlers.vm]\nkind = \"vm\"\nallow_emulation = true\nboot_timeout = \"80s\"\nimage = \"{image}\"\n{more}\n"
-    );
-    let node = Node::with(Options { config, ..Options::default() });
-    node.load_image();
-    node
-}
 
 fn run(node: &Node, name: &str, more: &[&str], command: &str) {
     let mut arguments = vec!["run", "-d", "--runtime", "vm", "--pod", "pod", "--name", name];
@@ -91,7 +81,7 @@ fn expect_end(node: &Node, reason: &str) {
 
 #[test]
 fn commands_end_with_the_daemon_that_started_them() {
-    let mut node = node("");
+    let mut node = node_with_guests("");
     let volume = node.dir.path().join("volume");
     fs::create_dir(&volume).expect("a volume");
     run(&node, "app", &["-v", &format!("{}:/volume", volume.display())], "sleep 10000");
@@ -130,7 +120,7 @@ fn is_app(node: &Node, id: &str) -> bool {
 
 #[test]
 fn a_command_does_not_outlive_a_client_that_does_not_read() {
-    let node = node("");
+    let node = node_with_guests("");
     run(&node, "app", &[], "sleep 10000");
     let own = ports(&node).len();
     let mut client = spawn(&node, &["exec", "app", "yes"]);
@@ -155,7 +145,7 @@ fn a_command_does_not_outlive_a_client_that_does_not_read() {
 
 #[test]
 fn a_guest_that_hangs_is_ended_and_one_that_pauses_is_not() {
-    let node = node("silence_timeout = \"8s\"");
+    let node = node_with_guests("silence_timeout = \"8s\"");
     run(&node, "app", &[], "sleep 10000");
     sleep(12 * SECOND);
     assert!(!is_exited(&node), "a guest that is idle answers");
@@ -172,7 +162,7 @@ fn a_guest_that_hangs_is_ended_and_one_that_pauses_is_not() {
 
 #[test]
 fn a_paused_guest_is_ended() {
-    let mut node = node("silence_timeout = \"8s\"");
+    let mut node = node_with_guests("silence_timeout = \"8s\"");
     run(&node, "app", &[], "sleep 10000");
     node.kill_daemon();
     let mut socket = UnixStream::connect(hypervisor(&node).path("/run/vm/qmp")).expect("QMP");
@@ -190,7 +180,7 @@ fn a_paused_guest_is_ended() {
 
 #[test]
 fn a_jail_has_a_small_file_system_and_no_logs() {
-    let mut node = node("");
+    let mut node = node_with_guests("");
     run(&node, "app", &[], "sleep 10000");
     let sandbox = node.run("sh", &["-c", "ls -d /run/pinion/sandbox/*"]).ok();
     for program in ["qemu-system-x86", "virtiofsd"] {
@@ -225,7 +215,7 @@ fn a_jail_has_a_small_file_system_and_no_logs() {
 
 #[test]
 fn a_pod_that_is_stopped_while_it_boots_does_not_wait_for_the_boot() {
-    let node = node("");
+    let node = node_with_guests("");
     let mut client =
         spawn(&node, &["run", "-d", "--runtime", "vm", "--pod", "pod", "--name", "app", IMAGE, "sleep", "9"]);
     wait_until("it boots", || find(&node, "qemu-system-x86").is_some());
@@ -245,7 +235,7 @@ fn a_pod_that_is_stopped_while_it_boots_does_not_wait_for_the_boot() {
 
 #[test]
 fn that_kvm_does_not_run_guests_is_known_to_the_next_daemon() {
-    let mut node = node("");
+    let mut node = node_with_guests("");
     let accelerator =
         |node: &Node| node.pinion(&["handlers"]).ok().lines().find(|line| line.contains("vm")).map(str::to_owned);
     run(&node, "app", &[], "sleep 10000");

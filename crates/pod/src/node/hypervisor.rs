@@ -205,14 +205,25 @@ mod tests {
         let file = state.path().join(KVM_UNUSABLE);
         assert_eq!(fs::read_to_string(&file).expect("the reason"), "no answer\n");
         fs::remove_file(file).expect("removed");
-        assert_eq!(hypervisor(state.path(), |_| {}).accelerator().expect("an accelerator"), before, "it is tried again");
-        assert!(hypervisor(&state.path().join("missing"), |_| {}).give_up_kvm("").is_err(), "it would be tried forever");
+        assert_eq!(
+            hypervisor(state.path(), |_| {}).accelerator().expect("an accelerator"),
+            before,
+            "it is tried again"
+        );
+        assert!(
+            hypervisor(&state.path().join("missing"), |_| {}).give_up_kvm("").is_err(),
+            "it would be tried forever"
+        );
     }
 
     #[test]
     fn without_emulation_kvm_is_not_given_up() {
         let state = tempfile::tempdir().expect("a directory");
-        assert!(!hypervisor(state.path(), |handler| handler.allow_emulation = false).give_up_kvm("no answer").expect("nothing to record"));
+        assert!(
+            !hypervisor(state.path(), |handler| handler.allow_emulation = false)
+                .give_up_kvm("no answer")
+                .expect("nothing to record")
+        );
         assert!(!state.path().join(KVM_UNUSABLE).exists());
     }
 }
