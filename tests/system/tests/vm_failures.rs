@@ -2,7 +2,7 @@
 //! while it boots. PINION_VM_IMAGE is the directory of an image (`pinion vm image`).
 
 use std::{
-    fs,
+    env, fs,
     io::{BufRead, BufReader, Write},
     os::unix::net::UnixStream,
     process::{Child, Stdio},
