@@ -47,10 +47,13 @@ fn with_virtual_machines(node: &mut Node) {
         file_server: server.into(),
         image: Some(image.into()),
         memory: 256 << 20,
+        memory_max: None,
         cpus: 1,
+        cpus_max: None,
         allow_emulation: true,
         boot_timeout: Duration::from_secs(60),
         timeout: TIMEOUT,
+        silence_timeout: Duration::from_secs(120),
     }];
 }
 
