@@ -79,7 +79,7 @@ pub use network::{
     Metrics as NetworkMetrics, NetworkChoice, NetworkDefinition, NetworkEndpoint, NetworkRequest, OverlayConfig,
     PodNetworks, PortMapping, Protocol, SubnetRequest,
 };
-pub use node::{HandlerInfo, HandlerKind};
+pub use node::{HandlerInfo, HandlerKind, PodOverhead};
 pub use nri::{Config as PluginConfig, PluginInfo, Restrictions as PluginRestrictions};
 pub use observe::{
     Condition, ContainerExit, ContainerStats, Denial, DeniedBy, EXIT_REASONS, ExpensiveStats, Explanation, Feature,

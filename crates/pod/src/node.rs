@@ -29,6 +29,7 @@ pub(crate) use guest_size::{Bounds, Demand, Target};
 pub(crate) use handlers::{Handler, Handlers, PATH, find_shim};
 pub use handlers::{HandlerInfo, HandlerKind};
 pub(crate) use host_files::HostFiles;
+pub use hypervisor::PodOverhead;
 pub(crate) use hypervisor::{Hypervisor, KVM};
 pub(crate) use mount_table::MountTable;
 pub(crate) use namespace_pins::{NamespacePins, PinnedKind};

@@ -66,8 +66,9 @@ fn handler(handler: &pod::HandlerInfo) -> proto::HandlerInfo {
             problem: version.as_ref().err().cloned().unwrap_or_default(),
             ..info
         },
-        pod::HandlerKind::Vm { hypervisor, accelerator } => proto::HandlerInfo {
+        pod::HandlerKind::Vm { hypervisor, accelerator, overhead } => proto::HandlerInfo {
             kind: "vm".to_owned(),
+            overhead: Some(proto::PodOverhead { memory: overhead.memory, cpu_millis: overhead.cpu_millis }),
             binary: text(hypervisor),
             features: accelerator.iter().map(|name| feature((*name).to_owned())).collect(),
             problem: accelerator.as_ref().err().cloned().unwrap_or_default(),

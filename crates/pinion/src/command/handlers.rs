@@ -34,7 +34,7 @@ pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
             let mut table = Table::new(&["NAME", "KIND", "BINARY", "VERSION", "FEATURES"]);
             for handler in &handlers {
                 let name = if handler.name.is_empty() { "(default)" } else { &handler.name };
-                let features = if handler.problem.is_empty() { supported(handler) } else { handler.problem.clone() };
+                let features = if handler.problem.is_empty() { described(handler) } else { handler.problem.clone() };
                 table.row([name, &handler.kind, &handler.binary, &handler.version, &features]);
             }
             table.print()?;
@@ -60,6 +60,21 @@ fn supported(handler: &HandlerInfo) -> String {
     }
 }
 
+/// Returns the features of a handler, and the overhead for its RuntimeClass.
+fn described(handler: &HandlerInfo) -> String {
+    let features = supported(handler);
+    match quantities(handler) {
+        Some((memory, cpu)) => format!("{features}; overhead: memory {memory}, cpu {cpu}"),
+        None => features,
+    }
+}
+
+/// Returns the overhead of a handler as quantities of Kubernetes: memory and cpu.
+fn quantities(handler: &HandlerInfo) -> Option<(String, String)> {
+    let overhead = handler.overhead.as_ref()?;
+    Some((format!("{}Mi", overhead.memory.div_ceil(1 << 20)), format!("{}m", overhead.cpu_millis)))
+}
+
 /// Returns a handler for `pinion info`: of the features only the names of those that it has.
 pub(crate) fn summary(handler: &HandlerInfo) -> Value {
     let has = handler.features.iter().filter(|feature| feature.supported == Some(true));
@@ -82,12 +97,13 @@ fn json(handler: &HandlerInfo) -> Value {
         "version": handler.version,
         "problem": handler.problem,
         "features": features.collect::<Map<_, _>>(),
+        "overhead": quantities(handler).map(|(memory, cpu)| json!({"memory": memory, "cpu": cpu})),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use cri_proto::pinion::HandlerFeature;
+    use cri_proto::pinion::{HandlerFeature, PodOverhead};
 
     use super::*;
 
@@ -100,5 +116,10 @@ mod tests {
         assert_eq!(json(&handler)["features"], json!({"seccomp": true, "selinux": false, "systemd": null}));
         assert_eq!(supported(&HandlerInfo { kind: "native".into(), ..HandlerInfo::default() }), "all");
         assert_eq!(supported(&HandlerInfo { kind: "oci".into(), ..HandlerInfo::default() }), "unknown");
+        assert_eq!(json(&handler)["overhead"], json!(null));
+        let overhead = Some(PodOverhead { memory: 384 << 20, cpu_millis: 250 });
+        let handler = HandlerInfo { overhead, ..handler };
+        assert_eq!(described(&handler), "seccomp; overhead: memory 384Mi, cpu 250m");
+        assert_eq!(json(&handler)["overhead"], json!({"memory": "384Mi", "cpu": "250m"}));
     }
 }

@@ -14,7 +14,7 @@ use std::{
 
 use futures_util::future::join_all;
 
-use super::{Hypervisor, Wasm};
+use super::{Hypervisor, Wasm, hypervisor::PodOverhead};
 use vm::qemu::Accelerator;
 
 use crate::{
@@ -75,6 +75,8 @@ pub enum HandlerKind {
         hypervisor: PathBuf,
         /// What executes the instructions of guests, `kvm` or `emulation`, or why it cannot run pods.
         accelerator: Result<&'static str, String>,
+        /// The overhead for a RuntimeClass.
+        overhead: PodOverhead,
     },
     /// The monitor itself, with an interpreter for WebAssembly modules.
     Wasm {
@@ -162,7 +164,8 @@ impl Handlers {
                     Ok(Accelerator::Tcg) => Ok("emulation"),
                     Err(error) => Err(error.message),
                 };
-                let kind = HandlerKind::Vm { hypervisor: vm.handler.hypervisor.clone(), accelerator };
+                let overhead = offload::in_place(|| vm.overhead());
+                let kind = HandlerKind::Vm { hypervisor: vm.handler.hypervisor.clone(), accelerator, overhead };
                 return HandlerInfo { name, kind, recursive_readonly_mounts: false, user_namespaces: false };
             }
             _ => HandlerKind::Native,
