@@ -21,7 +21,8 @@ pub(crate) fn apply(configuration: &Configuration) -> Outcome<()> {
         clock::set(now).map_err(|errno| system("set the clock", errno))?;
     }
     if !configuration.entropy.is_empty() {
-        fs::write("/dev/urandom", &configuration.entropy).map_err(|error| system("write to /dev/urandom", error))?;
+        let seeded = syscall::random::reseed(&configuration.entropy);
+        seeded.map_err(|error| system("seed the random number generator", error))?;
     }
     if let Some(hostname) = &configuration.hostname {
         rustix::system::sethostname(hostname.as_bytes())

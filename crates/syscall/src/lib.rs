@@ -59,6 +59,8 @@ pub mod proc_file;
 #[cfg(feature = "engine")]
 pub mod process_stat;
 #[cfg(feature = "engine")]
+pub mod random;
+#[cfg(feature = "engine")]
 pub mod resource_limit;
 #[cfg(feature = "engine")]
 pub mod scheduling;
