@@ -37,7 +37,7 @@ const AT_BOOT: [(&str, &str); 9] = [
     ("garbage", "malformed frame"),
     ("huge-frame", "a frame of 4294967295 bytes is too long"),
     ("malformed", "malformed frame"),
-    ("other-version", "it implements version 2 of the contract"),
+    ("other-version", "of the contract, and this program version"),
     ("mute", "configure the guest: the agent in the guest has not answered for 12 s"),
     ("unsolicited", "configure the guest: it answers what was not requested"),
     ("wrong-reply", "configure the guest: the agent in the guest answered something else"),

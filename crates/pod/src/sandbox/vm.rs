@@ -48,6 +48,9 @@ use crate::{
 
 /// Directories of the node in which programs and what they load are.
 const PROGRAM_PATHS: [&str; 7] = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/alternatives"];
+/// Names of the logs.
+const HYPERVISOR_LOG: &str = "hypervisor.log";
+const FILE_SERVER_LOG: &str = "file-server.log";
 /// Where the image of the guest is in the container of the virtual machine monitor.
 const IMAGE: &str = "/run/image";
 /// The first of the user ids of virtual machine monitors.
@@ -176,7 +179,8 @@ impl Boot<'_> {
             Ok(connection) => connection,
             Err(failure) if sandbox.is_cancelled() => return Err(failure),
             Err(BootFailure { error, is_guests }) => {
-                let error = with_logs(error, [&server, &monitor]).await;
+                let error =
+                    with_logs(error, [("the virtual machine monitor", &monitor), ("the file server", &server)]).await;
                 return Err(BootFailure { error, is_guests });
             }
         };
@@ -315,22 +319,33 @@ fn user(sandbox: &Sandbox) -> u32 {
     FIRST_USER + u32::from_str_radix(digits, 16).unwrap_or(0)
 }
 
-/// Creates the directory of the logs, which the processes of the virtual machine do not see.
+/// Creates the directory of the logs, which the processes of the virtual machine do not see. Logs of an earlier boot are removed:
+/// they would be in the error of this one.
 fn make_directory(directory: &Path) -> Result<(), Error> {
+    use std::io::ErrorKind::{AlreadyExists, NotFound};
     match fs::DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(failed(format_args!("create {}", directory.display()))(error))
+        Err(error) if error.kind() != AlreadyExists => {
+            return Err(failed(format_args!("create {}", directory.display()))(error));
         }
-        _ => Ok(()),
+        _ => {}
     }
+    for path in [HYPERVISOR_LOG, FILE_SERVER_LOG].map(|name| directory.join(name)) {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != NotFound => {
+                return Err(failed(format_args!("remove {}", path.display()))(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Returns the configuration of a process of the virtual machine, without its program.
 fn process(process: VmProcess, sandbox: &Sandbox, logs: &Path) -> ContainerConfig {
     let minimal = ContainerConfig::minimal(String::new());
     let (attempt, log) = match process {
-        VmProcess::Hypervisor => (0, "hypervisor.log"),
-        VmProcess::FileServer => (1, "file-server.log"),
+        VmProcess::Hypervisor => (0, HYPERVISOR_LOG),
+        VmProcess::FileServer => (1, FILE_SERVER_LOG),
     };
     ContainerConfig {
         attempt,
@@ -390,13 +405,13 @@ async fn ended(parts: &Parts, container: &Container) {
 }
 
 /// Adds the last lines of the logs of the processes to an error: that of the virtual machine monitor has the console.
-async fn with_logs(error: Error, containers: [&Arc<Container>; 2]) -> Error {
+async fn with_logs(error: Error, containers: [(&str, &Arc<Container>); 2]) -> Error {
     let mut error = error;
-    for container in containers {
+    for (name, container) in containers {
         let container = Arc::clone(container);
         let text = blocking(move || log_tail(&container.metadata, CONSOLE_MAX)).await.unwrap_or_default();
         if !text.is_empty() {
-            error.message = format!("{}; its last output: {text}", error.message);
+            error.message = format!("{}; last output of {name}: {text}", error.message);
         }
     }
     error
