@@ -196,7 +196,7 @@ pub enum Request {
         /// The virtio-serial port that becomes the connection.
         stream: String,
     },
-    /// Sets the processors and the memory online that were added since the boot. Answered by `Capacity`.
+    /// Sets one of the processors and the memory online that were added since the boot. Answered by `Capacity`.
     Online,
     /// Writes everything to the file systems and powers the guest off. Not answered.
     Shutdown,

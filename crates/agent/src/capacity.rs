@@ -17,10 +17,11 @@ pub(crate) fn memory() -> u64 {
     info.totalram.saturating_mul(u64::from(info.mem_unit))
 }
 
-/// Sets all processors online, and returns what the guest has. `boot` is the memory before any was added, in bytes.
+/// Sets a processor online that is not, and returns what the guest has: the daemon repeats the request, and others are not delayed
+/// by the time that each takes. `boot` is the memory before any was added, in bytes.
 pub(crate) fn online(boot: u64) -> Outcome<Capacity> {
-    for file in offline().map_err(|error| system(format_args!("list {CPUS}"), error))? {
-        fs::write(&file, "1").map_err(|error| system(format_args!("write 1 to {}", file.display()), error))?;
+    if let Some(file) = offline().map_err(|error| system(format_args!("list {CPUS}"), error))?.first() {
+        fs::write(file, "1").map_err(|error| system(format_args!("write 1 to {}", file.display()), error))?;
     }
     // The affinity of this process includes every processor that is online.
     let cpus = available_parallelism().map_err(|error| system("count the processors", error))?;

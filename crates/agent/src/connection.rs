@@ -82,6 +82,8 @@ impl Connection {
     pub(crate) fn write(&mut self) -> io::Result<()> {
         while !self.output.is_empty() {
             match rustix::io::write(&self.port, &self.output) {
+                // A port without room in its queue forever takes nothing.
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => drop(self.output.drain(..n)),
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}

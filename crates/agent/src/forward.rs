@@ -226,6 +226,8 @@ impl Outgoing {
         }
         while !self.buffer.is_empty() {
             match rustix::io::write(port, &self.buffer) {
+                // A port without room in its queue forever takes nothing.
+                Ok(0) => return Err(Errno::NOSPC),
                 Ok(n) => drop(self.buffer.drain(..n)),
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}

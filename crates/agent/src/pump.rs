@@ -116,6 +116,11 @@ impl Pump {
     fn write(&mut self) -> bool {
         while !self.buffer.is_empty() {
             match rustix::io::write(&self.to, &self.buffer) {
+                // A port without room in its queue forever takes nothing.
+                Ok(0) => {
+                    self.broken = true;
+                    return true;
+                }
                 Ok(n) => drop(self.buffer.drain(..n)),
                 Err(Errno::AGAIN) => return false,
                 Err(Errno::INTR) => {}

@@ -97,16 +97,35 @@ pub(crate) async fn signal(
     }
 }
 
+/// A change of limits that is not on record yet.
+pub(crate) struct PendingUpdate(Option<vm::SizeLock>);
+
 /// Changes the limits of a container outside of its cgroup, before those of its cgroup are changed.
 pub(crate) async fn update(
     parts: &Arc<Parts>,
     container: &Arc<Container>,
     resources: &oci::Resources,
-) -> Result<(), Error> {
+) -> Result<PendingUpdate, Error> {
     match Driver::of(container) {
-        Driver::Monitor => Ok(()),
-        Driver::Shim => shim::update(container, resources).await,
-        Driver::Vm => vm::update(parts, container, resources).await,
+        Driver::Monitor => Ok(PendingUpdate(None)),
+        Driver::Shim => shim::update(container, resources).await.map(|()| PendingUpdate(None)),
+        Driver::Vm => vm::update(parts, container, resources).await.map(|size| PendingUpdate(Some(size))),
+    }
+}
+
+impl PendingUpdate {
+    /// Completes it when it is on record.
+    pub(crate) async fn settle(self, parts: &Parts, container: &Container) {
+        if let Some(size) = self.0 {
+            vm::settle(parts, container, size).await;
+        }
+    }
+
+    /// Undoes it, as far as that is possible: the cgroup could not be changed.
+    pub(crate) async fn revert(self, parts: &Parts, container: &Container, before: &oci::Resources) {
+        if let Some(size) = self.0 {
+            vm::revert(parts, container, before, size).await;
+        }
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) async fn update_locked(
     let before = record.resources.as_ref().unwrap_or(&container.config().resources).clone();
     let after = merged(&before, resources.clone());
     let change = Change { before: before.clone(), after: after.clone(), update: resources, pid: record.pid };
-    driver::update(parts, container, &after).await.map_err(with_context)?;
+    let pending = driver::update(parts, container, &after).await.map_err(with_context)?;
     let work = {
         let (parts, container) = (Arc::clone(parts), Arc::clone(container));
         move || {
@@ -46,12 +46,18 @@ pub(crate) async fn update_locked(
     let changed = blocking(work).await.map_err(with_context);
     let effective = if changed.is_ok() { &after } else { &before };
     parts.node.update_scope(&container.metadata.cgroup, effective.clone());
-    changed?;
-    parts.registry.update_container(container, |record| {
-        record.resources = Some(after);
-        record.oom_score_adj = oom_score_adj.or(record.oom_score_adj);
-        true
-    })
+    let recorded = changed.and_then(|()| {
+        parts.registry.update_container(container, |record| {
+            record.resources = Some(after);
+            record.oom_score_adj = oom_score_adj.or(record.oom_score_adj);
+            true
+        })
+    });
+    match &recorded {
+        Ok(()) => pending.settle(parts, container).await,
+        Err(_) => pending.revert(parts, container, &before).await,
+    }
+    recorded
 }
 
 /// An update, and the effective resources before and after it.

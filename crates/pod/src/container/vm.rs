@@ -34,8 +34,8 @@ pub(crate) use health::check_health;
 pub(crate) use mounts::prepare_shared;
 pub(crate) use ports::{PortPipes, drain, remove_ports};
 pub(crate) use process::find_process;
-pub(crate) use requests::{connection_of, kill, kill_exec, resize, start, update};
-pub(crate) use size::{Change, check as check_size, grow, is_vm, shrink};
+pub(crate) use requests::{connection_of, kill, kill_exec, resize, revert, settle, start, update};
+pub(crate) use size::{Change, SizeLock, check as check_size, grow, is_vm, monitor_limit, shrink, shrink_for_pod};
 pub(crate) use sockets::{SocketDirectory, log_directory, prepare_sockets};
 pub(crate) use watch::watch;
 

@@ -2,9 +2,9 @@
 
 use std::{
     os::fd::AsRawFd,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Weak},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use agent_api::{Exec, ProcessId};
@@ -29,10 +29,10 @@ use crate::{
     store::{Container, GuestExec, VmConnection},
 };
 
-/// How long the output of a command is waited for before its client is looked at.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Pause until that is repeated for a client that does not read.
-const DRAIN_PAUSE: Duration = Duration::from_millis(250);
+/// How long output that nobody needs may take to be discarded.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a client may take to read the output of a command that has exited.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often it is checked whether the client is gone.
 const CLIENT_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -161,13 +161,30 @@ impl GuestWait {
                 return Err(from_guest(error));
             }
         };
-        tokio::select! {
-            () = drain_all(&connection, &self.id) => {}
-            () = self.guest_exec.killed() => {}
-            () = self.outputs.without_client() => {}
-        }
+        let connection = self.wait_for_client(parts, connection).await;
         self.forget(parts, &connection).await;
         Ok(exit)
+    }
+
+    /// Waits until the output has reached its pipes, or nobody needs it. Returns the connection to the virtual machine, which may have
+    /// been replaced.
+    async fn wait_for_client(&mut self, parts: &Weak<Parts>, mut connection: Arc<VmConnection>) -> Arc<VmConnection> {
+        loop {
+            tokio::select! {
+                _ = drain(&connection.qemu, &self.id, CLIENT_TIMEOUT) => {}
+                () = self.guest_exec.killed() => return connection,
+                () = self.outputs.without_client() => return connection,
+            }
+            if !connection.is_closed() {
+                return connection;
+            }
+            let Some(strong) = parts.upgrade() else { return connection };
+            match connection_of(&strong, &self.container).await {
+                Ok(other) => connection = other,
+                // The virtual machine has ended.
+                Err(_) => return connection,
+            }
+        }
     }
 
     /// Removes the command and its ports. One that is running is killed first.
@@ -177,33 +194,35 @@ impl GuestWait {
             tracing::debug!(container = self.container.id().as_str(), "{error}");
         }
         if !drain(&connection.qemu, &self.id, Duration::ZERO).await
-            && let Some(parts) = parts.upgrade()
-            && let Err(error) = self.discard(&parts, connection).await
+            && parts.strong_count() > 0
+            && let Err(error) = self.discard(connection).await
         {
             tracing::debug!(container = self.container.id().as_str(), "{error}");
         }
         remove_ports(&connection.qemu, &self.id).await;
     }
 
-    /// Reads output that nobody needs, for at most [`DRAIN_TIMEOUT`] for each stream. A buffer that is being written when its
+    /// Reads output that nobody needs, for at most [`DISCARD_TIMEOUT`] for each stream. A buffer that is being written when its
     /// port is removed is lost to the guest, and so is the whole queue after some of them.
-    async fn discard(&self, parts: &Parts, connection: &VmConnection) -> Result<(), Error> {
+    async fn discard(&self, connection: &VmConnection) -> Result<(), Error> {
         let mut readers = Vec::new();
         for write_end in &self.outputs.write_ends {
-            let path = format!("/proc/self/fd/{}", write_end.as_raw_fd());
-            let opened = offload::in_place(|| fifos::open(Path::new(&path), OFlags::RDONLY | OFlags::NONBLOCK));
-            readers.push(SharedPipe::anonymous(opened?, &self.container.pipe_calls, &parts.pipes).reader_of_all(0)?);
+            let held = write_end.try_clone().map_err(failed("duplicate a pipe"))?;
+            let path = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
+            let open = move |path: &Path| {
+                let opened = fifos::open(path, OFlags::RDONLY | OFlags::NONBLOCK);
+                // The path was of this descriptor until here, also if the caller is gone.
+                drop(held);
+                opened.map(Some)
+            };
+            // A virtual machine monitor may keep the pipe locked inside the kernel.
+            let until = Instant::now() + DISCARD_TIMEOUT;
+            if let Some(pipe) = SharedPipe::open(&self.container.pipe_calls, &path, until, open).await? {
+                readers.push(pipe.reader_of_all(0)?);
+            }
         }
-        drain(&connection.qemu, &self.id, DRAIN_TIMEOUT).await;
+        drain(&connection.qemu, &self.id, DISCARD_TIMEOUT).await;
         Ok(())
-    }
-}
-
-/// Waits until the output of a command has reached its pipes, however long its client takes to read, or the virtual machine
-/// has ended.
-async fn drain_all(connection: &VmConnection, id: &str) {
-    while !connection.is_closed() && !drain(&connection.qemu, id, DRAIN_TIMEOUT).await {
-        tokio::time::sleep(DRAIN_PAUSE).await;
     }
 }
 

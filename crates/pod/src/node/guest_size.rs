@@ -55,12 +55,25 @@ fn memory_limit(resources: &oci::Resources) -> Option<u64> {
     Some(limit.unsigned_abs())
 }
 
-/// Returns a quota in thousandths of a processor, rounded up.
+/// Returns a quota in thousandths of a processor, rounded up; without one, the number of processors that are set, as the kubelet's
+/// static CPU manager does.
 fn cpu_limit(resources: &oci::Resources) -> Option<u64> {
     let cpu = resources.cpu.as_ref()?;
-    let quota = cpu.quota.filter(|quota| *quota > 0)?.unsigned_abs();
+    let Some(quota) = cpu.quota.filter(|quota| *quota > 0).map(i64::unsigned_abs) else {
+        let cpus = cpu.cpus.as_deref().filter(|cpus| !cpus.is_empty())?;
+        return Some(u64::from(count_cpus(cpus)) * MILLIS);
+    };
     let period = cpu.period.filter(|period| *period > 0).unwrap_or(PERIOD);
     Some(quota.saturating_mul(MILLIS).div_ceil(period))
+}
+
+/// Counts the processors of a list such as `0-3,8`.
+pub(super) fn count_cpus(list: &str) -> u32 {
+    let count = |range: &str| -> Option<u32> {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        last.parse::<u32>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1)
+    };
+    list.trim().split(',').filter_map(count).fold(0, u32::saturating_add).max(1)
 }
 
 /// What a virtual machine boots with, and what it can have.
@@ -174,5 +187,25 @@ mod tests {
         let unbounded = limits(i64::MAX >> 20, 0, None);
         let containers = [unbounded.clone(), unbounded.clone(), unbounded];
         BOUNDS.target(Demand::new(None, &containers)).expect_err("sums do not overflow");
+    }
+
+    #[test]
+    fn processors_are_counted() {
+        for (list, count) in
+            [("0\n", 1), ("0-3\n", 4), ("0-3,8,10-11\n", 7), ("", 1), ("3-1,x", 1), ("0-4294967295", 1)]
+        {
+            assert_eq!(count_cpus(list), count, "{list:?}");
+        }
+    }
+
+    #[test]
+    fn processors_that_are_set_count_without_a_quota() {
+        let resources = |quota: i64, cpus: &str| oci::Resources {
+            cpu: Some(oci::Cpu { quota: Some(quota), cpus: Some(cpus.to_owned()), ..oci::Cpu::default() }),
+            ..oci::Resources::default()
+        };
+        assert_eq!(cpu_limit(&resources(-1, "0-3,8")), Some(5000));
+        assert_eq!(cpu_limit(&resources(150_000, "0-3")), Some(1500));
+        assert_eq!(cpu_limit(&resources(-1, "")), None);
     }
 }

@@ -4,6 +4,7 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use vm::{
@@ -11,7 +12,7 @@ use vm::{
     qemu::{Accelerator, CPUS_MAX},
 };
 
-use super::guest_size::{BLOCK, Bounds};
+use super::guest_size::{BLOCK, Bounds, count_cpus};
 use crate::{Error, VmHandler, error::failed, store::ContainerVm};
 
 /// File in the state directory whose existence records that guests do not boot with KVM, until the node is booted again or the
@@ -39,6 +40,7 @@ pub(crate) struct Hypervisor {
     pub(crate) handler: VmHandler,
     image: PathBuf,
     kvm_unusable: PathBuf,
+    kvm_works: AtomicBool,
 }
 
 /// What a pod takes of the node in addition to the limits of its containers: `overhead.podFixed` of a RuntimeClass.
@@ -53,7 +55,7 @@ pub struct PodOverhead {
 impl Hypervisor {
     pub(crate) fn new(handler: VmHandler, state_dir: &Path, data_dir: &Path) -> Self {
         let image = handler.image.clone().unwrap_or_else(|| data_dir.join("vm"));
-        Self { handler, image, kvm_unusable: state_dir.join(KVM_UNUSABLE) }
+        Self { handler, image, kvm_unusable: state_dir.join(KVM_UNUSABLE), kvm_works: AtomicBool::new(false) }
     }
 
     /// Checks that what it needs is on the node. Returns how guests are run. Blocks.
@@ -97,12 +99,25 @@ impl Hypervisor {
         }
     }
 
+    /// Notes that a guest has booted with KVM: a later failure is not that of KVM.
+    pub(crate) fn note_kvm_works(&self) {
+        self.kvm_works.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a guest of this handler has booted with KVM since the daemon was started.
+    pub(crate) fn kvm_works(&self) -> bool {
+        self.kvm_works.load(Ordering::Relaxed)
+    }
+
     /// Records that guests do not boot with KVM, and why, and reports whether they may be emulated. Later daemons do not try it
     /// again. Blocks.
     ///
     /// # Errors
     /// The file cannot be written.
     pub(crate) fn give_up_kvm(&self, reason: &str) -> Result<bool, Error> {
+        if self.kvm_works() {
+            return Ok(false);
+        }
         if self.handler.allow_emulation {
             let written = fs::write(&self.kvm_unusable, format!("{reason}\n"));
             written.map_err(failed(format_args!("create {}", self.kvm_unusable.display())))?;
@@ -128,7 +143,8 @@ impl Hypervisor {
             Ok(Accelerator::Tcg) => EMULATION_OVERHEAD,
             Ok(Accelerator::Kvm) | Err(_) => 0,
         };
-        PodOverhead { memory: self.handler.memory + PROCESSES_OVERHEAD + emulation, cpu_millis: CPU_OVERHEAD }
+        let memory = self.handler.memory.saturating_add(PROCESSES_OVERHEAD + emulation);
+        PodOverhead { memory, cpu_millis: CPU_OVERHEAD }
     }
 
     /// Returns what is on record about a container in a virtual machine.
@@ -147,15 +163,6 @@ fn node_memory() -> u64 {
 /// Returns the number of processors of the node that are online. This process may use fewer.
 fn node_cpus() -> u32 {
     std::fs::read_to_string("/sys/devices/system/cpu/online").map_or(1, |list| count_cpus(&list))
-}
-
-/// Counts the processors of a list such as `0-3,8`.
-fn count_cpus(list: &str) -> u32 {
-    let count = |range: &str| -> Option<u32> {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        last.parse::<u32>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1)
-    };
-    list.trim().split(',').filter_map(count).fold(0, u32::saturating_add).max(1)
 }
 
 #[cfg(test)]
@@ -209,19 +216,13 @@ mod tests {
     }
 
     #[test]
-    fn processors_are_counted() {
-        for (list, count) in
-            [("0\n", 1), ("0-3\n", 4), ("0-3,8,10-11\n", 7), ("", 1), ("3-1,x", 1), ("0-4294967295", 1)]
-        {
-            assert_eq!(count_cpus(list), count, "{list:?}");
-        }
-    }
-
-    #[test]
     fn kvm_is_given_up_by_all_daemons_of_this_boot() {
         let state = tempfile::tempdir().expect("a directory");
         let first = hypervisor(state.path(), |_| {});
         let before = first.accelerator().expect("an accelerator");
+        let working = hypervisor(state.path(), |_| {});
+        working.note_kvm_works();
+        assert!(!working.give_up_kvm("one guest is slow").expect("nothing to record"));
         assert!(first.give_up_kvm("no answer").expect("recorded"));
         for later in [first, hypervisor(state.path(), |_| {})] {
             assert_eq!(later.accelerator().expect("an accelerator"), Accelerator::Tcg);

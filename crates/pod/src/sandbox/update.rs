@@ -51,9 +51,12 @@ async fn update_locked(
     let overhead = overhead.or_else(|| record.overhead.clone()).or_else(|| config.overhead.clone());
     plugins::update_pod(parts, sandbox, overhead.as_ref(), resources.as_ref()).await?;
     let limits = pod_limits(resources.as_ref(), overhead.as_ref())?;
-    let is_vm = vm::is_vm(parts, sandbox);
-    if is_vm {
-        vm::grow(parts, sandbox, vm::Change::Pod(resources.as_ref())).await?;
+    let size = match vm::is_vm(parts, sandbox) {
+        true => Some(vm::grow(parts, sandbox, vm::Change::Pod(resources.as_ref())).await?),
+        false => None,
+    };
+    if let (None, Some(size)) = (&config.cgroup_parent, &size) {
+        vm::shrink_for_pod(parts, sandbox, resources.as_ref(), size).await;
     }
     if let (None, Some((limits, whole))) = (&config.cgroup_parent, limits) {
         let (task_parts, path) = (Arc::clone(parts), parts.node.cgroup_of(sandbox));
@@ -71,8 +74,8 @@ async fn update_locked(
         .await?;
     }
     parts.registry.update_sandbox(sandbox, |record| (record.resources, record.overhead) = (resources, overhead))?;
-    if is_vm {
-        vm::shrink(parts, sandbox, vm::Change::None).await;
+    if let Some(size) = size {
+        vm::shrink(parts, sandbox, size).await;
     }
     plugins::pod_event(parts, Event::PostUpdatePodSandbox, sandbox).await;
     Ok(())

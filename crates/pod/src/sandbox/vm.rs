@@ -34,7 +34,7 @@ use crate::{
         start,
         vm::{
             FILE_SERVER_SOCKET, SHARED, SOCKETS, SocketDirectory, check_health, connect_agent, find_process,
-            from_guest, from_vmm, log_directory, prepare_shared, prepare_sockets,
+            from_guest, from_vmm, log_directory, monitor_limit, prepare_shared, prepare_sockets,
         },
     },
     error::failed,
@@ -59,9 +59,11 @@ const FIRST_USER: u32 = 0x7000_0000;
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a guest that KVM runs may take to boot where it could be emulated, too.
 const KVM_BOOT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Exit code of a process that was killed, also by the kernel for want of memory.
+const SIGKILLED: i32 = 137;
 /// Pause until a socket is connected to again.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Memory that a process of a virtual machine may use in addition to that of the guest, in bytes.
+/// Memory that the virtual machine monitor may use in addition to that of the guest and its page tables, in bytes.
 const OWN_MEMORY: u64 = 256 << 20;
 /// Memory for instructions of the guest that QEMU has translated, in bytes: its default.
 const TRANSLATED_CODE: u64 = 1 << 30;
@@ -172,7 +174,10 @@ impl Boot<'_> {
             connected = self.connect(&server, &monitor) => connected,
             () = ended(parts, &server) => Err(Error::unavailable("the file server has ended").into()),
             () = ended(parts, &monitor) => {
-                Err(BootFailure::of_guest(Error::unavailable("the virtual machine monitor has ended")))
+                let error = Error::unavailable("the virtual machine monitor has ended");
+                // One that was killed says nothing about KVM: the cgroup of the pod may be too small.
+                let was_killed = monitor.status().exit_code == Some(SIGKILLED);
+                Err(BootFailure { error, is_guests: !was_killed })
             }
         };
         let connection = match connection {
@@ -204,12 +209,21 @@ impl Boot<'_> {
         let qemu = self.sandbox.unless_cancelled(self.attach_file_server(server, monitor)).await?;
         let network = self.attach_network(&qemu).await?;
         let boot = match (self.accelerator, self.hypervisor.handler.allow_emulation) {
-            (Accelerator::Kvm, true) => KVM_BOOT_TIMEOUT.min(self.hypervisor.handler.boot_timeout),
+            (Accelerator::Kvm, true) if !self.hypervisor.kvm_works() => {
+                KVM_BOOT_TIMEOUT.min(self.hypervisor.handler.boot_timeout)
+            }
             _ => self.hypervisor.handler.boot_timeout,
         };
         let guest = self.sandbox.unless_cancelled(async {
             qemu.resume().await.map_err(from_vmm)?;
-            let guest = connect_agent(self.parts, self.sandbox, &qemu, boot).await.map_err(BootFailure::of_guest)?;
+            let guest = connect_agent(self.parts, self.sandbox, &qemu, boot).await.map_err(|error| {
+                // Another answer than none is not the fault of KVM.
+                let is_guests = matches!(error.kind, ErrorKind::DeadlineExceeded | ErrorKind::Unavailable);
+                BootFailure { error, is_guests }
+            })?;
+            if self.accelerator == Accelerator::Kvm {
+                self.hypervisor.note_kvm_works();
+            }
             guest.configure(self.configuration(network)?).await.map_err(from_guest)?;
             Ok::<_, BootFailure>(guest)
         });
@@ -254,21 +268,18 @@ impl Boot<'_> {
         })
     }
 
-    /// Returns the limits of a process of the virtual machine as it boots (`container::vm::grow` raises them).
+    /// Returns the limits of the virtual machine monitor as it boots (`container::vm::grow` raises them).
     fn limits(&self) -> oci::Resources {
         let own = match self.accelerator {
             Accelerator::Kvm => OWN_MEMORY,
             Accelerator::Tcg => OWN_MEMORY + TRANSLATED_CODE,
         };
-        let limit = i64::try_from(self.hypervisor.handler.memory.saturating_add(own)).unwrap_or(i64::MAX);
-        let memory = Some(oci::Memory { limit: Some(limit), ..oci::Memory::default() });
-        oci::Resources { memory, ..oci::Resources::default() }
+        monitor_limit(self.hypervisor.handler.memory, own)
     }
 
     fn file_server(&self, logs: &Path) -> ContainerConfig {
         let program = &self.hypervisor.handler.file_server;
         let mut config = process(VmProcess::FileServer, self.sandbox, logs);
-        config.resources = self.limits();
         config.command = vec![program.to_string_lossy().into_owned()];
         config.command.extend([format!("--socket-path={SOCKETS}/{FILE_SERVER_SOCKET}"), "-o".to_owned()]);
         config.command.push(format!("source={SHARED},sandbox=chroot,cache=auto,announce_submounts,xattr"));

@@ -62,8 +62,8 @@ pub(crate) struct Sandbox {
     pub(crate) vm: tokio::sync::Mutex<Option<Arc<VmConnection>>>,
     /// Names of the ports of its virtual machine that carry forwarded connections of this process.
     forwards: Mutex<BTreeSet<String>>,
-    /// Held while the size of its virtual machine is changed.
-    pub(crate) vm_size: tokio::sync::Mutex<()>,
+    /// Held while the size of its virtual machine is changed, until the limits that require it are on record.
+    pub(crate) vm_size: Arc<tokio::sync::Mutex<()>>,
     /// Commands in its guest.
     pub(crate) guest_execs: GuestExecs,
     /// Held while its sandbox container is created and started.
@@ -89,7 +89,7 @@ impl Sandbox {
             shims: tokio::sync::Mutex::default(),
             vm: tokio::sync::Mutex::default(),
             forwards: Mutex::default(),
-            vm_size: tokio::sync::Mutex::default(),
+            vm_size: Arc::default(),
             guest_execs: GuestExecs::default(),
             sandbox_container: tokio::sync::Mutex::default(),
             programs: PodPrograms::default(),

@@ -24,7 +24,7 @@ const PERIPHERAL: &str = "/machine/peripheral";
 /// QOM type of a port as a child.
 const CHILD: &str = "child<virtserialport>";
 /// Pause until the queue of a port is looked at again, at first and at most.
-const DRAIN_PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+const DRAIN_PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(250));
 
 /// Maximum number of buffers in a virtqueue.
 const QUEUE_MAX: u16 = 1 << 15;

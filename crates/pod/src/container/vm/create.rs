@@ -31,7 +31,8 @@ pub(crate) async fn create(
     (send, keep): (Attachments, Attachments),
 ) -> Result<CreateOutcome, Error> {
     let (mounts, streams) = split(send);
-    grow(parts, sandbox, Change::None).await?;
+    // Its limits are on record: other changes may follow.
+    drop(grow(parts, sandbox, Change::None).await?);
     failpoint::reach("vm.grown");
     let connection = connection(parts, sandbox).await?;
     let granted = capabilities(container.config(), &parts.node.config.defaults)?;

@@ -64,8 +64,17 @@ pub(super) fn guest_spec(
         linux.gid_mappings.clear();
         // The devices of a privileged container are those of the node.
         linux.devices.clear();
+        linux.resources = linux.resources.take().map(guest_resources);
     }
     Ok(spec)
+}
+
+/// Returns limits as a guest gets them: processors and memory nodes of the node are not its own.
+pub(super) fn guest_resources(mut resources: oci::Resources) -> oci::Resources {
+    if let Some(cpu) = &mut resources.cpu {
+        (cpu.cpus, cpu.mems) = (None, None);
+    }
+    resources
 }
 
 fn is_bind(entry: &Mount) -> bool {

@@ -17,7 +17,7 @@ use vm::vmm::{Status, Vmm};
 
 use super::{connection::connection, end::end_machine, ports::remove_leftover_ports, process::find_process};
 use crate::{
-    VmProcess,
+    ErrorKind, VmProcess,
     node::Handler,
     parts::Parts,
     store::{Container, ContainerPhase, Sandbox, VmConnection},
@@ -37,6 +37,8 @@ enum Finding {
     Answered,
     /// It does not continue by itself.
     Failed(String),
+    /// Nothing about the guest.
+    Unknown,
     /// Why no answer came, and when the agent sent something for the last time.
     Silent(String, Option<Instant>),
 }
@@ -61,6 +63,7 @@ impl Silence {
     fn judge(&mut self, finding: Finding, now: Instant) -> Option<String> {
         match finding {
             Finding::Failed(reason) => return Some(reason),
+            Finding::Unknown => {}
             Finding::Answered => *self = Self::new(self.limit, now),
             Finding::Silent(reason, received) => {
                 if let Some(received) = received.filter(|received| *received > self.received) {
@@ -107,6 +110,11 @@ async fn failure(parts: &Weak<Parts>, sandbox: &Sandbox, mut silence: Silence) -
     loop {
         let connected = connection(&*parts.upgrade()?, sandbox).await;
         let finding = match connected {
+            // What fails on the node, and an agent of another version, is not silence.
+            Err(error) if !matches!(error.kind, ErrorKind::Unavailable | ErrorKind::DeadlineExceeded) => {
+                tracing::warn!(pod = sandbox.id().as_str(), "check the virtual machine of the pod: {error}");
+                Finding::Unknown
+            }
             Err(error) => Finding::Silent(error.message, None),
             Ok(connection) => {
                 // What takes longer is continued by the next check.
@@ -189,6 +197,15 @@ mod tests {
         // Each answer comes too late for its ping.
         for round in 10..20 {
             assert_eq!(silence.judge(silent(Some(at(100 * round - 1))), at(100 * round)), None);
+        }
+    }
+
+    #[test]
+    fn what_fails_on_the_node_is_not_silence() {
+        let begin = Instant::now();
+        let mut silence = Silence::new(LIMIT, begin);
+        for round in 1..100 {
+            assert_eq!(silence.judge(Finding::Unknown, begin + Duration::from_secs(30 * round)), None);
         }
     }
 

@@ -29,9 +29,12 @@ fn short(id: &str) -> &str {
     &id[..id.len().min(ID_LENGTH)]
 }
 
-/// Returns the ports of processes that are not among those with these ids.
-fn leftovers<'a>(ports: &'a [String], ids: &BTreeSet<String>) -> Vec<&'a str> {
+/// Returns the ports of processes that are not among those with these ids, and of forwarded connections that are not among these.
+fn leftovers<'a>(ports: &'a [String], ids: &BTreeSet<String>, forwards: &BTreeSet<String>) -> Vec<&'a str> {
     let is_leftover = |port: &&str| {
+        if port.starts_with(agent_api::FORWARD_PREFIX) {
+            return !forwards.contains(*port);
+        }
         let owner = port.rsplit_once('-').filter(|(_, stream)| STREAMS.contains(stream)).map(|(owner, _)| owner);
         owner.is_some_and(|owner| !ids.iter().any(|id| short(id) == owner))
     };
@@ -46,7 +49,8 @@ pub(super) async fn remove_leftover_ports(parts: &Parts, sandbox: &Sandbox, qemu
     let ports = qemu.ports();
     let mut ids: BTreeSet<String> = sandbox.guest_execs.ids().into_iter().collect();
     ids.extend(parts.registry.containers_of(sandbox.id()).iter().map(|container| container.id().to_string()));
-    for port in leftovers(&ports, &ids) {
+    let forwards = sandbox.forwards().clone();
+    for port in leftovers(&ports, &ids, &forwards) {
         match qemu.remove_port(port).await {
             Ok(()) => {
                 tracing::debug!(pod = sandbox.id().as_str(), port, "removed the port of a command that has no client")
@@ -142,7 +146,10 @@ mod tests {
         let ids = BTreeSet::from([container.clone(), exec.clone()]);
         let mut ports: Vec<String> =
             [&container, &exec, &dead].into_iter().flat_map(|id| STREAMS.map(|stream| name(id, stream))).collect();
-        ports.extend(["agent-0123456789abcdef".to_owned(), "other".to_owned()]);
-        assert_eq!(leftovers(&ports, &ids), STREAMS.map(|stream| name(&dead, stream)));
+        ports.extend(["agent-0123456789abcdef", "other", "forward-live", "forward-dead"].map(str::to_owned));
+        let forwards = BTreeSet::from(["forward-live".to_owned()]);
+        let mut expected = STREAMS.map(|stream| name(&dead, stream)).to_vec();
+        expected.push("forward-dead".to_owned());
+        assert_eq!(leftovers(&ports, &ids, &forwards), expected);
     }
 }

@@ -8,12 +8,14 @@ use rustix::process::Signal;
 
 use super::{
     connection, from_guest,
+    guest_spec::guest_resources,
+    size::SizeLock,
     size::{Change, grow, shrink},
 };
 use crate::{
     Error, ErrorKind,
     parts::Parts,
-    store::{Container, VmConnection},
+    store::{Container, Sandbox, VmConnection},
 };
 
 /// How long a guest may take to deliver a signal: a stop must not wait for one that hangs.
@@ -87,17 +89,56 @@ pub(crate) async fn resize(
     connection_of(parts, container).await?.guest.resize(&id, size).await.map_err(from_guest)
 }
 
-/// Changes the limits of a container: in the guest when that has what they allow.
+/// Changes the limits of a container: in the guest when that has what they allow. The caller calls [`settle`] when they are on record,
+/// or [`revert`] if they cannot be.
 pub(crate) async fn update(
     parts: &Arc<Parts>,
     container: &Arc<Container>,
     resources: &oci::Resources,
-) -> Result<(), Error> {
+) -> Result<SizeLock, Error> {
     let sandbox = parts.registry.sandbox(&container.metadata.sandbox)?;
     let change = Change::Container(container.id(), resources);
-    grow(parts, &sandbox, change).await?;
-    let connection = connection(parts, &sandbox).await?;
-    connection.guest.update(container.id().as_str(), resources.clone()).await.map_err(from_guest)?;
-    shrink(parts, &sandbox, change).await;
-    Ok(())
+    let size = grow(parts, &sandbox, change).await?;
+    match set_limits(parts, &sandbox, container, resources).await {
+        Ok(()) => Ok(size),
+        Err(error) => {
+            shrink(parts, &sandbox, size).await;
+            Err(error)
+        }
+    }
+}
+
+/// Has the guest give back what the limits on record do not allow to use.
+pub(crate) async fn settle(parts: &Parts, container: &Container, size: SizeLock) {
+    if let Ok(sandbox) = parts.registry.sandbox(&container.metadata.sandbox) {
+        shrink(parts, &sandbox, size).await;
+    }
+}
+
+/// Gives a container its limits on record again.
+pub(crate) async fn revert(parts: &Parts, container: &Container, recorded: &oci::Resources, size: SizeLock) {
+    let Ok(sandbox) = parts.registry.sandbox(&container.metadata.sandbox) else { return };
+    if let Err(error) = set_limits(parts, &sandbox, container, recorded).await {
+        tracing::warn!(container = container.id().as_str(), "change its limits back: {error}");
+    }
+    shrink(parts, &sandbox, size).await;
+}
+
+/// Sets the limits of a container in its guest; not any longer when its pod is stopped.
+async fn set_limits(
+    parts: &Parts,
+    sandbox: &Sandbox,
+    container: &Container,
+    resources: &oci::Resources,
+) -> Result<(), Error> {
+    let work = async {
+        let connection = connection(parts, sandbox).await?;
+        let resources = guest_resources(resources.clone());
+        connection.guest.update(container.id().as_str(), resources).await.map_err(from_guest)
+    };
+    tokio::select! {
+        biased;
+        () = sandbox.cancelled() => Err(Error::state("the pod is being stopped")),
+        updated = work => updated,
+    }
 }

@@ -59,8 +59,11 @@ fn request_due(subjects: &Subjects, targets: &Targets) {
     for container in targets.containers.iter().filter(|container| is_in_guest(container) && !is_fresh(container, now)) {
         let Ok(sandbox) = subjects.registry.sandbox(&container.metadata.sandbox) else { continue };
         // The holder of the lock connects: the next request finds the connection.
-        let connection = sandbox.vm.try_lock().ok().and_then(|connection| connection.clone());
-        let Some(connection) = connection else { continue };
+        let Ok(connection) = sandbox.vm.try_lock().map(|connection| connection.clone()) else { continue };
+        let Some(connection) = connection.filter(|connection| !connection.is_closed()) else {
+            forget(container);
+            continue;
+        };
         let is_first = container.guest_usage.requested.send_if_modified(|requested| {
             let is_first = requested.is_none();
             requested.get_or_insert_with(Instant::now);
@@ -89,11 +92,16 @@ pub(super) fn is_newer(container: &Container, at: Option<u64>) -> bool {
     lock(container).is_some_and(|(last, _)| at.is_none_or(|at| last > at))
 }
 
-/// Whether a guest leaves its last request unanswered. Its previous answer is not reported again: clients that compute rates fail with
+/// Whether a guest has not answered its last request. Its previous answer is not reported again: clients that compute rates fail with
 /// two samples of one time.
 pub(super) fn is_silent(container: &Container) -> bool {
     let since = *container.guest_usage.requested.borrow();
-    is_in_guest(container) && since.is_some_and(|since| since.elapsed() >= LIST_PATIENCE)
+    is_in_guest(container) && (lock(container).is_none() || since.is_some_and(|since| since.elapsed() >= LIST_PATIENCE))
+}
+
+/// Forgets what a guest reported before.
+fn forget(container: &Container) {
+    *container.guest_usage.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
 /// Returns when the usage of a container was measured, and the usage.
@@ -132,8 +140,14 @@ async fn request(container: Arc<Container>, connection: Arc<VmConnection>) {
             let usage = Some((clock::now(), usage));
             *container.guest_usage.last.lock().unwrap_or_else(PoisonError::into_inner) = usage;
         }
-        Ok(Err(error)) => tracing::debug!(container = container.id().as_str(), "{error}"),
-        Err(_) => tracing::debug!(container = container.id().as_str(), "the guest does not report its usage"),
+        Ok(Err(error)) => {
+            forget(&container);
+            tracing::debug!(container = container.id().as_str(), "{error}");
+        }
+        Err(_) => {
+            forget(&container);
+            tracing::debug!(container = container.id().as_str(), "the guest does not report its usage");
+        }
     }
     container.guest_usage.requested.send_replace(None);
 }
