@@ -1,20 +1,28 @@
-//! What reaches the services of pods in virtual machines, and the statistics of these. PINION_VM_IMAGE is the directory of an image
+//! What the kubelet and its users do with pods in virtual machines: services, port-forward, statistics, terminals, config maps.
+//! PINION_VM_IMAGE is the directory of an image
 //! (`pinion vm image`).
 
-use std::{env, process::Stdio};
+mod terminal;
 
-use serde_json::Value;
+use std::{env, fs, os::unix::fs::symlink, path::Path, process::Stdio};
+
+use serde_json::{Value, json};
 use system_tests::{ContainerSpec, Node, PodSpec, node_with_guests, wait_until};
+use terminal::Terminal;
 
 const IMAGE: &str = "docker.io/library/demo:1";
 
 /// Starts a pod and a container in it, in a virtual machine. Returns their ids.
 fn run_by_crictl(node: &Node, change: impl FnOnce(&mut Value), command: &[&str]) -> (String, String) {
+    run_container_by_crictl(node, change, ContainerSpec::new("app", IMAGE, command))
+}
+
+fn run_container_by_crictl(node: &Node, change: impl FnOnce(&mut Value), container: ContainerSpec) -> (String, String) {
     let mut pod = PodSpec::named(node, "guest");
     change(&mut pod.0);
     let file = node.file("guest.json", &pod.0);
     let pod_id = node.crictl(&["--timeout", "60s", "runp", "--runtime", "vm", &file]).ok();
-    let id = node.run_container(&pod_id, &pod, &ContainerSpec::new("app", IMAGE, command));
+    let id = node.run_container(&pod_id, &pod, &container);
     (pod_id, id)
 }
 
@@ -55,7 +63,7 @@ print(len(d),d[:5].decode())";
 fn services_of_a_guest_are_reached_from_everywhere() {
     let node = node_with_guests("");
     let forwarded = |pod: &mut Value| {
-        pod["port_mappings"] = serde_json::json!([{"container_port": 80, "host_port": 8090, "protocol": 0}]);
+        pod["port_mappings"] = json!([{"container_port": 80, "host_port": 8090, "protocol": 0}]);
     };
     let serve = "httpd -p 80 -h /www; httpd -p 127.0.0.1:81 -h /www; exec nc -ll -p 82 -e cat";
     let (pod, id) = run_by_crictl(&node, forwarded, &["sh", "-c", serve]);
@@ -84,6 +92,54 @@ fn services_of_a_guest_are_reached_from_everywhere() {
     }
     let _ = child.wait();
     assert_eq!(node.crictl(&["exec", &id, "echo", "alive"]).ok(), "alive");
+    node.remove_all_pods();
+    node.end();
+}
+
+/// Writes a config map as the kubelet does: in a new directory, to which a link is moved.
+fn write_config_map(volume: &Path, version: &str, text: &str) {
+    let directory = volume.join(version);
+    fs::create_dir(&directory).expect("a directory");
+    fs::write(directory.join("key"), text).expect("a file");
+    symlink(version, volume.join("..data_tmp")).expect("a link");
+    fs::rename(volume.join("..data_tmp"), volume.join("..data")).expect("moved");
+}
+
+#[test]
+fn a_config_map_changes_in_the_guest() {
+    let node = node_with_guests("");
+    let volume = node.dir.path().join("config");
+    fs::create_dir(&volume).expect("a volume");
+    write_config_map(&volume, "..1", "first");
+    symlink("..data/key", volume.join("key")).expect("a link");
+    let mut container = ContainerSpec::new("app", IMAGE, &["sleep", "1000"]);
+    container.0["mounts"] = json!([{"container_path": "/config", "host_path": volume, "readonly": true}]);
+    let (_, id) = run_container_by_crictl(&node, |_| {}, container);
+    let read = || node.crictl(&["exec", &id, "cat", "/config/key"]).stdout;
+    assert_eq!(read(), "first");
+    write_config_map(&volume, "..2", "second");
+    fs::remove_dir_all(volume.join("..1")).expect("removed");
+    wait_until("the guest sees the new version", || read() == "second");
+    assert!(node.crictl(&["exec", &id, "touch", "/config/other"]).code != Some(0), "it is read-only");
+    node.remove_all_pods();
+    node.end();
+}
+
+#[test]
+fn a_terminal_of_a_command_in_a_guest() {
+    let node = node_with_guests("");
+    let (_, id) = run_by_crictl(&node, |_| {}, &["sleep", "1000"]);
+    let crictl = env::var("CRICTL").expect("CRICTL names the crictl program");
+    let line = format!(
+        "{crictl} --config /dev/null -r unix:///run/pinion/pinion.sock exec -it {id} sh -c \
+         'tty; read line; stty size; echo got-$line'"
+    );
+    let mut exec = Terminal::run(&node, &line);
+    exec.see("/dev/pts/");
+    exec.type_in("hello\r");
+    exec.see("24 80");
+    exec.see("got-hello");
+    assert_eq!(exec.end(), Some(0));
     node.remove_all_pods();
     node.end();
 }
