@@ -1,14 +1,14 @@
 //! Execs whose client is gone: they are killed and forgotten, as the monitor kills those of a daemon that died.
 
-use agent_api::{ProcessId, Request};
+use agent_api::ProcessId;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::{agent::Agent, process::Lifeline};
 
 impl Agent {
-    /// Abandons the execs that were requested on a connection that has ended.
+    /// Abandons the execs that were requested on a connection that has ended, and its calls that wait for ports: who made them undoes them.
     pub(crate) fn abandon_execs_of(&mut self, connection: u64) {
-        self.parked.retain(|call| call.caller.connection != connection || !matches!(call.request, Request::Exec(_)));
+        self.parked.retain(|call| call.caller.connection != connection);
         self.abandon(|lifeline| lifeline.connection == connection);
     }
 

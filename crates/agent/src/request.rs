@@ -71,6 +71,10 @@ impl Agent {
     /// Performs the parked calls whose ports exist, and fails those that have waited for too long.
     pub(crate) fn unpark(&mut self) {
         for parked in std::mem::take(&mut self.parked) {
+            // An answer before may have ended its connection.
+            if !self.connections.contains_key(&parked.caller.connection) {
+                continue;
+            }
             if let Request::Forward { port, stream } = &parked.request {
                 match (self.ports.open(stream), *port) {
                     (None, _) => self.keep_parked(parked),
