@@ -78,6 +78,9 @@ pub struct Configuration {
     /// The time in nanoseconds since the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<u64>,
+    /// By how much the time of the guest may differ, in nanoseconds, without being set.
+    #[serde(default)]
+    pub time_tolerance: u64,
     /// Bytes from the random number generator of the node, for that of the guest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entropy: Vec<u8>,

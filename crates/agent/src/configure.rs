@@ -17,7 +17,7 @@ use crate::{
 
 /// Applies a configuration. What was applied stays if a later step fails.
 pub(crate) fn apply(configuration: &Configuration) -> Outcome<()> {
-    if let Some(now) = configuration.time {
+    if let Some(now) = configuration.time.filter(|now| clock::now().abs_diff(*now) > configuration.time_tolerance) {
         clock::set(now).map_err(|errno| system("set the clock", errno))?;
     }
     if !configuration.entropy.is_empty() {

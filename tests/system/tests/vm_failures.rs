@@ -165,16 +165,43 @@ fn a_paused_guest_is_ended() {
     let mut node = node_with_guests("silence_timeout = \"8s\"");
     run(&node, "app", &[], "sleep 10000");
     node.kill_daemon();
-    let mut socket = UnixStream::connect(hypervisor(&node).path("/run/vm/qmp")).expect("QMP");
+    command_hypervisor(&node, "stop");
+    node.start_daemon();
+    expect_end(&node, "is paused");
+    node.end();
+}
+
+/// Sends a command to QEMU, to which no daemon is connected.
+fn command_hypervisor(node: &Node, command: &str) {
+    let mut socket = UnixStream::connect(hypervisor(node).path("/run/vm/qmp")).expect("QMP");
     let mut answers = BufReader::new(socket.try_clone().expect("a socket")).lines();
-    for command in ["qmp_capabilities", "stop"] {
+    for command in ["qmp_capabilities", command] {
         answers.next().expect("a line").expect("read");
         writeln!(socket, "{{\"execute\": \"{command}\"}}").expect("write");
     }
     answers.next().expect("a line").expect("read");
-    drop((socket, answers));
+}
+
+#[test]
+fn a_guest_that_was_paused_gets_the_right_time() {
+    let mut node = node_with_guests("");
+    run(&node, "app", &[], "while :; do date +%s; sleep 0.2; done");
+    node.kill_daemon();
+    command_hypervisor(&node, "stop");
+    sleep(5 * SECOND);
+    command_hypervisor(&node, "cont");
+    sleep(SECOND);
     node.start_daemon();
-    expect_end(&node, "is paused");
+    let seconds = |text: &str| text.trim().parse::<u64>().expect("seconds");
+    wait_until("the time of the guest is right", || {
+        let guest = node.pinion(&["exec", "app", "date", "+%s"]);
+        guest.code == Some(0) && seconds(&guest.stdout).abs_diff(seconds(&node.run("date", &["+%s"]).ok())) <= 2
+    });
+    let log = node.pinion(&["logs", "app"]).ok();
+    let times: Vec<u64> = log.lines().map(seconds).collect();
+    assert!(times.windows(2).any(|pair| pair[1] >= pair[0] + 4), "it was late before: {times:?}");
+    node.pinion(&["rm", "-f", "app"]).ok();
+    node.remove_all_pods();
     node.end();
 }
 

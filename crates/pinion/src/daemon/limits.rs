@@ -29,10 +29,9 @@ const FREE_TOP: u32 = 32 << 20;
 /// Minimum of newly freed bytes for which the heap is trimmed.
 const TRIM_MIN: usize = 1 << 20;
 
-/// Keeps the heap small: by default, glibc creates an arena for every thread, and does not return memory to the kernel
-/// after a large block was freed, such as 16 MiB of output.
+/// Keeps the heap small: by default, glibc does not return memory to the kernel after a large block was freed, such as 16 MiB of
+/// output. It has one arena (`main`).
 pub(crate) fn bound_memory() {
-    syscall::allocator::limit_arenas(1);
     syscall::allocator::set_release_thresholds(LARGE_BLOCK, FREE_TOP);
 }
 

@@ -261,6 +261,7 @@ impl Boot<'_> {
         Ok(Configuration {
             hostname: Some(hostname(self.sandbox.config())),
             time: Some(crate::clock::now()),
+            time_tolerance: 0,
             entropy,
             network: Some(network),
             sysctls: self.sandbox.config().sysctls.clone(),

@@ -2,17 +2,19 @@
 //! each; it ends with the virtual machine monitor.
 //!
 //! ```text
-//! every 30 s   state in the virtual machine monitor, Ping to the agent
+//! every 30 s   state in the virtual machine monitor, the time to the agent
 //!   stopped by a failure            ─▶ the virtual machine is ended at once
 //!   paused, or neither answers      ─▶ it is ended when the guest was silent for `silence_timeout`
 //! ```
-//! An answer that comes too late is one: a guest that is slow is not ended.
+//! An answer that comes too late is one: a guest that is slow is not ended. One that was paused, with the node or by itself, gets the
+//! right time by the next check.
 
 use std::{
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
+use agent_api::Configuration;
 use vm::vmm::{Status, Vmm};
 
 use super::{connection::connection, end::end_machine, ports::remove_leftover_ports, process::find_process};
@@ -27,6 +29,8 @@ use crate::{
 const INTERVAL: Duration = Duration::from_secs(30);
 /// Least number of checks in a row that fail before a guest is given up: this process may have been stopped itself.
 const CHECKS_MIN: u32 = 4;
+/// By how much the clock of a guest may differ, in nanoseconds: requests take some time.
+const TIME_TOLERANCE: u64 = 1_000_000_000;
 /// How long an answer is waited for, unless checks are more frequent.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit of silence of pods whose handler is not configured anymore.
@@ -141,7 +145,9 @@ async fn check(connection: &VmConnection, patience: Duration) -> Finding {
         Ok(Err(error)) => return silent(error.to_string()),
         Err(_) => return silent("the virtual machine monitor does not answer".to_owned()),
     }
-    match tokio::time::timeout(patience, connection.guest.ping()).await {
+    let time =
+        Configuration { time: Some(crate::clock::now()), time_tolerance: TIME_TOLERANCE, ..Configuration::default() };
+    match tokio::time::timeout(patience, connection.guest.configure(time)).await {
         Ok(Ok(())) => Finding::Answered,
         Ok(Err(error)) => silent(error.to_string()),
         Err(_) => silent("the agent in the guest does not answer".to_owned()),
