@@ -59,11 +59,17 @@ impl Announcer {
         PacketSocket::open()?;
         let (sender, receiver) = sync_channel::<Announcement>(WAITING_MAX);
         let receiver = Arc::new(Mutex::new(receiver));
-        for _ in 0..THREADS {
-            let receiver = Arc::clone(&receiver);
-            let work = move || std::iter::from_fn(|| next(&receiver)).for_each(Announcement::send);
-            thread::Builder::new().name("announcer".into()).spawn(work)?;
-        }
+        // The first announcement starts the other threads: a node without pods does not have them.
+        spawn(move || {
+            let Some(first) = next(&receiver) else { return };
+            for _ in 1..THREADS {
+                let receiver = Arc::clone(&receiver);
+                // With fewer threads, announcements are later.
+                let _ = spawn(move || std::iter::from_fn(|| next(&receiver)).for_each(Announcement::send));
+            }
+            first.send();
+            std::iter::from_fn(|| next(&receiver)).for_each(Announcement::send);
+        })?;
         Ok(Self(Some(sender)))
     }
 
@@ -71,6 +77,10 @@ impl Announcer {
     pub(crate) fn is_started(&self) -> bool {
         self.0.is_some()
     }
+}
+
+fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name("announcer".into()).spawn(work).map(drop)
 }
 
 /// Waits for an announcement; returns `None` at the end of the announcer.
