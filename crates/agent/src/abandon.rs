@@ -6,8 +6,9 @@ use rustix::process::{Signal, pidfd_send_signal};
 use crate::{agent::Agent, process::Lifeline};
 
 impl Agent {
-    /// Abandons the execs that were requested on a connection that has ended, and its calls that wait for ports: who made them undoes them.
-    pub(crate) fn abandon_execs_of(&mut self, connection: u64) {
+    /// Abandons what was requested on a connection that has ended: its execs, and its calls that wait for ports, which the next daemon
+    /// undoes.
+    pub(crate) fn abandon_requests_of(&mut self, connection: u64) {
         self.parked.retain(|call| call.caller.connection != connection);
         self.abandon(|lifeline| lifeline.connection == connection);
     }

@@ -90,6 +90,6 @@ impl Agent {
         for process in self.processes.values_mut() {
             process.waiting.retain(|caller| caller.connection != number);
         }
-        self.abandon_execs_of(number);
+        self.abandon_requests_of(number);
     }
 }

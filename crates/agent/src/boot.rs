@@ -36,7 +36,11 @@ pub(crate) fn prepare() -> io::Result<()> {
     }
     delegate_controllers(Path::new("/sys/fs/cgroup"))?;
     modules::load_boot_modules()?;
-    modules::serve_requests()
+    // A kernel without modules has no such file, and requests none.
+    if let Err(error) = modules::serve_requests() {
+        eprintln!("pinion-agent: {error}");
+    }
+    Ok(())
 }
 
 /// Makes the initramfs the root in a mount of its own: pivot_root(2), which every container needs, fails in the first mount

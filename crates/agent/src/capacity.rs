@@ -20,8 +20,8 @@ pub(crate) fn memory() -> u64 {
 /// Sets a processor online that is not, and returns what the guest has: the daemon repeats the request, and others are not delayed
 /// by the time that each takes. `boot` is the memory before any was added, in bytes.
 pub(crate) fn online(boot: u64) -> Outcome<Capacity> {
-    if let Some(file) = offline().map_err(|error| system(format_args!("list {CPUS}"), error))?.first() {
-        fs::write(file, "1").map_err(|error| system(format_args!("write 1 to {}", file.display()), error))?;
+    if let Some(file) = find_offline().map_err(|error| system(format_args!("list {CPUS}"), error))? {
+        fs::write(&file, "1").map_err(|error| system(format_args!("write 1 to {}", file.display()), error))?;
     }
     // The affinity of this process includes every processor that is online.
     let cpus = available_parallelism().map_err(|error| system("count the processors", error))?;
@@ -29,10 +29,9 @@ pub(crate) fn online(boot: u64) -> Outcome<Capacity> {
     Ok(Capacity { cpus, added_memory: memory().saturating_sub(boot) })
 }
 
-/// Returns the files of the processors that are offline, which the kernel sets online when `1` is written to them. The one
-/// that the guest booted with may have no such file.
-fn offline() -> std::io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
+/// Returns the file of a processor that is offline, which the kernel sets online when `1` is written to it. The one that the guest
+/// booted with may have no such file.
+fn find_offline() -> std::io::Result<Option<PathBuf>> {
     for entry in fs::read_dir(CPUS)? {
         let entry = entry?;
         let number = entry.file_name();
@@ -40,8 +39,8 @@ fn offline() -> std::io::Result<Vec<PathBuf>> {
             number.to_str().and_then(|name| name.strip_prefix("cpu")).is_some_and(|n| n.parse::<u32>().is_ok());
         let file = entry.path().join("online");
         if is_cpu && fs::read_to_string(&file).is_ok_and(|state| state.trim() == "0") {
-            files.push(file);
+            return Ok(Some(file));
         }
     }
-    Ok(files)
+    Ok(None)
 }

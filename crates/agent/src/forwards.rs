@@ -19,7 +19,7 @@ impl Agent {
         let Some(forward) = self.forwards.get_mut(&number) else { return };
         let connecting = forward.caller();
         let outcome = if hung_up { Err(system("forward a connection", "its port was removed")) } else { forward.run() };
-        let is_connected = forward.caller().is_none();
+        let is_connected = !forward.is_connecting();
         if outcome.is_err() {
             self.forwards.remove(&number);
         }
@@ -32,7 +32,7 @@ impl Agent {
 
     /// Continues the connections that are being made, whose time may be over.
     pub(crate) fn connect_forwards(&mut self) {
-        let connecting = self.forwards.iter().filter(|(_, forward)| forward.caller().is_some());
+        let connecting = self.forwards.iter().filter(|(_, forward)| forward.is_connecting());
         let numbers: Vec<u64> = connecting.map(|(number, _)| *number).collect();
         numbers.into_iter().for_each(|number| self.run_forward(number, false));
     }

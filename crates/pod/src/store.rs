@@ -29,7 +29,7 @@ pub use container::{
 };
 pub(crate) use container::{
     Container, ContainerMetadata, ContainerName, ContainerPhase, ContainerRecord, ContainerRuntime, ContainerShim,
-    ContainerVm, SPEC, Sent, ShimProcess, broken_container, unknown_exit,
+    ContainerVm, SIGKILLED, SPEC, Sent, ShimProcess, broken_container, unknown_exit,
 };
 pub(crate) use directory::{FIFOS, STDIN, StateDirectory, TMPFS_SOURCE};
 pub use events::{Event, EventKind, EventStream, Lagged};

@@ -23,7 +23,7 @@ use tracing::{Instrument, Span, debug_span};
 use super::{
     guest_command::{self, GuestWait},
     kill::{kill, kill_unanswered, with_group},
-    request::{ExecRequest, SIGKILLED, SessionExit, UNKNOWN},
+    request::{ExecRequest, SessionExit, UNKNOWN},
     resolve::resolve,
     shim_command::{self, ShimWait},
     streams::Streams,
@@ -34,7 +34,7 @@ use crate::{
     container::driver::Driver,
     monitor::ExecWait,
     parts::Parts,
-    store::{Container, identifier},
+    store::{Container, SIGKILLED, identifier},
 };
 
 /// How long a killed command may take to exit before the request is answered all the same: in a frozen container, or

@@ -17,7 +17,7 @@ use rustix::{
 use vm::guest::ErrorKind;
 
 use super::{
-    request::{ExecRequest, SIGKILLED, SessionExit, UNKNOWN},
+    request::{ExecRequest, SessionExit, UNKNOWN},
     streams::Streams,
 };
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
     error::failed,
     parts::Parts,
     stdio::{SharedPipe, fifos, shared_pipe::close_all},
-    store::{Container, GuestExec, VmConnection},
+    store::{Container, GuestExec, SIGKILLED, VmConnection},
 };
 
 /// How long output that nobody needs may take to be discarded.
@@ -142,7 +142,7 @@ impl GuestWait {
         let exit = tokio::select! {
             exit = connection.guest.wait(&id) => exit,
             () = self.guest_exec.killed() => {
-                self.forget(parts, &connection).await;
+                self.forget(&connection).await;
                 return Ok(SessionExit { code: SIGKILLED, oom_killed: false });
             }
         };
@@ -156,13 +156,13 @@ impl GuestWait {
                     && let Ok(connection) = connection_of(&strong, &self.container).await
                 {
                     drop(strong);
-                    self.forget(parts, &connection).await;
+                    self.forget(&connection).await;
                 }
                 return Err(from_guest(error));
             }
         };
         let connection = self.wait_for_client(parts, connection).await;
-        self.forget(parts, &connection).await;
+        self.forget(&connection).await;
         Ok(exit)
     }
 
@@ -188,13 +188,12 @@ impl GuestWait {
     }
 
     /// Removes the command and its ports. One that is running is killed first.
-    async fn forget(&self, parts: &Weak<Parts>, connection: &VmConnection) {
+    async fn forget(&self, connection: &VmConnection) {
         let id = ProcessId::exec(self.container.id().as_str(), self.id.as_str());
         if let Err(error) = connection.guest.delete(&id).await {
             tracing::debug!(container = self.container.id().as_str(), "{error}");
         }
         if !drain(&connection.qemu, &self.id, Duration::ZERO).await
-            && parts.strong_count() > 0
             && let Err(error) = self.discard(connection).await
         {
             tracing::debug!(container = self.container.id().as_str(), "{error}");

@@ -45,7 +45,5 @@ pub struct SessionExit {
     pub oom_killed: bool,
 }
 
-/// Exit code of a command that was killed.
-pub(super) const SIGKILLED: i32 = 128 + 9;
 /// Exit code that is reported if it cannot be determined.
 pub(super) const UNKNOWN: i32 = 255;

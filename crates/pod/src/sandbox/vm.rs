@@ -43,7 +43,7 @@ use crate::{
     operation::{Undo, blocking, failpoint, with_undo},
     parts::Parts,
     stdio::log_tail,
-    store::{Container, Sandbox, VmConnection},
+    store::{Container, SIGKILLED, Sandbox, VmConnection},
 };
 
 /// Directories of the node in which programs and what they load are.
@@ -59,8 +59,6 @@ const FIRST_USER: u32 = 0x7000_0000;
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a guest that KVM runs may take to boot where it could be emulated, too.
 const KVM_BOOT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Exit code of a process that was killed, also by the kernel for want of memory.
-const SIGKILLED: i32 = 137;
 /// Pause until a socket is connected to again.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Memory that the virtual machine monitor may use in addition to that of the guest and its page tables, in bytes.

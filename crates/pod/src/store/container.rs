@@ -28,8 +28,8 @@ pub use config::{
     VmProcess, Volume,
 };
 pub(crate) use record::{
-    ContainerMetadata, ContainerPhase, ContainerRecord, ContainerRuntime, ContainerShim, ContainerVm, ShimProcess,
-    unknown_exit,
+    ContainerMetadata, ContainerPhase, ContainerRecord, ContainerRuntime, ContainerShim, ContainerVm, SIGKILLED,
+    ShimProcess, unknown_exit,
 };
 pub use status::{ContainerState, ContainerStatus};
 

@@ -191,9 +191,18 @@ impl Sandbox {
         &self,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
+        self.race(work, "it was stopped while it was being created").await
+    }
+
+    /// Runs `work`, which may be dropped at any point, unless the pod is stopped.
+    pub(crate) async fn unless_stopped<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        self.race(work, "the pod is being stopped").await
+    }
+
+    async fn race<T, E: From<Error>>(&self, work: impl Future<Output = Result<T, E>>, stopped: &str) -> Result<T, E> {
         tokio::select! {
             biased;
-            () = self.cancelled() => Err(Error::state("it was stopped while it was being created").into()),
+            () = self.cancelled() => Err(Error::state(stopped).into()),
             outcome = work => outcome,
         }
     }

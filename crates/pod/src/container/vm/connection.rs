@@ -58,13 +58,8 @@ async fn connect(parts: &Parts, sandbox: &Sandbox) -> Result<Arc<VmConnection>, 
         Status::Paused => return Err(Error::unavailable("the virtual machine is paused")),
         Status::Created | Status::Running | Status::Stopped => {}
     }
-    // Those of an earlier daemon.
-    let live = sandbox.forwards().clone();
-    let is_earlier = |port: &String| {
-        port.starts_with(agent_api::CONNECTION_PREFIX)
-            || (port.starts_with(agent_api::FORWARD_PREFIX) && !live.contains(port))
-    };
-    for port in qemu.ports().into_iter().filter(is_earlier) {
+    // Those of an earlier daemon. Its other ports are removed by the next check (`health`).
+    for port in qemu.ports().into_iter().filter(|port| port.starts_with(agent_api::CONNECTION_PREFIX)) {
         qemu.remove_port(&port).await.map_err(from_vmm)?;
     }
     let guest = connect_agent(parts, sandbox, &qemu, AGENT_TIMEOUT).await?;

@@ -136,9 +136,5 @@ async fn set_limits(
         let resources = guest_resources(resources.clone());
         connection.guest.update(container.id().as_str(), resources).await.map_err(from_guest)
     };
-    tokio::select! {
-        biased;
-        () = sandbox.cancelled() => Err(Error::state("the pod is being stopped")),
-        updated = work => updated,
-    }
+    sandbox.unless_stopped(work).await
 }

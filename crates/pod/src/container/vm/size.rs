@@ -78,11 +78,7 @@ pub(crate) async fn grow(parts: &Arc<Parts>, sandbox: &Sandbox, change: Change<'
         let size = Arc::clone(&sandbox.vm_size).lock_owned().await;
         grow_locked(parts, sandbox, change).await.map(|()| size)
     };
-    tokio::select! {
-        biased;
-        () = sandbox.cancelled() => Err(Error::state("the pod is being stopped")),
-        grown = work => grown,
-    }
+    sandbox.unless_stopped(work).await
 }
 
 async fn grow_locked(parts: &Arc<Parts>, sandbox: &Sandbox, change: Change<'_>) -> Result<(), Error> {

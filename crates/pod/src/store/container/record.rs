@@ -256,6 +256,9 @@ impl Default for ContainerRecord {
     }
 }
 
+/// Exit code of a process that was killed, also by the kernel for want of memory.
+pub(crate) const SIGKILLED: i32 = 128 + 9;
+
 /// Returns the status of an exit that nobody observed, because the daemon and the monitor were both gone at the time.
 pub(crate) fn unknown_exit() -> ExitStatus {
     ExitStatus { code: None, signal: None, oom_killed: false, at: clock::now() }
