@@ -10,19 +10,20 @@ use rustix::{
 
 use crate::{
     clock,
-    failure::{invalid, system},
+    failure::{Unapplied, invalid, system},
     network,
     process::Outcome,
 };
 
-/// Applies a configuration. What was applied stays if a later step fails.
-pub(crate) fn apply(configuration: &Configuration) -> Outcome<()> {
-    if let Some(now) = configuration.time.filter(|now| clock::now().abs_diff(*now) > configuration.time_tolerance) {
+/// Applies a configuration. What was applied stays if a later step fails; when it is repeated, the time is not set again.
+pub(crate) fn apply(configuration: &mut Configuration) -> Result<(), Unapplied> {
+    let time = configuration.time.take();
+    if let Some(now) = time.filter(|now| clock::now().abs_diff(*now) > configuration.time_tolerance) {
         clock::set(now).map_err(|errno| system("set the clock", errno))?;
     }
-    if !configuration.entropy.is_empty() {
-        let seeded = syscall::random::reseed(&configuration.entropy);
-        seeded.map_err(|error| system("seed the random number generator", error))?;
+    let entropy = std::mem::take(&mut configuration.entropy);
+    if !entropy.is_empty() {
+        syscall::random::reseed(&entropy).map_err(|error| system("seed the random number generator", error))?;
     }
     if let Some(hostname) = &configuration.hostname {
         rustix::system::sethostname(hostname.as_bytes())
@@ -34,11 +35,11 @@ pub(crate) fn apply(configuration: &Configuration) -> Outcome<()> {
     if let Some(network) = &configuration.network {
         network::apply(network)?;
     }
-    configuration.sysctls.iter().try_for_each(|(name, value)| write_sysctl(name, value))
+    configuration.sysctls.iter().try_for_each(|(name, value)| write_sysctl(name, value)).map_err(Unapplied::Failed)
 }
 
 /// Mounts the file system of the pod. Succeeds if it is mounted.
-fn mount_shared() -> Outcome<()> {
+fn mount_shared() -> Result<(), Unapplied> {
     let operation = format!("mount the file system of the pod on {SHARED}");
     fs::create_dir_all(SHARED).map_err(|error| system(&operation, error))?;
     if fs::read_to_string("/proc/self/mounts").is_ok_and(|mounts| mounts.contains(&format!(" {SHARED} virtiofs "))) {
@@ -46,7 +47,9 @@ fn mount_shared() -> Outcome<()> {
     }
     match mount(SHARED_TAG, SHARED, "virtiofs", MountFlags::empty(), c"") {
         Ok(()) | Err(Errno::BUSY) => Ok(()),
-        Err(errno) => Err(system(operation, errno)),
+        // No device has this tag.
+        Err(errno @ Errno::INVAL) => Err(Unapplied::Absent(system(operation, errno))),
+        Err(errno) => Err(system(operation, errno).into()),
     }
 }
 

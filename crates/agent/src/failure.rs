@@ -4,6 +4,20 @@ use std::fmt::Display;
 
 use agent_api::{Failure, FailureKind, ProcessId};
 
+/// Why a configuration is not applied.
+pub(crate) enum Unapplied {
+    /// A device is not there yet: one that was plugged needs a while.
+    Absent(Failure),
+    /// Anything else.
+    Failed(Failure),
+}
+
+impl From<Failure> for Unapplied {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
 /// A system call failed.
 pub(crate) fn system(operation: impl Display, cause: impl Display) -> Failure {
     Failure::new(FailureKind::System, format!("{operation}: {cause}"))

@@ -7,6 +7,8 @@
 //! FIFOs on the node ⇄ a port per stream ⇄ Pump ⇄────────────────────┘
 //! ```
 //!
+//! On the node it has one task: it starts virtual machine monitors whose guests come from a template ([`launch`]).
+//!
 //! One thread, one poll(2), because a container is a clone of this process. Nothing here waits for a container or for the
 //! daemon: what is not ready is tried again ([`Agent::run`]).
 
@@ -29,6 +31,7 @@ mod forward;
 mod forwards;
 #[cfg(feature = "hostile")]
 mod hostile;
+mod launch;
 mod modules;
 mod network;
 mod poll;
@@ -44,6 +47,11 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     if let Some(module) = modules::requested(&arguments).filter(|_| std::process::id() != 1) {
         return modules::load_requested(module).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    if let Some(launch) = launch::requested(&arguments) {
+        // The first process of the jail may be number 1, too.
+        eprintln!("pinion-agent: {}", launch.run());
+        return ExitCode::FAILURE;
     }
     if std::process::id() != 1 {
         eprintln!("pinion-agent {}: it is the first process of a guest, and is not started by people", VERSION);

@@ -9,18 +9,18 @@ use rtnl::{
 use rustix::io::Errno;
 
 use crate::{
-    failure::{invalid, system},
+    failure::{Unapplied, invalid, system},
     process::Outcome,
 };
 
 /// Configures loopback and the interfaces, which are found by their hardware addresses. May be repeated.
-pub(crate) fn apply(network: &Network) -> Outcome<()> {
+pub(crate) fn apply(network: &Network) -> Result<(), Unapplied> {
     let mut socket = Socket::route().map_err(|error| system("open a netlink socket", error))?;
     let loopback = find(&mut socket, "lo")?;
     change(&mut socket, "lo", &Change::flag(flags::UP, true), loopback.index)?;
     network.interfaces.iter().try_for_each(|interface| configure(&mut socket, interface))?;
     network.routes.iter().try_for_each(|route| set_route(&mut socket, route))?;
-    network.neighbors.iter().try_for_each(|neighbor| set_neighbor(&mut socket, neighbor))
+    network.neighbors.iter().try_for_each(|neighbor| set_neighbor(&mut socket, neighbor)).map_err(Unapplied::Failed)
 }
 
 fn find(socket: &mut Socket, name: &str) -> Outcome<Link> {
@@ -34,15 +34,16 @@ fn change(socket: &mut Socket, name: &str, change: &Change<'_>, index: u32) -> O
     socket.request(batch).map_err(|error| system(format_args!("change interface {name}"), error))
 }
 
-fn configure(socket: &mut Socket, interface: &Interface) -> Outcome<()> {
+fn configure(socket: &mut Socket, interface: &Interface) -> Result<(), Unapplied> {
     let name = interface.name.as_str();
     if !rtnl::valid_name(name) {
-        return Err(invalid(format!("configure interface {name:?}: the name is not valid")));
+        return Err(invalid(format!("configure interface {name:?}: the name is not valid")).into());
     }
     let all = links(socket).map_err(|error| system("list interfaces", error))?;
     let link = all.iter().find(|link| link.mac == interface.mac && !link.loopback).ok_or_else(|| {
         let mac: Vec<String> = interface.mac.iter().map(|byte| format!("{byte:02x}")).collect();
-        invalid(format!("configure interface {name}: no interface of the guest has the address {}", mac.join(":")))
+        let cause = format!("no interface of the guest has the address {}", mac.join(":"));
+        Unapplied::Absent(invalid(format!("configure interface {name}: {cause}")))
     })?;
     if link.name != name {
         // A link that is up cannot be renamed before Linux 6.0.

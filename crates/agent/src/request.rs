@@ -10,23 +10,25 @@ use rustix::{
 
 use crate::{
     agent::{Agent, ParkedCall},
-    capacity, clock,
+    capacity, clock, configure,
     connection::Caller,
     create::OpenPorts,
-    failure::{state, system, unknown},
+    failure::{Unapplied, state, system, unknown},
     process::{Outcome, Process, Stage},
 };
 
-/// How long the ports that a call names may take to appear.
+/// How long the ports that a call names, and the devices that a configuration needs, may take to appear.
 const PORT_TIMEOUT: Duration = Duration::from_secs(5);
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(15);
 
 impl Agent {
     /// Handles a call.
     pub(crate) fn handle(&mut self, connection: u64, call: Call) {
         let caller = Caller { connection, call: call.id };
         match call.request {
-            request @ (Request::Create(_) | Request::Exec(_) | Request::Forward { .. }) => {
-                self.parked.push(ParkedCall { caller, request, until: clock::monotonic() + PORT_TIMEOUT });
+            request @ (Request::Create(_) | Request::Exec(_) | Request::Forward { .. } | Request::Configure(_)) => {
+                let timeout = if matches!(request, Request::Configure(_)) { DEVICE_TIMEOUT } else { PORT_TIMEOUT };
+                self.parked.push(ParkedCall { caller, request, until: clock::monotonic() + timeout });
                 self.unpark();
             }
             request => match self.perform(caller, request) {
@@ -42,7 +44,6 @@ impl Agent {
         let done = |()| Some(Reply::Done);
         match request {
             Request::Ping => Ok(Some(Reply::Done)),
-            Request::Configure(configuration) => crate::configure::apply(&configuration).map(done),
             Request::Start { container } => self.start(caller, &container),
             Request::Signal { process, signal, all } => self.signal(&process, signal, all).map(done),
             Request::Resize { process, size } => self.resize(&process, size).map(done),
@@ -64,13 +65,13 @@ impl Agent {
                 Ok(None)
             }
             // Handled where calls are parked.
-            Request::Create(_) | Request::Exec(_) | Request::Forward { .. } => Ok(None),
+            Request::Create(_) | Request::Exec(_) | Request::Forward { .. } | Request::Configure(_) => Ok(None),
         }
     }
 
-    /// Performs the parked calls whose ports exist, and fails those that have waited for too long.
+    /// Performs the parked calls whose ports or devices exist, and fails those that have waited for too long.
     pub(crate) fn unpark(&mut self) {
-        for parked in std::mem::take(&mut self.parked) {
+        for mut parked in std::mem::take(&mut self.parked) {
             // An answer before may have ended its connection.
             if !self.connections.contains_key(&parked.caller.connection) {
                 continue;
@@ -83,6 +84,16 @@ impl Agent {
                             self.answer(parked.caller, Err(failure));
                         }
                     }
+                }
+                continue;
+            }
+            if let Request::Configure(configuration) = &mut parked.request {
+                match configure::apply(configuration) {
+                    Err(Unapplied::Absent(_)) if clock::monotonic() < parked.until => self.parked.push(parked),
+                    Err(Unapplied::Absent(failure) | Unapplied::Failed(failure)) => {
+                        self.answer(parked.caller, Err(failure));
+                    }
+                    Ok(()) => self.answer(parked.caller, Ok(Reply::Done)),
                 }
                 continue;
             }

@@ -178,6 +178,8 @@ pub struct VmHandler {
     pub cpus_max: Option<u32>,
     /// Whether guests are emulated in software where KVM cannot run them.
     pub allow_emulation: bool,
+    /// Whether guests begin from the saved state of one that has booted.
+    pub template: bool,
     /// How long the agent in a guest may take to answer.
     pub boot_timeout: Duration,
     /// Time limit of a request to it.

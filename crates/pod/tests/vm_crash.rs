@@ -15,6 +15,10 @@ use testbed::{checkout, shell, wait_until};
 const CRASH: &str = "PINION_CRASH_AT";
 /// Steps of virtual machines.
 const VM: &str = "vm.";
+/// Directory below the data directory with the templates of guests.
+const TEMPLATES: &str = "vm-templates";
+/// Steps of the first pod of a node, which becomes the template.
+const FIRST: [&str; 2] = ["vm.template.begun", "vm.template.published"];
 /// Steps that a pod in a virtual machine does not reach.
 const OTHERS: [&str; 3] = ["shim.", "connect.", "disconnect."];
 
@@ -51,6 +55,7 @@ fn with_virtual_machines(node: &mut Node) {
         cpus: 1,
         cpus_max: None,
         allow_emulation: true,
+        template: true,
         boot_timeout: Duration::from_secs(60),
         timeout: TIMEOUT,
         silence_timeout: Duration::from_secs(120),
@@ -116,6 +121,9 @@ async fn crash_everywhere(mut node: Node, is_selected: fn(&str) -> bool, and_the
     assert!(failpoints.len() >= 8, "{failpoints:?}");
     for failpoint in failpoints {
         let begin = std::time::Instant::now();
+        if FIRST.contains(&failpoint.as_str()) {
+            fs::remove_dir_all(node.config.data_dir.join(TEMPLATES)).expect("the templates");
+        }
         assert!(node.crash(&failpoint), "{failpoint} is not reached");
         if and_the_monitor {
             shell("kill -9 $(pidof pinmon); while pidof pinmon; do sleep 0.01; done");

@@ -3,6 +3,7 @@
 //! ```text
 //! kernel      the distribution's: unpacked to an ELF file that boots by PVH if possible, else the file as it is
 //! initramfs   cpio archive "newc", not compressed
+//! agent       the agent once more: on the node, it starts virtual machine monitors with a template
 //! image.json  [`Description`]
 //! ```
 //!
@@ -52,7 +53,7 @@ pub use self::{
 use self::{
     kernel::Kernel,
     modules::Modules,
-    staging::{DESCRIPTION, INITRAMFS, KERNEL, Staging},
+    staging::{AGENT, DESCRIPTION, INITRAMFS, KERNEL, Staging},
 };
 
 /// Maximum size of a description, in bytes.
@@ -69,6 +70,9 @@ pub struct Description {
     pub kernel_size: u64,
     /// Size of the initramfs, in bytes.
     pub initramfs_size: u64,
+    /// Size of the agent, in bytes; 0: the image was made by a version that did not add it.
+    #[serde(default)]
+    pub agent_size: u64,
     /// File names of all modules of the initramfs, in load order.
     pub modules: Vec<String>,
     /// Names of optional modules that the kernel has neither as a module nor built in.
@@ -96,6 +100,11 @@ impl Image {
     pub fn initramfs(&self) -> PathBuf {
         self.directory.join(INITRAMFS)
     }
+
+    /// Returns the path of the agent, if the image has it.
+    pub fn agent(&self) -> Option<PathBuf> {
+        (self.description.agent_size > 0).then(|| self.directory.join(AGENT))
+    }
 }
 
 /// Builds an image in the directory `target`, which is replaced if it exists: readers find the old files or the new
@@ -118,11 +127,17 @@ pub fn build(sources: &Sources, target: &Path) -> Result<Description, Error> {
     let mut output = staging.file(INITRAMFS, &mut hasher)?;
     initramfs::write(&mut output, &staging.path(INITRAMFS), &agent, &modules)?;
     let initramfs_size = output.finish()?;
+    // It is in the initramfs, whose hash is in the id.
+    let mut discarded = Sha256::new();
+    let mut output = staging.program(AGENT, &mut discarded)?;
+    output.write_all(&agent).map_err(Error::io("write", &staging.path(AGENT)))?;
+    let agent_size = output.finish()?;
     let description = Description {
         release: release.to_owned(),
         format,
         kernel_size,
         initramfs_size,
+        agent_size,
         modules: modules.files.into_iter().map(|(name, _)| name).collect(),
         missing_optional: modules.missing_optional,
         id: hexadecimal(&hasher.finalize()),
@@ -142,9 +157,9 @@ pub fn open(directory: &Path) -> Result<Image, Error> {
     let description: Description =
         serde_json::from_slice(&text).map_err(|error| Error::invalid("parse", &directory.join(DESCRIPTION), error))?;
     let image = Image { directory: directory.to_owned(), description };
-    let sizes =
-        [(image.kernel(), image.description.kernel_size), (image.initramfs(), image.description.initramfs_size)];
-    for (path, recorded) in sizes {
+    let Description { kernel_size, initramfs_size, agent_size, .. } = image.description;
+    let sizes = [(image.kernel(), kernel_size), (image.initramfs(), initramfs_size)];
+    for (path, recorded) in sizes.into_iter().chain(image.agent().map(|path| (path, agent_size))) {
         let metadata = fs::metadata(&path).map_err(Error::io("open image file", &path))?;
         if !metadata.is_file() || metadata.len() != recorded {
             let cause = format!("has {} bytes, but {DESCRIPTION} records {recorded}", metadata.len());

@@ -5,6 +5,7 @@
 //! command_line  configuration ─▶ arguments
 //! ports         virtio-serial ports: add, remove, drain, and recover after a reconnect
 //! devices       network interfaces, file servers, memory, processors
+//! migration     save into a file, load from it
 //! ```
 //!
 //! Nothing is stored: the id of a port in QEMU has its number and name, from which a new connection recovers them.
@@ -25,11 +26,13 @@ use crate::{
 mod command_line;
 mod devices;
 mod driver;
+mod migration;
 mod ports;
 
 pub use command_line::{
     Accelerator, CPUS_MAX, Configuration, DEFAULT_PORTS, MEMORY_BLOCK, PORTS_MAX, SOCKET, command_line,
 };
+pub use migration::SavedMemory;
 use ports::Ports;
 
 /// Pause until QEMU is queried again.

@@ -72,6 +72,8 @@ pub struct Cpus {
 pub struct Tap {
     /// Name of the interface in the virtual machine monitor, unique in it.
     pub id: String,
+    /// Its number, counted from 0: that of its place on the bus.
+    pub index: u8,
     /// A descriptor for each queue.
     pub queues: Vec<OwnedFd>,
     /// MAC address of the interface.

@@ -143,3 +143,22 @@ fn a_terminal_of_a_command_in_a_guest() {
     node.remove_all_pods();
     node.end();
 }
+
+#[test]
+fn an_interface_has_a_queue_for_each_processor_of_the_boot() {
+    let node = node_with_guests("cpus = 2");
+    node.pinion(&["run", "-d", "--runtime", "vm", "--name", "app", IMAGE, "sleep", "10000"]).ok();
+    let inside = |command: &str| node.pinion(&["exec", "app", "sh", "-c", command]).ok();
+    assert_eq!(
+        inside("nproc; ls /sys/class/net/eth0/queues").split_whitespace().collect::<Vec<_>>().join(" "),
+        "2 rx-0 rx-1 tx-0 tx-1"
+    );
+    let route = inside("ip route show default");
+    let gateway = route.split_whitespace().nth(2).expect("a default route");
+    for processor in ["1", "2"] {
+        inside(&format!("taskset {processor} ping -c 2 -W 10 {gateway}"));
+    }
+    node.pinion(&["rm", "-f", "app"]).ok();
+    node.remove_all_pods();
+    node.end();
+}

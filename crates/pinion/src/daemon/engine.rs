@@ -125,6 +125,7 @@ fn vm_handlers(config: &Config) -> Vec<pod::VmHandler> {
             cpus: handler.cpus,
             cpus_max: handler.cpus_max,
             allow_emulation: handler.allow_emulation,
+            template: handler.template,
             boot_timeout: handler.boot_timeout,
             timeout: handler.timeout,
             silence_timeout: handler.silence_timeout,

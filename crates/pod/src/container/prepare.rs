@@ -80,14 +80,21 @@ pub(crate) fn draft(
         accounts.resolve(&security.user, &image.config.user, &security.supplemental_groups, security.groups_policy)?;
     let hostname = hostname(sandbox.config());
     let edits = cdi_devices::edits(parts, &config.cdi_devices)?;
+    // What an administrator sets for containers is not for the processes of a virtual machine: virtiofsd has a descriptor for each
+    // inode that the guest knows.
+    let own = config.vm_process.map(|_| ContainerDefaults::default());
+    let mut nofile = parts.node.nofile.clone();
+    if own.is_some() {
+        nofile.soft = nofile.hard;
+    }
     let inputs = SpecInputs {
         metadata: &container.metadata,
         sandbox: sandbox.config(),
         image: &image.config,
         user,
         hostname: &hostname,
-        nofile: parts.node.nofile.clone(),
-        defaults: &parts.node.config.defaults,
+        nofile,
+        defaults: own.as_ref().unwrap_or(&parts.node.config.defaults),
         device_ownership: parts.node.config.device_ownership_from_security_context || config.vm_process.is_some(),
         privileged_devices: handler_of(parts, sandbox).map(|handler| handler.privileged_devices).unwrap_or_default(),
     };

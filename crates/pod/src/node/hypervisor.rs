@@ -4,12 +4,17 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
+use tokio::sync::Mutex;
 use vm::{
     guest_image,
     qemu::{Accelerator, CPUS_MAX},
+    template::Templates,
 };
 
 use super::guest_size::{BLOCK, Bounds, count_cpus};
@@ -18,6 +23,8 @@ use crate::{Error, VmHandler, error::failed, store::ContainerVm};
 /// File in the state directory whose existence records that guests do not boot with KVM, until the node is booted again or the
 /// file is removed.
 const KVM_UNUSABLE: &str = "kvm-unusable";
+/// Directory below the data directory with the templates of guests, one directory for each handler.
+const TEMPLATES: &str = "vm-templates";
 /// Memory of QEMU and virtiofsd themselves, in bytes: 60 to 90 MiB with an idle guest.
 const PROCESSES_OVERHEAD: u64 = 128 << 20;
 /// Memory of translated code and more of an emulator, in bytes.
@@ -41,6 +48,11 @@ pub(crate) struct Hypervisor {
     image: PathBuf,
     kvm_unusable: PathBuf,
     kvm_works: AtomicBool,
+    pub(crate) templates: Templates,
+    /// Held by the pod that makes a template.
+    pub(crate) making: Arc<Mutex<()>>,
+    /// Whether guests do not continue from a template.
+    templates_fail: AtomicBool,
 }
 
 /// What a pod takes of the node in addition to the limits of its containers: `overhead.podFixed` of a RuntimeClass.
@@ -55,7 +67,26 @@ pub struct PodOverhead {
 impl Hypervisor {
     pub(crate) fn new(handler: VmHandler, state_dir: &Path, data_dir: &Path) -> Self {
         let image = handler.image.clone().unwrap_or_else(|| data_dir.join("vm"));
-        Self { handler, image, kvm_unusable: state_dir.join(KVM_UNUSABLE), kvm_works: AtomicBool::new(false) }
+        let templates = Templates::new(data_dir.join(TEMPLATES).join(&handler.name));
+        Self {
+            handler,
+            image,
+            kvm_unusable: state_dir.join(KVM_UNUSABLE),
+            kvm_works: AtomicBool::new(false),
+            templates,
+            making: Arc::default(),
+            templates_fail: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether guests begin from templates.
+    pub(crate) fn uses_templates(&self) -> bool {
+        self.handler.template && !self.templates_fail.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a guest did not continue from a template: later ones boot, until the daemon is restarted.
+    pub(crate) fn give_up_templates(&self) {
+        self.templates_fail.store(true, Ordering::Relaxed);
     }
 
     /// Checks that what it needs is on the node. Returns how guests are run. Blocks.
@@ -184,6 +215,7 @@ mod tests {
             cpus: 1,
             cpus_max: None,
             allow_emulation: true,
+            template: false,
             boot_timeout: Duration::ZERO,
             timeout: Duration::ZERO,
             silence_timeout: Duration::ZERO,

@@ -6,48 +6,48 @@
 //! ```
 //! Both have the mount namespace, the cgroup below that of the pod, the seccomp filter and the log of a container. When
 //! either of them ends, the pod is stopped.
+//!
+//! ```text
+//! processes   the two as containers
+//! template    a guest that begins from the saved state of one that has booted
+//! ```
 
-use std::{
-    fs,
-    os::unix::fs::DirBuilderExt,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+mod processes;
+mod template;
+
+use std::{fs, os::unix::fs::DirBuilderExt, path::Path, sync::Arc, time::Duration};
 
 use agent_api::{Configuration, Network};
 use rustix::fd::OwnedFd;
 use vm::{
     coupling::couple,
-    guest_image::Image,
+    guest::Guest,
     qemu::{self, Accelerator, Qemu},
     vmm::{Tap, Vmm},
 };
 
 use crate::{
-    ContainerConfig, ContainerId, DeviceMapping, Error, ErrorKind, Propagation, SeccompChoice, Security, UserChoice,
-    VmProcess, Volume,
+    ContainerConfig, ContainerId, Error, ErrorKind, VmProcess,
     container::{
         create::sandbox_container,
         exit,
         remove::remove,
         start,
         vm::{
-            FILE_SERVER_SOCKET, SHARED, SOCKETS, SocketDirectory, check_health, connect_agent, find_process,
-            from_guest, from_vmm, log_directory, monitor_limit, prepare_shared, prepare_sockets,
+            FILE_SERVER_SOCKET, SocketDirectory, check_health, connect_agent, find_process, from_guest, from_vmm,
+            log_directory, prepare_shared, prepare_sockets,
         },
     },
     error::failed,
     namespaces::hostname,
-    node::{Handler, Hypervisor, KVM},
+    node::{Handler, Hypervisor},
     operation::{Undo, blocking, failpoint, with_undo},
     parts::Parts,
     stdio::log_tail,
     store::{Container, SIGKILLED, Sandbox, VmConnection},
 };
+use template::Origin;
 
-/// Directories of the node in which programs and what they load are.
-const PROGRAM_PATHS: [&str; 7] = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/alternatives"];
 /// Names of the logs.
 const HYPERVISOR_LOG: &str = "hypervisor.log";
 const FILE_SERVER_LOG: &str = "file-server.log";
@@ -61,10 +61,8 @@ const SOCKET_TIMEOUT: Duration = Duration::from_secs(10);
 const KVM_BOOT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause until a socket is connected to again.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Memory that the virtual machine monitor may use in addition to that of the guest and its page tables, in bytes.
-const OWN_MEMORY: u64 = 256 << 20;
-/// Memory for instructions of the guest that QEMU has translated, in bytes: its default.
-const TRANSLATED_CODE: u64 = 1 << 30;
+/// Most queues of an interface. Linux's driver in the guest uses at most one for each of its processors.
+const QUEUES_MAX: usize = 8;
 /// Number of bytes for the random number generator of a guest.
 const ENTROPY: usize = 64;
 /// Most bytes of the console in an error.
@@ -88,6 +86,14 @@ pub(super) async fn boot(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<V
             Err(failure) => failure,
         };
         let error = with_undo(failure.error, end(parts, sandbox).await);
+        if failure.is_templates && !sandbox.is_cancelled() {
+            hypervisor.give_up_templates();
+            offload::in_place(|| hypervisor.templates.remove()).map_err(from_vmm)?;
+            tracing::warn!(
+                "a guest does not continue from its template; guests boot until the daemon is restarted: {error}"
+            );
+            continue;
+        }
         let is_kvms = failure.is_guests && accelerator == Accelerator::Kvm && !sandbox.is_cancelled();
         let error = match is_kvms.then(|| offload::in_place(|| hypervisor.give_up_kvm(&error.message))) {
             Some(Ok(true)) => {
@@ -126,17 +132,19 @@ struct BootFailure {
     error: Error,
     /// Whether the guest did not run: the virtual machine monitor ended, or the agent did not introduce itself.
     is_guests: bool,
+    /// Whether the guest did not continue from a template.
+    is_templates: bool,
 }
 
 impl From<Error> for BootFailure {
     fn from(error: Error) -> Self {
-        Self { error, is_guests: false }
+        Self { error, is_guests: false, is_templates: false }
     }
 }
 
 impl BootFailure {
     fn of_guest(error: Error) -> Self {
-        Self { error, is_guests: true }
+        Self { error, is_guests: true, is_templates: false }
     }
 }
 
@@ -164,27 +172,30 @@ impl Boot<'_> {
         self.start(&server).await?;
         failpoint::reach("vm.file_server");
         sandbox.check_cancelled()?;
-        let monitor = self.create(self.monitor(&image, &logs, user)?).await?;
+        let (monitor, origin) = self.monitor(&image, &logs, user)?;
+        let from_template = origin.template().is_some();
+        let monitor = self.create(monitor).await?;
         prepare_sockets(&monitor, user).await?;
         self.start(&monitor).await?;
         failpoint::reach("vm.hypervisor");
         let connection = tokio::select! {
-            connected = self.connect(&server, &monitor) => connected,
+            connected = self.connect(&server, &monitor, origin) => connected,
             () = ended(parts, &server) => Err(Error::unavailable("the file server has ended").into()),
             () = ended(parts, &monitor) => {
                 let error = Error::unavailable("the virtual machine monitor has ended");
                 // One that was killed says nothing about KVM: the cgroup of the pod may be too small.
                 let was_killed = monitor.status().exit_code == Some(SIGKILLED);
-                Err(BootFailure { error, is_guests: !was_killed })
+                Err(if was_killed { error.into() } else { BootFailure::of_guest(error) })
             }
         };
         let connection = match connection {
             Ok(connection) => connection,
             Err(failure) if sandbox.is_cancelled() => return Err(failure),
-            Err(BootFailure { error, is_guests }) => {
+            Err(BootFailure { error, is_guests, .. }) => {
                 let error =
                     with_logs(error, [("the virtual machine monitor", &monitor), ("the file server", &server)]).await;
-                return Err(BootFailure { error, is_guests });
+                let is_templates = from_template && is_guests;
+                return Err(BootFailure { error, is_guests, is_templates });
             }
         };
         failpoint::reach("vm.booted");
@@ -203,50 +214,60 @@ impl Boot<'_> {
 
     /// Connects the devices of the virtual machine, lets it run, and waits for the agent; not any longer when the pod is
     /// stopped.
-    async fn connect(&self, server: &Container, monitor: &Container) -> Result<VmConnection, BootFailure> {
-        let qemu = self.sandbox.unless_cancelled(self.attach_file_server(server, monitor)).await?;
+    async fn connect(
+        &self,
+        server: &Container,
+        monitor: &Container,
+        origin: Origin,
+    ) -> Result<VmConnection, BootFailure> {
+        let sandbox = self.sandbox;
+        let qemu = sandbox.unless_cancelled(connect_monitor(monitor)).await?;
+        let from_template = origin.template().is_some();
+        sandbox.unless_cancelled(self.prepare(&qemu, monitor, origin)).await?;
+        sandbox.unless_cancelled(attach_file_server(&qemu, server)).await?;
         let network = self.attach_network(&qemu).await?;
-        let boot = match (self.accelerator, self.hypervisor.handler.allow_emulation) {
-            (Accelerator::Kvm, true) if !self.hypervisor.kvm_works() => {
-                KVM_BOOT_TIMEOUT.min(self.hypervisor.handler.boot_timeout)
-            }
-            _ => self.hypervisor.handler.boot_timeout,
-        };
-        let guest = self.sandbox.unless_cancelled(async {
-            qemu.resume().await.map_err(from_vmm)?;
-            let guest = connect_agent(self.parts, self.sandbox, &qemu, boot).await.map_err(|error| {
-                // Another answer than none is not the fault of KVM.
-                let is_guests = matches!(error.kind, ErrorKind::DeadlineExceeded | ErrorKind::Unavailable);
-                BootFailure { error, is_guests }
+        let guest = sandbox.unless_cancelled(async {
+            let guest = self.run_guest(&qemu).await?;
+            guest.configure(self.configuration(network)?).await.map_err(|error| {
+                // It has to find its devices, which were plugged into a template.
+                BootFailure { is_guests: from_template, ..from_guest(error).into() }
             })?;
-            if self.accelerator == Accelerator::Kvm {
-                self.hypervisor.note_kvm_works();
-            }
-            guest.configure(self.configuration(network)?).await.map_err(from_guest)?;
             Ok::<_, BootFailure>(guest)
         });
         Ok(VmConnection { guest: guest.await?, qemu })
     }
 
-    /// Connects to the virtual machine monitor, and has it connect to the file server.
-    async fn attach_file_server(&self, server: &Container, monitor: &Container) -> Result<Qemu, BootFailure> {
-        let sockets = SocketDirectory::open(monitor).await.map_err(BootFailure::of_guest)?;
-        let qemu = Qemu::connect_to_started(&sockets.path(qemu::SOCKET), SOCKET_TIMEOUT).await.map_err(from_vmm)?;
-        let sockets = SocketDirectory::open(server).await?;
-        let server = connect_when_ready(&sockets.path(FILE_SERVER_SOCKET)).await?;
-        qemu.attach_file_server(agent_api::SHARED_TAG, server).await.map_err(from_vmm)?;
-        Ok(qemu)
+    /// Lets the guest run, and connects to its agent.
+    async fn run_guest(&self, qemu: &Qemu) -> Result<Guest, BootFailure> {
+        let timeout = match (self.accelerator, self.hypervisor.handler.allow_emulation) {
+            (Accelerator::Kvm, true) if !self.hypervisor.kvm_works() => {
+                KVM_BOOT_TIMEOUT.min(self.hypervisor.handler.boot_timeout)
+            }
+            _ => self.hypervisor.handler.boot_timeout,
+        };
+        qemu.resume().await.map_err(from_vmm)?;
+        let guest = connect_agent(self.parts, self.sandbox, qemu, timeout).await.map_err(|error| {
+            // Another answer than none is not the fault of KVM.
+            let is_guests = matches!(error.kind, ErrorKind::DeadlineExceeded | ErrorKind::Unavailable);
+            BootFailure { is_guests, ..error.into() }
+        })?;
+        if self.accelerator == Accelerator::Kvm {
+            self.hypervisor.note_kvm_works();
+        }
+        Ok(guest)
     }
 
     /// Gives the virtual machine the interfaces of the pod. Returns the network of the guest.
     async fn attach_network(&self, qemu: &Qemu) -> Result<Network, Error> {
         let namespace = self.parts.node.pins.get(self.sandbox.id().as_str());
         let namespace = namespace.map_err(failed("open the network namespace of the pod"))?;
-        let coupled = blocking(move || couple(&namespace, 1).map_err(from_vmm)).await;
+        // A queue for each processor that the guest boots with.
+        let queues = usize::try_from(self.hypervisor.handler.cpus).map_or(QUEUES_MAX, |cpus| cpus.min(QUEUES_MAX));
+        let coupled = blocking(move || couple(&namespace, queues).map_err(from_vmm)).await;
         let (couplings, network) = coupled.map_err(|error| error.during("connect the network of the pod"))?;
-        for coupling in couplings {
+        for (index, coupling) in (0..).zip(couplings) {
             let mtu = u16::try_from(coupling.interface.mtu).unwrap_or(u16::MAX);
-            let tap = Tap { id: coupling.tap, queues: coupling.queues, mac: coupling.interface.mac, mtu };
+            let tap = Tap { id: coupling.tap, index, queues: coupling.queues, mac: coupling.interface.mac, mtu };
             self.sandbox.unless_cancelled(async { qemu.attach_tap(tap).await.map_err(from_vmm) }).await?;
         }
         Ok(network)
@@ -265,61 +286,6 @@ impl Boot<'_> {
             sysctls: self.sandbox.config().sysctls.clone(),
             mount_shared: true,
         })
-    }
-
-    /// Returns the limits of the virtual machine monitor as it boots (`container::vm::grow` raises them).
-    fn limits(&self) -> oci::Resources {
-        let own = match self.accelerator {
-            Accelerator::Kvm => OWN_MEMORY,
-            Accelerator::Tcg => OWN_MEMORY + TRANSLATED_CODE,
-        };
-        monitor_limit(self.hypervisor.handler.memory, own)
-    }
-
-    fn file_server(&self, logs: &Path) -> ContainerConfig {
-        let program = &self.hypervisor.handler.file_server;
-        let mut config = process(VmProcess::FileServer, self.sandbox, logs);
-        config.command = vec![program.to_string_lossy().into_owned()];
-        config.command.extend([format!("--socket-path={SOCKETS}/{FILE_SERVER_SOCKET}"), "-o".to_owned()]);
-        config.command.push(format!("source={SHARED},sandbox=chroot,cache=auto,announce_submounts,xattr"));
-        config.volumes.extend(program_volumes(program));
-        config.security.add_capabilities = vec!["CAP_SYS_CHROOT".to_owned(), "CAP_DAC_READ_SEARCH".to_owned()];
-        config.security.user = UserChoice::Uid { uid: 0, gid: Some(0) };
-        // It loads a stricter filter of its own, after calls that the default profile does not allow.
-        config.security.seccomp = SeccompChoice::Unconfined;
-        config
-    }
-
-    fn monitor(&self, image: &Image, logs: &Path, user: u32) -> Result<ContainerConfig, Error> {
-        let handler = &self.hypervisor.handler;
-        let name = |path: PathBuf| Path::new(IMAGE).join(path.file_name().unwrap_or_default());
-        let bounds = offload::in_place(|| self.hypervisor.bounds());
-        let command = qemu::command_line(&qemu::Configuration {
-            program: handler.hypervisor.clone(),
-            kernel: name(image.kernel()),
-            initramfs: name(image.initramfs()),
-            kernel_parameters: Vec::new(),
-            memory: bounds.memory,
-            memory_max: bounds.memory + bounds.pluggable,
-            cpus: bounds.cpus,
-            cpus_max: bounds.cpus_max,
-            accelerator: self.accelerator,
-            sockets: SOCKETS.into(),
-            ports: qemu::DEFAULT_PORTS,
-            watchdog: false,
-        });
-        let mut config = process(VmProcess::Hypervisor, self.sandbox, logs);
-        config.resources = self.limits();
-        config.command = command.map_err(from_vmm)?;
-        config.volumes.extend(program_volumes(&handler.hypervisor));
-        config.volumes.push(read_only_volume(&image.directory, IMAGE));
-        config.security.user = UserChoice::Uid { uid: user.into(), gid: Some(user.into()) };
-        config.security.drop_capabilities = vec!["ALL".to_owned()];
-        if self.accelerator == Accelerator::Kvm {
-            let (container_path, host_path) = (KVM.to_owned(), KVM.into());
-            config.devices.push(DeviceMapping { container_path, host_path, permissions: "rw".to_owned() });
-        }
-        Ok(config)
     }
 }
 
@@ -350,48 +316,17 @@ fn make_directory(directory: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the configuration of a process of the virtual machine, without its program.
-fn process(process: VmProcess, sandbox: &Sandbox, logs: &Path) -> ContainerConfig {
-    let minimal = ContainerConfig::minimal(String::new());
-    let (attempt, log) = match process {
-        VmProcess::Hypervisor => (0, HYPERVISOR_LOG),
-        VmProcess::FileServer => (1, FILE_SERVER_LOG),
-    };
-    ContainerConfig {
-        attempt,
-        vm_process: Some(process),
-        log_path: Some(logs.join(log)),
-        security: Security {
-            no_new_privileges: true,
-            user_namespace: sandbox.config().user_namespace.clone(),
-            ..minimal.security
-        },
-        ..minimal
-    }
+/// Connects to the virtual machine monitor.
+async fn connect_monitor(monitor: &Container) -> Result<Qemu, BootFailure> {
+    let sockets = SocketDirectory::open(monitor).await.map_err(BootFailure::of_guest)?;
+    Ok(Qemu::connect_to_started(&sockets.path(qemu::SOCKET), SOCKET_TIMEOUT).await.map_err(from_vmm)?)
 }
 
-/// Returns the volumes with a program and what it loads.
-fn program_volumes(program: &Path) -> Vec<Volume> {
-    let mut paths: Vec<PathBuf> = PROGRAM_PATHS.into_iter().map(PathBuf::from).filter(|path| path.exists()).collect();
-    if !paths.iter().any(|path| program.starts_with(path)) {
-        paths.push(program.to_owned());
-    }
-    paths.iter().map(|path| read_only_volume(path, &path.to_string_lossy())).collect()
-}
-
-fn read_only_volume(host_path: &Path, container_path: &str) -> Volume {
-    Volume {
-        container_path: container_path.to_owned(),
-        host_path: host_path.to_owned(),
-        image: None,
-        options: Vec::new(),
-        uid_mappings: Vec::new(),
-        gid_mappings: Vec::new(),
-        readonly: true,
-        recursive_readonly: false,
-        propagation: Propagation::Private,
-        selinux_relabel: false,
-    }
+/// Has the virtual machine monitor connect to the file server.
+async fn attach_file_server(qemu: &Qemu, server: &Container) -> Result<(), BootFailure> {
+    let sockets = SocketDirectory::open(server).await?;
+    let server = connect_when_ready(&sockets.path(FILE_SERVER_SOCKET)).await?;
+    Ok(qemu.attach_file_server(agent_api::SHARED_TAG, server).await.map_err(from_vmm)?)
 }
 
 /// Connects to the socket of a program that is being started.

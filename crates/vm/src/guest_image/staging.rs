@@ -11,6 +11,7 @@
 use std::{
     fs::{self, File},
     io::{self, BufWriter, Write},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -24,9 +25,10 @@ use super::error::{Error, ErrorKind};
 
 pub(super) const KERNEL: &str = "kernel";
 pub(super) const INITRAMFS: &str = "initramfs";
+pub(super) const AGENT: &str = "agent";
 pub(super) const DESCRIPTION: &str = "image.json";
 /// Names of the files of an image.
-const FILES: [&str; 3] = [KERNEL, INITRAMFS, DESCRIPTION];
+const FILES: [&str; 4] = [KERNEL, INITRAMFS, AGENT, DESCRIPTION];
 
 /// A directory that is being written, next to the one it replaces.
 pub(super) struct Staging {
@@ -71,6 +73,14 @@ impl Staging {
         let path = self.path(name);
         let file = File::create_new(&path).map_err(Error::io("create", &path))?;
         Ok(Output { path, file: BufWriter::with_capacity(1 << 17, file), hasher, size: 0 })
+    }
+
+    /// Creates a file that is a program.
+    pub(super) fn program<'a>(&self, name: &str, hasher: &'a mut Sha256) -> Result<Output<'a>, Error> {
+        let output = self.file(name, hasher)?;
+        let mode = fs::Permissions::from_mode(0o755);
+        output.file.get_ref().set_permissions(mode).map_err(Error::io("change the mode of", &output.path))?;
+        Ok(output)
     }
 
     /// Puts it in the place of the target. Its files are on the disk before that, and its name afterwards.

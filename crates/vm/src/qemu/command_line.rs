@@ -42,10 +42,20 @@ pub struct Configuration {
     pub memory: u64,
     /// Memory that it can have at most, in bytes.
     pub memory_max: u64,
+    /// A file of the size of `memory` that is its memory, instead of an anonymous one.
+    pub memory_file: Option<PathBuf>,
     /// Processors to boot with.
     pub cpus: u32,
     /// Processors that it can have at most.
     pub cpus_max: u32,
+    /// Type of the machine, as [`Qemu::machine_type`] returns it. `None`: the newest `pc` of this QEMU.
+    ///
+    /// [`Qemu::machine_type`]: super::Qemu::machine_type
+    pub machine: Option<String>,
+    /// Whether it waits for [`Qemu::load`] and does not boot.
+    ///
+    /// [`Qemu::load`]: super::Qemu::load
+    pub incoming: bool,
     /// What executes its instructions.
     pub accelerator: Accelerator,
     /// Directory of the monitor socket.
@@ -75,21 +85,29 @@ pub fn command_line(configuration: &Configuration) -> Result<Vec<String>, Error>
     add(&["-no-user-config", "-nodefaults", "-display", "none", "-no-reboot", "-S"]);
     add(&["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"]);
     // i440fx: devices can be plugged into its PCI bus without a root port for each of them.
-    add(&["-machine", "pc,memory-backend=ram,usb=off,vmport=off,hpet=off,dump-guest-core=off"]);
+    let machine = configuration.machine.as_deref().unwrap_or("pc");
+    add(&["-machine", &format!("{machine},memory-backend=ram,usb=off,vmport=off,hpet=off,dump-guest-core=off")]);
     add(&["-accel", accelerator, "-cpu", cpu]);
     add(&["-smp", &format!("cpus={},maxcpus={}", configuration.cpus, configuration.cpus_max)]);
     add(&["-kernel", &text(&configuration.kernel)?, "-initrd", &text(&configuration.initramfs)?]);
     add(&["-append", &kernel_command_line(configuration)]);
-    arguments.extend(memory_arguments(configuration));
+    arguments.extend(memory_arguments(configuration)?);
     arguments.extend(device_arguments(configuration)?);
+    if configuration.incoming {
+        arguments.extend(["-incoming".to_owned(), "defer".to_owned()]);
+    }
     Ok(arguments)
 }
 
 /// virtiofsd maps the memory: it is shared.
-fn memory_arguments(configuration: &Configuration) -> Vec<String> {
-    let &Configuration { memory, memory_max, .. } = configuration;
+fn memory_arguments(configuration: &Configuration) -> Result<Vec<String>, Error> {
+    let &Configuration { memory, memory_max, ref memory_file, .. } = configuration;
     let backend = |id: &str, size: u64| format!("memory-backend-memfd,id={id},size={size},share=on");
-    let mut arguments = vec!["-object".to_owned(), backend("ram", memory), "-m".to_owned()];
+    let boot = match memory_file {
+        None => backend("ram", memory),
+        Some(file) => format!("memory-backend-file,id=ram,size={memory},mem-path={},share=on", escape(&text(file)?)),
+    };
+    let mut arguments = vec!["-object".to_owned(), boot, "-m".to_owned()];
     match memory_max - memory {
         0 => arguments.push(format!("size={memory}B")),
         pluggable => {
@@ -100,7 +118,7 @@ fn memory_arguments(configuration: &Configuration) -> Vec<String> {
             ));
         }
     }
-    arguments
+    Ok(arguments)
 }
 
 fn device_arguments(configuration: &Configuration) -> Result<Vec<String>, Error> {
@@ -142,8 +160,13 @@ fn validate(configuration: &Configuration) -> Result<(), Error> {
     let &Configuration { memory, memory_max, cpus, cpus_max, ports, .. } = configuration;
     let is_parameter = |text: &String| !text.is_empty() && text.chars().all(|character| character.is_ascii_graphic());
     let invalid = configuration.kernel_parameters.iter().find(|parameter| !is_parameter(parameter));
+    let is_type = |name: &String| {
+        name.chars().all(|character| character.is_ascii_alphanumeric() || matches!(character, '-' | '.' | '_'))
+    };
     let cause = if let Some(parameter) = invalid {
         format!("kernel parameter {parameter:?} is not a word of ASCII characters")
+    } else if let Some(machine) = configuration.machine.as_ref().filter(|name| name.is_empty() || !is_type(name)) {
+        format!("{machine:?} is not the type of a machine")
     } else if memory == 0 || memory_max < memory || [memory, memory_max].iter().any(|size| size % MEMORY_BLOCK != 0) {
         format!("memory of {memory} to {memory_max} bytes; they must be multiples of {MEMORY_BLOCK}")
     } else if cpus == 0 || cpus_max < cpus || cpus_max > CPUS_MAX {
@@ -182,6 +205,9 @@ mod tests {
             memory_max: 1 << 30,
             cpus: 1,
             cpus_max: 4,
+            memory_file: None,
+            machine: None,
+            incoming: false,
             accelerator: Accelerator::Kvm,
             sockets: "/run/a,id=b".into(),
             ports: DEFAULT_PORTS,
@@ -214,6 +240,21 @@ mod tests {
     }
 
     #[test]
+    fn a_saved_machine_differs_in_its_memory_and_waits() {
+        let boot = command_line(&configuration()).expect("command line");
+        let saved = Configuration {
+            machine: Some("pc-i440fx-7.2".to_owned()),
+            incoming: true,
+            memory_file: Some("/proc/self/fd/3".into()),
+            ..configuration()
+        };
+        let load = command_line(&saved).expect("command line");
+        assert!(value(&load, "-machine")[0].starts_with("pc-i440fx-7.2,memory-backend=ram,"));
+        assert!(value(&load, "-object")[0].ends_with(",size=268435456,mem-path=/proc/self/fd/3,share=on"));
+        assert_eq!((value(&boot, "-incoming").len(), value(&load, "-incoming")), (0, vec!["defer".to_owned()]));
+    }
+
+    #[test]
     fn mitigations_are_off_under_emulation_only() {
         let mut configuration = configuration();
         for (accelerator, off) in [(Accelerator::Kvm, false), (Accelerator::Tcg, true)] {
@@ -226,7 +267,7 @@ mod tests {
 
     #[test]
     fn contradictions_and_words_that_are_several_are_refused() {
-        let changes: [fn(&mut Configuration); 8] = [
+        let changes: [fn(&mut Configuration); 9] = [
             |configuration| configuration.kernel_parameters = vec!["a b".to_owned()],
             |configuration| configuration.kernel_parameters = vec![String::new()],
             |configuration| configuration.memory_max = configuration.memory - MEMORY_BLOCK,
@@ -235,6 +276,7 @@ mod tests {
             |configuration| configuration.cpus_max = CPUS_MAX + 1,
             |configuration| configuration.ports = PORTS_MAX + 1,
             |configuration| configuration.sockets = "/run/a\nb".into(),
+            |configuration| configuration.machine = Some("pc,accel=kvm".to_owned()),
         ];
         for (index, change) in changes.into_iter().enumerate() {
             let mut configuration = configuration();

@@ -18,21 +18,31 @@ use crate::{
 
 /// Most queues of a tap.
 const QUEUES_MAX: usize = 16;
+/// Slots on the PCI bus of devices that are plugged: they are part of a saved state. The first ones are those of the command line.
+const FILE_SERVER_SLOT: u8 = 0x10;
+const FIRST_TAP_SLOT: u8 = 0x11;
+/// Most taps: the bus has 32 slots.
+const TAPS_MAX: u8 = 0x20 - FIRST_TAP_SLOT;
 /// Size of the queues of a file system.
 const FILE_SERVER_QUEUE: u32 = 1024;
 
 impl Qemu {
     pub(super) async fn add_tap(&self, tap: Tap) -> Result<(), Error> {
-        let Tap { id, queues, mac, mtu } = tap;
+        let Tap { id, index, queues, mac, mtu } = tap;
         validate_name("validate its id", &id)?;
         if !(1..=QUEUES_MAX).contains(&queues.len()) {
             let cause = format!("{} queues; 1 to {QUEUES_MAX} are possible", queues.len());
             return Err(Error::new(ErrorKind::Invalid, "validate its queues", cause));
         }
+        if index >= TAPS_MAX {
+            let cause = format!("it is number {index} counted from 0, and there is room for {TAPS_MAX}");
+            return Err(Error::new(ErrorKind::Invalid, "choose its slot", cause));
+        }
         let (backend, device) = (format!("tap-{id}"), format!("net-{id}"));
         self.add_tap_backend(&backend, &queues).await?;
         let mut arguments = json!({
             "driver": "virtio-net-pci", "id": device, "netdev": backend, "mac": format_mac(mac), "host_mtu": mtu,
+            "addr": format!("{:#x}", FIRST_TAP_SLOT + index),
             // Nothing boots from it, and the file may be missing.
             "romfile": "",
         });
@@ -73,6 +83,7 @@ impl Qemu {
         self.add_socket_chardev(&chardev, socket.as_fd()).await?;
         let arguments = json!({
             "driver": "vhost-user-fs-pci", "id": device, "chardev": chardev, "tag": tag, "queue-size": FILE_SERVER_QUEUE,
+            "addr": format!("{FILE_SERVER_SLOT:#x}"),
         });
         let added = self.command("device_add", arguments).await;
         if added.is_err() {

@@ -42,6 +42,7 @@ pub(crate) struct VmHandler {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cpus_max: Option<u32>,
     pub(crate) allow_emulation: bool,
+    pub(crate) template: bool,
     #[serde(serialize_with = "value::write_duration")]
     pub(crate) boot_timeout: Duration,
     #[serde(serialize_with = "value::write_duration")]
@@ -67,6 +68,7 @@ pub(super) fn read(from: &mut Reader, table: [&str; 2]) -> VmHandler {
         cpus: boot_cpus,
         cpus_max: from.value_in(table, "cpus_max", cpus_max),
         allow_emulation: flag(from, table, "allow_emulation"),
+        template: flag(from, table, "template"),
         boot_timeout: from.value_in(table, "boot_timeout", timeout).unwrap_or(BOOT_TIMEOUT),
         timeout: from.value_in(table, "timeout", timeout).unwrap_or(TIMEOUT),
         silence_timeout: from.value_in(table, "silence_timeout", timeout).unwrap_or(SILENCE_TIMEOUT),
