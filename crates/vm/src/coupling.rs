@@ -88,6 +88,19 @@ pub fn couple(namespace: &Namespace, queues: usize) -> Result<(Vec<Coupling>, Ne
     coupled.map_err(|error| system("enter network namespace", error))?
 }
 
+/// Returns the interfaces of a namespace that [`couple`] couples, in its order. Blocks.
+///
+/// # Errors
+/// Those of [`couple`].
+pub fn interfaces(namespace: &Namespace) -> Result<Vec<Interface>, Error> {
+    let list = || -> Result<Vec<Interface>, Error> {
+        let mut socket = Socket::route().map_err(|error| system("open netlink socket", error))?;
+        let links = rtnl::links(&mut socket).map_err(|error| system("list network interfaces", error))?;
+        Ok(mirror::network(&mut socket, &interface::select(links)?)?.interfaces)
+    };
+    namespace.enter(list).map_err(|error| system("enter network namespace", error))?
+}
+
 /// Couples the interfaces of the calling thread's namespace.
 fn couple_here(queues: usize) -> Result<(Vec<Coupling>, Network), Error> {
     let mut socket = Socket::route().map_err(|error| system("open netlink socket", error))?;

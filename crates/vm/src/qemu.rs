@@ -4,6 +4,7 @@
 //! ```text
 //! command_line  configuration ─▶ arguments
 //! ports         virtio-serial ports: add, remove, drain, and recover after a reconnect
+//! saved         ports of a saved state, the end of a save
 //! devices       network interfaces, file servers, memory, processors
 //! migration     save into a file, load from it
 //! ```
@@ -28,12 +29,14 @@ mod devices;
 mod driver;
 mod migration;
 mod ports;
+mod saved;
 
 pub use command_line::{
     Accelerator, CPUS_MAX, Configuration, DEFAULT_PORTS, MEMORY_BLOCK, PORTS_MAX, SOCKET, command_line,
 };
 pub use migration::SavedMemory;
 use ports::Ports;
+pub use saved::SavedPort;
 
 /// Pause until QEMU is queried again.
 const PAUSE: Duration = Duration::from_millis(5);

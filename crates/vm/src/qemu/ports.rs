@@ -34,6 +34,8 @@ pub(super) enum Backend {
     Connection(OwnedFd),
     Output(OwnedFd),
     Input(OwnedFd),
+    /// Nothing: what the guest writes is discarded.
+    Null,
 }
 
 /// The ports of a QEMU: numbers by name.
@@ -81,6 +83,19 @@ impl Ports {
         Ok(number)
     }
 
+    /// Reserves the number that a port has in a saved state.
+    fn reserve_number(&self, number: u32, name: &str) -> Result<u32, String> {
+        let mut numbers = self.lock();
+        if !(1..self.max).contains(&number) {
+            return Err(format!("its number {number} is not one of 1 to {}", self.max.saturating_sub(1)));
+        }
+        if numbers.contains_key(name) || numbers.values().any(|other| *other == number) {
+            return Err("there is a port of this name or number".to_owned());
+        }
+        numbers.insert(name.to_owned(), number);
+        Ok(number)
+    }
+
     fn number(&self, name: &str) -> Option<u32> {
         self.lock().get(name).copied()
     }
@@ -117,11 +132,24 @@ impl Qemu {
         self.ports.lock().keys().cloned().collect()
     }
 
+    /// Returns the numbers of the ports by their names.
+    pub(super) fn port_numbers(&self) -> BTreeMap<String, u32> {
+        self.ports.lock().clone()
+    }
+
     /// Adds a port. When that fails, what was added of it is removed.
     pub(super) async fn add_port(&self, name: &str, backend: Backend) -> Result<(), Error> {
+        self.add_port_at(None, name, backend).await
+    }
+
+    /// Adds a port with this number, or with the lowest free one. When that fails, what was added of it is removed.
+    pub(super) async fn add_port_at(&self, number: Option<u32>, name: &str, backend: Backend) -> Result<(), Error> {
         let operation = format!("add port {name}");
         validate_name(&operation, name)?;
-        let reserved = self.ports.reserve(name);
+        let reserved = match number {
+            Some(number) => self.ports.reserve_number(number, name),
+            None => self.ports.reserve(name),
+        };
         let number = reserved.map_err(|cause| Error::new(ErrorKind::Invalid, &operation, cause))?;
         let id = port_id(number, name);
         let added = self.add_port_devices(&id, number, name, backend).await;
@@ -140,6 +168,10 @@ impl Qemu {
                 let null = openat(CWD, "/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
                 let null = null.map_err(|error| Error::new(ErrorKind::System, "open /dev/null", error))?;
                 self.add_file_chardev(id, Some(fifo.as_fd()), null.as_fd()).await?;
+            }
+            Backend::Null => {
+                let null = json!({ "id": id, "backend": { "type": "null", "data": {} } });
+                self.command("chardev-add", null).await?;
             }
         }
         let device = json!({
