@@ -8,6 +8,7 @@ mod id_map;
 mod layer_options;
 mod mount;
 mod sampling;
+mod saved;
 mod volume;
 
 use std::{
