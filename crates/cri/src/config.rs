@@ -14,6 +14,7 @@ mod signal;
 mod user_namespace;
 
 pub(crate) use container::container;
+pub(crate) use field::absolute_path;
 pub(crate) use resources::limits;
 pub(crate) use sandbox::sandbox;
 pub(crate) use signal::message as signal_message;

@@ -18,6 +18,7 @@ use tonic::{
         Service,
         http::{Request, Response},
     },
+    metadata::MetadataMap,
 };
 
 /// A layer that enforces the deadline of each request.
@@ -53,6 +54,17 @@ where
     }
 }
 
+/// Time limit of the work of a request without a deadline, if the work has one.
+const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
+/// Most time before a deadline in which work is undone.
+const UNDO: Duration = Duration::from_secs(10);
+
+/// Returns the time limit of work that has to be undone before the deadline of its request.
+pub(crate) fn limit(metadata: &MetadataMap) -> Duration {
+    let deadline = metadata.get("grpc-timeout").and_then(|value| parse(value.to_str().ok()?));
+    deadline.map_or(DEFAULT_LIMIT, |deadline| deadline - UNDO.min(deadline / 4))
+}
+
 /// Parses up to eight digits and a unit. `None` for anything else, which is then not treated as a deadline.
 fn parse(value: &str) -> Option<Duration> {
     let (number, unit) = value.split_at_checked(value.len().checked_sub(1)?)?;
@@ -86,6 +98,16 @@ mod tests {
         assert_eq!(parse("15m"), Some(Duration::from_millis(15)));
         for wrong in ["", "S", "1", "123456789S", "-1S", "1ß", "+1S"] {
             assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn work_ends_before_the_deadline() {
+        let mut metadata = MetadataMap::new();
+        assert_eq!(limit(&metadata), DEFAULT_LIMIT);
+        for (deadline, expected) in [("60S", 50_000), ("4S", 3_000), ("0S", 0)] {
+            metadata.insert("grpc-timeout", deadline.parse().expect("a value"));
+            assert_eq!(limit(&metadata), Duration::from_millis(expected));
         }
     }
 

@@ -21,11 +21,6 @@ impl Failure {
         Self::new(Code::InvalidArgument, format!("{field}: {reason}"))
     }
 
-    /// Creates an error for an RPC that is not implemented; `instead` says what to use.
-    pub(crate) fn unimplemented(rpc: &str, instead: &str) -> Self {
-        Self::new(Code::Unimplemented, format!("{rpc} is not implemented by this version of pinion; {instead}"))
-    }
-
     /// Creates an error that the client did not cause.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(Code::Internal, message)

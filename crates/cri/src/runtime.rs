@@ -42,6 +42,7 @@ use cri_proto::{encoded, server::runtime_service_server::RuntimeService, v1};
 use tonic::Request;
 
 use crate::{
+    deadline,
     handler::{RpcResult, Shared, Streamed, handle_cancellable, handle_stream, handle_to_completion},
     rpc::Rpc,
 };
@@ -187,10 +188,14 @@ impl RuntimeService for Runtime {
         handle_to_completion(Rpc::CheckpointContainer, &self.0, request, checkpoint_container::handle).await
     }
     async fn checkpoint_pod(&self, request: Request<v1::CheckpointPodRequest>) -> RpcResult<v1::CheckpointPodResponse> {
-        handle_to_completion(Rpc::CheckpointPod, &self.0, request, checkpoint_pod::handle).await
+        let limit = deadline::limit(request.metadata());
+        let handle = |state, request| checkpoint_pod::handle(state, request, limit);
+        handle_cancellable(Rpc::CheckpointPod, &self.0, request, handle).await
     }
     async fn restore_pod(&self, request: Request<v1::RestorePodRequest>) -> RpcResult<v1::RestorePodResponse> {
-        handle_to_completion(Rpc::RestorePod, &self.0, request, restore_pod::handle).await
+        let limit = deadline::limit(request.metadata());
+        let handle = |state, request| restore_pod::handle(state, request, limit);
+        handle_cancellable(Rpc::RestorePod, &self.0, request, handle).await
     }
     async fn list_metric_descriptors(
         &self,

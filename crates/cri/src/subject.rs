@@ -128,7 +128,6 @@ of_nothing! {
     v1::ListPodSandboxStatsRequest,
     v1::ListMetricDescriptorsRequest,
     v1::ListPodSandboxMetricsRequest,
-    v1::RestorePodRequest,
     v1::StreamPodSandboxesRequest,
     v1::StreamContainersRequest,
     v1::StreamContainerStatsRequest,
@@ -154,6 +153,12 @@ of_nothing! {
 impl<T> HasSubject for Streaming<T> {}
 
 impl HasSubject for v1::RunPodSandboxRequest {
+    fn subject(&self) -> Subject<'_> {
+        pod(self.config.as_ref())
+    }
+}
+
+impl HasSubject for v1::RestorePodRequest {
     fn subject(&self) -> Subject<'_> {
         pod(self.config.as_ref())
     }

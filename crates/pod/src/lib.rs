@@ -90,7 +90,13 @@ pub use oci;
 pub use oci::{CAPABILITIES, Rlimit};
 pub use operation::{Completion, Panicked};
 pub use recover::{FORMATS, Format, check_format, check_reset};
-pub use sandbox::{port_forward::PodStream, remove_logs, stop::PodUsers};
+pub use sandbox::{
+    checkpoint::PodCheckpoint,
+    port_forward::PodStream,
+    remove_logs,
+    restore::{PodRestore, RestoredPod},
+    stop::PodUsers,
+};
 pub use shim::Options as ShimOptions;
 pub use stdio::{
     AttachedClient,

@@ -2,6 +2,7 @@
 
 pub(crate) mod cgroup_names;
 mod cgroups;
+mod file_server;
 mod filters;
 mod guest_size;
 mod handlers;
@@ -24,6 +25,7 @@ use tokio::sync::OnceCell;
 use crate::{CgroupDriver, Config, Error, ReloadableConfig};
 
 pub(crate) use cgroups::driver;
+pub(crate) use file_server::MIGRATION_MODE;
 pub(crate) use filters::Filters;
 pub(crate) use guest_size::{Bounds, Demand, Target};
 pub(crate) use handlers::{Handler, Handlers, PATH, find_shim};

@@ -20,7 +20,7 @@ const TEMPLATES: &str = "vm-templates";
 /// Steps of the first pod of a node, which becomes the template.
 const FIRST: [&str; 2] = ["vm.template.begun", "vm.template.published"];
 /// Steps that a pod in a virtual machine does not reach.
-const OTHERS: [&str; 3] = ["shim.", "connect.", "disconnect."];
+const OTHERS: [&str; 5] = ["shim.", "connect.", "disconnect.", "checkpoint.", "restore."];
 
 /// Returns the failpoints in the source of the engine.
 fn failpoints(is_selected: fn(&str) -> bool) -> Vec<String> {

@@ -66,7 +66,7 @@ pub(super) fn word(field: &str, value: &str) -> Result<String, Failure> {
 }
 
 /// Validates an absolute path without `..` that is not too long: `/a/b`.
-pub(super) fn absolute_path(field: &str, value: &str) -> Result<PathBuf, Failure> {
+pub(crate) fn absolute_path(field: &str, value: &str) -> Result<PathBuf, Failure> {
     let path = Path::new(value);
     if !path.is_absolute() {
         return Err(Failure::invalid(field, format_args!("{value:?} is not an absolute path")));

@@ -14,6 +14,8 @@ mod changes;
 mod criu;
 mod external;
 
+pub(crate) use changes::write_layer;
+
 use std::{
     fs::DirBuilder,
     os::unix::fs::DirBuilderExt,

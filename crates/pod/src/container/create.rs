@@ -6,6 +6,7 @@ mod check;
 mod phases;
 mod pid_namespace;
 pub(crate) mod sandbox_container;
+pub(crate) mod saved;
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use crate::{
 };
 use check::{check_against_pod, check_against_runtime};
 use phases::{CreateFailure, Recorded};
+use saved::Origin;
 
 /// Creates a container, or returns the existing one that has this name.
 ///
@@ -163,7 +165,18 @@ async fn try_create(
     config: Arc<ContainerConfig>,
     required: &[String],
 ) -> Result<ContainerId, CreateFailure> {
-    let recorded = Recorded::new(parts, sandbox, image, config, required)?;
+    create_from(parts, sandbox, Origin { image, saved: None }, config, required).await
+}
+
+/// Creates a container from this, or rolls everything back.
+async fn create_from(
+    parts: &Arc<Parts>,
+    sandbox: &Arc<Sandbox>,
+    origin: Origin<'_>,
+    config: Arc<ContainerConfig>,
+    required: &[String],
+) -> Result<ContainerId, CreateFailure> {
+    let recorded = Recorded::new(parts, sandbox, origin, config, required)?;
     let ready = recorded.open().await?.prepare().await?;
     ready.clone_process().await?.publish().await
 }

@@ -44,8 +44,7 @@ pub(super) async fn settle(parts: &Parts, container: &Container, is_running: boo
     match (is_running, container.record().phase) {
         (true, ContainerPhase::Created | ContainerPhase::Starting) => {
             parts.registry.update_container(container, |record| {
-                record.phase = ContainerPhase::Running;
-                record.enter("running");
+                record.mark_started();
                 if record.started_at == 0 {
                     record.started_at = clock::now();
                 }

@@ -59,8 +59,7 @@ async fn start_locked(parts: &Arc<Parts>, container: &Arc<Container>) -> Result<
         let early_exit = record.early_exit.take();
         match &started {
             Ok(()) => {
-                record.phase = ContainerPhase::Running;
-                record.enter("running");
+                record.mark_started();
                 if let Some(status) = early_exit {
                     record.mark_exited(&status);
                 }

@@ -7,6 +7,9 @@
 //!   exited: its output has reached the FIFOs, status on record, Delete                             ─▶ monitor: End
 //!   the virtual machine ended: status unknown                                                      ─▶ monitor: End
 //! ```
+//! A container that was restored from a checkpoint (`sandbox/restore.rs`) keeps the id in its guest that it was saved with, and is
+//! frozen there until it is started.
+//!
 //! The monitor keeps output and cgroup, and reports the exit like that of any other container. What a guest answers is
 //! bounded and has a deadline ([`vm::guest`]); one that does not keep to it harms only its pod.
 
@@ -17,6 +20,7 @@ mod forward;
 mod guest_spec;
 mod health;
 mod mounts;
+mod pause;
 mod ports;
 mod process;
 mod requests;
@@ -32,10 +36,13 @@ pub(crate) use end::{give_up, remove};
 pub(crate) use forward::forward;
 pub(crate) use health::check_health;
 pub(crate) use mounts::prepare_shared;
-pub(crate) use ports::{PortPipes, drain, remove_ports};
+pub(crate) use pause::{continue_paused, freeze, pause};
+pub(crate) use ports::{PortPipes, SavedPorts, drain, remove_ports};
 pub(crate) use process::find_process;
 pub(crate) use requests::{connection_of, kill, kill_exec, resize, revert, settle, start, update};
-pub(crate) use size::{Change, SizeLock, check as check_size, grow, is_vm, monitor_limit, shrink, shrink_for_pod};
+pub(crate) use size::{
+    Change, SizeLock, check as check_size, grow, is_vm, limit_monitor, monitor_limit, shrink, shrink_for_pod,
+};
 pub(crate) use sockets::{SocketDirectory, log_directory, prepare_sockets};
 pub(crate) use watch::watch;
 

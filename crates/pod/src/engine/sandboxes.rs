@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::Engine;
 use crate::{
-    Error, PodStream, PodUsers, SandboxConfig, SandboxId, SandboxStatus, SandboxSummary, Selects, annotation, sandbox,
+    Error, PodCheckpoint, PodRestore, PodStream, PodUsers, RestoredPod, SandboxConfig, SandboxId, SandboxStatus,
+    SandboxSummary, Selects, annotation, sandbox,
 };
 
 impl Engine {
@@ -44,6 +45,29 @@ impl Engine {
     /// The errors of all steps that failed; the call can be repeated.
     pub async fn remove_sandbox(&self, id: &(impl Selects<SandboxId> + ?Sized)) -> Result<(), Error> {
         sandbox::remove::remove(&self.0, id).await
+    }
+
+    /// Writes a pod in a virtual machine to a directory, with its memory and the writable layers of its containers. The pod continues, also
+    /// if the caller drops the future.
+    ///
+    /// # Errors
+    /// `Unimplemented` if the handler of the pod or its programs cannot, `InvalidArgument`, `FailedPrecondition`, `DeadlineExceeded`. The
+    /// directory is empty then.
+    pub async fn checkpoint_sandbox(
+        &self,
+        id: &(impl Selects<SandboxId> + ?Sized),
+        request: PodCheckpoint,
+    ) -> Result<(), Error> {
+        sandbox::checkpoint::checkpoint(&self.0, id.as_ref(), request).await
+    }
+
+    /// Creates a pod from a checkpoint. Its containers are created, and continue when they are started.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the request does not fit the checkpoint, or the error of the step that failed. Everything is rolled back then,
+    /// also if the caller drops the future.
+    pub async fn restore_sandbox(&self, request: PodRestore) -> Result<RestoredPod, Error> {
+        sandbox::restore::restore(&self.0, request).await
     }
 
     /// Changes the limits and the overhead of a pod; absent arguments leave them as they are.

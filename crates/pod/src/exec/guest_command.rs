@@ -87,13 +87,15 @@ pub(super) async fn start(
     process.selinux_label = None;
     let (streams, pipes, outputs) = pipes(parts, container, request)?;
     let sandbox = parts.registry.sandbox(&container.metadata.sandbox)?;
+    // A checkpoint saves either all ports of the command or none.
+    let _running = sandbox.pause.read().await;
     let guest_exec = sandbox.guest_execs.begin(id);
     let connection = connection(parts, &sandbox).await?;
     let ports = pipes.add(&connection.qemu, id).await?;
-    let exec = Exec { container: container.id().to_string(), id: id.to_owned(), process, streams: ports };
+    let exec = Exec { container: container.guest_id().to_string(), id: id.to_owned(), process, streams: ports };
     if let Err(error) = connection.guest.exec(exec).await {
         // It may have been started, if the answer was lost.
-        let _ = connection.guest.delete(&ProcessId::exec(container.id().as_str(), id)).await;
+        let _ = connection.guest.delete(&ProcessId::exec(container.guest_id().as_str(), id)).await;
         remove_ports(&connection.qemu, id).await;
         return Err(from_guest(error));
     }
@@ -138,7 +140,7 @@ impl GuestWait {
     pub(super) async fn exited(mut self, parts: &Weak<Parts>) -> Result<SessionExit, Error> {
         let gone = || Error::unavailable("the engine has ended");
         let connection = connection_of(&*parts.upgrade().ok_or_else(gone)?, &self.container).await?;
-        let id = ProcessId::exec(self.container.id().as_str(), self.id.as_str());
+        let id = ProcessId::exec(self.container.guest_id().as_str(), self.id.as_str());
         let exit = tokio::select! {
             exit = connection.guest.wait(&id) => exit,
             () = self.guest_exec.killed() => {
@@ -189,7 +191,7 @@ impl GuestWait {
 
     /// Removes the command and its ports. One that is running is killed first.
     async fn forget(&self, connection: &VmConnection) {
-        let id = ProcessId::exec(self.container.id().as_str(), self.id.as_str());
+        let id = ProcessId::exec(self.container.guest_id().as_str(), self.id.as_str());
         if let Err(error) = connection.guest.delete(&id).await {
             tracing::debug!(container = self.container.id().as_str(), "{error}");
         }

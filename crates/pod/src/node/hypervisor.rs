@@ -17,7 +17,10 @@ use vm::{
     template::Templates,
 };
 
-use super::guest_size::{BLOCK, Bounds, count_cpus};
+use super::{
+    file_server::Migrations,
+    guest_size::{BLOCK, Bounds, count_cpus},
+};
 use crate::{Error, VmHandler, error::failed, store::ContainerVm};
 
 /// File in the state directory whose existence records that guests do not boot with KVM, until the node is booted again or the
@@ -53,6 +56,7 @@ pub(crate) struct Hypervisor {
     pub(crate) making: Arc<Mutex<()>>,
     /// Whether guests do not continue from a template.
     templates_fail: AtomicBool,
+    migrations: Migrations,
 }
 
 /// What a pod takes of the node in addition to the limits of its containers: `overhead.podFixed` of a RuntimeClass.
@@ -73,6 +77,7 @@ impl Hypervisor {
             image,
             kvm_unusable: state_dir.join(KVM_UNUSABLE),
             kvm_works: AtomicBool::new(false),
+            migrations: Migrations::default(),
             templates,
             making: Arc::default(),
             templates_fail: AtomicBool::new(false),
@@ -156,6 +161,11 @@ impl Hypervisor {
         Ok(self.handler.allow_emulation)
     }
 
+    /// Whether the file server can hand its state over to another one, so that pods can be saved.
+    pub(crate) async fn file_server_migrates(&self) -> bool {
+        self.migrations.supports(&self.handler.file_server).await
+    }
+
     /// Returns what guests boot with, and what they can have. Blocks.
     pub(crate) fn bounds(&self) -> Bounds {
         let VmHandler { memory, memory_max, cpus, cpus_max, .. } = self.handler;
@@ -181,7 +191,7 @@ impl Hypervisor {
     /// Returns what is on record about a container in a virtual machine.
     pub(crate) fn container_vm(&self) -> ContainerVm {
         let timeout = u32::try_from(self.handler.timeout.as_secs()).unwrap_or(u32::MAX);
-        ContainerVm { handler: self.handler.name.clone(), timeout }
+        ContainerVm { handler: self.handler.name.clone(), timeout, guest_id: None }
     }
 }
 

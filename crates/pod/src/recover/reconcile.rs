@@ -126,7 +126,7 @@ async fn roll_back_sandbox(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) {
         // The processes of its virtual machine end with it.
         let is_kept = |container: &Arc<Container>| container.config().vm_process.is_none();
         let has_containers = parts.registry.containers_of(sandbox.id()).iter().any(is_kept);
-        record.phase.is_early() && record.broken.is_none() && !has_containers
+        record.phase.is_early() && record.broken.is_none() && (!has_containers || sandbox.is_restoring())
     };
     if !needs_rollback() {
         return;

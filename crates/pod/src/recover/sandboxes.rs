@@ -70,7 +70,8 @@ pub(super) async fn restore(parts: &Arc<Parts>, inventory: &mut Inventory) -> Ve
             _ if sandbox.record().broken.is_some() => Ok(()),
             // It was ready once: its containers are removed first, and the caller that removes them removes the pod.
             SandboxPhase::Reserved | SandboxPhase::Networked
-                if parts.registry.containers_of(sandbox.id()).iter().any(|c| c.config().vm_process.is_none()) =>
+                if !sandbox.is_restoring()
+                    && parts.registry.containers_of(sandbox.id()).iter().any(|c| c.config().vm_process.is_none()) =>
             {
                 Ok(())
             }

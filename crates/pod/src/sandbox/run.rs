@@ -57,7 +57,7 @@ pub(crate) async fn run(parts: &Arc<Parts>, config: SandboxConfig) -> Result<San
 }
 
 /// Returns the id of the ready sandbox that has a name.
-fn ready(parts: &Parts, name: &Name) -> Option<SandboxId> {
+pub(super) fn ready(parts: &Parts, name: &Name) -> Option<SandboxId> {
     let id = parts.registry.sandbox_names.owner(name)?;
     parts.registry.sandbox(&id).is_ok_and(|sandbox| sandbox.is_ready()).then_some(id)
 }
@@ -68,7 +68,7 @@ async fn make(parts: &Arc<Parts>, config: Arc<SandboxConfig>, required: &[String
     let _creation_lock = parts.creation_lock.read().await;
     let created = async {
         let config = with_cgroup_parent(parts, config)?;
-        let reserved = Reserved::new(parts, config)?;
+        let reserved = Reserved::new(parts, config, false)?;
         let networked = reserved.network().instrument(debug_span!("network")).await?;
         let networked = networked.boot().instrument(debug_span!("boot")).await?;
         let announced = networked.announce(required).instrument(debug_span!("plugins")).await?;
@@ -80,7 +80,7 @@ async fn make(parts: &Arc<Parts>, config: Arc<SandboxConfig>, required: &[String
 }
 
 /// Replaces the parent cgroup of the request by its path, or refuses it.
-fn with_cgroup_parent(parts: &Parts, config: Arc<SandboxConfig>) -> Result<Arc<SandboxConfig>, Error> {
+pub(super) fn with_cgroup_parent(parts: &Parts, config: Arc<SandboxConfig>) -> Result<Arc<SandboxConfig>, Error> {
     let Some(parent) = &config.cgroup_parent else { return Ok(config) };
     let path = cgroup_names::parent(parts.node.driver, parent)?;
     match path == *parent {
@@ -93,7 +93,7 @@ fn with_cgroup_parent(parts: &Parts, config: Arc<SandboxConfig>) -> Result<Arc<S
 type Pinned = (netns::Namespace, PathBuf);
 
 /// Phase 1: the sandbox is on record, nothing has been created.
-struct Reserved<'a> {
+pub(super) struct Reserved<'a> {
     parts: &'a Arc<Parts>,
     sandbox: Arc<Sandbox>,
     hostname: String,
@@ -103,16 +103,18 @@ struct Reserved<'a> {
 }
 
 /// Phase 2: namespaces, files and network exist.
-struct Networked<'a>(Reserved<'a>);
+pub(super) struct Networked<'a>(Reserved<'a>);
 
 impl<'a> Reserved<'a> {
-    fn new(parts: &'a Arc<Parts>, config: Arc<SandboxConfig>) -> Result<Self, Error> {
+    /// `restored`: its containers and its virtual machine are those of a checkpoint.
+    pub(super) fn new(parts: &'a Arc<Parts>, config: Arc<SandboxConfig>, restored: bool) -> Result<Self, Error> {
         let metadata = SandboxMetadata {
             id: SandboxId::generate()?,
             config,
             created_at: clock::now(),
             cgroup_driver: parts.node.driver,
             cgroup_names: parts.node.config.cgroup_names,
+            restored,
         };
         let record = SandboxRecord::reserved();
         parts.registry.records.create(&metadata.id, &metadata)?;
@@ -125,7 +127,11 @@ impl<'a> Reserved<'a> {
         Ok(Self { parts, sandbox, hostname, _gate: gate, _creation: creation })
     }
 
-    async fn network(self) -> Result<Networked<'a>, Error> {
+    pub(super) fn sandbox(&self) -> &Arc<Sandbox> {
+        &self.sandbox
+    }
+
+    pub(super) async fn network(self) -> Result<Networked<'a>, Error> {
         match self.try_network().await {
             Ok(()) => Ok(Networked(self)),
             Err(error) => Err(self.roll_back(error).await),
@@ -279,7 +285,7 @@ impl<'a> Reserved<'a> {
             .map_err(|e| Error::invalid(format!("set sysctls of the pod: {e}")))
     }
 
-    async fn roll_back(self, error: Error) -> Error {
+    pub(super) async fn roll_back(self, error: Error) -> Error {
         self.parts.observe.failures.add_sandbox(&self.sandbox, &error);
         let error = with_undo(error, teardown(self.parts, &self.sandbox).await);
         if self.sandbox.known_to_plugins.load(Ordering::SeqCst) {
@@ -290,6 +296,11 @@ impl<'a> Reserved<'a> {
 }
 
 impl Networked<'_> {
+    /// Undoes everything.
+    pub(super) async fn roll_back(self, error: Error) -> Error {
+        self.0.roll_back(error).await
+    }
+
     /// Boots the virtual machine of a pod that is one.
     async fn boot(self) -> Result<Self, Error> {
         let Self(reserved) = self;
@@ -303,7 +314,7 @@ impl Networked<'_> {
     }
 
     /// Announces the pod to NRI plugins, any of which may refuse it.
-    async fn announce(self, required: &[String]) -> Result<Self, Error> {
+    pub(super) async fn announce(self, required: &[String]) -> Result<Self, Error> {
         let Self(reserved) = self;
         match plugins::run_pod(reserved.parts, &reserved.sandbox, required).await {
             Ok(()) => Ok(Self(reserved)),
@@ -311,10 +322,11 @@ impl Networked<'_> {
         }
     }
 
-    async fn publish(self) -> Result<SandboxId, Error> {
+    pub(super) async fn publish(self) -> Result<SandboxId, Error> {
         let Self(reserved) = self;
         let published = reserved.parts.registry.update_sandbox(&reserved.sandbox, |record| {
             record.phase = SandboxPhase::Ready;
+            record.restored = reserved.sandbox.metadata.restored;
             record.enter("ready");
         });
         match published {

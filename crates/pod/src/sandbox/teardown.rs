@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use super::{parent_cgroup, vm};
 use crate::{
     Error, SharedMode,
-    container::{prepare::volume, shim},
+    container::{prepare::volume, remove::remove_locked, shim},
     namespaces::{FILES, SHM, SharedResource},
     operation::{Undo, blocking, failpoint},
     parts::Parts,
@@ -74,7 +74,27 @@ pub(crate) async fn teardown(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Resu
     Ok(())
 }
 
+/// Removes the containers of a pod that is being restored. Nothing of them has run.
+async fn remove_restored(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
+    let mut undo = Undo::default();
+    undo.step("end its virtual machine", vm::end(parts, sandbox)).await;
+    for container in parts.registry.listed_containers_of(sandbox.id()) {
+        let removed = async {
+            let _busy = container.busy.lock().await;
+            match parts.registry.container(container.id()) {
+                Ok(container) => remove_locked(parts, &container).await,
+                Err(_) => Ok(()),
+            }
+        };
+        undo.step("remove a container", removed).await;
+    }
+    undo.finish()
+}
+
 async fn remove(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
+    if sandbox.is_restoring() {
+        remove_restored(parts, sandbox).await?;
+    }
     if sandbox.record().phase != SandboxPhase::Stopped {
         release(parts, sandbox).await?;
     }

@@ -10,9 +10,11 @@
 //! ```text
 //! processes   the two as containers
 //! template    a guest that begins from the saved state of one that has booted
+//! restore     a guest that continues from a checkpoint of a pod
 //! ```
 
 mod processes;
+mod restore;
 mod template;
 
 use std::{fs, os::unix::fs::DirBuilderExt, path::Path, sync::Arc, time::Duration};
@@ -20,12 +22,13 @@ use std::{fs, os::unix::fs::DirBuilderExt, path::Path, sync::Arc, time::Duration
 use agent_api::{Configuration, Network};
 use rustix::fd::OwnedFd;
 use vm::{
-    coupling::couple,
+    coupling::{Coupling, couple},
     guest::Guest,
     qemu::{self, Accelerator, Qemu},
     vmm::{Tap, Vmm},
 };
 
+use super::saved_pod::Machine;
 use crate::{
     ContainerConfig, ContainerId, Error, ErrorKind, VmProcess,
     container::{
@@ -46,6 +49,7 @@ use crate::{
     stdio::log_tail,
     store::{Container, SIGKILLED, Sandbox, VmConnection},
 };
+pub(super) use restore::RestoredMachine;
 use template::Origin;
 
 /// Names of the logs.
@@ -75,9 +79,10 @@ pub(super) async fn boot(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<V
         return Ok(Vec::new());
     };
     sandbox.stage("boot its virtual machine");
+    let migrates = hypervisor.file_server_migrates().await;
     loop {
         let accelerator = offload::in_place(|| hypervisor.accelerator())?;
-        let boot = Boot { parts, sandbox, hypervisor, accelerator };
+        let boot = Boot { parts, sandbox, hypervisor, accelerator, migrates, saved: None };
         let failure = match boot.run().await {
             Ok(processes) => {
                 check_health(parts, sandbox);
@@ -154,6 +159,10 @@ struct Boot<'a> {
     sandbox: &'a Arc<Sandbox>,
     hypervisor: &'a Hypervisor,
     accelerator: Accelerator,
+    /// Whether the file server can hand its state over.
+    migrates: bool,
+    /// What it is restored from.
+    saved: Option<&'a Machine>,
 }
 
 impl Boot<'_> {
@@ -261,15 +270,10 @@ impl Boot<'_> {
     async fn attach_network(&self, qemu: &Qemu) -> Result<Network, Error> {
         let namespace = self.parts.node.pins.get(self.sandbox.id().as_str());
         let namespace = namespace.map_err(failed("open the network namespace of the pod"))?;
-        // A queue for each processor that the guest boots with.
-        let queues = usize::try_from(self.hypervisor.handler.cpus).map_or(QUEUES_MAX, |cpus| cpus.min(QUEUES_MAX));
+        let queues = queues(self.hypervisor.handler.cpus);
         let coupled = blocking(move || couple(&namespace, queues).map_err(from_vmm)).await;
         let (couplings, network) = coupled.map_err(|error| error.during("connect the network of the pod"))?;
-        for (index, coupling) in (0..).zip(couplings) {
-            let mtu = u16::try_from(coupling.interface.mtu).unwrap_or(u16::MAX);
-            let tap = Tap { id: coupling.tap, index, queues: coupling.queues, mac: coupling.interface.mac, mtu };
-            self.sandbox.unless_cancelled(async { qemu.attach_tap(tap).await.map_err(from_vmm) }).await?;
-        }
+        attach_couplings(self.sandbox, qemu, couplings).await?;
         Ok(network)
     }
 
@@ -287,6 +291,21 @@ impl Boot<'_> {
             mount_shared: true,
         })
     }
+}
+
+/// Returns the number of queues of an interface: one for each processor that the guest boots with.
+fn queues(cpus: u32) -> usize {
+    usize::try_from(cpus).map_or(QUEUES_MAX, |cpus| cpus.min(QUEUES_MAX))
+}
+
+/// Gives a virtual machine network interfaces.
+async fn attach_couplings(sandbox: &Sandbox, qemu: &Qemu, couplings: Vec<Coupling>) -> Result<(), Error> {
+    for (index, coupling) in (0..).zip(couplings) {
+        let mtu = u16::try_from(coupling.interface.mtu).unwrap_or(u16::MAX);
+        let tap = Tap { id: coupling.tap, index, queues: coupling.queues, mac: coupling.interface.mac, mtu };
+        sandbox.unless_cancelled(async { qemu.attach_tap(tap).await.map_err(from_vmm) }).await?;
+    }
+    Ok(())
 }
 
 /// Returns the user id of the virtual machine monitor of a pod.

@@ -116,6 +116,16 @@ impl Container {
         &self.metadata.id
     }
 
+    /// Whether it was restored from a checkpoint.
+    pub(crate) fn is_restored(&self) -> bool {
+        self.metadata.vm.as_ref().is_some_and(|vm| vm.guest_id.is_some())
+    }
+
+    /// Returns the id that it has in its guest.
+    pub(crate) fn guest_id(&self) -> &ContainerId {
+        self.metadata.vm.as_ref().and_then(|vm| vm.guest_id.as_ref()).unwrap_or(&self.metadata.id)
+    }
+
     /// Returns the name under which its caller requested it.
     pub(crate) fn name(&self) -> ContainerName {
         (self.metadata.sandbox.clone(), self.config().name.clone(), self.config().attempt)

@@ -64,6 +64,9 @@ pub(crate) struct Sandbox {
     forwards: Mutex<BTreeSet<String>>,
     /// Held while the size of its virtual machine is changed, until the limits that require it are on record.
     pub(crate) vm_size: Arc<tokio::sync::Mutex<()>>,
+    /// Held for writing while its virtual machine is paused for a checkpoint, for reading while its guest is requested
+    /// something that a pause would delay, or that adds ports.
+    pub(crate) pause: tokio::sync::RwLock<()>,
     /// Commands in its guest.
     pub(crate) guest_execs: GuestExecs,
     /// Held while its sandbox container is created and started.
@@ -90,6 +93,7 @@ impl Sandbox {
             vm: tokio::sync::Mutex::default(),
             forwards: Mutex::default(),
             vm_size: Arc::default(),
+            pause: tokio::sync::RwLock::default(),
             guest_execs: GuestExecs::default(),
             sandbox_container: tokio::sync::Mutex::default(),
             programs: PodPrograms::default(),
@@ -216,6 +220,12 @@ impl Sandbox {
     /// Whether its creation is in progress, so that no caller knows its id yet.
     pub(crate) fn is_creating(&self) -> bool {
         self.creation.is_in_progress() && self.record.borrow().phase.is_early()
+    }
+
+    /// Whether it is being restored from a checkpoint, or that was interrupted: nothing of it has run.
+    pub(crate) fn is_restoring(&self) -> bool {
+        let record = self.record.borrow();
+        self.metadata.restored && !record.restored && record.broken.is_none() && record.phase.is_early()
     }
 
     /// Reports whether the daemon resolves the names of its networks.

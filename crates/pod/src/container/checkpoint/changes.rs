@@ -1,4 +1,5 @@
-//! The changes of a container to its root, `rootfs-diff.tar` and `deleted.files`, from its writable layer.
+//! The changes of a container to its root, from its writable layer: `rootfs-diff.tar` and `deleted.files`, or a layer in the
+//! format of images, from which the writable layer can be made again.
 //!
 //! The container keeps running and changes the layer while it is read: a directory may be a symbolic link by the time
 //! it is opened. So every path is resolved by openat2(2) beneath the layer, without following symbolic links and
@@ -47,9 +48,30 @@ pub(super) fn write(parts: &Parts, container: &Container, attempt: &Arc<Attempt>
     fs::write(&deleted, text).map_err(failed(format_args!("write {}", deleted.display())))
 }
 
+/// Writes a layer in the format of images with the changes of a writable layer. `scratch` is a path for a temporary file, which
+/// stays. Sockets are left out.
+///
+/// # Errors
+/// Those of the disk; a file has the name of a marker.
+pub(crate) fn write_layer(upper: &Path, target: impl Write, scratch: PathBuf) -> io::Result<()> {
+    let packer = Packer { markers: true, ..Packer::new(BufWriter::new(target), scratch) };
+    packer.pack(upper).map(drop)
+}
+
+/// Beginning of the names of markers in layers of images.
+const MARKER: &[u8] = b".wh.";
+/// Marks a directory that hides all of lower layers.
+const OPAQUE: &str = ".wh..wh..opq";
+/// Attribute of such a directory.
+const OPAQUE_ATTRIBUTE: &str = "trusted.overlay.opaque";
+/// Attributes that layers have. Others are of the node, or of overlayfs.
+const ATTRIBUTES: [&str; 3] = ["user.", "security.capability", "system.posix_acl_"];
+
 /// Writes one archive of a writable layer.
 struct Packer<W: Write> {
     tar: tar::Builder<W>,
+    /// Whether deleted files and opaque directories are marked in the archive, and files have their extended attributes.
+    markers: bool,
     /// Path that a sparse file is copied to, so that it keeps its holes and its length.
     scratch: PathBuf,
     /// First names of files with several hard links, by device and inode.
@@ -62,13 +84,17 @@ struct Packer<W: Write> {
 impl<W: Write> Packer<W> {
     fn new(target: W, scratch: PathBuf) -> Self {
         let (linked, deleted) = (HashMap::new(), Vec::new());
-        Self { tar: tar::Builder::new(target), scratch, linked, deleted, pending: vec![PathBuf::from(".")] }
+        let pending = vec![PathBuf::from(".")];
+        Self { tar: tar::Builder::new(target), markers: false, scratch, linked, deleted, pending }
     }
 
     /// Writes all files, and returns the names of deleted ones (whiteouts: character devices with device number 0).
     fn pack(mut self, upper: &Path) -> io::Result<Vec<String>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = open(upper, flags, Mode::empty())?;
+        if self.markers {
+            self.append_directory(&File::from(root.try_clone()?), Path::new("."))?;
+        }
         let mut count = 0;
         while let Some(directory) = self.pending.pop() {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
@@ -103,10 +129,13 @@ impl<W: Write> Packer<W> {
         let metadata = file.metadata()?;
         let kind = metadata.file_type();
         let mut header = header(&metadata);
+        if self.markers && path.file_name().is_some_and(|name| name.as_bytes().starts_with(MARKER)) {
+            return Err(io::Error::other(format!("{} has the name of a marker", path.display())));
+        }
         if kind.is_char_device() && metadata.rdev() == 0 {
-            self.deleted.push(path.to_string_lossy().into_owned());
+            self.append_deleted(&path)?;
         } else if kind.is_dir() {
-            self.tar.append_data(&mut header, &path, io::empty())?;
+            self.append_directory(&file, &path)?;
             self.pending.push(path);
         } else if kind.is_symlink() {
             let target = readlinkat(&file, "", Vec::new())?;
@@ -128,11 +157,52 @@ impl<W: Write> Packer<W> {
         Ok(())
     }
 
+    /// Records a deleted file.
+    fn append_deleted(&mut self, path: &Path) -> io::Result<()> {
+        match (self.markers, path.file_name()) {
+            (true, Some(name)) => {
+                let marker = [MARKER, name.as_bytes()].concat();
+                let path = path.with_file_name(std::ffi::OsStr::from_bytes(&marker));
+                self.tar.append_data(&mut empty_header(), path, io::empty())
+            }
+            _ => {
+                self.deleted.push(path.to_string_lossy().into_owned());
+                Ok(())
+            }
+        }
+    }
+
+    fn append_directory(&mut self, directory: &File, path: &Path) -> io::Result<()> {
+        self.append_attributes(directory)?;
+        self.tar.append_data(&mut header(&directory.metadata()?), path, io::empty())?;
+        if self.markers && attribute(directory, OPAQUE_ATTRIBUTE)?.is_some() {
+            self.tar.append_data(&mut empty_header(), path.join(OPAQUE), io::empty())?;
+        }
+        Ok(())
+    }
+
+    /// Adds the extended attributes of a file to the entry that follows.
+    fn append_attributes(&mut self, file: &File) -> io::Result<()> {
+        if !self.markers {
+            return Ok(());
+        }
+        let mut found = Vec::new();
+        for name in attribute_names(file)? {
+            if ATTRIBUTES.iter().any(|prefix| name.starts_with(prefix))
+                && let Some(value) = attribute(file, &name)?
+            {
+                found.push((format!("SCHILY.xattr.{name}"), value));
+            }
+        }
+        self.tar.append_pax_extensions(found.iter().map(|(name, value)| (name.as_str(), &value[..])))
+    }
+
     fn append_file(&mut self, path_file: &File, path: &Path, mut header: tar::Header) -> io::Result<()> {
         // Opens the same file for reading.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = File::from(open(format!("/proc/self/fd/{}", path_file.as_raw_fd()), flags, Mode::empty())?);
         let metadata = file.metadata()?;
+        self.append_attributes(&file)?;
         if metadata.blocks().saturating_mul(BLOCK) < metadata.len() {
             let mut copy = sparse_copy(&file, &metadata, &self.scratch)?;
             return self.tar.append_file(path, &mut copy);
@@ -140,6 +210,50 @@ impl<W: Write> Packer<W> {
         header.set_size(metadata.len());
         self.tar.append_data(&mut header, path, file.chain(io::repeat(0)).take(metadata.len()))
     }
+}
+
+/// Most bytes of the names of the extended attributes of a file, and of the value of one: the limits of the kernel.
+const ATTRIBUTE_MAX: usize = 64 << 10;
+
+/// Returns the path of an open file through which its attributes are read: `O_PATH` descriptors have no others.
+fn path_of(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// Returns the names of the extended attributes of a file, as far as they are UTF-8.
+fn attribute_names(file: &File) -> io::Result<Vec<String>> {
+    let mut buffer = vec![0_u8; ATTRIBUTE_MAX];
+    let length = match rustix::fs::listxattr(path_of(file), &mut buffer[..]) {
+        Ok(length) => length,
+        Err(Errno::OPNOTSUPP) => 0,
+        Err(errno) => return Err(errno.into()),
+    };
+    let names = buffer[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    Ok(names.filter_map(|name| String::from_utf8(name.to_vec()).ok()).collect())
+}
+
+/// Returns the value of an extended attribute of a file, if it has it.
+fn attribute(file: &File, name: &str) -> io::Result<Option<Vec<u8>>> {
+    let mut buffer = vec![0_u8; ATTRIBUTE_MAX];
+    match rustix::fs::getxattr(path_of(file), name, &mut buffer[..]) {
+        Ok(length) => {
+            buffer.truncate(length);
+            Ok(Some(buffer))
+        }
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Returns the header of a marker.
+fn empty_header() -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_size(0);
+    header.set_mode(0o600);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header
 }
 
 fn header(metadata: &Metadata) -> tar::Header {

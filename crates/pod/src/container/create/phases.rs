@@ -13,7 +13,7 @@ use rustix::fd::OwnedFd;
 use tokio::sync::OwnedMutexGuard;
 use tracing::{Instrument, debug_span};
 
-use super::{adjust_draft::adjust_draft, pid_namespace::pid_namespace_of, sandbox_container};
+use super::{adjust_draft::adjust_draft, pid_namespace::pid_namespace_of, sandbox_container, saved::Origin};
 use crate::{
     ContainerConfig, ContainerId, Error, Signal, annotation, clock,
     container::{
@@ -30,14 +30,14 @@ use crate::{
     parts::Parts,
     plugins, process,
     stdio::log_file,
-    store::{Container, ContainerMetadata, ContainerPhase, ContainerRecord, Sandbox},
+    store::{Container, ContainerMetadata, ContainerPhase, ContainerRecord, ContainerVm, Sandbox},
 };
 
 /// Phase 1: the container is on record, and nothing else of it exists.
 pub(super) struct Recorded<'a> {
     parts: &'a Arc<Parts>,
     sandbox: &'a Arc<Sandbox>,
-    image: &'a Image,
+    origin: Origin<'a>,
     container: Arc<Container>,
     /// NRI plugins without which it must not be created.
     required: &'a [String],
@@ -90,18 +90,18 @@ impl<'a> Recorded<'a> {
     pub(super) fn new(
         parts: &'a Arc<Parts>,
         sandbox: &'a Arc<Sandbox>,
-        image: &'a Image,
+        origin: Origin<'a>,
         config: Arc<ContainerConfig>,
         required: &'a [String],
     ) -> Result<Self, Error> {
-        let metadata = metadata(parts, sandbox, image, config)?;
+        let metadata = metadata(parts, sandbox, origin, config)?;
         parts.registry.records.create(&metadata.id, &metadata)?;
         let container = Arc::new(Container::new(metadata, ContainerRecord::default()));
         let busy = Arc::clone(&container.busy).try_lock_owned().map_err(failed("lock a new container"))?;
         let creation = container.creation.begin();
         parts.registry.insert_container(Arc::clone(&container));
         failpoint::reach("container.recorded");
-        Ok(Self { parts, sandbox, image, container, required, pid_namespace: None, _busy: busy, _creation: creation })
+        Ok(Self { parts, sandbox, origin, container, required, pid_namespace: None, _busy: busy, _creation: creation })
     }
 
     pub(super) async fn open(mut self) -> Result<Opened<'a>, CreateFailure> {
@@ -142,12 +142,20 @@ impl<'a> Recorded<'a> {
     async fn mount_root(&self) -> Result<OwnedFd, Error> {
         let (parts, sandbox, container, image) = self.to_owned_inputs();
         let disk = parts.node.images.disk().clone();
-        disk.run(move || prepare::rootfs(&parts, &sandbox, &container, &image)).await
+        let layer = self.origin.layer()?;
+        disk.run(move || {
+            if let Some(layer) = layer {
+                parts.node.images.prepare(container.id().as_str(), &image.id)?;
+                parts.node.images.unpack_changes(container.id().as_str(), layer)?;
+            }
+            prepare::rootfs(&parts, &sandbox, &container, &image)
+        })
+        .await
     }
 
     /// Returns what the work of other threads needs.
     fn to_owned_inputs(&self) -> (Arc<Parts>, Arc<Sandbox>, Arc<Container>, Image) {
-        (Arc::clone(self.parts), Arc::clone(self.sandbox), Arc::clone(&self.container), self.image.clone())
+        (Arc::clone(self.parts), Arc::clone(self.sandbox), Arc::clone(&self.container), self.origin.image.clone())
     }
 
     async fn roll_back(self, error: Error) -> CreateFailure {
@@ -168,7 +176,7 @@ impl<'a> Opened<'a> {
     pub(super) async fn prepare(self) -> Result<Ready<'a>, CreateFailure> {
         let Self { recorded, pid, files, rootfs } = self;
         let interpreter =
-            module::interpreter(recorded.parts, recorded.sandbox, &recorded.container, recorded.image, &rootfs);
+            module::interpreter(recorded.parts, recorded.sandbox, &recorded.container, recorded.origin.image, &rootfs);
         let interpreter = match interpreter.await {
             Ok(interpreter) => interpreter,
             Err(error) => {
@@ -312,6 +320,7 @@ impl Cloned<'_> {
         };
         let published = parts.registry.update_container(container, |record| {
             record.phase = ContainerPhase::Created;
+            record.frozen = container.is_restored();
             record.user = container.process(&parts.registry.records).ok().map(|process| process.user.clone());
             record.enter("created");
             match outcome {
@@ -345,9 +354,10 @@ impl Cloned<'_> {
 fn metadata(
     parts: &Parts,
     sandbox: &Sandbox,
-    image: &Image,
+    origin: Origin<'_>,
     config: Arc<ContainerConfig>,
 ) -> Result<ContainerMetadata, Error> {
+    let image = origin.image;
     let id = ContainerId::generate()?;
     let (state_dir, directory) = (&parts.node.config.state_dir, parts.registry.records.directory(&id));
     let (mut runtime, mut shim, mut vm) = (None, None, None);
@@ -356,7 +366,10 @@ fn metadata(
         Handler::Oci(handler) => runtime = Some(runtime_of(handler, state_dir, &directory)?),
         // The processes of the virtual machine itself are on the node.
         Handler::Vm(_) if config.is_sandbox_container() => {}
-        Handler::Vm(hypervisor) => vm = Some(hypervisor.container_vm()),
+        Handler::Vm(hypervisor) => {
+            let guest_id = origin.saved.map(|saved| saved.guest_id.clone());
+            vm = Some(ContainerVm { guest_id, ..hypervisor.container_vm() });
+        }
         Handler::Shim(handler) => {
             let sandbox_container = match config.is_sandbox_container() {
                 true => Some(id.clone()),

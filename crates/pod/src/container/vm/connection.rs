@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Time limit of a command of the virtual machine monitor.
-const VMM_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const VMM_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the agent in a running guest may take to answer on a new connection.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long all of it may take, including the wait for others who connect.

@@ -31,6 +31,9 @@ pub(crate) async fn create(
     (send, keep): (Attachments, Attachments),
 ) -> Result<CreateOutcome, Error> {
     let (mounts, streams) = split(send);
+    if container.is_restored() {
+        return create_restored(parts, sandbox, container, create, (mounts, streams, keep)).await;
+    }
     // Its limits are on record: other changes may follow.
     drop(grow(parts, sandbox, Change::None).await?);
     failpoint::reach("vm.grown");
@@ -38,7 +41,7 @@ pub(crate) async fn create(
     let granted = capabilities(container.config(), &parts.node.config.defaults)?;
     let seccomp = parts.node.filters.profile(&container.config().security, &granted)?;
     let spec = guest_spec::guest_spec(container, &create.spec, seccomp, &mounts)?;
-    attach(parts, sandbox, container.id(), mounts).await?;
+    attach(parts, sandbox, container.guest_id(), mounts).await?;
     failpoint::reach("vm.mounted");
     // The cgroup on the node stays empty: the limits apply in the guest.
     parts.monitor.create(Create { external: true, ..create }, streams, keep).await?;
@@ -54,6 +57,22 @@ pub(crate) async fn create(
     }
     failpoint::reach("vm.created");
     watch(parts, container);
+    Ok(CreateOutcome::Created(CreatedProcess { pid: 0, start_time: 0, warnings: Vec::new() }))
+}
+
+/// Creates what a container that is restored from a checkpoint has on the node. Its guest has the container, and is not running.
+async fn create_restored(
+    parts: &Arc<Parts>,
+    sandbox: &Sandbox,
+    container: &Container,
+    create: Create,
+    (mounts, streams, keep): (Vec<(Role, OwnedFd)>, Attachments, Attachments),
+) -> Result<CreateOutcome, Error> {
+    // Refuses what a guest does not have.
+    guest_spec::guest_spec(container, &create.spec, None, &mounts)?;
+    attach(parts, sandbox, container.guest_id(), mounts).await?;
+    parts.monitor.create(Create { external: true, ..create }, streams, keep).await?;
+    failpoint::reach("restore.container");
     Ok(CreateOutcome::Created(CreatedProcess { pid: 0, start_time: 0, warnings: Vec::new() }))
 }
 

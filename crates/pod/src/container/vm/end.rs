@@ -44,7 +44,7 @@ pub(super) async fn exited(parts: &Arc<Parts>, container: &Arc<Container>, exit:
     });
     failpoint::reach("vm.exited");
     if let Ok(connection) = connection_of(parts, container).await {
-        drain(&connection.qemu, container.id().as_str(), DRAIN_TIMEOUT).await;
+        drain(&connection.qemu, container.guest_id().as_str(), DRAIN_TIMEOUT).await;
     }
     finish(parts, container, &status);
     *ended = true;
@@ -110,21 +110,22 @@ pub(crate) async fn remove(parts: &Arc<Parts>, container: &Arc<Container>) -> Re
     let mut ended = container.shim.ended.lock().await;
     *ended = true;
     let Ok(sandbox) = parts.registry.sandbox(&container.metadata.sandbox) else { return Ok(()) };
-    // The virtual machine of a stopped pod has ended.
+    // The virtual machine of a stopped pod has ended, and that of a pod that is being restored is not running.
     if sandbox.record().netns.is_some()
+        && !sandbox.is_restoring()
         && let Ok(connection) = connection_of(parts, container).await
     {
-        let id = ProcessId::container(container.id().as_str());
+        let id = ProcessId::container(container.guest_id().as_str());
         let deleted = tokio::time::timeout(DELETE_TIMEOUT, connection.guest.delete(&id)).await;
         match deleted {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(container = container.id().as_str(), "{error}"),
             Err(_) => tracing::warn!(container = container.id().as_str(), "the guest does not delete it"),
         }
-        remove_ports(&connection.qemu, container.id().as_str()).await;
+        remove_ports(&connection.qemu, container.guest_id().as_str()).await;
         shrink_without(parts, &sandbox, container.id());
     }
     let mut undo = Undo::default();
-    undo.step("unmount its root and volumes", detach(parts, &sandbox, container.id())).await;
+    undo.step("unmount its root and volumes", detach(parts, &sandbox, container.guest_id())).await;
     undo.finish()
 }

@@ -87,6 +87,7 @@ fn reserve(sandbox: &Sandbox) -> Result<String, Error> {
 
 /// Adds a port that the agent connects. Returns its end on the node.
 async fn open(parts: &Parts, sandbox: &Sandbox, port: u16, name: &str) -> Result<UnixStream, Error> {
+    let _running = sandbox.pause.read().await;
     let connection = connection(parts, sandbox).await?;
     let (near, far) = UnixStream::pair().map_err(failed("create a socket pair"))?;
     let far = far.into_std().map_err(failed("use a socket"))?;

@@ -14,7 +14,7 @@ const SHM: &str = "/dev/shm";
 
 /// Returns the directory of a container in the guest.
 pub(super) fn bundle(container: &Container) -> String {
-    format!("{SHARED}/{}", container.id())
+    format!("{SHARED}/{}", container.guest_id())
 }
 
 /// Returns the specification for the guest: mounts that are passed as descriptors on the node have paths there, and what

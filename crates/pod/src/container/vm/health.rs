@@ -17,7 +17,13 @@ use std::{
 use agent_api::Configuration;
 use vm::vmm::{Status, Vmm};
 
-use super::{connection::connection, end::end_machine, ports::remove_leftover_ports, process::find_process};
+use super::{
+    connection::connection,
+    end::end_machine,
+    pause::{Interruption, continue_interrupted},
+    ports::remove_leftover_ports,
+    process::find_process,
+};
 use crate::{
     ErrorKind, VmProcess,
     node::Handler,
@@ -112,26 +118,32 @@ pub(crate) fn check_health(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) {
 /// Checks until the virtual machine is to be ended, and returns why. `None`: the engine was dropped.
 async fn failure(parts: &Weak<Parts>, sandbox: &Sandbox, mut silence: Silence) -> Option<String> {
     loop {
-        let connected = connection(&*parts.upgrade()?, sandbox).await;
-        let finding = match connected {
-            // What fails on the node, and an agent of another version, is not silence.
-            Err(error) if !matches!(error.kind, ErrorKind::Unavailable | ErrorKind::DeadlineExceeded) => {
-                tracing::warn!(pod = sandbox.id().as_str(), "check the virtual machine of the pod: {error}");
-                Finding::Unknown
-            }
-            Err(error) => Finding::Silent(error.message, None),
-            Ok(connection) => {
-                // What takes longer is continued by the next check.
-                let strong = parts.upgrade()?;
-                let _ = tokio::time::timeout(INTERVAL, remove_leftover_ports(&strong, sandbox, &connection.qemu)).await;
-                drop(strong);
-                check(&connection, ANSWER_TIMEOUT.min(silence.interval())).await
-            }
-        };
+        let finding = examine(&*parts.upgrade()?, sandbox, ANSWER_TIMEOUT.min(silence.interval())).await;
         if let Some(reason) = silence.judge(finding, Instant::now()) {
             return Some(reason);
         }
         tokio::time::sleep(silence.interval()).await;
+    }
+}
+
+async fn examine(parts: &Parts, sandbox: &Sandbox, patience: Duration) -> Finding {
+    let connected = match continue_interrupted(parts, sandbox).await {
+        Ok(Interruption::InProgress) => return Finding::Unknown,
+        Ok(Interruption::None) => connection(parts, sandbox).await,
+        Err(error) => Err(error),
+    };
+    match connected {
+        // What fails on the node, and an agent of another version, is not silence.
+        Err(error) if !matches!(error.kind, ErrorKind::Unavailable | ErrorKind::DeadlineExceeded) => {
+            tracing::warn!(pod = sandbox.id().as_str(), "check the virtual machine of the pod: {error}");
+            Finding::Unknown
+        }
+        Err(error) => Finding::Silent(error.message, None),
+        Ok(connection) => {
+            // What takes longer is continued by the next check.
+            let _ = tokio::time::timeout(INTERVAL, remove_leftover_ports(parts, sandbox, &connection.qemu)).await;
+            check(&connection, patience).await
+        }
     }
 }
 

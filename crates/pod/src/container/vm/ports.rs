@@ -1,18 +1,25 @@
 //! The ports of the streams of a process in a guest. Their other ends are pipes on the node: for a container, the FIFOs
 //! that every container has.
 
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    time::Duration,
+};
 
 use agent_api::Streams;
 use rustix::{fd::OwnedFd, fs::OFlags};
-use vm::{qemu::Qemu, vmm::Vmm};
+use vm::{
+    qemu::{Qemu, SavedPort},
+    vmm::Vmm,
+};
 
 use super::from_vmm;
 use crate::{
     ContainerConfig, Error,
     parts::Parts,
     stdio::fifos,
-    store::{STDIN, Sandbox},
+    store::{Container, STDIN, Sandbox},
 };
 
 /// Number of characters of an id in the names of ports, which are short.
@@ -27,6 +34,13 @@ fn name(id: &str, stream: &str) -> String {
 
 fn short(id: &str) -> &str {
     &id[..id.len().min(ID_LENGTH)]
+}
+
+/// Returns the short ids of the processes that have ports of output.
+pub(super) fn output_owners(qemu: &Qemu) -> BTreeSet<String> {
+    let ports = qemu.ports();
+    let owners = ports.iter().filter_map(|port| port.rsplit_once('-'));
+    owners.filter(|(_, stream)| STREAMS[1..].contains(stream)).map(|(owner, _)| owner.to_owned()).collect()
 }
 
 /// Returns the ports of processes that are not among those with these ids, and of forwarded connections that are not among these.
@@ -48,7 +62,7 @@ pub(super) async fn remove_leftover_ports(parts: &Parts, sandbox: &Sandbox, qemu
     // Before the owners: each of those is registered before its first port is added.
     let ports = qemu.ports();
     let mut ids: BTreeSet<String> = sandbox.guest_execs.ids().into_iter().collect();
-    ids.extend(parts.registry.containers_of(sandbox.id()).iter().map(|container| container.id().to_string()));
+    ids.extend(parts.registry.containers_of(sandbox.id()).iter().map(|container| container.guest_id().to_string()));
     let forwards = sandbox.forwards().clone();
     for port in leftovers(&ports, &ids, &forwards) {
         match qemu.remove_port(port).await {
@@ -108,6 +122,43 @@ impl PortPipes {
             }
         }
         Ok(streams)
+    }
+}
+
+/// What the ports of a saved state are connected to when it is restored, by their names: the streams of its containers. All others
+/// belonged to connections and commands of the daemon that saved it.
+#[derive(Debug, Default)]
+pub(crate) struct SavedPorts(BTreeMap<String, SavedPort>);
+
+impl SavedPorts {
+    /// Adds the streams of a container, whose FIFOs exist.
+    pub(crate) fn add(&mut self, directory: &Path, container: &Container) -> Result<(), Error> {
+        let PortPipes { stdin, stdout, stderr } = PortPipes::of_container(directory, container.config())?;
+        let outputs = [("stdout", stdout), ("stderr", stderr)];
+        let outputs = outputs.map(|(stream, pipe)| (stream, pipe.map(SavedPort::Output)));
+        for (stream, port) in [("stdin", stdin.map(SavedPort::Input))].into_iter().chain(outputs) {
+            self.0.extend(port.map(|port| (name(container.guest_id().as_str(), stream), port)));
+        }
+        Ok(())
+    }
+
+    /// Adds all ports of a saved state, with their numbers. Returns the names of those that are connected to nothing.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the saved state lacks a stream of a container.
+    pub(crate) async fn plug(mut self, qemu: &Qemu, ports: &BTreeMap<String, u32>) -> Result<Vec<String>, Error> {
+        let mut unused = Vec::new();
+        for (name, number) in ports {
+            let port = self.0.remove(name).unwrap_or_else(|| {
+                unused.push(name.clone());
+                SavedPort::Null
+            });
+            qemu.add_saved_port(*number, name, port).await.map_err(from_vmm)?;
+        }
+        match self.0.first_key_value() {
+            None => Ok(unused),
+            Some((name, _)) => Err(Error::invalid(format!("the checkpoint has no port {name}"))),
+        }
     }
 }
 

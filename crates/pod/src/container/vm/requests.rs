@@ -27,13 +27,17 @@ pub(crate) async fn connection_of(parts: &Parts, container: &Container) -> Resul
     connection(parts, &sandbox).await
 }
 
-/// Starts a created container. Succeeds for one that is running.
+/// Starts a created container, or thaws one that was restored from a checkpoint. Succeeds for one that is running.
 pub(crate) async fn start(parts: &Parts, container: &Arc<Container>) -> Result<(), Error> {
     let connection = connection_of(parts, container).await?;
-    let id = container.id().as_str();
-    if let Err(error) = connection.guest.start(id).await {
+    let (id, guest_id) = (container.id().as_str(), container.guest_id().as_str());
+    let started = match container.record().frozen {
+        true => connection.guest.freeze(guest_id, false).await,
+        false => connection.guest.start(guest_id).await,
+    };
+    if let Err(error) = started {
         // It must not run later: the request fails.
-        let killed = connection.guest.signal(&ProcessId::container(id), Signal::KILL.as_raw(), true).await;
+        let killed = connection.guest.signal(&ProcessId::container(guest_id), Signal::KILL.as_raw(), true).await;
         killed.unwrap_or_else(|error| tracing::debug!(container = id, "{error}"));
         return Err(from_guest(error));
     }
@@ -47,10 +51,12 @@ pub(crate) async fn kill(
     signal: i32,
     scope: KillScope,
 ) -> Result<(), Error> {
-    let id = ProcessId::container(container.id().as_str());
+    let id = ProcessId::container(container.guest_id().as_str());
     let is_final = signal == Signal::KILL.as_raw() && scope == KillScope::All;
     let request = async {
-        let connection = connection_of(parts, container).await?;
+        let sandbox = parts.registry.sandbox(&container.metadata.sandbox)?;
+        let _running = sandbox.pause.read().await;
+        let connection = connection(parts, &sandbox).await?;
         connection.guest.signal(&id, signal, scope == KillScope::All).await.map_err(from_guest)
     };
     let late = || Error::new(ErrorKind::DeadlineExceeded, "signal a container: its guest does not answer");
@@ -70,7 +76,7 @@ pub(crate) async fn kill_exec(parts: &Parts, container: &Container, exec: &str) 
     let sandbox = parts.registry.sandbox(&container.metadata.sandbox)?;
     sandbox.guest_execs.kill(exec);
     let connection = connection(parts, &sandbox).await?;
-    let id = ProcessId::exec(container.id().as_str(), exec);
+    let id = ProcessId::exec(container.guest_id().as_str(), exec);
     match connection.guest.signal(&id, Signal::KILL.as_raw(), true).await.map_err(from_guest) {
         Ok(()) => Ok(true),
         Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::FailedPrecondition) => Ok(false),
@@ -85,7 +91,7 @@ pub(crate) async fn resize(
     exec: Option<&str>,
     size: oci::TerminalSize,
 ) -> Result<(), Error> {
-    let id = ProcessId { container: container.id().to_string(), exec: exec.map(str::to_owned) };
+    let id = ProcessId { container: container.guest_id().to_string(), exec: exec.map(str::to_owned) };
     connection_of(parts, container).await?.guest.resize(&id, size).await.map_err(from_guest)
 }
 
@@ -134,7 +140,7 @@ async fn set_limits(
     let work = async {
         let connection = connection(parts, sandbox).await?;
         let resources = guest_resources(resources.clone());
-        connection.guest.update(container.id().as_str(), resources).await.map_err(from_guest)
+        connection.guest.update(container.guest_id().as_str(), resources).await.map_err(from_guest)
     };
     sandbox.unless_stopped(work).await
 }

@@ -182,7 +182,7 @@ pub(crate) fn monitor_limit(memory: u64, own: u64) -> oci::Resources {
 
 /// Limits the virtual machine monitor to what it may use with this much memory in addition to that of its boot: a hostile guest can
 /// use memory of virtio-mem that was not added. Not the file server: files of memory-backed volumes count as its memory.
-async fn limit_monitor(parts: &Arc<Parts>, sandbox: &Sandbox, added_memory: u64) -> Result<(), Error> {
+pub(crate) async fn limit_monitor(parts: &Arc<Parts>, sandbox: &Sandbox, added_memory: u64) -> Result<(), Error> {
     let Some(container) = find_process(parts, sandbox.id(), VmProcess::Hypervisor) else { return Ok(()) };
     let at_boot = container.config().resources.memory.as_ref().and_then(|memory| memory.limit);
     let Some(at_boot) = at_boot else { return Ok(()) };

@@ -34,6 +34,11 @@ enum Outcome {
 
 /// Waits for the exit in a task of its own, and handles it. Does nothing if such a task exists.
 pub(crate) fn watch(parts: &Arc<Parts>, container: &Arc<Container>) {
+    let sandbox = parts.registry.sandbox(&container.metadata.sandbox);
+    if sandbox.is_ok_and(|sandbox| sandbox.is_restoring()) {
+        // It is removed, or watched when the restore is complete.
+        return;
+    }
     if container.shim.is_watched.swap(true, Ordering::AcqRel) {
         return;
     }
@@ -63,7 +68,7 @@ async fn wait(parts: &Weak<Parts>, container: &Arc<Container>) -> Outcome {
 
 /// Waits for the answer of the guest, over a new connection whenever one is lost, as long as the virtual machine runs.
 async fn ask(parts: &Weak<Parts>, container: &Arc<Container>) -> Outcome {
-    let id = ProcessId::container(container.id().as_str());
+    let id = ProcessId::container(container.guest_id().as_str());
     let mut pause = PAUSE;
     loop {
         let Some(strong) = parts.upgrade() else { return Outcome::Over };
@@ -109,7 +114,15 @@ async fn settle(parts: &Arc<Parts>, container: &Arc<Container>, guest: &vm::gues
     if !matches!(phase, ContainerPhase::Created | ContainerPhase::Starting) {
         return Ok(());
     }
-    let state = guest.state(&ProcessId::container(container.id().as_str())).await.map_err(super::from_guest)?;
+    let guest_id = container.guest_id().as_str();
+    if container.record().frozen {
+        // It is running, and frozen until its start, which may have been interrupted before or after it was thawed.
+        if phase == ContainerPhase::Created {
+            return Ok(());
+        }
+        guest.freeze(guest_id, false).await.map_err(super::from_guest)?;
+    }
+    let state = guest.state(&ProcessId::container(guest_id)).await.map_err(super::from_guest)?;
     match state.status {
         Status::Running => external::settle(parts, container, true).await,
         Status::Created => external::settle(parts, container, false).await,

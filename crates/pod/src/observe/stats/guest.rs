@@ -134,7 +134,7 @@ fn is_fresh(container: &Container, now: u64) -> bool {
 }
 
 async fn request(container: Arc<Container>, connection: Arc<VmConnection>) {
-    let answer = tokio::time::timeout(TIMEOUT, connection.guest.statistics(container.id().as_str())).await;
+    let answer = tokio::time::timeout(TIMEOUT, connection.guest.statistics(container.guest_id().as_str())).await;
     match answer {
         Ok(Ok(usage)) => {
             let usage = Some((clock::now(), usage));

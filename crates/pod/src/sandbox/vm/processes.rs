@@ -14,7 +14,7 @@ use super::{
 use crate::{
     ContainerConfig, DeviceMapping, Error, Propagation, SeccompChoice, Security, UserChoice, VmProcess, Volume,
     container::vm::{FILE_SERVER_SOCKET, SHARED, SOCKETS, from_vmm, monitor_limit},
-    node::KVM,
+    node::{KVM, MIGRATION_MODE},
     store::Sandbox,
 };
 
@@ -41,6 +41,13 @@ impl Boot<'_> {
         config.command = vec![program.to_string_lossy().into_owned()];
         config.command.extend([format!("--socket-path={SOCKETS}/{FILE_SERVER_SOCKET}"), "-o".to_owned()]);
         config.command.push(format!("source={SHARED},sandbox=chroot,cache=auto,announce_submounts,xattr"));
+        if self.migrates {
+            config.command.extend([MIGRATION_MODE, "--migration-confirm-paths"].map(str::to_owned));
+        }
+        if self.saved.is_some() {
+            // A file that is missing is an error for its user, and not the end of the pod.
+            config.command.push("--migration-on-error=guest-error".to_owned());
+        }
         config.volumes.extend(program_volumes(program));
         config.security.add_capabilities = vec!["CAP_SYS_CHROOT".to_owned(), "CAP_DAC_READ_SEARCH".to_owned()];
         config.security.user = UserChoice::Uid { uid: 0, gid: Some(0) };
@@ -71,6 +78,9 @@ impl Boot<'_> {
             ports: qemu::DEFAULT_PORTS,
             watchdog: false,
         };
+        if let Some(saved) = self.saved {
+            saved.configure(&mut configuration);
+        }
         let origin = self.origin(image, &mut configuration)?;
         let command = qemu::command_line(&configuration).map_err(from_vmm)?;
         let mut config = process(VmProcess::Hypervisor, self.sandbox, logs);

@@ -76,7 +76,7 @@ pub(super) fn launch(origin: &Origin, image: &Image, memory: u64, command: Vec<S
 impl Boot<'_> {
     /// Decides how the guest begins, and changes the configuration of the virtual machine monitor accordingly.
     pub(super) fn origin(&self, image: &Image, configuration: &mut qemu::Configuration) -> Result<Origin, Error> {
-        if !self.hypervisor.uses_templates() || image.agent().is_none() {
+        if self.saved.is_some() || !self.hypervisor.uses_templates() || image.agent().is_none() {
             return Ok(Origin::Boot);
         }
         configuration.memory_file = Some(MEMORY.into());

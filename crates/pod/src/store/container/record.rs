@@ -41,6 +41,9 @@ pub(crate) struct ContainerVm {
     pub(crate) handler: String,
     /// Time limit of a request to the agent in the guest, in seconds.
     pub(crate) timeout: u32,
+    /// Id that the container has in its guest, if it was restored from a checkpoint: that of the container that was saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) guest_id: Option<ContainerId>,
 }
 
 /// The containerd shim of a container, as configured when the container was created.
@@ -163,6 +166,9 @@ pub(crate) struct ContainerRecord {
     /// Its shim, once that was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) shim: Option<ShimProcess>,
+    /// Whether it was restored from a checkpoint and not started since: its processes are frozen in the guest.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) frozen: bool,
     /// The exit status that its shim reported, and may have forgotten since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) shim_exit: Option<ExitStatus>,
@@ -200,6 +206,13 @@ impl ContainerRecord {
     pub(crate) fn enter(&mut self, stage: &str) {
         stage.clone_into(&mut self.stage);
         self.timeline.enter(stage);
+    }
+
+    /// Records that it was started.
+    pub(crate) fn mark_started(&mut self) {
+        self.phase = ContainerPhase::Running;
+        self.frozen = false;
+        self.enter("running");
     }
 
     /// Records the exit with this status.
@@ -246,6 +259,7 @@ impl Default for ContainerRecord {
             refused_command: None,
             timeline: Timeline::default(),
             shim: None,
+            frozen: false,
             shim_exit: None,
             user: None,
             broken: None,

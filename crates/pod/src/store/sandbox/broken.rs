@@ -42,6 +42,7 @@ pub(crate) fn broken(id: &SandboxId, why: &Error, cgroup_driver: CgroupDriver) -
         created_at: clock::now(),
         cgroup_driver,
         cgroup_names: CgroupNames::default(),
+        restored: false,
     };
     (metadata, broken_status(why))
 }

@@ -19,6 +19,9 @@ pub(crate) struct SandboxMetadata {
     pub(crate) cgroup_driver: CgroupDriver,
     #[serde(default)]
     pub(crate) cgroup_names: CgroupNames,
+    /// Whether it is restored from a checkpoint, so that it has containers before it is ready.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) restored: bool,
 }
 
 /// Phase of a sandbox's lifecycle (drawn in the module `sandbox`).
@@ -54,6 +57,12 @@ pub(crate) struct SandboxRecord {
     /// Overhead after the last update; `None` means that of the original request.
     #[serde(default)]
     pub(crate) overhead: Option<oci::Resources>,
+    /// Whether a checkpoint of it is in progress: its virtual machine may be paused, and its containers frozen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) checkpointing: bool,
+    /// Whether its restore from a checkpoint was completed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) restored: bool,
     #[serde(default)]
     pub(crate) timeline: Timeline,
     /// Why its record is missing or unreadable; absent if the record is intact.
@@ -72,6 +81,8 @@ impl SandboxRecord {
             has_resolver: false,
             resources: None,
             overhead: None,
+            checkpointing: false,
+            restored: false,
             timeline: Timeline::default(),
             broken: None,
         };
