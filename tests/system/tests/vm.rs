@@ -4,7 +4,8 @@
 use std::{env, fs, path::Path, time::Duration};
 
 use cri_proto::v1::{
-    LinuxContainerResources, UpdatePodSandboxResourcesRequest, runtime_service_client::RuntimeServiceClient,
+    CheckpointPodRequest, LinuxContainerResources, UpdatePodSandboxResourcesRequest,
+    runtime_service_client::RuntimeServiceClient,
 };
 use serde_json::{Value, json};
 use system_tests::{ContainerSpec, Node, Options, PodSpec, Process, node_with_guests, wait_until};
@@ -351,6 +352,35 @@ fn a_guest_has_the_memory_and_the_processors_that_limits_allow() {
     // An emulating QEMU needs more than others.
     update_pod(&node, 640, 640);
     assert_eq!(app.guest_memory(), base + 640, "for containers without a limit, too");
+    node.remove_all_pods();
+    node.end();
+}
+
+#[test]
+fn programs_that_cannot_save_a_pod_refuse_it_with_the_reason() {
+    let node = node();
+    run(&node, "saved", "app", "sleep 1000");
+    let output = node.dir.path().join("saved");
+    fs::create_dir(&output).expect("a directory");
+    let request = CheckpointPodRequest {
+        pod_sandbox_id: node.crictl(&["pods", "-q"]).ok(),
+        output_path: output.to_string_lossy().into_owned(),
+        container_ids: vec![node.crictl(&["ps", "-q"]).ok()],
+        ..CheckpointPodRequest::default()
+    };
+    let socket = format!("/proc/{}/root/run/pinion/pinion.sock", node.init_pid());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let saved = runtime.block_on(async {
+        let channel = cri_proto::connect(&socket).await.expect("connect to the daemon");
+        RuntimeServiceClient::new(channel).checkpoint_pod(request).await
+    });
+    // Those of Debian 13 can (tests/external/vm-checkpoint).
+    if let Err(status) = saved {
+        assert_eq!(status.code(), tonic::Code::Unimplemented, "{status}");
+        assert!(status.message().contains("install virtiofsd 1.11 or newer"), "{status}");
+        assert_eq!(fs::read_dir(&output).expect("a directory").count(), 0);
+    }
+    assert_eq!(node.pinion(&["exec", "app", "echo", "alive"]).ok(), "alive");
     node.remove_all_pods();
     node.end();
 }
