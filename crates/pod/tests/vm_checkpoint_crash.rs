@@ -44,6 +44,7 @@ fn with_virtual_machines(node: &mut Node) {
         cpus: 1,
         cpus_max: None,
         allow_emulation: true,
+        template: false,
         boot_timeout: Duration::from_secs(60),
         timeout: TIMEOUT,
         silence_timeout: LIMIT,

@@ -59,6 +59,9 @@ fn configuration(directory: PathBuf) -> Configuration {
         kernel_parameters: Vec::new(),
         memory: 256 * MIB,
         memory_max: 512 * MIB,
+        memory_file: None,
+        machine: None,
+        incoming: false,
         cpus: 1,
         cpus_max: 2,
         accelerator: Accelerator::Tcg,
@@ -329,7 +332,7 @@ async fn invalid_descriptors_are_refused_and_leave_nothing() {
     let error = machine.qemu.add_output("out-a", null()).await.expect_err("it is opened for reading");
     assert!(matches!(error.kind, ErrorKind::Refused { .. }), "{error}");
     assert!(machine.qemu.ports().is_empty());
-    let tap = || Tap { id: "eth0".to_owned(), queues: vec![null()], mac: [2, 0, 0, 0, 0, 1], mtu: 1500 };
+    let tap = || Tap { id: "eth0".to_owned(), index: 0, queues: vec![null()], mac: [2, 0, 0, 0, 0, 1], mtu: 1500 };
     let error = machine.qemu.attach_tap(tap()).await.expect_err("not a tap");
     assert!(matches!(error.kind, ErrorKind::Refused { .. }), "{error}");
     for name in ["", "a,b", "-a", "a/b", &"a".repeat(65)] {
