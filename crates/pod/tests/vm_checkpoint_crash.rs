@@ -77,52 +77,71 @@ fn a_daemon_killed_at_any_step_of_a_checkpoint_or_restore_leaves_a_whole_pod_or_
     on_a_node(|node| Box::pin(crash_everywhere(node)));
 }
 
+/// Does a step in a process of its own, whose connections to the virtual machine end with it.
+async fn step(node: &Node, step: &str) {
+    let (saved, partial) = (node.dir.join("saved"), node.dir.join("partial"));
+    let engine = node.open().await;
+    match step {
+        "step.run" => {
+            let pod = Box::pin(engine.run_sandbox(sandbox(node))).await.expect("run");
+            let config = container("c", &["sh", "-c", COUNT]);
+            let id = Box::pin(engine.create_container(&pod, config)).await.expect("create");
+            engine.start_container(&id).await.expect("start");
+        }
+        "step.continues" => {
+            let length = node.log("c").len();
+            wait_until("the pod continues", LIMIT, || node.log("c").len() > length);
+        }
+        "step.save" => {
+            let id = engine.containers()[0].id.clone();
+            checkpoint(&engine, &id, &empty(&saved)).await.expect("checkpoint");
+            engine.remove_sandbox(&engine.sandboxes()[0].id).await.expect("remove");
+        }
+        "step.remove" => engine.remove_sandbox(&engine.sandboxes()[0].id).await.expect("remove"),
+        "step.gone" => {
+            let is_gone = || engine.sandboxes().is_empty() && engine.containers().is_empty();
+            wait_until("the pod is removed", LIMIT, is_gone);
+            let list = || shell("ps -eo stat=,comm= | grep -v '^Z' | grep -E ' (qemu|virtiofsd)' || true");
+            wait_until("its processes have ended", LIMIT, || list().trim().is_empty());
+            node.assert_nothing_left(engine).await;
+        }
+        "step.restore" => {
+            let restored = restore(node, &engine, &saved).await.expect("restore");
+            let length = node.log("c").len();
+            engine.start_container(&restored.containers[0].1).await.expect("start");
+            wait_until("the pod continues", LIMIT, || node.log("c").len() > length);
+        }
+        failpoint if CHECKPOINT.contains(&failpoint) => {
+            let id = engine.containers()[0].id.clone();
+            checkpoint(&engine, &id, &empty(&partial)).await.expect("checkpoint");
+        }
+        _ => drop(restore(node, &engine, &saved).await.expect("restore")),
+    }
+}
+
 async fn crash_everywhere(mut node: Node) {
     with_virtual_machines(&mut node);
-    let (saved, partial) = (node.dir.join("saved"), node.dir.join("partial"));
-    if let Ok(failpoint) = std::env::var(CRASH) {
-        let engine = node.open().await;
-        if CHECKPOINT.contains(&failpoint.as_str()) {
-            let id = engine.containers()[0].id.clone();
-            return checkpoint(&engine, &id, &partial).await.expect("checkpoint");
-        }
-        restore(&node, &engine, &saved).await.expect("restore");
-        return;
+    if let Ok(name) = std::env::var(CRASH) {
+        return step(&node, &name).await;
     }
-    let engine = node.open_with_image().await;
-    let pod = Box::pin(engine.run_sandbox(sandbox(&node))).await.expect("run");
-    let id = Box::pin(engine.create_container(&pod, container("c", &["sh", "-c", COUNT]))).await.expect("create");
-    engine.start_container(&id).await.expect("start");
-    drop(engine);
+    drop(node.open_with_image().await);
+    let complete = |step: &str| assert!(!node.crash(step), "{step}");
+    complete("step.run");
     for failpoint in CHECKPOINT {
-        empty(&partial);
         assert!(node.crash(failpoint), "{failpoint} is not reached");
-        let engine = node.open().await;
-        let length = node.log("c").len();
-        wait_until(&format!("{failpoint}: the pod continues"), LIMIT, || node.log("c").len() > length);
-        drop(engine);
+        complete("step.continues");
+        eprintln!("{failpoint}: continued");
     }
-    let engine = node.open().await;
-    checkpoint(&engine, &id, &empty(&saved)).await.expect("checkpoint");
-    engine.remove_sandbox(&pod).await.expect("remove");
-    drop(engine);
+    complete("step.save");
     for failpoint in RESTORE {
         assert!(node.crash(failpoint), "{failpoint} is not reached");
-        let engine = node.open().await;
         if failpoint == "restore.ready" {
-            engine.remove_sandbox(&engine.sandboxes()[0].id).await.expect("a pod that was ready is removed");
+            complete("step.remove");
         }
-        let is_gone = || engine.sandboxes().is_empty() && engine.containers().is_empty();
-        wait_until(&format!("{failpoint}: the pod is removed"), LIMIT, is_gone);
-        let list = || shell("ps -eo stat=,comm= | grep -v '^Z' | grep -E ' (qemu|virtiofsd)' || true");
-        wait_until(&format!("{failpoint}: its processes have ended"), LIMIT, || list().trim().is_empty());
-        node.assert_nothing_left(engine).await;
+        complete("step.gone");
+        eprintln!("{failpoint}: nothing is left");
     }
-    let engine = node.open().await;
-    let restored = restore(&node, &engine, &saved).await.expect("restore");
-    let length = node.log("c").len();
-    engine.start_container(&restored.containers[0].1).await.expect("start");
-    wait_until("the pod continues", LIMIT, || node.log("c").len() > length);
-    engine.remove_sandbox(&restored.id).await.expect("remove");
-    node.assert_nothing_left(engine).await;
+    complete("step.restore");
+    complete("step.remove");
+    complete("step.gone");
 }
