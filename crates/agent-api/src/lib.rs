@@ -36,7 +36,7 @@ pub use network::{Interface, Neighbor, Network, Route};
 
 /// Version of the contract. The daemon refuses an agent of another version: kernel and agent are made from one
 /// installation, and an old guest keeps its old agent until the pod ends.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Beginning of the name of a port that carries a connection.
 pub const CONNECTION_PREFIX: &str = "agent-";

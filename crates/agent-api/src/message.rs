@@ -329,6 +329,8 @@ pub enum FailureKind {
     CommandNotExecutable,
     /// Nothing accepts the connection.
     Unreachable,
+    /// A device of the pod is not there.
+    Absent,
     /// A system call failed, or a limit of the agent was reached.
     System,
 }

@@ -64,7 +64,10 @@ impl Launch<'_> {
         ftruncate(&memory, self.size).map_err(during("size the memory of the guest"))?;
         let memory = File::from(memory);
         if let Some(template) = self.template {
-            let copy = File::open(template).and_then(|template| copy(&template, &memory, self.size));
+            let copy = File::open(template).and_then(|template| match template.metadata()?.len() == self.size {
+                true => copy(&template, &memory, self.size),
+                false => Err(io::Error::new(io::ErrorKind::InvalidData, "it has another size")),
+            });
             copy.map_err(during(format_args!("copy the template {template}")))?;
         }
         Ok(memory)

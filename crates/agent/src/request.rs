@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_api::{Call, ProcessId, Reply, Request, Statistics, Streams};
+use agent_api::{Call, Failure, FailureKind, ProcessId, Reply, Request, Statistics, Streams};
 use rustix::{
     process::Signal,
     termios::{Winsize, tcsetwinsize},
@@ -90,9 +90,11 @@ impl Agent {
             if let Request::Configure(configuration) = &mut parked.request {
                 match configure::apply(configuration) {
                     Err(Unapplied::Absent(_)) if clock::monotonic() < parked.until => self.parked.push(parked),
-                    Err(Unapplied::Absent(failure) | Unapplied::Failed(failure)) => {
+                    Err(Unapplied::Absent(failure)) => {
+                        let failure = Failure::new(FailureKind::Absent, failure.message);
                         self.answer(parked.caller, Err(failure));
                     }
+                    Err(Unapplied::Failed(failure)) => self.answer(parked.caller, Err(failure)),
                     Ok(()) => self.answer(parked.caller, Ok(Reply::Done)),
                 }
                 continue;

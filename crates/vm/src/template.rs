@@ -9,11 +9,11 @@
 //! that must be equal for a guest to continue. Only one template is kept, that of the last key.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io,
     os::{
         fd::{AsFd, OwnedFd},
-        unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt},
+        unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt},
     },
     path::{Path, PathBuf},
 };
@@ -52,7 +52,8 @@ impl Key {
         let metadata = fs::metadata(program).map_err(system(format!("read the metadata of {}", program.display())))?;
         let identity = [metadata.dev(), metadata.ino(), metadata.size()];
         let times = [metadata.mtime(), metadata.mtime_nsec()];
-        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        let uname = rustix::system::uname();
+        let kernel = [uname.release(), uname.version()].map(|text| text.to_string_lossy().into_owned());
         let mut hasher = Sha256::new();
         let mut add = |part: &[u8]| {
             hasher.update((part.len() as u64).to_le_bytes());
@@ -62,7 +63,7 @@ impl Key {
         identity.iter().for_each(|number| add(&number.to_le_bytes()));
         times.iter().for_each(|number| add(&number.to_le_bytes()));
         add(image.as_bytes());
-        add(release.as_bytes());
+        kernel.iter().for_each(|text| add(text.as_bytes()));
         add(processor()?.as_bytes());
         let digest = hasher.finalize();
         Ok(Self(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()))
@@ -132,17 +133,20 @@ impl Templates {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.directory).map_err(failed)?;
         remove(&new).map_err(failed)?;
         // Read by virtual machine monitors, each of which has a user of its own and sees only this directory.
-        DirBuilder::new().mode(0o755).create(&new).map_err(failed)?;
+        DirBuilder::new().create(&new).map_err(failed)?;
+        fs::set_permissions(&new, Permissions::from_mode(0o755)).map_err(failed)?;
         let create = |name: &str| {
             let path = new.join(name);
-            let created = OpenOptions::new().read(true).write(true).create_new(true).mode(0o644).open(&path);
+            let created = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+            // Whatever the umask is.
+            let created = created.and_then(|file| file.set_permissions(Permissions::from_mode(0o644)).map(|()| file));
             created.map_err(system(format!("create {}", path.display())))
         };
         let (memory, state) = (create(MEMORY)?, create(STATE)?);
         Ok(Draft { templates: self.clone(), new, target, memory, state })
     }
 
-    /// Removes all templates. Guests that are beginning from one are not disturbed. Blocks.
+    /// Removes all templates. Blocks.
     ///
     /// # Errors
     /// `System` if a file cannot be removed.
@@ -274,8 +278,6 @@ fn system<E: ToString>(operation: String) -> impl FnOnce(E) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     fn key(word: &str) -> Key {

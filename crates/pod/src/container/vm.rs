@@ -62,7 +62,7 @@ pub(crate) fn from_guest(error: vm::guest::Error) -> Error {
         Kind::State => ErrorKind::FailedPrecondition,
         Kind::Invalid | Kind::CommandNotFound | Kind::CommandNotExecutable => ErrorKind::InvalidArgument,
         Kind::Timeout => ErrorKind::DeadlineExceeded,
-        Kind::Gone | Kind::Unreachable => ErrorKind::Unavailable,
+        Kind::Gone | Kind::Unreachable | Kind::Absent => ErrorKind::Unavailable,
         Kind::Protocol | Kind::Refused => ErrorKind::Internal,
     };
     let command = match error.kind {

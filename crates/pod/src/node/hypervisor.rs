@@ -5,9 +5,10 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        self, Arc, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use tokio::sync::Mutex;
@@ -28,6 +29,8 @@ use crate::{Error, VmHandler, error::failed, store::ContainerVm};
 const KVM_UNUSABLE: &str = "kvm-unusable";
 /// Directory below the data directory with the templates of guests, one directory for each handler.
 const TEMPLATES: &str = "vm-templates";
+/// How long no template is made after one could not be written.
+const POSTPONED: Duration = Duration::from_secs(600);
 /// Memory of QEMU and virtiofsd themselves, in bytes: 60 to 90 MiB with an idle guest.
 const PROCESSES_OVERHEAD: u64 = 128 << 20;
 /// Memory of translated code and more of an emulator, in bytes.
@@ -56,6 +59,8 @@ pub(crate) struct Hypervisor {
     pub(crate) making: Arc<Mutex<()>>,
     /// Whether guests do not continue from a template.
     templates_fail: AtomicBool,
+    /// Until when no template is made or used.
+    postponed: sync::Mutex<Option<Instant>>,
     migrations: Migrations,
 }
 
@@ -72,6 +77,11 @@ impl Hypervisor {
     pub(crate) fn new(handler: VmHandler, state_dir: &Path, data_dir: &Path) -> Self {
         let image = handler.image.clone().unwrap_or_else(|| data_dir.join("vm"));
         let templates = Templates::new(data_dir.join(TEMPLATES).join(&handler.name));
+        if !handler.template
+            && let Err(error) = templates.remove()
+        {
+            tracing::warn!("{error}");
+        }
         Self {
             handler,
             image,
@@ -81,12 +91,20 @@ impl Hypervisor {
             templates,
             making: Arc::default(),
             templates_fail: AtomicBool::new(false),
+            postponed: sync::Mutex::default(),
         }
     }
 
     /// Whether guests begin from templates.
     pub(crate) fn uses_templates(&self) -> bool {
-        self.handler.template && !self.templates_fail.load(Ordering::Relaxed)
+        let postponed = *self.postponed.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_postponed = postponed.is_some_and(|until| Instant::now() < until);
+        self.handler.template && !self.templates_fail.load(Ordering::Relaxed) && !is_postponed
+    }
+
+    /// Notes that a template could not be written: the disk may be full.
+    pub(crate) fn postpone_templates(&self) {
+        *self.postponed.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now().checked_add(POSTPONED);
     }
 
     /// Notes that a guest did not continue from a template: later ones boot, until the daemon is restarted.
@@ -208,8 +226,6 @@ fn node_cpus() -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const MIB: u64 = 1 << 20;

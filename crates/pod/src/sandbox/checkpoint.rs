@@ -71,7 +71,7 @@ async fn run(
 ) -> Result<(), Error> {
     let aborted = abort_reason(sandbox, request.timeout, gone);
     tokio::pin!(aborted);
-    let job = tokio::select! {
+    let mut job = tokio::select! {
         biased;
         error = &mut aborted => return Err(error),
         job = Job::begin(parts, sandbox, request) => job?,
@@ -82,6 +82,8 @@ async fn run(
         saved = job.save() => saved,
     };
     let continued = job.continue_pod().await;
+    // What is written now does not concern the pod.
+    job.locks = None;
     let written = match (saved, continued) {
         (Ok(description), Ok(())) => tokio::select! {
             biased;
@@ -117,6 +119,12 @@ struct Job<'a> {
     exited: Vec<ContainerId>,
     connection: Arc<VmConnection>,
     attempt: Attempt,
+    /// Held until the pod continues.
+    locks: Option<Locks<'a>>,
+}
+
+/// What keeps others from the pod.
+struct Locks<'a> {
     _gate: OwnedRwLockWriteGuard<()>,
     _busy: Vec<OwnedMutexGuard<()>>,
     _size: SizeLock,
@@ -141,18 +149,8 @@ impl<'a> Job<'a> {
         let connection = connection(parts, sandbox).await?;
         let path = request.output.clone();
         let attempt = Attempt::new(blocking(move || Output::open(&path)).await?);
-        Ok(Self {
-            parts,
-            sandbox,
-            containers,
-            exited,
-            connection,
-            attempt,
-            _gate: gate,
-            _busy: busy,
-            _size: size,
-            _pause: pause,
-        })
+        let locks = Some(Locks { _gate: gate, _busy: busy, _size: size, _pause: pause });
+        Ok(Self { parts, sandbox, containers, exited, connection, attempt, locks })
     }
 
     /// Saves everything but the description, which it returns. The pod is paused afterwards, or partly frozen after an error.
@@ -172,10 +170,8 @@ impl<'a> Job<'a> {
             let upper = self.parts.node.images.upper(container.id().as_str());
             let name = layer(index);
             let write = move |output: &Output| {
-                let (file, scratch) = (output.create(&name)?, "sparse-file");
-                let written = write_layer(&upper, file, output.path(scratch));
-                written.map_err(failed("save the changes of a container to its root"))?;
-                output.remove(scratch)
+                let written = write_layer(&upper, output.create(&name)?, output.path("sparse-file"));
+                written.map_err(failed("save the changes of a container to its root"))
             };
             self.attempt.write(write).await?;
         }

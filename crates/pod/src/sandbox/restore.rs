@@ -10,7 +10,12 @@
 
 mod compare;
 
-use std::{fs::File, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs::File,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use futures_util::FutureExt;
 use image::Image;
@@ -32,8 +37,9 @@ use crate::{
         vm::{self, SavedPorts},
     },
     node::Handler,
-    operation::{blocking, failpoint, to_completion, with_undo},
+    operation::{blocking, failpoint, with_undo},
     parts::Parts,
+    plugins,
     store::{Container, Sandbox},
 };
 
@@ -61,14 +67,30 @@ pub struct RestoredPod {
 
 /// Restores a pod. If the caller drops this, everything is undone.
 pub(crate) async fn restore(parts: &Arc<Parts>, request: PodRestore) -> Result<RestoredPod, Error> {
-    let name = &request.config.name;
+    let name = request.config.name.clone();
     let operation = format!("restore pod {}/{}", name.namespace, name.name);
     let (caller, gone) = oneshot::channel::<()>();
-    let parts = Arc::clone(parts);
-    // On the heap and without its type, which is too deep for the compiler.
-    let outcome = to_completion(async move { run(&parts, request, gone).await }.boxed()).await;
+    let restored = Arc::new(Mutex::new(None));
+    let work = {
+        let (parts, restored) = (Arc::clone(parts), Arc::clone(&restored));
+        || {
+            // On the heap and without its type, which is too deep for the compiler.
+            async move {
+                let pod = run(&parts, request, gone).await?;
+                let id = pod.id.clone();
+                *restored.lock().unwrap_or_else(PoisonError::into_inner) = Some(pod);
+                Ok(id)
+            }
+            .boxed()
+        }
+    };
+    // A name is created or restored once at a time.
+    let outcome = parts.flights.run_sandbox.run(name.clone(), work).await;
     drop(caller);
-    outcome.map_err(|error| error.during(operation))
+    let exists = |id| Error::new(ErrorKind::AlreadyExists, format!("the pod was created as {id} at the same time"));
+    let pod =
+        outcome.map(|id| restored.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or_else(|| exists(id)));
+    pod.and_then(|pod| pod).map_err(|error| error.during(operation))
 }
 
 /// A checkpoint that fits the request.
@@ -82,6 +104,8 @@ struct Saved {
 async fn run(parts: &Arc<Parts>, request: PodRestore, gone: oneshot::Receiver<()>) -> Result<RestoredPod, Error> {
     let PodRestore { checkpoint, config, containers, timeout } = request;
     check_support(parts, &config).await?;
+    parts.require_user_namespaces(&config).await?;
+    let required = plugins::require(parts, &config, "").await?;
     let saved = {
         let (parts, config) = (Arc::clone(parts), config.clone());
         blocking(move || open(&parts, &checkpoint, &config, containers)).await?
@@ -97,7 +121,7 @@ async fn run(parts: &Arc<Parts>, request: PodRestore, gone: oneshot::Receiver<()
     let aborted = abort_reason(&sandbox, timeout, gone);
     let work = async {
         let networked = reserved.network().await?;
-        restore_networked(parts, &sandbox, networked, &saved).await
+        restore_networked(parts, &sandbox, networked, &saved, &required).await
     };
     tokio::pin!(work, aborted);
     let reason = tokio::select! {
@@ -162,12 +186,13 @@ async fn restore_networked(
     sandbox: &Arc<Sandbox>,
     networked: Networked<'_>,
     saved: &Saved,
+    required: &[String],
 ) -> Result<RestoredPod, Error> {
     let (machine, containers) = match restore_machine(parts, sandbox, saved).await {
         Ok(restored) => restored,
         Err(error) => return Err(networked.roll_back(error).await),
     };
-    let id = networked.announce(&[]).await?.publish().await?;
+    let id = networked.announce(required).await?.publish().await?;
     failpoint::reach("restore.ready");
     parts.registry.sandbox_names.assign(sandbox.config().name.clone(), id.clone());
     machine.processes().into_iter().for_each(|process| after_exit::container_started(parts, &process));

@@ -100,7 +100,7 @@ impl Machine {
         let refused = [
             (!version.is_some_and(|(major, minor)| digits(major) && digits(minor)), "the type of the machine"),
             (self.memory.checked_add(self.pluggable).is_none() || self.plugged > self.pluggable, "its memory"),
-            (self.cpus_present > self.cpus_max || self.cpus > self.cpus_present, "its processors"),
+            (self.cpus_present > self.cpus_max || !(1..=self.cpus_present).contains(&self.cpus), "its processors"),
             (self.ports.len() >= vm::qemu::DEFAULT_PORTS as usize, "its ports"),
             (self.interfaces.len() > INTERFACES_MAX || names.len() != self.interfaces.len(), "its interfaces"),
         ];

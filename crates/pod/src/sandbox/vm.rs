@@ -63,6 +63,8 @@ const FIRST_USER: u32 = 0x7000_0000;
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a guest that KVM runs may take to boot where it could be emulated, too.
 const KVM_BOOT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the exit of a process may be reported after its sockets are closed.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause until a socket is connected to again.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Most queues of an interface. Linux's driver in the guest uses at most one for each of its processors.
@@ -93,7 +95,9 @@ pub(super) async fn boot(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>) -> Result<V
         let error = with_undo(failure.error, end(parts, sandbox).await);
         if failure.is_templates && !sandbox.is_cancelled() {
             hypervisor.give_up_templates();
-            offload::in_place(|| hypervisor.templates.remove()).map_err(from_vmm)?;
+            if let Err(error) = offload::in_place(|| hypervisor.templates.remove()) {
+                tracing::warn!("{error}");
+            }
             tracing::warn!(
                 "a guest does not continue from its template; guests boot until the daemon is restarted: {error}"
             );
@@ -182,28 +186,28 @@ impl Boot<'_> {
         failpoint::reach("vm.file_server");
         sandbox.check_cancelled()?;
         let (monitor, origin) = self.monitor(&image, &logs, user)?;
-        let from_template = origin.template().is_some();
-        let monitor = self.create(monitor).await?;
-        prepare_sockets(&monitor, user).await?;
-        self.start(&monitor).await?;
+        let uses_template = !matches!(origin, Origin::Boot);
+        let is_missing = || origin.template().is_some_and(|template| !template.directory.exists());
+        let started = self.start_monitor(monitor, user).await;
+        let monitor = started.map_err(|error| BootFailure { is_templates: is_missing(), ..error.into() })?;
         failpoint::reach("vm.hypervisor");
         let connection = tokio::select! {
             connected = self.connect(&server, &monitor, origin) => connected,
             () = ended(parts, &server) => Err(Error::unavailable("the file server has ended").into()),
             () = ended(parts, &monitor) => {
                 let error = Error::unavailable("the virtual machine monitor has ended");
-                // One that was killed says nothing about KVM: the cgroup of the pod may be too small.
-                let was_killed = monitor.status().exit_code == Some(SIGKILLED);
-                Err(if was_killed { error.into() } else { BootFailure::of_guest(error) })
+                Err(BootFailure::of_guest(error))
             }
         };
         let connection = match connection {
             Ok(connection) => connection,
             Err(failure) if sandbox.is_cancelled() => return Err(failure),
             Err(BootFailure { error, is_guests, .. }) => {
+                // One that was killed says nothing about KVM or the template: the cgroup of the pod may be too small.
+                let is_guests = is_guests && !was_killed(parts, [&server, &monitor]).await;
                 let error =
                     with_logs(error, [("the virtual machine monitor", &monitor), ("the file server", &server)]).await;
-                let is_templates = from_template && is_guests;
+                let is_templates = uses_template && is_guests;
                 return Err(BootFailure { error, is_guests, is_templates });
             }
         };
@@ -215,6 +219,14 @@ impl Boot<'_> {
     async fn create(&self, config: ContainerConfig) -> Result<Arc<Container>, Error> {
         let id: ContainerId = sandbox_container::create_with(self.parts, self.sandbox, config).await?;
         self.parts.registry.container(&id)
+    }
+
+    /// Starts the virtual machine monitor.
+    async fn start_monitor(&self, config: ContainerConfig, user: u32) -> Result<Arc<Container>, Error> {
+        let monitor = self.create(config).await?;
+        prepare_sockets(&monitor, user).await?;
+        self.start(&monitor).await?;
+        Ok(monitor)
     }
 
     async fn start(&self, container: &Container) -> Result<(), Error> {
@@ -237,9 +249,11 @@ impl Boot<'_> {
         let network = self.attach_network(&qemu).await?;
         let guest = sandbox.unless_cancelled(async {
             let guest = self.run_guest(&qemu).await?;
-            guest.configure(self.configuration(network)?).await.map_err(|error| {
+            let configured = guest.configure(self.configuration(network)?).await.map_err(from_guest);
+            configured.map_err(|error| {
                 // It has to find its devices, which were plugged into a template.
-                BootFailure { is_guests: from_template, ..from_guest(error).into() }
+                let is_guests = from_template && is_silence(&error);
+                BootFailure { is_guests, ..error.into() }
             })?;
             Ok::<_, BootFailure>(guest)
         });
@@ -257,7 +271,7 @@ impl Boot<'_> {
         qemu.resume().await.map_err(from_vmm)?;
         let guest = connect_agent(self.parts, self.sandbox, qemu, timeout).await.map_err(|error| {
             // Another answer than none is not the fault of KVM.
-            let is_guests = matches!(error.kind, ErrorKind::DeadlineExceeded | ErrorKind::Unavailable);
+            let is_guests = is_silence(&error);
             BootFailure { is_guests, ..error.into() }
         })?;
         if self.accelerator == Accelerator::Kvm {
@@ -333,6 +347,25 @@ fn make_directory(directory: &Path) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Whether an error means that a guest does not answer, or not with its devices.
+fn is_silence(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::DeadlineExceeded | ErrorKind::Unavailable)
+}
+
+/// Whether the kernel or somebody killed a process of a virtual machine that fails. Its exit may be reported after its sockets are
+/// closed.
+async fn was_killed(parts: &Parts, processes: [&Arc<Container>; 2]) -> bool {
+    let [first, second] = processes;
+    let exit = async {
+        tokio::select! {
+            () = ended(parts, first) => {}
+            () = ended(parts, second) => {}
+        }
+    };
+    let _ = tokio::time::timeout(EXIT_TIMEOUT, exit).await;
+    processes.iter().any(|process| process.status().exit_code == Some(SIGKILLED))
 }
 
 /// Connects to the virtual machine monitor.

@@ -19,6 +19,8 @@ pub enum ErrorKind {
     CommandNotExecutable,
     /// Nothing in the guest accepts the connection.
     Unreachable,
+    /// A device of the pod is not in the guest.
+    Absent,
     /// The agent did not answer in time.
     Timeout,
     /// The connection is closed: the virtual machine or the agent has ended.
@@ -60,6 +62,7 @@ impl Error {
             FailureKind::CommandNotFound => ErrorKind::CommandNotFound,
             FailureKind::CommandNotExecutable => ErrorKind::CommandNotExecutable,
             FailureKind::Unreachable => ErrorKind::Unreachable,
+            FailureKind::Absent => ErrorKind::Absent,
             FailureKind::System => ErrorKind::Refused,
         };
         Self::new(kind, operation, printable(&failure.message))

@@ -14,7 +14,7 @@ use std::{
         fd::{AsRawFd, OwnedFd},
         unix::{
             ffi::OsStrExt,
-            fs::{FileTypeExt, MetadataExt, fchown},
+            fs::{FileTypeExt, MetadataExt, OpenOptionsExt, fchown},
         },
     },
     path::{Path, PathBuf},
@@ -48,8 +48,8 @@ pub(super) fn write(parts: &Parts, container: &Container, attempt: &Arc<Attempt>
     fs::write(&deleted, text).map_err(failed(format_args!("write {}", deleted.display())))
 }
 
-/// Writes a layer in the format of images with the changes of a writable layer. `scratch` is a path for a temporary file, which
-/// stays. Sockets are left out.
+/// Writes a layer in the format of images with the changes of a writable layer. `scratch` is a path for temporary files, which
+/// must not exist. Sockets are left out.
 ///
 /// # Errors
 /// Those of the disk; a file has the name of a marker.
@@ -277,9 +277,12 @@ fn open_beneath(at: impl AsFd, path: &Path, flags: OFlags) -> io::Result<Option<
     }
 }
 
-/// Copies a file, so that it does not change any longer, with the same holes, owner, mode and time.
+/// Copies a file, so that it does not change any longer, with the same holes, owner, mode and time. The copy has no name: the path
+/// must not exist, and does not exist afterwards.
 fn sparse_copy(file: &File, metadata: &Metadata, target: &Path) -> io::Result<File> {
-    let (mut from, mut copy) = (file, File::options().read(true).write(true).create(true).truncate(true).open(target)?);
+    let mut from = file;
+    let mut copy = File::options().read(true).write(true).create_new(true).mode(0o600).open(target)?;
+    fs::remove_file(target)?;
     let mut at = 0;
     while at < metadata.len() {
         let Some((data, end)) = next_data(file, at)? else { break };

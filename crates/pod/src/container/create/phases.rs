@@ -143,14 +143,16 @@ impl<'a> Recorded<'a> {
         let (parts, sandbox, container, image) = self.to_owned_inputs();
         let disk = parts.node.images.disk().clone();
         let layer = self.origin.layer()?;
-        disk.run(move || {
-            if let Some(layer) = layer {
+        if let Some(layer) = layer {
+            let (parts, container, image) = (Arc::clone(&parts), Arc::clone(&container), image.clone());
+            // As long as it takes: short work of other pods does not wait for it.
+            let unpack = move || {
                 parts.node.images.prepare(container.id().as_str(), &image.id)?;
-                parts.node.images.unpack_changes(container.id().as_str(), layer)?;
-            }
-            prepare::rootfs(&parts, &sandbox, &container, &image)
-        })
-        .await
+                Ok::<_, Error>(parts.node.images.unpack_changes(container.id().as_str(), layer)?)
+            };
+            disk.run_long(unpack).await?;
+        }
+        disk.run(move || prepare::rootfs(&parts, &sandbox, &container, &image)).await
     }
 
     /// Returns what the work of other threads needs.

@@ -5,11 +5,12 @@ use std::{fs::File, sync::Arc};
 
 use image::Image;
 
-use super::create_from;
+use super::{check::check_against_pod, create_from};
 use crate::{
     ContainerConfig, ContainerId, Error,
     error::failed,
     parts::Parts,
+    plugins,
     store::{Container, Sandbox},
 };
 
@@ -46,7 +47,9 @@ pub(crate) async fn create_saved(
 ) -> Result<Arc<Container>, Error> {
     let operation = format!("restore container {}", config.name);
     let origin = Origin { image, saved: Some(saved) };
-    let created = create_from(parts, sandbox, origin, config, &[]).await;
+    let required = plugins::require(parts, sandbox.config(), &config.name).await?;
+    check_against_pod(&config.security, sandbox.config())?;
+    let created = create_from(parts, sandbox, origin, config, &required).await;
     let id = created.map_err(|failure| failure.error.during(operation))?;
     let container = parts.registry.container(&id)?;
     parts.registry.container_names.assign(container.name(), id);

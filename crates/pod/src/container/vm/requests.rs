@@ -53,9 +53,10 @@ pub(crate) async fn kill(
 ) -> Result<(), Error> {
     let id = ProcessId::container(container.guest_id().as_str());
     let is_final = signal == Signal::KILL.as_raw() && scope == KillScope::All;
+    // A checkpoint may take longer than a guest to answer; the stop of the pod aborts it.
+    let sandbox = parts.registry.sandbox(&container.metadata.sandbox)?;
+    let _running = sandbox.pause.read().await;
     let request = async {
-        let sandbox = parts.registry.sandbox(&container.metadata.sandbox)?;
-        let _running = sandbox.pause.read().await;
         let connection = connection(parts, &sandbox).await?;
         connection.guest.signal(&id, signal, scope == KillScope::All).await.map_err(from_guest)
     };

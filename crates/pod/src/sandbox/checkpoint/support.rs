@@ -1,6 +1,6 @@
 //! Whether a pod can be saved.
 
-use std::fs;
+use std::{fs, os::unix::fs::MetadataExt};
 
 use rustix::fs::OFlags;
 
@@ -70,7 +70,9 @@ pub(super) fn check_deleted_files(pid: u32) -> Result<(), Error> {
         // One that was closed in the meantime is not open.
         let Ok(target) = fs::read_link(entry.path()) else { continue };
         let target = target.to_string_lossy();
-        if !target.starts_with('/') || !target.ends_with(DELETED) || target.starts_with(MEMORY) {
+        // A file may have a name that ends like this.
+        let is_deleted = || fs::metadata(entry.path()).is_ok_and(|file| file.nlink() == 0);
+        if !target.starts_with('/') || !target.ends_with(DELETED) || target.starts_with(MEMORY) || !is_deleted() {
             continue;
         }
         let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", entry.file_name().to_string_lossy()));

@@ -32,7 +32,8 @@ impl Boot<'_> {
             Accelerator::Kvm => OWN_MEMORY,
             Accelerator::Tcg => OWN_MEMORY + TRANSLATED_CODE,
         };
-        monitor_limit(self.hypervisor.handler.memory, own)
+        let memory = self.saved.map_or(self.hypervisor.handler.memory, |saved| saved.memory);
+        monitor_limit(memory, own)
     }
 
     pub(super) fn file_server(&self, logs: &Path) -> ContainerConfig {

@@ -16,14 +16,14 @@ use std::{
 use tokio::sync::OwnedMutexGuard;
 use vm::{
     guest_image::Image,
-    qemu::{self, Qemu, SavedMemory},
+    qemu::{self, Accelerator, Qemu, SavedMemory},
     template::{Draft, Key, Template},
     vmm::Vmm,
 };
 
 use super::{Boot, BootFailure, IMAGE};
 use crate::{
-    Error,
+    Error, ErrorKind,
     container::vm::from_vmm,
     error::failed,
     operation::{blocking, failpoint},
@@ -76,7 +76,9 @@ pub(super) fn launch(origin: &Origin, image: &Image, memory: u64, command: Vec<S
 impl Boot<'_> {
     /// Decides how the guest begins, and changes the configuration of the virtual machine monitor accordingly.
     pub(super) fn origin(&self, image: &Image, configuration: &mut qemu::Configuration) -> Result<Origin, Error> {
-        if self.saved.is_some() || !self.hypervisor.uses_templates() || image.agent().is_none() {
+        // One that KVM does not run is not a template, and its failure would count as that of KVM.
+        let is_tried = self.accelerator == Accelerator::Tcg || self.hypervisor.kvm_works();
+        if self.saved.is_some() || !is_tried || !self.hypervisor.uses_templates() || image.agent().is_none() {
             return Ok(Origin::Boot);
         }
         configuration.memory_file = Some(MEMORY.into());
@@ -120,10 +122,13 @@ impl Boot<'_> {
                     qemu.remove_port(&port).await.map_err(from_vmm)?;
                 }
                 qemu.pause().await.map_err(from_vmm)?;
-                match self.save(qemu, monitor, key).await {
-                    Ok(draft) => publish(draft, making),
+                match self.save(qemu, monitor, key, making).await {
+                    Ok((draft, making)) => publish(draft, making),
                     Err(error) if qemu.is_gone() => return Err(BootFailure::of_guest(error)),
-                    Err(error) => tracing::warn!("make a template of guests: {error}; the next pod tries it again"),
+                    Err(error) => {
+                        self.hypervisor.postpone_templates();
+                        tracing::warn!("make a template of guests: {error}; a pod tries it again in some minutes");
+                    }
                 }
                 Ok(())
             }
@@ -131,18 +136,26 @@ impl Boot<'_> {
     }
 
     /// Saves a paused guest, which has nothing of its pod yet.
-    async fn save(&self, qemu: &Qemu, monitor: &Container, key: Key) -> Result<Draft, Error> {
+    async fn save(
+        &self,
+        qemu: &Qemu,
+        monitor: &Container,
+        key: Key,
+        making: OwnedMutexGuard<()>,
+    ) -> Result<(Draft, OwnedMutexGuard<()>), Error> {
         let templates = self.hypervisor.templates.clone();
         let draft = blocking(move || templates.begin(&key).map_err(from_vmm)).await?;
         failpoint::reach("vm.template.begun");
         let state = draft.state().map_err(from_vmm)?;
         qemu.save(state, SavedMemory::Apart, TIMEOUT).await.map_err(from_vmm)?;
         let (pid, start_time) = (monitor.record().pid, monitor.record().start_time);
-        blocking(move || {
+        // The maker of the next one waits for the end of this, which a pod that is stopped does not.
+        let copy = blocking(move || {
             draft.copy_memory(&memory_of(pid, start_time)?).map_err(from_vmm)?;
-            Ok(draft)
-        })
-        .await
+            Ok((draft, making))
+        });
+        let late = |_| Error::new(ErrorKind::DeadlineExceeded, "copy the memory of the guest: the disk is too slow");
+        tokio::time::timeout(TIMEOUT, copy).await.map_err(late)?
     }
 }
 
@@ -162,7 +175,8 @@ fn memory_of(pid: u32, start_time: u64) -> Result<File, Error> {
     let open = || {
         for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
             let path = entry?.path();
-            let target = fs::read_link(&path)?;
+            // QEMU may have closed it.
+            let Ok(target) = fs::read_link(&path) else { continue };
             if target.as_os_str().as_encoded_bytes().starts_with(MEMORY_LINK) {
                 return File::open(path);
             }
