@@ -59,6 +59,9 @@ enum Scenario {
     /// Removes cgroups when a run ends (used internally by `network`).
     #[command(hide = true)]
     NetworkSweeper(network::SweeperArguments),
+    /// Moves frames between two taps (used internally by `network`).
+    #[command(hide = true)]
+    NetworkRelay,
     /// A node (used internally by `cni`).
     #[command(hide = true)]
     CniWorker(cni::WorkerArguments),
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Scenario::Cni(arguments) => cni::run(&arguments),
         Scenario::Network(arguments) => network::run(&arguments),
         Scenario::NetworkSweeper(arguments) => network::sweep(&arguments),
+        Scenario::NetworkRelay => network::relay(),
         Scenario::CniWorker(arguments) => cni::run_worker(&arguments),
         Scenario::NetnsServer(arguments) => netns::run_server(&arguments),
         Scenario::NetnsClient(arguments) => netns::run_client(&arguments),

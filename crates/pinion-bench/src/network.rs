@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{engine::Failure, machine::Machine, output, plot};
 pub(crate) use groups::{SweeperArguments, sweep};
+pub(crate) use tap::relay;
 
 /// Arguments of `pinion-bench network`.
 #[derive(clap::Args)]

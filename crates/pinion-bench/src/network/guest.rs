@@ -68,9 +68,15 @@ impl Guest {
             }
         }
         let limit = seconds.to_string();
+        // The end of the client does not end the program: its id is left in a file.
+        let file = format!("/dev/shm/{name}");
         let exec = [
             "exec",
             &self.container,
+            "/usr/bin/sh",
+            "-ec",
+            "echo $$ > \"$0\"; exec \"$@\"",
+            &file,
             "env",
             "LC_ALL=C",
             "TMPDIR=/dev/shm",
@@ -82,7 +88,14 @@ impl Guest {
         ];
         let child = self.command(&[&exec[..], words].concat()).spawn();
         let child = child.map_err(|e| Failure(format!("start {name}: {e}")))?;
-        Ok(Running::new(child, name, Box::new(self.clone())))
+        let guest = self.clone();
+        let end = move || {
+            let script = "kill \"$(cat \"$0\")\"";
+            // One that has ended is not there.
+            let _ =
+                output(&mut guest.command(&["exec", &guest.container, "/usr/bin/sh", "-ec", script, &file]), "kill");
+        };
+        Ok(Running::new(child, name, Box::new(self.clone())).ended_by(end))
     }
 }
 

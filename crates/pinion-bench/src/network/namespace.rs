@@ -51,6 +51,11 @@ impl NamespacePlace {
         Ok(Self { namespace, cgroup, _held: None })
     }
 
+    /// Returns the directory of the cgroup.
+    pub(super) fn cgroup(&self) -> &Path {
+        &self.cgroup
+    }
+
     /// Replaces the namespace by one that needs something as long as it is used.
     pub(super) fn moved_to(self, namespace: Namespace, held: impl Any) -> Self {
         Self { namespace, _held: Some(Box::new(held)), ..self }

@@ -22,11 +22,19 @@ pub(super) struct Running {
     child: Option<std::process::Child>,
     name: String,
     sockets: Box<dyn Sockets>,
+    /// Ends a program that is not a child of this process.
+    end: Option<Box<dyn FnOnce()>>,
 }
 
 impl Running {
     pub(super) fn new(child: std::process::Child, name: &str, sockets: Box<dyn Sockets>) -> Self {
-        Self { child: Some(child), name: name.to_owned(), sockets }
+        Self { child: Some(child), name: name.to_owned(), sockets, end: None }
+    }
+
+    /// Has the program, whose client is the child, ended by this, too.
+    pub(super) fn ended_by(mut self, end: impl FnOnce() + 'static) -> Self {
+        self.end = Some(Box::new(end));
+        self
     }
 
     /// Waits for the end of the program and returns what it printed.
@@ -62,6 +70,9 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let Some(child) = self.child.as_mut() else { return };
+        if let Some(end) = self.end.take() {
+            end();
+        }
         // timeout(1) passes the signal on, and kills the program if it does not end.
         let _ = rustix::process::kill_process(rustix::process::Pid::from_child(child), rustix::process::Signal::TERM);
         let _ = child.wait();

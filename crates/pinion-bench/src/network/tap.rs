@@ -2,19 +2,18 @@
 //! and a tap in a namespace in the place of the guest.
 
 use std::{
-    os::fd::{AsFd, AsRawFd, OwnedFd},
-    process::Command,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, JoinHandle},
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+    process::{Child, Command},
+    sync::Arc,
+    thread,
 };
 
 use netns::Namespace;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
+    process::Pid,
 };
 use vm::coupling::{Coupling, couple};
 
@@ -23,22 +22,18 @@ use crate::engine::Failure;
 
 /// Largest frame with its virtio header, in bytes: segments are joined up to 64 KiB.
 const FRAME_MAX: usize = (64 << 10) + 256;
-/// How often a relay without frames looks whether it is to end.
+/// How often a relay without frames looks whether its parent has ended.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Two threads that move frames between two taps. They end when this is dropped.
-pub(super) struct Relay {
-    ended: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
+/// A process that moves frames between two taps. It ends when this is dropped.
+pub(super) struct Relay(Child);
 
 /// Couples the link of a container, and returns a place with its address at the other end of the tap.
 pub(super) fn move_to_guest(place: NamespacePlace) -> Result<NamespacePlace, Failure> {
     let fail = |cause: &dyn std::fmt::Display| Failure(format!("couple the link of a container: {cause}"));
     let (couplings, network) = couple(&place.namespace, 1).map_err(|e| fail(&e))?;
-    let [Coupling { interface, queues, .. }] = &couplings[..] else {
-        return Err(fail(&format!("it has {} links instead of one", couplings.len())));
-    };
+    let [Coupling { interface, queues, .. }] = <[Coupling; 1]>::try_from(couplings)
+        .map_err(|couplings| fail(&format!("it has {} links instead of one", couplings.len())))?;
     let guest = Namespace::create()?;
     let tap = guest.enter(|| syscall::tap::create_queues("eth0", 1))?.map_err(|e| fail(&e))?;
     let mac: Vec<String> = interface.mac.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -55,39 +50,59 @@ pub(super) fn move_to_guest(place: NamespacePlace) -> Result<NamespacePlace, Fai
     let mut command = Command::new("sh");
     command.args(["-ec", &script]);
     guest.enter(move || output(&mut command, "configure the place of a guest"))??;
-    let relay = Relay::start([&queues[0], &tap[0]]).map_err(|e| fail(&e))?;
+    let (Some(queue), Some(tap)) = (queues.into_iter().next(), tap.into_iter().next()) else {
+        return Err(fail(&"a tap has no queue"));
+    };
+    let relay = Relay::start([queue, tap], place.cgroup()).map_err(|e| fail(&e))?;
     Ok(place.moved_to(guest, relay))
 }
 
 impl Relay {
-    fn start(taps: [&OwnedFd; 2]) -> std::io::Result<Self> {
-        let mut relay = Self { ended: Arc::default(), threads: Vec::new() };
-        for tap in taps {
+    /// Starts it in the cgroup of the container, in whose place a virtual machine monitor would be.
+    fn start(taps: [OwnedFd; 2], cgroup: &Path) -> std::io::Result<Self> {
+        for tap in &taps {
             syscall::tap::accept_offloads(tap)?;
         }
-        for (from, to) in [(taps[0], taps[1]), (taps[1], taps[0])] {
-            let (from, to, ended) = (from.try_clone()?, to.try_clone()?, Arc::clone(&relay.ended));
-            let name = format!("relay-{}", from.as_raw_fd());
-            relay.threads.push(thread::Builder::new().name(name).spawn(move || move_frames(&from, &to, &ended))?);
-        }
-        Ok(relay)
+        let program = format!("/proc/{}/exe", std::process::id());
+        let mut command = Command::new("sh");
+        command
+            .args(["-ec", "echo $$ > \"$0/cgroup.procs\"; exec \"$@\""])
+            .arg(cgroup)
+            .args([&program, "network-relay"]);
+        let [one, other] = taps;
+        command.stdin(one).stdout(other).spawn().map(Self)
     }
 }
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
-        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
-fn move_frames(from: &OwnedFd, to: &OwnedFd, ended: &AtomicBool) {
+/// Moves frames between the taps that are standard input and output, until the process that started this ends.
+pub(crate) fn relay() -> Result<(), Failure> {
+    let fail = |cause: &dyn std::fmt::Display| Failure(format!("relay frames: {cause}"));
+    let parent = rustix::process::getppid();
+    let taps = [std::io::stdin().as_fd().try_clone_to_owned(), std::io::stdout().as_fd().try_clone_to_owned()];
+    let [one, other] = taps.map(|tap| tap.map_err(|e| fail(&e)).map(Arc::new));
+    let (one, other) = (one?, other?);
+    let (from, to) = (Arc::clone(&other), Arc::clone(&one));
+    let back = thread::Builder::new().name("relay".to_owned()).spawn(move || move_frames(&from, &to, parent));
+    let back = back.map_err(|e| fail(&e))?;
+    move_frames(&one, &other, parent);
+    drop(back.join());
+    Ok(())
+}
+
+fn move_frames(from: &OwnedFd, to: &OwnedFd, parent: Option<Pid>) {
     let mut frame = vec![0; FRAME_MAX];
-    while !ended.load(Ordering::Relaxed) {
+    loop {
         match rustix::io::read(from, &mut frame) {
             // A frame that the other side does not accept is lost, as on a wire.
             Ok(length) => drop(rustix::io::write(to, &frame[..length])),
-            Err(Errno::AGAIN) => {
+            Err(Errno::AGAIN) if rustix::process::getppid() == parent => {
                 let _ = poll(&mut [PollFd::from_borrowed_fd(from.as_fd(), PollFlags::IN)], Some(&PAUSE));
             }
             Err(Errno::INTR) => {}
