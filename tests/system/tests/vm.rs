@@ -377,7 +377,7 @@ fn programs_that_cannot_save_a_pod_refuse_it_with_the_reason() {
     // Those of Debian 13 can (tests/external/vm-checkpoint).
     if let Err(status) = saved {
         assert_eq!(status.code(), tonic::Code::Unimplemented, "{status}");
-        assert!(status.message().contains("install virtiofsd 1.11 or newer"), "{status}");
+        assert!(status.message().contains("install virtiofsd 1.13 or newer"), "{status}");
         assert_eq!(fs::read_dir(&output).expect("a directory").count(), 0);
     }
     assert_eq!(node.pinion(&["exec", "app", "echo", "alive"]).ok(), "alive");

@@ -21,7 +21,7 @@ pub(super) async fn handle(
 ) -> Outcome<v1::CheckpointPodResponse> {
     let output = absolute_path("output_path", &request.output_path)?;
     if let Some(key) = request.options.keys().min() {
-        return Err(Failure::invalid("options", format_args!("there is no option {key:?}")));
+        return Err(Failure::invalid("options", format_args!("option {key:?} does not exist")));
     }
     let ids: BTreeSet<&String> = request.container_ids.iter().collect();
     if !(1..=CONTAINERS_MAX).contains(&ids.len()) || ids.len() != request.container_ids.len() {

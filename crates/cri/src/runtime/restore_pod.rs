@@ -21,7 +21,7 @@ pub(super) async fn handle(
 ) -> Outcome<v1::RestorePodResponse> {
     let checkpoint = absolute_path("checkpoint_path", &request.checkpoint_path)?;
     if let Some(key) = request.options.keys().min() {
-        return Err(Failure::invalid("options", format_args!("there is no option {key:?}")));
+        return Err(Failure::invalid("options", format_args!("option {key:?} does not exist")));
     }
     let message = request.config.ok_or_else(|| Failure::invalid("config", "is missing"))?;
     let config = config::sandbox(message, request.runtime_handler)?;

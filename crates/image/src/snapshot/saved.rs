@@ -12,13 +12,13 @@ impl Store {
     /// mounted. The archive is not trusted. Blocks.
     ///
     /// # Errors
-    /// There is no such layer, the archive is invalid or larger than a layer may be, or the disk failed. What was unpacked
+    /// The layer does not exist, the archive is invalid or larger than a layer may be, or the disk failed. What was unpacked
     /// stays; the caller discards the layer.
     pub fn unpack_changes(&self, key: &str, archive: impl Read + Send) -> Result<(), Error> {
         let name = |error: Error| error.during(format!("unpack the changes of snapshot {key}"));
         check_key(key).map_err(name)?;
         if !self.inner.state.lock().snapshots.contains_key(key) {
-            return Err(name(Error::not_found("no such snapshot; prepare it first")));
+            return Err(name(Error::not_found("it does not exist; prepare it first")));
         }
         let upper = self.upper(key);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

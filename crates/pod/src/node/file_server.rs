@@ -9,7 +9,7 @@ use std::{
 use serde::Deserialize;
 use tokio::process::Command;
 
-/// Feature of a file server that can hand its state over (virtiofsd 1.11).
+/// Feature of a file server that can hand its state over (virtiofsd 1.13).
 const MIGRATION: &str = "migrate-precopy";
 /// Argument with which a file server that can is started, so that it finds the paths of all open files again: files of an overlay that
 /// is mounted again have no usable file handles.

@@ -150,7 +150,7 @@ async fn check_support(parts: &Parts, config: &SandboxConfig) -> Result<(), Erro
         return Ok(());
     }
     let message = format!(
-        "{} cannot take over a state: its --print-capabilities does not list migrate-precopy; install virtiofsd 1.11 or newer",
+        "{} cannot take over a state: its --print-capabilities does not list migrate-precopy; install virtiofsd 1.13 or newer",
         hypervisor.handler.file_server.display()
     );
     Err(Error::new(ErrorKind::Unimplemented, message))

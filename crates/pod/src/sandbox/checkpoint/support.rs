@@ -43,7 +43,7 @@ pub(super) async fn check_support(parts: &Parts, sandbox: &Sandbox) -> Result<()
             )),
             false => unimplemented(format!(
                 "{program} cannot hand its state over: its --print-capabilities does not list migrate-precopy; install \
-                 virtiofsd 1.11 or newer, and create the pod again"
+                 virtiofsd 1.13 or newer, and create the pod again"
             )),
         });
     }
