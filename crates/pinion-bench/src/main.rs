@@ -8,19 +8,26 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod burst;
 mod cni;
+mod compare;
 mod engine;
 mod lists;
 mod machine;
 mod netns;
 mod network;
+mod number;
 mod oci;
 mod output;
 mod plot;
 mod pods;
 mod probes;
 mod process;
+mod report;
 mod restart;
+mod results;
+mod resume;
+mod run;
 mod runtimes;
 mod statistics;
 
@@ -40,6 +47,8 @@ struct Arguments {
 enum Scenario {
     /// Life cycle of pods: RunPodSandbox, CreateContainer, StartContainer, ExecSync, Stop, Remove.
     Pods(pods::Arguments),
+    /// Many pods that are started and removed one after the other and at once, while the engine is polled as by a kubelet.
+    Burst(burst::Arguments),
     /// List and stats requests on a full node.
     Lists(lists::Arguments),
     /// Exec probes: a command that is executed periodically in each of many containers.
@@ -56,6 +65,12 @@ enum Scenario {
     Cni(cni::Arguments),
     /// Throughput and latency between containers, for the network drivers of Pinion and Docker.
     Network(network::Arguments),
+    /// Reports on results that scenarios wrote with --results.
+    Report(report::Arguments),
+    /// Compares two runs of a scenario.
+    Compare(compare::Arguments),
+    /// Continues an interrupted run.
+    Resume(resume::Arguments),
     /// Removes cgroups when a run ends (used internally by `network`).
     #[command(hide = true)]
     NetworkSweeper(network::SweeperArguments),
@@ -77,8 +92,20 @@ enum Scenario {
 }
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().scenario {
+    let result = execute(Arguments::parse().scenario);
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("pinion-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn execute(scenario: Scenario) -> Result<(), engine::Failure> {
+    match scenario {
         Scenario::Pods(arguments) => block_on(pods::run(arguments)),
+        Scenario::Burst(arguments) => block_on(burst::run(arguments)),
         Scenario::Lists(arguments) => block_on(lists::run(arguments)),
         Scenario::Probes(arguments) => block_on(probes::run(arguments)),
         Scenario::Restart(arguments) => block_on(restart::run(arguments)),
@@ -91,15 +118,11 @@ fn main() -> ExitCode {
         Scenario::CniWorker(arguments) => cni::run_worker(&arguments),
         Scenario::NetnsServer(arguments) => netns::run_server(&arguments),
         Scenario::NetnsClient(arguments) => netns::run_client(&arguments),
-        Scenario::Oci(arguments) => oci::run(&arguments),
+        Scenario::Oci(arguments) => block_on(oci::run(arguments)),
         Scenario::OciRunner(arguments) => oci::serve(&arguments),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("pinion-bench: {error}");
-            ExitCode::FAILURE
-        }
+        Scenario::Report(arguments) => report::run(&arguments),
+        Scenario::Compare(arguments) => compare::run(&arguments),
+        Scenario::Resume(arguments) => resume::run(&arguments),
     }
 }
 

@@ -4,11 +4,10 @@ mod bundle;
 mod command_line;
 mod compare;
 mod memory;
-mod report;
-mod rounds;
 mod runner;
 mod runtime;
 mod syscalls;
+mod turns;
 
 use std::path::{Path, PathBuf};
 
@@ -19,11 +18,11 @@ pub(crate) use runtime::RuntimeArgument;
 use self::{
     bundle::{Bundle, Shape},
     compare::compare_with_floor,
-    report::Report,
     runner::Runner,
     runtime::Runtime,
+    turns::Runs,
 };
-use crate::{engine::Failure, machine::Machine};
+use crate::{engine::Failure, report, run};
 
 /// Arguments of `pinion-bench oci`.
 #[derive(clap::Args)]
@@ -34,21 +33,23 @@ pub(crate) struct Arguments {
     /// The floor program [default: pinion-floor in the directory of this program, if it exists]
     #[arg(long)]
     floor: Option<PathBuf>,
-    /// Number of runs of `run true` per runtime.
-    #[arg(long, short = 'n', default_value_t = 1000)]
+    /// Number of rounds. The runtimes take turns in each, and none is always the first.
+    #[arg(long, default_value_t = 20)]
+    rounds: usize,
+    /// Number of runs of `run true` in a turn.
+    #[arg(long, short = 'n', default_value_t = 50)]
     runs: usize,
-    /// Number of runs of `run true` after 100 ms of idle time, of `exec`, and of the other commands.
-    #[arg(long, default_value_t = 100)]
+    /// Number of runs of `run true` after 100 ms of idle time, of `exec`, and of the other commands in a turn.
+    #[arg(long, default_value_t = 5)]
     others: usize,
-    /// Numbers of host mounts to measure with; 0 disables this measurement.
+    /// Numbers of additional host mounts to measure with; 0 disables this measurement.
     #[arg(long, value_delimiter = ',', default_values_t = [1000, 5000])]
     mounts: Vec<usize>,
     /// Skip the search for the lowest memory limit.
     #[arg(long)]
     no_memory: bool,
-    /// Write all measurements to this file as JSON.
-    #[arg(long)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    options: run::Options,
 }
 
 /// State directory of the floor program.
@@ -83,18 +84,23 @@ pub(crate) struct Contestant {
 }
 
 /// Runs the measurements and prints the tables.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     if !rustix::process::geteuid().is_root() {
         return Err(Failure("must be run as root, to create containers with cgroups and networks".to_owned()));
     }
+    if arguments.runs == 0 || arguments.rounds == 0 {
+        return Err(Failure("--rounds and --runs must be at least 1".to_owned()));
+    }
     let work_dir =
         WorkDirectory::create().map_err(|error| Failure(format!("create a directory in /var/tmp: {error}")))?;
-    let text = measure(arguments, &work_dir.0).map_err(|error| Failure(error.to_string()))?;
-    println!("{text}");
-    Ok(())
+    let mut runs = prepare_all(&arguments, &work_dir.0).map_err(|error| Failure(error.to_string()))?;
+    let results = run::drive(&mut runs, &arguments.options).await;
+    drop(runs);
+    drop(work_dir);
+    report::finish(results?, &arguments.options)
 }
 
-fn measure(arguments: &Arguments, work_dir: &Path) -> std::io::Result<String> {
+fn prepare_all(arguments: &Arguments, work_dir: &Path) -> std::io::Result<Runs> {
     let base = Bundle::create(work_dir.join("bundle"))?;
     let mut contestants = Vec::new();
     for named in &arguments.runtimes {
@@ -107,23 +113,7 @@ fn measure(arguments: &Arguments, work_dir: &Path) -> std::io::Result<String> {
         contestants.push(prepare(Runtime::floor(program, base.rootfs(), filter), &base, work_dir)?);
     }
     compare_with_floor(&contestants, &base)?;
-    let mut report = Report::new(Machine::here(), &contestants);
-    report.run = rounds::runs(&mut contestants, work_dir, (arguments.runs, 0))?;
-    report.idle = rounds::runs(&mut contestants, work_dir, (arguments.others, 100))?;
-    report.exec = rounds::commands(&mut contestants, work_dir, arguments.others)?;
-    report.life = rounds::lifecycles(&mut contestants, work_dir, arguments.others)?;
-    report.syscalls = syscalls::count(&mut contestants, work_dir)?;
-    if !arguments.no_memory {
-        report.memory_kib = memory::lowest(&mut contestants, &base)?;
-    }
-    for mounts in arguments.mounts.iter().filter(|mounts| **mounts > 0) {
-        let samples = rounds::under_mounts(&mut contestants, work_dir, (*mounts, arguments.others))?;
-        report.mounts.push((*mounts, samples));
-    }
-    if let Some(file) = &arguments.json {
-        std::fs::write(file, serde_json::to_string_pretty(&report)?)?;
-    }
-    Ok(report.tables())
+    Ok(Runs::new(contestants, base, work_dir.to_owned(), arguments))
 }
 
 /// Prepares a bundle and a runner for a runtime, and tests them. If the runtime fails because of the v2 hierarchy of a

@@ -70,7 +70,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     let mut report = measured?;
     if arguments.density > 0 {
         for engine in &engines {
-            report.density.push(measure_density(engine, &shape, arguments.density).await?);
+            report.density.push(measure_density(engine, &shape, arguments.density, "dense").await?);
         }
     }
     // The directory may not exist.

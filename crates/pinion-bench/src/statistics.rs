@@ -1,6 +1,13 @@
+mod comparison;
+mod interval;
+
 use std::time::Duration;
 
 use serde::Serialize;
+
+pub(crate) use comparison::{Comparison, Noise, Scale, Verdict};
+use interval::CONFIDENCE;
+pub(crate) use interval::Estimate;
 
 /// A summary of durations.
 #[derive(Clone, Copy, Debug, Default, Serialize)]

@@ -11,6 +11,10 @@ pub struct Usage {
     pub status: i32,
     /// The CPU time in user and kernel mode, in µs.
     pub cpu_us: u64,
+    /// Voluntary and involuntary context switches.
+    pub context_switches: u64,
+    /// Bytes written to block devices, as far as the file system accounts for them.
+    pub written_bytes: u64,
 }
 
 /// Waits for a child to exit.
@@ -28,5 +32,11 @@ pub fn wait_with_usage(pid: Pid) -> io::Result<Usage> {
     // SAFETY: zero is valid for every field, and wait4 filled it.
     let usage = unsafe { usage.assume_init() };
     let micros = |time: libc::timeval| time.tv_sec.unsigned_abs() * 1_000_000 + time.tv_usec.unsigned_abs();
-    Ok(Usage { status, cpu_us: micros(usage.ru_utime) + micros(usage.ru_stime) })
+    Ok(Usage {
+        status,
+        cpu_us: micros(usage.ru_utime) + micros(usage.ru_stime),
+        context_switches: (usage.ru_nvcsw + usage.ru_nivcsw).unsigned_abs(),
+        // Blocks of 512 bytes (getrusage(2)).
+        written_bytes: usage.ru_oublock.unsigned_abs() * 512,
+    })
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Arguments, client::Measured, plan::Strategy};
 use crate::{
     machine::Machine,
-    plot::{Chart, Line},
+    plot::{Axis, Chart, Line, Scale},
     statistics::median,
 };
 
@@ -161,9 +161,9 @@ impl Report {
             }
         }
         Chart {
-            title: format!("Echo server in many network namespaces, {connections} connections in each"),
-            x: "namespaces".to_owned(),
-            y: "throughput, ratio to one namespace with as many connections".to_owned(),
+            title: format!("Echo server, {connections} connections per namespace"),
+            x: Axis { name: "namespaces".to_owned(), scale: Scale::Values },
+            y: Axis { name: "throughput, ratio to one namespace".to_owned(), scale: Scale::Linear },
             lines,
         }
     }

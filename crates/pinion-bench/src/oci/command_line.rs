@@ -51,6 +51,6 @@ impl CommandLines {
 
     /// Returns the lowest memory limit in KiB at which `true` runs, for each runtime.
     pub(crate) fn lowest_memory(&mut self) -> io::Result<Vec<Option<u64>>> {
-        memory::lowest(&mut self.contestants, &self.base)
+        self.contestants.iter_mut().map(|contestant| memory::lowest(contestant, &self.base)).collect()
     }
 }

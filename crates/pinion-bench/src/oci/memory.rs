@@ -12,19 +12,16 @@ const MAX_KIB: u64 = 32 << 10;
 /// Number of successful runs that are required.
 const RUNS: usize = 10;
 
-/// Returns the lowest limit in KiB for each contestant; `None` for the floor.
-pub(crate) fn lowest(contestants: &mut [Contestant], base: &Bundle) -> io::Result<Vec<Option<u64>>> {
-    contestants.iter_mut().map(|contestant| lowest_of(contestant, base)).collect()
-}
-
-fn lowest_of(contestant: &mut Contestant, base: &Bundle) -> io::Result<Option<u64>> {
+/// Returns the lowest limit in KiB; `None` for the floor.
+pub(crate) fn lowest(contestant: &mut Contestant, base: &Bundle) -> io::Result<Option<u64>> {
     if !contestant.runtime.is_oci() {
         return Ok(None);
     }
     let bundle = base.sibling(&format!("{}-memory", contestant.runtime.name))?;
     let (mut too_low, mut sufficient) = (0, MAX_KIB);
+    let mut is_first = true;
     while sufficient - too_low > STEP_KIB {
-        let middle = (too_low + sufficient) / 2 / STEP_KIB * STEP_KIB;
+        let middle = if is_first { MAX_KIB } else { (too_low + sufficient) / 2 / STEP_KIB * STEP_KIB };
         let group = format!("{}-memory", contestant.group);
         let shape = Shape { args: &["true"], group: &group, memory: middle << 10, seccomp: true };
         bundle.write(&bundle::spec(&shape, &base.rootfs()))?;
@@ -39,6 +36,13 @@ fn lowest_of(contestant: &mut Contestant, base: &Bundle) -> io::Result<Option<u6
                 break;
             }
         }
+        if is_first && !succeeded {
+            return Err(io::Error::other(format!(
+                "true does not run with {MAX_KIB} KiB: {}",
+                contestant.runner.last_error()
+            )));
+        }
+        is_first = false;
         if succeeded { sufficient = middle } else { too_low = middle }
     }
     Ok(Some(sufficient))

@@ -4,19 +4,26 @@
 
 use std::{
     fs::File,
-    io::{self, BufRead, BufReader, Write},
+    io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write},
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount},
-    process::Pid,
+    process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open},
 };
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Failure;
+
+/// Timeout of a run.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Most bytes of standard error that are read, from its end.
+const ERROR_MAX: u64 = 4096;
 
 /// The differences between the mount namespace of the runner and that of the host.
 #[derive(Clone, Debug, clap::Args)]
@@ -48,6 +55,8 @@ struct Request {
 pub(crate) struct Sample {
     pub(crate) wall_us: f64,
     pub(crate) cpu_us: u64,
+    pub(crate) context_switches: u64,
+    pub(crate) written_bytes: u64,
     /// Exit code, or 128 + the signal number.
     pub(crate) code: i32,
 }
@@ -88,18 +97,38 @@ fn prepare(arguments: &RunnerArguments) -> io::Result<()> {
 fn run(line: &str) -> io::Result<Sample> {
     let request: Request = serde_json::from_str(line)?;
     let (program, arguments) = request.words.split_first().ok_or_else(|| io::Error::other("no program"))?;
-    let errors = File::options().append(true).create(true).open(&request.errors)?;
+    let errors = File::create(&request.errors)?;
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
-    std::thread::sleep(std::time::Duration::from_millis(request.idle_ms));
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).process_group(0);
+    std::thread::sleep(Duration::from_millis(request.idle_ms));
     let start = Instant::now();
     let child = command.spawn()?;
     let pid = Pid::from_raw(child.id() as i32).ok_or_else(|| io::Error::other("no pid"))?;
+    let has_ended = wait_for_end(pid)?;
+    if !has_ended {
+        kill_process_group(pid, Signal::KILL)?;
+    }
     let usage = syscall::wait_usage::wait_with_usage(pid)?;
+    if !has_ended {
+        return Err(io::Error::other(format!("{program} did not end in {} s", TIMEOUT.as_secs())));
+    }
     let wall_us = start.elapsed().as_secs_f64() * 1e6;
     let signal = usage.status & 0x7f;
     let code = if signal == 0 { usage.status >> 8 & 0xff } else { 128 + signal };
-    Ok(Sample { wall_us, cpu_us: usage.cpu_us, code })
+    Ok(Sample {
+        wall_us,
+        cpu_us: usage.cpu_us,
+        context_switches: usage.context_switches,
+        written_bytes: usage.written_bytes,
+        code,
+    })
+}
+
+/// Waits until a process has ended, for a limited time. Returns whether it has.
+fn wait_for_end(pid: Pid) -> io::Result<bool> {
+    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    let timeout = Timespec { tv_sec: TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 };
+    Ok(poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout))? > 0)
 }
 
 /// A running runner process.
@@ -115,7 +144,8 @@ impl Runner {
     /// Starts the runner. The standard error of runtimes is written to the file `errors`.
     pub(crate) fn start(arguments: &RunnerArguments, errors: PathBuf) -> io::Result<Self> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg("oci-runner").stdin(Stdio::piped()).stdout(Stdio::piped());
+        // In a process group of its own, an interrupt from the terminal does not cut a measurement short.
+        command.arg("oci-runner").stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         if arguments.hide_v2 {
             command.arg("--hide-v2");
         }
@@ -146,15 +176,22 @@ impl Runner {
 
     /// Returns the last line that a runtime wrote to standard error.
     pub(crate) fn last_error(&self) -> String {
-        let text = std::fs::read_to_string(&self.errors).unwrap_or_default();
-        text.lines().next_back().unwrap_or("no error message").chars().take(300).collect()
+        let mut bytes = Vec::new();
+        let read = File::open(&self.errors).and_then(|mut file| {
+            let length = file.metadata()?.len();
+            file.seek(SeekFrom::Start(length.saturating_sub(ERROR_MAX)))?;
+            file.take(ERROR_MAX).read_to_end(&mut bytes)
+        });
+        let text = String::from_utf8_lossy(&bytes);
+        let line = text.lines().rfind(|line| !line.trim().is_empty()).filter(|_| read.is_ok());
+        line.unwrap_or("no error message").chars().take(300).collect()
     }
 }
 
 impl Drop for Runner {
     fn drop(&mut self) {
         // The runner would exit at the end of its input, but it may be blocked on a runtime.
-        let _ = self.child.kill();
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
     }
 }

@@ -2,12 +2,10 @@
 
 use std::{fs, io, path::Path};
 
-use serde::Serialize;
-
 use super::Contestant;
 
 /// The counters, which are the same in every run.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     /// System calls of the runtime and of the process of the container up to the execve(2) of its program.
     pub(crate) calls: usize,
@@ -15,16 +13,11 @@ pub(crate) struct Counts {
     pub(crate) clones: usize,
 }
 
-/// Counts for each contestant; `None` if strace is not installed.
-pub(crate) fn count(contestants: &mut [Contestant], work_dir: &Path) -> io::Result<Vec<Option<Counts>>> {
+/// Counts for a contestant; `None` if strace is not installed.
+pub(crate) fn count(contestant: &mut Contestant, work_dir: &Path) -> io::Result<Option<Counts>> {
     if !["/usr/bin/strace", "/bin/strace"].iter().any(|path| Path::new(path).exists()) {
-        eprintln!("pinion-bench: strace is not installed: system calls are not counted");
-        return Ok(vec![None; contestants.len()]);
+        return Ok(None);
     }
-    contestants.iter_mut().map(|contestant| count_of(contestant, work_dir).map(Some)).collect()
-}
-
-fn count_of(contestant: &mut Contestant, work_dir: &Path) -> io::Result<Counts> {
     let file = work_dir.join("strace");
     let words = contestant.runtime.run(&contestant.bundle(work_dir), &contestant.group, "bench-strace");
     let strace = ["strace", "-f", "-qq", "-o", &file.to_string_lossy()].map(str::to_owned);
@@ -33,7 +26,7 @@ fn count_of(contestant: &mut Contestant, work_dir: &Path) -> io::Result<Counts> 
         let error = contestant.runner.last_error();
         return Err(io::Error::other(format!("{} under strace: {error}", contestant.runtime.name)));
     }
-    Ok(counts(&fs::read_to_string(&file)?))
+    Ok(Some(counts(&fs::read_to_string(&file)?)))
 }
 
 /// Parses a trace. The calls of the container's program after its execve(2) are the same for all runtimes and are

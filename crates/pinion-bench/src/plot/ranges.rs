@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
-use super::{BOTTOM, COLORS, TOP, WIDTH, escape, step};
+use super::{BOTTOM, COLORS, TOP, axis::step, escape};
 use crate::statistics::median;
 
+const WIDTH: f64 = 760.0;
 const LEFT: f64 = 190.0;
 const RIGHT: f64 = 100.0;
 /// Height of a series of a row, and distance of rows.
@@ -43,7 +44,7 @@ pub(crate) fn ranges(chart: &RangeChart) -> String {
     let rows = chart.ranges.chunk_by(|one, two| one.row == two.row);
     let heights: Vec<f64> = rows.clone().map(|row| row.len() as f64 * BAND + GAP).collect();
     let height = TOP + heights.iter().sum::<f64>() + BOTTOM;
-    let mut text = super::head(&chart.title, height);
+    let mut text = super::head(&chart.title, WIDTH, height, 64.0);
     axis(&mut text, &chart.axis, maximum, height);
     let mut top = TOP;
     for (row, row_height) in rows.zip(heights) {

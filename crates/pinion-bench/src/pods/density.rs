@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -26,32 +26,61 @@ pub(crate) struct Density {
     pub(crate) pss_kib: f64,
     /// Additional entries in the mountinfo of the host per pod.
     pub(crate) mounts: f64,
+    /// Time until all pods run, one after the other.
+    #[serde(skip)]
+    pub(crate) start: Duration,
+    /// Time to stop and remove them, or why this failed.
+    #[serde(skip)]
+    pub(crate) removal: Result<Duration, Failure>,
 }
 
-/// Starts `pods` pods, measures them, and removes them.
-pub(crate) async fn measure(engine: &Engine, shape: &Shape, pods: usize) -> Result<Density, Failure> {
+/// Starts `pods` pods whose names begin with `prefix`, measures them, and removes them, also after a failure.
+///
+/// # Errors
+/// When a pod cannot be started, or when the processes of the engine cannot be read.
+pub(crate) async fn measure(engine: &Engine, shape: &Shape, pods: usize, prefix: &str) -> Result<Density, Failure> {
     let before = (Processes::now(), mounts());
-    let mut running_pods = Vec::new();
-    for number in 0..pods {
-        running_pods.push(lifecycle::start_pod(engine, shape, &format!("dense-{number}")).await?);
+    let rest_kib = before.0.pss_of_tree(engine.daemon) / 1024;
+    if rest_kib == 0 {
+        return Err(Failure(format!("{}: the memory of process {} cannot be read", engine.name, engine.daemon)));
     }
+    let start = Instant::now();
+    let mut running_pods = Vec::new();
+    let mut failure = None;
+    for number in 0..pods {
+        let (mut life, pod) = lifecycle::begin(engine, shape, &format!("{prefix}-{number}")).await;
+        running_pods.extend(pod);
+        failure = life.take_failure();
+        if failure.is_some() {
+            break;
+        }
+    }
+    let start = start.elapsed();
     let after = (Processes::now(), mounts());
     // Short-lived programs of the engine (probes, cleanup) are not a cost of a running pod.
     tokio::time::sleep(SETTLE).await;
     let after = (after.0.retain_alive(&Processes::now()), after.1);
     let (processes, pss) = after.0.since(&before.0, &shape.command().join(" "));
+    let removal = Instant::now();
+    let mut removed = Ok(());
     for pod in running_pods {
-        lifecycle::remove_pod(engine, pod).await?;
+        let failure = lifecycle::end(engine, pod).await.take_failure();
+        removed = removed.and(failure.map_or(Ok(()), Err));
     }
     let per = |value: i64| value as f64 / pods as f64;
-    Ok(Density {
-        engine: engine.name.clone(),
-        pods,
-        rest_kib: before.0.pss_of_tree(engine.daemon) / 1024,
-        processes: per(processes),
-        pss_kib: per(pss) / 1024.0,
-        mounts: per(after.1 - before.1),
-    })
+    match failure {
+        Some(failure) => Err(failure),
+        None => Ok(Density {
+            engine: engine.name.clone(),
+            pods,
+            rest_kib,
+            processes: per(processes),
+            pss_kib: per(pss) / 1024.0,
+            mounts: per(after.1 - before.1),
+            start,
+            removal: removed.map(|()| removal.elapsed()),
+        }),
+    }
 }
 
 fn mounts() -> i64 {

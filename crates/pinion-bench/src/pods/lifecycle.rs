@@ -13,7 +13,10 @@ use cri_proto::v1::{
 use tonic::{Response, Status};
 
 use super::Shape;
-use crate::engine::{Engine, Failure};
+use crate::{
+    engine::{Engine, Failure},
+    results::TurnLog,
+};
 
 /// The steps of the life cycle, in order.
 pub(crate) const STEPS: [&str; 8] = [
@@ -27,8 +30,13 @@ pub(crate) const STEPS: [&str; 8] = [
     "RemovePodSandbox",
 ];
 
-/// The duration of each step for one pod.
-pub(crate) type Times = [Duration; STEPS.len()];
+/// Index of the first step of the end of a pod.
+const STOP: usize = 4;
+/// Timeout of a call. An engine that does not respond must not end the measurement of the others.
+const CALL_TIMEOUT: Duration = Duration::from_secs(120);
+/// Number of attempts to remove a pod after a failure, and the time between two of them.
+const REMOVAL_ATTEMPTS: usize = 3;
+const REMOVAL_PERIOD: Duration = Duration::from_secs(1);
 
 /// A running pod.
 pub(crate) struct RunningPod {
@@ -43,45 +51,152 @@ impl RunningPod {
     }
 }
 
-struct Clock<'a> {
-    engine: &'a Engine,
-    times: Times,
-    step: usize,
+/// The life of a pod or a part of it, up to its end or to the first failure.
+pub(crate) struct Life {
+    /// Index of its first step.
+    first: usize,
+    /// Durations of the successful steps, in the order of [`STEPS`].
+    times: Vec<Duration>,
+    failure: Option<Failure>,
+    has_timed_out: bool,
 }
 
-impl Clock<'_> {
-    async fn step<T>(&mut self, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Failure> {
-        let start = Instant::now();
-        let result = call.await;
-        self.times[self.step] = start.elapsed();
-        let name = STEPS[self.step];
-        self.step += 1;
-        result.map(Response::into_inner).map_err(|e| Failure(format!("{}: {name}: {}", self.engine.name, e.message())))
+impl Life {
+    /// Returns whether the engine did not respond. Further pods would take as long each.
+    pub(crate) fn has_timed_out(&self) -> bool {
+        self.has_timed_out
+    }
+
+    /// Returns why it ended early, as a value.
+    pub(crate) fn take_failure(&mut self) -> Option<Failure> {
+        self.failure.take()
+    }
+
+    /// Returns why it ended early.
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+
+    /// Records the steps, and the sum of all as metric `whole`.
+    pub(crate) fn record(&self, whole: &str, parameter: Option<f64>, log: &mut TurnLog) {
+        for (step, time) in STEPS.iter().skip(self.first).zip(&self.times) {
+            log.add_ms(step, parameter, *time);
+        }
+        match &self.failure {
+            None => log.add_ms(whole, parameter, self.times.iter().sum()),
+            Some(failure) => {
+                let step = STEPS.get(self.first + self.times.len()).unwrap_or(&whole);
+                log.fail(step, parameter, &failure.0);
+                log.fail(whole, parameter, &failure.0);
+            }
+        }
     }
 }
 
-/// Runs a pod with one container through its whole life cycle.
-pub(crate) async fn run(engine: &Engine, shape: &Shape, name: &str) -> Result<Times, Failure> {
-    let mut clock = Clock { engine, times: Times::default(), step: 0 };
-    let pod = start(&mut clock, shape, name).await?;
-    let mut runtime = engine.runtime.clone();
+struct Clock<'a> {
+    engine: &'a Engine,
+    times: Vec<Duration>,
+    /// Index of the first step, which is not 0 for a pod that was started before.
+    first: usize,
+    /// The pod, once it is known.
+    pod: Option<String>,
+    has_timed_out: bool,
+}
+
+impl<'a> Clock<'a> {
+    fn new(engine: &'a Engine, first: usize) -> Self {
+        Self { engine, times: Vec::new(), first, pod: None, has_timed_out: false }
+    }
+
+    /// Makes the call of the next step.
+    async fn step<T>(&mut self, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Failure> {
+        let name = STEPS.get(self.first + self.times.len()).unwrap_or(&"call");
+        let fail = |cause: &str| Failure(format!("{}: {name}: {cause}", self.engine.name));
+        let start = Instant::now();
+        let result = tokio::time::timeout(CALL_TIMEOUT, call).await;
+        let time = start.elapsed();
+        self.has_timed_out |= result.is_err();
+        let response = result.map_err(|_| fail(&format!("no response in {} s", CALL_TIMEOUT.as_secs())))?;
+        let response = response.map_err(|status| fail(status.message()))?;
+        self.times.push(time);
+        Ok(response.into_inner())
+    }
+}
+
+/// Runs a pod with one container through its whole life cycle. Removes it after a failure, too.
+pub(crate) async fn run(engine: &Engine, shape: &Shape, name: &str) -> Life {
+    let mut clock = Clock::new(engine, 0);
+    let failure = whole(&mut clock, shape, name).await.err();
+    if let (Some(_), Some(pod)) = (&failure, &clock.pod) {
+        force_remove(engine, pod).await;
+    }
+    Life { first: 0, times: clock.times, failure, has_timed_out: clock.has_timed_out }
+}
+
+/// Starts a pod with one running container, and returns it with its life so far. Removes it after a failure.
+pub(crate) async fn begin(engine: &Engine, shape: &Shape, name: &str) -> (Life, Option<RunningPod>) {
+    let mut clock = Clock::new(engine, 0);
+    let started = start(&mut clock, shape, name).await;
+    if let (Err(_), Some(pod)) = (&started, &clock.pod) {
+        force_remove(engine, pod).await;
+    }
+    let (pod, failure) = match started {
+        Ok(pod) => (Some(pod), None),
+        Err(failure) => (None, Some(failure)),
+    };
+    (Life { first: 0, times: clock.times, failure, has_timed_out: clock.has_timed_out }, pod)
+}
+
+/// Stops and removes a pod.
+pub(crate) async fn end(engine: &Engine, pod: RunningPod) -> Life {
+    let mut clock = Clock::new(engine, STOP);
+    let id = pod.pod.clone();
+    let failure = remove(&mut clock, pod).await.err();
+    if failure.is_some() {
+        force_remove(engine, &id).await;
+    }
+    Life { first: STOP, times: clock.times, failure, has_timed_out: clock.has_timed_out }
+}
+
+async fn whole(clock: &mut Clock<'_>, shape: &Shape, name: &str) -> Result<(), Failure> {
+    let pod = start(clock, shape, name).await?;
+    let mut runtime = clock.engine.runtime.clone();
     let exec = ExecSyncRequest { container_id: pod.container.clone(), cmd: vec!["true".to_owned()], timeout: 10 };
     let output = clock.step(runtime.exec_sync(exec)).await?;
     if output.exit_code != 0 {
-        return Err(Failure(format!("{}: ExecSync: true exited with code {}", engine.name, output.exit_code)));
+        clock.times.pop();
+        return Err(Failure(format!("{}: ExecSync: true exited with code {}", clock.engine.name, output.exit_code)));
     }
-    remove(&mut clock, pod).await?;
-    Ok(clock.times)
+    remove(clock, pod).await
+}
+
+/// Removes a pod whose life ended early, as a kubelet would: by repeated requests. What cannot be removed is left to the engine.
+pub(super) async fn force_remove(engine: &Engine, pod: &str) {
+    for attempt in 0..REMOVAL_ATTEMPTS {
+        if attempt > 0 {
+            tokio::time::sleep(REMOVAL_PERIOD).await;
+        }
+        let mut runtime = engine.runtime.clone();
+        let removal = async move {
+            runtime.stop_pod_sandbox(StopPodSandboxRequest { pod_sandbox_id: pod.to_owned() }).await?;
+            runtime.remove_pod_sandbox(RemovePodSandboxRequest { pod_sandbox_id: pod.to_owned() }).await
+        };
+        match tokio::time::timeout(CALL_TIMEOUT, removal).await {
+            Ok(Err(_)) => {}
+            // Removed, or the engine does not respond.
+            Ok(Ok(_)) | Err(_) => return,
+        }
+    }
 }
 
 /// Starts a pod with one running container.
 pub(crate) async fn start_pod(engine: &Engine, shape: &Shape, name: &str) -> Result<RunningPod, Failure> {
-    start(&mut Clock { engine, times: Times::default(), step: 0 }, shape, name).await
+    start(&mut Clock::new(engine, 0), shape, name).await
 }
 
 /// Stops and removes a pod.
 pub(crate) async fn remove_pod(engine: &Engine, pod: RunningPod) -> Result<(), Failure> {
-    remove(&mut Clock { engine, times: Times::default(), step: 4 }, pod).await
+    remove(&mut Clock::new(engine, STOP), pod).await
 }
 
 async fn start(clock: &mut Clock<'_>, shape: &Shape, name: &str) -> Result<RunningPod, Failure> {
@@ -89,6 +204,7 @@ async fn start(clock: &mut Clock<'_>, shape: &Shape, name: &str) -> Result<Runni
     let config = pod(shape, name);
     let run = RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: clock.engine.handler().to_owned() };
     let pod = clock.step(runtime.run_pod_sandbox(run)).await?.pod_sandbox_id;
+    clock.pod = Some(pod.clone());
     let create = CreateContainerRequest {
         pod_sandbox_id: pod.clone(),
         config: Some(container(shape, name)),

@@ -1,0 +1,69 @@
+//! `pinion-bench burst`: starts many pods one after the other and at once, while the engine is polled as by a kubelet.
+
+mod poll;
+mod turns;
+
+use std::time::Duration;
+
+use crate::{
+    engine::{Endpoint, Engine, Failure},
+    pods::{Shape, remove_leftovers},
+    report, run,
+};
+use turns::Burst;
+
+/// Arguments of `pinion-bench burst`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Engine to measure, NAME=SOCKET or NAME=SOCKET#HANDLER; may be repeated. Ratios are those of the first to each other one.
+    #[arg(long = "engine", required = true)]
+    engines: Vec<Endpoint>,
+    /// Image with `sleep`; pulled if it is missing.
+    #[arg(long)]
+    image: String,
+    /// Number of rounds. The engines take turns in each, and none is always the first.
+    #[arg(long, default_value_t = 6)]
+    rounds: usize,
+    /// Number of pods of a burst, or that of --at-once if it is higher.
+    #[arg(long, short = 'n', default_value_t = 100)]
+    pods: usize,
+    /// Numbers of pods that are started at once, and later removed at once; 1 is one after the other.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 100])]
+    at_once: Vec<usize>,
+    /// Milliseconds between two polls of the engine. A kubelet lists pods and containers once a second.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..))]
+    poll: u64,
+    /// Run the pods in the host network.
+    #[arg(long)]
+    host_network: bool,
+    #[command(flatten)]
+    options: run::Options,
+}
+
+/// Runs all rounds and prints the tables.
+pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
+    if arguments.at_once.contains(&0) || arguments.pods == 0 || arguments.rounds == 0 {
+        return Err(Failure("--rounds, --pods and --at-once must be at least 1".to_owned()));
+    }
+    let mut engines = Vec::new();
+    for endpoint in &arguments.engines {
+        let mut engine = Engine::connect(endpoint).await?;
+        engine.ensure_image(&arguments.image).await?;
+        engines.push(engine);
+    }
+    let shape = Shape::new(&arguments.image, arguments.host_network).with_kubelet_labels();
+    let mut burst = Burst {
+        engines: engines.clone(),
+        shape: shape.clone(),
+        at_once: arguments.at_once.clone(),
+        pods: arguments.pods,
+        rounds: arguments.rounds,
+        period: Duration::from_millis(arguments.poll),
+        image: arguments.image.clone(),
+    };
+    let results = run::drive(&mut burst, &arguments.options).await;
+    remove_leftovers(&engines, &shape).await;
+    // The directory may not exist.
+    let _ = std::fs::remove_dir_all(shape.logs());
+    report::finish(results?, &arguments.options)
+}
