@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Length of an id in a table: enough to be unique, and the length that Docker uses.
-const SHORT: usize = 12;
+pub(crate) const SHORT: usize = 12;
 
 /// Shortens an id for a table.
 pub(crate) fn short(id: &str) -> &str {

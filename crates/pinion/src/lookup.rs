@@ -2,7 +2,10 @@
 
 use cri_proto::v1;
 
-use crate::{Client, Failure, human::short};
+use crate::{
+    Client, Failure,
+    human::{self, short},
+};
 
 /// Annotation on a pod that `pinion run` created for one container: the pod is removed together with the container.
 pub(crate) const OWN_POD: &str = "io.pinion.own-pod";
@@ -55,10 +58,21 @@ pub(crate) async fn pod(client: &mut Client, query: &str) -> Result<v1::PodSandb
 
 /// Returns the pod with this name or id, or `None`. Fails if the name is ambiguous.
 pub(crate) async fn find_pod(client: &mut Client, query: &str) -> Result<Option<v1::PodSandbox>, Failure> {
-    let all = pods(client).await?;
+    pod_of(&pods(client).await?, query, 1)
+}
+
+/// Returns the pod with this name or at least a short id, or `None`. Fails if the name is ambiguous. Shorter prefixes of ids are
+/// not accepted: `db` may be the name of a pod that is to be created, and the begin of the id of any other.
+pub(crate) async fn find_named_pod(client: &mut Client, name: &str) -> Result<Option<v1::PodSandbox>, Failure> {
+    pod_of(&pods(client).await?, name, human::SHORT)
+}
+
+/// Finds a pod by its name, or by a prefix of its id that has at least `shortest` characters.
+fn pod_of(all: &[v1::PodSandbox], query: &str, shortest: usize) -> Result<Option<v1::PodSandbox>, Failure> {
     let named = all.iter().filter(|p| pod_name(p) == query).collect();
     let by_name = newest(named, |p| (p.metadata.as_ref().map(|m| m.uid.as_str()), p.created_at));
-    one("pod", query, by_name, all.iter().filter(|p| is_prefix(query, &p.id)).collect(), |p| &p.id)
+    let by_id = all.iter().filter(|p| query.len() >= shortest && is_prefix(query, &p.id)).collect();
+    one("pod", query, by_name, by_id, |p| &p.id)
 }
 
 /// Returns the name of a container, or an empty string if it has no metadata.
@@ -125,6 +139,15 @@ mod tests {
         assert_eq!(pick(vec![], vec![&b]), Ok(Some(b.clone())));
         assert_eq!(pick(vec![], vec![]), Ok(None));
         assert!(pick(vec![], vec![&a, &b]).expect_err("ambiguous").contains("aaa, aab"));
+    }
+
+    #[test]
+    fn the_name_of_a_new_pod_is_not_the_begin_of_an_id() {
+        let pod = v1::PodSandbox { id: format!("db{}", "0".repeat(62)), ..Default::default() };
+        let find = |query: &str, shortest| pod_of(std::slice::from_ref(&pod), query, shortest).map(|pod| pod.is_some());
+        assert!(find("db", 1).is_ok_and(|found| found), "an id of a pod that exists");
+        assert!(find("db", human::SHORT).is_ok_and(|found| !found));
+        assert!(find("db0000000000", human::SHORT).is_ok_and(|found| found), "the short id that is shown");
     }
 
     #[test]

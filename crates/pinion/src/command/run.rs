@@ -187,7 +187,7 @@ async fn create(
 /// Returns the pod for the container. Creates it if it does not exist.
 async fn pod(client: &mut Client, args: &Args, messages: &messages::Messages, name: &str) -> Result<Pod, Failure> {
     if let Some(pod_name) = &args.pod
-        && let Some(pod) = lookup::find_pod(client, pod_name).await?
+        && let Some(pod) = lookup::find_named_pod(client, pod_name).await?
     {
         if messages.networks.is_requested() {
             return Err(Failure::usage(format!(
