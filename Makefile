@@ -42,7 +42,7 @@ lint: setup ## formatting, lints
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-bench: build ## pods side by side with the engines that are here (see docs/benchmarks.md)
+bench: build ## Pinion next to the engines and runtimes that are here: target/bench/…/report.html (docs/pinion-bench.md)
 	@scripts/bench $(OUT) $(ARGS)
 
 install: build ## install into PREFIX (/usr/local), with unit file and completions

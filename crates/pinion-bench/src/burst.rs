@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::{
     engine::{Endpoint, Engine, Failure},
-    pods::{Shape, remove_leftovers},
+    pods::Shape,
     report, run,
 };
 use turns::Burst;
@@ -53,7 +53,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     }
     let shape = Shape::new(&arguments.image, arguments.host_network).with_kubelet_labels();
     let mut burst = Burst {
-        engines: engines.clone(),
+        engines,
         shape: shape.clone(),
         at_once: arguments.at_once.clone(),
         pods: arguments.pods,
@@ -62,7 +62,6 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         image: arguments.image.clone(),
     };
     let results = run::drive(&mut burst, &arguments.options).await;
-    remove_leftovers(&engines, &shape).await;
     // The directory may not exist.
     let _ = std::fs::remove_dir_all(shape.logs());
     report::finish(results?, &arguments.options)

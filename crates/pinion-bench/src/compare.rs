@@ -6,8 +6,9 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use crate::{
     engine::Failure,
-    report::{Cell, Row, rows},
-    results::{self, Results},
+    number::short,
+    report::{Row, rows},
+    results::{self, Contestant, Results, printable_lines},
     statistics::Estimate,
 };
 
@@ -42,86 +43,114 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             arguments.second.display()
         )));
     }
-    print!("{}", text(&first, &second, arguments.all));
+    let text = text(&first, &second, arguments.all)?;
+    println!("{text}");
     Ok(())
 }
 
-fn text(first: &Results, second: &Results, all: bool) -> String {
+fn text(first: &Results, second: &Results, all: bool) -> Result<String, Failure> {
     let (first_rows, second_rows) = (rows(first), rows(second));
-    let pairs = pairs((first, &first_rows), (second, &second_rows));
+    let (one, other) = ((first, first_rows.as_slice()), (second, second_rows.as_slice()));
+    let pairs = pairs(one, other);
+    if pairs.is_empty() {
+        return Err(Failure("the runs have no value in common".to_owned()));
+    }
     let agreeing = pairs.iter().filter(|pair| pair.first.overlaps(&pair.second)).count();
     let mut text = String::new();
     for difference in differences(first, second) {
         let _ = writeln!(text, "- {difference}");
     }
-    let _ = writeln!(
-        text,
-        "{agreeing} of {} values agree: their confidence intervals overlap ({:.1} %)",
-        pairs.len(),
-        100.0 * agreeing as f64 / pairs.len().max(1) as f64
-    );
+    for missing in missing(one, other, "first").iter().chain(&missing(other, one, "second")) {
+        let _ = writeln!(text, "- {missing}");
+    }
+    let count = pairs.len();
+    let share = 100.0 * agreeing as f64 / count as f64;
+    let _ = writeln!(text, "{agreeing} of {count} values agree: their confidence intervals overlap ({share:.1} %)");
+    let shown: Vec<&Pair<'_>> = pairs.iter().filter(|pair| all || !pair.first.overlaps(&pair.second)).collect();
+    if !shown.is_empty() {
+        let _ = writeln!(text, "\n{}", table(&shown));
+    }
+    Ok(printable_lines(&text))
+}
+
+fn table(pairs: &[&Pair<'_>]) -> Table {
     let mut table = Table::new();
     let header = ["", "contestant", "first", "second", "second / first"];
     table.load_style(presets::ASCII_MARKDOWN).set_header(header);
-    for pair in pairs.iter().filter(|pair| all || !pair.first.overlaps(&pair.second)) {
-        let parameter = pair.row.parameter.map(|value| format!(" ({value})")).unwrap_or_default();
-        let interval = |estimate: Estimate| format!("{:.3} [{:.3}–{:.3}]", estimate.value, estimate.low, estimate.high);
-        table.add_row([
-            format!("{}{parameter}", pair.row.metric.label()),
-            pair.contestant.to_owned(),
-            interval(pair.first),
-            interval(pair.second),
-            format!("{:.3}", pair.second.value / pair.first.value),
-        ]);
+    let interval = |one: Estimate| format!("{} [{}–{}]", short(one.value), short(one.low), short(one.high));
+    for pair in pairs {
+        // Not a number, which is shown as a dash, if it was zero.
+        let ratio = if pair.first.value > 0.0 { pair.second.value / pair.first.value } else { f64::NAN };
+        let cells = [interval(pair.first), interval(pair.second), short(ratio)];
+        table.add_row([label(pair.row), pair.contestant.to_owned()].into_iter().chain(cells));
     }
     for column in table.column_iter_mut().skip(2) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    if table.row_count() > 0 {
-        let _ = writeln!(text, "\n{table}");
-    }
-    text
+    table
+}
+
+fn label(row: &Row) -> String {
+    format!("{}{}", row.metric.label(), row.parameter.map(|value| format!(" ({})", short(value))).unwrap_or_default())
 }
 
 /// Returns what differs between the settings of the runs.
 fn differences(first: &Results, second: &Results) -> Vec<String> {
     let (one, other) = (&first.head, &second.head);
-    let mut differences = Vec::new();
-    if one.machine != other.machine {
-        differences.push(format!("machine: {}; {}", one.machine.line(), other.machine.line()));
-    }
-    if one.scenario.settings != other.scenario.settings {
-        differences.push(format!("settings: {:?}; {:?}", one.scenario.settings, other.scenario.settings));
-    }
+    let properties = [
+        ("machine", one.machine.line(), other.machine.line()),
+        ("pinion-bench", one.tool.clone(), other.tool.clone()),
+        ("settings", format!("{:?}", one.scenario.settings), format!("{:?}", other.scenario.settings)),
+        ("rounds", one.scenario.rounds.to_string(), other.scenario.rounds.to_string()),
+        ("complete", first.is_complete().to_string(), second.is_complete().to_string()),
+        ("failures", failures(first).to_string(), failures(second).to_string()),
+    ];
+    let changed = properties.into_iter().filter(|(_, one, other)| one != other);
+    let mut differences: Vec<String> = changed.map(|(name, one, other)| format!("{name}: {one}; {other}")).collect();
     for contestant in &one.scenario.contestants {
         let same = other.scenario.contestants.iter().find(|other| other.name == contestant.name);
-        match same {
-            Some(same) if same.version != contestant.version => {
-                differences.push(format!("{}: {}; {}", contestant.name, contestant.version, same.version));
-            }
-            Some(_) => {}
-            None => differences.push(format!("{} is only in the first run", contestant.name)),
-        }
+        let Some(same) = same.filter(|same| *same != contestant) else { continue };
+        let of = |one: &Contestant| format!("{}, {}", one.version, one.configuration);
+        differences.push(format!("{}: {}; {}", contestant.name, of(contestant), of(same)));
     }
     differences
 }
 
-fn pairs<'a>(
-    (first, first_rows): (&'a Results, &'a [Row]),
-    (second, second_rows): (&Results, &[Row]),
-) -> Vec<Pair<'a>> {
+fn failures(results: &Results) -> usize {
+    results.turns.iter().map(|turn| turn.log.failures.len()).sum()
+}
+
+/// A run and its rows.
+type Run<'a> = (&'a Results, &'a [Row]);
+
+/// Returns the values of a contestant in the row with the same metric and parameter.
+fn counterpart((results, rows): Run<'_>, row: &Row, contestant: &str) -> Option<Estimate> {
+    let index = results.head.scenario.contestants.iter().position(|one| one.name == contestant)?;
+    let key = |row: &Row| (row.metric.label(), row.parameter);
+    rows.iter().find(|other| key(other) == key(row))?.cells.get(index)?.estimate
+}
+
+fn pairs<'a>(first: Run<'a>, second: Run<'_>) -> Vec<Pair<'a>> {
     let mut pairs = Vec::new();
-    for row in first_rows {
-        let is_same = |other: &&Row| other.metric.name == row.metric.name && other.parameter == row.parameter;
-        let Some(other) = second_rows.iter().find(is_same) else { continue };
-        for (cell, contestant) in row.cells.iter().zip(&first.head.scenario.contestants) {
-            let names = second.head.scenario.contestants.iter();
-            let index = names.clone().position(|other| other.name == contestant.name);
-            let other = index.and_then(|index| other.cells.get(index)).and_then(|cell: &Cell| cell.estimate);
-            if let (Some(first), Some(second)) = (cell.estimate, other) {
-                pairs.push(Pair { row, contestant: &contestant.name, first, second });
+    for row in first.1 {
+        for (cell, contestant) in row.cells.iter().zip(&first.0.head.scenario.contestants) {
+            if let (Some(one), Some(other)) = (cell.estimate, counterpart(second, row, &contestant.name)) {
+                pairs.push(Pair { row, contestant: &contestant.name, first: one, second: other });
             }
         }
     }
     pairs
+}
+
+/// Names the values of a run that the other one does not have.
+fn missing(run: Run<'_>, other: Run<'_>, which: &str) -> Vec<String> {
+    let mut missing = Vec::new();
+    for row in run.1 {
+        for (cell, contestant) in row.cells.iter().zip(&run.0.head.scenario.contestants) {
+            if cell.estimate.is_some() && counterpart(other, row, &contestant.name).is_none() {
+                missing.push(format!("{}, {}: only in the {which} run", label(row), contestant.name));
+            }
+        }
+    }
+    missing
 }

@@ -90,6 +90,12 @@ impl Engine {
         self.endpoint.image.as_deref()
     }
 
+    /// Returns the pid of the process that listens on its socket now, which may have been restarted.
+    pub(crate) fn daemon_now(&self) -> Result<i32, Failure> {
+        let socket = &self.endpoint.socket;
+        listener(socket).map_err(|error| Failure(format!("{}: find the daemon on {socket}: {error}", self.name)))
+    }
+
     /// Opens another connection.
     pub(crate) async fn new_channel(&self) -> Result<Channel, Failure> {
         let socket = &self.endpoint.socket;

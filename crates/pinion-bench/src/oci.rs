@@ -22,7 +22,7 @@ use self::{
     runtime::Runtime,
     turns::Runs,
 };
-use crate::{engine::Failure, report, run};
+use crate::{engine::Failure, output::note, report, run};
 
 /// Arguments of `pinion-bench oci`.
 #[derive(clap::Args)]
@@ -81,6 +81,8 @@ pub(crate) struct Contestant {
     hide_v2: bool,
     /// The value of `linux.cgroupsPath`.
     group: String,
+    /// Whether a command did not end in time in this turn. Each further one would take as long.
+    is_stuck: bool,
 }
 
 /// Runs the measurements and prints the tables.
@@ -104,7 +106,12 @@ fn prepare_all(arguments: &Arguments, work_dir: &Path) -> std::io::Result<Runs> 
     let base = Bundle::create(work_dir.join("bundle"))?;
     let mut contestants = Vec::new();
     for named in &arguments.runtimes {
-        contestants.push(prepare(Runtime::new(named, &work_dir.join("states")), &base, work_dir)?);
+        match prepare(Runtime::new(named, &work_dir.join("states")), &base, work_dir) {
+            Ok(contestant) => contestants.push(contestant),
+            // Ratios are those of the first one.
+            Err(error) if !contestants.is_empty() => note(&format!("pinion-bench: left out: {error}")),
+            Err(error) => return Err(error),
+        }
     }
     if let Some(program) = floor(arguments) {
         let filter = work_dir.join("filter");
@@ -124,7 +131,10 @@ fn prepare(runtime: Runtime, base: &Bundle, work_dir: &Path) -> std::io::Result<
     let shape = Shape { args: &["true"], group: &group, memory: 64 << 20, seccomp: true };
     bundle.write(&bundle::spec(&shape, &base.rootfs()))?;
     let sleeper = base.sibling(&format!("{}-sleep", runtime.name))?;
-    sleeper.write(&bundle::spec(&Shape { args: &["sleep", "100000"], ..shape }, &base.rootfs()))?;
+    sleeper.write(&bundle::spec(
+        &Shape { args: &["sleep", "100000"], group: &format!("{group}-sleep"), ..shape },
+        &base.rootfs(),
+    ))?;
     let errors = work_dir.join(format!("{}.errors", runtime.name));
     let mut failure = String::new();
     for hide_v2 in [false, true] {
@@ -132,7 +142,7 @@ fn prepare(runtime: Runtime, base: &Bundle, work_dir: &Path) -> std::io::Result<
         let mut runner = Runner::start(&arguments, errors.clone())?;
         let sample = runner.run(runtime.run(&bundle.directory, &group, "bench-first"), 0)?;
         if sample.code == 0 {
-            return Ok(Contestant { runtime, runner, hide_v2, group });
+            return Ok(Contestant { runtime, runner, hide_v2, group, is_stuck: false });
         }
         failure = format!("exit code {}: {}", sample.code, runner.last_error());
     }
@@ -150,12 +160,8 @@ impl Contestant {
 
     /// Runs a command that must succeed.
     fn must(&mut self, arguments: &[&str]) -> std::io::Result<runner::Sample> {
-        let sample = self.runner.run(self.runtime.command(arguments), 0)?;
-        if sample.code == 0 {
-            return Ok(sample);
-        }
-        let error = self.runner.last_error();
-        Err(std::io::Error::other(format!("{} {arguments:?}: exit code {}: {error}", self.runtime.name, sample.code)))
+        let sample = self.sample(self.runtime.command(arguments), 0);
+        sample.map_err(|cause| std::io::Error::other(format!("{} {arguments:?}: {cause}", self.runtime.name)))
     }
 }
 

@@ -1,6 +1,9 @@
 //! Output of a benchmark: its tables, and its report as JSON.
 
-use std::path::Path;
+use std::{
+    io::{self, ErrorKind, Write},
+    path::Path,
+};
 
 use serde::Serialize;
 
@@ -8,8 +11,19 @@ use crate::engine::Failure;
 
 /// Prints the tables, and writes the report to a file if one is named.
 pub(crate) fn write(tables: &str, report: &impl Serialize, json: Option<&Path>) -> Result<(), Failure> {
-    println!("{}", tables.trim_end());
-    save(report, json)
+    let printed = writeln!(io::stdout().lock(), "{}", tables.trim_end());
+    let saved = save(report, json);
+    match printed {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            saved.and(Err(Failure(format!("print the tables: {error}"))))
+        }
+        _ => saved,
+    }
+}
+
+/// Reports an event on standard error. A terminal that is gone must not end a run.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Writes the report to a file if one is named.

@@ -66,9 +66,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         engines.push(engine);
     }
     let shape = Shape::new(&arguments.image, arguments.host_network);
-    let mut pods = Pods::new(engines.clone(), shape.clone(), &arguments);
+    let mut pods = Pods::new(engines, shape.clone(), &arguments);
     let results = run::drive(&mut pods, &arguments.options).await;
-    remove_leftovers(&engines, &shape).await;
     // The directory may not exist.
     let _ = std::fs::remove_dir_all(shape.logs());
     report::finish(results?, &arguments.options)

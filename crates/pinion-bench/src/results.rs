@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use file::{Recorder, Results, read};
-pub(crate) use turn::{Turn, TurnLog, printable};
+pub(crate) use turn::{Turn, TurnLog, printable, printable_lines};
 
 use crate::machine::Machine;
 
@@ -61,7 +61,7 @@ pub(crate) struct Description {
 }
 
 /// Something that is measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Metric {
     /// Name of its row.
     pub(crate) name: String,
@@ -73,6 +73,8 @@ pub(crate) struct Metric {
     pub(crate) is_headline: bool,
     /// Whether it is the same in each round, and therefore measured in one only.
     pub(crate) is_exact: bool,
+    /// A difference up to this one is none, in the unit of the metric.
+    pub(crate) resolution: f64,
 }
 
 /// Which of two values is better.
@@ -113,6 +115,7 @@ impl Metric {
             better: Better::Lower,
             is_headline: false,
             is_exact: false,
+            resolution: 0.0,
         }
     }
 
@@ -121,9 +124,9 @@ impl Metric {
         Self { is_headline: true, ..self }
     }
 
-    /// Makes it one that is the same in each round.
-    pub(crate) fn exact(self) -> Self {
-        Self { is_exact: true, ..self }
+    /// Makes it one that is measured once, with a resolution.
+    pub(crate) fn exact(self, resolution: f64) -> Self {
+        Self { is_exact: true, resolution, ..self }
     }
 
     /// Returns its name and unit.

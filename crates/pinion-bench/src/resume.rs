@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use crate::{engine::Failure, results};
+use crate::{engine::Failure, machine::Machine, results};
 
 /// Arguments of `pinion-bench resume`.
 #[derive(clap::Args)]
@@ -21,6 +21,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let file = arguments.file.display();
     if results.is_complete() {
         return Err(Failure(format!("resume {file}: it is complete; report on it with `pinion-bench report {file}`")));
+    }
+    if results.head.machine != Machine::here() {
+        return Err(Failure(format!("resume {file}: it was measured on another machine; start a new run")));
     }
     let path = std::path::absolute(&arguments.file).map_err(|error| Failure(format!("resume {file}: {error}")))?;
     let mut command = Command::new("/proc/self/exe");

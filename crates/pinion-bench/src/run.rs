@@ -13,10 +13,14 @@ use std::{
 use crate::{
     engine::Failure,
     machine::Machine,
+    output::note,
     results::{Description, FORMAT, Head, Recorder, Results, Turn, TurnLog},
 };
 use interrupt::Interrupt;
 use progress::Progress;
+
+/// How long the removal of what is left over may take at the end of a run.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Work that every contestant does in turn.
 pub(crate) trait Scenario {
@@ -28,6 +32,9 @@ pub(crate) trait Scenario {
 
     /// Measures a contestant. Failures are recorded next to the measurements, and the run continues.
     async fn turn(&mut self, contestant: usize, round: usize, log: &mut TurnLog);
+
+    /// Removes what the turns left.
+    async fn clean_up(&mut self);
 }
 
 /// Options of all scenarios.
@@ -66,19 +73,43 @@ pub(crate) async fn drive(scenario: &mut impl Scenario, options: &Options) -> Re
     for contestant in 0..contestants {
         if missing.iter().any(|(_, missing)| *missing == contestant) && !interrupt.is_requested() {
             progress.warm_up(contestant);
-            if let Err(failure) = scenario.warm_up(contestant).await {
+            tokio::select! {
                 // Its turns record what fails.
-                eprintln!("pinion-bench: warm up: {failure}");
+                prepared = scenario.warm_up(contestant) => if let Err(failure) = prepared {
+                    note(&format!("pinion-bench: warm up: {failure}"));
+                },
+                () = interrupt.repeated() => break,
             }
         }
     }
     progress.begin(missing.len());
-    let origin = Instant::now() - elapsed(recorder.results());
-    for (round, contestant) in missing {
+    let recorded = turns(scenario, &missing, (&mut recorder, &mut progress, &interrupt)).await;
+    tokio::select! {
+        _ = tokio::time::timeout(CLEANUP_TIMEOUT, scenario.clean_up()) => {}
+        () = interrupt.repeated() => {}
+    }
+    progress.end();
+    if let Err(failure) = recorded {
+        // What was measured is reported all the same.
+        note(&format!("pinion-bench: {failure}; make room, and continue it with `pinion-bench resume`"));
+    }
+    Ok(recorder.into_results())
+}
+
+/// Lets the contestants have their turns.
+async fn turns(
+    scenario: &mut impl Scenario,
+    missing: &[(usize, usize)],
+    (recorder, progress, interrupt): (&mut Recorder, &mut Progress, &Interrupt),
+) -> Result<(), Failure> {
+    let origin = Instant::now().checked_sub(elapsed(recorder.results())).unwrap_or_else(Instant::now);
+    for (round, contestant) in missing.iter().copied() {
         if interrupt.is_requested() {
             break;
         }
         progress.turn(round, contestant);
+        // What the previous contestant wrote is not to be written back during this turn.
+        rustix::fs::sync();
         let reference_ms = reference::work();
         let at_s = origin.elapsed().as_secs_f64();
         let mut log = TurnLog::default();
@@ -88,8 +119,7 @@ pub(crate) async fn drive(scenario: &mut impl Scenario, options: &Options) -> Re
         }
         recorder.record(Turn { round, contestant, at_s, reference_ms, log })?;
     }
-    progress.end();
-    Ok(recorder.into_results())
+    Ok(())
 }
 
 fn recorder(description: Description, options: &Options) -> Result<Recorder, Failure> {

@@ -51,9 +51,10 @@ const CONSOLE_MAX: u64 = 64 << 10;
 /// Makes an image for an attack: that of `source` with a further archive, which the kernel unpacks, too.
 fn make_image(source: &Path, target: &Path, attack: &str) {
     fs::create_dir(target).expect("a directory");
-    fs::hard_link(source.join("kernel"), target.join("kernel"))
-        .or_else(|_| fs::copy(source.join("kernel"), target.join("kernel")).map(drop))
-        .expect("the kernel");
+    for name in ["kernel", "agent"] {
+        let (file, link) = (source.join(name), target.join(name));
+        fs::hard_link(&file, &link).or_else(|_| fs::copy(&file, &link).map(drop)).expect(name);
+    }
     let mut initramfs = fs::read(source.join("initramfs")).expect("the initramfs");
     initramfs.resize(initramfs.len().next_multiple_of(4), 0);
     for (name, content) in [("hostile", attack), ("TRAILER!!!", "")] {

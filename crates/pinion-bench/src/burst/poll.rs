@@ -27,8 +27,9 @@ pub(super) async fn poll(
     let mut runtime = engine.runtime.clone();
     loop {
         tokio::select! {
-            _ = interval.tick() => {}
+            biased;
             () = end.notified() => return,
+            _ = interval.tick() => {}
         }
         let mut clock = Clock { log: &mut *log, parameter };
         let pods = clock.call(CALLS[0], runtime.list_pod_sandbox(ListPodSandboxRequest::default())).await;

@@ -43,7 +43,8 @@ struct Outcome {
 }
 
 impl Burst {
-    async fn burst(&self, engine: &Engine, at_once: usize, round: usize, log: &mut TurnLog) {
+    /// Measures one burst. Returns whether the engine responds.
+    async fn burst(&self, engine: &Engine, at_once: usize, round: usize, log: &mut TurnLog) -> bool {
         let parameter = Some(at_once as f64);
         let before = Counters::now();
         let mut outcome = Outcome::default();
@@ -61,13 +62,20 @@ impl Burst {
         outcome.starts.iter().for_each(|life| life.record(START, parameter, log));
         outcome.removals.iter().for_each(|life| life.record(REMOVAL, parameter, log));
         // A burst with a failure had less work than another one.
-        if outcome.starts.iter().chain(&outcome.removals).all(|life| life.failure().is_none()) {
-            log.add(ALL_RUN, parameter, outcome.running.as_secs_f64());
-            log.add(ALL_REMOVED, parameter, outcome.removed.as_secs_f64());
-            log.add(CPU, parameter, counters.busy_ms as f64 / outcome.starts.len().max(1) as f64);
-        } else {
-            log.fail(ALL_RUN, parameter, "a pod failed");
+        let failed = |lives: &[Life]| lives.iter().find_map(|life| life.failure().map(|failure| failure.0.clone()));
+        let (not_started, not_removed) = (failed(&outcome.starts), failed(&outcome.removals));
+        match &not_started {
+            None => log.add(ALL_RUN, parameter, outcome.running.as_secs_f64()),
+            Some(cause) => log.fail(ALL_RUN, parameter, cause),
         }
+        match not_started.as_ref().or(not_removed.as_ref()) {
+            None => {
+                log.add(ALL_REMOVED, parameter, outcome.removed.as_secs_f64());
+                log.add(CPU, parameter, counters.busy_ms as f64 / outcome.starts.len().max(1) as f64);
+            }
+            Some(cause) => log.fail(ALL_REMOVED, parameter, cause),
+        }
+        !outcome.starts.iter().chain(&outcome.removals).any(Life::has_timed_out)
     }
 
     async fn pods(&self, engine: &Engine, at_once: usize, round: usize, outcome: &mut Outcome) {
@@ -143,7 +151,13 @@ impl Scenario for Burst {
     async fn turn(&mut self, contestant: usize, round: usize, log: &mut TurnLog) {
         let engine = &self.engines[contestant];
         for at_once in &self.at_once {
-            self.burst(engine, *at_once, round, log).await;
+            if !self.burst(engine, *at_once, round, log).await {
+                return;
+            }
         }
+    }
+
+    async fn clean_up(&mut self) {
+        pods::remove_leftovers(&self.engines, &self.shape).await;
     }
 }

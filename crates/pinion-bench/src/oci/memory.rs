@@ -7,7 +7,8 @@ use super::{
     bundle::{self, Bundle, Shape},
 };
 
-const STEP_KIB: u64 = 4;
+/// Difference between two limits that are tried.
+pub(super) const STEP_KIB: u64 = 4;
 const MAX_KIB: u64 = 32 << 10;
 /// Number of successful runs that are required.
 const RUNS: usize = 10;

@@ -81,11 +81,21 @@ impl Runs {
     }
 
     /// Runs `true` a number of times.
-    fn run_true(&mut self, index: usize, (count, idle_ms): (usize, u64), mut each: impl FnMut(Result<Sample, String>)) {
+    async fn run_true(
+        &mut self,
+        index: usize,
+        (count, idle_ms): (usize, u64),
+        mut each: impl FnMut(Result<Sample, String>),
+    ) {
         for _ in 0..count {
+            // An interrupt ends the turn between two containers.
+            tokio::task::yield_now().await;
             self.containers += 1;
             let id = format!("bench-{}", self.containers);
             let contestant = &mut self.contestants[index];
+            if contestant.is_stuck {
+                return;
+            }
             let words = contestant.runtime.run(&contestant.bundle(&self.work_dir), &contestant.group, &id);
             let sample = contestant.sample(words, idle_ms);
             if sample.is_err() {
@@ -95,8 +105,8 @@ impl Runs {
         }
     }
 
-    fn commands(&mut self, contestant: usize, log: &mut TurnLog) {
-        if self.others == 0 {
+    async fn commands(&mut self, contestant: usize, log: &mut TurnLog) {
+        if self.others == 0 || self.contestants[contestant].is_stuck {
             return;
         }
         self.containers += 1;
@@ -109,6 +119,10 @@ impl Runs {
             return;
         }
         for _ in 0..self.others {
+            tokio::task::yield_now().await;
+            if contestant.is_stuck {
+                break;
+            }
             let words = contestant.runtime.command(&["exec", &id, "true"]);
             match contestant.sample(words, 0) {
                 Ok(sample) => {
@@ -121,10 +135,14 @@ impl Runs {
         contestant.discard(&id);
     }
 
-    fn lives(&mut self, contestant: usize, log: &mut TurnLog) {
+    async fn lives(&mut self, contestant: usize, log: &mut TurnLog) {
         let contestant = &mut self.contestants[contestant];
         let bundle = contestant.sleeper(&self.work_dir).to_string_lossy().into_owned();
         for _ in 0..self.others {
+            tokio::task::yield_now().await;
+            if contestant.is_stuck {
+                return;
+            }
             self.containers += 1;
             let id = format!("bench-{}", self.containers);
             let mut steps = LIFE.iter();
@@ -138,7 +156,7 @@ impl Runs {
     }
 
     /// Runs `true` in mount namespaces with many mounts, which exist only in the meantime.
-    fn with_mounts(&mut self, contestant: usize, log: &mut TurnLog) {
+    async fn with_mounts(&mut self, contestant: usize, log: &mut TurnLog) {
         for mounts in self.mounts.clone() {
             let parameter = Some(mounts as f64);
             let runner = match self.runner_with(mounts, &self.contestants[contestant]) {
@@ -150,17 +168,18 @@ impl Runs {
             };
             let usual = std::mem::replace(&mut self.contestants[contestant].runner, runner);
             // The first runs set up the mounts and the state that a runtime caches.
-            self.run_true(contestant, (WARMUP, 0), |_| {});
+            self.run_true(contestant, (WARMUP, 0), |_| {}).await;
             self.run_true(contestant, (self.others, 0), |sample| match sample {
                 Ok(sample) => log.add(MOUNTS, parameter, sample.wall_us / 1000.0),
                 Err(cause) => log.fail(MOUNTS, parameter, &cause),
-            });
+            })
+            .await;
             self.contestants[contestant].runner = usual;
         }
     }
 
-    /// Measures what is the same in each round.
-    fn once(&mut self, contestant: usize, log: &mut TurnLog) {
+    /// Counts the system calls of a run.
+    fn count_calls(&mut self, contestant: usize, log: &mut TurnLog) {
         let contestant = &mut self.contestants[contestant];
         match syscalls::count(contestant, &self.work_dir) {
             Ok(Some(counts)) => {
@@ -170,12 +189,13 @@ impl Runs {
             Ok(None) => {}
             Err(error) => log.fail(CALLS, None, &error.to_string()),
         }
-        if self.searches_memory {
-            match memory::lowest(contestant, &self.base) {
-                Ok(Some(kib)) => log.add(MEMORY, None, kib as f64),
-                Ok(None) => {}
-                Err(error) => log.fail(MEMORY, None, &error.to_string()),
-            }
+    }
+
+    fn search_memory(&mut self, contestant: usize, log: &mut TurnLog) {
+        match memory::lowest(&mut self.contestants[contestant], &self.base) {
+            Ok(Some(kib)) => log.add(MEMORY, None, kib as f64),
+            Ok(None) => {}
+            Err(error) => log.fail(MEMORY, None, &error.to_string()),
         }
     }
 }
@@ -189,7 +209,7 @@ fn life(contestant: &mut Contestant, bundle: &str, id: &str, mut each: impl FnMu
     // Engines are notified of the exit of a container. Here `delete` is repeated until it succeeds; failed attempts are not measured.
     let mut result = contestant.must(&["delete", id]);
     for _ in 0..DELETIONS {
-        if result.is_ok() {
+        if result.is_ok() || contestant.is_stuck {
             break;
         }
         std::thread::sleep(DELETION_PERIOD);
@@ -201,8 +221,12 @@ fn life(contestant: &mut Contestant, bundle: &str, id: &str, mut each: impl FnMu
 
 impl Contestant {
     /// Runs a program that must succeed.
-    fn sample(&mut self, words: Vec<String>, idle_ms: u64) -> Result<Sample, String> {
+    pub(super) fn sample(&mut self, words: Vec<String>, idle_ms: u64) -> Result<Sample, String> {
         let sample = self.runner.run(words, idle_ms).map_err(|error| error.to_string())?;
+        self.is_stuck |= sample.has_timed_out;
+        if sample.has_timed_out {
+            return Err("it did not end in time".to_owned());
+        }
         if sample.code == 0 {
             Ok(sample)
         } else {
@@ -230,9 +254,8 @@ impl Scenario for Runs {
         metrics.extend([IDLE, EXEC, EXEC_CPU].map(|name| Metric::lower(name, "ms")));
         metrics.extend(LIFE.map(|name| Metric::lower(name, "ms")));
         metrics.push(Metric::lower(MOUNTS, "ms"));
-        metrics.extend(
-            [(CALLS, ""), (PROCESSES, ""), (MEMORY, "KiB")].map(|(name, unit)| Metric::lower(name, unit).exact()),
-        );
+        metrics.extend([CALLS, PROCESSES].map(|name| Metric::lower(name, "")));
+        metrics.push(Metric::lower(MEMORY, "KiB").exact(2.0 * memory::STEP_KIB as f64));
         let settings = [
             ("runs of `true` in a turn", self.runs.to_string()),
             ("other commands in a turn", self.others.to_string()),
@@ -242,7 +265,7 @@ impl Scenario for Runs {
             name: "oci".to_owned(),
             title: "OCI runtimes at the command line".to_owned(),
             work: "A container of `true` with new namespaces, cgroup limits, Docker's default seccomp profile and masked paths; then exec, and the \
-                   commands of a container that sleeps. System calls, processes and the lowest memory limit are measured once."
+                   commands of a container that sleeps. The lowest memory limit is searched once, in steps of 4 KiB."
                 .to_owned(),
             parameter: "additional host mounts".to_owned(),
             common: "Commands".to_owned(),
@@ -255,11 +278,14 @@ impl Scenario for Runs {
 
     async fn warm_up(&mut self, contestant: usize) -> Result<(), Failure> {
         let mut failure = None;
-        self.run_true(contestant, (WARMUP, 0), |sample| failure = failure.take().or(sample.err()));
+        self.run_true(contestant, (WARMUP, 0), |sample| failure = failure.take().or(sample.err())).await;
         failure.map_or(Ok(()), |cause| Err(Failure(format!("{}: {cause}", self.contestants[contestant].runtime.name))))
     }
 
+    async fn clean_up(&mut self) {}
+
     async fn turn(&mut self, contestant: usize, round: usize, log: &mut TurnLog) {
+        self.contestants[contestant].is_stuck = false;
         let (runs, others) = (self.runs, self.others);
         self.run_true(contestant, (runs, 0), |sample| match sample {
             Ok(sample) => {
@@ -269,18 +295,21 @@ impl Scenario for Runs {
                 log.add(RUN_DISK, None, sample.written_bytes as f64 / 1024.0);
             }
             Err(cause) => log.fail(RUN, None, &cause),
-        });
+        })
+        .await;
         self.run_true(contestant, (others, IDLE_MS), |sample| match sample {
             Ok(sample) => log.add(IDLE, None, sample.wall_us / 1000.0),
             Err(cause) => log.fail(IDLE, None, &cause),
-        });
+        })
+        .await;
         if self.contestants[contestant].runtime.is_oci() {
-            self.commands(contestant, log);
-            self.lives(contestant, log);
+            self.commands(contestant, log).await;
+            self.lives(contestant, log).await;
         }
-        self.with_mounts(contestant, log);
-        if round == 0 {
-            self.once(contestant, log);
+        self.with_mounts(contestant, log).await;
+        self.count_calls(contestant, log);
+        if round == 0 && self.searches_memory && !self.contestants[contestant].is_stuck {
+            self.search_memory(contestant, log);
         }
     }
 }

@@ -1,5 +1,8 @@
 use crate::number::short;
 
+/// Most ticks of a linear axis.
+const TICKS_MAX: usize = 20;
+
 /// An axis of a chart.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
@@ -41,7 +44,7 @@ impl Axis {
         if is_linear {
             let high = if last > 0.0 { last * 1.05 } else { 1.0 };
             let step = step(high);
-            let ticks = (0..=(high / step) as usize).map(|number| number as f64 * step).collect();
+            let ticks = (0..=((high / step) as usize).min(TICKS_MAX)).map(|number| number as f64 * step).collect();
             return Range { scale: self.scale, low: 0.0, high, ticks };
         }
         // Room for marks at the ends.

@@ -40,9 +40,10 @@ pub(crate) struct Density {
 /// When a pod cannot be started, or when the processes of the engine cannot be read.
 pub(crate) async fn measure(engine: &Engine, shape: &Shape, pods: usize, prefix: &str) -> Result<Density, Failure> {
     let before = (Processes::now(), mounts());
-    let rest_kib = before.0.pss_of_tree(engine.daemon) / 1024;
+    let daemon = engine.daemon_now()?;
+    let rest_kib = before.0.pss_of_tree(daemon) / 1024;
     if rest_kib == 0 {
-        return Err(Failure(format!("{}: the memory of process {} cannot be read", engine.name, engine.daemon)));
+        return Err(Failure(format!("{}: the memory of process {daemon} cannot be read", engine.name)));
     }
     let start = Instant::now();
     let mut running_pods = Vec::new();

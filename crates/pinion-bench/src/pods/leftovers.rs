@@ -1,7 +1,7 @@
 use cri_proto::v1::ListPodSandboxRequest;
 
 use super::{Shape, lifecycle::force_remove};
-use crate::engine::Engine;
+use crate::{engine::Engine, output::note};
 
 /// Removes the pods of a run that are left in an engine: those whose removal failed, and those of which the engine did not return an id.
 pub(crate) async fn remove_leftovers(engines: &[Engine], shape: &Shape) {
@@ -12,8 +12,10 @@ pub(crate) async fn remove_leftovers(engines: &[Engine], shape: &Shape) {
         let is_own = |uid: &str| uid.starts_with(&prefix);
         for pod in list.into_inner().items {
             if pod.metadata.as_ref().is_some_and(|metadata| is_own(&metadata.uid)) {
-                eprintln!("pinion-bench: {}: remove pod {}, which was left over", engine.name, pod.id);
-                force_remove(engine, &pod.id).await;
+                note(&format!("pinion-bench: {}: remove pod {}, which was left over", engine.name, pod.id));
+                if !force_remove(engine, &pod.id).await {
+                    break; // It does not respond.
+                }
             }
         }
     }

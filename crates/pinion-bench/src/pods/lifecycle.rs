@@ -170,8 +170,8 @@ async fn whole(clock: &mut Clock<'_>, shape: &Shape, name: &str) -> Result<(), F
     remove(clock, pod).await
 }
 
-/// Removes a pod whose life ended early, as a kubelet would: by repeated requests. What cannot be removed is left to the engine.
-pub(super) async fn force_remove(engine: &Engine, pod: &str) {
+/// Removes a pod whose life ended early, as a kubelet would: by repeated requests. Returns whether the engine responds.
+pub(super) async fn force_remove(engine: &Engine, pod: &str) -> bool {
     for attempt in 0..REMOVAL_ATTEMPTS {
         if attempt > 0 {
             tokio::time::sleep(REMOVAL_PERIOD).await;
@@ -183,10 +183,11 @@ pub(super) async fn force_remove(engine: &Engine, pod: &str) {
         };
         match tokio::time::timeout(CALL_TIMEOUT, removal).await {
             Ok(Err(_)) => {}
-            // Removed, or the engine does not respond.
-            Ok(Ok(_)) | Err(_) => return,
+            Ok(Ok(_)) => return true,
+            Err(_) => return false,
         }
     }
+    true
 }
 
 /// Starts a pod with one running container.

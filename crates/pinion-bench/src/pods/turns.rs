@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, time::Instant};
 
 use futures_util::future::join_all;
 
-use super::{Arguments, Life, Shape, density, lifecycle};
+use super::{Arguments, Life, Shape, density, lifecycle, remove_leftovers};
 use crate::{
     engine::{Engine, Failure},
     machine::Counters,
@@ -61,8 +61,8 @@ impl Pods {
         settings.map(|(name, value)| (name.to_owned(), value)).into()
     }
 
-    /// Measures the life of pods, a number of them at a time.
-    async fn lives(&self, engine: &Engine, in_flight: usize, round: usize, log: &mut TurnLog) {
+    /// Measures the life of pods, a number of them at a time. Returns whether the engine responds.
+    async fn lives(&self, engine: &Engine, in_flight: usize, round: usize, log: &mut TurnLog) -> bool {
         let count = self.pods.max(in_flight);
         let parameter = Some(in_flight as f64);
         let names: Vec<String> = (0..count).map(|number| format!("{in_flight}-{round}-{number}")).collect();
@@ -86,6 +86,7 @@ impl Pods {
             log.add(FORKS, parameter, per_pod(counters.forks as f64));
             log.add(DISK, parameter, per_pod(counters.written as f64 / 1024.0));
         }
+        !lives.iter().any(Life::has_timed_out)
     }
 
     async fn density(&self, engine: &Engine, round: usize, log: &mut TurnLog) {
@@ -145,11 +146,17 @@ impl Scenario for Pods {
     async fn turn(&mut self, contestant: usize, round: usize, log: &mut TurnLog) {
         let engine = &self.engines[contestant];
         for in_flight in &self.in_flight {
-            self.lives(engine, *in_flight, round, log).await;
+            if !self.lives(engine, *in_flight, round, log).await {
+                return;
+            }
         }
         if self.density > 0 {
             self.density(engine, round, log).await;
         }
+    }
+
+    async fn clean_up(&mut self) {
+        remove_leftovers(&self.engines, &self.shape).await;
     }
 }
 

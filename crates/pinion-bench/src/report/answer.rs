@@ -22,16 +22,18 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn of(section: &Section) -> Self {
-        let compared: Vec<&Row> = section
-            .rows
-            .iter()
-            .filter(|row| row.cells.iter().filter(|cell| cell.estimate.is_some()).count() > 1)
-            .collect();
-        let not_best: Vec<String> = compared.iter().filter_map(|row| not_best(section, row)).collect();
+        let has_other = |row: &&Row| row.cells.iter().skip(1).any(|cell| cell.estimate.is_some());
+        let (decided, undecided): (Vec<&Row>, Vec<&Row>) =
+            section.rows.iter().filter(has_other).partition(|row| is_decided(row));
+        let not_best: Vec<String> = decided.iter().filter_map(|row| not_best(section, row)).collect();
         let name = section.results.head.scenario.contestants.first().map(|contestant| contestant.name.as_str());
-        let standing = name.filter(|_| !compared.is_empty()).map(|name| {
-            let leads = compared.len() - not_best.len();
-            format!("{name} is the best, or equal to the best within the noise, in {leads} of {} rows.", compared.len())
+        let standing = name.filter(|_| !decided.is_empty()).map(|name| {
+            let (leads, rows) = (decided.len() - not_best.len(), decided.len());
+            let undecided = match undecided.len() {
+                0 => String::new(),
+                count => format!("; {count} rows have too few rounds"),
+            };
+            format!("{name} is the best, or does not differ from the best beyond the noise, in {leads} of {rows} rows{undecided}.")
         });
         Self {
             headlines: section
@@ -52,6 +54,16 @@ fn name(section: &Section, contestant: usize) -> &str {
     &section.results.head.scenario.contestants[contestant].name
 }
 
+/// Returns whether it is known if the first contestant is the best one: if it has no values, if another one is better, or if there
+/// are enough rounds to compare it with all others.
+fn is_decided(row: &Row) -> bool {
+    let others = (1..row.cells.len()).filter(|other| row.cells[*other].estimate.is_some());
+    let verdicts: Vec<Verdict> =
+        others.map(|other| row.compare(0, other).map_or(Verdict::Undecided, |comparison| comparison.verdict)).collect();
+    let is_measured = row.cells[0].estimate.is_some();
+    !is_measured || verdicts.contains(&Verdict::Worse) || !verdicts.contains(&Verdict::Undecided)
+}
+
 /// Returns the contestants that have values, the best median first.
 fn ranking(row: &Row) -> Vec<(usize, f64)> {
     let medians = row.cells.iter().enumerate();
@@ -68,12 +80,12 @@ fn headline(section: &Section, row: &Row) -> Option<String> {
     let ranking = ranking(row);
     let ((best, value), others) = ranking.split_first()?;
     let group =
-        if row.parameter.is_some() { format!(", {}", section.group_title(row.parameter)) } else { String::new() };
+        if row.parameter.is_some() { format!(" ({})", section.group_title(row.parameter)) } else { String::new() };
     let value = format!("{} {}", short(*value), row.metric.unit);
     let mut text = format!("{}{group}: {} {}", row.metric.name, name(section, *best), value.trim_end());
     for (index, (other, other_value)) in others.iter().enumerate() {
         let relation = match row.compare(*best, *other).map(|comparison| (comparison.verdict, comparison.ratio)) {
-            Some((Verdict::Equal, _)) => "equal within the noise".to_owned(),
+            Some((Verdict::Equal, _)) => "no difference beyond the noise".to_owned(),
             Some((Verdict::Better, Some(ratio))) => factor(&row.metric, 1.0 / ratio.value),
             // Too few rounds, or the rounds in which both were measured differ from all.
             _ => format!("{} {}", short(*other_value), row.metric.unit).trim_end().to_owned(),
@@ -92,14 +104,14 @@ fn headline(section: &Section, row: &Row) -> Option<String> {
 fn factor(metric: &Metric, ratio: f64) -> String {
     match metric.better {
         Better::Lower if ratio >= 1.995 => format!("{} times as much", short(ratio)),
-        Better::Lower => format!("{:.0} % more", (ratio - 1.0) * 100.0),
-        Better::Higher => format!("{:.0} % of that", ratio * 100.0),
+        Better::Lower => format!("{} % more", short((ratio - 1.0) * 100.0)),
+        Better::Higher => format!("{} % of that", short(ratio * 100.0)),
     }
 }
 
 fn not_best(section: &Section, row: &Row) -> Option<String> {
     let label = match row.parameter {
-        Some(_) => format!("{}, {}", row.metric.label(), section.group_title(row.parameter)),
+        Some(_) => format!("{} ({})", row.metric.label(), section.group_title(row.parameter)),
         None => row.metric.label(),
     };
     let own = &row.cells[0];
@@ -134,7 +146,7 @@ fn failures(section: &Section) -> Vec<String> {
                 name(section, contestant),
                 cell.failures,
                 row.metric.name,
-                row.parameter.map(|_| format!(", {}", section.group_title(row.parameter))).unwrap_or_default(),
+                row.parameter.map(|_| format!(" ({})", section.group_title(row.parameter))).unwrap_or_default(),
                 first.unwrap_or_default()
             ));
         }
@@ -158,8 +170,8 @@ fn notes(section: &Section) -> Vec<String> {
     let noises: Vec<f64> = section.rows.iter().filter_map(|row| Some(row.noise.share? * 100.0)).collect();
     if !noises.is_empty() {
         notes.push(format!(
-            "Even and odd rounds of the same contestant differ by {} % in the median of the rows, by {} % at most; a smaller difference in a \
-             row is called noise.",
+            "Even and odd rounds of the same contestant differ by {} % in the median of the rows, by {} % at most; what two contestants differ \
+             by less than one of them from itself is called noise.",
             short(median(noises.iter().copied())),
             short(noises.iter().copied().fold(0.0, f64::max))
         ));

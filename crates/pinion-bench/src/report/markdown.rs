@@ -7,6 +7,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use super::{Cell, Row, Section, answer::Answer, quote};
 use crate::{
     number::short,
+    results::printable_lines,
     statistics::{Comparison, Verdict},
 };
 
@@ -15,7 +16,8 @@ const P99_MIN: usize = 50;
 
 /// Returns the report of all sections.
 pub(crate) fn text(sections: &[Section]) -> String {
-    sections.iter().map(section).collect::<Vec<_>>().join("\n")
+    // A file of results may have any names and texts.
+    printable_lines(&sections.iter().map(section).collect::<Vec<_>>().join("\n"))
 }
 
 fn section(section: &Section) -> String {

@@ -22,7 +22,7 @@ pub(crate) fn charts(section: &Section) -> Vec<Chart> {
 
 fn title(section: &Section, row: &Row) -> String {
     match row.parameter {
-        Some(_) => format!("{}, {}", row.metric.name, section.group_title(row.parameter)),
+        Some(_) => format!("{} ({})", row.metric.name, section.group_title(row.parameter)),
         None => row.metric.name.clone(),
     }
 }

@@ -59,12 +59,15 @@ impl Cell {
 impl Row {
     /// Compares two contestants by the rounds in which both were measured; `None` without such rounds.
     pub(crate) fn compare(&self, one: usize, other: usize) -> Option<Comparison> {
+        // That of a third contestant says nothing about these two.
+        let mut noise = Noise::of(&self.cells[one].medians()).max(Noise::of(&self.cells[other].medians()));
+        noise.difference = noise.difference.max(self.metric.resolution);
         let (one, other) = (&self.cells[one].rounds, &self.cells[other].rounds);
         let pair = |(round, value): &(usize, f64)| {
             other.iter().find(|(other_round, _)| other_round == round).map(|(_, other)| (*value, *other))
         };
         let Metric { better, is_exact, .. } = self.metric;
-        Comparison::of(&one.iter().filter_map(pair).collect::<Vec<_>>(), Scale { better, is_exact, noise: self.noise })
+        Comparison::of(&one.iter().filter_map(pair).collect::<Vec<_>>(), Scale { better, is_exact, noise })
     }
 }
 

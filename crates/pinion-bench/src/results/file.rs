@@ -13,6 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::{FORMAT, Head, Turn};
 use crate::engine::Failure;
 
+/// Most rounds of a run, and its longest duration in seconds.
+const ROUNDS_MAX: usize = 1_000_000;
+const SECONDS_MAX: f64 = 1e9;
+
 /// A line of a file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -65,7 +69,10 @@ impl Recorder {
             lock(&file, path)?;
             recorder.file = Some((file, path.to_owned()));
             let line = Line::Head(Box::new(recorder.results.head.clone()));
-            recorder.write(&line)?;
+            recorder.write(&line).inspect_err(|_| {
+                // Without a head it could be neither read nor created again.
+                let _ = fs::remove_file(path);
+            })?;
         }
         Ok(recorder)
     }
@@ -146,6 +153,9 @@ fn parse(path: &Path) -> Result<(Results, u64), Failure> {
         let line: Line = serde_json::from_slice(line).map_err(|error| fail(error.to_string()))?;
         match (line, &mut results) {
             (Line::Head(head), None) if head.format == FORMAT => {
+                if head.scenario.contestants.is_empty() || !(1..=ROUNDS_MAX).contains(&head.scenario.rounds) {
+                    return Err(fail("no contestants, or too many rounds".to_owned()));
+                }
                 results = Some(Results { head: *head, turns: Vec::new() });
             }
             (Line::Head(head), None) => {
@@ -155,6 +165,9 @@ fn parse(path: &Path) -> Result<(Results, u64), Failure> {
                 let scenario = &results.head.scenario;
                 if turn.contestant >= scenario.contestants.len() || turn.round >= scenario.rounds {
                     return Err(fail(format!("round {} of contestant {} does not exist", turn.round, turn.contestant)));
+                }
+                if !(0.0..SECONDS_MAX).contains(&turn.at_s) {
+                    return Err(fail(format!("a turn at {} s", turn.at_s)));
                 }
                 if results.has(turn.contestant, turn.round) {
                     return Err(fail(format!("round {} of contestant {} again", turn.round, turn.contestant)));

@@ -55,9 +55,18 @@ const CAUSE_MAX: usize = 500;
 /// Returns the first characters of a text without those that change how other text is shown: control characters, line breaks, and
 /// marks of the direction of writing.
 pub(crate) fn printable(text: &str, characters: usize) -> String {
-    let is_mark = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let replace = |c: char| if c.is_control() || is_mark(c) || c == '\u{2028}' || c == '\u{2029}' { ' ' } else { c };
-    text.trim().chars().take(characters).map(replace).collect()
+    replace_controls(&text.trim().chars().take(characters).collect::<String>())
+}
+
+/// Replaces such characters in each line of a text.
+pub(crate) fn printable_lines(text: &str) -> String {
+    let lines: Vec<String> = text.lines().map(|line| replace_controls(line).trim_end().to_owned()).collect();
+    lines.join("\n")
+}
+
+fn replace_controls(text: &str) -> String {
+    let is_mark = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if c.is_control() || is_mark(c) { ' ' } else { c }).collect()
 }
 
 impl TurnLog {

@@ -3,7 +3,7 @@ use tokio::{
     sync::watch,
 };
 
-use crate::engine::Failure;
+use crate::{engine::Failure, output::note};
 
 /// The signals that end a run.
 const SIGNALS: [SignalKind; 3] = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
@@ -28,10 +28,11 @@ impl Interrupt {
         *self.0.borrow() > 0
     }
 
-    /// Waits for the second request, which ends the current turn, too.
+    /// Waits for a further request, if there was one when this was called, else for a second one.
     pub(crate) async fn repeated(&self) {
         let mut requests = self.0.clone();
-        if requests.wait_for(|requests| *requests > 1).await.is_err() {
+        let seen = (*requests.borrow()).max(1);
+        if requests.wait_for(|requests| *requests > seen).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -41,7 +42,7 @@ async fn count(mut signals: Signal, requests: watch::Sender<usize>) {
     while signals.recv().await.is_some() {
         requests.send_modify(|requests| *requests += 1);
         if *requests.borrow() == 1 {
-            eprintln!("pinion-bench: ending after this turn; a second interrupt ends at once and may leave pods");
+            note("pinion-bench: ending after this turn; a second interrupt ends the turn, too");
         }
     }
 }

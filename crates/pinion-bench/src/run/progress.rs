@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use crate::results::Description;
+use crate::{output::note, results::Description};
 
 /// Shortest time between two reports.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ impl Progress {
 
     /// Reports that a contestant is prepared.
     pub(crate) fn warm_up(&self, contestant: usize) {
-        eprintln!("{}: warm up {}", self.scenario, self.contestants[contestant]);
+        note(&format!("{}: warm up {}", self.scenario, self.contestants[contestant]));
     }
 
     /// Begins to measure, with a number of turns.
@@ -48,14 +48,14 @@ impl Progress {
         if is_due {
             self.reported = Some(Instant::now());
             let (name, rounds) = (&self.contestants[contestant], self.rounds);
-            eprintln!("{}: round {} of {rounds}, {name}{}", self.scenario, round + 1, self.left());
+            note(&format!("{}: round {} of {rounds}, {name}{}", self.scenario, round + 1, self.left()));
         }
         self.done += 1;
     }
 
     /// Reports the duration of the run.
     pub(crate) fn end(&self) {
-        eprintln!("{}: {} turns in {}", self.scenario, self.done, duration(self.begin.elapsed()));
+        note(&format!("{}: {} turns in {}", self.scenario, self.done, duration(self.begin.elapsed())));
     }
 
     fn left(&self) -> String {
