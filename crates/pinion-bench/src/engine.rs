@@ -45,8 +45,6 @@ pub(crate) struct Engine {
     pub(crate) name: String,
     /// Name and version that it reports.
     pub(crate) version: String,
-    /// Pid of the process that listens on its socket.
-    pub(crate) daemon: i32,
     /// The connection.
     pub(crate) channel: Channel,
     endpoint: Endpoint,
@@ -71,8 +69,6 @@ impl Engine {
         Ok(Self {
             name: endpoint.name.clone(),
             version: format!("{} {}", version.runtime_name, version.runtime_version),
-            daemon: listener(&endpoint.socket)
-                .map_err(|e| Failure(format!("{}: {e}", context("find the daemon of"))))?,
             runtime,
             images: ImageServiceClient::new(channel.clone()),
             channel,

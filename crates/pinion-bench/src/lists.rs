@@ -1,38 +1,41 @@
-//! `pinion-bench lists`: measures the cost of list requests of the CRI on a full node.
+//! `pinion-bench lists`: measures the cost of list requests of the CRI on nodes with few and with many pods.
 //!
-//! Creates pods with one container and the labels of a kubelet, and then repeats every list request, first undisturbed,
-//! then with one frozen and one killed container. Responses are read completely but not decoded, so that the time is
-//! that of the engine and the socket.
+//! Creates pods with one container and the labels of a kubelet, more of them in each phase, and repeats every list request; in the last phase
+//! one container is frozen and one killed. Responses are read completely but not decoded, so that the time is that of the engine
+//! and the socket.
 
 mod call;
 mod faults;
 mod pod_set;
-mod report;
-mod rounds;
+mod turns;
 
-use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::{
     engine::{Endpoint, Engine, Failure},
-    machine::Machine,
-    output,
     pods::Shape,
+    report, run,
 };
+use turns::Lists;
 
 /// Arguments of `pinion-bench lists`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Engine to measure, NAME=SOCKET or NAME=SOCKET#HANDLER; may be repeated. Engines are measured one after the other.
+    /// Engine to measure, NAME=SOCKET or NAME=SOCKET#HANDLER; may be repeated. Ratios are those of the first to each other one. The pods
+    /// of all engines run at the same time.
     #[arg(long = "engine", required = true)]
     engines: Vec<Endpoint>,
     /// Image with `sleep`; pulled if it is missing.
     #[arg(long)]
     image: String,
-    /// Number of pods with one container each.
-    #[arg(long, short = 'n', default_value_t = 1000)]
-    pods: usize,
-    /// Number of requests for each list.
-    #[arg(long, default_value_t = 200)]
+    /// Numbers of pods with one container each, in ascending order.
+    #[arg(long, short = 'n', value_delimiter = ',', default_values_t = [1, 10, 100, 1000])]
+    pods: Vec<usize>,
+    /// Number of rounds for each number of pods.
+    #[arg(long, default_value_t = 6)]
+    rounds: usize,
+    /// Number of requests of each client for each list in a turn.
+    #[arg(long, default_value_t = 20)]
     requests: usize,
     /// Number of concurrent clients, each with a separate connection.
     #[arg(long, default_value_t = 1)]
@@ -43,50 +46,44 @@ pub(crate) struct Arguments {
     /// Number of pods that are created or removed concurrently.
     #[arg(long, default_value_t = 8)]
     in_flight: usize,
+    /// Do not measure with a frozen and a killed container.
+    #[arg(long)]
+    only_calm: bool,
     /// Run the pods in the host network.
     #[arg(long)]
     host_network: bool,
-    /// Write all measurements to this file as JSON.
-    #[arg(long)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    options: run::Options,
 }
 
-/// Measures every engine and prints the tables.
+/// Measures all engines and prints the tables.
 pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
-    if arguments.pods < 2 || arguments.requests == 0 || arguments.clients == 0 || arguments.in_flight == 0 {
-        return Err(Failure("--pods must be at least 2, --requests, --clients and --in-flight at least 1".to_owned()));
+    let numbers = [arguments.rounds, arguments.requests, arguments.clients, arguments.in_flight, arguments.pods.len()];
+    if numbers.contains(&0) || arguments.pods.contains(&0) || !arguments.pods.is_sorted() {
+        return Err(Failure("--pods must be in ascending order, and all numbers at least 1".to_owned()));
     }
-    let shape = Shape::new(&arguments.image, arguments.host_network).with_kubelet_labels();
+    if !arguments.only_calm && arguments.pods.last().is_some_and(|pods| *pods < 2) {
+        return Err(Failure(
+            "--pods must be at least 2 to freeze a container and to kill another one; or --only-calm".to_owned(),
+        ));
+    }
     let mut engines = Vec::new();
     for endpoint in &arguments.engines {
         let mut engine = Engine::connect(endpoint).await?;
         engine.ensure_image(&arguments.image).await?;
         engines.push(engine);
     }
-    let mut report = report::Report::new(Machine::here(), &engines, arguments.pods);
-    for engine in &engines {
-        let measured = measure(engine, &shape, &arguments).await;
-        // The log directory is removed even if the measurement failed.
-        let _ = std::fs::remove_dir_all(shape.logs());
-        report.engines.push(measured?);
-    }
-    output::write(&report.tables(), &report, arguments.json.as_deref())
-}
-
-async fn measure(engine: &Engine, shape: &Shape, arguments: &Arguments) -> Result<report::Row, Failure> {
-    let pods = pod_set::PodSet::create(engine, shape, arguments.pods, arguments.in_flight).await?;
-    let pause = std::time::Duration::from_millis(arguments.pause);
-    let load = rounds::Load { requests: arguments.requests, clients: arguments.clients, pause };
-    let measured = async {
-        let calm = rounds::run(engine, &load).await?;
-        let disturbed = {
-            let _frozen = faults::freeze(&pods.frozen)?;
-            faults::kill(&pods.killed)?;
-            rounds::run(engine, &load).await?
-        };
-        Ok(report::Row { engine: engine.name.clone(), version: engine.version.clone(), calm, disturbed })
+    let shape = Shape::new(&arguments.image, arguments.host_network).with_kubelet_labels();
+    let load = turns::Load {
+        requests: arguments.requests,
+        clients: arguments.clients,
+        pause: Duration::from_millis(arguments.pause),
+        in_flight: arguments.in_flight,
+        rounds: arguments.rounds,
     };
-    let measured = measured.await;
-    pods.remove(engine, arguments.in_flight).await?;
-    measured
+    let mut lists = Lists::new(engines, shape.clone(), load, turns::phases(&arguments.pods, arguments.only_calm));
+    let results = run::drive(&mut lists, &arguments.options).await;
+    // The directory may not exist.
+    let _ = std::fs::remove_dir_all(shape.logs());
+    report::finish(results?, &arguments.options)
 }

@@ -6,7 +6,7 @@ mod lifecycle;
 mod shape;
 mod turns;
 
-pub(crate) use density::{Density, measure as measure_density};
+pub(crate) use density::measure as measure_density;
 pub(crate) use leftovers::remove_leftovers;
 pub(crate) use lifecycle::{
     Life, RunningPod, STEPS, begin, container as container_config, end, pod as pod_config, remove_pod, start_pod,

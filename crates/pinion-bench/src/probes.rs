@@ -2,26 +2,23 @@
 //! probes.
 
 mod load;
-mod report;
+mod turns;
 
-use std::{path::PathBuf, time::Duration};
-
-use futures_util::{StreamExt, TryStreamExt, stream};
+use std::time::Duration;
 
 use crate::{
     engine::{Endpoint, Engine, Failure},
-    machine::Machine,
-    output,
-    pods::{RunningPod, Shape, remove_pod, start_pod},
+    pods::Shape,
+    report, run,
 };
-
-/// Number of pods that are created or removed concurrently.
-const IN_FLIGHT: usize = 8;
+use load::Plan;
+use turns::Probes;
 
 /// Arguments of `pinion-bench probes`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Engine to measure, NAME=SOCKET or NAME=SOCKET#HANDLER; may be repeated. Engines are measured one after the other.
+    /// Engine to measure, NAME=SOCKET or NAME=SOCKET#HANDLER; may be repeated. Ratios are those of the first to each other one. The
+    /// containers of all engines run at the same time, and are probed in turn.
     #[arg(long = "engine", required = true)]
     engines: Vec<Endpoint>,
     /// Image with `true` and `sleep`; pulled if it is missing.
@@ -33,8 +30,11 @@ pub(crate) struct Arguments {
     /// Interval of the probes of a container in milliseconds.
     #[arg(long, default_value_t = 1000)]
     period: u64,
-    /// Duration of the measurement in seconds.
-    #[arg(long, default_value_t = 120)]
+    /// Number of rounds. The engines take turns in each, and none is always the first.
+    #[arg(long, default_value_t = 6)]
+    rounds: usize,
+    /// Duration of a turn in seconds.
+    #[arg(long, default_value_t = 20)]
     seconds: u64,
     /// Timeout of a probe in seconds.
     #[arg(long, default_value_t = 1)]
@@ -45,56 +45,31 @@ pub(crate) struct Arguments {
     /// Run the pods in the host network.
     #[arg(long)]
     host_network: bool,
-    /// Write all measurements to this file as JSON.
-    #[arg(long)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    options: run::Options,
 }
 
-/// Measures every engine and prints the table.
+/// Measures all engines and prints the tables.
 pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
-    if arguments.containers == 0 || arguments.period == 0 || arguments.seconds == 0 {
-        return Err(Failure("--containers, --period and --seconds must be at least 1".to_owned()));
+    if arguments.containers == 0 || arguments.period == 0 || arguments.seconds == 0 || arguments.rounds == 0 {
+        return Err(Failure("--containers, --period, --rounds and --seconds must be at least 1".to_owned()));
     }
-    let shape = Shape::new(&arguments.image, arguments.host_network);
-    let mut report = report::Report::new(Machine::here(), &arguments);
+    let mut engines = Vec::new();
     for endpoint in &arguments.engines {
         let mut engine = Engine::connect(endpoint).await?;
         engine.ensure_image(&arguments.image).await?;
-        let measured = measure(&engine, &shape, &arguments).await;
-        // The log directory is removed even if the measurement failed.
-        let _ = std::fs::remove_dir_all(shape.logs());
-        report.engines.push(measured?);
+        engines.push(engine);
     }
-    output::write(&report.table(), &report, arguments.json.as_deref())
-}
-
-async fn measure(engine: &Engine, shape: &Shape, arguments: &Arguments) -> Result<report::Row, Failure> {
-    let before = crate::process::Processes::now();
-    let create = |number: usize| async move { start_pod(engine, shape, &format!("probe-{number}")).await };
-    let created: Vec<Result<RunningPod, Failure>> =
-        stream::iter((0..arguments.containers).map(create)).buffer_unordered(IN_FLIGHT).collect().await;
-    let (mut pods, mut failure) = (Vec::new(), None);
-    for result in created {
-        match result {
-            Ok(pod) => pods.push(pod),
-            Err(error) => failure = failure.or(Some(error)),
-        }
-    }
-    let measured = match failure {
-        None => {
-            let plan = load::Plan {
-                containers: pods.iter().map(|pod| pod.container().to_owned()).collect(),
-                command: arguments.command.clone(),
-                period: Duration::from_millis(arguments.period),
-                length: Duration::from_secs(arguments.seconds),
-                timeout: arguments.timeout,
-                user: shape.command().join(" "),
-            };
-            Ok(load::run(engine, &plan, &before).await)
-        }
-        Some(failure) => Err(failure),
+    let shape = Shape::new(&arguments.image, arguments.host_network);
+    let plan = Plan {
+        command: arguments.command.clone(),
+        period: Duration::from_millis(arguments.period),
+        length: Duration::from_secs(arguments.seconds),
+        timeout: arguments.timeout,
     };
-    let removals = stream::iter(pods.into_iter().map(|pod| remove_pod(engine, pod)));
-    removals.buffer_unordered(IN_FLIGHT).try_collect::<()>().await?;
-    measured
+    let mut probes = Probes::new(engines, shape.clone(), plan, (arguments.containers, arguments.rounds));
+    let results = run::drive(&mut probes, &arguments.options).await;
+    // The directory may not exist.
+    let _ = std::fs::remove_dir_all(shape.logs());
+    report::finish(results?, &arguments.options)
 }

@@ -13,8 +13,6 @@ pub(crate) struct Processes(BTreeMap<i32, Process>);
 struct Process {
     command: String,
     pss: u64,
-    /// CPU time in clock ticks, including that of reaped children.
-    cpu: u64,
 }
 
 impl Processes {
@@ -37,18 +35,6 @@ impl Processes {
             Some(before) => (count, pss + process.pss as i64 - before.pss as i64),
             None => (count + 1, pss + process.pss as i64),
         })
-    }
-
-    /// Returns the CPU time since an earlier reading in milliseconds: of `daemon` and its descendants, and of processes
-    /// that are new since `before` and whose command line is not `user`, including their reaped children.
-    pub(crate) fn cpu_since(&self, earlier: &Self, before: &Self, daemon: i32, user: &str) -> u64 {
-        let selected = self.0.iter().filter(|(pid, process)| {
-            process.command != user && (!before.0.contains_key(pid) || descends(**pid, daemon))
-        });
-        let ticks: u64 = selected
-            .map(|(pid, process)| process.cpu.saturating_sub(earlier.0.get(pid).map_or(0, |earlier| earlier.cpu)))
-            .sum();
-        ticks * 1000 / rustix::param::clock_ticks_per_second()
     }
 
     /// Removes the processes that do not exist in a later reading, and so were short-lived.
@@ -74,8 +60,7 @@ fn read(pid: i32) -> Option<Process> {
     let pss =
         rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?.split_whitespace().next()?.parse::<u64>().ok()?
             * 1024;
-    let stat = stat(pid)?;
-    Some(Process { command, pss, cpu: stat.user_ticks + stat.system_ticks + stat.children_ticks })
+    Some(Process { command, pss })
 }
 
 /// Returns the pids of all zombies.

@@ -20,7 +20,7 @@ use interrupt::Interrupt;
 use progress::Progress;
 
 /// How long the removal of what is left over may take at the end of a run.
-const CLEANUP_TIMEOUT: Duration = Duration::from_secs(180);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Work that every contestant does in turn.
 pub(crate) trait Scenario {

@@ -1,58 +1,77 @@
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, stream};
 
+use super::faults::{self, FreezeGuard};
 use crate::{
     engine::{Engine, Failure},
-    pods::{RunningPod, Shape, remove_pod, start_pod},
+    pods::{self, RunningPod, Shape},
 };
 
-/// A set of running pods. The processes of two of them can be identified by their command lines.
+/// Running pods of an engine. The processes of two of them can be identified by their command lines.
 pub(super) struct PodSet {
+    /// Index of the engine. Two of them may be the same one under different names.
+    engine: usize,
     pods: Vec<RunningPod>,
-    /// Mark of the container to freeze.
-    pub(super) frozen: String,
-    /// Mark of the container to kill.
-    pub(super) killed: String,
+    /// Shape of the pod whose container is frozen.
+    frozen: Shape,
+    /// Shape of the pod whose container is killed.
+    killed: Shape,
+    freeze: Option<FreezeGuard>,
 }
 
 impl PodSet {
-    /// Creates `count` pods. If one fails, removes the others.
-    pub(super) async fn create(
+    /// Creates the set of the engine with this index, without pods.
+    pub(super) fn new(shape: &Shape, engine: usize) -> Self {
+        let mark = 1 + 2 * engine as u64;
+        let (frozen, killed) = (shape.marked(mark), shape.marked(mark + 1));
+        Self { engine, pods: Vec::new(), frozen, killed, freeze: None }
+    }
+
+    /// Creates the pods that are missing, some of them at a time.
+    pub(super) async fn grow(
+        &mut self,
         engine: &Engine,
         shape: &Shape,
-        count: usize,
-        in_flight: usize,
-    ) -> Result<Self, Failure> {
-        let (frozen, killed) = (shape.marked(1), shape.marked(2));
-        let create = |number: usize| {
+        (count, in_flight): (usize, usize),
+    ) -> Result<(), Failure> {
+        let (index, frozen, killed) = (self.engine, &self.frozen, &self.killed);
+        let begin = |number: usize| {
             let shape = match number {
-                0 => &frozen,
-                1 => &killed,
+                0 => frozen,
+                1 => killed,
                 _ => shape,
             };
-            async move { start_pod(engine, shape, &format!("list-{number}")).await }
+            async move { pods::begin(engine, shape, &format!("list-{index}-{number}")).await }
         };
-        let created: Vec<Result<RunningPod, Failure>> =
-            stream::iter((0..count).map(create)).buffer_unordered(in_flight).collect().await;
-        let (mut pods, mut failure) = (Vec::new(), None);
-        for result in created {
-            match result {
-                Ok(pod) => pods.push(pod),
-                Err(error) => failure = failure.or(Some(error)),
+        let mut begun = stream::iter((self.pods.len()..count).map(begin)).buffer_unordered(in_flight);
+        let mut failure = None;
+        while let Some((mut life, pod)) = begun.next().await {
+            self.pods.extend(pod);
+            failure = failure.or(life.take_failure());
+            if failure.is_some() {
+                break;
             }
         }
-        let set = Self { pods, frozen: frozen.mark().to_owned(), killed: killed.mark().to_owned() };
-        match failure {
-            None => Ok(set),
-            Some(failure) => {
-                set.remove(engine, in_flight).await?;
-                Err(failure)
-            }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Freezes one container and kills another one, once.
+    pub(super) fn disturb(&mut self) -> Result<(), Failure> {
+        if self.freeze.is_none() {
+            self.freeze = Some(faults::freeze(self.frozen.mark())?);
+            faults::kill(self.killed.mark())?;
         }
+        Ok(())
     }
 
     /// Removes all pods.
-    pub(super) async fn remove(self, engine: &Engine, in_flight: usize) -> Result<(), Failure> {
-        let removals = stream::iter(self.pods.into_iter().map(|pod| remove_pod(engine, pod)));
-        removals.buffer_unordered(in_flight).try_collect::<()>().await
+    pub(super) async fn remove(&mut self, engine: &Engine, in_flight: usize) {
+        // A frozen container cannot be stopped by every engine.
+        self.freeze = None;
+        let mut ended = stream::iter(self.pods.drain(..).map(|pod| pods::end(engine, pod))).buffer_unordered(in_flight);
+        while let Some(life) = ended.next().await {
+            if life.has_timed_out() {
+                return;
+            }
+        }
     }
 }

@@ -49,8 +49,8 @@ impl CommandLines {
         self.contestants[index].runner.last_error()
     }
 
-    /// Returns the lowest memory limit in KiB at which `true` runs, for each runtime.
-    pub(crate) fn lowest_memory(&mut self) -> io::Result<Vec<Option<u64>>> {
-        self.contestants.iter_mut().map(|contestant| memory::lowest(contestant, &self.base)).collect()
+    /// Returns the lowest memory limit in KiB at which `true` runs.
+    pub(crate) fn lowest_memory(&mut self, index: usize) -> io::Result<Option<u64>> {
+        memory::lowest(&mut self.contestants[index], &self.base)
     }
 }

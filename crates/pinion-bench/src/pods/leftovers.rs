@@ -8,7 +8,7 @@ pub(crate) async fn remove_leftovers(engines: &[Engine], shape: &Shape) {
     for engine in engines {
         let mut runtime = engine.runtime.clone();
         let Ok(list) = runtime.list_pod_sandbox(ListPodSandboxRequest::default()).await else { continue };
-        let prefix = format!("bench-{}-", shape.mark());
+        let prefix = shape.uid_prefix();
         let is_own = |uid: &str| uid.starts_with(&prefix);
         for pod in list.into_inner().items {
             if pod.metadata.as_ref().is_some_and(|metadata| is_own(&metadata.uid)) {

@@ -243,7 +243,7 @@ pub(crate) fn pod(shape: &Shape, name: &str) -> PodSandboxConfig {
     PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
             name: format!("bench-{name}"),
-            uid: format!("bench-{}-{name}", shape.mark),
+            uid: format!("{}{name}", shape.uid_prefix()),
             namespace: "bench".to_owned(),
             attempt: 0,
         }),
@@ -298,7 +298,7 @@ pub(crate) fn container(shape: &Shape, name: &str) -> ContainerConfig {
 fn labels(shape: &Shape, name: &str, container: Option<&str>) -> HashMap<String, String> {
     let mut labels = HashMap::from([("bench".to_owned(), name.to_owned())]);
     if shape.kubelet {
-        let uid = format!("bench-{}-{name}", shape.mark);
+        let uid = format!("{}{name}", shape.uid_prefix());
         let pod_labels = [
             ("io.kubernetes.pod.name", format!("bench-{name}")),
             ("io.kubernetes.pod.namespace", "bench".to_owned()),

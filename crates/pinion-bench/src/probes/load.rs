@@ -1,5 +1,5 @@
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     time::{Duration, Instant},
 };
 
@@ -8,102 +8,94 @@ use futures_util::future::join_all;
 use syscall::process_stat::ProcessStat;
 use tokio::time::{MissedTickBehavior, interval_at};
 
-use super::report::Row;
-use crate::{
-    engine::Engine,
-    machine::Counters,
-    process::{Processes, zombies},
-    statistics::Summary,
-};
+use crate::{engine::Engine, machine::Counters, process::zombies};
 
 /// Interval at which zombies are counted. One that is found twice in a row is not about to be reaped.
 const ZOMBIE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time before the measurement starts.
 const SETTLE: Duration = Duration::from_secs(2);
+/// How much longer than its own timeout a probe is waited for.
+const GRACE: Duration = Duration::from_secs(60);
 
-/// The containers to probe, and how.
+/// How containers are probed.
 pub(super) struct Plan {
-    pub(super) containers: Vec<String>,
     pub(super) command: Vec<String>,
     pub(super) period: Duration,
     pub(super) length: Duration,
+    /// Timeout of a probe in seconds.
     pub(super) timeout: i64,
-    /// Command line of the processes of the pods.
-    pub(super) user: String,
 }
 
-/// The results of the probes of one container.
-#[derive(Default)]
-struct Outcome {
-    times: Vec<Duration>,
-    /// Number of errors by message.
-    errors: BTreeMap<String, usize>,
+/// What was measured.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    /// Times of the successful probes.
+    pub(super) times: Vec<Duration>,
+    /// An error for each other probe.
+    pub(super) errors: Vec<String>,
+    pub(super) wall: Duration,
+    /// CPU time of the node without this program, in milliseconds.
+    pub(super) node_ms: u64,
+    /// Processes and threads created on the node.
+    pub(super) forks: u64,
+    /// Zombies that were not reaped within a second.
+    pub(super) zombies: usize,
 }
 
-/// Probes every container for the duration of the plan. `before` are the processes before the containers were created.
-pub(super) async fn run(engine: &Engine, plan: &Plan, before: &Processes) -> Row {
+/// Probes every container for the duration of the plan.
+pub(super) async fn run(engine: &Engine, plan: &Plan, containers: &[&str]) -> Load {
     tokio::time::sleep(SETTLE).await;
-    let (processes, counters, client_before) = (Processes::now(), Counters::now(), own_cpu());
+    let (counters, client_before) = (Counters::now(), own_cpu());
     let start = Instant::now();
     let end = start + plan.length;
-    let probes = (0..plan.containers.len()).map(|number| probe(engine, plan, number, end));
+    let offset = |number: usize| plan.period.mul_f64(number as f64 / containers.len() as f64);
+    let probes = containers.iter().enumerate();
+    let probes = probes.map(|(number, container)| probe(engine, plan, (container, offset(number)), end));
     let watch = tokio::spawn(count_zombies(end));
     let outcomes = join_all(probes).await;
     let wall = start.elapsed();
-    let (counters, after) = (Counters::now().since(counters), Processes::now());
-    let client_ms = own_cpu() - client_before;
-    let zombies = watch.await.unwrap_or_default();
-
-    let times: Vec<Duration> = outcomes.iter().flat_map(|outcome| outcome.times.iter().copied()).collect();
-    let mut errors = BTreeMap::new();
-    for (message, count) in outcomes.into_iter().flat_map(|outcome| outcome.errors) {
-        *errors.entry(message).or_insert(0) += count;
+    let (counters, client_ms) = (Counters::now().since(counters), own_cpu() - client_before);
+    let mut load = Load {
+        wall,
+        node_ms: counters.busy_ms.saturating_sub(client_ms),
+        forks: counters.forks,
+        zombies: watch.await.unwrap_or_default(),
+        ..Load::default()
+    };
+    for (times, errors) in outcomes {
+        load.times.extend(times);
+        load.errors.extend(errors);
     }
-    let (seconds, probes) = (wall.as_secs_f64(), times.len().max(1) as f64);
-    let engine_ms = after.cpu_since(&processes, before, engine.daemon, &plan.user);
-    let node_ms = counters.busy_ms.saturating_sub(client_ms);
-    Row {
-        engine: engine.name.clone(),
-        version: engine.version.clone(),
-        wanted: (plan.length.as_secs_f64() / plan.period.as_secs_f64()) as usize * plan.containers.len(),
-        errors,
-        exec_sync: Summary::of(&times),
-        node_percent: node_ms as f64 / seconds / 10.0,
-        engine_percent: engine_ms as f64 / seconds / 10.0,
-        node_ms_per_probe: node_ms as f64 / probes,
-        engine_ms_per_probe: engine_ms as f64 / probes,
-        client_percent: client_ms as f64 / seconds / 10.0,
-        forks_per_probe: counters.forks as f64 / probes,
-        zombies,
-    }
+    load
 }
 
-/// Probes one container periodically. The probes of all containers are distributed evenly over the period.
-async fn probe(engine: &Engine, plan: &Plan, number: usize, end: Instant) -> Outcome {
-    let mut outcome = Outcome::default();
+/// Probes one container periodically, from an offset on: the probes of all containers are distributed evenly over the period. Returns
+/// the times of successful probes, and the errors of the others.
+async fn probe(
+    engine: &Engine,
+    plan: &Plan,
+    (container, offset): (&str, Duration),
+    end: Instant,
+) -> (Vec<Duration>, Vec<String>) {
+    let (mut times, mut errors) = (Vec::new(), Vec::new());
     let mut runtime = engine.runtime.clone();
-    let offset = plan.period.mul_f64(number as f64 / plan.containers.len() as f64);
     let mut ticks = interval_at(tokio::time::Instant::now() + offset, plan.period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let limit = Duration::from_secs(plan.timeout.max(0).unsigned_abs()) + GRACE;
     loop {
         ticks.tick().await;
         if Instant::now() >= end {
-            return outcome;
+            return (times, errors);
         }
-        let request = ExecSyncRequest {
-            container_id: plan.containers[number].clone(),
-            cmd: plan.command.clone(),
-            timeout: plan.timeout,
-        };
+        let (container_id, cmd) = (container.to_owned(), plan.command.clone());
+        let request = ExecSyncRequest { container_id, cmd, timeout: plan.timeout };
         let start = Instant::now();
-        let result = runtime.exec_sync(request).await.map(tonic::Response::into_inner);
-        outcome.times.push(start.elapsed());
-        let error = match result {
-            Ok(response) if response.exit_code == 0 => continue,
-            Ok(response) => format!("exit code {}", response.exit_code),
-            Err(status) => format!("{:?}", status.code()),
-        };
-        *outcome.errors.entry(error).or_insert(0) += 1;
+        match tokio::time::timeout(limit, runtime.exec_sync(request)).await {
+            Ok(Ok(response)) if response.get_ref().exit_code == 0 => times.push(start.elapsed()),
+            Ok(Ok(response)) => errors.push(format!("exit code {}", response.get_ref().exit_code)),
+            Ok(Err(status)) => errors.push(format!("{:?}: {}", status.code(), status.message())),
+            Err(_) => errors.push(format!("no response in {} s", limit.as_secs())),
+        }
     }
 }
 

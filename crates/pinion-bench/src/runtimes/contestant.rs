@@ -6,7 +6,9 @@ use super::engine_run::EnginePod;
 use crate::{
     engine::{Engine, Failure},
     oci::{CommandLines, RuntimeArgument},
-    pods::Shape,
+    output::note,
+    pods::{self, Shape},
+    results,
 };
 
 /// All engines, followed by all runtimes at the command line.
@@ -30,7 +32,7 @@ impl Contestants {
             match EnginePod::run(engine, shape, number).await {
                 Ok(pod) => contestants.pods.push(pod),
                 Err(failure) => {
-                    contestants.remove().await?;
+                    contestants.remove().await;
                     return Err(failure);
                 }
             }
@@ -38,46 +40,40 @@ impl Contestants {
         Ok(contestants)
     }
 
-    /// Returns the number of contestants.
-    pub(crate) fn len(&self) -> usize {
-        self.pods.len() + self.runtimes
-    }
-
-    /// Returns name and version of a contestant, and whether it is an engine.
-    pub(crate) fn describe(&self, index: usize) -> (String, String, bool) {
-        match index.checked_sub(self.pods.len()) {
-            None => (self.pods[index].engine().name.clone(), self.pods[index].engine().version.clone(), true),
-            Some(runtime) => {
-                let (name, version) = self.command_lines.describe(runtime);
-                (name.to_owned(), version.to_owned(), false)
-            }
-        }
+    /// Describes all contestants.
+    pub(crate) fn describe(&self) -> Vec<results::Contestant> {
+        let engines = self.pods.iter().map(|pod| pods::contestant(pod.engine()));
+        let runtimes = (0..self.runtimes).map(|runtime| {
+            let (name, version) = self.command_lines.describe(runtime);
+            results::Contestant::new(name, version, "command line")
+        });
+        engines.chain(runtimes).collect()
     }
 
     /// Runs `true` in a new container. Returns the time.
     ///
     /// # Errors
-    /// `Err` if the measurement cannot continue; `Ok(Err)` with the message if the container failed.
-    pub(crate) async fn run_true(&mut self, index: usize) -> Result<Result<Duration, String>, Failure> {
+    /// Why the container failed.
+    pub(crate) async fn run_true(&mut self, index: usize) -> Result<Duration, String> {
         let Some(runtime) = index.checked_sub(self.pods.len()) else {
-            return Ok(self.pods[index].run_true(None).await);
+            return self.pods[index].run_true(None).await;
         };
         self.runs += 1;
         let id = format!("bench-{}", self.runs);
         let sample = tokio::task::block_in_place(|| self.command_lines.run_true(runtime, &id));
-        let sample = sample.map_err(|e| Failure(e.to_string()))?;
-        Ok(match sample.code {
+        let sample = sample.map_err(|e| e.to_string())?;
+        match sample.code {
             0 => Ok(Duration::from_secs_f64(sample.wall_us / 1e6)),
             code => Err(format!("exit code {code}: {}", self.command_lines.last_error(runtime))),
-        })
+        }
     }
 
     /// Removes the pods.
-    pub(crate) async fn remove(self) -> Result<(), Failure> {
-        let mut result = Ok(());
-        for pod in self.pods {
-            result = pod.remove().await.and(result);
+    pub(crate) async fn remove(&mut self) {
+        for pod in self.pods.drain(..) {
+            if let Err(failure) = pod.remove().await {
+                note(&format!("pinion-bench: {failure}"));
+            }
         }
-        result
     }
 }

@@ -6,7 +6,7 @@ use cri_proto::v1::{
     ContainerState, ContainerStatusRequest, CreateContainerRequest, PodSandboxConfig, RemoveContainerRequest,
     RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest, StopPodSandboxRequest,
 };
-use tonic::Status;
+use tonic::{Response, Status};
 
 use crate::{
     engine::{Engine, Failure},
@@ -69,24 +69,25 @@ impl EnginePod {
             sandbox_config: Some(self.config.clone()),
         };
         let mut runtime = self.engine.runtime.clone();
-        let created = runtime.create_container(create).await.map_err(|e| text("CreateContainer", &e))?;
+        let created = limited("CreateContainer", runtime.create_container(create)).await?;
         let container_id = created.into_inner().container_id;
         let exited = self.start_and_wait(&container_id).await;
-        let remove = runtime.remove_container(RemoveContainerRequest { container_id }).await;
+        let remove =
+            limited("RemoveContainer", runtime.remove_container(RemoveContainerRequest { container_id })).await;
         let time = start.elapsed();
         let code = exited?;
-        remove.map_err(|e| text("RemoveContainer", &e))?;
+        remove?;
         if code == 0 { Ok(time) } else { Err(format!("exit code {code}")) }
     }
 
     async fn start_and_wait(&self, id: &str) -> Result<i32, String> {
         let mut runtime = self.engine.runtime.clone();
         let start = StartContainerRequest { container_id: id.to_owned() };
-        runtime.start_container(start).await.map_err(|e| text("StartContainer", &e))?;
+        limited("StartContainer", runtime.start_container(start)).await?;
         let deadline = Instant::now() + TIMEOUT;
         loop {
             let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
-            let status = runtime.container_status(request).await.map_err(|e| text("ContainerStatus", &e))?;
+            let status = limited("ContainerStatus", runtime.container_status(request)).await?;
             let status = status.into_inner().status.unwrap_or_default();
             if status.state() == ContainerState::ContainerExited {
                 return Ok(status.exit_code);
@@ -108,6 +109,13 @@ impl EnginePod {
     }
 }
 
-fn text(call: &str, status: &Status) -> String {
-    format!("{call}: {}", status.message())
+/// Makes a call for a limited time.
+async fn limited<T>(
+    name: &str,
+    call: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<Response<T>, String> {
+    match tokio::time::timeout(TIMEOUT, call).await {
+        Ok(response) => response.map_err(|status| format!("{name}: {}", status.message())),
+        Err(_) => Err(format!("{name}: no response in {} s", TIMEOUT.as_secs())),
+    }
 }

@@ -3,20 +3,20 @@
 use super::{contestant::Contestants, engine_run::EnginePod};
 use crate::engine::Failure;
 
-const STEP_KIB: u64 = 64;
+/// Difference between two limits that are tried with an engine.
+pub(super) const STEP_KIB: u64 = 64;
 const MAX_KIB: u64 = 64 << 10;
 /// Number of successful runs that are required.
 const RUNS: usize = 10;
 
-/// Returns the lowest limit in KiB for each contestant; `None` if there is none up to 64 MiB.
-pub(crate) async fn lowest(contestants: &mut Contestants) -> Result<Vec<Option<u64>>, Failure> {
-    let mut limits = Vec::new();
-    for pod in &mut contestants.pods {
-        limits.push(lowest_of(pod).await);
+/// Returns the lowest limit in KiB of a contestant; `None` if there is none up to 64 MiB.
+pub(crate) async fn lowest(contestants: &mut Contestants, index: usize) -> Result<Option<u64>, Failure> {
+    if let Some(pod) = contestants.pods.get_mut(index) {
+        return Ok(lowest_of(pod).await);
     }
-    let alone = tokio::task::block_in_place(|| contestants.command_lines.lowest_memory());
-    limits.extend(alone.map_err(|e| Failure(format!("find the lowest memory limit: {e}")))?);
-    Ok(limits)
+    let runtime = index - contestants.pods.len();
+    let limit = tokio::task::block_in_place(|| contestants.command_lines.lowest_memory(runtime));
+    limit.map_err(|e| Failure(format!("find the lowest memory limit: {e}")))
 }
 
 async fn lowest_of(pod: &mut EnginePod) -> Option<u64> {

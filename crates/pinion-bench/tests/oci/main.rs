@@ -15,8 +15,8 @@ const SLEEPING: &str = r#"#!/bin/sh
 shift 2
 case $1,$2 in
   run,--detach) ;;
-  run,*) sleep 0.2 ;;
-  exec,*) sleep 0.1 ;;
+  run,*) sleep 0.3 ;;
+  exec,*) sleep 0.2 ;;
 esac
 "#;
 
@@ -62,7 +62,7 @@ fn known_delays_are_measured_to_five_percent_and_the_order_of_runtimes_does_not_
     let path = runtime(directory.path(), "runtime", SLEEPING);
     let arguments = ["--rounds", "7", "-n", "1", "--others", "1"];
     let (_, rows) = measure(directory.path(), &[("one", &path), ("same", &path)], &arguments);
-    for (metric, expected) in [("run true", 200.0), ("exec true", 100.0)] {
+    for (metric, expected) in [("run true", 300.0), ("exec true", 200.0)] {
         for contestant in row(&rows, metric)["contestants"].as_array().expect("contestants") {
             let measured = contestant["median"]["value"].as_f64().expect("a median");
             assert!((expected..expected * 1.05).contains(&measured), "{metric}: {measured} ms, not {expected}");
