@@ -5,7 +5,7 @@ OUT := target/dist
 HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 SMALL := target/$(HOST)/small
 
-.PHONY: help setup build wasm run stop test test-wasm test-external campaign lint bench install uninstall packages clean
+.PHONY: help setup build wasm run stop test test-wasm test-external campaign lint bench bench-full bench-peers bench-here install uninstall packages clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -42,7 +42,16 @@ lint: setup ## formatting, lints
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-bench: build ## Pinion next to the engines and runtimes that are here: target/bench/…/report.html (docs/pinion-bench.md)
+bench-peers: build ## build what Pinion is measured with: containerd, CRI-O, runc, crun, youki, runsc, a guest (15 min, once)
+	@PINION_BIN=$(CURDIR)/$(OUT) tests/external/bench build
+
+bench: build ## Pinion next to all of them in 20 min: target/bench/…/report.html (docs/pinion-bench.md; ARGS: names of parts)
+	@PINION_BIN=$(CURDIR)/$(OUT) tests/external/bench short $(ARGS)
+
+bench-full: build ## the same with the settings of published comparisons, in hours (docs/benchmarks/README.md)
+	@PINION_BIN=$(CURDIR)/$(OUT) tests/external/bench full $(ARGS)
+
+bench-here: build ## Pinion next to the engines that run here and the runtimes in PATH (ARGS: --engine NAME=SOCKET)
 	@scripts/bench $(OUT) $(ARGS)
 
 install: build ## install into PREFIX (/usr/local), with unit file and completions

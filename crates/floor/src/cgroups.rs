@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
-    fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, unlinkat},
+    fs::{AtFlags, CWD, Mode, OFlags, fstatfs, mkdirat, openat, unlinkat},
 };
 
 /// v1 hierarchies at their default paths; those that are not mounted are skipped.
@@ -47,6 +47,9 @@ struct Tree {
     tasks: OwnedFd,
 }
 
+/// Type of the file system of cgroup v2: CGROUP2_SUPER_MAGIC in magic.h of the kernel.
+const CGROUP2_MAGIC: i64 = 0x6367_7270;
+
 /// The cgroups of the container.
 pub(crate) struct Cgroups {
     trees: Vec<Tree>,
@@ -72,7 +75,8 @@ impl Cgroups {
             trees.push(Tree { name: tree, root, tasks });
         }
         let v2 = if trees.is_empty() { "/sys/fs/cgroup" } else { "/sys/fs/cgroup/unified" };
-        let v2_root = directory(CWD, v2).ok();
+        // Where v2 is hidden, there may be an empty directory.
+        let v2_root = directory(CWD, v2).ok().filter(|root| fstatfs(root).is_ok_and(|fs| fs.f_type == CGROUP2_MAGIC));
         let v2 = match &v2_root {
             Some(root) => {
                 mkdirat(root, name, Mode::from_raw_mode(0o755))?;

@@ -45,12 +45,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     if arguments.at_once.contains(&0) || arguments.pods == 0 || arguments.rounds == 0 {
         return Err(Failure("--rounds, --pods and --at-once must be at least 1".to_owned()));
     }
-    let mut engines = Vec::new();
-    for endpoint in &arguments.engines {
-        let mut engine = Engine::connect(endpoint).await?;
-        engine.ensure_image(&arguments.image).await?;
-        engines.push(engine);
-    }
+    let engines = Engine::connect_all(&arguments.engines, &arguments.image).await?;
     let shape = Shape::new(&arguments.image, arguments.host_network).with_kubelet_labels();
     let mut burst = Burst {
         engines,

@@ -1,11 +1,14 @@
-use std::{fmt, os::unix::net::UnixStream, str::FromStr};
+use std::{fmt, os::unix::net::UnixStream, str::FromStr, time::Duration};
 
 use cri_proto::v1::{
     ImageSpec, ImageStatusRequest, PullImageRequest, VersionRequest, image_service_client::ImageServiceClient,
     runtime_service_client::RuntimeServiceClient,
 };
 use rustix::net::sockopt::socket_peercred;
+use tokio::time::timeout;
 use tonic::transport::Channel;
+
+use crate::note::note;
 
 /// An engine to measure, parsed from `NAME=SOCKET`, `NAME=SOCKET#HANDLER` or `NAME=SOCKET#HANDLER@IMAGE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +41,10 @@ impl FromStr for Endpoint {
     }
 }
 
+/// Timeout of a connection and of a short request, and that of a pull.
+const TIMEOUT: Duration = Duration::from_secs(30);
+const PULL_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// A connected engine.
 #[derive(Clone)]
 pub(crate) struct Engine {
@@ -45,6 +52,8 @@ pub(crate) struct Engine {
     pub(crate) name: String,
     /// Name and version that it reports.
     pub(crate) version: String,
+    /// Its number among the engines of a run: two of them may be one engine under different names.
+    pub(crate) number: usize,
     /// The connection.
     pub(crate) channel: Channel,
     endpoint: Endpoint,
@@ -57,23 +66,54 @@ impl Engine {
     /// Connects and requests the version.
     pub(crate) async fn connect(endpoint: &Endpoint) -> Result<Self, Failure> {
         let context = |operation: &str| format!("{operation} {} on {}", endpoint.name, endpoint.socket);
-        let channel = cri_proto::connect(&endpoint.socket)
-            .await
+        let silent =
+            |operation: &str| Failure(format!("{}: no response in {} s", context(operation), TIMEOUT.as_secs()));
+        let connected = timeout(TIMEOUT, cri_proto::connect(&endpoint.socket)).await;
+        let channel = connected
+            .map_err(|_| silent("connect to"))?
             .map_err(|e| Failure(format!("{}: {}", context("connect to"), chain(&e))))?;
         let mut runtime = RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(cri_proto::MESSAGE_MAX);
-        let version = runtime
-            .version(VersionRequest::default())
+        let version = timeout(TIMEOUT, runtime.version(VersionRequest::default()))
             .await
+            .map_err(|_| silent("get the version of"))?
             .map_err(|e| Failure(format!("{}: {}", context("get the version of"), e.message())))?;
         let version = version.into_inner();
         Ok(Self {
             name: endpoint.name.clone(),
             version: format!("{} {}", version.runtime_name, version.runtime_version),
+            number: 0,
             runtime,
             images: ImageServiceClient::new(channel.clone()),
             channel,
             endpoint: endpoint.clone(),
         })
+    }
+
+    /// Connects to several engines, and has each pull the image, and that of its endpoint. Engines that fail are left out, except for the first one.
+    pub(crate) async fn connect_all(endpoints: &[Endpoint], image: &str) -> Result<Vec<Self>, Failure> {
+        let mut engines = Vec::new();
+        for (number, endpoint) in endpoints.iter().enumerate() {
+            match Self::connect_with(endpoint, image).await {
+                Ok(engine) => engines.push(Self { number, ..engine }),
+                // Ratios are those of the first one.
+                Err(failure) if !engines.is_empty() => note(&format!("pinion-bench: left out: {failure}")),
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(engines)
+    }
+
+    async fn connect_with(endpoint: &Endpoint, image: &str) -> Result<Self, Failure> {
+        let mut engine = Self::connect(endpoint).await?;
+        for image in std::iter::once(image).chain(endpoint.image.as_deref()) {
+            engine.ensure_image(image).await?;
+        }
+        Ok(engine)
+    }
+
+    /// Returns the path of its socket.
+    pub(crate) fn socket(&self) -> &str {
+        &self.endpoint.socket
     }
 
     /// Returns the runtime handler of its pods; empty for its default handler.
@@ -99,15 +139,23 @@ impl Engine {
         channel.map_err(|e| Failure(format!("connect to {} on {socket}: {}", self.name, chain(&e))))
     }
 
+    /// Returns a client of its image service.
+    pub(crate) fn images(&self) -> ImageServiceClient<Channel> {
+        self.images.clone()
+    }
+
     /// Pulls the image unless it is present.
     pub(crate) async fn ensure_image(&mut self, image: &str) -> Result<(), Failure> {
         let spec = ImageSpec { image: image.to_owned(), ..Default::default() };
-        let status = self.images.image_status(ImageStatusRequest { image: Some(spec.clone()), verbose: false }).await;
-        if status.is_ok_and(|status| status.into_inner().image.is_some()) {
+        let request = ImageStatusRequest { image: Some(spec.clone()), verbose: false };
+        let status = timeout(TIMEOUT, self.images.image_status(request)).await;
+        if status.is_ok_and(|status| status.is_ok_and(|status| status.into_inner().image.is_some())) {
             return Ok(());
         }
-        let pull = self.images.pull_image(PullImageRequest { image: Some(spec), ..Default::default() }).await;
-        pull.map(drop).map_err(|e| Failure(format!("{}: pull {image}: {}", self.name, e.message())))
+        let request = PullImageRequest { image: Some(spec), ..Default::default() };
+        let pull = timeout(PULL_TIMEOUT, self.images.pull_image(request)).await;
+        let silent = |_| Failure(format!("{}: pull {image}: no response in {} s", self.name, PULL_TIMEOUT.as_secs()));
+        pull.map_err(silent)?.map(drop).map_err(|e| Failure(format!("{}: pull {image}: {}", self.name, e.message())))
     }
 }
 

@@ -5,8 +5,8 @@
 //! and the socket.
 
 mod call;
+mod disturbed_set;
 mod faults;
-mod pod_set;
 mod turns;
 
 use std::time::Duration;
@@ -67,11 +67,12 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
             "--pods must be at least 2 to freeze a container and to kill another one; or --only-calm".to_owned(),
         ));
     }
-    let mut engines = Vec::new();
-    for endpoint in &arguments.engines {
-        let mut engine = Engine::connect(endpoint).await?;
-        engine.ensure_image(&arguments.image).await?;
-        engines.push(engine);
+    let engines = Engine::connect_all(&arguments.engines, &arguments.image).await?;
+    // The lists of one daemon have the pods of all of its contestants.
+    for (index, engine) in engines.iter().enumerate() {
+        if let Some(other) = engines.iter().take(index).find(|other| other.socket() == engine.socket()) {
+            return Err(Failure(format!("{} and {} are the same engine", other.name, engine.name)));
+        }
     }
     let shape = Shape::new(&arguments.image, arguments.host_network).with_kubelet_labels();
     let load = turns::Load {

@@ -8,7 +8,10 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod bucket;
 mod burst;
+mod call;
+mod chaos;
 mod cni;
 mod compare;
 mod engine;
@@ -16,13 +19,17 @@ mod lists;
 mod machine;
 mod netns;
 mod network;
+mod note;
 mod number;
 mod oci;
 mod output;
 mod plot;
 mod pods;
+mod preset;
 mod probes;
 mod process;
+mod published;
+mod pull;
 mod report;
 mod restart;
 mod results;
@@ -47,12 +54,18 @@ struct Arguments {
 enum Scenario {
     /// Life cycle of pods: RunPodSandbox, CreateContainer, StartContainer, ExecSync, Stop, Remove.
     Pods(pods::Arguments),
+    /// Threads that each run, stop and delete pods, as bucketbench does.
+    Bucket(bucket::Arguments),
     /// Many pods that are started and removed one after the other and at once, while the engine is polled as by a kubelet.
     Burst(burst::Arguments),
+    /// Kills of an engine's parts while pods start: what is lost, what is left, and how long until all is well.
+    Chaos(chaos::Arguments),
     /// List and stats requests on a full node.
     Lists(lists::Arguments),
     /// Exec probes: a command that is executed periodically in each of many containers.
     Probes(probes::Arguments),
+    /// Pulls of images, until the first output of a container.
+    Pull(pull::Arguments),
     /// Time from the start of a daemon until it is ready, on a node full of pods.
     Restart(restart::Arguments),
     /// OCI runtimes with runc's command line: run, exec, create, start, kill, delete.
@@ -65,6 +78,8 @@ enum Scenario {
     Cni(cni::Arguments),
     /// Throughput and latency between containers, for the network drivers of Pinion and Docker.
     Network(network::Arguments),
+    /// Runs a scenario with the setting of a published comparison.
+    Preset(preset::Arguments),
     /// Reports on results that scenarios wrote with --results.
     Report(report::Arguments),
     /// Compares two runs of a scenario.
@@ -105,9 +120,12 @@ fn main() -> ExitCode {
 fn execute(scenario: Scenario) -> Result<(), engine::Failure> {
     match scenario {
         Scenario::Pods(arguments) => block_on(pods::run(arguments)),
+        Scenario::Bucket(arguments) => block_on(bucket::run(arguments)),
         Scenario::Burst(arguments) => block_on(burst::run(arguments)),
+        Scenario::Chaos(arguments) => block_on(chaos::run(arguments)),
         Scenario::Lists(arguments) => block_on(lists::run(arguments)),
         Scenario::Probes(arguments) => block_on(probes::run(arguments)),
+        Scenario::Pull(arguments) => block_on(pull::run(arguments)),
         Scenario::Restart(arguments) => block_on(restart::run(arguments)),
         Scenario::Runtimes(arguments) => block_on(runtimes::run(arguments)),
         Scenario::Netns(arguments) => netns::run(&arguments),
@@ -120,6 +138,10 @@ fn execute(scenario: Scenario) -> Result<(), engine::Failure> {
         Scenario::NetnsClient(arguments) => netns::run_client(&arguments),
         Scenario::Oci(arguments) => block_on(oci::run(arguments)),
         Scenario::OciRunner(arguments) => oci::serve(&arguments),
+        Scenario::Preset(arguments) => match arguments.command_line()? {
+            Some(words) => execute(Arguments::parse_from(words).scenario),
+            None => Ok(()),
+        },
         Scenario::Report(arguments) => report::run(&arguments),
         Scenario::Compare(arguments) => compare::run(&arguments),
         Scenario::Resume(arguments) => resume::run(&arguments),

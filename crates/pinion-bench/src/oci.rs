@@ -9,7 +9,10 @@ mod runtime;
 mod syscalls;
 mod turns;
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
 
 pub(crate) use command_line::CommandLines;
 pub(crate) use runner::{RunnerArguments, serve};
@@ -22,7 +25,7 @@ use self::{
     runtime::Runtime,
     turns::Runs,
 };
-use crate::{engine::Failure, output::note, report, run};
+use crate::{engine::Failure, note::note, report, run};
 
 /// Arguments of `pinion-bench oci`.
 #[derive(clap::Args)]
@@ -60,7 +63,10 @@ struct WorkDirectory(PathBuf);
 
 impl WorkDirectory {
     fn create() -> std::io::Result<Self> {
-        let directory = PathBuf::from(format!("/var/tmp/pinion-bench-oci-{}", std::process::id()));
+        // In a PID namespace, another process may have the same id.
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos());
+        let parent = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
+        let directory = parent.join(format!("pinion-bench-oci-{}-{now}", std::process::id()));
         std::fs::create_dir(&directory)?;
         Ok(Self(directory))
     }

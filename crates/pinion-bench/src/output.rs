@@ -11,19 +11,16 @@ use crate::engine::Failure;
 
 /// Prints the tables, and writes the report to a file if one is named.
 pub(crate) fn write(tables: &str, report: &impl Serialize, json: Option<&Path>) -> Result<(), Failure> {
-    let printed = writeln!(io::stdout().lock(), "{}", tables.trim_end());
-    let saved = save(report, json);
-    match printed {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            saved.and(Err(Failure(format!("print the tables: {error}"))))
-        }
-        _ => saved,
-    }
+    let printed = print(tables);
+    save(report, json).and(printed)
 }
 
-/// Reports an event on standard error. A terminal that is gone must not end a run.
-pub(crate) fn note(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+/// Prints a text. A reader that has seen enough of it is not an error.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    match writeln!(io::stdout().lock(), "{}", text.trim_end()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure(format!("print the output: {error}"))),
+        _ => Ok(()),
+    }
 }
 
 /// Writes the report to a file if one is named.

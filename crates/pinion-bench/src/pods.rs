@@ -3,14 +3,17 @@
 mod density;
 mod leftovers;
 mod lifecycle;
+mod set;
 mod shape;
 mod turns;
 
 pub(crate) use density::measure as measure_density;
 pub(crate) use leftovers::remove_leftovers;
 pub(crate) use lifecycle::{
-    Life, RunningPod, STEPS, begin, container as container_config, end, pod as pod_config, remove_pod, start_pod,
+    Life, RunningPod, STEPS, begin, container as container_config, end, force_remove, pod as pod_config, remove_pod,
+    start_pod,
 };
+pub(crate) use set::PodSet;
 pub(crate) use shape::Shape;
 pub(crate) use turns::contestant;
 
@@ -59,12 +62,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     if arguments.in_flight.iter().all(|pods| *pods == 0) && arguments.density == 0 {
         return Err(Failure("--in-flight 0 and --density 0: nothing to measure".to_owned()));
     }
-    let mut engines = Vec::new();
-    for endpoint in &arguments.engines {
-        let mut engine = Engine::connect(endpoint).await?;
-        engine.ensure_image(&arguments.image).await?;
-        engines.push(engine);
-    }
+    let engines = Engine::connect_all(&arguments.engines, &arguments.image).await?;
     let shape = Shape::new(&arguments.image, arguments.host_network);
     let mut pods = Pods::new(engines, shape.clone(), &arguments);
     let results = run::drive(&mut pods, &arguments.options).await;

@@ -54,12 +54,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     if arguments.containers == 0 || arguments.period == 0 || arguments.seconds == 0 || arguments.rounds == 0 {
         return Err(Failure("--containers, --period, --rounds and --seconds must be at least 1".to_owned()));
     }
-    let mut engines = Vec::new();
-    for endpoint in &arguments.engines {
-        let mut engine = Engine::connect(endpoint).await?;
-        engine.ensure_image(&arguments.image).await?;
-        engines.push(engine);
-    }
+    let engines = Engine::connect_all(&arguments.engines, &arguments.image).await?;
     let shape = Shape::new(&arguments.image, arguments.host_network);
     let plan = Plan {
         command: arguments.command.clone(),

@@ -1,11 +1,11 @@
 //! Reports of results: an answer in a sentence, tables, and plots; as text, as JSON, and for browsers.
 
 mod answer;
-
 mod html;
 mod json;
 mod markdown;
 mod plots;
+mod publications;
 mod quote;
 mod rows;
 
@@ -76,7 +76,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Prints the tables of a run, and writes the reports that are requested.
 pub(crate) fn finish(results: Results, options: &Options) -> Result<(), Failure> {
-    write(&[Section::new(results)], options.html.as_ref(), options.json.as_ref())
+    let failure = results.failure.clone();
+    write(&[Section::new(results)], options.html.as_ref(), options.json.as_ref())?;
+    failure.map_or(Ok(()), |cause| Err(Failure(cause)))
 }
 
 /// Prints the tables first: what was measured must not be lost because of the path of a file.

@@ -31,6 +31,9 @@ pub(crate) struct Head {
     pub(crate) command: Vec<String>,
     /// Its working directory.
     pub(crate) directory: String,
+    /// Command that repeats the run, if that is another one.
+    #[serde(default)]
+    pub(crate) repeat: Option<String>,
     /// The machine on which it ran.
     pub(crate) machine: Machine,
     /// The work, and the contestants that did it.

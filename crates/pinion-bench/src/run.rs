@@ -13,7 +13,7 @@ use std::{
 use crate::{
     engine::Failure,
     machine::Machine,
-    output::note,
+    note::note,
     results::{Description, FORMAT, Head, Recorder, Results, Turn, TurnLog},
 };
 use interrupt::Interrupt;
@@ -50,6 +50,15 @@ pub(crate) struct Options {
     /// Write the medians of all rows to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// What readers must know about a contestant, NAME=TEXT, such as a wrapper of its runtime; may be repeated.
+    #[arg(long = "remark", value_name = "NAME=TEXT")]
+    remarks: Vec<String>,
+    /// Title of the results in reports, which usually is that of the scenario.
+    #[arg(long)]
+    title: Option<String>,
+    /// The command that repeats this run, in reports, where it is not that of the run itself (used internally by `make bench`).
+    #[arg(long, hide = true)]
+    repeat: Option<String>,
     /// Continue the run that was recorded in --results (used internally by `resume`).
     #[arg(long, hide = true, requires = "results")]
     resume: bool,
@@ -57,7 +66,15 @@ pub(crate) struct Options {
 
 /// Runs all rounds, or those that are missing in a run that is resumed. An interrupt ends the run after the current turn.
 pub(crate) async fn drive(scenario: &mut impl Scenario, options: &Options) -> Result<Results, Failure> {
-    let description = scenario.description();
+    let mut description = scenario.description();
+    if let Some(title) = &options.title {
+        description.title.clone_from(title);
+    }
+    for (name, remark) in options.remarks.iter().filter_map(|remark| remark.split_once('=')) {
+        for contestant in description.contestants.iter_mut().filter(|contestant| contestant.name == name) {
+            contestant.configuration = format!("{}; {remark}", contestant.configuration);
+        }
+    }
     let names: BTreeSet<&str> = description.contestants.iter().map(|contestant| contestant.name.as_str()).collect();
     if names.len() != description.contestants.len() {
         return Err(Failure("two contestants have the same name".to_owned()));
@@ -91,7 +108,8 @@ pub(crate) async fn drive(scenario: &mut impl Scenario, options: &Options) -> Re
     progress.end();
     if let Err(failure) = recorded {
         // What was measured is reported all the same.
-        note(&format!("pinion-bench: {failure}; make room, and continue it with `pinion-bench resume`"));
+        let cause = format!("{failure}; make room, and continue it with `pinion-bench resume`");
+        return Ok(Results { failure: Some(cause), ..recorder.into_results() });
     }
     Ok(recorder.into_results())
 }
@@ -132,6 +150,7 @@ fn recorder(description: Description, options: &Options) -> Result<Recorder, Fai
         started,
         command: command.filter(|word| word != "--resume").collect(),
         directory: directory.to_string_lossy().into_owned(),
+        repeat: options.repeat.clone(),
         machine: Machine::here(),
         scenario: description,
     };

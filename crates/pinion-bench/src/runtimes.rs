@@ -50,16 +50,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         return Err(Failure("--rounds and --runs must be at least 1".to_owned()));
     }
     let shape = Shape::new(&arguments.image, false);
-    let mut engines = Vec::new();
-    for endpoint in &arguments.engines {
-        let mut engine = Engine::connect(endpoint).await?;
-        engine.ensure_image(&arguments.image).await?;
-        if let Some(image) = &endpoint.image {
-            engine.ensure_image(image).await?;
-        }
-        engines.push(engine);
-    }
-    let contestants = Contestants::prepare(&engines, &shape, &arguments.runtimes).await?;
+    let engines = Engine::connect_all(&arguments.engines, &arguments.image).await?;
+    let contestants = Contestants::prepare(&engines, &shape, &arguments.runtimes)?;
     let mut runtimes = Runtimes {
         contestants,
         engines,

@@ -14,10 +14,10 @@ TAGS = "seccomp,exclude_graphdriver_btrfs,btrfs_noversion,containers_image_openp
 CONFIG = """
 [crio]
 root = "{work}/root"
-runroot = "/run/crio-own/storage"
+runroot = "/run/{name}-own/storage"
 storage_driver = "overlay"
 log_dir = "{work}/log"
-version_file = "/run/crio-own/version"
+version_file = "/run/{name}-own/version"
 version_file_persist = ""
 clean_shutdown_file = "{work}/clean.shutdown"
 [crio.api]
@@ -41,9 +41,9 @@ conmon_cgroup = "pod"
 pids_limit = 32768
 default_runtime = "{default_runtime}"
 pinns_path = "{pinns}"
-namespaces_dir = "/run/crio-own/ns"
-container_exits_dir = "/run/crio-own/exits"
-container_attach_socket_dir = "/run/crio-own/attach"
+namespaces_dir = "/run/{name}-own/ns"
+container_exits_dir = "/run/{name}-own/exits"
+container_attach_socket_dir = "/run/{name}-own/attach"
 drop_infra_ctr = {pauseless}
 hooks_dir = []
 apparmor_profile = "unconfined"
@@ -56,7 +56,7 @@ RUNTIME_TABLE = """
 [crio.runtime.runtimes.{name}]
 runtime_path = "{path}"
 runtime_type = "oci"
-runtime_root = "/run/crio-own/states-{name}"
+runtime_root = "/run/{engine}-own/states-{name}"
 monitor_path = "/usr/bin/conmon"
 monitor_cgroup = "pod"
 allowed_annotations = ["io.kubernetes.cri-o.userns-mode"]
@@ -91,8 +91,8 @@ class Crio(Engine):
 
     def configure(self, registry):
         self.socket = f"{self.work}/engine.sock"
-        plugins = [{"type": "bridge", "bridge": "crio-own0", "isGateway": True, "ipMasq": False,
-                    "ipam": {"type": "host-local", "dataDir": "/run/crio-own/leases", "ranges": [[{"subnet": self.pod_network}]]}},
+        plugins = [{"type": "bridge", "bridge": f"{self.name}-own0", "isGateway": True, "ipMasq": False,
+                    "ipam": {"type": "host-local", "dataDir": f"/run/{self.name}-own/leases", "ranges": [[{"subnet": self.pod_network}]]}},
                    {"type": "portmap", "capabilities": {"portMappings": True}}]
         (self.work / "cni").mkdir()
         (self.work / "cni/10-own.conflist").write_text(json.dumps({"cniVersion": "1.0.0", "name": "own", "plugins": plugins}))
@@ -106,9 +106,9 @@ class Crio(Engine):
 
     def write_config(self):
         """Writes the configuration file. It is read when the daemon starts."""
-        tables = "".join(RUNTIME_TABLE.format(name=name, path=path) for name, path in self.runtimes.items())
+        tables = "".join(RUNTIME_TABLE.format(engine=self.name, name=name, path=path) for name, path in self.runtimes.items())
         self.config.write_text(CONFIG.format(
-            work=self.work, socket=self.socket, pinns=self.programs / "pinns", pauseless=str(self.pauseless).lower(),
+            name=self.name, work=self.work, socket=self.socket, pinns=self.programs / "pinns", pauseless=str(self.pauseless).lower(),
             default_runtime=next(iter(self.runtimes))) + tables)
 
     def environment(self):

@@ -6,7 +6,7 @@ use std::{
 use futures_util::future::join_all;
 use tonic::{Code, transport::Channel};
 
-use super::{call::List, pod_set::PodSet};
+use super::{call::List, disturbed_set::DisturbedSet};
 use crate::{
     engine::{Engine, Failure},
     pods::{self, Shape},
@@ -17,6 +17,9 @@ use crate::{
 
 /// Requests before the measurement of a turn, because the first ones to an engine that samples return nothing.
 const WARMUP: usize = 3;
+/// How long a list is requested in a turn, and before it: an engine that takes seconds must not take hours.
+const BUDGET: Duration = Duration::from_secs(4);
+const WARMUP_BUDGET: Duration = Duration::from_secs(1);
 /// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -53,19 +56,23 @@ pub(super) struct Lists {
     shape: Shape,
     load: Load,
     phases: Vec<Phase>,
-    sets: Vec<PodSet>,
+    sets: Vec<DisturbedSet>,
 }
 
 impl Lists {
     pub(super) fn new(engines: Vec<Engine>, shape: Shape, load: Load, phases: Vec<Phase>) -> Self {
-        let sets = (0..engines.len()).map(|engine| PodSet::new(&shape, engine)).collect();
+        let sets = (0..engines.len()).map(|engine| DisturbedSet::new(&shape, engine)).collect();
         Self { engines, shape, load, phases, sets }
     }
 
     /// Measures a list.
     async fn measure(&self, engine: &Engine, list: List, phase: Phase, channels: &[Channel], log: &mut TurnLog) {
         let (parameter, name) = (Some(phase.pods as f64), name(list, phase.is_disturbed));
+        let begin = Instant::now();
         for _ in 0..WARMUP {
+            if begin.elapsed() > WARMUP_BUDGET {
+                break;
+            }
             match request(list, &engine.channel).await {
                 Ok(_) => {}
                 // A request that an engine does not have does not count as a failure: the row has no value of it.
@@ -88,7 +95,8 @@ impl Lists {
         if phase.is_disturbed {
             return;
         }
-        if let Some(used) = used {
+        // Responses that failed are less work.
+        if let Some(used) = used.filter(|_| responses.iter().all(Result::is_ok)) {
             log.add_ms(&cpu_name(list), parameter, used / responses.len().max(1) as u32);
         }
         if let Some(Ok((_, bytes))) = responses.last() {
@@ -99,7 +107,11 @@ impl Lists {
     /// Sends the requests of one client. Returns the time and the length of each response.
     async fn client(&self, list: List, channel: &Channel) -> Vec<Result<(Duration, usize), String>> {
         let mut responses = Vec::with_capacity(self.load.requests);
+        let begin = Instant::now();
         for _ in 0..self.load.requests {
+            if begin.elapsed() > BUDGET {
+                break;
+            }
             let start = Instant::now();
             let response = request(list, channel).await;
             responses.push(response.map(|bytes| (start.elapsed(), bytes)).map_err(|(_, cause)| cause));
@@ -169,7 +181,7 @@ impl Scenario for Lists {
         let Some(phase) = self.phases.get(round / self.load.rounds).copied() else { return };
         // Otherwise an engine would create pods while another one is measured.
         for (engine, set) in self.engines.iter().zip(&mut self.sets) {
-            let grown = set.grow(engine, &self.shape, (phase.pods, self.load.in_flight)).await;
+            let grown = set.grow(engine, (phase.pods, self.load.in_flight)).await;
             let disturbed = grown.and_then(|()| if phase.is_disturbed { set.disturb() } else { Ok(()) });
             if let Err(failure) = disturbed
                 && engine.name == self.engines[contestant].name

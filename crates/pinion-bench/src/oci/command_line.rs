@@ -1,14 +1,14 @@
 //! Runtimes at the command line, as another scenario compares them with engines.
 
-use std::io;
+use std::{io, time::Duration};
 
 use super::{
     Contestant, WorkDirectory,
     bundle::Bundle,
     memory, prepare,
-    runner::Sample,
     runtime::{Runtime, RuntimeArgument},
 };
+use crate::note::note;
 
 /// Runtimes with a bundle and a runner each.
 pub(crate) struct CommandLines {
@@ -18,17 +18,34 @@ pub(crate) struct CommandLines {
 }
 
 impl CommandLines {
-    /// Prepares and tests the runtimes.
-    ///
-    /// # Errors
-    /// A runtime cannot run the bundle.
+    /// Prepares and tests the runtimes. Those that cannot run the bundle are left out.
     pub(crate) fn prepare(runtimes: &[RuntimeArgument]) -> io::Result<Self> {
         let directory = WorkDirectory::create()?;
         let base = Bundle::create(directory.0.join("bundle"))?;
         let states = directory.0.join("states");
-        let prepare = |named| prepare(Runtime::new(named, &states), &base, &directory.0);
-        let contestants = runtimes.iter().map(prepare).collect::<io::Result<_>>()?;
+        let mut contestants = Vec::new();
+        for named in runtimes {
+            match prepare(Runtime::new(named, &states), &base, &directory.0) {
+                Ok(contestant) => contestants.push(contestant),
+                Err(error) => note(&format!("pinion-bench: left out: {error}")),
+            }
+        }
         Ok(Self { directory, base, contestants })
+    }
+
+    /// Returns the number of runtimes.
+    pub(crate) fn len(&self) -> usize {
+        self.contestants.len()
+    }
+
+    /// Begins a turn: a runtime that hung in an earlier one is tried again.
+    pub(crate) fn begin_turn(&mut self, index: usize) {
+        self.contestants[index].is_stuck = false;
+    }
+
+    /// Returns whether a command did not end in time in this turn. Each further one would take as long.
+    pub(crate) fn is_stuck(&self, index: usize) -> bool {
+        self.contestants[index].is_stuck
     }
 
     /// Returns name and version of a runtime.
@@ -37,16 +54,18 @@ impl CommandLines {
         (&runtime.name, &runtime.version)
     }
 
-    /// Runs `true` in a new container. An error of the runtime is in the sample and in [`Self::last_error`].
-    pub(crate) fn run_true(&mut self, index: usize, id: &str) -> io::Result<Sample> {
+    /// Runs `true` in a new container. Returns the time.
+    ///
+    /// # Errors
+    /// Why it failed; what it left is removed.
+    pub(crate) fn run_true(&mut self, index: usize, id: &str) -> Result<Duration, String> {
         let contestant = &mut self.contestants[index];
         let words = contestant.runtime.run(&contestant.bundle(&self.directory.0), &contestant.group, id);
-        contestant.runner.run(words, 0)
-    }
-
-    /// Returns the last line that a runtime wrote to standard error.
-    pub(crate) fn last_error(&self, index: usize) -> String {
-        self.contestants[index].runner.last_error()
+        let sample = contestant.sample(words, 0);
+        if sample.is_err() {
+            contestant.discard(id);
+        }
+        sample.map(|sample| Duration::from_secs_f64(sample.wall_us / 1e6))
     }
 
     /// Returns the lowest memory limit in KiB at which `true` runs.

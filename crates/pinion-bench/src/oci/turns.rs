@@ -235,7 +235,7 @@ impl Contestant {
     }
 
     /// Deletes what a container left, if anything.
-    fn discard(&mut self, id: &str) {
+    pub(super) fn discard(&mut self, id: &str) {
         if self.runtime.is_oci() {
             let _ = self.must(&["delete", "--force", id]);
         }

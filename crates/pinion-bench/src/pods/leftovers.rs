@@ -1,22 +1,51 @@
+use std::time::Duration;
+
 use cri_proto::v1::ListPodSandboxRequest;
+use futures_util::{StreamExt, future::join_all, stream};
 
 use super::{Shape, lifecycle::force_remove};
-use crate::{engine::Engine, output::note};
+use crate::{engine::Engine, note::note};
 
-/// Removes the pods of a run that are left in an engine: those whose removal failed, and those of which the engine did not return an id.
+/// Timeout of the list of pods, and of the removal of all those of an engine.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(500);
+/// Pods that are removed at a time.
+const IN_FLIGHT: usize = 8;
+
+/// Removes the pods of a run that are left in engines: those whose removal failed, and those of which an engine did not return an id.
 pub(crate) async fn remove_leftovers(engines: &[Engine], shape: &Shape) {
-    for engine in engines {
-        let mut runtime = engine.runtime.clone();
-        let Ok(list) = runtime.list_pod_sandbox(ListPodSandboxRequest::default()).await else { continue };
-        let prefix = shape.uid_prefix();
-        let is_own = |uid: &str| uid.starts_with(&prefix);
-        for pod in list.into_inner().items {
-            if pod.metadata.as_ref().is_some_and(|metadata| is_own(&metadata.uid)) {
-                note(&format!("pinion-bench: {}: remove pod {}, which was left over", engine.name, pod.id));
-                if !force_remove(engine, &pod.id).await {
-                    break; // It does not respond.
-                }
+    let removals = engines.iter().map(|engine| async move {
+        if tokio::time::timeout(TIMEOUT, remove(engine, shape)).await.is_err() {
+            note(&format!("pinion-bench: {}: pods are left over", engine.name));
+        }
+    });
+    join_all(removals).await;
+}
+
+async fn remove(engine: &Engine, shape: &Shape) {
+    // A request that was given up may have created a pod after the first list.
+    for _ in 0..2 {
+        let pods = leftovers(engine, shape).await;
+        let mut removed = stream::iter(&pods).map(|pod| force_remove(engine, pod)).buffer_unordered(IN_FLIGHT);
+        while let Some(responds) = removed.next().await {
+            if !responds {
+                note(&format!("pinion-bench: {}: it does not respond; pods may be left over", engine.name));
+                return;
             }
         }
     }
+}
+
+/// Returns the ids of the pods of this run.
+async fn leftovers(engine: &Engine, shape: &Shape) -> Vec<String> {
+    let mut runtime = engine.runtime.clone();
+    let list = tokio::time::timeout(LIST_TIMEOUT, runtime.list_pod_sandbox(ListPodSandboxRequest::default())).await;
+    let Ok(Ok(list)) = list else {
+        note(&format!("pinion-bench: {}: pods cannot be listed; some may be left over", engine.name));
+        return Vec::new();
+    };
+    let prefix = shape.uid_prefix();
+    let is_own = |uid: &str| uid.starts_with(&prefix);
+    let pods = list.into_inner().items.into_iter();
+    pods.filter(|pod| pod.metadata.as_ref().is_some_and(|metadata| is_own(&metadata.uid))).map(|pod| pod.id).collect()
 }

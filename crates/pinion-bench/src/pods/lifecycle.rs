@@ -45,6 +45,11 @@ pub(crate) struct RunningPod {
 }
 
 impl RunningPod {
+    /// Returns its id.
+    pub(crate) fn id(&self) -> &str {
+        &self.pod
+    }
+
     /// Returns the id of its container.
     pub(crate) fn container(&self) -> &str {
         &self.container
@@ -65,6 +70,11 @@ impl Life {
     /// Returns whether the engine did not respond. Further pods would take as long each.
     pub(crate) fn has_timed_out(&self) -> bool {
         self.has_timed_out
+    }
+
+    /// Returns the time of all its steps.
+    pub(crate) fn time(&self) -> Duration {
+        self.times.iter().sum()
     }
 
     /// Returns why it ended early, as a value.
@@ -123,10 +133,15 @@ impl<'a> Clock<'a> {
     }
 }
 
+/// Returns the name of a pod that no other contestant has: one that is the same engine would return its pod.
+fn unique(engine: &Engine, name: &str) -> String {
+    format!("{}-{name}", engine.number)
+}
+
 /// Runs a pod with one container through its whole life cycle. Removes it after a failure, too.
 pub(crate) async fn run(engine: &Engine, shape: &Shape, name: &str) -> Life {
     let mut clock = Clock::new(engine, 0);
-    let failure = whole(&mut clock, shape, name).await.err();
+    let failure = whole(&mut clock, shape, &unique(engine, name)).await.err();
     if let (Some(_), Some(pod)) = (&failure, &clock.pod) {
         force_remove(engine, pod).await;
     }
@@ -136,7 +151,7 @@ pub(crate) async fn run(engine: &Engine, shape: &Shape, name: &str) -> Life {
 /// Starts a pod with one running container, and returns it with its life so far. Removes it after a failure.
 pub(crate) async fn begin(engine: &Engine, shape: &Shape, name: &str) -> (Life, Option<RunningPod>) {
     let mut clock = Clock::new(engine, 0);
-    let started = start(&mut clock, shape, name).await;
+    let started = start(&mut clock, shape, &unique(engine, name)).await;
     if let (Err(_), Some(pod)) = (&started, &clock.pod) {
         force_remove(engine, pod).await;
     }
@@ -171,7 +186,7 @@ async fn whole(clock: &mut Clock<'_>, shape: &Shape, name: &str) -> Result<(), F
 }
 
 /// Removes a pod whose life ended early, as a kubelet would: by repeated requests. Returns whether the engine responds.
-pub(super) async fn force_remove(engine: &Engine, pod: &str) -> bool {
+pub(crate) async fn force_remove(engine: &Engine, pod: &str) -> bool {
     for attempt in 0..REMOVAL_ATTEMPTS {
         if attempt > 0 {
             tokio::time::sleep(REMOVAL_PERIOD).await;
@@ -192,7 +207,7 @@ pub(super) async fn force_remove(engine: &Engine, pod: &str) -> bool {
 
 /// Starts a pod with one running container.
 pub(crate) async fn start_pod(engine: &Engine, shape: &Shape, name: &str) -> Result<RunningPod, Failure> {
-    start(&mut Clock::new(engine, 0), shape, name).await
+    start(&mut Clock::new(engine, 0), shape, &unique(engine, name)).await
 }
 
 /// Stops and removes a pod.

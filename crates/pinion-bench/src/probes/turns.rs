@@ -1,11 +1,9 @@
 use std::collections::BTreeMap;
 
-use futures_util::{StreamExt, stream};
-
 use super::load::{self, Plan};
 use crate::{
     engine::{Engine, Failure},
-    pods::{self, RunningPod, Shape},
+    pods::{self, PodSet, Shape},
     results::{Better, Description, Metric, TurnLog},
     run::Scenario,
 };
@@ -28,29 +26,19 @@ pub(super) struct Probes {
     containers: usize,
     rounds: usize,
     /// The pods of each engine.
-    pods: Vec<Vec<RunningPod>>,
+    pods: Vec<PodSet>,
 }
 
 impl Probes {
     pub(super) fn new(engines: Vec<Engine>, shape: Shape, plan: Plan, (containers, rounds): (usize, usize)) -> Self {
-        let pods = engines.iter().map(|_| Vec::new()).collect();
+        let pods = engines.iter().map(|_| PodSet::new("probe")).collect();
         Self { engines, shape, plan, containers, rounds, pods }
     }
 
     /// Creates the pods of an engine that are missing.
     async fn create(&mut self, contestant: usize) -> Result<(), Failure> {
-        let (engine, shape, pods) = (&self.engines[contestant], &self.shape, &mut self.pods[contestant]);
-        // Two contestants may be the same engine under different names.
-        let begin =
-            |number: usize| async move { pods::begin(engine, shape, &format!("probe-{contestant}-{number}")).await };
-        let mut begun = stream::iter((pods.len()..self.containers).map(begin)).buffer_unordered(IN_FLIGHT);
-        while let Some((mut life, pod)) = begun.next().await {
-            pods.extend(pod);
-            if let Some(failure) = life.take_failure() {
-                return Err(failure);
-            }
-        }
-        Ok(())
+        let (engine, shape) = (&self.engines[contestant], &self.shape);
+        self.pods[contestant].grow(engine, (self.containers, IN_FLIGHT), |_| shape.clone()).await
     }
 }
 
@@ -95,7 +83,7 @@ impl Scenario for Probes {
         if let Err(failure) = self.create(contestant).await {
             return log.fail(PROBE, None, &failure.0);
         }
-        let containers: Vec<&str> = self.pods[contestant].iter().map(RunningPod::container).collect();
+        let containers = self.pods[contestant].containers();
         let load = load::run(&self.engines[contestant], &self.plan, &containers).await;
         for time in &load.times {
             log.add_ms(PROBE, None, *time);
@@ -103,24 +91,23 @@ impl Scenario for Probes {
         for error in &load.errors {
             log.fail(PROBE, None, error);
         }
-        let probes = load.times.len() + load.errors.len();
+        // Probes that failed are less work.
+        let probes = load.times.len();
         let due = self.plan.length.as_secs_f64() / self.plan.period.as_secs_f64() * containers.len() as f64;
         let each = |value: f64| value / probes.max(1) as f64;
         log.add(COMPLETED, None, (100.0 * probes as f64 / due).min(100.0));
+        log.add(ZOMBIES, None, load.zombies as f64);
+        if !load.errors.is_empty() {
+            return;
+        }
         log.add(NODE, None, load.node_ms as f64 / load.wall.as_secs_f64() / 10.0);
         log.add(NODE_EACH, None, each(load.node_ms as f64));
         log.add(FORKS, None, each(load.forks as f64));
-        log.add(ZOMBIES, None, load.zombies as f64);
     }
 
     async fn clean_up(&mut self) {
         for (engine, pods) in self.engines.iter().zip(&mut self.pods) {
-            let mut ended = stream::iter(pods.drain(..).map(|pod| pods::end(engine, pod))).buffer_unordered(IN_FLIGHT);
-            while let Some(life) = ended.next().await {
-                if life.has_timed_out() {
-                    break;
-                }
-            }
+            pods.remove(engine, IN_FLIGHT).await;
         }
         pods::remove_leftovers(&self.engines, &self.shape).await;
     }

@@ -5,7 +5,7 @@ mod values;
 
 use std::fmt::Write;
 
-use super::{Section, answer::Answer, plots, quote};
+use super::{Section, answer::Answer, plots, publications, quote};
 use crate::plot::{escape, svg};
 
 const STYLE: &str = include_str!("style.css");
@@ -72,9 +72,34 @@ fn write_section(text: &mut String, section: &Section, number: usize) {
             bars::write(text, section, row);
         }
     }
+    write_publications(text, section);
     list(text, "plain dim", answer.notes.iter());
     values::write(text, section);
     write_setting(text, section);
+}
+
+/// Writes what others have published about the same work.
+fn write_publications(text: &mut String, section: &Section) {
+    for comparison in publications::of(section) {
+        let publication = comparison.publication;
+        let (source, url) = (escape(publication.source), escape(publication.url));
+        let _ = writeln!(text, "<h3>Published: {source}</h3>\n<p><a href=\"{url}\">{url}</a></p>");
+        let _ = writeln!(text, "<p>{}. {}</p>", escape(publication.setting), escape(publication.remark));
+        if comparison.lines.is_empty() {
+            continue;
+        }
+        let columns = if comparison.has_values() { 3 } else { 2 };
+        let names = ["", "published", "this run"];
+        let header: Vec<String> = names.iter().take(columns).map(|name| format!("<th>{name}</th>")).collect();
+        let _ = writeln!(text, "<table class=\"values\"><thead><tr>{}</tr></thead><tbody>", header.concat());
+        for line in &comparison.lines {
+            let cells = names.iter().zip([line.published.name, line.published.value, &line.value]).take(columns);
+            let cells: Vec<String> =
+                cells.map(|(name, cell)| format!("<td data-name=\"{name}\">{}</td>", escape(cell))).collect();
+            let _ = writeln!(text, "<tr>{}</tr>", cells.concat());
+        }
+        text.push_str("</tbody></table>\n");
+    }
 }
 
 /// Writes what is needed to repeat the run.

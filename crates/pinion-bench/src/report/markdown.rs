@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{Cell, Row, Section, answer::Answer, quote};
+use super::{Cell, Row, Section, answer::Answer, publications, quote};
 use crate::{
     number::short,
     results::printable_lines,
@@ -38,6 +38,7 @@ fn section(section: &Section) -> String {
             table(section, rows)
         );
     }
+    publications(&mut text, section);
     list(&mut text, "", answer.notes.iter());
     let _ = writeln!(text, "{}; pinion-bench {}\n", head.machine.line(), head.tool);
     let contestants = scenario.contestants.iter();
@@ -47,6 +48,23 @@ fn section(section: &Section) -> String {
     let settings: Vec<String> = scenario.settings.iter().map(|(name, value)| format!("{name}: {value}")).collect();
     let _ = writeln!(text, "{} rounds; {}\n\n    {}", scenario.rounds, settings.join("; "), quote::command(head));
     text
+}
+
+fn publications(text: &mut String, section: &Section) {
+    for comparison in publications::of(section) {
+        let publication = comparison.publication;
+        let _ = writeln!(text, "Published: {}, <{}>. {}.", publication.source, publication.url, publication.setting);
+        let _ = writeln!(text, "{}\n", publication.remark);
+        let columns = if comparison.has_values() { 3 } else { 2 };
+        let mut table = Table::new();
+        table.load_style(presets::ASCII_MARKDOWN).set_header(["", "published", "this run"].into_iter().take(columns));
+        for line in &comparison.lines {
+            table.add_row([line.published.name, line.published.value, &line.value].into_iter().take(columns));
+        }
+        if !comparison.lines.is_empty() {
+            let _ = writeln!(text, "{table}\n");
+        }
+    }
 }
 
 fn list<'a>(text: &mut String, title: &str, items: impl Iterator<Item = &'a String>) {

@@ -1,7 +1,10 @@
 use crate::results::Head;
 
-/// Returns the command of a run for a shell, in its directory.
+/// Returns the command that repeats a run: that of the run, in its directory, or another one if that was recorded.
 pub(crate) fn command(head: &Head) -> String {
+    if let Some(repeat) = &head.repeat {
+        return repeat.clone();
+    }
     let words: Vec<String> = head.command.iter().map(|word| quote(word)).collect();
     format!("cd {} && {}", quote(&head.directory), words.join(" "))
 }

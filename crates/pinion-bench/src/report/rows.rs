@@ -3,6 +3,9 @@ use crate::{
     statistics::{Comparison, Estimate, Noise, Scale, median},
 };
 
+/// Most values of a parameter that are reported: a file may have any.
+const PARAMETERS_MAX: usize = 100;
+
 /// The values of a metric for one value of the scenario's parameter, of all contestants.
 pub(crate) struct Row {
     pub(crate) metric: Metric,
@@ -78,7 +81,7 @@ pub(crate) fn rows(results: &Results) -> Vec<Row> {
     for turn in &results.turns {
         let of_failures = turn.log.failures.iter().map(|failure| failure.parameter);
         for parameter in turn.log.measurements.iter().map(|measurement| measurement.parameter).chain(of_failures) {
-            if !parameters.contains(&parameter) {
+            if parameters.len() < PARAMETERS_MAX && !parameters.contains(&parameter) {
                 parameters.push(parameter);
             }
         }

@@ -1,4 +1,5 @@
 use std::{
+    collections::HashSet,
     fs::{self, File},
     io::{self, ErrorKind, Write},
     path::{Path, PathBuf},
@@ -32,9 +33,15 @@ pub(crate) struct Results {
     pub(crate) head: Head,
     /// The turns, in the order in which they ended.
     pub(crate) turns: Vec<Turn>,
+    /// Why the run ended early, if it failed.
+    pub(crate) failure: Option<String>,
 }
 
 impl Results {
+    fn new(head: Head) -> Self {
+        Self { head, turns: Vec::new(), failure: None }
+    }
+
     /// Returns whether a contestant had its turn in a round.
     pub(crate) fn has(&self, contestant: usize, round: usize) -> bool {
         self.turns.iter().any(|turn| turn.contestant == contestant && turn.round == round)
@@ -42,8 +49,8 @@ impl Results {
 
     /// Returns whether every contestant had its turn in every round.
     pub(crate) fn is_complete(&self) -> bool {
-        let scenario = &self.head.scenario;
-        (0..scenario.rounds).all(|round| (0..scenario.contestants.len()).all(|contestant| self.has(contestant, round)))
+        // None is there twice.
+        self.turns.len() == self.head.scenario.rounds * self.head.scenario.contestants.len()
     }
 }
 
@@ -57,7 +64,7 @@ pub(crate) struct Recorder {
 impl Recorder {
     /// Starts to record a run. Fails if the file exists.
     pub(crate) fn create(path: Option<&Path>, head: Head) -> Result<Self, Failure> {
-        let mut recorder = Self { results: Results { head, turns: Vec::new() }, file: None };
+        let mut recorder = Self { results: Results::new(head), file: None };
         if let Some(path) = path {
             let file = File::create_new(path).map_err(|error| match error.kind() {
                 ErrorKind::AlreadyExists => {
@@ -148,6 +155,7 @@ fn parse(path: &Path) -> Result<(Results, u64), Failure> {
     let text = fs::read(path).map_err(|error| failed("read", path, &error))?;
     let complete = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
     let mut results: Option<Results> = None;
+    let mut known = HashSet::new();
     for (number, line) in text[..complete].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).enumerate() {
         let fail = |cause: String| Failure(format!("read {}: line {}: {cause}", path.display(), number + 1));
         let line: Line = serde_json::from_slice(line).map_err(|error| fail(error.to_string()))?;
@@ -156,7 +164,7 @@ fn parse(path: &Path) -> Result<(Results, u64), Failure> {
                 if head.scenario.contestants.is_empty() || !(1..=ROUNDS_MAX).contains(&head.scenario.rounds) {
                     return Err(fail("no contestants, or too many rounds".to_owned()));
                 }
-                results = Some(Results { head: *head, turns: Vec::new() });
+                results = Some(Results::new(*head));
             }
             (Line::Head(head), None) => {
                 return Err(fail(format!("format {} is not supported, only {FORMAT}", head.format)));
@@ -169,7 +177,7 @@ fn parse(path: &Path) -> Result<(Results, u64), Failure> {
                 if !(0.0..SECONDS_MAX).contains(&turn.at_s) {
                     return Err(fail(format!("a turn at {} s", turn.at_s)));
                 }
-                if results.has(turn.contestant, turn.round) {
+                if !known.insert((turn.contestant, turn.round)) {
                     return Err(fail(format!("round {} of contestant {} again", turn.round, turn.contestant)));
                 }
                 results.turns.push(turn);

@@ -3,7 +3,7 @@ use tokio::{
     sync::watch,
 };
 
-use crate::{engine::Failure, output::note};
+use crate::{engine::Failure, note::note};
 
 /// The signals that end a run.
 const SIGNALS: [SignalKind; 3] = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];

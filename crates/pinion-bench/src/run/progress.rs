@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use crate::{output::note, results::Description};
+use crate::{note::note, results::Description};
 
 /// Shortest time between two reports.
 const PERIOD: Duration = Duration::from_secs(1);

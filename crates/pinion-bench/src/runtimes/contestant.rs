@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::engine_run::EnginePod;
 use crate::{
     engine::{Engine, Failure},
+    note::note,
     oci::{CommandLines, RuntimeArgument},
-    output::note,
     pods::{self, Shape},
     results,
 };
@@ -15,39 +15,44 @@ use crate::{
 pub(crate) struct Contestants {
     pub(super) pods: Vec<EnginePod>,
     pub(super) command_lines: CommandLines,
-    runtimes: usize,
     runs: usize,
 }
 
 impl Contestants {
-    /// Runs a pod on each engine, and tests each runtime.
-    pub(crate) async fn prepare(
-        engines: &[Engine],
-        shape: &Shape,
-        runtimes: &[RuntimeArgument],
-    ) -> Result<Self, Failure> {
+    /// Tests each runtime. The pods of the engines are run later.
+    pub(crate) fn prepare(engines: &[Engine], shape: &Shape, runtimes: &[RuntimeArgument]) -> Result<Self, Failure> {
         let command_lines = CommandLines::prepare(runtimes).map_err(|e| Failure(e.to_string()))?;
-        let mut contestants = Self { pods: Vec::new(), command_lines, runtimes: runtimes.len(), runs: 0 };
-        for (number, engine) in engines.iter().enumerate() {
-            match EnginePod::run(engine, shape, number).await {
-                Ok(pod) => contestants.pods.push(pod),
-                Err(failure) => {
-                    contestants.remove().await;
-                    return Err(failure);
-                }
-            }
-        }
-        Ok(contestants)
+        let pods = engines.iter().map(|engine| EnginePod::new(engine, shape)).collect();
+        Ok(Self { pods, command_lines, runs: 0 })
     }
 
     /// Describes all contestants.
     pub(crate) fn describe(&self) -> Vec<results::Contestant> {
         let engines = self.pods.iter().map(|pod| pods::contestant(pod.engine()));
-        let runtimes = (0..self.runtimes).map(|runtime| {
+        let runtimes = (0..self.command_lines.len()).map(|runtime| {
             let (name, version) = self.command_lines.describe(runtime);
             results::Contestant::new(name, version, "command line")
         });
         engines.chain(runtimes).collect()
+    }
+
+    /// Begins a turn of a contestant: runs the pod of an engine, if it is not running.
+    pub(crate) async fn begin_turn(&mut self, index: usize) -> Result<(), String> {
+        match index.checked_sub(self.pods.len()) {
+            Some(runtime) => {
+                self.command_lines.begin_turn(runtime);
+                Ok(())
+            }
+            None => self.pods[index].run().await,
+        }
+    }
+
+    /// Returns whether a contestant did not respond in this turn.
+    pub(crate) fn is_silent(&self, index: usize) -> bool {
+        match index.checked_sub(self.pods.len()) {
+            Some(runtime) => self.command_lines.is_stuck(runtime),
+            None => self.pods[index].is_silent(),
+        }
     }
 
     /// Runs `true` in a new container. Returns the time.
@@ -60,19 +65,14 @@ impl Contestants {
         };
         self.runs += 1;
         let id = format!("bench-{}", self.runs);
-        let sample = tokio::task::block_in_place(|| self.command_lines.run_true(runtime, &id));
-        let sample = sample.map_err(|e| e.to_string())?;
-        match sample.code {
-            0 => Ok(Duration::from_secs_f64(sample.wall_us / 1e6)),
-            code => Err(format!("exit code {code}: {}", self.command_lines.last_error(runtime))),
-        }
+        tokio::task::block_in_place(|| self.command_lines.run_true(runtime, &id))
     }
 
     /// Removes the pods.
     pub(crate) async fn remove(&mut self) {
         for pod in self.pods.drain(..) {
-            if let Err(failure) = pod.remove().await {
-                note(&format!("pinion-bench: {failure}"));
+            if let Err(cause) = pod.remove().await {
+                note(&format!("pinion-bench: {cause}"));
             }
         }
     }

@@ -2,15 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use crate::{
+    call::limited,
+    engine::Engine,
+    pods::{Shape, container_config, pod_config},
+};
 use cri_proto::v1::{
     ContainerState, ContainerStatusRequest, CreateContainerRequest, PodSandboxConfig, RemoveContainerRequest,
     RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest, StopPodSandboxRequest,
-};
-use tonic::{Response, Status};
-
-use crate::{
-    engine::{Engine, Failure},
-    pods::{Shape, container_config, pod_config},
 };
 
 /// Interval at which the state of the container is requested until it has exited.
@@ -23,20 +22,34 @@ pub(crate) struct EnginePod {
     engine: Engine,
     shape: Shape,
     config: PodSandboxConfig,
-    id: String,
+    /// Id of the running pod.
+    id: Option<String>,
     containers: u32,
+    is_silent: bool,
 }
 
 impl EnginePod {
-    /// Runs the pod.
-    pub(crate) async fn run(engine: &Engine, shape: &Shape, number: usize) -> Result<Self, Failure> {
-        let config = pod_config(shape, &format!("runtimes-{number}"));
-        let request =
-            RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: engine.handler().to_owned() };
-        let pod = engine.runtime.clone().run_pod_sandbox(request).await;
-        let pod = pod.map_err(|e| Failure(format!("{}: RunPodSandbox: {}", engine.name, e.message())))?;
-        let id = pod.into_inner().pod_sandbox_id;
-        Ok(Self { engine: engine.clone(), shape: shape.clone(), config, id, containers: 0 })
+    /// Describes the pod.
+    pub(crate) fn new(engine: &Engine, shape: &Shape) -> Self {
+        let config = pod_config(shape, &format!("runtimes-{}", engine.number));
+        Self { engine: engine.clone(), shape: shape.clone(), config, id: None, containers: 0, is_silent: false }
+    }
+
+    /// Runs the pod, unless it is running.
+    pub(crate) async fn run(&mut self) -> Result<(), String> {
+        self.is_silent = false;
+        if self.id.is_none() {
+            let (config, runtime_handler) = (Some(self.config.clone()), self.engine.handler().to_owned());
+            let mut runtime = self.engine.runtime.clone();
+            let run = runtime.run_pod_sandbox(RunPodSandboxRequest { config, runtime_handler });
+            self.id = Some(limited("RunPodSandbox", TIMEOUT, run).await?.pod_sandbox_id);
+        }
+        Ok(())
+    }
+
+    /// Returns whether a container of this turn took too long. Each further one would take as long.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.is_silent
     }
 
     /// Returns the engine.
@@ -49,6 +62,7 @@ impl EnginePod {
     /// # Errors
     /// What the engine reported, or the exit code.
     pub(crate) async fn run_true(&mut self, memory_limit: Option<i64>) -> Result<Duration, String> {
+        let pod = self.id.clone().ok_or("its pod does not run")?;
         self.containers += 1;
         let mut config = container_config(&self.shape, "runtimes");
         if let Some(metadata) = &mut config.metadata {
@@ -64,17 +78,19 @@ impl EnginePod {
         }
         let start = Instant::now();
         let create = CreateContainerRequest {
-            pod_sandbox_id: self.id.clone(),
+            pod_sandbox_id: pod,
             config: Some(config),
             sandbox_config: Some(self.config.clone()),
         };
         let mut runtime = self.engine.runtime.clone();
-        let created = limited("CreateContainer", runtime.create_container(create)).await?;
-        let container_id = created.into_inner().container_id;
+        let created = limited("CreateContainer", TIMEOUT, runtime.create_container(create)).await?;
+        let container_id = created.container_id;
         let exited = self.start_and_wait(&container_id).await;
         let remove =
-            limited("RemoveContainer", runtime.remove_container(RemoveContainerRequest { container_id })).await;
+            limited("RemoveContainer", TIMEOUT, runtime.remove_container(RemoveContainerRequest { container_id }))
+                .await;
         let time = start.elapsed();
+        self.is_silent |= time > TIMEOUT;
         let code = exited?;
         remove?;
         if code == 0 { Ok(time) } else { Err(format!("exit code {code}")) }
@@ -83,12 +99,12 @@ impl EnginePod {
     async fn start_and_wait(&self, id: &str) -> Result<i32, String> {
         let mut runtime = self.engine.runtime.clone();
         let start = StartContainerRequest { container_id: id.to_owned() };
-        limited("StartContainer", runtime.start_container(start)).await?;
+        limited("StartContainer", TIMEOUT, runtime.start_container(start)).await?;
         let deadline = Instant::now() + TIMEOUT;
         loop {
             let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
-            let status = limited("ContainerStatus", runtime.container_status(request)).await?;
-            let status = status.into_inner().status.unwrap_or_default();
+            let status = limited("ContainerStatus", TIMEOUT, runtime.container_status(request)).await?;
+            let status = status.status.unwrap_or_default();
             if status.state() == ContainerState::ContainerExited {
                 return Ok(status.exit_code);
             }
@@ -99,23 +115,14 @@ impl EnginePod {
         }
     }
 
-    /// Stops and removes the pod.
-    pub(crate) async fn remove(self) -> Result<(), Failure> {
+    /// Stops and removes the pod, if it is running.
+    pub(crate) async fn remove(self) -> Result<(), String> {
+        let Some(pod_sandbox_id) = self.id else { return Ok(()) };
         let mut runtime = self.engine.runtime.clone();
-        let failed = |e: Status| Failure(format!("{}: remove the pod: {}", self.engine.name, e.message()));
-        runtime.stop_pod_sandbox(StopPodSandboxRequest { pod_sandbox_id: self.id.clone() }).await.map_err(failed)?;
-        let removed = runtime.remove_pod_sandbox(RemovePodSandboxRequest { pod_sandbox_id: self.id.clone() }).await;
-        removed.map(drop).map_err(failed)
-    }
-}
-
-/// Makes a call for a limited time.
-async fn limited<T>(
-    name: &str,
-    call: impl Future<Output = Result<Response<T>, Status>>,
-) -> Result<Response<T>, String> {
-    match tokio::time::timeout(TIMEOUT, call).await {
-        Ok(response) => response.map_err(|status| format!("{name}: {}", status.message())),
-        Err(_) => Err(format!("{name}: no response in {} s", TIMEOUT.as_secs())),
+        let failed = |cause: String| format!("{}: remove the pod: {cause}", self.engine.name);
+        let stop = StopPodSandboxRequest { pod_sandbox_id: pod_sandbox_id.clone() };
+        limited("StopPodSandbox", TIMEOUT, runtime.stop_pod_sandbox(stop)).await.map_err(failed)?;
+        let remove = runtime.remove_pod_sandbox(RemovePodSandboxRequest { pod_sandbox_id });
+        limited("RemovePodSandbox", TIMEOUT, remove).await.map(drop).map_err(failed)
     }
 }

@@ -51,6 +51,9 @@ impl Runtimes {
                 Err(cause) => {
                     log.fail(RUN, None, &cause);
                     failed = true;
+                    if self.contestants.is_silent(contestant) {
+                        return;
+                    }
                 }
             }
         }
@@ -101,6 +104,7 @@ impl Scenario for Runtimes {
     }
 
     async fn warm_up(&mut self, contestant: usize) -> Result<(), Failure> {
+        self.contestants.begin_turn(contestant).await.map_err(Failure)?;
         for _ in 0..WARMUP {
             self.contestants.run_true(contestant).await.map_err(Failure)?;
         }
@@ -108,7 +112,13 @@ impl Scenario for Runtimes {
     }
 
     async fn turn(&mut self, contestant: usize, round: usize, log: &mut TurnLog) {
+        if let Err(cause) = self.contestants.begin_turn(contestant).await {
+            return log.fail(RUN, None, &cause);
+        }
         self.containers(contestant, log).await;
+        if self.contestants.is_silent(contestant) {
+            return;
+        }
         if round == 0 && self.searches_memory {
             match memory::lowest(&mut self.contestants, contestant).await {
                 Ok(Some(kib)) => log.add(MEMORY, None, kib as f64),

@@ -18,8 +18,12 @@ fn bench() -> Command {
 }
 
 fn pods(engines: &[&str], arguments: &[&str]) -> Command {
+    scenario(&["pods", "--density", "0", "--warmup", "1"], engines, arguments)
+}
+
+fn scenario(words: &[&str], engines: &[&str], arguments: &[&str]) -> Command {
     let mut command = bench();
-    command.args(["pods", "--image", "demo:1", "--density", "0", "--warmup", "1"]);
+    command.args(words).args(["--image", "demo:1"]);
     for engine in engines {
         command.args(["--engine", engine]);
     }
@@ -75,6 +79,24 @@ fn known_delays_are_measured_to_five_percent_and_the_order_of_engines_does_not_m
     assert!((0.98..1.02).contains(&ratio), "the same engine under another name: {ratio}");
     assert_eq!((&slower["verdict"], &slower["failures"]), (&"better".into(), &0.into()));
     assert!(text.contains("slower 3") && text.contains(" % more."), "{text}");
+}
+
+#[test]
+fn threads_have_a_pod_each() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let engine = Engine::start(directory.path(), Behaviour { run_ms: 400, stop_ms: 0, fail_every: 0 });
+    let json = directory.path().join("summary.json");
+    let arguments = ["--threads", "1,3", "--iterations", "2", "--rounds", "6", "--json", json.to_str().expect("UTF-8")];
+    let command = scenario(&["bucket"], &[&engine.named("fake")], &arguments).output();
+    let text = succeed(command.expect("pinion-bench runs"));
+    let summary = read(&json);
+    for threads in [1.0, 3.0] {
+        let row = row(&summary, "pods run, stopped and deleted", threads);
+        let rate = row["contestants"][0]["median"]["value"].as_f64().expect("a median");
+        assert!((threads * 2.375..threads * 2.5).contains(&rate), "{threads} threads: {rate} pods in a second");
+    }
+    assert!(text.contains("Published: Phil Estes") && text.contains("1.40, 2.21, 2.81 per second"), "{text}");
+    assert_eq!(engine.pods(), 0, "all pods are deleted");
 }
 
 #[test]
