@@ -12,7 +12,7 @@ mod attach;
 mod engine;
 mod lists;
 mod programs;
-mod report;
+mod turns;
 mod worker;
 
 use std::{
@@ -23,8 +23,9 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{engine::Failure, machine::Machine, output};
+use crate::{block_on, engine::Failure, report, run};
 use lists::List;
+use turns::Networks;
 pub(crate) use worker::{WorkerArguments, run as run_worker};
 
 /// Arguments of `pinion-bench cni`.
@@ -39,12 +40,11 @@ pub(crate) struct Arguments {
     /// Numbers of pods that are attached already.
     #[arg(long, short = 'p', value_delimiter = ',', default_values_t = [0])]
     pods: Vec<usize>,
-    /// Number of rounds.
+    /// Number of rounds for each network and number of pods.
     #[arg(long, default_value_t = 20)]
     rounds: usize,
-    /// Write all measurements to this file as JSON.
-    #[arg(long)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    options: run::Options,
 }
 
 /// Who attaches.
@@ -66,38 +66,17 @@ struct Cycle {
     settle_ms: f64,
 }
 
-/// Runs all measurements and prints the table.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    if arguments.rounds == 0 {
-        return Err(Failure("--rounds must be at least 1".to_owned()));
+/// Runs all measurements and prints the tables.
+pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+    if arguments.rounds == 0 || arguments.lists.is_empty() || arguments.pods.is_empty() {
+        return Err(Failure("--rounds must be at least 1, and --lists and --pods not empty".to_owned()));
     }
-    let mut report = report::Report::new(Machine::here(), arguments.rounds);
-    for list in &arguments.lists {
-        for pods in &arguments.pods {
-            report.cases.push(measure(arguments, *list, *pods)?);
-        }
-    }
-    output::write(&report.table(), &report, arguments.json.as_deref())
-}
-
-fn measure(arguments: &Arguments, list: List, pods: usize) -> Result<report::Case, Failure> {
-    let mut workers = Vec::new();
-    for attacher in [Attacher::Engine, Attacher::Programs] {
-        let mut worker = Worker::start(attacher, list, &arguments.plugins)?;
-        worker.request::<()>(&format!("fill {pods}"))?;
-        // The first pod makes the bridge and the tables.
-        worker.request::<Cycle>("cycle")?;
-        workers.push(worker);
-    }
-    let mut case = report::Case { list, pods, engine: Vec::new(), programs: Vec::new() };
-    for round in 0..arguments.rounds {
-        // Neither is always the first.
-        for index in [round % 2, 1 - round % 2] {
-            let cycle = workers[index].request("cycle")?;
-            if index == 0 { case.engine.push(cycle) } else { case.programs.push(cycle) }
-        }
-    }
-    Ok(case)
+    let Arguments { plugins, lists, pods, rounds, options } = arguments;
+    let mut networks = Networks::new(plugins, lists, pods, rounds);
+    block_on(async {
+        let results = run::drive(&mut networks, &options).await;
+        report::finish(results?, &options)
+    })
 }
 
 /// A node with one way to attach pods.

@@ -1,12 +1,16 @@
 //! `pinion-bench compare`: compares two runs of a scenario, such as one before and one after a change.
 
-use std::{fmt::Write, path::PathBuf};
+use std::{
+    fmt::Write,
+    path::{Path, PathBuf},
+};
 
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::{
     engine::Failure,
     number::short,
+    output,
     report::{Row, rows},
     results::{self, Contestant, Results, printable_lines},
     statistics::Estimate,
@@ -15,9 +19,9 @@ use crate::{
 /// Arguments of `pinion-bench compare`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Results of the first run, written with --results.
+    /// Results of the first run, written with --results, or a directory with those of several scenarios.
     first: PathBuf,
-    /// Results of the second run, of the same scenario.
+    /// Results of the second run, of the same scenarios.
     second: PathBuf,
     /// Show all rows, not only those that differ.
     #[arg(long)]
@@ -32,23 +36,60 @@ struct Pair<'a> {
     second: Estimate,
 }
 
-/// Compares the runs and prints a table.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let (first, second) = (results::read(&arguments.first)?, results::read(&arguments.second)?);
-    let (name, other) = (&first.head.scenario.name, &second.head.scenario.name);
-    if name != other {
-        return Err(Failure(format!(
-            "{} is of scenario {name}, {} of {other}",
-            arguments.first.display(),
-            arguments.second.display()
-        )));
-    }
-    let text = text(&first, &second, arguments.all)?;
-    println!("{text}");
-    Ok(())
+/// How many values agree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Agreement {
+    agreeing: usize,
+    count: usize,
 }
 
-fn text(first: &Results, second: &Results, all: bool) -> Result<String, Failure> {
+impl std::fmt::Display for Agreement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { agreeing, count } = self;
+        let share = 100.0 * *agreeing as f64 / *count as f64;
+        write!(f, "{agreeing} of {count} values agree: their confidence intervals overlap ({share:.1} %)")
+    }
+}
+
+/// Compares the runs and prints a table.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let files = files(arguments)?;
+    let mut total = Agreement::default();
+    for (first, second) in &files {
+        let (one, other) = (results::read(first)?, results::read(second)?);
+        let (name, other_name) = (&one.head.scenario.name, &other.head.scenario.name);
+        if name != other_name {
+            let (first, second) = (first.display(), second.display());
+            return Err(Failure(format!("{first} is of scenario {name}, {second} of {other_name}")));
+        }
+        let (text, agreement) = text(&one, &other, arguments.all)?;
+        total.agreeing += agreement.agreeing;
+        total.count += agreement.count;
+        let title = if files.len() > 1 { format!("## {}\n\n", one.head.scenario.title) } else { String::new() };
+        output::print(&printable_lines(&format!("{title}{text}")))?;
+    }
+    if files.len() > 1 { output::print(&format!("All: {total}")) } else { Ok(()) }
+}
+
+/// Returns the files to compare: those with the same names, of two directories.
+fn files(arguments: &Arguments) -> Result<Vec<(PathBuf, PathBuf)>, Failure> {
+    let Arguments { first, second, .. } = arguments;
+    if !first.is_dir() || !second.is_dir() {
+        return Ok(vec![(first.clone(), second.clone())]);
+    }
+    let entries = std::fs::read_dir(first).map_err(|error| Failure(format!("read {}: {error}", first.display())))?;
+    let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+    names.retain(|name| {
+        Path::new(name).extension().is_some_and(|ending| ending == "jsonl") && second.join(name).is_file()
+    });
+    names.sort();
+    if names.is_empty() {
+        return Err(Failure(format!("{} and {} have no results of the same names", first.display(), second.display())));
+    }
+    Ok(names.into_iter().map(|name| (first.join(&name), second.join(&name))).collect())
+}
+
+fn text(first: &Results, second: &Results, all: bool) -> Result<(String, Agreement), Failure> {
     let (first_rows, second_rows) = (rows(first), rows(second));
     let (one, other) = ((first, first_rows.as_slice()), (second, second_rows.as_slice()));
     let pairs = pairs(one, other);
@@ -56,6 +97,7 @@ fn text(first: &Results, second: &Results, all: bool) -> Result<String, Failure>
         return Err(Failure("the runs have no value in common".to_owned()));
     }
     let agreeing = pairs.iter().filter(|pair| pair.first.overlaps(&pair.second)).count();
+    let agreement = Agreement { agreeing, count: pairs.len() };
     let mut text = String::new();
     for difference in differences(first, second) {
         let _ = writeln!(text, "- {difference}");
@@ -63,14 +105,12 @@ fn text(first: &Results, second: &Results, all: bool) -> Result<String, Failure>
     for missing in missing(one, other, "first").iter().chain(&missing(other, one, "second")) {
         let _ = writeln!(text, "- {missing}");
     }
-    let count = pairs.len();
-    let share = 100.0 * agreeing as f64 / count as f64;
-    let _ = writeln!(text, "{agreeing} of {count} values agree: their confidence intervals overlap ({share:.1} %)");
+    let _ = writeln!(text, "{agreement}");
     let shown: Vec<&Pair<'_>> = pairs.iter().filter(|pair| all || !pair.first.overlaps(&pair.second)).collect();
     if !shown.is_empty() {
         let _ = writeln!(text, "\n{}", table(&shown));
     }
-    Ok(printable_lines(&text))
+    Ok((text, agreement))
 }
 
 fn table(pairs: &[&Pair<'_>]) -> Table {

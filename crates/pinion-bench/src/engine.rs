@@ -1,8 +1,8 @@
 use std::{fmt, os::unix::net::UnixStream, str::FromStr, time::Duration};
 
 use cri_proto::v1::{
-    ImageSpec, ImageStatusRequest, PullImageRequest, VersionRequest, image_service_client::ImageServiceClient,
-    runtime_service_client::RuntimeServiceClient,
+    CgroupDriver, ImageSpec, ImageStatusRequest, PullImageRequest, RuntimeConfigRequest, VersionRequest,
+    image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient,
 };
 use rustix::net::sockopt::socket_peercred;
 use tokio::time::timeout;
@@ -54,6 +54,9 @@ pub(crate) struct Engine {
     pub(crate) version: String,
     /// Its number among the engines of a run: two of them may be one engine under different names.
     pub(crate) number: usize,
+    /// Parent of the cgroups of its pods; empty if it does not report its cgroup driver. A kubelet sets one, and containerd needs one for the
+    /// statistics of pods.
+    pub(crate) cgroup_parent: &'static str,
     /// The connection.
     pub(crate) channel: Channel,
     endpoint: Endpoint,
@@ -82,6 +85,7 @@ impl Engine {
             name: endpoint.name.clone(),
             version: format!("{} {}", version.runtime_name, version.runtime_version),
             number: 0,
+            cgroup_parent: cgroup_parent(&mut runtime).await,
             runtime,
             images: ImageServiceClient::new(channel.clone()),
             channel,
@@ -156,6 +160,16 @@ impl Engine {
         let pull = timeout(PULL_TIMEOUT, self.images.pull_image(request)).await;
         let silent = |_| Failure(format!("{}: pull {image}: no response in {} s", self.name, PULL_TIMEOUT.as_secs()));
         pull.map_err(silent)?.map(drop).map_err(|e| Failure(format!("{}: pull {image}: {}", self.name, e.message())))
+    }
+}
+
+async fn cgroup_parent(runtime: &mut RuntimeServiceClient<Channel>) -> &'static str {
+    let config = timeout(TIMEOUT, runtime.runtime_config(RuntimeConfigRequest {})).await;
+    let linux = config.ok().and_then(Result::ok).and_then(|config| config.into_inner().linux);
+    match linux.map(|linux| linux.cgroup_driver()) {
+        Some(CgroupDriver::Systemd) => "pinion-bench.slice",
+        Some(CgroupDriver::Cgroupfs) => "/pinion-bench",
+        None => "",
     }
 }
 

@@ -11,8 +11,9 @@ mod burst;
 mod client;
 mod plan;
 mod report;
-mod rounds;
 mod server;
+mod server_process;
+mod turns;
 mod vrf;
 
 use std::path::PathBuf;
@@ -20,10 +21,12 @@ use std::path::PathBuf;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use syscall::mount_namespace::unshare_mounts;
 
-use crate::{engine::Failure, machine::Machine, output, plot};
+use crate::{block_on, engine::Failure, machine::Machine, output, report as reports, run};
 pub(crate) use client::{ClientArguments, run as run_client};
 use plan::Strategy;
 pub(crate) use server::{ServerArguments, run as run_server};
+use server_process::Kind;
+use turns::Servers;
 
 /// Arguments of `pinion-bench netns`.
 #[derive(clap::Args)]
@@ -44,8 +47,8 @@ pub(crate) struct Arguments {
     /// Duration of each measurement in seconds, after a warm-up of a quarter of it.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Number of rounds. The servers take turns in each.
-    #[arg(long, default_value_t = 5)]
+    /// Number of rounds for each number of namespaces and connections. The servers take turns in each, and none is always the first.
+    #[arg(long, default_value_t = 6)]
     rounds: usize,
     /// Only measure creation, deletion and memory.
     #[arg(long)]
@@ -53,16 +56,12 @@ pub(crate) struct Arguments {
     /// Do not measure creation, deletion and memory.
     #[arg(long, conflicts_with = "only_bursts")]
     no_bursts: bool,
-    /// Write all measurements to this file as JSON.
-    #[arg(long)]
-    json: Option<PathBuf>,
-    /// Write a plot for each number of connections to PREFIX-<connections>.svg.
-    #[arg(long, value_name = "PREFIX")]
-    svg: Option<PathBuf>,
+    #[command(flatten)]
+    options: run::Options,
 }
 
 /// Runs all measurements and prints the tables. Must be called before this process has a second thread.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     let numbers = arguments.namespaces.iter().chain(&arguments.connections);
     if numbers.clone().any(|number| *number == 0) || arguments.rounds == 0 || arguments.seconds.is_nan() {
         return Err(Failure("--namespaces, --connections and --rounds must be at least 1".to_owned()));
@@ -71,27 +70,28 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure("--seconds must be between 0.1 and 3600".to_owned()));
     }
     private_run().map_err(|e| Failure(format!("create a mount namespace: {e}; run pinion-bench netns as root")))?;
-    let mut report = report::Report::new(Machine::here(), arguments);
     if !arguments.no_bursts {
-        for count in &arguments.namespaces {
-            report.bursts.push(burst::measure(*count)?);
-        }
+        let bursts = arguments.namespaces.iter().map(|count| burst::measure(*count)).collect::<Result<Vec<_>, _>>()?;
+        let title = "Creation and deletion of namespaces, ms for all";
+        output::print(&format!("{title}; {}\n\n{}\n", Machine::here().line(), report::table(&bursts)))?;
     }
-    if !arguments.only_bursts {
-        for connections in &arguments.connections {
-            for count in &arguments.namespaces {
-                report.cases.push(rounds::measure(arguments, *count, *connections)?);
-            }
-        }
+    if arguments.only_bursts {
+        return Ok(());
     }
-    if let Some(prefix) = &arguments.svg {
-        for connections in &arguments.connections {
-            let path = format!("{}-{connections}.svg", prefix.display());
-            let chart = report.chart(*connections);
-            std::fs::write(&path, plot::svg(&chart)).map_err(|e| Failure(format!("write {path}: {e}")))?;
-        }
-    }
-    output::write(&report.tables(), &report, arguments.json.as_deref())
+    let mut kinds: Vec<Kind> = arguments.strategies.into_iter().map(Kind::Strategy).collect();
+    kinds.extend(arguments.server.map(Kind::Program));
+    let mut servers = Servers {
+        kinds,
+        namespaces: arguments.namespaces,
+        connections: arguments.connections,
+        rounds: arguments.rounds,
+        seconds: arguments.seconds,
+        current: None,
+    };
+    block_on(async {
+        let results = run::drive(&mut servers, &arguments.options).await;
+        reports::finish(results?, &arguments.options)
+    })
 }
 
 /// Gives this process a mount namespace with an empty `/run`.

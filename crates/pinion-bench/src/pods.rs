@@ -10,8 +10,7 @@ mod turns;
 pub(crate) use density::measure as measure_density;
 pub(crate) use leftovers::remove_leftovers;
 pub(crate) use lifecycle::{
-    Life, RunningPod, STEPS, begin, container as container_config, end, force_remove, pod as pod_config, remove_pod,
-    start_pod,
+    Life, RunningPod, STEPS, begin, container as container_config, end, force_remove, pod as pod_config,
 };
 pub(crate) use set::PodSet;
 pub(crate) use shape::Shape;

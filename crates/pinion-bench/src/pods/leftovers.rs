@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use cri_proto::v1::ListPodSandboxRequest;
 use futures_util::{StreamExt, future::join_all, stream};
@@ -20,6 +20,18 @@ pub(crate) async fn remove_leftovers(engines: &[Engine], shape: &Shape) {
         }
     });
     join_all(removals).await;
+    remove_parents();
+}
+
+/// Removes the empty parents of the pods' cgroups. That of systemd is removed by systemd.
+fn remove_parents() {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    for (mount, filesystem) in mounts.lines().filter_map(|line| line.split_once(" - ")) {
+        if let Some(directory) = mount.split(' ').nth(4).filter(|_| filesystem.starts_with("cgroup")) {
+            // It may not exist, or be in use by another run.
+            let _ = std::fs::remove_dir(Path::new(directory).join("pinion-bench"));
+        }
+    }
 }
 
 async fn remove(engine: &Engine, shape: &Shape) {

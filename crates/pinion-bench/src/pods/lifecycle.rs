@@ -205,19 +205,9 @@ pub(crate) async fn force_remove(engine: &Engine, pod: &str) -> bool {
     true
 }
 
-/// Starts a pod with one running container.
-pub(crate) async fn start_pod(engine: &Engine, shape: &Shape, name: &str) -> Result<RunningPod, Failure> {
-    start(&mut Clock::new(engine, 0), shape, &unique(engine, name)).await
-}
-
-/// Stops and removes a pod.
-pub(crate) async fn remove_pod(engine: &Engine, pod: RunningPod) -> Result<(), Failure> {
-    remove(&mut Clock::new(engine, STOP), pod).await
-}
-
 async fn start(clock: &mut Clock<'_>, shape: &Shape, name: &str) -> Result<RunningPod, Failure> {
     let mut runtime = clock.engine.runtime.clone();
-    let config = pod(shape, name);
+    let config = pod(clock.engine, shape, name);
     let run = RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: clock.engine.handler().to_owned() };
     let pod = clock.step(runtime.run_pod_sandbox(run)).await?.pod_sandbox_id;
     clock.pod = Some(pod.clone());
@@ -249,7 +239,7 @@ fn namespaces(shape: &Shape) -> Option<NamespaceOption> {
 }
 
 /// Returns the configuration of a pod.
-pub(crate) fn pod(shape: &Shape, name: &str) -> PodSandboxConfig {
+pub(crate) fn pod(engine: &Engine, shape: &Shape, name: &str) -> PodSandboxConfig {
     let security = LinuxSandboxSecurityContext {
         namespace_options: namespaces(shape),
         seccomp: runtime_default(),
@@ -264,7 +254,11 @@ pub(crate) fn pod(shape: &Shape, name: &str) -> PodSandboxConfig {
         }),
         hostname: "bench".to_owned(),
         log_directory: shape.logs().to_string_lossy().into_owned(),
-        linux: Some(LinuxPodSandboxConfig { security_context: Some(security), ..Default::default() }),
+        linux: Some(LinuxPodSandboxConfig {
+            security_context: Some(security),
+            cgroup_parent: engine.cgroup_parent.to_owned(),
+            ..Default::default()
+        }),
         labels: labels(shape, name, None),
         annotations: annotations(shape, None),
         ..Default::default()

@@ -29,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// What the engine reported, or that the log remained empty.
 pub(super) async fn run(engine: &Engine, shape: &Shape, name: &str) -> Result<Duration, String> {
     let mut runtime = engine.runtime.clone();
-    let config = pod_config(shape, name);
+    let config = pod_config(engine, shape, name);
     let log_directory = config.log_directory.clone();
     let start = Instant::now();
     let request = RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: engine.handler().to_owned() };

@@ -31,7 +31,7 @@ pub(crate) struct EnginePod {
 impl EnginePod {
     /// Describes the pod.
     pub(crate) fn new(engine: &Engine, shape: &Shape) -> Self {
-        let config = pod_config(shape, &format!("runtimes-{}", engine.number));
+        let config = pod_config(engine, shape, &format!("runtimes-{}", engine.number));
         Self { engine: engine.clone(), shape: shape.clone(), config, id: None, containers: 0, is_silent: false }
     }
 

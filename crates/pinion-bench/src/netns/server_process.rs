@@ -1,23 +1,19 @@
-//! Rounds: in each, all servers are measured once, one after the other.
+//! The process of a server, and a run of its client.
 
 use std::{
     io::{BufRead, BufReader, Read},
-    path::Path,
+    path::PathBuf,
     process::{Child, ChildStdout, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use netns::SysctlDir;
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::process::{Pid, Signal};
 
 use super::{
-    Arguments,
     client::Measured,
-    plan::{PINS, Strategy, name, pins, use_processors},
-    report::{Case, Run, Series},
+    plan::{PINS, Strategy, use_processors},
     server::{memory, processor_time},
-    vrf,
 };
 use crate::engine::Failure;
 
@@ -25,13 +21,14 @@ use crate::engine::Failure;
 const START: Duration = Duration::from_secs(60);
 
 /// A server to measure.
-enum Contestant<'a> {
+pub(super) enum Kind {
     Strategy(Strategy),
-    Program(&'a Path),
+    Program(PathBuf),
 }
 
-impl Contestant<'_> {
-    fn name(&self) -> String {
+impl Kind {
+    /// Returns its name in the tables.
+    pub(super) fn name(&self) -> String {
         match self {
             Self::Strategy(strategy) => strategy.to_string(),
             Self::Program(path) => path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
@@ -39,69 +36,29 @@ impl Contestant<'_> {
     }
 }
 
-/// Measures all servers with so many namespaces, and so many connections in each.
-pub(super) fn measure(arguments: &Arguments, namespaces: usize, connections: usize) -> Result<Case, Failure> {
-    let group = pins()?;
-    let too_many = too_many_descriptors(namespaces, connections);
-    // Nothing is created for what cannot be measured.
-    let created = if too_many.is_some() { 0 } else { namespaces };
-    for (number, namespace) in netns::Namespace::create_many(created, 0)?.enumerate() {
-        let namespace = namespace?;
-        if number == 0 {
-            // One namespace has the connections of all: more than there are ports by default.
-            SysctlDir::open(&namespace, "ipv4")?.write("ip_local_port_range", "1024 65535")?;
-        }
-        group.pins().pin(&name(number), &namespace)?;
-    }
-    let possible = arguments.strategies.iter().copied().filter(|strategy| strategy.is_possible(namespaces));
-    let mut contestants: Vec<Contestant<'_>> = possible.map(Contestant::Strategy).collect();
-    contestants.extend(arguments.server.as_deref().map(Contestant::Program));
-    let mut series: Vec<Series> = contestants.iter().map(|contestant| Series::new(contestant.name())).collect();
-    for (series, contestant) in series.iter_mut().zip(&contestants) {
-        if too_many.is_some() {
-            series.not_measured.clone_from(&too_many);
-        } else if matches!(contestant, Contestant::Strategy(Strategy::Vrf)) {
-            series.not_measured = vrf::create(&group, namespaces).err().map(|failure| failure.0);
-        }
-    }
-    for round in 0..arguments.rounds {
-        for (series, contestant) in series.iter_mut().zip(&contestants) {
-            if series.not_measured.is_some() {
-                continue;
-            }
-            eprintln!("{namespaces} namespaces × {connections}, round {}: {}", round + 1, series.server);
-            series.runs.push(measure_one(contestant, namespaces, connections, arguments.seconds)?);
-        }
-    }
-    group.delete()?;
-    Ok(Case { namespaces, connections, series })
+/// One run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub(super) measured: Measured,
+    /// Processor time of the server.
+    pub(super) cpu_us_per_request: f64,
+    /// From the start of the server's program until it listened in all namespaces.
+    pub(super) listening: Duration,
+    /// Memory of the server's processes.
+    pub(super) pss_kib: u64,
+    /// Threads of the server's processes.
+    pub(super) threads: u64,
 }
 
-/// Raises the limit of descriptors to the maximum; returns why so many sockets are not possible, if they are not.
-fn too_many_descriptors(namespaces: usize, connections: usize) -> Option<String> {
-    /// Descriptors of a server that are not sockets.
-    const OTHERS: usize = 64;
-    let limit = getrlimit(Resource::Nofile);
-    // A process may always raise its limit to the maximum, and its children inherit it.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-    let needed = namespaces.saturating_mul(connections + 1).saturating_add(OTHERS);
-    let maximum = limit.maximum.unwrap_or(u64::MAX);
-    (needed as u64 > maximum).then(|| format!("needs {needed} descriptors, the limit is {maximum}"))
-}
-
-fn measure_one(
-    contestant: &Contestant<'_>,
-    namespaces: usize,
-    connections: usize,
-    seconds: f64,
-) -> Result<Run, Failure> {
-    let server = Server::start(contestant, namespaces)?;
+/// Starts a server, runs the client for so many seconds, and ends the server.
+pub(super) fn measure(kind: &Kind, namespaces: usize, connections: usize, seconds: f64) -> Result<Run, Failure> {
+    let server = Server::start(kind, namespaces)?;
     // One namespace has all connections.
-    let (count, each) = match contestant {
-        Contestant::Strategy(Strategy::One) => (1, namespaces * connections),
+    let (count, each) = match kind {
+        Kind::Strategy(Strategy::One) => (1, namespaces * connections),
         _ => (namespaces, connections),
     };
-    let is_vrf = matches!(contestant, Contestant::Strategy(Strategy::Vrf));
+    let is_vrf = matches!(kind, Kind::Strategy(Strategy::Vrf));
     let measured = server.measure(count, each, seconds, is_vrf);
     let run = measured.map(|(measured, cpu)| server.result(measured, cpu));
     server.end()?;
@@ -118,14 +75,14 @@ struct Server {
 }
 
 impl Server {
-    fn start(contestant: &Contestant<'_>, namespaces: usize) -> Result<Self, Failure> {
+    fn start(contestant: &Kind, namespaces: usize) -> Result<Self, Failure> {
         let mut command = match contestant {
-            Contestant::Strategy(strategy) => {
+            Kind::Strategy(strategy) => {
                 let mut command = Command::new("/proc/self/exe");
                 command.args(["netns-server", "--strategy", &strategy.to_string(), "--count", &namespaces.to_string()]);
                 command
             }
-            Contestant::Program(path) => {
+            Kind::Program(path) => {
                 let mut command = Command::new(path);
                 command.args(["--pins", PINS]);
                 command
@@ -144,7 +101,7 @@ impl Server {
             let _ = process.wait();
             return Err(Failure(format!("the server {} did not start: {line:?}", contestant.name())));
         }
-        let is_program = matches!(contestant, Contestant::Program(_));
+        let is_program = matches!(contestant, Kind::Program(_));
         let mut pids = vec![process.id()];
         if !is_program {
             pids.extend(words.iter().skip(2).filter_map(|pid| pid.parse::<u32>().ok()));
@@ -190,7 +147,7 @@ impl Server {
         Run {
             measured,
             cpu_us_per_request: cpu.as_secs_f64() * 1e6 / measured.requests.max(1) as f64,
-            listening_ms: self.listening.as_secs_f64() * 1000.0,
+            listening: self.listening,
             pss_kib,
             threads,
         }

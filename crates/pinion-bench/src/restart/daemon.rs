@@ -1,0 +1,83 @@
+use std::{
+    os::unix::net::UnixDatagram,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    str::FromStr,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::engine::Failure;
+
+/// Timeout of one start.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A daemon to measure, parsed from `NAME=PROGRAM`.
+#[derive(Clone, Debug)]
+pub(super) struct Daemon {
+    pub(super) name: String,
+    program: PathBuf,
+}
+
+impl FromStr for Daemon {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, program) = text.split_once('=').ok_or_else(|| format!("{text:?} is not NAME=PROGRAM"))?;
+        Ok(Self { name: name.to_owned(), program: program.into() })
+    }
+}
+
+impl Daemon {
+    /// Returns what the program prints about its version; empty if it does not.
+    pub(super) fn version(&self) -> String {
+        let output = Command::new(&self.program).arg("--version").stdin(Stdio::null()).output();
+        output.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
+    /// Starts it and waits until it is ready. Returns how long that took.
+    pub(super) fn start(&self, config: &Path) -> Result<(Child, Duration), Failure> {
+        let failed = |error: std::io::Error| Failure(format!("start {}: {error}", self.program.display()));
+        let path = std::env::temp_dir().join(format!("pinion-bench-notify-{}", std::process::id()));
+        // That of a start that failed.
+        let _ = std::fs::remove_file(&path);
+        let notify = UnixDatagram::bind(&path).map_err(failed)?;
+        notify.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
+        let mut command = Command::new("setsid");
+        command.arg(&self.program).arg("serve").arg("--config").arg(config).env("NOTIFY_SOCKET", &path);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let start = Instant::now();
+        let mut child = command.spawn().map_err(failed)?;
+        let ready = wait_for_ready(&notify);
+        let time = start.elapsed();
+        let _ = std::fs::remove_file(&path);
+        match ready {
+            Ok(()) => Ok((child, time)),
+            Err(error) => {
+                stop(&mut child)?;
+                Err(failed(error))
+            }
+        }
+    }
+}
+
+fn wait_for_ready(notify: &UnixDatagram) -> std::io::Result<()> {
+    let mut text = [0; 4096];
+    loop {
+        let length = notify.recv(&mut text)?;
+        if text[..length].starts_with(b"READY=1") {
+            return Ok(());
+        }
+    }
+}
+
+/// Stops a daemon; its containers keep running.
+pub(super) fn stop(daemon: &mut Child) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure(format!("stop the daemon: {error}"));
+    if daemon.try_wait().map_err(failed)?.is_none() {
+        kill_process(Pid::from_child(daemon), Signal::TERM).map_err(|errno| failed(errno.into()))?;
+        daemon.wait().map_err(failed)?;
+    }
+    Ok(())
+}
