@@ -20,11 +20,11 @@ pub(crate) struct Arguments {
     #[arg(long = "engine", required = true)]
     engines: Vec<Endpoint>,
     /// Command that starts an engine's daemon, NAME=COMMAND, for the shell; may be repeated. Without it, a supervisor such as systemd must start the
-    /// daemon again after it was killed.
+    /// daemon again after it was killed; with it, none may. The last daemon keeps running.
     #[arg(long = "start", value_name = "NAME=COMMAND", value_parser = named)]
     starts: Vec<(String, String)>,
-    /// Program of an engine that is the parent of containers, NAME=PROGRAM, such as `containerd=containerd-shim-runc-v2`; may be repeated. Its
-    /// processes are killed, too: those that began with the pods, or all of them if none did.
+    /// Program of an engine that is the parent of containers, NAME=PROGRAM, such as `containerd=containerd-shim-runc-v2`; may be repeated. Those of
+    /// its processes are killed, too, that are parents of this run's containers; with Pinion that is the monitor of all containers.
     #[arg(long = "part", value_name = "NAME=PROGRAM", value_parser = named)]
     parts: Vec<(String, String)>,
     /// Image with `sleep`; pulled if it is missing.
@@ -39,6 +39,9 @@ pub(crate) struct Arguments {
     /// Number of pods that are started at once.
     #[arg(long, default_value_t = 4)]
     at_once: usize,
+    /// End the daemons that this run has started.
+    #[arg(long)]
+    end_daemons: bool,
     #[command(flatten)]
     options: run::Options,
 }
@@ -73,7 +76,9 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         image: arguments.image.clone(),
     };
     let results = run::drive(&mut chaos, &arguments.options).await;
-    chaos.end_daemons();
+    if arguments.end_daemons {
+        chaos.end_daemons();
+    }
     // The directory may not exist.
     let _ = std::fs::remove_dir_all(shape.logs());
     report::finish(results?, &arguments.options)

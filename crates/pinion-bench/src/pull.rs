@@ -16,7 +16,8 @@ pub(crate) struct Arguments {
     /// Engine to measure, NAME=SOCKET or NAME=SOCKET#HANDLER; may be repeated. Ratios are those of the first to each other one.
     #[arg(long = "engine", required = true)]
     engines: Vec<Endpoint>,
-    /// Image to pull, NAME=REFERENCE, with `echo`; may be repeated. It is removed from all engines.
+    /// Image to pull, NAME=REFERENCE, with `echo`; may be repeated. All engines remove it, with all of its names, before they pull it, and have it
+    /// afterwards.
     #[arg(long = "image", required = true)]
     images: Vec<NamedImage>,
     /// Number of rounds. The engines take turns in each, and none is always the first.
@@ -52,8 +53,10 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         return Err(Failure("--rounds must be at least 1".to_owned()));
     }
     let mut engines = Vec::new();
-    for endpoint in &arguments.engines {
-        engines.push(Engine::connect(endpoint).await?);
+    for (number, endpoint) in arguments.engines.iter().enumerate() {
+        let mut engine = Engine::connect(endpoint).await?;
+        engine.number = number;
+        engines.push(engine);
     }
     let shapes: Vec<Shape> = arguments.images.iter().map(|image| Shape::new(&image.reference, false)).collect();
     let mut pull = Pull { engines, images: arguments.images, shapes: shapes.clone(), rounds: arguments.rounds };

@@ -1,5 +1,6 @@
 """Engines and runtimes that are measured side by side: Pinion with its handlers, containerd, CRI-O with and without pause containers."""
 
+import json
 import os
 
 from . import crio, runtimes
@@ -15,7 +16,19 @@ IMAGE = "registry.k8s.io/bench:1"
 REGISTRY_PORT = 5000
 
 
-class CrioWithPause(crio.Crio):
+class MeasuredCrio(crio.Crio):
+    """CRI-O whose network does the same as that of containerd."""
+
+    def configure(self, registry):
+        super().configure(registry)
+        file = self.work / "cni/10-own.conflist"
+        network = json.loads(file.read_text())
+        network["plugins"][0] |= {"ipMasq": True, "hairpinMode": True}
+        network["plugins"][0]["ipam"]["routes"] = [{"dst": "0.0.0.0/0"}]
+        file.write_text(json.dumps(network))
+
+
+class CrioWithPause(MeasuredCrio):
     """CRI-O whose pods have a pause container, as those of its default handler with user namespaces or host PIDs have."""
 
     name = "crio-pause"
@@ -88,7 +101,7 @@ class Peers:
             self.remarks["cri-o"] = self.remarks["cri-o+pause"] = "its runtimes are started through sh and sed, because this machine lacks CAP_SYS_RESOURCE"
         self.pinion = self._add("pinion", create_engine("pinion", work, registry=host, extra_config=self._handlers(shim)))
         self.containerd = self._add("containerd", create_engine("containerd", work, registry=host, extra_config=_containerd_config(wrapped, shim)))
-        self.crio = self._add("cri-o", crio.Crio(work, host, of_crio))
+        self.crio = self._add("cri-o", MeasuredCrio(work, host, of_crio))
         self.crio_pause = self._add("cri-o+pause", CrioWithPause(work, host, of_crio))
 
     def push_images(self):
@@ -102,7 +115,9 @@ class Peers:
                 (small / str(directory) / str(file)).write_text(f"{directory} {file}\n" * 50)
         references = {"busybox": IMAGE}
         for name, added in (("large", large), ("files", small)):
-            run(REPOSITORY / "scripts/make-image", self.work / f"image-{name}", f"{name}:1", env={"BUSYBOX": "/bin/busybox", "ADD": str(added)}).check()
+            # Another page makes other layers of all images.
+            environment = {"BUSYBOX": "/bin/busybox", "ADD": str(added), "PAGE": name}
+            run(REPOSITORY / "scripts/make-image", self.work / f"image-{name}", f"{name}:1", env=environment).check()
             self.registry.push(self.work / f"image-{name}", name)
             references[name] = f"registry.k8s.io/{name}:1"
         return references

@@ -30,7 +30,7 @@ def install_packages(*names):
     try:
         apt = ["apt-get", "-o", "DPkg::Lock::Timeout=600", "-qq"]
         _run_or_exit(*apt, "update")
-        _run_or_exit(*apt, "install", "-y", "--no-install-recommends", *missing, env={"DEBIAN_FRONTEND": "noninteractive"})
+        _run_or_exit(*apt, "install", "-y", "--no-remove", "--no-install-recommends", *missing, env={"DEBIAN_FRONTEND": "noninteractive"})
     finally:
         if policy_installed:
             policy.unlink()

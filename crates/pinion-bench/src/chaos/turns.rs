@@ -72,7 +72,7 @@ impl Chaos {
     async fn kill_one(&mut self, contestant: usize, victim: Victim, round: usize, log: &mut TurnLog) {
         let engine = self.engines[contestant].clone();
         let before = Node::now();
-        let mut burst = self.start_pods(&engine, victim, (round, &before.processes)).await;
+        let mut burst = self.start_pods(&engine, victim, round).await;
         let killed = match burst.killed.take() {
             Some(Ok(killed)) => killed,
             Some(Err(cause)) => return log.fail(&metric(victim, ANSWERS), None, &cause),
@@ -86,7 +86,7 @@ impl Chaos {
             Ok(()) => log.add_ms(&metric(victim, COMPLETE), None, killed.at.elapsed()),
             Err(cause) => log.fail(&metric(victim, COMPLETE), None, &cause),
         }
-        let alive = parts::count_commands(&self.shape.command());
+        let alive = parts::with_command(&self.shape.command()).len();
         log.add(&metric(victim, ENDED), None, burst.running.len().saturating_sub(alive) as f64);
         match running(&engine).await {
             Ok(ids) => {
@@ -97,7 +97,9 @@ impl Chaos {
         }
         for pod in burst.running {
             // A failure shows in what is left.
-            let _ = pods::end(&engine, pod).await;
+            if pods::end(&engine, pod).await.has_timed_out() {
+                break; // Each further pod would take as long.
+            }
         }
         pods::remove_leftovers(std::slice::from_ref(&engine), &self.shape).await;
         let mut known = before;
@@ -108,7 +110,7 @@ impl Chaos {
     }
 
     /// Starts pods, and kills the victim when half of them are running.
-    async fn start_pods(&mut self, engine: &Engine, victim: Victim, (round, before): (usize, &BTreeSet<i32>)) -> Burst {
+    async fn start_pods(&mut self, engine: &Engine, victim: Victim, round: usize) -> Burst {
         let mut burst = Burst::default();
         let shape = self.shape.clone();
         let begin = |number: usize| {
@@ -125,7 +127,7 @@ impl Chaos {
                 None => burst.failed.push(name),
             }
             if burst.killed.is_none() && burst.running.len() * 2 >= self.pods {
-                burst.killed = Some(self.kill(engine, victim, before).map(|at| {
+                burst.killed = Some(self.kill(engine, victim).map(|at| {
                     let engine = engine.clone();
                     Kill { at, answer: tokio::spawn(async move { wait_for_answer(&engine).await }) }
                 }));
@@ -134,15 +136,15 @@ impl Chaos {
         burst
     }
 
-    fn kill(&mut self, engine: &Engine, victim: Victim, before: &BTreeSet<i32>) -> Result<Instant, String> {
+    fn kill(&mut self, engine: &Engine, victim: Victim) -> Result<Instant, String> {
         match victim {
             Victim::Daemon => {
                 let daemon = engine.daemon_now().map_err(|failure| failure.0)?;
                 parts::kill(daemon)?;
                 let killed = Instant::now();
                 if let Some(mut child) = self.daemons.remove(&engine.name) {
-                    // It was killed: this only reaps it.
-                    let _ = child.wait();
+                    // Another one may have taken its place, and then it runs on.
+                    let _ = parts::wait(&mut child);
                 }
                 if let Some(command) = self.starts.get(&engine.name) {
                     self.daemons.insert(engine.name.clone(), parts::start(command)?);
@@ -151,9 +153,9 @@ impl Chaos {
             }
             Victim::Parents => {
                 let program = self.parts.get(&engine.name).ok_or("no program is named")?;
-                let pids = parts::of_program(program, before);
+                let pids = parts::parents(program, &self.shape.command());
                 if pids.is_empty() {
-                    return Err(format!("{program} does not run"));
+                    return Err(format!("no process of {program} is a parent of these containers"));
                 }
                 let killed = Instant::now();
                 // One that has exited is as good as killed.
@@ -187,7 +189,10 @@ impl Chaos {
         for (_, mut child) in std::mem::take(&mut self.daemons) {
             // It may have exited.
             let _ = kill_process(Pid::from_child(&child), Signal::TERM);
-            let _ = child.wait();
+            if !parts::wait(&mut child) {
+                let _ = kill_process(Pid::from_child(&child), Signal::KILL);
+                let _ = parts::wait(&mut child);
+            }
         }
     }
 }
@@ -259,7 +264,8 @@ impl Scenario for Chaos {
             name: "chaos".to_owned(),
             title: "Kills while pods start".to_owned(),
             work: "When half of the pods are running, the daemon is killed with SIGKILL and started again; then the same with the processes that are \
-                   parents of containers. Pods that failed are requested again, a second later, until they run. Then all are removed, and what is left is counted."
+                   parents of containers. Pods that failed are requested again until they run, one after the other; what is left of an attempt is removed before, for which the client waits a \
+                   second if the engine does not answer. Then all are removed, and what is left is counted."
                 .to_owned(),
             parameter: String::new(),
             common: format!("{} pods", self.pods),

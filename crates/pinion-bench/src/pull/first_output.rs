@@ -39,6 +39,8 @@ pub(super) async fn run(engine: &Engine, shape: &Shape, name: &str) -> Result<Du
         container.command = vec!["echo".to_owned(), "ready".to_owned()];
         container.log_path = format!("{name}.log");
         let log = Path::new(&log_directory).join(&container.log_path);
+        // That of an interrupted turn.
+        let _ = fs::remove_file(&log);
         let create = CreateContainerRequest {
             pod_sandbox_id: pod.clone(),
             config: Some(container),

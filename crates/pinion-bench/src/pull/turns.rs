@@ -49,7 +49,7 @@ impl Pull {
         let start = Instant::now();
         pull(engine, reference).await.map_err(failed(output(name)))?;
         let pulled = start.elapsed();
-        let pod = format!("pull-{index}-{round}");
+        let pod = format!("pull-{}-{index}-{round}", engine.number);
         let first = first_output::run(engine, &self.shapes[index], &pod).await.map_err(failed(output(name)))?;
         log.add_ms(&output(name), None, pulled + first);
         Ok(())
