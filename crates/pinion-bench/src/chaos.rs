@@ -60,7 +60,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     }
     let is_known = |name: &String| arguments.engines.iter().any(|engine| engine.name == *name);
     if let Some((name, _)) = arguments.starts.iter().chain(&arguments.parts).find(|(name, _)| !is_known(name)) {
-        return Err(Failure(format!("--start and --part: there is no engine {name}")));
+        return Err(Failure(format!("--start and --part: unknown engine {name}; name it with --engine")));
     }
     let engines = Engine::connect_all(&arguments.engines, &arguments.image).await?;
     let shape = Shape::new(&arguments.image, false);

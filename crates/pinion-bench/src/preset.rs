@@ -66,7 +66,7 @@ impl Arguments {
         let preset = PRESETS.iter().find(|preset| preset.name == name);
         let preset = preset.ok_or_else(|| {
             let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
-            Failure(format!("there is no preset {name:?}; there are {}", names.join(", ")))
+            Failure(format!("unknown preset {name:?}; known: {}", names.join(", ")))
         })?;
         let is_kept = |word: &&&str| !self.arguments.iter().any(|argument| replaces(argument, word));
         let words = ["pinion-bench"].iter().chain(preset.words).filter(is_kept).map(|word| (*word).to_owned());

@@ -71,30 +71,10 @@ impl Chaos {
     /// Kills a victim while pods start, and records what happens.
     async fn kill_one(&mut self, contestant: usize, victim: Victim, round: usize, log: &mut TurnLog) {
         let engine = self.engines[contestant].clone();
-        let before = Node::now();
+        let mut known = Node::now();
         let mut burst = self.start_pods(&engine, victim, round).await;
-        let killed = match burst.killed.take() {
-            Some(Ok(killed)) => killed,
-            Some(Err(cause)) => return log.fail(&metric(victim, ANSWERS), None, &cause),
-            None => return log.fail(&metric(victim, ANSWERS), None, "too few pods started to kill anything"),
-        };
-        match killed.answer.await.unwrap_or_else(|error| Err(error.to_string())) {
-            Ok(answer) => log.add_ms(&metric(victim, ANSWERS), None, answer - killed.at),
-            Err(cause) => return log.fail(&metric(victim, ANSWERS), None, &cause),
-        }
-        match self.retry(&engine, &mut burst).await {
-            Ok(()) => log.add_ms(&metric(victim, COMPLETE), None, killed.at.elapsed()),
-            Err(cause) => log.fail(&metric(victim, COMPLETE), None, &cause),
-        }
-        let alive = parts::with_command(&self.shape.command()).len();
-        log.add(&metric(victim, ENDED), None, burst.running.len().saturating_sub(alive) as f64);
-        match running(&engine).await {
-            Ok(ids) => {
-                let lost = burst.running.iter().filter(|pod| !ids.contains(pod.container())).count();
-                log.add(&metric(victim, LOST), None, lost as f64);
-            }
-            Err(cause) => log.fail(&metric(victim, LOST), None, &cause),
-        }
+        let has_recovered = self.observe(&engine, victim, &mut burst, log).await;
+        // Pods that stay would count as those of a later turn.
         for pod in burst.running {
             // A failure shows in what is left.
             if pods::end(&engine, pod).await.has_timed_out() {
@@ -102,11 +82,44 @@ impl Chaos {
             }
         }
         pods::remove_leftovers(std::slice::from_ref(&engine), &self.shape).await;
-        let mut known = before;
+        if !has_recovered {
+            return;
+        }
         known.processes.extend(engine.daemon_now());
         for (name, count) in LEFT.iter().zip(known.leftovers().await) {
             log.add(&metric(victim, name), None, count as f64);
         }
+    }
+
+    /// Waits until the engine answers and all pods run, and records what was lost. Returns whether the engine answers.
+    async fn observe(&self, engine: &Engine, victim: Victim, burst: &mut Burst, log: &mut TurnLog) -> bool {
+        let mut fail = |cause: &str| {
+            log.fail(&metric(victim, ANSWERS), None, cause);
+            false
+        };
+        let killed = match burst.killed.take() {
+            Some(Ok(killed)) => killed,
+            Some(Err(cause)) => return fail(&cause),
+            None => return fail("too few pods started to kill anything"),
+        };
+        match killed.answer.await.unwrap_or_else(|error| Err(error.to_string())) {
+            Ok(answer) => log.add_ms(&metric(victim, ANSWERS), None, answer - killed.at),
+            Err(cause) => return fail(&cause),
+        }
+        match self.retry(engine, burst).await {
+            Ok(()) => log.add_ms(&metric(victim, COMPLETE), None, killed.at.elapsed()),
+            Err(cause) => log.fail(&metric(victim, COMPLETE), None, &cause),
+        }
+        let alive = parts::with_command(&self.shape.command()).len();
+        log.add(&metric(victim, ENDED), None, burst.running.len().saturating_sub(alive) as f64);
+        match running(engine).await {
+            Ok(ids) => {
+                let lost = burst.running.iter().filter(|pod| !ids.contains(pod.container())).count();
+                log.add(&metric(victim, LOST), None, lost as f64);
+            }
+            Err(cause) => log.fail(&metric(victim, LOST), None, &cause),
+        }
+        true
     }
 
     /// Starts pods, and kills the victim when half of them are running.
