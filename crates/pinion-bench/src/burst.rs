@@ -5,22 +5,14 @@ mod turns;
 
 use std::time::Duration;
 
-use crate::{
-    engine::{Endpoint, Engine, Failure},
-    pods::Shape,
-    report, run,
-};
+use crate::{engine::Failure, pods, run};
 use turns::Burst;
 
 /// Arguments of `pinion-bench burst`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Engine to measure, NAME=SOCKET or NAME=SOCKET#HANDLER; may be repeated. Ratios are those of the first to each other one.
-    #[arg(long = "engine", required = true)]
-    engines: Vec<Endpoint>,
-    /// Image with `sleep`; pulled if it is missing.
-    #[arg(long)]
-    image: String,
+    #[command(flatten)]
+    engines: pods::Engines,
     /// Number of rounds. The engines take turns in each, and none is always the first.
     #[arg(long, default_value_t = 6)]
     rounds: usize,
@@ -33,9 +25,6 @@ pub(crate) struct Arguments {
     /// Milliseconds between two polls of the engine. A kubelet lists pods and containers once a second.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..))]
     poll: u64,
-    /// Run the pods in the host network.
-    #[arg(long)]
-    host_network: bool,
     #[command(flatten)]
     options: run::Options,
 }
@@ -45,8 +34,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     if arguments.at_once.contains(&0) || arguments.pods == 0 || arguments.rounds == 0 {
         return Err(Failure("--rounds, --pods and --at-once must be at least 1".to_owned()));
     }
-    let engines = Engine::connect_all(&arguments.engines, &arguments.image).await?;
-    let shape = Shape::new(&arguments.image, arguments.host_network).with_kubelet_labels();
+    let (engines, shape) = arguments.engines.connect().await?;
+    let shape = shape.with_kubelet_labels();
     let mut burst = Burst {
         engines,
         shape: shape.clone(),
@@ -54,10 +43,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         pods: arguments.pods,
         rounds: arguments.rounds,
         period: Duration::from_millis(arguments.poll),
-        image: arguments.image.clone(),
+        image: arguments.engines.image.clone(),
     };
-    let results = run::drive(&mut burst, &arguments.options).await;
-    // The directory may not exist.
-    let _ = std::fs::remove_dir_all(shape.logs());
-    report::finish(results?, &arguments.options)
+    pods::drive(&mut burst, &shape, &arguments.options).await
 }

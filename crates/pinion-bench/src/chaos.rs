@@ -6,19 +6,14 @@ mod turns;
 
 use std::collections::BTreeMap;
 
-use crate::{
-    engine::{Endpoint, Engine, Failure},
-    pods::Shape,
-    report, run,
-};
+use crate::{engine::Failure, pods, run};
 use turns::Chaos;
 
 /// Arguments of `pinion-bench chaos`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Engine whose parts are killed, NAME=SOCKET or NAME=SOCKET#HANDLER; may be repeated.
-    #[arg(long = "engine", required = true)]
-    engines: Vec<Endpoint>,
+    #[command(flatten)]
+    engines: pods::Engines,
     /// Command that starts an engine's daemon, NAME=COMMAND, for the shell; may be repeated. Without it, a supervisor such as systemd must start the
     /// daemon again after it was killed; with it, none may. The last daemon keeps running.
     #[arg(long = "start", value_name = "NAME=COMMAND", value_parser = named)]
@@ -27,9 +22,6 @@ pub(crate) struct Arguments {
     /// its processes are killed, too, that are parents of this run's containers; with Pinion that is the monitor of all containers.
     #[arg(long = "part", value_name = "NAME=PROGRAM", value_parser = named)]
     parts: Vec<(String, String)>,
-    /// Image with `sleep`; pulled if it is missing.
-    #[arg(long)]
-    image: String,
     /// Number of rounds.
     #[arg(long, default_value_t = 6)]
     rounds: usize,
@@ -58,12 +50,11 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     if arguments.pods < 2 || arguments.at_once == 0 || arguments.rounds == 0 {
         return Err(Failure("--pods must be at least 2, --at-once and --rounds at least 1".to_owned()));
     }
-    let is_known = |name: &String| arguments.engines.iter().any(|engine| engine.name == *name);
+    let is_known = |name: &String| arguments.engines.engines.iter().any(|engine| engine.name == *name);
     if let Some((name, _)) = arguments.starts.iter().chain(&arguments.parts).find(|(name, _)| !is_known(name)) {
         return Err(Failure(format!("--start and --part: unknown engine {name}; name it with --engine")));
     }
-    let engines = Engine::connect_all(&arguments.engines, &arguments.image).await?;
-    let shape = Shape::new(&arguments.image, false);
+    let (engines, shape) = arguments.engines.connect().await?;
     let mut chaos = Chaos {
         engines,
         shape: shape.clone(),
@@ -73,13 +64,11 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         starts: arguments.starts.into_iter().collect::<BTreeMap<_, _>>(),
         parts: arguments.parts.into_iter().collect::<BTreeMap<_, _>>(),
         daemons: BTreeMap::new(),
-        image: arguments.image.clone(),
+        image: arguments.engines.image.clone(),
     };
-    let results = run::drive(&mut chaos, &arguments.options).await;
+    let outcome = pods::drive(&mut chaos, &shape, &arguments.options).await;
     if arguments.end_daemons {
         chaos.end_daemons();
     }
-    // The directory may not exist.
-    let _ = std::fs::remove_dir_all(shape.logs());
-    report::finish(results?, &arguments.options)
+    outcome
 }

@@ -1,6 +1,8 @@
 //! `pinion-bench compare`: compares two runs of a scenario, such as one before and one after a change.
 
 use std::{
+    collections::BTreeSet,
+    ffi::OsString,
     fmt::Write,
     path::{Path, PathBuf},
 };
@@ -13,7 +15,7 @@ use crate::{
     output,
     report::{Row, rows},
     results::{self, Contestant, Results, printable_lines},
-    statistics::Estimate,
+    statistics::{Estimate, ROUNDS_MIN},
 };
 
 /// Arguments of `pinion-bench compare`.
@@ -36,26 +38,60 @@ struct Pair<'a> {
     second: Estimate,
 }
 
+impl Pair<'_> {
+    /// Returns whether the runs agree; `None` if one of them had too few rounds for an interval.
+    fn agrees(&self) -> Option<bool> {
+        let is_confident = self.first.is_confident() && self.second.is_confident();
+        is_confident.then(|| self.first.overlaps(&self.second, self.row.metric.resolution))
+    }
+}
+
 /// How many values agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Agreement {
     agreeing: usize,
     count: usize,
+    /// Values of too few rounds.
+    undecided: usize,
+}
+
+impl std::ops::AddAssign for Agreement {
+    fn add_assign(&mut self, other: Self) {
+        self.agreeing += other.agreeing;
+        self.count += other.count;
+        self.undecided += other.undecided;
+    }
 }
 
 impl std::fmt::Display for Agreement {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { agreeing, count } = self;
-        let share = 100.0 * *agreeing as f64 / *count as f64;
-        write!(f, "{agreeing} of {count} values agree: their confidence intervals overlap ({share:.1} %)")
+        let Self { agreeing, count, undecided } = self;
+        if *count > 0 {
+            let share = 100.0 * *agreeing as f64 / *count as f64;
+            write!(f, "{agreeing} of {count} values agree: their confidence intervals overlap ({share:.1} %)")?;
+        }
+        match undecided {
+            0 => Ok(()),
+            _ if *count == 0 => write!(
+                f,
+                "all {undecided} values are of fewer than {ROUNDS_MIN} rounds: nothing is concluded from them"
+            ),
+            _ => write!(
+                f,
+                "; {undecided} others are of fewer than {ROUNDS_MIN} rounds, and nothing is concluded from them"
+            ),
+        }
     }
 }
 
 /// Compares the runs and prints a table.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let files = files(arguments)?;
+    for only in &files.only {
+        output::print(&printable_lines(&format!("- {}: only in one of the runs", only.display())))?;
+    }
     let mut total = Agreement::default();
-    for (first, second) in &files {
+    for (first, second) in &files.both {
         let (one, other) = (results::read(first)?, results::read(second)?);
         let (name, other_name) = (&one.head.scenario.name, &other.head.scenario.name);
         if name != other_name {
@@ -63,30 +99,45 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             return Err(Failure(format!("{first} is of scenario {name}, {second} of {other_name}")));
         }
         let (text, agreement) = text(&one, &other, arguments.all)?;
-        total.agreeing += agreement.agreeing;
-        total.count += agreement.count;
-        let title = if files.len() > 1 { format!("## {}\n\n", one.head.scenario.title) } else { String::new() };
+        total += agreement;
+        let title = if files.both.len() > 1 { format!("## {}\n\n", one.head.scenario.title) } else { String::new() };
         output::print(&printable_lines(&format!("{title}{text}")))?;
     }
-    if files.len() > 1 { output::print(&format!("All: {total}")) } else { Ok(()) }
+    if files.both.len() > 1 { output::print(&format!("All: {total}")) } else { Ok(()) }
+}
+
+/// Files with results.
+struct Files {
+    /// Those of the first and of the second run with the same names.
+    both: Vec<(PathBuf, PathBuf)>,
+    /// Those that only one of the runs has.
+    only: Vec<PathBuf>,
 }
 
 /// Returns the files to compare: those with the same names, of two directories.
-fn files(arguments: &Arguments) -> Result<Vec<(PathBuf, PathBuf)>, Failure> {
+fn files(arguments: &Arguments) -> Result<Files, Failure> {
     let Arguments { first, second, .. } = arguments;
     if !first.is_dir() || !second.is_dir() {
-        return Ok(vec![(first.clone(), second.clone())]);
+        return Ok(Files { both: vec![(first.clone(), second.clone())], only: Vec::new() });
     }
-    let entries = std::fs::read_dir(first).map_err(|error| Failure(format!("read {}: {error}", first.display())))?;
-    let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
-    names.retain(|name| {
-        Path::new(name).extension().is_some_and(|ending| ending == "jsonl") && second.join(name).is_file()
-    });
-    names.sort();
-    if names.is_empty() {
+    let (names, others) = (names(first)?, names(second)?);
+    let only = |directory: &PathBuf, names: &BTreeSet<OsString>, others: &BTreeSet<OsString>| {
+        names.difference(others).map(|name| directory.join(name)).collect::<Vec<_>>()
+    };
+    let only = [only(first, &names, &others), only(second, &others, &names)].concat();
+    let both: Vec<_> = names.intersection(&others).map(|name| (first.join(name), second.join(name))).collect();
+    if both.is_empty() {
         return Err(Failure(format!("{} and {} have no results of the same names", first.display(), second.display())));
     }
-    Ok(names.into_iter().map(|name| (first.join(&name), second.join(&name))).collect())
+    Ok(Files { both, only })
+}
+
+/// Returns the names of the files with results in a directory.
+fn names(directory: &Path) -> Result<BTreeSet<OsString>, Failure> {
+    let entries =
+        std::fs::read_dir(directory).map_err(|error| Failure(format!("read {}: {error}", directory.display())))?;
+    let names = entries.flatten().map(|entry| entry.file_name());
+    Ok(names.filter(|name| Path::new(name).extension().is_some_and(|ending| ending == "jsonl")).collect())
 }
 
 fn text(first: &Results, second: &Results, all: bool) -> Result<(String, Agreement), Failure> {
@@ -96,8 +147,9 @@ fn text(first: &Results, second: &Results, all: bool) -> Result<(String, Agreeme
     if pairs.is_empty() {
         return Err(Failure("the runs have no value in common".to_owned()));
     }
-    let agreeing = pairs.iter().filter(|pair| pair.first.overlaps(&pair.second)).count();
-    let agreement = Agreement { agreeing, count: pairs.len() };
+    let decided: Vec<bool> = pairs.iter().filter_map(Pair::agrees).collect();
+    let agreeing = decided.iter().filter(|agrees| **agrees).count();
+    let agreement = Agreement { agreeing, count: decided.len(), undecided: pairs.len() - decided.len() };
     let mut text = String::new();
     for difference in differences(first, second) {
         let _ = writeln!(text, "- {difference}");
@@ -106,7 +158,7 @@ fn text(first: &Results, second: &Results, all: bool) -> Result<(String, Agreeme
         let _ = writeln!(text, "- {missing}");
     }
     let _ = writeln!(text, "{agreement}");
-    let shown: Vec<&Pair<'_>> = pairs.iter().filter(|pair| all || !pair.first.overlaps(&pair.second)).collect();
+    let shown: Vec<&Pair<'_>> = pairs.iter().filter(|pair| all || pair.agrees() == Some(false)).collect();
     if !shown.is_empty() {
         let _ = writeln!(text, "\n{}", table(&shown));
     }

@@ -11,23 +11,14 @@ mod turns;
 
 use std::time::Duration;
 
-use crate::{
-    engine::{Endpoint, Engine, Failure},
-    pods::Shape,
-    report, run,
-};
+use crate::{engine::Failure, pods, run};
 use turns::Lists;
 
 /// Arguments of `pinion-bench lists`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Engine to measure, NAME=SOCKET or NAME=SOCKET#HANDLER; may be repeated. Ratios are those of the first to each other one. The pods
-    /// of all engines run at the same time.
-    #[arg(long = "engine", required = true)]
-    engines: Vec<Endpoint>,
-    /// Image with `sleep`; pulled if it is missing.
-    #[arg(long)]
-    image: String,
+    #[command(flatten)]
+    engines: pods::Engines,
     /// Numbers of pods with one container each, in ascending order.
     #[arg(long, short = 'n', value_delimiter = ',', default_values_t = [1, 10, 100, 1000])]
     pods: Vec<usize>,
@@ -49,9 +40,6 @@ pub(crate) struct Arguments {
     /// Do not measure with a frozen and a killed container.
     #[arg(long)]
     only_calm: bool,
-    /// Run the pods in the host network.
-    #[arg(long)]
-    host_network: bool,
     #[command(flatten)]
     options: run::Options,
 }
@@ -67,14 +55,14 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
             "--pods must be at least 2 to freeze a container and to kill another one; or --only-calm".to_owned(),
         ));
     }
-    let engines = Engine::connect_all(&arguments.engines, &arguments.image).await?;
+    let (engines, shape) = arguments.engines.connect().await?;
+    let shape = shape.with_kubelet_labels();
     // The lists of one daemon have the pods of all of its contestants.
     for (index, engine) in engines.iter().enumerate() {
         if let Some(other) = engines.iter().take(index).find(|other| other.socket() == engine.socket()) {
             return Err(Failure(format!("{} and {} are the same engine", other.name, engine.name)));
         }
     }
-    let shape = Shape::new(&arguments.image, arguments.host_network).with_kubelet_labels();
     let load = turns::Load {
         requests: arguments.requests,
         clients: arguments.clients,
@@ -83,8 +71,5 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         rounds: arguments.rounds,
     };
     let mut lists = Lists::new(engines, shape.clone(), load, turns::phases(&arguments.pods, arguments.only_calm));
-    let results = run::drive(&mut lists, &arguments.options).await;
-    // The directory may not exist.
-    let _ = std::fs::remove_dir_all(shape.logs());
-    report::finish(results?, &arguments.options)
+    pods::drive(&mut lists, &shape, &arguments.options).await
 }

@@ -1,6 +1,7 @@
 //! `pinion-bench pods`: measures the life cycle of pods over the CRI.
 
 mod density;
+mod engines;
 mod leftovers;
 mod lifecycle;
 mod set;
@@ -8,6 +9,7 @@ mod shape;
 mod turns;
 
 pub(crate) use density::measure as measure_density;
+pub(crate) use engines::{Engines, drive};
 pub(crate) use leftovers::remove_leftovers;
 pub(crate) use lifecycle::{
     Life, RunningPod, STEPS, begin, container as container_config, end, force_remove, pod as pod_config,
@@ -16,21 +18,14 @@ pub(crate) use set::PodSet;
 pub(crate) use shape::Shape;
 pub(crate) use turns::contestant;
 
-use crate::{
-    engine::{Endpoint, Engine, Failure},
-    report, run,
-};
+use crate::{engine::Failure, run};
 use turns::Pods;
 
 /// Arguments of `pinion-bench pods`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Engine to measure, NAME=SOCKET or NAME=SOCKET#HANDLER; may be repeated. Ratios are those of the first to each other one.
-    #[arg(long = "engine", required = true)]
-    engines: Vec<Endpoint>,
-    /// Image with `true` and `sleep`; pulled if it is missing.
-    #[arg(long)]
-    image: String,
+    #[command(flatten)]
+    engines: Engines,
     /// Number of rounds. The engines take turns in each, and none is always the first.
     #[arg(long, default_value_t = 10)]
     rounds: usize,
@@ -46,9 +41,6 @@ pub(crate) struct Arguments {
     /// Number of pods per engine before the measurement.
     #[arg(long, default_value_t = 3)]
     warmup: usize,
-    /// Run the pods in the host network.
-    #[arg(long)]
-    host_network: bool,
     #[command(flatten)]
     options: run::Options,
 }
@@ -61,11 +53,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     if arguments.in_flight.iter().all(|pods| *pods == 0) && arguments.density == 0 {
         return Err(Failure("--in-flight 0 and --density 0: nothing to measure".to_owned()));
     }
-    let engines = Engine::connect_all(&arguments.engines, &arguments.image).await?;
-    let shape = Shape::new(&arguments.image, arguments.host_network);
+    let (engines, shape) = arguments.engines.connect().await?;
     let mut pods = Pods::new(engines, shape.clone(), &arguments);
-    let results = run::drive(&mut pods, &arguments.options).await;
-    // The directory may not exist.
-    let _ = std::fs::remove_dir_all(shape.logs());
-    report::finish(results?, &arguments.options)
+    drive(&mut pods, &shape, &arguments.options).await
 }

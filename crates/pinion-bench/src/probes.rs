@@ -6,24 +6,15 @@ mod turns;
 
 use std::time::Duration;
 
-use crate::{
-    engine::{Endpoint, Engine, Failure},
-    pods::Shape,
-    report, run,
-};
+use crate::{engine::Failure, pods, run};
 use load::Plan;
 use turns::Probes;
 
 /// Arguments of `pinion-bench probes`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Engine to measure, NAME=SOCKET or NAME=SOCKET#HANDLER; may be repeated. Ratios are those of the first to each other one. The
-    /// containers of all engines run at the same time, and are probed in turn.
-    #[arg(long = "engine", required = true)]
-    engines: Vec<Endpoint>,
-    /// Image with `true` and `sleep`; pulled if it is missing.
-    #[arg(long)]
-    image: String,
+    #[command(flatten)]
+    engines: pods::Engines,
     /// Number of containers, each in a separate pod.
     #[arg(long, short = 'n', default_value_t = 100)]
     containers: usize,
@@ -42,9 +33,6 @@ pub(crate) struct Arguments {
     /// Command of the probes, word by word [default: true]
     #[arg(long, default_values_t = ["true".to_owned()])]
     command: Vec<String>,
-    /// Run the pods in the host network.
-    #[arg(long)]
-    host_network: bool,
     #[command(flatten)]
     options: run::Options,
 }
@@ -54,8 +42,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     if arguments.containers == 0 || arguments.period == 0 || arguments.seconds == 0 || arguments.rounds == 0 {
         return Err(Failure("--containers, --period, --rounds and --seconds must be at least 1".to_owned()));
     }
-    let engines = Engine::connect_all(&arguments.engines, &arguments.image).await?;
-    let shape = Shape::new(&arguments.image, arguments.host_network);
+    let (engines, shape) = arguments.engines.connect().await?;
     let plan = Plan {
         command: arguments.command.clone(),
         period: Duration::from_millis(arguments.period),
@@ -63,8 +50,5 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         timeout: arguments.timeout,
     };
     let mut probes = Probes::new(engines, shape.clone(), plan, (arguments.containers, arguments.rounds));
-    let results = run::drive(&mut probes, &arguments.options).await;
-    // The directory may not exist.
-    let _ = std::fs::remove_dir_all(shape.logs());
-    report::finish(results?, &arguments.options)
+    pods::drive(&mut probes, &shape, &arguments.options).await
 }

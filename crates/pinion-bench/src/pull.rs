@@ -5,8 +5,8 @@ mod turns;
 
 use crate::{
     engine::{Endpoint, Engine, Failure},
-    pods::Shape,
-    report, run,
+    pods::{self, Shape},
+    run,
 };
 use turns::Pull;
 
@@ -59,13 +59,10 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         engines.push(engine);
     }
     let shapes: Vec<Shape> = arguments.images.iter().map(|image| Shape::new(&image.reference, false)).collect();
-    let mut pull = Pull { engines, images: arguments.images, shapes: shapes.clone(), rounds: arguments.rounds };
-    let results = run::drive(&mut pull, &arguments.options).await;
-    for shape in &shapes {
-        // The directory may not exist.
-        let _ = std::fs::remove_dir_all(shape.logs());
-    }
-    report::finish(results?, &arguments.options)
+    let shape = shapes[0].clone();
+    let mut pull = Pull { engines, images: arguments.images, shapes, rounds: arguments.rounds };
+    // All of them have the same directory for logs.
+    pods::drive(&mut pull, &shape, &arguments.options).await
 }
 
 #[cfg(test)]

@@ -74,8 +74,6 @@ pub(crate) struct Metric {
     pub(crate) better: Better,
     /// Whether it answers the question of the scenario.
     pub(crate) is_headline: bool,
-    /// Whether it is the same in each round, and therefore measured in one only.
-    pub(crate) is_exact: bool,
     /// A difference up to this one is none, in the unit of the metric.
     pub(crate) resolution: f64,
 }
@@ -117,7 +115,6 @@ impl Metric {
             unit: unit.to_owned(),
             better: Better::Lower,
             is_headline: false,
-            is_exact: false,
             resolution: 0.0,
         }
     }
@@ -127,9 +124,9 @@ impl Metric {
         Self { is_headline: true, ..self }
     }
 
-    /// Makes it one that is measured once, with a resolution.
-    pub(crate) fn exact(self, resolution: f64) -> Self {
-        Self { is_exact: true, resolution, ..self }
+    /// Makes it one of which a difference up to `resolution` is none.
+    pub(crate) fn with_resolution(self, resolution: f64) -> Self {
+        Self { resolution, ..self }
     }
 
     /// Returns its name and unit.

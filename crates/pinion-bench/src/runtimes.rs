@@ -9,8 +9,8 @@ use self::{contestant::Contestants, turns::Runtimes};
 use crate::{
     engine::{Endpoint, Engine, Failure},
     oci::RuntimeArgument,
-    pods::Shape,
-    report, run,
+    pods::{self, Shape},
+    run,
 };
 
 /// Arguments of `pinion-bench runtimes`.
@@ -62,9 +62,5 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         searches_memory: !arguments.no_memory,
         image: arguments.image.clone(),
     };
-    let results = run::drive(&mut runtimes, &arguments.options).await;
-    // The directory may not exist.
-    let _ = std::fs::remove_dir_all(shape.logs());
-    drop(runtimes);
-    report::finish(results?, &arguments.options)
+    pods::drive(&mut runtimes, &shape, &arguments.options).await
 }

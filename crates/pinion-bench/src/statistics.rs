@@ -2,8 +2,10 @@ mod comparison;
 mod interval;
 
 pub(crate) use comparison::{Comparison, Noise, Scale, Verdict};
-use interval::CONFIDENCE;
 pub(crate) use interval::Estimate;
+
+/// Fewest rounds for an interval of 95 % ([`Estimate::is_confident`]).
+pub(crate) const ROUNDS_MIN: usize = 6;
 
 /// Returns the median; not a number if there are no values.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {

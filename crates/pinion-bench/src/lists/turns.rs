@@ -20,6 +20,8 @@ const WARMUP: usize = 3;
 /// How long a list is requested in a turn, and before it: an engine that takes seconds must not take hours.
 const BUDGET: Duration = Duration::from_secs(4);
 const WARMUP_BUDGET: Duration = Duration::from_secs(1);
+/// Difference of responses in KiB that is none: numbers in them have more or fewer digits.
+const SIZE_RESOLUTION: f64 = 0.1;
 /// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -150,7 +152,9 @@ impl Scenario for Lists {
         let mut metrics: Vec<Metric> = headline.into_iter().chain(others).collect();
         metrics.extend(List::ALL.iter().map(|list| metric(list, true)));
         metrics.extend(List::ALL.iter().map(|list| Metric::lower(&cpu_name(*list), "ms")));
-        metrics.extend(List::ALL.iter().map(|list| Metric::lower(&size_name(*list), "KiB")));
+        metrics.extend(
+            List::ALL.iter().map(|list| Metric::lower(&size_name(*list), "KiB").with_resolution(SIZE_RESOLUTION)),
+        );
         let settings = [
             ("requests of a turn for each list and client", self.load.requests.to_string()),
             ("clients", self.load.clients.to_string()),

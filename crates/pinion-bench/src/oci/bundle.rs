@@ -59,8 +59,10 @@ impl Bundle {
     pub(crate) fn sibling(&self, name: &str) -> io::Result<Self> {
         let directory = self.directory.with_file_name(name);
         fs::create_dir_all(&directory)?;
-        symlink(self.rootfs(), directory.join("rootfs"))?;
-        Ok(Self { directory })
+        match symlink(self.rootfs(), directory.join("rootfs")) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(Self { directory }),
+        }
     }
 }
 

@@ -7,11 +7,12 @@ use super::{
     bundle::{self, Bundle, Shape},
 };
 
-/// Difference between two limits that are tried.
-pub(super) const STEP_KIB: u64 = 4;
+/// Granularity of the limits that are tried: a page, or this part of the limit if it is larger.
+const PAGE_KIB: u64 = 4;
+const PART: u64 = 64;
 const MAX_KIB: u64 = 32 << 10;
 /// Number of successful runs that are required.
-const RUNS: usize = 10;
+const RUNS: usize = 5;
 
 /// Returns the lowest limit in KiB; `None` for the floor.
 pub(crate) fn lowest(contestant: &mut Contestant, base: &Bundle) -> io::Result<Option<u64>> {
@@ -21,8 +22,8 @@ pub(crate) fn lowest(contestant: &mut Contestant, base: &Bundle) -> io::Result<O
     let bundle = base.sibling(&format!("{}-memory", contestant.runtime.name))?;
     let (mut too_low, mut sufficient) = (0, MAX_KIB);
     let mut is_first = true;
-    while sufficient - too_low > STEP_KIB {
-        let middle = if is_first { MAX_KIB } else { (too_low + sufficient) / 2 / STEP_KIB * STEP_KIB };
+    while sufficient - too_low > PAGE_KIB.max(sufficient / PART) {
+        let middle = if is_first { MAX_KIB } else { (too_low + sufficient) / 2 / PAGE_KIB * PAGE_KIB };
         let group = format!("{}-memory", contestant.group);
         let shape = Shape { args: &["true"], group: &group, memory: middle << 10, seccomp: true };
         bundle.write(&bundle::spec(&shape, &base.rootfs()))?;

@@ -44,7 +44,7 @@ impl Pods {
             pods: arguments.pods,
             density: arguments.density,
             warmup: arguments.warmup,
-            image: arguments.image.clone(),
+            image: arguments.engines.image.clone(),
         }
     }
 

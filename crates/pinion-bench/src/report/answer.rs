@@ -4,7 +4,7 @@ use super::{Row, Section};
 use crate::{
     number::short,
     results::{Better, Metric},
-    statistics::{Verdict, median},
+    statistics::{ROUNDS_MIN, Verdict, median},
 };
 
 /// The conclusions of a section.
@@ -177,8 +177,7 @@ fn notes(section: &Section) -> Vec<String> {
         ));
     }
     let scenario = &results.head.scenario;
-    let is_short =
-        |row: &&Row| !row.metric.is_exact && row.cells.iter().any(|cell| (1..6).contains(&cell.rounds.len()));
+    let is_short = |row: &&Row| row.cells.iter().any(|cell| (1..ROUNDS_MIN).contains(&cell.rounds.len()));
     let short_rows = section.rows.iter().filter(is_short).count();
     if short_rows > 0 {
         notes.push(format!(

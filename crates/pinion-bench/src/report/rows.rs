@@ -69,8 +69,8 @@ impl Row {
         let pair = |(round, value): &(usize, f64)| {
             other.iter().find(|(other_round, _)| other_round == round).map(|(_, other)| (*value, *other))
         };
-        let Metric { better, is_exact, .. } = self.metric;
-        Comparison::of(&one.iter().filter_map(pair).collect::<Vec<_>>(), Scale { better, is_exact, noise })
+        let better = self.metric.better;
+        Comparison::of(&one.iter().filter_map(pair).collect::<Vec<_>>(), Scale { better, noise })
     }
 }
 

@@ -4,10 +4,10 @@ use super::{contestant::Contestants, engine_run::EnginePod};
 use crate::engine::Failure;
 
 /// Difference between two limits that are tried with an engine.
-pub(super) const STEP_KIB: u64 = 64;
+const STEP_KIB: u64 = 64;
 const MAX_KIB: u64 = 64 << 10;
 /// Number of successful runs that are required.
-const RUNS: usize = 10;
+const RUNS: usize = 5;
 
 /// Returns the lowest limit in KiB of a contestant; `None` if there is none up to 64 MiB.
 pub(crate) async fn lowest(contestants: &mut Contestants, index: usize) -> Result<Option<u64>, Failure> {

@@ -1,6 +1,6 @@
 //! Comparison of two contestants, round by round.
 
-use super::{CONFIDENCE, Estimate, median};
+use super::{Estimate, median};
 use crate::results::Better;
 
 /// The result of a comparison of a contestant with another one.
@@ -30,8 +30,6 @@ pub(crate) struct Comparison {
 pub(crate) struct Scale {
     /// Which of two values is better.
     pub(crate) better: Better,
-    /// Whether a value is the same in each round, so that one round is enough.
-    pub(crate) is_exact: bool,
     /// Difference between the rounds of one contestant.
     pub(crate) noise: Noise,
 }
@@ -60,7 +58,7 @@ impl Comparison {
             _ => difference.value.abs() > scale.noise.difference,
         };
         let is_different = (difference.low > 0.0 || difference.high < 0.0) && is_beyond_noise;
-        let verdict = if !scale.is_exact && difference.confidence < CONFIDENCE {
+        let verdict = if !difference.is_confident() {
             Verdict::Undecided
         } else if !is_different {
             Verdict::Equal
@@ -100,7 +98,7 @@ mod tests {
     use super::*;
 
     fn verdict(pairs: &[(f64, f64)], better: Better, share: f64) -> Option<Verdict> {
-        let scale = Scale { better, is_exact: false, noise: Noise { difference: 0.0, share: Some(share) } };
+        let scale = Scale { better, noise: Noise { difference: 0.0, share: Some(share) } };
         Comparison::of(pairs, scale).map(|comparison| comparison.verdict)
     }
 
@@ -116,17 +114,15 @@ mod tests {
     }
 
     #[test]
-    fn few_rounds_decide_only_what_is_exact() {
+    fn few_rounds_decide_nothing() {
         assert_eq!(verdict(&[(1.0, 9.0); 5], Better::Lower, 0.0), Some(Verdict::Undecided));
-        let scale = Scale { better: Better::Lower, is_exact: true, noise: Noise::default() };
-        let exact = Comparison::of(&[(462.0, 1048.0)], scale).map(|comparison| comparison.verdict);
-        assert_eq!(exact, Some(Verdict::Better));
+        assert_eq!(verdict(&[(1.0, 9.0); 6], Better::Lower, 0.0), Some(Verdict::Better));
     }
 
     #[test]
     fn zeros_are_compared_without_a_ratio() {
         let noise = Noise { difference: 1.0, share: None };
-        let scale = Scale { better: Better::Lower, is_exact: false, noise };
+        let scale = Scale { better: Better::Lower, noise };
         let compare = |pair| Comparison::of(&[pair; 8], scale).map(|one| (one.ratio.is_some(), one.verdict));
         assert_eq!(compare((0.0, 4.0)), Some((false, Verdict::Better)));
         assert_eq!(compare((0.0, 0.5)), Some((false, Verdict::Equal)), "within the noise");

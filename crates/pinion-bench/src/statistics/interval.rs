@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::median;
 
 /// Desired probability that an interval contains the value that it estimates.
-pub(super) const CONFIDENCE: f64 = 0.95;
+const CONFIDENCE: f64 = 0.95;
 
 /// A median, and an interval for the median of the distribution from which its values are.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -37,9 +37,14 @@ impl Estimate {
         Some(Self { value, low: sorted[outside], high: sorted[sorted.len() - 1 - outside], confidence })
     }
 
-    /// Returns whether the intervals of two estimates have a value in common.
-    pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        self.low <= other.high && other.low <= self.high
+    /// Returns whether there were enough values for an interval of the desired confidence: at least six.
+    pub(crate) fn is_confident(&self) -> bool {
+        self.confidence >= CONFIDENCE
+    }
+
+    /// Returns whether the intervals of two estimates have a value in common, or are at most `resolution` apart.
+    pub(crate) fn overlaps(&self, other: &Self, resolution: f64) -> bool {
+        self.low <= other.high + resolution && other.low <= self.high + resolution
     }
 
     /// Returns whether the interval contains a value.
