@@ -71,7 +71,7 @@ pub(crate) fn tree_digest(directory: BorrowedFd<'_>, pace: Pace) -> rustix::io::
     // The time of the root is not part of the layer, because the directory is renamed.
     let mut entry = Xxh3::new();
     [stat.st_mode, stat.st_uid, stat.st_gid].iter().for_each(|field| entry.update(&field.to_le_bytes()));
-    sum.attributes(directory, c".", &mut entry)?;
+    attributes(&Of::named(directory, c"."), &mut entry)?;
     sum.total = sum.total.wrapping_add(entry.digest128());
     walk(directory, &mut sum)?;
     Ok(format!("{:032x}", sum.total))
@@ -92,6 +92,14 @@ pub(crate) fn file_digest(path: &std::path::Path, pace: Pace) -> Result<Digest, 
 }
 
 const OPEN: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+/// Opens a file without a new access time, which would be written to the disk, where the owner of this process allows it.
+fn open(parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> {
+    match rustix::fs::openat(parent, name, OPEN | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => rustix::fs::openat(parent, name, OPEN, Mode::empty()),
+        opened => opened,
+    }
+}
 
 struct Sum {
     total: u128,
@@ -118,8 +126,9 @@ impl Sum {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
                 entry.update(&stat.st_size.to_le_bytes());
-                let file = rustix::fs::openat(parent, name, OPEN, Mode::empty())?;
-                self.content(&file, &mut entry)?;
+                let file = open(parent, name)?;
+                self.content(&file, stat, &mut entry)?;
+                attributes(&Of::File(&file), &mut entry)?;
             }
             FileType::Symlink => {
                 entry.update(rustix::fs::readlinkat(parent, name, Vec::new())?.as_bytes());
@@ -127,23 +136,30 @@ impl Sum {
             FileType::CharacterDevice | FileType::BlockDevice => entry.update(&stat.st_rdev.to_le_bytes()),
             _ => {}
         }
-        self.attributes(parent, name, &mut entry)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            attributes(&Of::named(parent, name), &mut entry)?;
+        }
         self.total = self.total.wrapping_add(entry.digest128());
         self.pacer.read(Pacer::FILE);
         Ok(())
     }
 
-    fn content(&mut self, file: &OwnedFd, entry: &mut Xxh3) -> rustix::io::Result<()> {
+    fn content(&mut self, file: &OwnedFd, stat: &Stat, entry: &mut Xxh3) -> rustix::io::Result<()> {
+        // Most files are small, have no hole, and end after one read.
+        let size = stat.st_size.unsigned_abs();
+        let may_have_holes = stat.st_blocks.unsigned_abs().saturating_mul(512) < size;
         let mut offset = 0;
-        loop {
-            match rustix::fs::seek(file, SeekFrom::Data(offset)) {
-                Ok(data) => offset = data - data % BLOCK as u64,
-                Err(Errno::NXIO) => return Ok(()),
-                Err(Errno::INVAL) => {}
-                Err(cause) => return Err(cause),
+        while offset < size {
+            if may_have_holes {
+                match rustix::fs::seek(file, SeekFrom::Data(offset)) {
+                    Ok(data) => offset = data - data % BLOCK as u64,
+                    Err(Errno::NXIO) => return Ok(()),
+                    Err(Errno::INVAL) => {}
+                    Err(cause) => return Err(cause),
+                }
             }
             let mut filled = 0;
-            while filled < BLOCK {
+            while filled < BLOCK && offset + (filled as u64) < size {
                 match rustix::io::pread(file, &mut self.buffer[filled..], offset + filled as u64) {
                     Ok(0) => break,
                     Ok(count) => filled += count,
@@ -162,35 +178,63 @@ impl Sum {
             }
             offset += BLOCK as u64;
         }
-    }
-
-    /// Adds the extended attributes, except those that a security module of the node sets.
-    fn attributes(&self, parent: BorrowedFd<'_>, name: &CStr, entry: &mut Xxh3) -> rustix::io::Result<()> {
-        let mut path = format!("/proc/thread-self/fd/{}/", parent.as_raw_fd()).into_bytes();
-        path.extend_from_slice(name.to_bytes());
-        let mut list = vec![0_u8; 1024];
-        let length = loop {
-            match rustix::fs::llistxattr(path.as_slice(), &mut list[..]) {
-                Ok(length) => break length,
-                Err(Errno::RANGE) if list.len() < ATTRIBUTE_MAX => list.resize(ATTRIBUTE_MAX, 0),
-                Err(Errno::OPNOTSUPP) => return Ok(()),
-                Err(cause) => return Err(cause),
-            }
-        };
-        if length == 0 {
-            return Ok(());
-        }
-        let mut names: Vec<&[u8]> = list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()).collect();
-        names.sort_unstable();
-        let mut value = vec![0_u8; ATTRIBUTE_MAX];
-        for name in names.into_iter().filter(|name| !is_set_by_node(name)) {
-            let length = rustix::fs::lgetxattr(path.as_slice(), name, &mut value[..])?;
-            entry.update(name);
-            entry.update(&(length as u64).to_le_bytes());
-            entry.update(&value[..length]);
-        }
         Ok(())
     }
+}
+
+/// A file whose extended attributes are read.
+enum Of<'a> {
+    File(&'a OwnedFd),
+    /// What cannot be opened: links and devices.
+    Path(Vec<u8>),
+}
+
+impl Of<'_> {
+    fn named(parent: BorrowedFd<'_>, name: &CStr) -> Self {
+        let mut path = format!("/proc/thread-self/fd/{}/", parent.as_raw_fd()).into_bytes();
+        path.extend_from_slice(name.to_bytes());
+        Self::Path(path)
+    }
+
+    fn list(&self, list: &mut [u8]) -> rustix::io::Result<usize> {
+        match self {
+            Self::File(file) => rustix::fs::flistxattr(file, list),
+            Self::Path(path) => rustix::fs::llistxattr(path.as_slice(), list),
+        }
+    }
+
+    fn get(&self, name: &[u8], value: &mut [u8]) -> rustix::io::Result<usize> {
+        match self {
+            Self::File(file) => rustix::fs::fgetxattr(file, name, value),
+            Self::Path(path) => rustix::fs::lgetxattr(path.as_slice(), name, value),
+        }
+    }
+}
+
+/// Adds the extended attributes, except those that a security module of the node sets.
+fn attributes(of: &Of<'_>, entry: &mut Xxh3) -> rustix::io::Result<()> {
+    let mut list = vec![0_u8; 1024];
+    let length = loop {
+        match of.list(&mut list[..]) {
+            Ok(length) => break length,
+            Err(Errno::RANGE) if list.len() < ATTRIBUTE_MAX => list.resize(ATTRIBUTE_MAX, 0),
+            Err(Errno::OPNOTSUPP) => return Ok(()),
+            Err(cause) => return Err(cause),
+        }
+    };
+    if length == 0 {
+        return Ok(());
+    }
+    let mut names: Vec<&[u8]> = list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()).collect();
+    names.sort_unstable();
+    let mut value = vec![0_u8; ATTRIBUTE_MAX];
+    for name in names.into_iter().filter(|name| !is_set_by_node(name)) {
+        let length = of.get(name, &mut value[..])?;
+        entry.update(name);
+        entry.update(&(length as u64).to_le_bytes());
+        entry.update(&value[..length]);
+    }
+    Ok(())
 }
 
 fn is_set_by_node(attribute: &[u8]) -> bool {
