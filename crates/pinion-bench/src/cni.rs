@@ -17,6 +17,7 @@ mod worker;
 
 use std::{
     io::{BufRead, BufReader, Write},
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
@@ -96,6 +97,8 @@ impl Worker {
             .arg(plugins)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            // An interrupt from the terminal is to end the run after this turn, not the worker.
+            .process_group(0)
             .spawn()
             .map_err(failed)?;
         let pipes = process.stdin.take().zip(process.stdout.take());

@@ -16,7 +16,7 @@ mod server_process;
 mod turns;
 mod vrf;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use syscall::mount_namespace::unshare_mounts;
@@ -69,6 +69,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     if !(0.1..=3600.0).contains(&arguments.seconds) {
         return Err(Failure("--seconds must be between 0.1 and 3600".to_owned()));
     }
+    if let Some(path) = arguments.options.files().find(|path| is_in_run(path)) {
+        let path = path.display();
+        return Err(Failure(format!(
+            "{path}: this command has a /run of its own, which is gone at its end; name another directory"
+        )));
+    }
     private_run().map_err(|e| Failure(format!("create a mount namespace: {e}; run pinion-bench netns as root")))?;
     if !arguments.no_bursts {
         let bursts = arguments.namespaces.iter().map(|count| burst::measure(*count)).collect::<Result<Vec<_>, _>>()?;
@@ -92,6 +98,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         let results = run::drive(&mut servers, &arguments.options).await;
         reports::finish(results?, &arguments.options)
     })
+}
+
+/// Returns whether a file is in `/run`, which is also `/var/run`.
+fn is_in_run(path: &Path) -> bool {
+    std::path::absolute(path).is_ok_and(|path| path.starts_with("/run") || path.starts_with("/var/run"))
 }
 
 /// Gives this process a mount namespace with an empty `/run`.

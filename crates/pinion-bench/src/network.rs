@@ -3,11 +3,11 @@
 //! ```text
 //! for each pair of drivers
 //!   pinion ─ node(s) ─ daemon(s) ─ two containers ─┐
-//!   docker ─ node(s) ─ daemon(s) ─ two containers ─┴─▶ rounds: iperf3, sockperf over TCP, sockperf over UDP; idle and stressed
+//!   docker ─ node(s) ─ daemon(s) ─ two containers ─┴─▶ turns: iperf3, sockperf over TCP, sockperf over UDP; idle and under load
 //! ```
-//! A node has a mount, a network and a PID namespace, and everything that a daemon writes is on a tmpfs there. So nothing but empty
-//! cgroups is left, even if this process is killed; the next run removes those. The meters are the same for all engines: an
-//! engine returns two places, each a network namespace and a cgroup, or a guest, and the server's address.
+//! A node has a mount, a network and a PID namespace, and everything that a daemon writes is on a tmpfs there. It ends with this
+//! process, and another one removes its cgroups then. So nothing is left, even if this process is killed. The meters are the same for
+//! all engines: an engine returns two places, each a network namespace and a cgroup, or a guest, and the server's address.
 
 mod bed;
 mod docker;
@@ -20,18 +20,16 @@ mod namespace;
 mod node;
 mod pinion;
 mod place;
-mod report;
-mod rounds;
 mod running;
 mod tap;
+mod turns;
 
 use std::{path::PathBuf, time::Duration};
 
-use serde::{Deserialize, Serialize};
-
-use crate::{engine::Failure, machine::Machine, output, plot};
+use crate::{block_on, engine::Failure, report, run};
 pub(crate) use groups::{SweeperArguments, sweep};
 pub(crate) use tap::relay;
+use turns::Drivers;
 
 /// Arguments of `pinion-bench network`.
 #[derive(clap::Args)]
@@ -42,9 +40,9 @@ pub(crate) struct Arguments {
     /// Drivers of the client and the server.
     #[arg(long, short = 'p', value_delimiter = ',', value_enum, default_values_t = Pair::ALL)]
     pair: Vec<Pair>,
-    /// Number of rounds. The engines take turns in each, and neither is always the first.
-    #[arg(long, default_value_t = 15)]
-    runs: usize,
+    /// Number of rounds for each pair. The engines take turns in each, and none is always the first.
+    #[arg(long, alias = "runs", default_value_t = 15)]
+    rounds: usize,
     /// Duration of each measurement in seconds.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: u64,
@@ -66,20 +64,12 @@ pub(crate) struct Arguments {
     /// A static busybox, the only file of the containers' image.
     #[arg(long, default_value = "/bin/busybox")]
     busybox: PathBuf,
-    /// Do not measure: report what runs on this machine wrote with --json. Of several files with a pair the last one counts.
-    #[arg(long, value_name = "FILE", value_delimiter = ',')]
-    from: Vec<PathBuf>,
-    /// Write all measurements to this file as JSON.
-    #[arg(long)]
-    json: Option<PathBuf>,
-    /// Write plots of throughput and latency to PREFIX-throughput.svg, PREFIX-tcp.svg and PREFIX-udp.svg.
-    #[arg(long, value_name = "PREFIX")]
-    svg: Option<PathBuf>,
+    #[command(flatten)]
+    options: run::Options,
 }
 
 /// A container engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Engine {
     /// Pinion.
     Pinion,
@@ -93,8 +83,7 @@ enum Engine {
 }
 
 /// The networks of the client and the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Pair {
     /// Two containers of the engine's default network.
     Bridge,
@@ -107,8 +96,7 @@ enum Pair {
 }
 
 /// What else runs during a measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
     /// Nothing.
     Idle,
@@ -118,33 +106,22 @@ enum Load {
 
 /// Runs all measurements and prints the tables.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    if arguments.runs == 0 {
-        return Err(Failure("--runs must be at least 1".to_owned()));
+    if arguments.rounds == 0 {
+        return Err(Failure("--rounds must be at least 1".to_owned()));
     }
-    if !arguments.from.is_empty() {
-        let report = report::Report::read(&arguments.from)?;
-        save(arguments, &report)?;
-        return output::write(&report.tables(), &report, arguments.json.as_deref());
+    if arguments.pair.iter().enumerate().any(|(number, pair)| arguments.pair[..number].contains(pair)) {
+        return Err(Failure("--pair names a pair twice".to_owned()));
     }
-    let loads: &[Load] = if arguments.only_idle { &[Load::Idle] } else { &[Load::Idle, Load::Stressed] };
-    let mut report = report::Report::new(Machine::here(), arguments);
-    for pair in &arguments.pair {
-        report.cases.extend(rounds::measure(arguments, *pair, loads)?);
-        // A run takes long: what was measured is not lost when it is interrupted.
-        save(arguments, &report)?;
+    if !rustix::process::geteuid().is_root() {
+        return Err(Failure(
+            "create the namespaces of a node: not permitted; run pinion-bench network as root".to_owned(),
+        ));
     }
-    output::write(&report.tables(), &report, arguments.json.as_deref())
-}
-
-/// Writes the report and the plots.
-fn save(arguments: &Arguments, report: &report::Report) -> Result<(), Failure> {
-    if let Some(prefix) = &arguments.svg {
-        for (name, chart) in report.charts() {
-            let path = format!("{}-{name}.svg", prefix.display());
-            std::fs::write(&path, plot::ranges(&chart)).map_err(|e| Failure(format!("write {path}: {e}")))?;
-        }
-    }
-    output::save(report, arguments.json.as_deref())
+    let mut drivers = Drivers::new(arguments)?;
+    block_on(async {
+        let results = run::drive(&mut drivers, &arguments.options).await;
+        report::finish(results?, &arguments.options)
+    })
 }
 
 /// Repeats an operation until it succeeds; returns its last error if it does not in time.
@@ -187,16 +164,6 @@ impl Pair {
             Self::Overlay => "overlay",
         }
     }
-
-    /// Returns the drivers of the client and of the server.
-    fn drivers(self) -> &'static str {
-        match self {
-            Self::Bridge => "bridge, bridge",
-            Self::Host => "host, bridge",
-            Self::Macvlan => "macvlan, macvlan",
-            Self::Overlay => "overlay, overlay",
-        }
-    }
 }
 
 impl std::fmt::Display for Pair {
@@ -209,7 +176,7 @@ impl Load {
     fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
-            Self::Stressed => "stressed",
+            Self::Stressed => "under load",
         }
     }
 }

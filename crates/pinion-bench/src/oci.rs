@@ -16,7 +16,7 @@ use std::{
 
 pub(crate) use command_line::CommandLines;
 pub(crate) use runner::{RunnerArguments, serve};
-pub(crate) use runtime::RuntimeArgument;
+pub(crate) use runtime::{ClientArgument, RuntimeArgument};
 
 use self::{
     bundle::{Bundle, Shape},

@@ -2,11 +2,9 @@
 
 mod axis;
 mod lines;
-mod ranges;
 
 pub(crate) use axis::{Axis, Scale};
 pub(crate) use lines::{Chart, Line, svg};
-pub(crate) use ranges::{Range, RangeChart, ranges};
 
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 56.0;

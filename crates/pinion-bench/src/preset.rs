@@ -42,7 +42,15 @@ const PRESETS: &[Preset] = &[
         title: "1000 containers of `true` for each runtime, through engines and at the command line",
         words: &["runtimes", "--rounds=100", "--runs=10"],
     },
+    Preset {
+        name: "virtual-machines",
+        title: "network drivers of containers and of virtual machines, idle and under load, 15 times",
+        words: &["network", "--engine=pinion,vm", "--pair=bridge,host,macvlan,overlay", "--rounds=15"],
+    },
 ];
+
+/// Options of presets that have a short form.
+const SHORT_OPTIONS: [(&str, &str); 4] = [("--pods", "-n"), ("--runs", "-n"), ("--engine", "-e"), ("--pair", "-p")];
 
 /// Arguments of `pinion-bench preset`.
 #[derive(clap::Args)]
@@ -79,9 +87,9 @@ impl Arguments {
 fn replaces(argument: &str, word: &str) -> bool {
     let name = |text: &str| text.split('=').next().unwrap_or(text).to_owned();
     let option = name(word);
-    let is_number =
-        (option == "--pods" || option == "--runs") && !argument.starts_with("--") && argument.starts_with("-n");
-    option.starts_with('-') && (is_number || name(argument) == option)
+    let short = SHORT_OPTIONS.iter().find(|(long, _)| *long == option).map(|(_, short)| *short);
+    let is_short = short.is_some_and(|short| !argument.starts_with("--") && argument.starts_with(short));
+    option.starts_with('-') && (is_short || name(argument) == option)
 }
 
 /// Returns a line for each preset.
@@ -101,6 +109,7 @@ mod tests {
         for preset in PRESETS {
             let of_scenario: &[&str] = match preset.words[0] {
                 "oci" => &["--runtime=crun=/usr/bin/crun"],
+                "network" => &["--guest-image=/image"],
                 _ => &["--engine=one=/run/one.sock", "--image=image"],
             };
             let arguments = Arguments {
@@ -114,12 +123,17 @@ mod tests {
 
     #[test]
     fn options_of_a_preset_can_be_replaced() {
-        for (arguments, rest) in [
-            (&["-n", "5", "--rounds", "2"][..], "pinion-bench burst --at-once=1,100 -n 5 --rounds 2"),
-            (&["--at-once=7", "--pods=5"][..], "pinion-bench burst --rounds=6 --at-once=7 --pods=5"),
+        for (name, arguments, rest) in [
+            ("daemonsets", &["-n", "5", "--rounds", "2"][..], "pinion-bench burst --at-once=1,100 -n 5 --rounds 2"),
+            ("daemonsets", &["--at-once=7", "--pods=5"][..], "pinion-bench burst --rounds=6 --at-once=7 --pods=5"),
+            (
+                "virtual-machines",
+                &["-epinion,tap", "-p", "host"][..],
+                "pinion-bench network --rounds=15 -epinion,tap -p host",
+            ),
         ] {
             let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
-            let preset = Arguments { name: Some("daemonsets".to_owned()), arguments };
+            let preset = Arguments { name: Some(name.to_owned()), arguments };
             assert_eq!(preset.command_line().expect("a known preset").expect("a command line").join(" "), rest);
         }
     }

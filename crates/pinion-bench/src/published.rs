@@ -71,9 +71,9 @@ const PUBLICATIONS: &[Publication] = &[
         url: "https://henrikgerdes.me/articles/2024-07-kubernetes-cri-bench",
         setting: "Hetzner CCX33 (8 vCPU, 32 GB), Debian 12, Linux 6.1; containerd 1.7.18, crun 1.15, runc 1.1.13, runsc 20240617, youki 0.3.3; 1000 times \
                   `nerdctl run --network=none --rm busybox true`, one after the other",
-        remark: "The published times include nerdctl, and its means count a failure as 0 ms; here, a container is created, started, waited for and \
+        remark: "The published times include nerdctl, and its means count a failure as 0 ms; here, a container of an engine is created, started, waited for and \
                  removed in a running pod through the CRI, and means are those of the successful runs. The published memory limit is the lowest one of \
-                 those that were tried with which busybox started; here, ten of ten runs must succeed. gVisor's sandbox is in the pod's group, so that a limit \
+                 those that were tried with which busybox started; here, five of five runs must succeed. gVisor's sandbox is in the pod's group, so that a limit \
                  of its container is not comparable. The failures of youki were a bug that its authors fixed afterwards (youki issue 2826).",
         values: &[
             value("crun, mean", "280 ms", mean("containerd+crun", TRUE)),

@@ -6,7 +6,7 @@ mod reference;
 
 use std::{
     collections::BTreeSet,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -62,6 +62,13 @@ pub(crate) struct Options {
     /// Continue the run that was recorded in --results (used internally by `resume`).
     #[arg(long, hide = true, requires = "results")]
     resume: bool,
+}
+
+impl Options {
+    /// Returns the files that the run writes.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        [&self.results, &self.html, &self.json].into_iter().flatten().map(PathBuf::as_path)
+    }
 }
 
 /// Runs all rounds, or those that are missing in a run that is resumed. An interrupt ends the run after the current turn.

@@ -8,7 +8,7 @@ mod turns;
 use self::{contestant::Contestants, turns::Runtimes};
 use crate::{
     engine::{Endpoint, Engine, Failure},
-    oci::RuntimeArgument,
+    oci::{ClientArgument, RuntimeArgument},
     pods::{self, Shape},
     run,
 };
@@ -22,7 +22,10 @@ pub(crate) struct Arguments {
     /// Runtime to measure at the command line, NAME=PROGRAM; may be repeated.
     #[arg(long = "runtime")]
     runtimes: Vec<RuntimeArgument>,
-    /// Image with `true` and `sleep` for the engines; pulled if it is missing.
+    /// Client of an engine with the commands `run` and `rm` of Docker, NAME=COMMAND, such as `docker=docker` or `podman=podman --runtime crun`; may be repeated.
+    #[arg(long = "client")]
+    clients: Vec<ClientArgument>,
+    /// Image with `true` and `sleep` for engines and clients; pulled if it is missing.
     #[arg(long)]
     image: String,
     /// Number of rounds. Engines and runtimes take turns in each, and none is always the first.
@@ -43,15 +46,17 @@ pub(crate) struct Arguments {
 
 /// Measures everything and prints the tables.
 pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
-    if arguments.engines.is_empty() && arguments.runtimes.is_empty() {
-        return Err(Failure("name at least one engine (--engine) or runtime (--runtime)".to_owned()));
+    if arguments.engines.is_empty() && arguments.runtimes.is_empty() && arguments.clients.is_empty() {
+        return Err(Failure(
+            "name at least one engine (--engine), runtime (--runtime) or client (--client)".to_owned(),
+        ));
     }
     if arguments.runs == 0 || arguments.rounds == 0 {
         return Err(Failure("--rounds and --runs must be at least 1".to_owned()));
     }
     let shape = Shape::new(&arguments.image, false);
     let engines = Engine::connect_all(&arguments.engines, &arguments.image).await?;
-    let contestants = Contestants::prepare(&engines, &shape, &arguments.runtimes)?;
+    let contestants = Contestants::prepare(&engines, &shape, (&arguments.runtimes, &arguments.clients))?;
     let mut runtimes = Runtimes {
         contestants,
         engines,

@@ -14,7 +14,7 @@ SIZE = 24 << 30
 def journaled(work):
     """Returns a directory on a file system with a journal: `work`, or one in it that is mounted until the end of the context.
 
-    ext4 without a journal, which small virtual machines have, does not use the inode of a removed file again for five minutes, and whoever creates a file in
+    ext4 without a journal, which small virtual machines have, does not use the inode of a removed file again for five minutes, and each creation of a file in
     its group searches past all of them (`recently_deleted` in fs/ext4/ialloc.c). There a pull of 10 000 files after removals of such images takes ten times as
     long, and the more, the faster the engine has removed them.
     """

@@ -2,6 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read},
+    os::unix::process::CommandExt,
     path::PathBuf,
     process::{Child, ChildStdout, Command, Stdio},
     thread,
@@ -90,7 +91,8 @@ impl Server {
         };
         let fail = |e: std::io::Error| Failure(format!("start the server {}: {e}", contestant.name()));
         let begin = Instant::now();
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // An interrupt from the terminal is to end the run after this turn, not the server.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut process = on_the_servers_processors(|| command.spawn().map_err(fail))?;
         let output = process.stdout.take().ok_or_else(|| Failure("the server has no output".to_owned()))?;
         let line = first_line(output, &mut process).map_err(fail)?;
@@ -125,7 +127,7 @@ impl Server {
         let mut command = Command::new("/proc/self/exe");
         command.args(["netns-client", "--count", &count.to_string(), "--connections", &connections.to_string()]);
         command.args(["--seconds", &seconds.to_string()]).args(is_vrf.then_some("--vrf"));
-        let mut client = command.stdout(Stdio::piped()).spawn().map_err(fail)?;
+        let mut client = command.stdout(Stdio::piped()).process_group(0).spawn().map_err(fail)?;
         let output = client.stdout.take().ok_or_else(|| Failure("the client has no output".to_owned()))?;
         let mut lines = BufReader::new(output.take(4096)).lines();
         let mut line = || lines.next().transpose().map(Option::unwrap_or_default);

@@ -2,6 +2,7 @@
 
 use std::{
     net::Ipv4Addr,
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -38,7 +39,7 @@ impl Guest {
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.pinion[0]);
         command.args(&self.pinion[1..]).args(words).env("LC_ALL", "C");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         command
     }
 

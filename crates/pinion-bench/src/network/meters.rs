@@ -1,11 +1,15 @@
 //! Meters: iperf3 for throughput, sockperf for latency, stress-ng for load.
 
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::{
+    path::Path,
+    sync::atomic::{AtomicU16, Ordering},
+    time::Duration,
+};
 
 use rustix::thread::CpuSet;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use super::{bed::Bed, running::Running};
+use super::{Load, bed::Bed, node::version, running::Running};
 use crate::engine::Failure;
 
 /// Ports of the servers. Each measurement uses the next one, because a port of the previous connection is occupied for a minute
@@ -15,9 +19,13 @@ const PORTS: std::ops::Range<u16> = 5201..25201;
 const MESSAGE: &str = "64";
 /// A program that has not ended so many seconds after the end of its measurement has failed.
 const GRACE: u64 = 20;
+/// Time until all workers of stress-ng are running.
+const STRESS_START: Duration = Duration::from_millis(300);
+/// stress-ng ends after so many seconds, if it is not ended before.
+const STRESS_SECONDS: u64 = 600;
 
 /// A throughput of TCP.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Throughput {
     /// What the server received, in Gbit/s.
     pub(super) gbits: f64,
@@ -26,7 +34,7 @@ pub(super) struct Throughput {
 }
 
 /// Round trips of messages of 64 bytes, each sent when the previous one has returned; in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Latency {
     pub(super) min_us: f64,
     pub(super) p50_us: f64,
@@ -38,10 +46,10 @@ pub(super) struct Latency {
 /// The processors that client and server are bound to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Processors {
-    client: usize,
-    server: usize,
+    pub(super) client: usize,
+    pub(super) server: usize,
     /// Number of those that this process may use.
-    count: usize,
+    pub(super) count: usize,
 }
 
 impl Processors {
@@ -58,35 +66,63 @@ impl Processors {
 }
 
 /// A protocol whose round trips are measured.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Tcp,
     Udp,
 }
 
+impl Protocol {
+    pub(super) const ALL: [Self; 2] = [Self::Tcp, Self::Udp];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+        }
+    }
+}
+
+/// Returns the versions of the meters, of stress-ng only if it is a load.
+pub(super) fn versions(loads: &[Load]) -> Result<String, Failure> {
+    let mut versions = Vec::new();
+    for meter in ["iperf3", "sockperf"].into_iter().chain(loads.contains(&Load::Stressed).then_some("stress-ng")) {
+        let version = version(Path::new(meter));
+        versions.push(
+            version.map_err(|Failure(cause)| Failure(format!("{cause}; install iperf3, sockperf and stress-ng")))?,
+        );
+    }
+    Ok(versions.join(", "))
+}
+
 /// Starts one worker of stress-ng for each processor in the server's place; they run until the result is dropped.
-pub(super) fn stress(bed: &Bed, processors: Processors) -> Result<Running, Failure> {
+pub(super) async fn stress(bed: &Bed, processors: Processors) -> Result<Running, Failure> {
     let workers = processors.count.to_string();
-    let running = bed.server.spawn(&["stress-ng", "--quiet", "--cpu", &workers], None, 600)?;
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    Ok(running)
+    let running = bed.server.spawn(&["stress-ng", "--quiet", "--cpu", &workers], None, STRESS_SECONDS)?;
+    tokio::time::sleep(STRESS_START).await;
+    running.still_running().await
 }
 
 /// Measures the throughput of one TCP stream from the client to the server.
-pub(super) fn throughput(bed: &Bed, processors: Processors, seconds: u64) -> Result<Throughput, Failure> {
+pub(super) async fn throughput(bed: &Bed, processors: Processors, seconds: u64) -> Result<Throughput, Failure> {
     let (port_number, limit) = (next_port(), seconds + GRACE);
     let (address, port) = (bed.address.to_string(), port_number.to_string());
     let words = ["iperf3", "--server", "--one-off", "--bind", &address, "--port", &port];
     let server = bed.server.spawn(&words, Some(processors.server), limit)?;
-    server.wait_for_port("tcp", port_number)?;
+    server.wait_for_port("tcp", port_number).await?;
     let time = seconds.to_string();
     let words = ["iperf3", "--client", &address, "--port", &port, "--time", &time, "--json"];
-    let text = bed.client.spawn(&words, Some(processors.client), limit)?.output()?;
+    let text = bed.client.spawn(&words, Some(processors.client), limit)?.output().await?;
     parse_throughput(&text)
 }
 
 /// Measures round trips.
-pub(super) fn latency(bed: &Bed, processors: Processors, seconds: u64, protocol: Protocol) -> Result<Latency, Failure> {
+pub(super) async fn latency(
+    bed: &Bed,
+    processors: Processors,
+    seconds: u64,
+    protocol: Protocol,
+) -> Result<Latency, Failure> {
     let (port_number, limit) = (next_port(), seconds + GRACE);
     let (address, port) = (bed.address.to_string(), port_number.to_string());
     let (name, option) = match protocol {
@@ -96,12 +132,12 @@ pub(super) fn latency(bed: &Bed, processors: Processors, seconds: u64, protocol:
     let to_server = ["-i", &address, "-p", &port];
     let words: Vec<&str> = ["sockperf", "server"].into_iter().chain(to_server).chain(option).collect();
     let server = bed.server.spawn(&words, Some(processors.server), limit)?;
-    server.wait_for_port(name, port_number)?;
+    server.wait_for_port(name, port_number).await?;
     let time = seconds.to_string();
     let measure = ["--full-rtt", "-m", MESSAGE, "-t", &time];
     let words: Vec<&str> =
         ["sockperf", "ping-pong"].into_iter().chain(to_server).chain(measure).chain(option).collect();
-    let text = bed.client.spawn(&words, Some(processors.client), limit)?.output()?;
+    let text = bed.client.spawn(&words, Some(processors.client), limit)?.output().await?;
     parse_latency(&text)
 }
 

@@ -4,6 +4,7 @@ use std::{
     any::Any,
     fs,
     net::Ipv4Addr,
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -83,7 +84,7 @@ impl NamespacePlace {
             command.args(["taskset", "-c", &processor.to_string()]);
         }
         command.args(words).env("LC_ALL", "C");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let child = self.namespace.enter(move || command.spawn())?.map_err(fail)?;
         let table = Box::new(PathBuf::from(format!("/proc/{}/net", child.id())));
         Ok(Running::new(child, name, table))

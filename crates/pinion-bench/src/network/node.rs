@@ -34,11 +34,14 @@ impl Node {
     /// Creates the namespaces, with `lo` up and an empty `/run`.
     pub(super) fn create() -> Result<Self, Failure> {
         let fail = |e: std::io::Error| Failure(format!("create the namespaces of a node: {e}"));
+        // In a process group of its own, as all processes that this one starts: a signal for the group of this one, such as an interrupt
+        // at the terminal, neither ends nor stops a node in the middle of a turn.
         let mut anchor = Command::new("unshare")
             .args(["--mount", "--propagation", "private", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"])
             .args(["--", "sh", "-c", INIT])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .process_group(0)
             .spawn()
             .map_err(fail)?;
         let mut line = String::new();
@@ -142,13 +145,19 @@ impl Node {
 
 /// Runs a command and returns its output, or an error with what it printed.
 pub(super) fn output(command: &mut Command, name: &str) -> Result<String, Failure> {
-    let output = command.output().map_err(|e| Failure(format!("run {name}: {e}")))?;
+    let output = command.process_group(0).output().map_err(|e| Failure(format!("run {name}: {e}")))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
     }
     let text = String::from_utf8_lossy(&output.stderr);
     let text: String = text.trim().chars().rev().take(600).collect::<Vec<_>>().into_iter().rev().collect();
     Err(Failure(format!("{name}: {}: {text}", output.status)))
+}
+
+/// Returns the first line of what a program prints as its version.
+pub(super) fn version(program: &Path) -> Result<String, Failure> {
+    let text = output(Command::new(program).arg("--version"), &program.to_string_lossy())?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
 impl Drop for Node {

@@ -2,7 +2,10 @@
 //! and a tap in a namespace in the place of the guest.
 
 use std::{
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::process::CommandExt,
+    },
     path::Path,
     process::{Child, Command},
     sync::Arc,
@@ -70,7 +73,7 @@ impl Relay {
             .arg(cgroup)
             .args([&program, "network-relay"]);
         let [one, other] = taps;
-        command.stdin(one).stdout(other).spawn().map(Self)
+        command.stdin(one).stdout(other).process_group(0).spawn().map(Self)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Runtimes at the command line, as another scenario compares them with engines.
+//! Runtimes and clients of engines at the command line, as another scenario compares them with engines.
 
 use std::{io, time::Duration};
 
@@ -6,11 +6,11 @@ use super::{
     Contestant, WorkDirectory,
     bundle::Bundle,
     memory, prepare,
-    runtime::{Runtime, RuntimeArgument},
+    runtime::{ClientArgument, Runtime, RuntimeArgument},
 };
-use crate::note::note;
+use crate::{note::note, results};
 
-/// Runtimes with a bundle and a runner each.
+/// Runtimes and clients of engines, with a runner each.
 pub(crate) struct CommandLines {
     directory: WorkDirectory,
     base: Bundle,
@@ -18,14 +18,15 @@ pub(crate) struct CommandLines {
 }
 
 impl CommandLines {
-    /// Prepares and tests the runtimes. Those that cannot run the bundle are left out.
-    pub(crate) fn prepare(runtimes: &[RuntimeArgument]) -> io::Result<Self> {
+    /// Prepares and tests the runtimes and the clients, which pull the image if it is missing. Those that cannot run a container are left out.
+    pub(crate) fn prepare(runtimes: &[RuntimeArgument], clients: &[ClientArgument], image: &str) -> io::Result<Self> {
         let directory = WorkDirectory::create()?;
         let base = Bundle::create(directory.0.join("bundle"))?;
         let states = directory.0.join("states");
         let mut contestants = Vec::new();
-        for named in runtimes {
-            match prepare(Runtime::new(named, &states), &base, &directory.0) {
+        let clients = clients.iter().map(|named| Runtime::client(named, image));
+        for runtime in runtimes.iter().map(|named| Runtime::new(named, &states)).chain(clients) {
+            match prepare(runtime, &base, &directory.0) {
                 Ok(contestant) => contestants.push(contestant),
                 Err(error) => note(&format!("pinion-bench: left out: {error}")),
             }
@@ -48,10 +49,10 @@ impl CommandLines {
         self.contestants[index].is_stuck
     }
 
-    /// Returns name and version of a runtime.
-    pub(crate) fn describe(&self, index: usize) -> (&str, &str) {
+    /// Describes a contestant.
+    pub(crate) fn describe(&self, index: usize) -> results::Contestant {
         let runtime = &self.contestants[index].runtime;
-        (&runtime.name, &runtime.version)
+        results::Contestant::new(&runtime.name, &runtime.version, &runtime.configuration())
     }
 
     /// Runs `true` in a new container. Returns the time.
@@ -68,7 +69,7 @@ impl CommandLines {
         sample.map(|sample| Duration::from_secs_f64(sample.wall_us / 1e6))
     }
 
-    /// Returns the lowest memory limit in KiB at which `true` runs.
+    /// Returns the lowest memory limit in KiB at which `true` runs; `None` for a client.
     pub(crate) fn lowest_memory(&mut self, index: usize) -> io::Result<Option<u64>> {
         memory::lowest(&mut self.contestants[index], &self.base)
     }

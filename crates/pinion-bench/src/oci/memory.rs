@@ -10,11 +10,11 @@ use super::{
 /// Granularity of the limits that are tried: a page, or this part of the limit if it is larger.
 const PAGE_KIB: u64 = 4;
 const PART: u64 = 64;
-const MAX_KIB: u64 = 32 << 10;
+const MAX_KIB: u64 = 64 << 10;
 /// Number of successful runs that are required.
 const RUNS: usize = 5;
 
-/// Returns the lowest limit in KiB; `None` for the floor.
+/// Returns the lowest limit in KiB; `None` for what is not an OCI runtime.
 pub(crate) fn lowest(contestant: &mut Contestant, base: &Bundle) -> io::Result<Option<u64>> {
     if !contestant.runtime.is_oci() {
         return Ok(None);

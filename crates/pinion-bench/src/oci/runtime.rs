@@ -1,4 +1,4 @@
-//! A runtime with runc's command line, or the floor program.
+//! A runtime with runc's command line, the floor program, or the client of an engine.
 
 use std::{
     path::{Path, PathBuf},
@@ -26,6 +26,27 @@ impl FromStr for RuntimeArgument {
     }
 }
 
+/// The client of an engine, such as docker, podman or nerdctl, parsed from `NAME=COMMAND`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClientArgument {
+    pub(crate) name: String,
+    /// The program, which is searched in PATH, and its global options; or `env`, variables, and these.
+    words: Vec<String>,
+}
+
+impl FromStr for ClientArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, command) = text.split_once('=').ok_or("not NAME=COMMAND")?;
+        let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+        if name.is_empty() || words.is_empty() {
+            return Err("not NAME=COMMAND".to_owned());
+        }
+        Ok(Self { name: name.to_owned(), words })
+    }
+}
+
 /// The command-line interface of a runtime.
 #[derive(Clone, Debug)]
 enum Interface {
@@ -33,6 +54,8 @@ enum Interface {
     Oci { root: PathBuf },
     /// `floor ROOTFS GROUP FILTER PROGRAM…`.
     Floor { rootfs: PathBuf, filter: PathBuf },
+    /// That of Docker, with global options, for containers of an image.
+    Client { options: Vec<String>, image: String },
 }
 
 /// A runtime that is measured.
@@ -47,14 +70,19 @@ pub(crate) struct Runtime {
 impl Runtime {
     /// Creates a runtime with its own state directory below `states`.
     pub(crate) fn new(named: &RuntimeArgument, states: &Path) -> Self {
-        let output = Command::new(&named.program).arg("--version").output();
-        let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
         Self {
             name: named.name.clone(),
-            version: text.lines().next().unwrap_or("?").to_owned(),
+            version: version(&[text(&named.program)]),
             program: named.program.clone(),
             interface: Interface::Oci { root: states.join(&named.name) },
         }
+    }
+
+    /// Creates the client of an engine that runs containers of an image.
+    pub(crate) fn client(named: &ClientArgument, image: &str) -> Self {
+        let (program, version) = (PathBuf::from(&named.words[0]), version(&named.words));
+        let interface = Interface::Client { options: named.words[1..].to_vec(), image: image.to_owned() };
+        Self { name: named.name.clone(), version, program, interface }
     }
 
     /// Creates the floor, a program that makes only the system calls that a container requires.
@@ -63,7 +91,20 @@ impl Runtime {
         Self { name: "floor".to_owned(), version, program, interface: Interface::Floor { rootfs, filter } }
     }
 
-    /// Whether this is an OCI runtime, and not the floor, which only supports the equivalent of `run`.
+    /// Returns how it is reached.
+    pub(crate) fn configuration(&self) -> String {
+        match &self.interface {
+            Interface::Oci { .. } | Interface::Floor { .. } => "command line".to_owned(),
+            Interface::Client { options, .. } => {
+                // Without the variables of `env`.
+                let words = std::iter::once(text(&self.program)).chain(options.iter().cloned());
+                let words: Vec<String> = words.filter(|word| word != "env" && !word.contains('=')).collect();
+                format!("client of an engine: {}", words.join(" "))
+            }
+        }
+    }
+
+    /// Whether this is an OCI runtime, and neither a client nor the floor, which only supports the equivalent of `run`.
     pub(crate) fn is_oci(&self) -> bool {
         matches!(self.interface, Interface::Oci { .. })
     }
@@ -75,6 +116,18 @@ impl Runtime {
             Interface::Floor { rootfs, filter } => {
                 vec![text(&self.program), text(rootfs), group.to_owned(), text(filter), "/bin/true".to_owned()]
             }
+            Interface::Client { image, .. } => {
+                self.command(&["run", "--rm", "--network", "none", "--name", id, image, "true"])
+            }
+        }
+    }
+
+    /// Returns the command line that removes what is left of a container; empty for the floor.
+    pub(crate) fn removal(&self, id: &str) -> Vec<String> {
+        match &self.interface {
+            Interface::Oci { .. } => self.command(&["delete", "--force", id]),
+            Interface::Client { .. } => self.command(&["rm", "--force", id]),
+            Interface::Floor { .. } => Vec::new(),
         }
     }
 
@@ -87,12 +140,45 @@ impl Runtime {
 
     /// Returns the command line of a command with its arguments; empty for the floor.
     pub(crate) fn command(&self, arguments: &[&str]) -> Vec<String> {
-        let Interface::Oci { root } = &self.interface else { return Vec::new() };
-        let head = [text(&self.program), "--root".to_owned(), text(root)];
-        head.into_iter().chain(arguments.iter().map(|&word| word.to_owned())).collect()
+        let options = match &self.interface {
+            Interface::Oci { root } => vec!["--root".to_owned(), text(root)],
+            Interface::Client { options, .. } => options.clone(),
+            Interface::Floor { .. } => return Vec::new(),
+        };
+        std::iter::once(text(&self.program))
+            .chain(options)
+            .chain(arguments.iter().map(|&word| word.to_owned()))
+            .collect()
     }
+}
+
+/// Returns the first line that a command prints for `--version`.
+fn version(words: &[String]) -> String {
+    let output = Command::new(&words[0]).args(&words[1..]).arg("--version").output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    text.lines().next().unwrap_or("?").to_owned()
 }
 
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_runs_and_removes_containers() {
+        let named: ClientArgument = "rootless=podman --runtime crun".parse().expect("parsed");
+        let client = Runtime::client(&named, "bench:1");
+        let words = "podman --runtime crun run --rm --network none --name one bench:1 true";
+        assert_eq!(client.run(Path::new("/bundle"), "/group", "one").join(" "), words);
+        assert_eq!(client.removal("one").join(" "), "podman --runtime crun rm --force one");
+        assert!(!client.is_oci());
+        let named: ClientArgument = "other=env HOME=/x podman --log-level info".parse().expect("parsed");
+        assert_eq!(Runtime::client(&named, "bench:1").configuration(), "client of an engine: podman --log-level info");
+        for wrong in ["podman", "=podman", "podman= "] {
+            assert!(wrong.parse::<ClientArgument>().is_err(), "{wrong}");
+        }
+    }
 }

@@ -237,8 +237,9 @@ impl Contestant {
 
     /// Deletes what a container left, if anything.
     pub(super) fn discard(&mut self, id: &str) {
-        if self.runtime.is_oci() {
-            let _ = self.must(&["delete", "--force", id]);
+        let words = self.runtime.removal(id);
+        if !words.is_empty() {
+            let _ = self.sample(words, 0);
         }
     }
 

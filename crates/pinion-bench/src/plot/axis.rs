@@ -89,7 +89,7 @@ fn round_ticks(low: f64, high: f64) -> Vec<f64> {
 }
 
 /// Returns a round distance of about five ticks up to a maximum.
-pub(super) fn step(maximum: f64) -> f64 {
+fn step(maximum: f64) -> f64 {
     let power = 10f64.powf((maximum / 5.0).log10().floor());
     let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| maximum / (power * factor) <= 6.0);
     power * factor.unwrap_or(10.0)

@@ -45,6 +45,17 @@ async fn remove(engine: &Engine, shape: &Shape) {
                 return;
             }
         }
+        if pods.is_empty() {
+            return;
+        }
+    }
+    let pods = leftovers(engine, shape).await;
+    if let Some(first) = pods.first() {
+        note(&format!(
+            "pinion-bench: {}: {} pods could not be removed and are left over, such as {first}",
+            engine.name,
+            pods.len()
+        ));
     }
 }
 

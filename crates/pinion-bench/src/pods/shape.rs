@@ -39,6 +39,11 @@ impl Shape {
         format!("bench-{}-", self.run)
     }
 
+    /// Returns the image of the containers.
+    pub(crate) fn image(&self) -> &str {
+        &self.image
+    }
+
     /// Returns the mark in the command line of the processes.
     pub(crate) fn mark(&self) -> &str {
         &self.mark

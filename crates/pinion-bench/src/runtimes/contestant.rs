@@ -1,4 +1,4 @@
-//! What is measured: pods of engines, and runtimes at the command line.
+//! What is measured: pods of engines, and runtimes and clients at the command line.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use super::engine_run::EnginePod;
 use crate::{
     engine::{Engine, Failure},
     note::note,
-    oci::{CommandLines, RuntimeArgument},
+    oci::{ClientArgument, CommandLines, RuntimeArgument},
     pods::{self, Shape},
     results,
 };
 
-/// All engines, followed by all runtimes at the command line.
+/// All engines, followed by all runtimes and clients at the command line.
 pub(crate) struct Contestants {
     pub(super) pods: Vec<EnginePod>,
     pub(super) command_lines: CommandLines,
@@ -20,8 +20,13 @@ pub(crate) struct Contestants {
 
 impl Contestants {
     /// Tests each runtime. The pods of the engines are run later.
-    pub(crate) fn prepare(engines: &[Engine], shape: &Shape, runtimes: &[RuntimeArgument]) -> Result<Self, Failure> {
-        let command_lines = CommandLines::prepare(runtimes).map_err(|e| Failure(e.to_string()))?;
+    pub(crate) fn prepare(
+        engines: &[Engine],
+        shape: &Shape,
+        (runtimes, clients): (&[RuntimeArgument], &[ClientArgument]),
+    ) -> Result<Self, Failure> {
+        let command_lines =
+            CommandLines::prepare(runtimes, clients, shape.image()).map_err(|e| Failure(e.to_string()))?;
         let pods = engines.iter().map(|engine| EnginePod::new(engine, shape)).collect();
         Ok(Self { pods, command_lines, runs: 0 })
     }
@@ -29,11 +34,7 @@ impl Contestants {
     /// Describes all contestants.
     pub(crate) fn describe(&self) -> Vec<results::Contestant> {
         let engines = self.pods.iter().map(|pod| pods::contestant(pod.engine()));
-        let runtimes = (0..self.command_lines.len()).map(|runtime| {
-            let (name, version) = self.command_lines.describe(runtime);
-            results::Contestant::new(name, version, "command line")
-        });
-        engines.chain(runtimes).collect()
+        engines.chain((0..self.command_lines.len()).map(|index| self.command_lines.describe(index))).collect()
     }
 
     /// Begins a turn of a contestant: runs the pod of an engine, if it is not running.

@@ -9,10 +9,11 @@ const MAX_KIB: u64 = 64 << 10;
 /// Number of successful runs that are required.
 const RUNS: usize = 5;
 
-/// Returns the lowest limit in KiB of a contestant; `None` if there is none up to 64 MiB.
+/// Returns the lowest limit in KiB of a contestant; `None` for a client, whose engine has a limit of its own.
 pub(crate) async fn lowest(contestants: &mut Contestants, index: usize) -> Result<Option<u64>, Failure> {
     if let Some(pod) = contestants.pods.get_mut(index) {
-        return Ok(lowest_of(pod).await);
+        let limit = lowest_of(pod).await;
+        return limit.map(Some).ok_or_else(|| Failure(format!("true does not run with {MAX_KIB} KiB")));
     }
     let runtime = index - contestants.pods.len();
     let limit = tokio::task::block_in_place(|| contestants.command_lines.lowest_memory(runtime));

@@ -79,7 +79,7 @@ impl Scenario for Runtimes {
         Description {
             name: "runtimes".to_owned(),
             title: "Runtimes through engines and at the command line".to_owned(),
-            work: "A container of `true`: created, started, waited for and removed in a running pod through the CRI, or by `run` at the command \
+            work: "A container of `true`: created, started, waited for and removed in a running pod through the CRI, or by `run` of a runtime or of the client of an engine at the command \
                    line. The lowest memory limit, at which five of them succeed, is searched in the first six rounds: in steps of 64 KiB with engines, to \
                    the page or to 1.6 % at the command line."
                 .to_owned(),
@@ -121,7 +121,7 @@ impl Scenario for Runtimes {
         if round < ROUNDS_MIN && self.searches_memory {
             match memory::lowest(&mut self.contestants, contestant).await {
                 Ok(Some(kib)) => log.add(MEMORY, None, kib as f64),
-                Ok(None) => log.fail(MEMORY, None, "true does not run with 64 MiB"),
+                Ok(None) => {}
                 Err(failure) => log.fail(MEMORY, None, &failure.0),
             }
         }
