@@ -16,15 +16,16 @@ mod turns;
 mod worker;
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{ErrorKind, Write},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdin, Command, Stdio},
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 
-use crate::{block_on, engine::Failure, report, run};
+use crate::{block_on, engine::Failure, program::Lines, report, run};
 use lists::List;
 use turns::Networks;
 pub(crate) use worker::{WorkerArguments, run as run_worker};
@@ -80,11 +81,15 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     })
 }
 
+/// Timeout of a request, and what is added to it for each pod.
+const TIMEOUT: Duration = Duration::from_secs(60);
+const POD_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// A node with one way to attach pods.
 struct Worker {
     process: Child,
     requests: ChildStdin,
-    responses: BufReader<ChildStdout>,
+    responses: Lines,
 }
 
 impl Worker {
@@ -103,17 +108,18 @@ impl Worker {
             .map_err(failed)?;
         let pipes = process.stdin.take().zip(process.stdout.take());
         let (requests, responses) = pipes.ok_or_else(|| Failure("start a worker: no pipes".to_owned()))?;
-        Ok(Self { process, requests, responses: BufReader::new(responses) })
+        Ok(Self { process, requests, responses: Lines::of(responses).map_err(failed)? })
     }
 
-    /// Sends a request and waits for the response; the worker reports errors itself.
-    fn request<T: for<'a> Deserialize<'a>>(&mut self, request: &str) -> Result<T, Failure> {
+    /// Sends a request and waits for the response, for some time for each of `pods`; the worker reports errors itself.
+    fn request<T: for<'a> Deserialize<'a>>(&mut self, request: &str, pods: u32) -> Result<T, Failure> {
         let failed = |error: std::io::Error| Failure(format!("{request}: {error}"));
         writeln!(self.requests, "{request}").map_err(failed)?;
-        let mut line = String::new();
-        if self.responses.read_line(&mut line).map_err(failed)? == 0 {
-            return Err(Failure(format!("{request}: the worker failed")));
-        }
+        let line =
+            self.responses.next(TIMEOUT + POD_TIMEOUT.saturating_mul(pods)).map_err(|error| match error.kind() {
+                ErrorKind::UnexpectedEof => Failure(format!("{request}: the worker failed")),
+                _ => failed(error),
+            })?;
         serde_json::from_str(&line).map_err(|error| Failure(format!("{request}: {error}")))
     }
 }

@@ -42,7 +42,9 @@ impl Pair<'_> {
     /// Returns whether the runs agree; `None` if one of them had too few rounds for an interval.
     fn agrees(&self) -> Option<bool> {
         let is_confident = self.first.is_confident() && self.second.is_confident();
-        is_confident.then(|| self.first.overlaps(&self.second, self.row.metric.resolution))
+        is_confident.then(|| {
+            self.first.overlaps(&self.second, self.row.metric.tolerance(self.first.value.max(self.second.value)))
+        })
     }
 }
 
@@ -90,20 +92,37 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     for only in &files.only {
         output::print(&printable_lines(&format!("- {}: only in one of the runs", only.display())))?;
     }
+    if let [(first, second)] = files.both.as_slice() {
+        let (_, text, _) = compare(first, second, arguments.all)?;
+        return output::print(&printable_lines(&text));
+    }
     let mut total = Agreement::default();
     for (first, second) in &files.both {
-        let (one, other) = (results::read(first)?, results::read(second)?);
-        let (name, other_name) = (&one.head.scenario.name, &other.head.scenario.name);
-        if name != other_name {
-            let (first, second) = (first.display(), second.display());
-            return Err(Failure(format!("{first} is of scenario {name}, {second} of {other_name}")));
+        match compare(first, second, arguments.all) {
+            Ok((title, text, agreement)) => {
+                total += agreement;
+                output::print(&printable_lines(&format!("## {title}\n\n{text}")))?;
+            }
+            // One of the runs may have been interrupted. The others are compared all the same.
+            Err(failure) => output::print(&printable_lines(&format!("- {}: {failure}", first.display())))?,
         }
-        let (text, agreement) = text(&one, &other, arguments.all)?;
-        total += agreement;
-        let title = if files.both.len() > 1 { format!("## {}\n\n", one.head.scenario.title) } else { String::new() };
-        output::print(&printable_lines(&format!("{title}{text}")))?;
     }
-    if files.both.len() > 1 { output::print(&format!("All: {total}")) } else { Ok(()) }
+    if total == Agreement::default() {
+        return Err(Failure("the runs have no value in common".to_owned()));
+    }
+    output::print(&format!("All: {total}"))
+}
+
+/// Compares two files. Returns the title of their scenario, and the text.
+fn compare(first: &Path, second: &Path, all: bool) -> Result<(String, String, Agreement), Failure> {
+    let (one, other) = (results::read(first)?, results::read(second)?);
+    let (name, other_name) = (&one.head.scenario.name, &other.head.scenario.name);
+    if name != other_name {
+        let (first, second) = (first.display(), second.display());
+        return Err(Failure(format!("{first} is of scenario {name}, {second} of {other_name}")));
+    }
+    let (text, agreement) = text(&one, &other, all)?;
+    Ok((one.head.scenario.title, text, agreement))
 }
 
 /// Files with results.

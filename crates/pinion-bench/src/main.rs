@@ -29,6 +29,7 @@ mod pods;
 mod preset;
 mod probes;
 mod process;
+mod program;
 mod published;
 mod pull;
 mod report;

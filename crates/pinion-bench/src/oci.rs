@@ -11,7 +11,8 @@ mod turns;
 
 use std::{
     path::{Path, PathBuf},
-    time::SystemTime,
+    process::Command,
+    time::{Duration, SystemTime},
 };
 
 pub(crate) use command_line::CommandLines;
@@ -25,7 +26,7 @@ use self::{
     runtime::Runtime,
     turns::Runs,
 };
-use crate::{engine::Failure, note::note, report, run};
+use crate::{engine::Failure, note::note, program, report, run};
 
 /// Arguments of `pinion-bench oci`.
 #[derive(clap::Args)]
@@ -55,6 +56,8 @@ pub(crate) struct Arguments {
     options: run::Options,
 }
 
+/// Timeout of the pull of an image by a client.
+const PULL_TIMEOUT: Duration = Duration::from_secs(600);
 /// State directory of the floor program.
 const FLOOR_STATES: &str = "/run/pinion-floor";
 
@@ -130,7 +133,7 @@ fn prepare_all(arguments: &Arguments, work_dir: &Path) -> std::io::Result<Runs> 
 }
 
 /// Prepares a bundle and a runner for a runtime, and tests them. If the runtime fails because of the v2 hierarchy of a
-/// hybrid machine, hides that.
+/// hybrid machine, hides that. A client pulls its image if it fails.
 fn prepare(runtime: Runtime, base: &Bundle, work_dir: &Path) -> std::io::Result<Contestant> {
     let group = format!("/pinion-bench-{}-{}", std::process::id(), runtime.name);
     let bundle = base.sibling(&runtime.name)?;
@@ -146,11 +149,24 @@ fn prepare(runtime: Runtime, base: &Bundle, work_dir: &Path) -> std::io::Result<
     for hide_v2 in [false, true] {
         let arguments = RunnerArguments { hide_v2, states: states(work_dir)?, mounts: 0, place: None };
         let mut runner = Runner::start(&arguments, errors.clone())?;
-        let sample = runner.run(runtime.run(&bundle.directory, &group, "bench-first"), 0)?;
+        // The containers of a client have names among those of others.
+        let id = format!("{}-first", work_dir.file_name().unwrap_or_default().to_string_lossy());
+        let sample = runner.run(runtime.run(&bundle.directory, &group, &id), 0)?;
         if sample.code == 0 {
             return Ok(Contestant { runtime, runner, hide_v2, group, is_stuck: false });
         }
         failure = format!("exit code {}: {}", sample.code, runner.last_error());
+        let removal = runtime.removal(&id);
+        if !removal.is_empty() {
+            // The run may have left nothing.
+            let _ = runner.run(removal, 0)?;
+        }
+        if let Some(words) = runtime.pull().filter(|_| !hide_v2) {
+            let pulled = program::output(Command::new(&words[0]).args(&words[1..]), PULL_TIMEOUT);
+            if let Err(error) = pulled {
+                failure = format!("pull the image: {error}");
+            }
+        }
     }
     Err(std::io::Error::other(format!("{} cannot run the bundle: {failure}", runtime.name)))
 }

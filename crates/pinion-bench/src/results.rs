@@ -76,6 +76,9 @@ pub(crate) struct Metric {
     pub(crate) is_headline: bool,
     /// A difference up to this one is none, in the unit of the metric.
     pub(crate) resolution: f64,
+    /// Nor is one up to this share of a value.
+    #[serde(default)]
+    pub(crate) resolution_share: f64,
 }
 
 /// Which of two values is better.
@@ -116,6 +119,7 @@ impl Metric {
             better: Better::Lower,
             is_headline: false,
             resolution: 0.0,
+            resolution_share: 0.0,
         }
     }
 
@@ -124,9 +128,14 @@ impl Metric {
         Self { is_headline: true, ..self }
     }
 
-    /// Makes it one of which a difference up to `resolution` is none.
-    pub(crate) fn with_resolution(self, resolution: f64) -> Self {
-        Self { resolution, ..self }
+    /// Makes it one of which a difference up to `resolution`, or up to a share of the value, is none.
+    pub(crate) fn with_resolution(self, resolution: f64, resolution_share: f64) -> Self {
+        Self { resolution, resolution_share, ..self }
+    }
+
+    /// Returns the largest difference to a value that is none.
+    pub(crate) fn tolerance(&self, value: f64) -> f64 {
+        self.resolution.max(self.resolution_share * value.abs())
     }
 
     /// Returns its name and unit.

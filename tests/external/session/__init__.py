@@ -13,6 +13,9 @@
     runtime.py    the OCI runtime under test
     wrapper.py    a wrapper for other runtimes on machines where root lacks a capability
     podman.py     Podman, as root or as an unprivileged user
+    peers.py      engines and runtimes that are measured side by side
+    clients.py    Docker and Podman that are measured at the command line
+    disk.py       a file system with a journal
 """
 
 import sys

@@ -1,7 +1,9 @@
 """Docker and Podman as their users have them: clients that run containers."""
 
 import contextlib
+import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 from .podman import Podman
@@ -9,12 +11,15 @@ from .program import Failure, run, spawn, wait_until
 from .sources import install_packages
 
 # What they keep in a session.
-ALLOWED_LEFTOVERS = ("/run/(docker|docker-own|libpod|containers|crun|netns|xtables).*", "/dev/shm/libpod_lock")
+ALLOWED_LEFTOVERS = ("/run/(docker|docker-own|libpod|containers|crun|xtables).*", "/run/netns", "/dev/shm/libpod_lock")
 
 
 def install():
-    """Installs Debian's Docker and Podman."""
-    install_packages("docker.io", "podman", "conmon", "crun", "netavark", "iptables", "golang-github-containers-common")
+    """Installs Debian's Docker, unless there is one, and Podman. Docker does not start with the machine."""
+    if not shutil.which("dockerd"):
+        install_packages("docker.io")
+        run("systemctl", "disable", "docker.service", "docker.socket")
+    install_packages("podman", "conmon", "crun", "netavark", "iptables", "golang-github-containers-common")
 
 
 @contextlib.contextmanager
@@ -29,7 +34,7 @@ def started(work, reference, name_of_image):
                 run(*command.split(), "pull", reference).check()
                 run(*command.split(), "tag", reference, name_of_image).check()
                 commands[name] = command
-            except Failure as failure:
+            except (Failure, OSError) as failure:
                 print(f"# {name} is left out: {failure}", flush=True)
         yield commands
 
@@ -39,7 +44,7 @@ def _docker(work, _):
     work.mkdir()
     (work / "daemon.json").write_text("{}")
     socket = f"unix://{work}/docker.sock"
-    # Its own directories, and what a machine without systemd and CAP_SYS_RESOURCE needs. All else is its default.
+    # Its own directories, the runc of the other engines, and what a machine without systemd and CAP_SYS_RESOURCE needs. All else is its default.
     process = spawn("dockerd", "--config-file", work / "daemon.json", "--host", socket, "--data-root", work / "root", "--exec-root", "/run/docker-own",
                     "--pidfile", work / "dockerd.pid", "--exec-opt", "native.cgroupdriver=cgroupfs", "--oom-score-adjust", "0", "--bridge", "none",
                     "--iptables=false", log=work / "dockerd.log")
@@ -52,7 +57,11 @@ def _docker(work, _):
         yield command
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 @contextlib.contextmanager

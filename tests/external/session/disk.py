@@ -4,10 +4,10 @@ import contextlib
 import os
 from pathlib import Path
 
-from .program import run
+from .program import Failure, run
 
-# The file is sparse.
-SIZE = 24 << 30
+# The file is sparse; it must not fill the disk.
+SIZE_MAX, SIZE_MIN, SHARE = 24 << 30, 4 << 30, 0.7
 
 
 @contextlib.contextmanager
@@ -23,20 +23,35 @@ def journaled(work):
         return
     file, mounted = work / "disk.img", work / "disk"
     mounted.mkdir()
-    with file.open("wb"):
-        os.truncate(file, SIZE)
-    made = run("mkfs.ext4", "-q", "-E", "nodiscard", file)
-    # Inode tables are not to be written while something is measured; those of a sparse file are zero.
-    if made.code or run("mount", "-o", "loop,noinit_itable", file, mounted).code:
-        print("# no file system with a journal: removed images make later pulls slow", flush=True)
+    try:
+        _mount(file, mounted)
+    except (Failure, OSError) as failure:
+        print(f"# no file system with a journal, without which removed images make later pulls slow: {failure}", flush=True)
+        file.unlink(missing_ok=True)
         yield work
         return
-    mounted.chmod(0o711)
     try:
         yield mounted
     finally:
-        # What still uses it ends with the session.
-        run("umount", "-l", mounted)
+        # What an engine has left mounted there would not be found after a lazy unmount.
+        unmounted = run("umount", mounted)
+        if unmounted.code:
+            print(f"# {unmounted.err.strip()}", flush=True)
+            run("umount", "-l", mounted)
+
+
+def _mount(file, directory):
+    disk = os.statvfs(directory)
+    size = min(SIZE_MAX, int(disk.f_bavail * disk.f_frsize * SHARE))
+    if size < SIZE_MIN:
+        raise Failure(f"only {size >> 20} MiB for it")
+    with file.open("wb"):
+        os.truncate(file, size)
+    run("mkfs.ext4", "-q", "-E", "nodiscard", file).check()
+    # Inode tables are not to be written while something is measured; those of a sparse file are zero. Not with `discard`: the kernel would make holes while
+    # something is measured.
+    run("mount", "-o", "loop,noinit_itable", file, directory).check()
+    directory.chmod(0o711)
 
 
 def _has_journal(directory):

@@ -272,6 +272,7 @@ impl Scenario for Chaos {
             ("pods", self.pods.to_string()),
             ("pods at once", self.at_once.to_string()),
             ("parents of containers", named(&self.parts)),
+            ("network", if self.shape.is_in_host_network() { "host" } else { "pod" }.to_owned()),
         ];
         Description {
             name: "chaos".to_owned(),

@@ -51,13 +51,13 @@ impl Networks {
             Some(node) => node,
             None => {
                 let mut node = Worker::start(ATTACHERS[contestant], list, &self.plugins)?;
-                node.request::<()>(&format!("fill {pods}"))?;
+                node.request::<()>(&format!("fill {pods}"), u32::try_from(pods).unwrap_or(u32::MAX))?;
                 // The first pod makes the bridge and the tables.
-                node.request::<Cycle>("cycle")?;
+                node.request::<Cycle>("cycle", 1)?;
                 worker.insert(node)
             }
         };
-        let cycle = node.request("cycle");
+        let cycle = node.request("cycle", 1);
         if cycle.is_err() {
             // The worker ends with its first error.
             *worker = None;

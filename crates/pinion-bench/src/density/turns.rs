@@ -52,7 +52,10 @@ impl Density {
             match life.take_failure() {
                 Some(failure) => {
                     log.fail(START, None, &failure.0);
-                    has_ended.set(true);
+                    if !has_ended.replace(true) {
+                        // This is what limits the number of pods, not memory.
+                        log.fail(PODS, None, &failure.0);
+                    }
                 }
                 None => log.add_ms(START, None, life.time()),
             }
@@ -131,18 +134,27 @@ impl Scenario for Density {
         let (Some(before), processes) = (Memory::now(), Processes::now()) else {
             return log.fail(PODS, None, "read /proc/meminfo: MemAvailable is missing");
         };
+        let is_readable = engine.daemon_now().is_ok_and(|daemon| processes.pss_of_tree(daemon) > 0);
         let running = self.fill(engine, before, round, log).await;
         tokio::time::sleep(SETTLE).await;
         let count = running.len();
-        log.add(PODS, None, count as f64);
+        if count > 0 {
+            log.add(PODS, None, count as f64);
+        }
         if let Some(after) = Memory::now().filter(|_| count > 0) {
             let (new, pss) = Processes::now().since(&processes, &self.shape.command().join(" "));
             let each = |value: f64| value / count as f64;
             log.add(MEMORY, None, each(before.available.saturating_sub(after.available) as f64));
-            log.add(PSS, None, each(pss as f64 / 1024.0));
-            log.add(PROCESSES, None, each(new as f64));
+            if is_readable {
+                log.add(PSS, None, each(pss as f64 / 1024.0));
+                log.add(PROCESSES, None, each(new as f64));
+            } else {
+                log.fail(PSS, None, "the memory of the daemon cannot be read; run pinion-bench density as root");
+            }
         }
         self.empty(engine, running, log).await;
+        // What stays would take memory from the next engine.
+        pods::remove_leftovers(std::slice::from_ref(engine), &self.shape).await;
     }
 
     async fn clean_up(&mut self) {

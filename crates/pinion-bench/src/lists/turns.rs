@@ -153,7 +153,7 @@ impl Scenario for Lists {
         metrics.extend(List::ALL.iter().map(|list| metric(list, true)));
         metrics.extend(List::ALL.iter().map(|list| Metric::lower(&cpu_name(*list), "ms")));
         metrics.extend(
-            List::ALL.iter().map(|list| Metric::lower(&size_name(*list), "KiB").with_resolution(SIZE_RESOLUTION)),
+            List::ALL.iter().map(|list| Metric::lower(&size_name(*list), "KiB").with_resolution(SIZE_RESOLUTION, 0.0)),
         );
         let settings = [
             ("requests of a turn for each list and client", self.load.requests.to_string()),

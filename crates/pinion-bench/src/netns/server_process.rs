@@ -1,10 +1,9 @@
 //! The process of a server, and a run of its client.
 
 use std::{
-    io::{BufRead, BufReader, Read},
     os::unix::process::CommandExt,
     path::PathBuf,
-    process::{Child, ChildStdout, Command, Stdio},
+    process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -16,7 +15,7 @@ use super::{
     plan::{PINS, Strategy, use_processors},
     server::{memory, processor_time},
 };
-use crate::engine::Failure;
+use crate::{engine::Failure, program::Lines};
 
 /// A server that does not listen by then has failed.
 const START: Duration = Duration::from_secs(60);
@@ -95,7 +94,11 @@ impl Server {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut process = on_the_servers_processors(|| command.spawn().map_err(fail))?;
         let output = process.stdout.take().ok_or_else(|| Failure("the server has no output".to_owned()))?;
-        let line = first_line(output, &mut process).map_err(fail)?;
+        let line = Lines::of(output).and_then(|lines| lines.next(START)).inspect_err(|_| {
+            let _ = process.kill();
+            let _ = process.wait();
+        });
+        let line = line.map_err(fail)?;
         let listening = begin.elapsed();
         let words: Vec<&str> = line.split_whitespace().collect();
         if words.first() != Some(&"listening") {
@@ -129,8 +132,15 @@ impl Server {
         command.args(["--seconds", &seconds.to_string()]).args(is_vrf.then_some("--vrf"));
         let mut client = command.stdout(Stdio::piped()).process_group(0).spawn().map_err(fail)?;
         let output = client.stdout.take().ok_or_else(|| Failure("the client has no output".to_owned()))?;
-        let mut lines = BufReader::new(output.take(4096)).lines();
-        let mut line = || lines.next().transpose().map(Option::unwrap_or_default);
+        let lines = Lines::of(output).map_err(fail)?;
+        let limit = START + Duration::from_secs_f64(seconds * 2.0);
+        let mut line = || {
+            lines.next(limit).inspect_err(|_| {
+                // It has ended, or does not respond.
+                let _ = client.kill();
+                let _ = client.wait();
+            })
+        };
         let (_connected, _begin) = (line().map_err(fail)?, line().map_err(fail)?);
         let before = self.cpu();
         let result = line().map_err(fail)?;
@@ -181,20 +191,5 @@ fn on_the_servers_processors<T: Send>(work: impl FnOnce() -> Result<T, Failure> 
         let started = thread::Builder::new().spawn_scoped(scope, restricted);
         let started = started.map_err(|e| Failure(format!("start a thread: {e}")))?;
         started.join().unwrap_or_else(|_| Err(Failure("the thread that starts the server panicked".to_owned())))
-    })
-}
-
-/// Returns the first line that the server prints; kills it if it prints none in time.
-fn first_line(output: ChildStdout, process: &mut Child) -> std::io::Result<String> {
-    let (sender, line) = std::sync::mpsc::sync_channel(1);
-    thread::Builder::new().spawn(move || {
-        let mut line = String::new();
-        let read = BufReader::new(output.take(65536)).read_line(&mut line);
-        // The receiver may have stopped waiting.
-        let _ = sender.send(read.map(|_| line));
-    })?;
-    line.recv_timeout(START).unwrap_or_else(|_| {
-        let _ = process.kill();
-        Err(std::io::ErrorKind::TimedOut.into())
     })
 }

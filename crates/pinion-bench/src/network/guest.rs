@@ -13,6 +13,9 @@ use super::{
 };
 use crate::engine::Failure;
 
+/// How much longer than a program in a guest its client may run.
+const CLIENT_SECONDS: u64 = 30;
+
 /// A container in a guest.
 #[derive(Clone)]
 pub(super) struct Guest {
@@ -38,8 +41,8 @@ impl Guest {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.pinion[0]);
-        command.args(&self.pinion[1..]).args(words).env("LC_ALL", "C");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        command.args(&self.pinion[1..]).args(words);
+        pipes(&mut command);
         command
     }
 
@@ -87,7 +90,10 @@ impl Guest {
             "1",
             &limit,
         ];
-        let child = self.command(&[&exec[..], words].concat()).spawn();
+        // `timeout` in the guest ends the program; if the engine hangs, this one ends its client.
+        let mut client = Command::new("timeout");
+        client.args(["-k", "1", &(seconds + CLIENT_SECONDS).to_string()]).args(&self.pinion).args(exec).args(words);
+        let child = pipes(&mut client).spawn();
         let child = child.map_err(|e| Failure(format!("start {name}: {e}")))?;
         let guest = self.clone();
         let end = move || {
@@ -98,6 +104,11 @@ impl Guest {
         };
         Ok(Running::new(child, name, Box::new(self.clone())).ended_by(end))
     }
+}
+
+/// Has a client of the engine print to this process, and ignore interrupts at its terminal.
+fn pipes(command: &mut Command) -> &mut Command {
+    command.env("LC_ALL", "C").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0)
 }
 
 impl Sockets for Guest {

@@ -7,10 +7,11 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
 };
 
 use super::groups::Groups;
-use crate::engine::Failure;
+use crate::{engine::Failure, program};
 
 /// Ends when standard input is closed, even if this program was killed; then the kernel kills everything in the PID namespace.
 /// What programs write below /etc, /opt and /var/lib is discarded.
@@ -18,6 +19,9 @@ const INIT: &str = "mount -t tmpfs -o mode=755 tmpfs /run && for d in etc opt va
     mkdir -p /run/layers/$d/upper /run/layers/$d/work && mount -t overlay \
     -o lowerdir=/$d,upperdir=/run/layers/$d/upper,workdir=/run/layers/$d/work overlay /$d || exit; done && \
     ip link set lo up && echo ready && cat";
+
+/// Timeout of a command of a node.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
@@ -145,7 +149,7 @@ impl Node {
 
 /// Runs a command and returns its output, or an error with what it printed.
 pub(super) fn output(command: &mut Command, name: &str) -> Result<String, Failure> {
-    let output = command.process_group(0).output().map_err(|e| Failure(format!("run {name}: {e}")))?;
+    let output = program::output(command, TIMEOUT).map_err(|e| Failure(format!("run {name}: {e}")))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
     }

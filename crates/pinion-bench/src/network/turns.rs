@@ -193,20 +193,15 @@ impl Scenario for Drivers<'_> {
         }
     }
 
-    async fn warm_up(&mut self, contestant: usize) -> Result<(), Failure> {
-        // The beds of the other pairs are prepared before the first of their turns.
-        match self.pair(0) {
-            Some(pair) => self.prepare(contestant, pair).await,
-            None => Ok(()),
-        }
+    async fn warm_up(&mut self, _contestant: usize) -> Result<(), Failure> {
+        // The beds of a pair are prepared before the first of its turns.
+        Ok(())
     }
 
     async fn turn(&mut self, contestant: usize, round: usize, log: &mut TurnLog) {
         let Some(pair) = self.pair(round) else { return };
-        let is_current = self.current.as_ref().is_some_and(|case| case.pair == pair);
         // All engines of a pair are running while one of them is measured.
-        let prepared = if is_current { contestant..contestant + 1 } else { 0..self.arguments.engine.len() };
-        for contestant in prepared {
+        for contestant in 0..self.arguments.engine.len() {
             if let Err(failure) = self.prepare(contestant, pair).await {
                 note(&format!("pinion-bench: warm up: {failure}"));
             }

@@ -15,11 +15,18 @@ pub(crate) struct CommandLines {
     directory: WorkDirectory,
     base: Bundle,
     contestants: Vec<Contestant>,
+    runs: usize,
 }
 
 impl CommandLines {
-    /// Prepares and tests the runtimes and the clients, which pull the image if it is missing. Those that cannot run a container are left out.
-    pub(crate) fn prepare(runtimes: &[RuntimeArgument], clients: &[ClientArgument], image: &str) -> io::Result<Self> {
+    /// Prepares and tests the runtimes and the clients, which pull the image if it is missing. Those that cannot run a container are left out, except for the
+    /// first one if `must_have_first`.
+    pub(crate) fn prepare(
+        runtimes: &[RuntimeArgument],
+        clients: &[ClientArgument],
+        image: &str,
+        must_have_first: bool,
+    ) -> io::Result<Self> {
         let directory = WorkDirectory::create()?;
         let base = Bundle::create(directory.0.join("bundle"))?;
         let states = directory.0.join("states");
@@ -28,10 +35,12 @@ impl CommandLines {
         for runtime in runtimes.iter().map(|named| Runtime::new(named, &states)).chain(clients) {
             match prepare(runtime, &base, &directory.0) {
                 Ok(contestant) => contestants.push(contestant),
+                // Ratios are those of the first one.
+                Err(error) if must_have_first && contestants.is_empty() => return Err(error),
                 Err(error) => note(&format!("pinion-bench: left out: {error}")),
             }
         }
-        Ok(Self { directory, base, contestants })
+        Ok(Self { directory, base, contestants, runs: 0 })
     }
 
     /// Returns the number of runtimes.
@@ -59,12 +68,15 @@ impl CommandLines {
     ///
     /// # Errors
     /// Why it failed; what it left is removed.
-    pub(crate) fn run_true(&mut self, index: usize, id: &str) -> Result<Duration, String> {
+    pub(crate) fn run_true(&mut self, index: usize) -> Result<Duration, String> {
+        self.runs += 1;
+        // Those of a client have names among those of others, which must not be removed.
+        let id = format!("{}-{}", self.directory.0.file_name().unwrap_or_default().to_string_lossy(), self.runs);
         let contestant = &mut self.contestants[index];
-        let words = contestant.runtime.run(&contestant.bundle(&self.directory.0), &contestant.group, id);
+        let words = contestant.runtime.run(&contestant.bundle(&self.directory.0), &contestant.group, &id);
         let sample = contestant.sample(words, 0);
         if sample.is_err() {
-            contestant.discard(id);
+            contestant.discard(&id);
         }
         sample.map(|sample| Duration::from_secs_f64(sample.wall_us / 1e6))
     }

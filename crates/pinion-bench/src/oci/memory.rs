@@ -6,6 +6,7 @@ use super::{
     Contestant,
     bundle::{self, Bundle, Shape},
 };
+use crate::results::Metric;
 
 /// Granularity of the limits that are tried: a page, or this part of the limit if it is larger.
 const PAGE_KIB: u64 = 4;
@@ -13,6 +14,11 @@ const PART: u64 = 64;
 const MAX_KIB: u64 = 64 << 10;
 /// Number of successful runs that are required.
 const RUNS: usize = 5;
+
+/// Returns the metric of the lowest limit. Two steps of the search are no difference.
+pub(super) fn metric(name: &str) -> Metric {
+    Metric::lower(name, "KiB").with_resolution(2.0 * PAGE_KIB as f64, 2.0 / PART as f64)
+}
 
 /// Returns the lowest limit in KiB; `None` for what is not an OCI runtime.
 pub(crate) fn lowest(contestant: &mut Contestant, base: &Bundle) -> io::Result<Option<u64>> {
@@ -31,7 +37,14 @@ pub(crate) fn lowest(contestant: &mut Contestant, base: &Bundle) -> io::Result<O
         for number in 0..RUNS {
             let id = format!("bench-memory-{middle}-{number}");
             let words = contestant.runtime.run(&bundle.directory, &group, &id);
-            if contestant.runner.run(words, 0)?.code != 0 {
+            let sample = contestant.runner.run(words, 0)?;
+            if sample.has_timed_out {
+                // Each further one would take as long, and says nothing about memory.
+                contestant.is_stuck = true;
+                contestant.discard(&id);
+                return Err(io::Error::other(format!("with a limit of {middle} KiB, true does not end")));
+            }
+            if sample.code != 0 {
                 succeeded = false;
                 // Some runtimes leave their state behind if they are OOM-killed.
                 let _ = contestant.runner.run(contestant.runtime.command(&["delete", "--force", &id]), 0)?;

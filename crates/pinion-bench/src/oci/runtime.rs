@@ -2,9 +2,14 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::Command,
     str::FromStr,
+    time::Duration,
 };
+
+use crate::program::version;
+
+/// Timeout of `--version`.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A runtime to measure, parsed from `NAME=PROGRAM`.
 #[derive(Clone, Debug)]
@@ -72,7 +77,7 @@ impl Runtime {
     pub(crate) fn new(named: &RuntimeArgument, states: &Path) -> Self {
         Self {
             name: named.name.clone(),
-            version: version(&[text(&named.program)]),
+            version: version(&[text(&named.program)], VERSION_TIMEOUT),
             program: named.program.clone(),
             interface: Interface::Oci { root: states.join(&named.name) },
         }
@@ -80,7 +85,7 @@ impl Runtime {
 
     /// Creates the client of an engine that runs containers of an image.
     pub(crate) fn client(named: &ClientArgument, image: &str) -> Self {
-        let (program, version) = (PathBuf::from(&named.words[0]), version(&named.words));
+        let (program, version) = (PathBuf::from(&named.words[0]), version(&named.words, VERSION_TIMEOUT));
         let interface = Interface::Client { options: named.words[1..].to_vec(), image: image.to_owned() };
         Self { name: named.name.clone(), version, program, interface }
     }
@@ -96,9 +101,14 @@ impl Runtime {
         match &self.interface {
             Interface::Oci { .. } | Interface::Floor { .. } => "command line".to_owned(),
             Interface::Client { options, .. } => {
-                // Without the variables of `env`.
                 let words = std::iter::once(text(&self.program)).chain(options.iter().cloned());
-                let words: Vec<String> = words.filter(|word| word != "env" && !word.contains('=')).collect();
+                let words: Vec<String> = match options.first() {
+                    // Without its variables.
+                    Some(_) if self.program.as_os_str() == "env" => {
+                        words.skip(1).skip_while(|word| word.contains('=')).collect()
+                    }
+                    _ => words.collect(),
+                };
                 format!("client of an engine: {}", words.join(" "))
             }
         }
@@ -122,6 +132,12 @@ impl Runtime {
         }
     }
 
+    /// Returns the command line that pulls the image of a client; `None` for what has no image.
+    pub(crate) fn pull(&self) -> Option<Vec<String>> {
+        let Interface::Client { image, .. } = &self.interface else { return None };
+        Some(self.command(&["pull", image]))
+    }
+
     /// Returns the command line that removes what is left of a container; empty for the floor.
     pub(crate) fn removal(&self, id: &str) -> Vec<String> {
         match &self.interface {
@@ -131,7 +147,7 @@ impl Runtime {
         }
     }
 
-    /// Returns the command line of the floor for another program; `None` for an OCI runtime.
+    /// Returns the command line of the floor for another program; `None` for all others.
     pub(crate) fn floor_command(&self, group: &str, program: &[&str]) -> Option<Vec<String>> {
         let Interface::Floor { rootfs, filter } = &self.interface else { return None };
         let head = [text(&self.program), text(rootfs), group.to_owned(), text(filter)];
@@ -152,13 +168,6 @@ impl Runtime {
     }
 }
 
-/// Returns the first line that a command prints for `--version`.
-fn version(words: &[String]) -> String {
-    let output = Command::new(&words[0]).args(&words[1..]).arg("--version").output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    text.lines().next().unwrap_or("?").to_owned()
-}
-
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
@@ -175,8 +184,8 @@ mod tests {
         assert_eq!(client.run(Path::new("/bundle"), "/group", "one").join(" "), words);
         assert_eq!(client.removal("one").join(" "), "podman --runtime crun rm --force one");
         assert!(!client.is_oci());
-        let named: ClientArgument = "other=env HOME=/x podman --log-level info".parse().expect("parsed");
-        assert_eq!(Runtime::client(&named, "bench:1").configuration(), "client of an engine: podman --log-level info");
+        let named: ClientArgument = "other=env HOME=/x podman --runtime=crun".parse().expect("parsed");
+        assert_eq!(Runtime::client(&named, "bench:1").configuration(), "client of an engine: podman --runtime=crun");
         for wrong in ["podman", "=podman", "podman= "] {
             assert!(wrong.parse::<ClientArgument>().is_err(), "{wrong}");
         }

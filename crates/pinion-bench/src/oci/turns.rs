@@ -257,7 +257,7 @@ impl Scenario for Runs {
         metrics.extend(LIFE.map(|name| Metric::lower(name, "ms")));
         metrics.push(Metric::lower(MOUNTS, "ms"));
         metrics.extend([CALLS, PROCESSES].map(|name| Metric::lower(name, "")));
-        metrics.push(Metric::lower(MEMORY, "KiB"));
+        metrics.push(memory::metric(MEMORY));
         let settings = [
             ("runs of `true` in a turn", self.runs.to_string()),
             ("other commands in a turn", self.others.to_string()),

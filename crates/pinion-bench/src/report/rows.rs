@@ -63,14 +63,15 @@ impl Row {
     /// Compares two contestants by the rounds in which both were measured; `None` without such rounds.
     pub(crate) fn compare(&self, one: usize, other: usize) -> Option<Comparison> {
         // That of a third contestant says nothing about these two.
-        let mut noise = Noise::of(&self.cells[one].medians()).max(Noise::of(&self.cells[other].medians()));
-        noise.difference = noise.difference.max(self.metric.resolution);
+        let noise = Noise::of(&self.cells[one].medians()).max(Noise::of(&self.cells[other].medians()));
+        let tolerance = |cell: &Cell| self.metric.tolerance(cell.median().unwrap_or(0.0));
+        let resolution = tolerance(&self.cells[one]).max(tolerance(&self.cells[other]));
         let (one, other) = (&self.cells[one].rounds, &self.cells[other].rounds);
         let pair = |(round, value): &(usize, f64)| {
             other.iter().find(|(other_round, _)| other_round == round).map(|(_, other)| (*value, *other))
         };
         let better = self.metric.better;
-        Comparison::of(&one.iter().filter_map(pair).collect::<Vec<_>>(), Scale { better, noise })
+        Comparison::of(&one.iter().filter_map(pair).collect::<Vec<_>>(), Scale { better, noise, resolution })
     }
 }
 

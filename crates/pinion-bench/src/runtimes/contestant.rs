@@ -15,7 +15,6 @@ use crate::{
 pub(crate) struct Contestants {
     pub(super) pods: Vec<EnginePod>,
     pub(super) command_lines: CommandLines,
-    runs: usize,
 }
 
 impl Contestants {
@@ -25,10 +24,10 @@ impl Contestants {
         shape: &Shape,
         (runtimes, clients): (&[RuntimeArgument], &[ClientArgument]),
     ) -> Result<Self, Failure> {
-        let command_lines =
-            CommandLines::prepare(runtimes, clients, shape.image()).map_err(|e| Failure(e.to_string()))?;
+        let command_lines = CommandLines::prepare(runtimes, clients, shape.image(), engines.is_empty())
+            .map_err(|e| Failure(e.to_string()))?;
         let pods = engines.iter().map(|engine| EnginePod::new(engine, shape)).collect();
-        Ok(Self { pods, command_lines, runs: 0 })
+        Ok(Self { pods, command_lines })
     }
 
     /// Describes all contestants.
@@ -64,9 +63,7 @@ impl Contestants {
         let Some(runtime) = index.checked_sub(self.pods.len()) else {
             return self.pods[index].run_true(None).await;
         };
-        self.runs += 1;
-        let id = format!("bench-{}", self.runs);
-        tokio::task::block_in_place(|| self.command_lines.run_true(runtime, &id))
+        tokio::task::block_in_place(|| self.command_lines.run_true(runtime))
     }
 
     /// Removes the pods.

@@ -4,7 +4,7 @@ use super::{contestant::Contestants, engine_run::EnginePod};
 use crate::engine::Failure;
 
 /// Difference between two limits that are tried with an engine.
-const STEP_KIB: u64 = 64;
+pub(super) const STEP_KIB: u64 = 64;
 const MAX_KIB: u64 = 64 << 10;
 /// Number of successful runs that are required.
 const RUNS: usize = 5;
@@ -13,6 +13,9 @@ const RUNS: usize = 5;
 pub(crate) async fn lowest(contestants: &mut Contestants, index: usize) -> Result<Option<u64>, Failure> {
     if let Some(pod) = contestants.pods.get_mut(index) {
         let limit = lowest_of(pod).await;
+        if pod.is_silent() {
+            return Err(Failure("with a limit, true does not end".to_owned()));
+        }
         return limit.map(Some).ok_or_else(|| Failure(format!("true does not run with {MAX_KIB} KiB")));
     }
     let runtime = index - contestants.pods.len();
@@ -25,7 +28,7 @@ async fn lowest_of(pod: &mut EnginePod) -> Option<u64> {
     if !runs_with(pod, sufficient).await {
         return None;
     }
-    while sufficient - too_low > STEP_KIB {
+    while sufficient - too_low > STEP_KIB && !pod.is_silent() {
         let middle = (too_low + sufficient) / 2 / STEP_KIB * STEP_KIB;
         if runs_with(pod, middle).await { sufficient = middle } else { too_low = middle }
     }

@@ -92,7 +92,8 @@ impl Scenario for Runtimes {
                 Metric::lower(CPU, "ms"),
                 Metric::lower(FORKS, ""),
                 Metric::lower(DISK, "KiB"),
-                Metric::lower(MEMORY, "KiB"),
+                // Two steps of the coarser search, or of the finer one where it is as coarse, are no difference.
+                Metric::lower(MEMORY, "KiB").with_resolution(memory::STEP_KIB as f64, 2.0 / 64.0),
                 Metric::lower(PROCESSES, ""),
                 Metric::lower(PSS, "KiB"),
                 Metric::lower(MOUNTS, ""),

@@ -32,6 +32,8 @@ pub(crate) struct Scale {
     pub(crate) better: Better,
     /// Difference between the rounds of one contestant.
     pub(crate) noise: Noise,
+    /// A difference up to this one is none.
+    pub(crate) resolution: f64,
 }
 
 /// Difference between the median of even and that of odd rounds of one contestant; zero if it is not known.
@@ -46,7 +48,7 @@ pub(crate) struct Noise {
 impl Comparison {
     /// Compares the values of rounds in which both were measured; `None` without such rounds.
     ///
-    /// A difference counts if zero is outside of the confidence interval of the differences, and if it is beyond the noise.
+    /// A difference counts if zero is outside of the confidence interval of the differences, and if it is beyond the noise and the resolution.
     pub(crate) fn of(pairs: &[(f64, f64)], scale: Scale) -> Option<Self> {
         let differences: Vec<f64> = pairs.iter().map(|(one, other)| one - other).collect();
         let difference = Estimate::of(&differences)?;
@@ -57,7 +59,8 @@ impl Comparison {
             (Some(ratio), Some(share)) => ratio.value.max(1.0 / ratio.value) - 1.0 > share,
             _ => difference.value.abs() > scale.noise.difference,
         };
-        let is_different = (difference.low > 0.0 || difference.high < 0.0) && is_beyond_noise;
+        let is_resolved = difference.value.abs() > scale.resolution;
+        let is_different = (difference.low > 0.0 || difference.high < 0.0) && is_beyond_noise && is_resolved;
         let verdict = if !difference.is_confident() {
             Verdict::Undecided
         } else if !is_different {
@@ -98,7 +101,7 @@ mod tests {
     use super::*;
 
     fn verdict(pairs: &[(f64, f64)], better: Better, share: f64) -> Option<Verdict> {
-        let scale = Scale { better, noise: Noise { difference: 0.0, share: Some(share) } };
+        let scale = Scale { better, noise: Noise { difference: 0.0, share: Some(share) }, resolution: 0.0 };
         Comparison::of(pairs, scale).map(|comparison| comparison.verdict)
     }
 
@@ -120,9 +123,18 @@ mod tests {
     }
 
     #[test]
+    fn a_difference_within_the_resolution_is_none() {
+        let compare = |resolution| {
+            let scale = Scale { better: Better::Lower, noise: Noise::default(), resolution };
+            Comparison::of(&[(10.0, 10.05); 8], scale).map(|one| one.verdict)
+        };
+        assert_eq!((compare(0.1), compare(0.01)), (Some(Verdict::Equal), Some(Verdict::Better)));
+    }
+
+    #[test]
     fn zeros_are_compared_without_a_ratio() {
         let noise = Noise { difference: 1.0, share: None };
-        let scale = Scale { better: Better::Lower, noise };
+        let scale = Scale { better: Better::Lower, noise, resolution: 0.0 };
         let compare = |pair| Comparison::of(&[pair; 8], scale).map(|one| (one.ratio.is_some(), one.verdict));
         assert_eq!(compare((0.0, 4.0)), Some((false, Verdict::Better)));
         assert_eq!(compare((0.0, 0.5)), Some((false, Verdict::Equal)), "within the noise");
