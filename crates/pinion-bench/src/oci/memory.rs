@@ -15,7 +15,7 @@ const MAX_KIB: u64 = 64 << 10;
 /// Number of successful runs that are required.
 const RUNS: usize = 5;
 
-/// Returns the metric of the lowest limit. Two steps of the search are no difference.
+/// Returns the metric of the lowest limit. Two steps of the search do not count as a difference.
 pub(super) fn metric(name: &str) -> Metric {
     Metric::lower(name, "KiB").with_resolution(2.0 * PAGE_KIB as f64, 2.0 / PART as f64)
 }

@@ -92,7 +92,7 @@ impl Scenario for Runtimes {
                 Metric::lower(CPU, "ms"),
                 Metric::lower(FORKS, ""),
                 Metric::lower(DISK, "KiB"),
-                // Two steps of the coarser search, or of the finer one where it is as coarse, are no difference.
+                // Two steps of the coarser search, or of the finer one where it is as coarse, are not counted as a difference.
                 Metric::lower(MEMORY, "KiB").with_resolution(memory::STEP_KIB as f64, 2.0 / 64.0),
                 Metric::lower(PROCESSES, ""),
                 Metric::lower(PSS, "KiB"),
