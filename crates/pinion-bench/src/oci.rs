@@ -151,7 +151,8 @@ fn prepare(runtime: Runtime, base: &Bundle, work_dir: &Path) -> std::io::Result<
         let mut runner = Runner::start(&arguments, errors.clone())?;
         // The containers of a client have names among those of others.
         let id = format!("{}-first", work_dir.file_name().unwrap_or_default().to_string_lossy());
-        let sample = runner.run(runtime.run(&bundle.directory, &group, &id), 0)?;
+        let sample = runner.run(runtime.run(&bundle.directory, &group, &id), 0);
+        let sample = sample.map_err(|error| std::io::Error::other(format!("run {}: {error}", runtime.name)))?;
         if sample.code == 0 {
             return Ok(Contestant { runtime, runner, hide_v2, group, is_stuck: false });
         }
