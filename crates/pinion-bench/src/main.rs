@@ -14,6 +14,7 @@ mod call;
 mod chaos;
 mod cni;
 mod compare;
+mod daemonsets;
 mod density;
 mod engine;
 mod lists;
@@ -60,6 +61,8 @@ enum Scenario {
     Bucket(bucket::Arguments),
     /// Many pods that are started and removed one after the other and at once, while the engine is polled as by a kubelet.
     Burst(burst::Arguments),
+    /// DaemonSets of a real cluster, created and deleted one after the other and at once.
+    Daemonsets(daemonsets::Arguments),
     /// Pods that are started until memory ends: how many there are, and what each takes.
     Density(density::Arguments),
     /// Kills of an engine's parts while pods start: what is lost, what is left, and how long until all is well.
@@ -126,6 +129,7 @@ fn execute(scenario: Scenario) -> Result<(), engine::Failure> {
         Scenario::Pods(arguments) => block_on(pods::run(arguments)),
         Scenario::Bucket(arguments) => block_on(bucket::run(arguments)),
         Scenario::Burst(arguments) => block_on(burst::run(arguments)),
+        Scenario::Daemonsets(arguments) => block_on(daemonsets::run(arguments)),
         Scenario::Density(arguments) => block_on(density::run(arguments)),
         Scenario::Chaos(arguments) => block_on(chaos::run(arguments)),
         Scenario::Lists(arguments) => block_on(lists::run(arguments)),

@@ -48,7 +48,7 @@ def _docker(work, _):
     process = spawn("dockerd", "--config-file", work / "daemon.json", "--host", socket, "--data-root", work / "root", "--exec-root", "/run/docker-own",
                     "--pidfile", work / "dockerd.pid", "--exec-opt", "native.cgroupdriver=cgroupfs", "--oom-score-adjust", "0", "--bridge", "none",
                     "--iptables=false", log=work / "dockerd.log")
-    command = f"env DOCKER_CONFIG={work}/config docker --host {socket}"
+    command = f"env DOCKER_HOST={socket} DOCKER_CONFIG={work}/config docker"
     try:
         try:
             wait_until("dockerd responds", lambda: run(*command.split(), "version").code == 0, 60)
