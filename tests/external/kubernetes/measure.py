@@ -23,7 +23,7 @@ def daemon_sets(steps, cluster):
         for at_once in (1, SETS):
             for metric, count in (("all pods ready", ROUNDS), ("all pods removed", ROUNDS), ("start of a pod", SETS * ROUNDS), ("removal of a pod", SETS * ROUNDS)):
                 cell = cells[metric, at_once]
-                assert_equal((cell["count"], cell["failures"]), (count, 0))
+                assert_equal((cell["count"], cell["failures"]), (count, 0), f"{metric}, {at_once} at once: values and failures")
         if not cells["all pods ready", SETS]["median"]["value"] < cells["all pods ready", 1]["median"]["value"]:
             raise Failure("pods at once take longer than one after the other")
     with steps.step("it leaves nothing in the cluster"):
