@@ -18,7 +18,8 @@ def install():
     """Installs Debian's Docker, unless there is one, and Podman. Docker does not start with the machine."""
     if not shutil.which("dockerd"):
         install_packages("docker.io")
-        run("systemctl", "disable", "docker.service", "docker.socket")
+        if shutil.which("systemctl"):
+            run("systemctl", "disable", "docker.service", "docker.socket")
     install_packages("podman", "conmon", "crun", "netavark", "iptables", "golang-github-containers-common")
 
 
