@@ -35,7 +35,6 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         threads: arguments.threads.clone(),
         iterations: arguments.iterations,
         rounds: arguments.rounds,
-        image: arguments.engines.image.clone(),
     };
     pods::drive(&mut bucket, &shape, &arguments.options).await
 }

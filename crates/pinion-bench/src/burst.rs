@@ -43,7 +43,6 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         pods: arguments.pods,
         rounds: arguments.rounds,
         period: Duration::from_millis(arguments.poll),
-        image: arguments.engines.image.clone(),
     };
     pods::drive(&mut burst, &shape, &arguments.options).await
 }

@@ -64,7 +64,6 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         starts: arguments.starts.into_iter().collect::<BTreeMap<_, _>>(),
         parts: arguments.parts.into_iter().collect::<BTreeMap<_, _>>(),
         daemons: BTreeMap::new(),
-        image: arguments.engines.image.clone(),
     };
     let outcome = pods::drive(&mut chaos, &shape, &arguments.options).await;
     if arguments.end_daemons {

@@ -23,6 +23,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 
 use crate::{block_on, engine::Failure, program::Lines, report, run};
@@ -126,7 +127,8 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        let _ = self.process.kill();
+        // With the plugin for which it may wait.
+        let _ = kill_process_group(Pid::from_child(&self.process), Signal::KILL);
         let _ = self.process.wait();
     }
 }

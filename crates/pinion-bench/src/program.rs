@@ -16,6 +16,8 @@ use rustix::{
 
 /// Most bytes of each of standard output and standard error that are read.
 const LENGTH_MAX: u64 = 4 << 20;
+/// Timeout of `--version`.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a process that a program has left may hold its output.
 const PIPE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -34,7 +36,7 @@ pub(crate) fn output(command: &mut Command, limit: Duration) -> io::Result<Outpu
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn()?;
     let (stdout, stderr) = (read(child.stdout.take())?, read(child.stderr.take())?);
-    if !ends(&child, limit)? {
+    if !ends(Pid::from_child(&child), limit)? {
         // Its process group exists until it is waited for.
         let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
         child.wait()?;
@@ -45,11 +47,26 @@ pub(crate) fn output(command: &mut Command, limit: Duration) -> io::Result<Outpu
     Ok(Output { status, stdout: text(&stdout), stderr: text(&stderr) })
 }
 
-/// Waits until a process has ended. Returns whether it has.
-fn ends(child: &Child, limit: Duration) -> io::Result<bool> {
-    let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+/// Waits until a child of this process has ended, and does not reap it. Returns whether it has.
+///
+/// # Errors
+/// It was reaped.
+pub(crate) fn ends(child: Pid, limit: Duration) -> io::Result<bool> {
+    let pidfd = pidfd_open(child, PidfdFlags::empty())?;
     let timeout = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: limit.subsec_nanos().into() };
     Ok(poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout))? > 0)
+}
+
+/// Waits for the end of a process for a limited time. Returns its status; `None` if it is still running.
+///
+/// # Errors
+/// The kernel refuses to wait for it.
+pub(crate) fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    // One that was reaped has no process id any longer.
+    if let Some(status) = child.try_wait()? {
+        return Ok(Some(status));
+    }
+    if ends(Pid::from_child(child), limit)? { child.wait().map(Some) } else { Ok(None) }
 }
 
 /// Reads a pipe on a thread: a program must not wait for the reader of its other pipe.
@@ -107,10 +124,10 @@ impl Lines {
     }
 }
 
-/// Returns the first line that a command prints for `--version`; `?` if it does not.
-pub(crate) fn version(words: &[String], limit: Duration) -> String {
+/// Returns the first line that a command prints for `--version`; `?` if it does not in time.
+pub(crate) fn version(words: &[String]) -> String {
     let Some((program, arguments)) = words.split_first() else { return "?".to_owned() };
-    let printed = output(Command::new(program).args(arguments).arg("--version"), limit);
+    let printed = output(Command::new(program).args(arguments).arg("--version"), VERSION_TIMEOUT);
     let text = printed.map(|printed| String::from_utf8_lossy(&printed.stdout).into_owned()).unwrap_or_default();
     text.lines().next().unwrap_or("?").to_owned()
 }
@@ -137,6 +154,16 @@ mod tests {
         assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
         let printed = run("yes", 20).expect("run");
         assert!(!printed.status.success() && printed.stdout.len() as u64 == LENGTH_MAX, "{}", printed.status);
+    }
+
+    #[test]
+    fn the_end_of_a_process_is_awaited_for_a_limited_time() {
+        let mut child = Command::new("sleep").arg("1").spawn().expect("started");
+        assert_eq!(wait(&mut child, Duration::from_millis(1)).expect("awaited"), None);
+        for _ in 0..2 {
+            let status = wait(&mut child, Duration::from_secs(20)).expect("awaited");
+            assert!(status.is_some_and(|status| status.success()), "{status:?}");
+        }
     }
 
     #[test]

@@ -65,7 +65,6 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         runs: arguments.runs,
         density: arguments.density,
         searches_memory: !arguments.no_memory,
-        image: arguments.image.clone(),
     };
     pods::drive(&mut runtimes, &shape, &arguments.options).await
 }

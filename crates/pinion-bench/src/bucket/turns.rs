@@ -30,7 +30,6 @@ pub(super) struct Bucket {
     /// Pods of a thread.
     pub(super) iterations: usize,
     pub(super) rounds: usize,
-    pub(super) image: String,
 }
 
 /// The operations of a thread, and those that failed.
@@ -124,10 +123,10 @@ impl Scenario for Bucket {
     fn description(&self) -> Description {
         let threads: Vec<String> = self.threads.iter().map(usize::to_string).collect();
         let settings = [
-            ("image", self.image.clone()),
+            ("image", self.shape.image().to_owned()),
             ("threads", threads.join(", ")),
             ("pods of a thread in a turn", self.iterations.to_string()),
-            ("network", if self.shape.is_in_host_network() { "host" } else { "pod" }.to_owned()),
+            ("network", self.shape.network().to_owned()),
         ];
         let rate = Metric { better: Better::Higher, ..Metric::lower(RATE, "1/s") };
         Description {

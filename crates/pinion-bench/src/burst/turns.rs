@@ -30,7 +30,6 @@ pub(super) struct Burst {
     pub(super) rounds: usize,
     /// Time between two polls.
     pub(super) period: Duration,
-    pub(super) image: String,
 }
 
 /// A burst that was measured.
@@ -118,10 +117,10 @@ impl Scenario for Burst {
         metrics.push(Metric::lower(CPU, "ms"));
         let at_once: Vec<String> = self.at_once.iter().map(usize::to_string).collect();
         let settings = [
-            ("image", self.image.clone()),
+            ("image", self.shape.image().to_owned()),
             ("pods of a burst", self.pods.to_string()),
             ("pods at once", at_once.join(", ")),
-            ("network", if self.shape.is_in_host_network() { "host" } else { "pod" }.to_owned()),
+            ("network", self.shape.network().to_owned()),
             ("milliseconds between two polls", self.period.as_millis().to_string()),
         ];
         Description {

@@ -5,11 +5,13 @@ use std::{
     fs,
     path::Path,
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 use syscall::process_stat::ProcessStat;
+
+use crate::program;
 
 /// How long the end of a process is waited for.
 const WAIT: Duration = Duration::from_secs(10);
@@ -58,14 +60,8 @@ fn name(pid: i32) -> Option<String> {
 
 /// Waits for the end of a process for a limited time. Returns whether it ended.
 pub(super) fn wait(child: &mut Child) -> bool {
-    let deadline = Instant::now() + WAIT;
-    while matches!(child.try_wait(), Ok(None)) {
-        if Instant::now() > deadline {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    true
+    // A failure means that it cannot be waited for.
+    !matches!(program::wait(child, WAIT), Ok(None))
 }
 
 /// Starts a daemon by a command for the shell, in a session of its own: an interrupt from the terminal must not stop it.

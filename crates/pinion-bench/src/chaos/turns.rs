@@ -50,7 +50,6 @@ pub(super) struct Chaos {
     pub(super) parts: BTreeMap<String, String>,
     /// Daemons that this program has started.
     pub(super) daemons: BTreeMap<String, Child>,
-    pub(super) image: String,
 }
 
 /// Pods that are running, and names of those that failed.
@@ -268,11 +267,11 @@ impl Scenario for Chaos {
             values.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join("; ")
         };
         let settings = [
-            ("image", self.image.clone()),
+            ("image", self.shape.image().to_owned()),
             ("pods", self.pods.to_string()),
             ("pods at once", self.at_once.to_string()),
             ("parents of containers", named(&self.parts)),
-            ("network", if self.shape.is_in_host_network() { "host" } else { "pod" }.to_owned()),
+            ("network", self.shape.network().to_owned()),
         ];
         Description {
             name: "chaos".to_owned(),

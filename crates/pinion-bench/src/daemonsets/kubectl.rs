@@ -1,12 +1,11 @@
 //! Commands of kubectl in the namespace of a run.
 
 use std::{
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, SystemTime},
 };
-
-use std::os::unix::process::CommandExt;
 
 use super::manifest;
 use crate::{engine::Failure, program};

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io::BufReader,
     process::Child,
     sync::mpsc::{Receiver, RecvTimeoutError, sync_channel},
     thread,
@@ -37,8 +38,9 @@ impl Watch {
         let (sender, events) = sync_channel(EVENTS_MAX);
         if let Some(output) = child.stdout.take() {
             let read = move || {
-                for message in
-                    serde_json::Deserializer::from_reader(output).into_iter::<Message>().map_while(Result::ok)
+                for message in serde_json::Deserializer::from_reader(BufReader::new(output))
+                    .into_iter::<Message>()
+                    .map_while(Result::ok)
                 {
                     let now = Instant::now();
                     if Event::of(message).is_some_and(|event| sender.send((now, event)).is_err()) {

@@ -95,7 +95,7 @@ impl Scenario for Density {
             ("memory for pods", budget),
             ("most pods", self.most.to_string()),
             ("pods at once", self.at_once.to_string()),
-            ("network", if self.shape.is_in_host_network() { "host" } else { "pod" }.to_owned()),
+            ("network", self.shape.network().to_owned()),
         ];
         let count = Metric { better: Better::Higher, ..Metric::lower(PODS, "") };
         Description {

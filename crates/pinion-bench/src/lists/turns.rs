@@ -159,7 +159,7 @@ impl Scenario for Lists {
             ("requests of a turn for each list and client", self.load.requests.to_string()),
             ("clients", self.load.clients.to_string()),
             ("milliseconds between two requests", self.load.pause.as_millis().to_string()),
-            ("network", if self.shape.is_in_host_network() { "host" } else { "pod" }.to_owned()),
+            ("network", self.shape.network().to_owned()),
             ("phases", format!("{:?}", self.phases)),
         ];
         Description {

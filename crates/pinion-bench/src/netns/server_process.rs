@@ -15,7 +15,10 @@ use super::{
     plan::{PINS, Strategy, use_processors},
     server::{memory, processor_time},
 };
-use crate::{engine::Failure, program::Lines};
+use crate::{
+    engine::Failure,
+    program::{self, Lines},
+};
 
 /// A server that does not listen by then has failed.
 const START: Duration = Duration::from_secs(60);
@@ -171,13 +174,9 @@ impl Server {
             let fail = |e: rustix::io::Errno| Failure(format!("end the server: {e}"));
             rustix::process::kill_process(Pid::from_child(&self.process), Signal::TERM).map_err(fail)?;
         }
-        let end = Instant::now() + START;
-        while Instant::now() < end {
-            match self.process.try_wait() {
-                Ok(None) => thread::sleep(Duration::from_millis(5)),
-                Ok(Some(_)) => return Ok(()),
-                Err(error) => return Err(Failure(format!("wait for the server: {error}"))),
-            }
+        let ended = program::wait(&mut self.process, START);
+        if ended.map_err(|error| Failure(format!("wait for the server: {error}")))?.is_some() {
+            return Ok(());
         }
         self.process.kill().and_then(|()| self.process.wait()).map_err(|e| Failure(format!("kill the server: {e}")))?;
         Ok(())

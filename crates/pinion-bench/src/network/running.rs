@@ -15,6 +15,8 @@ use tokio::{
 
 use crate::engine::Failure;
 
+/// Most bytes that are read of what a program prints.
+const OUTPUT_MAX: u64 = 16 << 20;
 /// How long a server may take until it listens, and how often its sockets are looked at.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(20);
 const LISTEN_PAUSE: Duration = Duration::from_millis(100);
@@ -112,8 +114,9 @@ impl Drop for Running {
 
 async fn read(source: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    if let Some(mut source) = source {
-        source.read_to_end(&mut bytes).await?;
+    if let Some(source) = source {
+        // A program that prints more ends by SIGPIPE.
+        source.take(OUTPUT_MAX).read_to_end(&mut bytes).await?;
     }
     Ok(bytes)
 }

@@ -12,13 +12,12 @@ use std::{
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
     mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount},
-    process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open},
+    process::{Pid, Signal, kill_process_group},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::engine::Failure;
+use crate::{engine::Failure, program};
 
 /// Timeout of a run.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -106,7 +105,7 @@ fn run(line: &str) -> io::Result<Sample> {
     let start = Instant::now();
     let child = command.spawn()?;
     let pid = Pid::from_raw(child.id() as i32).ok_or_else(|| io::Error::other("no pid"))?;
-    let has_ended = wait_for_end(pid)?;
+    let has_ended = program::ends(pid, TIMEOUT)?;
     if !has_ended {
         kill_process_group(pid, Signal::KILL)?;
     }
@@ -122,13 +121,6 @@ fn run(line: &str) -> io::Result<Sample> {
         code,
         has_timed_out: !has_ended,
     })
-}
-
-/// Waits until a process has ended, for a limited time. Returns whether it has.
-fn wait_for_end(pid: Pid) -> io::Result<bool> {
-    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-    let timeout = Timespec { tv_sec: TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 };
-    Ok(poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout))? > 0)
 }
 
 /// A running runner process.

@@ -3,13 +3,9 @@
 use std::{
     path::{Path, PathBuf},
     str::FromStr,
-    time::Duration,
 };
 
 use crate::program::version;
-
-/// Timeout of `--version`.
-const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A runtime to measure, parsed from `NAME=PROGRAM`.
 #[derive(Clone, Debug)]
@@ -77,7 +73,7 @@ impl Runtime {
     pub(crate) fn new(named: &RuntimeArgument, states: &Path) -> Self {
         Self {
             name: named.name.clone(),
-            version: version(&[text(&named.program)], VERSION_TIMEOUT),
+            version: version(&[text(&named.program)]),
             program: named.program.clone(),
             interface: Interface::Oci { root: states.join(&named.name) },
         }
@@ -85,7 +81,7 @@ impl Runtime {
 
     /// Creates the client of an engine that runs containers of an image.
     pub(crate) fn client(named: &ClientArgument, image: &str) -> Self {
-        let (program, version) = (PathBuf::from(&named.words[0]), version(&named.words, VERSION_TIMEOUT));
+        let (program, version) = (PathBuf::from(&named.words[0]), version(&named.words));
         let interface = Interface::Client { options: named.words[1..].to_vec(), image: image.to_owned() };
         Self { name: named.name.clone(), version, program, interface }
     }

@@ -49,9 +49,9 @@ impl Shape {
         &self.mark
     }
 
-    /// Returns whether the pods are in the host network.
-    pub(crate) fn is_in_host_network(&self) -> bool {
-        self.host_network
+    /// Returns the name of the pods' network in reports: that of the host, or one of each pod.
+    pub(crate) fn network(&self) -> &'static str {
+        if self.host_network { "host" } else { "pod" }
     }
 
     /// Returns the command of the containers.

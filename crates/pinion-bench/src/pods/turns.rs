@@ -31,7 +31,6 @@ pub(super) struct Pods {
     pods: usize,
     density: usize,
     warmup: usize,
-    image: String,
 }
 
 impl Pods {
@@ -44,15 +43,13 @@ impl Pods {
             pods: arguments.pods,
             density: arguments.density,
             warmup: arguments.warmup,
-            image: arguments.engines.image.clone(),
         }
     }
 
     fn settings(&self) -> BTreeMap<String, String> {
-        let network = if self.shape.host_network { "host" } else { "pod" };
         let settings = [
-            ("image", self.image.clone()),
-            ("network", network.to_owned()),
+            ("image", self.shape.image().to_owned()),
+            ("network", self.shape.network().to_owned()),
             ("pods of a turn", self.pods.to_string()),
             ("pods at a time", self.in_flight.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
             ("pods that run together, for processes and memory", self.density.to_string()),

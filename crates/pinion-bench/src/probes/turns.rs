@@ -50,7 +50,7 @@ impl Scenario for Probes {
             ("seconds of a turn", self.plan.length.as_secs().to_string()),
             ("timeout of a probe in seconds", self.plan.timeout.to_string()),
             ("command", self.plan.command.join(" ")),
-            ("network", if self.shape.is_in_host_network() { "host" } else { "pod" }.to_owned()),
+            ("network", self.shape.network().to_owned()),
         ];
         Description {
             name: "probes".to_owned(),

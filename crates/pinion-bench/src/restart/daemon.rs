@@ -9,7 +9,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::engine::Failure;
+use crate::{engine::Failure, program};
 
 /// Timeout of one start, and of the end of a daemon.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -33,10 +33,9 @@ impl FromStr for Daemon {
 }
 
 impl Daemon {
-    /// Returns what the program prints about its version; empty if it does not.
+    /// Returns what the program prints about its version; `?` if it does not.
     pub(super) fn version(&self) -> String {
-        let output = Command::new(&self.program).arg("--version").stdin(Stdio::null()).output();
-        output.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        program::version(&[self.program.to_string_lossy().into_owned()])
     }
 
     /// Starts it and waits until it is ready. Returns how long that took.
@@ -93,13 +92,9 @@ pub(super) fn stop(daemon: &mut Child) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure(format!("stop the daemon: {error}"));
     if daemon.try_wait().map_err(failed)?.is_none() {
         kill_process(Pid::from_child(daemon), Signal::TERM).map_err(|errno| failed(errno.into()))?;
-        let deadline = Instant::now() + TIMEOUT;
-        while daemon.try_wait().map_err(failed)?.is_none() {
-            if Instant::now() > deadline {
-                daemon.kill().and_then(|()| daemon.wait()).map_err(failed)?;
-                return Err(failed(std::io::Error::other(format!("it did not end in {} s", TIMEOUT.as_secs()))));
-            }
-            std::thread::sleep(POLL);
+        if program::wait(daemon, TIMEOUT).map_err(failed)?.is_none() {
+            daemon.kill().and_then(|()| daemon.wait()).map_err(failed)?;
+            return Err(failed(std::io::Error::other(format!("it did not end in {} s", TIMEOUT.as_secs()))));
         }
     }
     Ok(())

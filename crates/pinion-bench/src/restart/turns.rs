@@ -64,7 +64,7 @@ impl Scenario for Restart {
         let settings = [
             ("image", self.arguments.image.clone()),
             ("pods", pods.join(", ")),
-            ("network", if self.shape.is_in_host_network() { "host" } else { "pod" }.to_owned()),
+            ("network", self.shape.network().to_owned()),
         ];
         let contestants = self.arguments.daemons.iter();
         Description {

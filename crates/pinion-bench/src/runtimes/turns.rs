@@ -34,7 +34,6 @@ pub(super) struct Runtimes {
     /// Running pods, for processes and memory.
     pub(super) density: usize,
     pub(super) searches_memory: bool,
-    pub(super) image: String,
 }
 
 impl Runtimes {
@@ -72,7 +71,7 @@ impl Runtimes {
 impl Scenario for Runtimes {
     fn description(&self) -> Description {
         let settings = [
-            ("image", self.image.clone()),
+            ("image", self.shape.image().to_owned()),
             ("containers of a turn", self.runs.to_string()),
             ("running pods, for processes and memory", self.density.to_string()),
         ];
